@@ -1,0 +1,40 @@
+// swift-tools-version: 6.3
+// Sluice: streams something that never ends to an HTTP server and loses none of it.
+// No package from outside: libcurl and libasound are the system's own, found by pkg-config.
+
+import PackageDescription
+
+/// What every Swift target of this package is compiled with, in one place.
+let settings: [SwiftSetting] = [
+  .swiftLanguageMode(.v6),
+  .enableUpcomingFeature("InternalImportsByDefault"),
+  .enableUpcomingFeature("ExistentialAny"),
+  .enableUpcomingFeature("MemberImportVisibility"),
+]
+
+/// A room of the house: `Sources/<name>`, and its tests in `Tests/<name>Tests`.
+func room(_ name: String, imports: [Target.Dependency]) -> [Target] {
+  [
+    .target(name: name, dependencies: imports, swiftSettings: settings),
+    .testTarget(name: "\(name)Tests", dependencies: [.init(stringLiteral: name)] + imports, swiftSettings: settings),
+  ]
+}
+
+let package = Package(
+  name: "sluice",
+  products: [
+    .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
+    .library(name: "AudioCapture", targets: ["AudioCapture"]),
+    .library(name: "UploadClient", targets: ["UploadClient"]),
+    .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
+    .library(name: "UploadServer", targets: ["UploadServer"]),
+    .executable(name: "sluice", targets: ["sluice"]),
+  ],
+  targets: [
+    .systemLibrary(name: "CLinux"),
+    .systemLibrary(name: "CALSA", pkgConfig: "alsa", providers: [.apt(["libasound2-dev"])]),
+    .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+  ]
+    + room("EventLoops", imports: ["CLinux"])
+    + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
+)
