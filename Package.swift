@@ -24,11 +24,6 @@ let package = Package(
   name: "sluice",
   products: [
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
-    .library(name: "AudioCapture", targets: ["AudioCapture"]),
-    .library(name: "UploadClient", targets: ["UploadClient"]),
-    .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
-    .library(name: "UploadServer", targets: ["UploadServer"]),
-    .executable(name: "sluice", targets: ["sluice"]),
   ],
   targets: [
     .systemLibrary(name: "CLinux"),

@@ -1,0 +1,3 @@
+// libasound, as installed on the system.
+#pragma once
+#include <alsa/asoundlib.h>

@@ -1,0 +1,174 @@
+// One thread, one epoll instance: the only place in Sluice where a thread waits for the network, a timer or another thread.
+
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+
+/// An epoll loop with timers and work from other threads; epoll(7).
+///
+/// One thread calls ``run()`` and owns everything registered with the loop. Only ``execute(_:)`` and ``stop()`` may be
+/// called from other threads. Nothing is polled: with no timer due and no descriptor ready the thread sleeps.
+public final class EventLoop: @unchecked Sendable {
+  /// What to watch a descriptor for.
+  public struct Interest: OptionSet, Sendable {
+    public let rawValue: UInt32
+    public init(rawValue: UInt32) { self.rawValue = rawValue }
+    public static let readable = Interest(rawValue: EPOLLIN.rawValue)
+    public static let writable = Interest(rawValue: EPOLLOUT.rawValue)
+    /// Tell each change once instead of for as long as it lasts; for eventfds that nobody wants to read.
+    public static let edgeTriggered = Interest(rawValue: EPOLLET.rawValue)
+  }
+
+  /// What a descriptor was found to be.
+  public struct Readiness: OptionSet, Sendable {
+    public let rawValue: UInt32
+    public init(rawValue: UInt32) { self.rawValue = rawValue }
+    public static let readable = Readiness(rawValue: EPOLLIN.rawValue)
+    public static let writable = Readiness(rawValue: EPOLLOUT.rawValue)
+    public static let error = Readiness(rawValue: EPOLLERR.rawValue)
+    public static let hangUp = Readiness(rawValue: EPOLLHUP.rawValue)
+  }
+
+  /// A scheduled piece of work, to ``EventLoop/cancel(_:)`` it. Using one that has fired does nothing.
+  public struct Timer: Equatable { let token: TimerQueue.Token }
+
+  private struct Registration {
+    /// Tells an event of this registration from one for an earlier owner of the same descriptor number.
+    var generation: UInt32 = 0
+    var handler: ((Readiness) -> Void)?
+  }
+
+  private let epoll: Int32
+  private let wakeUp: EventCounter
+  private let pending = Mutex<[@Sendable () -> Void]>([])
+  private let wakeUpSent = Atomic<Bool>(false)
+  private let stopped = Atomic<Bool>(false)
+
+  // Owned by the loop's thread.
+  private var registrations: [Registration] = []
+  private var timers = TimerQueue()
+  private let ready: UnsafeMutableBufferPointer<epoll_event>
+
+  /// - Throws: ``SystemError`` when the process has no descriptor left for epoll or its wake-up.
+  public init() throws(SystemError) {
+    wakeUp = try EventCounter()
+    epoll = try retryingInterrupts("epoll_create1") { epoll_create1(Int32(EPOLL_CLOEXEC)) }
+    ready = .allocate(capacity: 256)
+    try register(wakeUp.descriptor, [.readable, .edgeTriggered]) { _ in }
+  }
+
+  deinit {
+    close(epoll)
+    ready.deallocate()
+  }
+
+  /// Serves events on the calling thread until ``stop()``.
+  public func run() {
+    while !stopped.load(ordering: .acquiring) {
+      serveOnce()
+    }
+    runPending()
+  }
+
+  /// Ends ``run()`` after the work already handed in. Any thread.
+  public func stop() {
+    execute { [self] in stopped.store(true, ordering: .releasing) }
+  }
+
+  /// Runs `work` on the loop's thread, in the order of the calls. Any thread, never blocks on the loop.
+  public func execute(_ work: @escaping @Sendable () -> Void) {
+    pending.withLock { $0.append(work) }
+    if !wakeUpSent.exchange(true, ordering: .sequentiallyConsistent) { wakeUp.signal() }
+  }
+
+  // MARK: The loop's thread only
+
+  /// Watches `descriptor` and calls `handler` with what it is found to be. Errors and hang-ups are always told.
+  ///
+  /// - Throws: ``SystemError``, e.g. `EPERM` for a regular file.
+  public func register(
+    _ descriptor: Int32, _ interest: Interest, handler: @escaping (Readiness) -> Void
+  ) throws(SystemError) {
+    let index = Int(descriptor)
+    while registrations.count <= index { registrations.append(Registration()) }
+    registrations[index].generation &+= 1
+    registrations[index].handler = handler
+    do {
+      try control(EPOLL_CTL_ADD, descriptor, interest)
+    } catch {
+      registrations[index].handler = nil
+      throw error
+    }
+  }
+
+  /// Changes what a registered descriptor is watched for.
+  public func modify(_ descriptor: Int32, _ interest: Interest) throws(SystemError) {
+    try control(EPOLL_CTL_MOD, descriptor, interest)
+  }
+
+  /// Stops watching. Events of it that are already at hand are not delivered. Call it before closing the descriptor.
+  public func deregister(_ descriptor: Int32) {
+    epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nil)
+    registrations[Int(descriptor)].handler = nil
+  }
+
+  /// Runs `work` once, not before `delay` has passed; resolution a millisecond, rounded up.
+  @discardableResult
+  public func schedule(after delay: Duration, _ work: @escaping () -> Void) -> Timer {
+    schedule(at: .now + delay, work)
+  }
+
+  /// Runs `work` once, not before `deadline`.
+  @discardableResult
+  public func schedule(at deadline: MonotonicInstant, _ work: @escaping () -> Void) -> Timer {
+    Timer(token: timers.schedule(at: deadline, work))
+  }
+
+  public func cancel(_ timer: Timer) {
+    timers.cancel(timer.token)
+  }
+
+  // MARK: One turn
+
+  private func serveOnce() {
+    let count = epoll_wait(epoll, ready.baseAddress, Int32(ready.count), timeoutMilliseconds())
+    // EINTR is the only error possible with a valid instance: go round again.
+    for index in 0..<max(0, Int(count)) {
+      let event = ready[index]
+      let descriptor = Int(UInt32(truncatingIfNeeded: event.data.u64))
+      let generation = UInt32(truncatingIfNeeded: event.data.u64 >> 32)
+      guard registrations[descriptor].generation == generation else { continue }
+      // An earlier handler of this turn may have deregistered it.
+      registrations[descriptor].handler?(Readiness(rawValue: event.events))
+    }
+    if wakeUpSent.load(ordering: .relaxed) { runPending() }
+    if timers.count > 0 {
+      let now = MonotonicInstant.now
+      while let work = timers.popDue(at: now) { work() }
+    }
+  }
+
+  private func timeoutMilliseconds() -> Int32 {
+    guard let deadline = timers.nextDeadline else { return -1 }
+    let remaining = (deadline - .now).nanoseconds
+    return remaining <= 0 ? 0 : Int32(min((remaining + 999_999) / 1_000_000, Int64(Int32.max)))
+  }
+
+  private func runPending() {
+    // Cleared before the list is taken: work that arrives from here on sends a wake-up of its own.
+    wakeUpSent.store(false, ordering: .sequentiallyConsistent)
+    let work = pending.withLock { list in
+      let taken = list
+      list.removeAll(keepingCapacity: false)
+      return taken
+    }
+    for item in work { item() }
+  }
+
+  private func control(_ operation: Int32, _ descriptor: Int32, _ interest: Interest) throws(SystemError) {
+    var event = epoll_event()
+    event.events = interest.rawValue
+    event.data.u64 = UInt64(registrations[Int(descriptor)].generation) << 32 | UInt64(UInt32(bitPattern: descriptor))
+    try retryingInterrupts("epoll_ctl") { epoll_ctl(epoll, operation, descriptor, &event) }
+  }
+}

@@ -1,0 +1,189 @@
+// Where captured bytes wait until the server has acknowledged them: one writer, one reader, no lock between them.
+
+public import EventLoops
+internal import Synchronization
+
+/// A single-producer, single-consumer circular buffer addressed by **stream offset**.
+///
+/// A byte keeps one address all its life: its offset from the start of the stream (64 bits, never wraps). The consumer
+/// may read anywhere between the *released* offset and the *head*, again and again, and gives bytes up by a separate
+/// call: so "sent" and "acknowledged" are two things, and going back after a lost connection is only a smaller offset.
+///
+///     released              head
+///        ├── readable ────────┤── free ──┤
+///        └───────────── capacity ────────┘
+///
+/// The memory is mapped twice in a row, so every span is contiguous. Neither end allocates, locks or waits after
+/// ``make(capacity:overflow:memory:)``; the other thread is woken through an eventfd only if it asked to be.
+public enum CircularBuffer {
+  /// How much a buffer holds.
+  public enum Capacity: Equatable, Sendable {
+    case bytes(Int)
+    /// As many bytes as a stream of `bytesPerSecond` produces in `time`.
+    case time(Duration, bytesPerSecond: Int)
+
+    /// The capacity in bytes, at least one.
+    public var byteCount: Int {
+      switch self {
+      case .bytes(let count): max(1, count)
+      case .time(let time, let bytesPerSecond): max(1, Int((time.seconds * Double(bytesPerSecond)).rounded(.up)))
+      }
+    }
+  }
+
+  /// What a write does when the buffer is full.
+  public enum Overflow: Equatable, Sendable {
+    /// The write is refused: the producer stops, or waits for ``Producer/spaceDescriptor``.
+    case refuse
+    /// The oldest bytes make room, acknowledged or not. The consumer learns it at its next read: nothing is lost silently.
+    case dropOldest
+  }
+
+  /// How much memory stands behind the addresses.
+  public enum Memory: Equatable, Sendable {
+    /// Pages stay once touched: no page fault after the first lap. For speed.
+    case kept
+    /// Pages of released bytes go back to the system 256 KiB at a time: an hour of capacity costs only what it holds.
+    case returned
+  }
+
+  /// The two ends. Move each to the thread that will own it.
+  @frozen
+  public struct Ends: ~Copyable, Sendable {
+    public var producer: Producer
+    public var consumer: Consumer
+  }
+
+  /// Makes a buffer and returns its two ends.
+  ///
+  /// - Parameter capacity: rounded up to whole pages (usually 4096 bytes); with ``Memory/returned`` to whole steps of
+  ///   256 KiB, and one step more, because room is given up in whole steps there.
+  /// - Throws: ``SystemError`` when memory or descriptors are refused.
+  public static func make(
+    capacity: Capacity, overflow: Overflow = .refuse, memory: Memory = .kept
+  ) throws(SystemError) -> Ends {
+    let storage = try CircularStorage(capacity: capacity.byteCount, overflow: overflow, memory: memory)
+    return Ends(producer: Producer(storage: storage), consumer: Consumer(storage: storage))
+  }
+}
+
+extension CircularBuffer {
+  /// The writing end. One thread owns it; it never waits for the other.
+  public struct Producer: ~Copyable, Sendable {
+    let storage: CircularStorage
+
+    /// What became of a write.
+    public enum WriteResult: Equatable, Sendable {
+      /// So many bytes were published.
+      case written(Int)
+      /// Fewer than the minimum are free and the policy lets nothing go, or the reader is using the very bytes that
+      /// would have to go. Nothing was written; try again when there is space, or after the next period.
+      case full
+    }
+
+    /// Stream offset of the next byte to be written, which is the number of bytes written so far.
+    public var head: UInt64 { storage.head.load(ordering: .relaxed) }
+
+    /// Capacity in bytes, whole pages.
+    public var capacity: Int { storage.capacity }
+
+    /// Bytes that can be written now without letting anything go.
+    public var freeByteCount: Int { storage.freeByteCount() }
+
+    /// Hands `body` free memory at the head, contiguous, between `minimum` and `maximum` bytes, and publishes as many
+    /// bytes as it returns.
+    ///
+    /// - Parameters:
+    ///   - minimum: at least 1, at most ``capacity``. With ``Overflow/dropOldest`` this many bytes are made free.
+    ///   - body: writes from the start of the span, returns how many bytes it wrote, 0 to publish nothing.
+    public mutating func write(
+      minimum: Int = 1, maximum: Int = .max, _ body: (inout MutableRawSpan) -> Int
+    ) -> WriteResult {
+      precondition(minimum >= 1 && minimum <= storage.capacity, "a write needs between 1 byte and the capacity")
+      guard let free = storage.makeRoom(for: minimum) else { return .full }
+      var span = MutableRawSpan(_unsafeStart: storage.address(of: head), byteCount: min(free, max(minimum, maximum)))
+      let count = body(&span)
+      precondition(count >= 0 && count <= span.byteCount, "more bytes claimed than the span holds")
+      if count > 0 { storage.publish(count) }
+      return .written(count)
+    }
+
+    /// Copies in as much of `bytes` as is free (with ``Overflow/dropOldest``: all of it, up to the capacity).
+    public mutating func write(copying bytes: borrowing RawSpan) -> WriteResult {
+      guard bytes.byteCount > 0 else { return .written(0) }
+      let minimum = storage.overflow == .dropOldest ? min(bytes.byteCount, storage.capacity) : 1
+      return write(minimum: minimum, maximum: bytes.byteCount) { free in
+        let count = min(free.byteCount, bytes.byteCount)
+        free.withUnsafeMutableBytes { target in
+          bytes.withUnsafeBytes { target.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0.prefix(count))) }
+        }
+        return count
+      }
+    }
+
+    /// Says that no more bytes will come, and wakes the consumer.
+    public mutating func finish() { storage.finish() }
+
+    /// Readable (eventfd) once the space asked for by ``requestSpace(_:)`` is free.
+    public var spaceDescriptor: Int32 { storage.spaceAvailable.descriptor }
+
+    /// Asks to be woken when `count` bytes are free; false when they already are, and no wake-up will come.
+    public mutating func requestSpace(_ count: Int) -> Bool { storage.requestSpace(count) }
+
+    /// Takes the wake-ups given so far.
+    public mutating func drainSpaceSignals() { storage.spaceAvailable.drain() }
+  }
+
+  /// The reading end. One thread owns it.
+  public struct Consumer: ~Copyable, Sendable {
+    let storage: CircularStorage
+
+    /// What a read found at its offset.
+    public enum ReadResult<Value> {
+      /// The value that the body made of the bytes.
+      case bytes(Value)
+      /// The offset is the head: nothing there yet. See ``Consumer/isFinished``.
+      case empty
+      /// The bytes there were let go to make room; the oldest that are left begin at `oldest`.
+      case overwritten(oldest: UInt64)
+    }
+
+    /// Stream offset up to which bytes were given up, by ``release(upTo:)`` or by overflow. Reading starts here at the earliest.
+    public var released: UInt64 { storage.released.load(ordering: .acquiring) }
+
+    /// Stream offset one past the newest byte.
+    public var head: UInt64 { storage.head.load(ordering: .acquiring) }
+
+    /// Capacity in bytes, whole pages.
+    public var capacity: Int { storage.capacity }
+
+    /// Whether the producer has said that ``head`` is final.
+    public var isFinished: Bool { storage.finished.load(ordering: .acquiring) }
+
+    /// Hands `body` up to `maximum` contiguous bytes from `offset` on. The producer cannot overwrite them meanwhile.
+    ///
+    /// - Parameter offset: a stream offset not beyond ``head``.
+    public borrowing func read<Value>(
+      at offset: UInt64, maximum: Int = .max, _ body: (RawSpan) -> Value
+    ) -> ReadResult<Value> {
+      if let oldest = storage.pin(offset) { return .overwritten(oldest: oldest) }
+      defer { storage.unpin() }
+      let head = storage.head.load(ordering: .acquiring)
+      precondition(offset <= head, "reading beyond the head")
+      guard offset < head else { return .empty }
+      let count = min(Int(head - offset), maximum)
+      return .bytes(body(RawSpan(_unsafeStart: UnsafeRawPointer(storage.address(of: offset)), byteCount: count)))
+    }
+
+    /// Gives up all bytes before `offset`, making their room free. Offsets already given up are ignored. With
+    /// ``Memory/returned`` only whole steps are given up: ``released`` may stay up to 256 KiB behind `offset`.
+    public mutating func release(upTo offset: UInt64) { storage.release(upTo: offset) }
+
+    /// An eventfd that is signalled after ``requestWakeUp(beyond:)`` when bytes come or the stream finishes.
+    /// Watch it edge-triggered, or drain it by reading.
+    public var dataDescriptor: Int32 { storage.dataAvailable.descriptor }
+
+    /// Asks to be woken once there is something beyond `offset`; false when there already is, and no wake-up will come.
+    public mutating func requestWakeUp(beyond offset: UInt64) -> Bool { storage.requestWakeUp(beyond: offset) }
+  }
+}

@@ -1,0 +1,175 @@
+// What the two ends of a circular buffer share: memory mapped twice, four atomics, two eventfds.
+//
+// `released` moves by both threads: the consumer gives bytes up, and under `.dropOldest` the producer takes them. Before
+// the consumer touches memory it publishes its offset in `pinned` and looks at `released` again; before the producer
+// overwrites it moves `released` and looks at `pinned`. Each stores first and loads second, all sequentially consistent,
+// so at least one of them sees the other (Dekker's argument), and no byte is overwritten while it is read.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+internal import Synchronization
+
+final class CircularStorage: Sendable {
+  let capacity: Int
+  let overflow: CircularBuffer.Overflow
+  let head = Atomic<UInt64>(0)
+  let released = Atomic<UInt64>(0)
+  let finished = Atomic<Bool>(false)
+  let dataAvailable: EventCounter
+  let spaceAvailable: EventCounter
+
+  /// The lowest offset that the consumer is using, `nothingPinned` when it is using none.
+  private let pinned = Atomic<UInt64>(nothingPinned)
+  /// Whether the consumer asked to be woken by the next bytes.
+  private let consumerWaits = Atomic<Bool>(false)
+  /// How many free bytes the producer asked to be woken for; 0 when it does not wait.
+  private let producerWaits = Atomic<Int>(0)
+  private let memory: CircularBuffer.Memory
+  nonisolated(unsafe) private let base: UnsafeMutableRawPointer
+
+  private static let nothingPinned = UInt64.max
+  /// With `.returned`, room is given up and memory goes back to the system in steps of this many bytes.
+  private static let returnStep = 256 << 10
+
+  init(capacity requested: Int, overflow: CircularBuffer.Overflow, memory: CircularBuffer.Memory) throws(SystemError) {
+    let unit = memory == .returned ? Self.returnStep : sysconf(Int32(_SC_PAGESIZE))
+    capacity = (requested + unit - 1) / unit * unit + (memory == .returned ? unit : 0)
+    self.overflow = overflow
+    self.memory = memory
+    dataAvailable = try EventCounter()
+    spaceAvailable = try EventCounter()
+    base = try Self.mapTwice(capacity)
+  }
+
+  deinit { munmap(base, 2 * capacity) }
+
+  /// The same `capacity` bytes at two addresses in a row, so that no span ever wraps.
+  private static func mapTwice(_ capacity: Int) throws(SystemError) -> UnsafeMutableRawPointer {
+    let file = try retryingInterrupts("memfd_create") { memfd_create("sluice-circular-buffer", SLUICE_MFD_CLOEXEC) }
+    defer { close(file) }
+    try retryingInterrupts("reserving \(capacity) bytes for a circular buffer") { ftruncate(file, capacity) }
+    guard let reserved = mmap(nil, 2 * capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), reserved != MAP_FAILED else {
+      throw .last("mapping \(capacity) bytes for a circular buffer")
+    }
+    for half in [reserved, reserved + capacity] {
+      if mmap(half, capacity, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED {
+        let error = SystemError.last("mapping \(capacity) bytes for a circular buffer")
+        munmap(reserved, 2 * capacity)
+        throw error
+      }
+    }
+    return reserved
+  }
+
+  func address(of offset: UInt64) -> UnsafeMutableRawPointer {
+    base + Int(offset % UInt64(capacity))
+  }
+
+  // MARK: The producer's thread
+
+  func freeByteCount() -> Int {
+    capacity - Int(head.load(ordering: .relaxed) - released.load(ordering: .acquiring))
+  }
+
+  /// Returns how many bytes may be written at the head, at least `count`; nil when they cannot be had.
+  func makeRoom(for count: Int) -> Int? {
+    let free = freeByteCount()
+    if free >= count { return free }
+    guard overflow == .dropOldest else { return nil }
+    let oldest = head.load(ordering: .relaxed) + UInt64(count) - UInt64(capacity)
+    // Bytes in use cannot go now: better to try again later than to give them up for nothing.
+    guard pinned.load(ordering: .sequentiallyConsistent) >= oldest else { return nil }
+    advanceReleased(to: oldest)
+    return pinned.load(ordering: .sequentiallyConsistent) < oldest ? nil : freeByteCount()
+  }
+
+  func publish(_ count: Int) {
+    head.store(head.load(ordering: .relaxed) + UInt64(count), ordering: .sequentiallyConsistent)
+    wakeConsumer()
+  }
+
+  func finish() {
+    finished.store(true, ordering: .sequentiallyConsistent)
+    wakeConsumer()
+  }
+
+  private func wakeConsumer() {
+    // The cheap look first: an exchange would take the cache line from the consumer for every write.
+    if consumerWaits.load(ordering: .sequentiallyConsistent),
+      consumerWaits.exchange(false, ordering: .sequentiallyConsistent)
+    {
+      dataAvailable.signal()
+    }
+  }
+
+  func requestSpace(_ count: Int) -> Bool {
+    producerWaits.store(count, ordering: .sequentiallyConsistent)
+    let free = capacity - Int(head.load(ordering: .relaxed) - released.load(ordering: .sequentiallyConsistent))
+    if free >= count { producerWaits.store(0, ordering: .sequentiallyConsistent) }
+    return free < count
+  }
+
+  // MARK: The consumer's thread
+
+  /// Keeps the producer from overwriting anything from `offset` on; the oldest offset left when it came too late.
+  func pin(_ offset: UInt64) -> UInt64? {
+    pinned.store(offset, ordering: .sequentiallyConsistent)
+    let oldest = released.load(ordering: .sequentiallyConsistent)
+    guard offset < oldest else { return nil }
+    unpin()
+    return oldest
+  }
+
+  func unpin() { pinned.store(Self.nothingPinned, ordering: .releasing) }
+
+  func release(upTo wanted: UInt64) {
+    let start = released.load(ordering: .relaxed)
+    precondition(wanted <= head.load(ordering: .acquiring), "releasing bytes that were not written yet")
+    let offset = memory == .returned ? wanted / UInt64(Self.returnStep) * UInt64(Self.returnStep) : wanted
+    guard offset > start else { return }
+    if memory == .returned { returnPages(from: start, to: offset) }
+    advanceReleased(to: offset)
+    let producerWants = producerWaits.load(ordering: .sequentiallyConsistent)
+    if producerWants > 0,
+      capacity - Int(head.load(ordering: .acquiring) - released.load(ordering: .relaxed)) >= producerWants,
+      producerWaits.exchange(0, ordering: .sequentiallyConsistent) > 0
+    {
+      spaceAvailable.signal()
+    }
+  }
+
+  func requestWakeUp(beyond offset: UInt64) -> Bool {
+    consumerWaits.store(true, ordering: .sequentiallyConsistent)
+    let alreadyThere = head.load(ordering: .sequentiallyConsistent) > offset || finished.load(ordering: .sequentiallyConsistent)
+    if alreadyThere { consumerWaits.store(false, ordering: .sequentiallyConsistent) }
+    return !alreadyThere
+  }
+
+  /// Gives the memory of the whole steps between two offsets back to the system: madvise(2), `MADV_REMOVE`.
+  ///
+  /// Done under a pin and before `released` moves: afterwards the producer may already be writing there. The step in
+  /// which an overflow ended stays, because its first part may already be in use again.
+  private func returnPages(from start: UInt64, to end: UInt64) {
+    let step = UInt64(Self.returnStep)
+    var offset = (start + step - 1) / step * step
+    guard offset < end, pin(start) == nil else { return }
+    defer { unpin() }
+    while offset < end {
+      madvise(address(of: offset), Self.returnStep, MADV_REMOVE)
+      offset += step
+    }
+  }
+
+  // MARK: Both threads
+
+  private func advanceReleased(to offset: UInt64) {
+    var current = released.load(ordering: .relaxed)
+    while current < offset {
+      let (exchanged, original) = released.compareExchange(
+        expected: current, desired: offset, ordering: .sequentiallyConsistent)
+      if exchanged { return }
+      current = original
+    }
+  }
+}
