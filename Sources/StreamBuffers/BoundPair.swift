@@ -1,0 +1,128 @@
+// An output end and an input end around a small buffer: what is written into one is read from the other.
+
+internal import Synchronization
+
+/// A bound pair of streams, as `Stream.getBoundStreams(withBufferSize:inputStream:outputStream:)` gives them on Apple's
+/// systems ("Uploading streams of data").
+///
+/// The writer writes only after it was told that there is space, and once for each such signal; writing early is refused,
+/// not blocked. Each end is told what happened by a handler given when it is opened.
+///
+/// **Threads.** Each end belongs to one thread; the two may differ. A handler is called on the thread that caused the
+/// event, which is the *other* end's, after the pair's lock was let go, so it may call its own end only if both
+/// ends live on one thread. With both ends on one loop a signal is a plain call: no descriptor, no system call.
+/// An owner on another thread lets its handler wake that thread.
+public enum BoundPair {
+  /// What the output end is told.
+  public enum OutputEvent: Equatable, Sendable {
+    /// The output end may write, once.
+    case spaceAvailable
+    /// The input end was closed: nobody reads any more. The output end is closed.
+    case endEncountered
+    /// The input end failed, e.g. with the upload that read from it. The output end is closed.
+    case errorOccurred(StreamError)
+  }
+
+  /// What the input end is told.
+  public enum InputEvent: Equatable, Sendable {
+    /// There are bytes where there were none.
+    case bytesAvailable
+    /// The output end was closed and all of its bytes were read.
+    case endEncountered
+    /// The output end broke the stream off.
+    case errorOccurred(StreamError)
+  }
+
+  /// Why one end broke the stream off, in words for the owner of the other.
+  public struct StreamError: Error, Equatable, Sendable, CustomStringConvertible {
+    public let description: String
+    public init(_ description: String) { self.description = description }
+  }
+
+  /// Why a call was refused. Nothing was written or read.
+  public enum Refusal: Error, Equatable, Sendable {
+    case notOpen
+    case closed
+    /// Written again before the next ``OutputEvent/spaceAvailable``.
+    case noSpaceSignalled
+  }
+
+  public enum WriteResult: Equatable, Sendable {
+    /// So many bytes were taken, which may be fewer than were offered: offer the rest after the next signal.
+    case accepted(Int)
+    case refused(Refusal)
+  }
+
+  public enum ReadResult: Equatable, Sendable {
+    case bytes(Int)
+    /// Nothing at the moment; ``InputEvent/bytesAvailable`` follows.
+    case empty
+    /// The output end was closed and everything was read.
+    case end
+    case failed(StreamError)
+    case refused(Refusal)
+  }
+
+  /// The two ends. Both have to be opened before anything flows.
+  @frozen
+  public struct Ends: ~Copyable, Sendable {
+    public var output: Output
+    public var input: Input
+  }
+
+  /// The buffer size that Apple's article uses, in bytes.
+  public static let defaultBufferSize = 4096
+
+  /// - Parameter bufferSize: in bytes, at least 1. What is in it is out of the writer's hands, so keep it small.
+  public static func make(bufferSize: Int = defaultBufferSize) -> Ends {
+    precondition(bufferSize > 0, "a bound pair needs a buffer")
+    let storage = BoundPairStorage(capacity: bufferSize)
+    return Ends(output: Output(storage: storage), input: Input(storage: storage))
+  }
+
+  /// The end that is written to. Dropping it without ``close()`` breaks the stream off.
+  public struct Output: ~Copyable, Sendable {
+    let storage: BoundPairStorage
+
+    init(storage: BoundPairStorage) { self.storage = storage }
+
+    deinit { storage.apply { $0.failOutput(StreamError("the writer went away without closing the stream")) } }
+
+    /// Opens this end. `handler` is called, first with ``OutputEvent/spaceAvailable``, on whichever thread causes the event.
+    public borrowing func open(_ handler: @escaping @Sendable (OutputEvent) -> Void) {
+      storage.openOutput(handler)
+    }
+
+    /// Writes as much of `bytes` as fits, if there was a signal since the last write.
+    public borrowing func write(_ bytes: borrowing RawSpan) -> WriteResult { storage.write(bytes) }
+
+    /// Ends the stream: bytes already written can still be read.
+    public borrowing func close() { storage.apply { $0.closeOutput() } }
+
+    /// Breaks the stream off: the input end fails instead of ending.
+    public borrowing func fail(_ error: StreamError) { storage.apply { $0.failOutput(error) } }
+  }
+
+  /// The end that is read from. Dropping it closes it.
+  public struct Input: ~Copyable, Sendable {
+    let storage: BoundPairStorage
+
+    init(storage: BoundPairStorage) { self.storage = storage }
+
+    deinit { storage.apply { $0.closeInput() } }
+
+    /// Opens this end. `handler` is called on whichever thread causes the event.
+    public borrowing func open(_ handler: @escaping @Sendable (InputEvent) -> Void) {
+      storage.openInput(handler)
+    }
+
+    /// Reads what there is, at most the target's size, to the target's start.
+    public borrowing func read(into target: inout MutableRawSpan) -> ReadResult { storage.read(into: &target) }
+
+    /// Says that no more will be read; the output end sees the end.
+    public borrowing func close() { storage.apply { $0.closeInput() } }
+
+    /// Says that reading failed; the output end fails with `error`.
+    public borrowing func fail(_ error: StreamError) { storage.apply { $0.failInput(error) } }
+  }
+}

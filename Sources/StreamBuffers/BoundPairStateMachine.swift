@@ -1,0 +1,161 @@
+// What the two ends of a bound pair may do, and what each must be told: no memory, no lock, no thread.
+
+/// The rules of a bound pair. Every method takes an event and returns what has to be done about it.
+struct BoundPairStateMachine {
+  enum OutputState: Equatable {
+    case notOpen
+    /// Open, and the owner has been told that there is space: it may write, once.
+    case mayWrite
+    /// Open, and written since: the next write has to wait for the next signal.
+    case mustWait
+    case closed
+  }
+
+  enum InputState: Equatable {
+    case notOpen
+    case open
+    case closed
+  }
+
+  /// Why the bytes will not all arrive.
+  enum Failure: Equatable {
+    case output(BoundPair.StreamError)
+    case input(BoundPair.StreamError)
+  }
+
+  let capacity: Int
+  private(set) var bufferedByteCount = 0
+  private(set) var output = OutputState.notOpen
+  private(set) var input = InputState.notOpen
+  private(set) var failure: Failure?
+
+  init(capacity: Int) { self.capacity = capacity }
+
+  /// What each end has to be told, in this order.
+  struct Signals: Equatable {
+    var output: BoundPair.OutputEvent?
+    var input: BoundPair.InputEvent?
+    static let none = Signals()
+  }
+
+  // MARK: The output end
+
+  /// Opens the output end: it may write at once if there is space, which there is unless it was opened late.
+  mutating func openOutput() -> Signals {
+    guard output == .notOpen else { return .none }
+    if let missed = outputMissed {
+      output = .closed
+      return Signals(output: missed)
+    }
+    output = .mayWrite
+    return Signals(output: .spaceAvailable)
+  }
+
+  enum WriteAction: Equatable {
+    /// Copy so many bytes in, then tell.
+    case accept(Int, Signals)
+    case refuse(BoundPair.Refusal)
+  }
+
+  mutating func write(_ count: Int) -> WriteAction {
+    switch output {
+    case .notOpen: return .refuse(.notOpen)
+    case .closed: return .refuse(.closed)
+    case .mustWait: return .refuse(.noSpaceSignalled)
+    case .mayWrite: break
+    }
+    let accepted = min(count, capacity - bufferedByteCount)
+    guard accepted > 0 else { return .accept(0, .none) }
+    let wasEmpty = bufferedByteCount == 0
+    bufferedByteCount += accepted
+    var signals = Signals()
+    // A reader that found the pair empty waits for this; one that left bytes behind knows that they are there.
+    if wasEmpty, input == .open { signals.input = .bytesAvailable }
+    if bufferedByteCount < capacity {
+      // Room is left: the permission is used up and given again at once.
+      signals.output = .spaceAvailable
+    } else {
+      output = .mustWait
+    }
+    return .accept(accepted, signals)
+  }
+
+  /// Ends the stream: what is buffered can still be read, then the input end sees the end.
+  mutating func closeOutput() -> Signals {
+    guard output != .closed else { return .none }
+    output = .closed
+    return Signals(input: bufferedByteCount == 0 && input == .open ? .endEncountered : nil)
+  }
+
+  /// Breaks the stream off: the input end fails, what is buffered is not the whole.
+  mutating func failOutput(_ error: BoundPair.StreamError) -> Signals {
+    guard output != .closed, input != .closed else { return .none }
+    output = .closed
+    failure = .output(error)
+    return Signals(input: input == .open ? .errorOccurred(error) : nil)
+  }
+
+  // MARK: The input end
+
+  mutating func openInput() -> Signals {
+    guard input == .notOpen else { return .none }
+    input = .open
+    if case .output(let error) = failure { return Signals(input: .errorOccurred(error)) }
+    if bufferedByteCount > 0 { return Signals(input: .bytesAvailable) }
+    return Signals(input: output == .closed ? .endEncountered : nil)
+  }
+
+  enum ReadAction: Equatable {
+    /// Copy so many bytes out, then tell.
+    case take(Int, Signals)
+    case empty
+    case end
+    case fail(BoundPair.StreamError)
+    case refuse(BoundPair.Refusal)
+  }
+
+  mutating func read(_ count: Int) -> ReadAction {
+    switch input {
+    case .notOpen: return .refuse(.notOpen)
+    case .closed: return .refuse(.closed)
+    case .open: break
+    }
+    if case .output(let error) = failure { return .fail(error) }
+    let taken = min(count, bufferedByteCount)
+    guard taken > 0 else { return bufferedByteCount == 0 && output == .closed ? .end : .empty }
+    bufferedByteCount -= taken
+    guard output == .mustWait else { return .take(taken, .none) }
+    output = .mayWrite
+    return .take(taken, Signals(output: .spaceAvailable))
+  }
+
+  /// The reader wants no more: the output end sees the end, buffered bytes are forgotten.
+  mutating func closeInput() -> Signals {
+    guard input != .closed else { return .none }
+    input = .closed
+    bufferedByteCount = 0
+    return close(outputWith: .endEncountered)
+  }
+
+  /// The reader failed: the output end fails with it.
+  mutating func failInput(_ error: BoundPair.StreamError) -> Signals {
+    guard input != .closed else { return .none }
+    input = .closed
+    bufferedByteCount = 0
+    failure = .input(error)
+    return close(outputWith: .errorOccurred(error))
+  }
+
+  /// What an output end that opens late has missed.
+  private var outputMissed: BoundPair.OutputEvent? {
+    if case .input(let error) = failure { return .errorOccurred(error) }
+    return input == .closed ? .endEncountered : nil
+  }
+
+  private mutating func close(outputWith event: BoundPair.OutputEvent) -> Signals {
+    // One that is not open yet is told when it opens.
+    guard output == .mayWrite || output == .mustWait else { return .none }
+    output = .closed
+    return Signals(output: event)
+  }
+}

@@ -1,0 +1,111 @@
+// What the two ends of a bound pair share: the rules under a lock, and the buffer they speak of.
+
+internal import Synchronization
+
+/// Feeds events to the state machine under a lock, copies bytes under it, and tells the handlers after it.
+final class BoundPairStorage: Sendable {
+  /// Unchecked only for the pointer to the ring, which nothing but this state, always under the lock, refers to.
+  private struct State: ~Copyable, @unchecked Sendable {
+    var machine: BoundPairStateMachine
+    /// Where the oldest buffered byte stands in the ring.
+    var readPosition = 0
+    let bytes: UnsafeMutableRawBufferPointer
+    var outputHandler: (@Sendable (BoundPair.OutputEvent) -> Void)?
+    var inputHandler: (@Sendable (BoundPair.InputEvent) -> Void)?
+
+    deinit { bytes.deallocate() }
+
+    /// The ring from `position` on, as at most two pieces, `count` bytes in all.
+    func pieces(from position: Int, count: Int) -> (UnsafeMutableRawBufferPointer, UnsafeMutableRawBufferPointer) {
+      let start = position % bytes.count
+      let first = min(count, bytes.count - start)
+      return (
+        UnsafeMutableRawBufferPointer(rebasing: bytes[start..<start + first]),
+        UnsafeMutableRawBufferPointer(rebasing: bytes[..<(count - first)])
+      )
+    }
+  }
+
+  /// What is left to do once the lock is free.
+  private struct Delivery {
+    var signals = BoundPairStateMachine.Signals.none
+    var output: (@Sendable (BoundPair.OutputEvent) -> Void)?
+    var input: (@Sendable (BoundPair.InputEvent) -> Void)?
+
+    func perform() {
+      if let event = signals.output { output?(event) }
+      if let event = signals.input { input?(event) }
+    }
+  }
+
+  private let state: Mutex<State>
+
+  init(capacity: Int) {
+    nonisolated(unsafe) let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: capacity, alignment: 16)
+    state = Mutex(State(machine: BoundPairStateMachine(capacity: capacity), bytes: bytes))
+  }
+
+  /// Any event that moves no bytes.
+  func apply(_ event: (inout BoundPairStateMachine) -> BoundPairStateMachine.Signals) {
+    let delivery = state.withLock { state in
+      let signals = event(&state.machine)
+      return Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
+    }
+    delivery.perform()
+  }
+
+  func openOutput(_ handler: @escaping @Sendable (BoundPair.OutputEvent) -> Void) {
+    state.withLock { $0.outputHandler = handler }
+    apply { $0.openOutput() }
+  }
+
+  func openInput(_ handler: @escaping @Sendable (BoundPair.InputEvent) -> Void) {
+    state.withLock { $0.inputHandler = handler }
+    apply { $0.openInput() }
+  }
+
+  func write(_ source: borrowing RawSpan) -> BoundPair.WriteResult {
+    var delivery = Delivery()
+    let result = source.withUnsafeBytes { source in
+      state.withLock { state -> BoundPair.WriteResult in
+        let end = state.readPosition + state.machine.bufferedByteCount
+        switch state.machine.write(source.count) {
+        case .refuse(let reason):
+          return .refused(reason)
+        case .accept(let count, let signals):
+          let (first, second) = state.pieces(from: end, count: count)
+          first.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[..<first.count]))
+          second.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[first.count..<count]))
+          delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
+          return .accepted(count)
+        }
+      }
+    }
+    delivery.perform()
+    return result
+  }
+
+  func read(into target: inout MutableRawSpan) -> BoundPair.ReadResult {
+    var delivery = Delivery()
+    let result = target.withUnsafeMutableBytes { target in
+      state.withLock { state -> BoundPair.ReadResult in
+        switch state.machine.read(target.count) {
+        case .take(let count, let signals):
+          let (first, second) = state.pieces(from: state.readPosition, count: count)
+          target.copyMemory(from: UnsafeRawBufferPointer(first))
+          UnsafeMutableRawBufferPointer(rebasing: target[first.count...])
+            .copyMemory(from: UnsafeRawBufferPointer(second))
+          state.readPosition = (state.readPosition + count) % state.bytes.count
+          delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
+          return .bytes(count)
+        case .empty: return .empty
+        case .end: return .end
+        case .fail(let error): return .failed(error)
+        case .refuse(let reason): return .refused(reason)
+        }
+      }
+    }
+    delivery.perform()
+    return result
+  }
+}
