@@ -10,3 +10,6 @@
 /// memfd_create(2); glibc shows its prototype to _GNU_SOURCE only.
 extern int memfd_create(const char *name, unsigned int flags);
 #define SLUICE_MFD_CLOEXEC 1U
+
+/// pthread_setname_np(3), likewise.
+extern int pthread_setname_np(unsigned long thread, const char *name);

@@ -43,10 +43,12 @@ public final class EventLoop: @unchecked Sendable {
   private let pending = Mutex<[@Sendable () -> Void]>([])
   private let wakeUpSent = Atomic<Bool>(false)
   private let stopped = Atomic<Bool>(false)
+  private let thread = Atomic<UInt>(0)
 
   // Owned by the loop's thread.
   private var registrations: [Registration] = []
   private var timers = TimerQueue()
+  private var endOfTurn: [() -> Void] = []
   private let ready: UnsafeMutableBufferPointer<epoll_event>
 
   /// - Throws: ``SystemError`` when the process has no descriptor left for epoll or its wake-up.
@@ -64,10 +66,12 @@ public final class EventLoop: @unchecked Sendable {
 
   /// Serves events on the calling thread until ``stop()``.
   public func run() {
+    thread.store(UInt(pthread_self()), ordering: .relaxed)
     while !stopped.load(ordering: .acquiring) {
       serveOnce()
     }
     runPending()
+    runEndOfTurn()
   }
 
   /// Ends ``run()`` after the work already handed in. Any thread.
@@ -80,6 +84,9 @@ public final class EventLoop: @unchecked Sendable {
     pending.withLock { $0.append(work) }
     if !wakeUpSent.exchange(true, ordering: .sequentiallyConsistent) { wakeUp.signal() }
   }
+
+  /// Whether the caller is on the thread that runs this loop. Any thread.
+  public var isOnThread: Bool { thread.load(ordering: .relaxed) == UInt(pthread_self()) }
 
   // MARK: The loop's thread only
 
@@ -128,6 +135,11 @@ public final class EventLoop: @unchecked Sendable {
     timers.cancel(timer.token)
   }
 
+  /// Runs `work` at the end of this turn, when no handler is on the stack any more. No system call, unlike ``execute(_:)``.
+  public func atEndOfTurn(_ work: @escaping () -> Void) {
+    endOfTurn.append(work)
+  }
+
   // MARK: One turn
 
   private func serveOnce() {
@@ -146,6 +158,17 @@ public final class EventLoop: @unchecked Sendable {
       let now = MonotonicInstant.now
       while let work = timers.popDue(at: now) { work() }
     }
+    runEndOfTurn()
+  }
+
+  private func runEndOfTurn() {
+    // What this work adds in its turn still belongs to this turn.
+    var index = 0
+    while index < endOfTurn.count {
+      endOfTurn[index]()
+      index += 1
+    }
+    endOfTurn.removeAll(keepingCapacity: true)
   }
 
   private func timeoutMilliseconds() -> Int32 {

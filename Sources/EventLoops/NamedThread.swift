@@ -1,0 +1,51 @@
+// Threads with names, so that `top -H` tells which part of a stream is busy.
+
+internal import CLinux
+internal import Glibc
+
+/// A POSIX thread that runs one closure.
+public struct NamedThread: @unchecked Sendable {
+  private let thread: pthread_t
+
+  private final class Start {
+    let name: String
+    let body: @Sendable () -> Void
+    init(name: String, body: @escaping @Sendable () -> Void) {
+      self.name = name
+      self.body = body
+    }
+  }
+
+  /// Starts a thread.
+  ///
+  /// - Parameters:
+  ///   - name: at most 15 bytes are shown, pthread_setname_np(3).
+  ///   - body: what it runs. All signals are blocked on it: they belong to the thread that asked for them.
+  /// - Throws: ``SystemError`` when the system allows no more threads.
+  public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(SystemError) {
+    let start = Unmanaged.passRetained(Start(name: name, body: body))
+    var handle = pthread_t()
+    var all = sigset_t()
+    var before = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_SETMASK, &all, &before)
+    let code = pthread_create(
+      &handle, nil,
+      { argument in
+        // The pointer is the retained Start made above.
+        let start = Unmanaged<Start>.fromOpaque(argument!).takeRetainedValue()
+        pthread_setname_np(pthread_self(), String(start.name.prefix(15)))
+        start.body()
+        return nil
+      }, start.toOpaque())
+    pthread_sigmask(SIG_SETMASK, &before, nil)
+    guard code == 0 else {
+      start.release()
+      throw SystemError(operation: "starting the thread \(name)", code: code)
+    }
+    thread = handle
+  }
+
+  /// Waits for the thread to end. Call it once.
+  public func join() { pthread_join(thread, nil) }
+}
