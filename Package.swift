@@ -32,4 +32,6 @@ let package = Package(
   ]
     + room("EventLoops", imports: ["CLinux"])
     + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
+    + room("UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"])
+    + room("LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient"])
 )

@@ -27,6 +27,9 @@ static inline CURLcode sluice_setopt_closesocket(CURL *easy, curl_closesocket_ca
 static inline CURLcode sluice_getinfo_long(CURL *easy, CURLINFO info, long *value) {
   return curl_easy_getinfo(easy, info, value);
 }
+static inline CURLcode sluice_getinfo_socket(CURL *easy, curl_socket_t *value) {
+  return curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, value);
+}
 static inline CURLcode sluice_getinfo_offset(CURL *easy, CURLINFO info, curl_off_t *value) {
   return curl_easy_getinfo(easy, info, value);
 }
@@ -46,5 +49,8 @@ static inline CURLMcode sluice_multi_setopt_timer(CURLM *multi, curl_multi_timer
   return code ? code : curl_multi_setopt(multi, CURLMOPT_TIMERDATA, context);
 }
 
-/// The task that a finished message is about; CURLMsg's union is not imported.
+/// Macros that cast, which Swift does not import.
+static const unsigned long sluice_curlauth_bearer = CURLAUTH_BEARER;
+
+/// The verdict that a finished message carries; CURLMsg's union is not imported.
 static inline CURLcode sluice_message_result(const CURLMsg *message) { return message->data.result; }

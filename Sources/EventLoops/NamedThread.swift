@@ -46,6 +46,9 @@ public struct NamedThread: @unchecked Sendable {
     thread = handle
   }
 
-  /// Waits for the thread to end. Call it once.
+  /// Waits for the thread to end. Call either this or ``detach()``, once.
   public func join() { pthread_join(thread, nil) }
+
+  /// Lets the thread clean up after itself: nobody will wait for it.
+  public func detach() { pthread_detach(thread) }
 }

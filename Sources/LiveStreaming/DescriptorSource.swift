@@ -1,0 +1,95 @@
+// Bytes from a descriptor: standard input, a pipe, a file.
+
+public import EventLoops
+internal import Glibc
+public import StreamBuffers
+
+/// Reads a descriptor to its end on a thread of its own, straight into the circular buffer.
+public final class DescriptorSource: StreamSource, @unchecked Sendable {
+  private let descriptor: Int32
+  private let name: String
+  private let stopRequest: EventCounter
+  // Handed to the thread by `start`; unchecked for that reason.
+  private var producer: CircularBuffer.Producer?
+
+  /// The most that one read(2) is asked for, in bytes.
+  private static let readSize = 256 << 10
+
+  /// - Parameters:
+  ///   - descriptor: stays the caller's; not closed.
+  ///   - name: what errors call it, e.g. `standard input`.
+  /// - Throws: ``SystemError`` when it is not open for reading, or no descriptor is left for the wake-up.
+  public init(descriptor: Int32 = 0, name: String = "standard input") throws(SystemError) {
+    let flags = fcntl(descriptor, F_GETFL)
+    guard flags != -1, flags & O_ACCMODE != O_WRONLY else {
+      throw SystemError(operation: "reading \(name)", code: EBADF)
+    }
+    self.descriptor = descriptor
+    self.name = name
+    stopRequest = try EventCounter()
+  }
+
+  public func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
+    self.producer = consume producer
+    do {
+      try NamedThread("sluice-source") { [self] in run(context) }.detach()
+    } catch {
+      throw LiveStreamError(.source, error.description)
+    }
+  }
+
+  public func stop() { stopRequest.signal() }
+
+  /// The thread: read, publish, until the end, an error, or a request to stop.
+  private func run(_ context: SourceContext) {
+    guard var producer = producer.take() else { return }
+    let minimum = context.overflow == .dropOldest ? min(Self.readSize, producer.capacity / 4) : 1
+    reading: while waits(for: descriptor) {
+      var code: Int32 = 0
+      let result = producer.write(minimum: minimum, maximum: Self.readSize) { free in
+        let count = free.withUnsafeMutableBytes { read(descriptor, $0.baseAddress, $0.count) }
+        code = count < 0 ? errno : 0
+        return max(0, count)
+      }
+      switch (result, code) {
+      case (.written, EINTR), (.written, EAGAIN):
+        continue
+      case (.written(0), 0):
+        break reading
+      case (.written, 0):
+        continue
+      case (.written, _):
+        context.fail(LiveStreamError(.source, SystemError(operation: "reading \(name)", code: code).description))
+        break reading
+      case (.full, _):
+        if context.overflow == .stop {
+          context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow wait or drop-oldest"))
+          break reading
+        }
+        guard waitsForSpace(&producer, minimum) else { break reading }
+      }
+    }
+    producer.finish()
+  }
+
+  /// Waits until there is room; false on a request to stop.
+  private func waitsForSpace(_ producer: inout CircularBuffer.Producer, _ minimum: Int) -> Bool {
+    // A quarter of the buffer at a time: a wake-up for every acknowledged byte would cost more than it brings.
+    let wanted = max(minimum, min(Self.readSize, producer.capacity / 4))
+    // With `.dropOldest` the refusal was a reader in the way, for as long as it copies: trying again is all there is to do.
+    guard producer.requestSpace(wanted) else { return true }
+    guard waits(for: producer.spaceDescriptor) else { return false }
+    producer.drainSpaceSignals()
+    return true
+  }
+
+  /// Waits until `other` is readable or at its end; false on a request to stop.
+  private func waits(for other: Int32) -> Bool {
+    var polled = [
+      pollfd(fd: other, events: Int16(POLLIN), revents: 0),
+      pollfd(fd: stopRequest.descriptor, events: Int16(POLLIN), revents: 0),
+    ]
+    while poll(&polled, 2, -1) < 0 && errno == EINTR {}
+    return polled[1].revents == 0
+  }
+}

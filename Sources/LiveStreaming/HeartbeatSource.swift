@@ -1,0 +1,83 @@
+// A line with the time, once a second: the smallest stream that never ends.
+
+internal import EventLoops
+internal import Glibc
+public import StreamBuffers
+
+/// Writes a timestamp line at a fixed interval, as the article "Uploading streams of data" does.
+///
+/// The schedule is monotonic and does not drift: beat *n* is due at start + *n* × interval. Beats that could not be made
+/// in time (the process was stopped) are left out and told. Lives on the stream's loop: one wake-up a beat, no thread.
+public final class HeartbeatSource: StreamSource, @unchecked Sendable {
+  /// `*** 2026-11-20 17:22:19 +0000`, as `Date`'s description has it.
+  public static let defaultFormat = "*** %Y-%m-%d %H:%M:%S %z"
+
+  private let interval: Duration
+  private let format: String
+  // Owned by the loop's thread: unchecked for that reason.
+  private var producer: CircularBuffer.Producer?
+  private var context: SourceContext?
+  private var timer: EventLoop.Timer?
+  private var nextBeat = MonotonicInstant(nanoseconds: 0)
+
+  /// - Parameters:
+  ///   - interval: at least a millisecond.
+  ///   - format: as strftime(3) takes it, in UTC; the line end `\r\n` is added.
+  public init(interval: Duration = .seconds(1), format: String = defaultFormat) {
+    self.interval = max(interval, .milliseconds(1))
+    self.format = format
+  }
+
+  public func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) {
+    self.producer = consume producer
+    self.context = context
+    nextBeat = .now
+    beat()
+  }
+
+  public func stop() {
+    if let timer { context?.loop.cancel(timer) }
+    timer = nil
+    producer?.finish()
+    producer = nil
+  }
+
+  private func beat() {
+    guard let context, producer != nil else { return }
+    let line = Self.line(format: format, time: time(nil))
+    let offset = producer?.head ?? 0
+    let result = producer?.write(copying: line.utf8.span.bytes)
+    if result != .written(line.utf8.count) {
+      if context.overflow == .stop {
+        context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or let --overflow drop the oldest"))
+        return stop()
+      }
+      context.report(SourceEvent(kind: "full", description: "the buffer is full: a beat was left out", offset: offset, lost: 1))
+    }
+    scheduleNext(context, offset)
+  }
+
+  private func scheduleNext(_ context: SourceContext, _ offset: UInt64) {
+    nextBeat = nextBeat + interval
+    let late = (MonotonicInstant.now - nextBeat).nanoseconds
+    if late >= interval.nanoseconds {
+      let missed = late / interval.nanoseconds
+      nextBeat.nanoseconds += missed * interval.nanoseconds
+      context.report(
+        SourceEvent(kind: "late", description: "\(missed) beats left out: the process did not run", offset: offset, lost: UInt64(missed)))
+    }
+    timer = context.loop.schedule(at: nextBeat) { [unowned self] in beat() }
+  }
+
+  /// One line for a point in time, in seconds since 1970.
+  static func line(format: String, time: Int) -> String {
+    var seconds = time
+    var parts = tm()
+    gmtime_r(&seconds, &parts)
+    let text = withUnsafeTemporaryAllocation(of: CChar.self, capacity: 512) { bytes in
+      let count = strftime(bytes.baseAddress, bytes.count, format, &parts)
+      return String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+    return text + "\r\n"
+  }
+}

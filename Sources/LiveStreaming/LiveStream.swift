@@ -1,0 +1,235 @@
+// The shell of a live stream: timers, descriptors and requests; what to do is the state machine's to say.
+
+internal import EventLoops
+internal import StreamBuffers
+internal import UploadClient
+
+/// Owned by the session's thread after `init`; unchecked for that reason.
+final class LiveStream: @unchecked Sendable {
+  let loop: EventLoop
+
+  private let source: any StreamSource
+  private let configuration: LiveStreamConfiguration
+  private let session: UploadSession
+  private let writer: StreamWriter
+  /// Until the source has it.
+  private var producer: CircularBuffer.Producer?
+  private let dataDescriptor: Int32
+
+  private var machine: LiveStreamStateMachine
+  private var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
+  private var task: UploadTask?
+  private var requestStart: UInt64 = 0
+  /// Tells a request's events from those of one before it.
+  private var requestNumber = 0
+  private var startTime = MonotonicInstant(nanoseconds: 0)
+  private var lastAcknowledgementCheck = MonotonicInstant(nanoseconds: 0)
+  private var cursorAtLastCheck: UInt64 = 0
+  private var pressureTimer: EventLoop.Timer?
+  private var progressTimer: EventLoop.Timer?
+  private var retryTimer: EventLoop.Timer?
+  private var sourceError: LiveStreamError?
+  private var sourceLost: UInt64 = 0
+  private var response: HTTPResponse?
+  private var generator = SystemRandomNumberGenerator()
+
+  init(source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession) throws(SystemError) {
+    self.source = source
+    self.configuration = configuration
+    self.session = session
+    loop = session.loop
+    machine = LiveStreamStateMachine(policy: configuration.retry)
+    let ends = try CircularBuffer.make(
+      capacity: .bytes(configuration.buffer.byteCount + configuration.retention),
+      overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory)
+    dataDescriptor = ends.consumer.dataDescriptor
+    writer = StreamWriter(consumer: ends.consumer)
+    producer = consume ends.producer
+  }
+
+  // MARK: Start and end
+
+  func start(_ handler: @escaping @Sendable (LiveStreamEvent) -> Void) {
+    // Once: the producer is gone afterwards.
+    guard let producer = producer.take() else { return }
+    self.handler = handler
+    startTime = .now
+    writer.didWrite = { [unowned self] in didWrite() }
+    do {
+      try loop.register(dataDescriptor, [.readable, .edgeTriggered]) { [unowned self] _ in writer.write() }
+      try source.start(into: producer, context: sourceContext())
+    } catch let error as LiveStreamError {
+      return end(error)
+    } catch {
+      return end(LiveStreamError(.source, "\(error)"))
+    }
+    tickProgress()
+    perform(machine.start(now: startTime))
+  }
+
+  func finish() {
+    guard machine.state != .ended else { return }
+    source.stop()
+  }
+
+  func cancel() {
+    perform(machine.stop(LiveStreamError(.cancelled, "stopped before everything was sent")))
+  }
+
+  private func sourceContext() -> SourceContext {
+    SourceContext(
+      loop: loop, overflow: configuration.overflow,
+      report: { [weak self, loop] event in
+        loop.execute { [weak self] in
+          guard let self else { return }
+          sourceLost += event.lost
+          handler(.source(event))
+        }
+      },
+      fail: { [weak self, loop] error in
+        loop.execute { [weak self] in self?.sourceError = self?.sourceError ?? error }
+      })
+  }
+
+  private func perform(_ action: LiveStreamStateMachine.Action) {
+    switch action {
+    case .none: break
+    case .open(let offset, let attempt, let gap):
+      if let gap { handler(.gap(gap)) }
+      open(at: offset, attempt: attempt)
+    case .wait(let dropout):
+      handler(.dropout(dropout))
+      retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in retry() }
+    case .end(let error):
+      end(error)
+    }
+  }
+
+  private func retry() {
+    retryTimer = nil
+    let oldest = writer.consumer.released
+    perform(
+      machine.retryIsDue(oldest: oldest, head: writer.consumer.head, headroom: UInt64(writer.consumer.capacity / 8)))
+  }
+
+  private func end(_ error: LiveStreamError?) {
+    for timer in [pressureTimer, progressTimer, retryTimer] {
+      if let timer { loop.cancel(timer) }
+    }
+    requestNumber += 1
+    task?.cancel()
+    task = nil
+    writer.detach()
+    source.stop()
+    loop.deregister(dataDescriptor)
+    let summary = StreamSummary(
+      progress: progress(), gaps: machine.gaps, resent: machine.resent, sourceLost: sourceLost, response: response,
+      missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }, error: error ?? sourceError)
+    handler(.ended(summary))
+    handler = { _ in }
+  }
+
+  // MARK: One request after another
+
+  private func open(at offset: UInt64, attempt: Int) {
+    handler(.connecting(offset: offset, attempt: attempt))
+    var request = configuration.request
+    request.fields += [
+      .init(name: "Stream-ID", value: configuration.streamID), .init(name: "Stream-Offset", value: String(offset)),
+    ]
+    let pair = BoundPair.make(bufferSize: configuration.pairSize)
+    requestNumber += 1
+    requestStart = offset
+    cursorAtLastCheck = offset
+    let number = requestNumber
+    do {
+      task = try session.upload(request, body: pair.input) { [weak self] event in
+        guard let self, number == requestNumber else { return }
+        handle(event)
+      }
+    } catch {
+      return perform(machine.stop(LiveStreamError(.invalidRequest, error.description)))
+    }
+    writer.attach(pair.output, at: offset)
+  }
+
+  private func handle(_ event: UploadTask.Event) {
+    switch event {
+    case .connected:
+      handler(.streaming(offset: requestStart))
+    case .interimResponse(let response):
+      handler(.interimResponse(response))
+    case .finished(let result):
+      noteAcknowledged()
+      task = nil
+      writer.detach()
+      if case .success(let outcome) = result { response = outcome.response }
+      let verdict = Verdict(result)
+      if case .complete = verdict { writer.release(upTo: writer.cursor) }
+      perform(machine.requestEnded(verdict, now: .now, using: &generator))
+    }
+  }
+
+  // MARK: Acknowledgements
+
+  /// Bytes went into the pair: look from time to time how far the peer's TCP has acknowledged, and give those bytes up.
+  private func didWrite() {
+    let now = MonotonicInstant.now
+    let byteStep = UInt64(writer.consumer.capacity / 8)
+    if now - lastAcknowledgementCheck >= .seconds(1) || writer.cursor - cursorAtLastCheck >= byteStep {
+      checkAcknowledged(now)
+    }
+    if pressureTimer == nil { schedulePressureCheck() }
+  }
+
+  private func checkAcknowledged(_ now: MonotonicInstant) {
+    lastAcknowledgementCheck = now
+    cursorAtLastCheck = writer.cursor
+    task?.updateAcknowledged()
+    noteAcknowledged()
+  }
+
+  private func noteAcknowledged() {
+    guard let task else { return }
+    machine.wrote(upTo: requestStart + task.sentByteCount)
+    machine.acknowledged(bodyCount: task.acknowledgedByteCount, now: .now)
+    let retention = UInt64(min(configuration.retention, writer.consumer.capacity / 2))
+    if machine.acknowledged > retention { writer.release(upTo: machine.acknowledged - retention) }
+  }
+
+  /// A source that waits for room would wait for ever if the last bytes were acknowledged with nobody looking: so while
+  /// the buffer is more than half full and everything is under way, look every 10 ms.
+  private func schedulePressureCheck() {
+    guard isUnderPressure else { return }
+    pressureTimer = loop.schedule(after: .milliseconds(10)) { [unowned self] in
+      pressureTimer = nil
+      checkAcknowledged(.now)
+      if task != nil { schedulePressureCheck() }
+    }
+  }
+
+  private var isUnderPressure: Bool {
+    Int(writer.consumer.head - writer.consumer.released) > writer.consumer.capacity / 2
+  }
+
+  // MARK: Progress
+
+  private func tickProgress() {
+    guard let interval = configuration.progressInterval else { return }
+    progressTimer = loop.schedule(after: interval) { [unowned self] in
+      task?.updateAcknowledged()
+      noteAcknowledged()
+      handler(.progress(progress()))
+      tickProgress()
+    }
+  }
+
+  private func progress() -> StreamProgress {
+    let head = writer.consumer.head
+    return StreamProgress(
+      elapsed: .now - startTime, captured: head, sent: machine.sent, acknowledged: machine.acknowledged,
+      buffered: Int(head - min(head, max(machine.acknowledged, writer.consumer.released))),
+      capacity: configuration.buffer.byteCount,
+      dropouts: machine.dropouts, lost: machine.lost, isConnected: task != nil)
+  }
+}

@@ -1,0 +1,150 @@
+// Everything a stream tells about itself.
+
+public import UploadClient
+
+/// Something happened to a live stream. The last event is ``ended(_:)``.
+public enum LiveStreamEvent: Sendable {
+  /// A request begins at this stream offset; the first one at 0.
+  case connecting(offset: UInt64, attempt: Int)
+  /// The connection stands and the body is being sent.
+  case streaming(offset: UInt64)
+  /// A 1xx response came.
+  case interimResponse(HTTPResponse)
+  /// The request ended before the stream: it goes on after a delay.
+  case dropout(Dropout)
+  /// Bytes that will not reach the server.
+  case gap(Gap)
+  /// Something that the source has to tell, e.g. an overrun of the sound card.
+  case source(SourceEvent)
+  /// How things stand, if ``LiveStreamConfiguration/progressInterval`` asks for it.
+  case progress(StreamProgress)
+  /// The last event.
+  case ended(StreamSummary)
+}
+
+/// The end of a request before the end of its stream.
+public struct Dropout: Equatable, Sendable {
+  /// What ended it.
+  public enum Cause: Equatable, Sendable, CustomStringConvertible {
+    case unknownHost(String)
+    case unreachable(String)
+    case connectionLost(String)
+    case timedOut(String)
+    /// The server answered with this status, which allows trying again.
+    case response(Int)
+    /// The buffer was full and let bytes go that were about to be sent: the stream goes on behind them.
+    case overtaken
+    case other(String)
+
+    public var description: String {
+      switch self {
+      case .unknownHost(let words), .unreachable(let words), .connectionLost(let words), .timedOut(let words), .other(let words):
+        words
+      case .response(let status): "the server answered \(status)"
+      case .overtaken: "the connection is slower than the source"
+      }
+    }
+  }
+
+  public var cause: Cause
+  /// Stream offset up to which the peer's TCP had acknowledged, or the server said that it has.
+  public var acknowledged: UInt64
+  /// How long until the next attempt.
+  public var retryDelay: Duration
+}
+
+/// Bytes of the stream that are lost, and why.
+public struct Gap: Equatable, Sendable {
+  public enum Cause: String, Equatable, Sendable {
+    /// The circular buffer was full and the oldest bytes had to go.
+    case bufferFull
+    /// The server has less than its TCP had acknowledged, and the rest is no longer kept here.
+    case serverLost
+  }
+
+  /// Stream offset of the first byte lost.
+  public var offset: UInt64
+  /// How many bytes.
+  public var length: UInt64
+  public var cause: Cause
+}
+
+/// What a source has to tell, as words and as numbers.
+public struct SourceEvent: Equatable, Sendable {
+  /// A short name for programs, e.g. `overrun`.
+  public var kind: String
+  /// A line for people.
+  public var description: String
+  /// Stream offset at which it happened.
+  public var offset: UInt64
+  /// Frames (or bytes, for sources without frames) that were lost, 0 when none.
+  public var lost: UInt64 = 0
+  /// How many bytes of silence stand in for them.
+  public var filled: UInt64 = 0
+
+  public init(kind: String, description: String, offset: UInt64, lost: UInt64 = 0, filled: UInt64 = 0) {
+    self.kind = kind
+    self.description = description
+    self.offset = offset
+    self.lost = lost
+    self.filled = filled
+  }
+}
+
+/// How a stream stands. All counts are stream offsets, in bytes from its start.
+public struct StreamProgress: Equatable, Sendable {
+  /// Since the start.
+  public var elapsed: Duration
+  /// What the source has produced.
+  public var captured: UInt64
+  /// What was handed to the network, in the current request or one before.
+  public var sent: UInt64
+  /// What the peer's TCP has acknowledged.
+  public var acknowledged: UInt64
+  /// How many bytes the circular buffer holds, and how many it can.
+  public var buffered: Int
+  public var capacity: Int
+  public var dropouts: Int
+  /// Bytes lost so far.
+  public var lost: UInt64
+  /// Whether a request is under way.
+  public var isConnected: Bool
+}
+
+/// How a stream ended.
+public struct StreamSummary: Sendable {
+  public var progress: StreamProgress
+  public var gaps: Int
+  /// Bytes sent more than once.
+  public var resent: UInt64
+  /// What the source has lost (overruns, unplugged device), in its own unit.
+  public var sourceLost: UInt64
+  /// The final response, when there was one.
+  public var response: HTTPResponse?
+  /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so.
+  public var missingAtServer: UInt64?
+  /// Why the stream ended before its source did; nil when the server has confirmed all of it.
+  public var error: LiveStreamError?
+}
+
+/// Why a stream ended before its time.
+public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertible {
+  public enum Kind: String, Equatable, Sendable {
+    case invalidRequest, notPermitted, notTrusted, refused, protocolBroken
+    /// Nothing was acknowledged for as long as ``RetryPolicy/giveUpAfter``.
+    case unreachable
+    /// The buffer was full and ``OverflowPolicy/stop`` was asked for.
+    case overflow
+    /// The source failed.
+    case source
+    case cancelled
+  }
+
+  public var kind: Kind
+  public var description: String
+
+  public init(_ kind: Kind, _ description: String) {
+    self.kind = kind
+    self.description = description
+  }
+}

@@ -1,0 +1,41 @@
+// The public type: source, circular buffer, writer, bound pair and upload, joined, and joined again after each dropout.
+
+public import EventLoops
+internal import StreamBuffers
+public import UploadClient
+
+/// Streams a source to a server, indefinitely, and goes on after every dropout.
+///
+/// The source begins at once, whether the server is there or not. All calls may come from any thread; events are told on
+/// the session's thread. Keep the streamer until ``LiveStreamEvent/ended(_:)``.
+public final class LiveStreamer: Sendable {
+  private let stream: LiveStream
+
+  /// - Throws: ``SystemError`` when memory for the buffer is refused.
+  public init(
+    _ source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession
+  ) throws(SystemError) {
+    stream = try LiveStream(source: source, configuration: configuration, session: session)
+  }
+
+  /// Starts, and tells all that happens to `handler` on the session's thread.
+  public func start(_ handler: @escaping @Sendable (LiveStreamEvent) -> Void) {
+    stream.loop.execute { [stream] in stream.start(handler) }
+  }
+
+  /// Starts, and gives all that happens as a sequence that ends after ``LiveStreamEvent/ended(_:)``.
+  public func events() -> AsyncStream<LiveStreamEvent> {
+    AsyncStream { continuation in
+      start { event in
+        continuation.yield(event)
+        if case .ended = event { continuation.finish() }
+      }
+    }
+  }
+
+  /// Stops the source, sends what is buffered, and ends when the server has answered.
+  public func finish() { stream.loop.execute { [stream] in stream.finish() } }
+
+  /// Ends at once. What is buffered is lost, and the summary says how much.
+  public func cancel() { stream.loop.execute { [stream] in stream.cancel() } }
+}

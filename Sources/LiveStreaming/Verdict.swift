@@ -1,0 +1,75 @@
+// What the end of a request means for the stream: done, try again, or give up.
+
+internal import EventLoops
+internal import Glibc
+internal import UploadClient
+
+/// The meaning of how one request ended.
+enum Verdict: Equatable {
+  /// The server has the whole stream.
+  case complete(HTTPResponse)
+  /// A dropout: try again.
+  case transient(Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
+  /// Trying again would not help.
+  case permanent(LiveStreamError)
+
+  init(_ result: Result<UploadTask.Outcome, UploadError>, wallClock: Int = time(nil)) {
+    switch result {
+    case .success(let outcome): self = Self.judge(outcome, wallClock)
+    case .failure(let error): self = Self.judge(error)
+    }
+  }
+
+  private static func judge(_ outcome: UploadTask.Outcome, _ wallClock: Int) -> Verdict {
+    let response = outcome.response
+    let status = response.status
+    let reason = response.text.map { ": \($0.prefix(200))" } ?? ""
+    switch status {
+    case 200..<300 where !outcome.isEarly:
+      return .complete(response)
+    case 200..<300:
+      return .permanent(.init(.protocolBroken,
+        "the server answered \(status) before the end of the stream: it does not read streamed bodies to their end; try another URL or method"))
+    case 300..<400:
+      let target = response["Location"].map { " to \($0)" } ?? ""
+      return .permanent(.init(.refused, "the server redirects\(target) (\(status)): stream to that URL instead"))
+    case 401, 407:
+      return .permanent(.init(.notPermitted,
+        "the server wants credentials that it accepts (\(status))\(reason): give a token with --bearer-token-file, or a netrc file"))
+    case 403:
+      return .permanent(.init(.notPermitted, "the server does not permit this (403)\(reason): check the credentials and the URL's path"))
+    case 408, 425, 429, 500, 502...504, 506...:
+      return .transient(
+        .response(status), retryAfter: response.retryAfter(wallClock: wallClock), serverOffset: response["Stream-Offset"].flatMap { UInt64($0) })
+    case 404, 410:
+      return .permanent(.init(.refused, "there is nothing at this URL to stream to (\(status))\(reason): check the path"))
+    case 405, 411, 501:
+      return .permanent(.init(.refused, "the server does not take a streamed body here (\(status))\(reason): try --method PUT or another path"))
+    case 409:
+      return .permanent(.init(.refused, "the server has other bytes under this stream's name (409)\(reason)"))
+    case 413:
+      return .permanent(.init(.refused, "the server takes no more of this stream (413)\(reason): raise its limit for request bodies"))
+    default:
+      return .permanent(.init(.refused, "the server refused the stream (\(status))\(reason)"))
+    }
+  }
+
+  private static func judge(_ error: UploadError) -> Verdict {
+    func retry(_ cause: Dropout.Cause) -> Verdict { .transient(cause, retryAfter: nil, serverOffset: nil) }
+    switch error.kind {
+    case .unknownHost: return retry(.unknownHost(error.description))
+    case .unreachable: return retry(.unreachable(error.description))
+    case .connectionLost: return retry(.connectionLost(error.description))
+    case .timedOut: return retry(.timedOut(error.description))
+    case .tlsFailed, .other: return retry(.other(error.description))
+    case .bodyFailed: return retry(.overtaken)
+    case .cancelled: return .permanent(.init(.cancelled, "cancelled"))
+    case .invalidRequest, .badCredentialsFile: return .permanent(.init(.invalidRequest, error.description))
+    case .certificateNotTrusted:
+      return .permanent(.init(.notTrusted,
+        "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority with --ca-file FILE"))
+    case .protocolViolation:
+      return .permanent(.init(.protocolBroken, "what listens there does not speak HTTP (\(error.description)): check the port"))
+    }
+  }
+}

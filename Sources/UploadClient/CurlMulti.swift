@@ -1,0 +1,197 @@
+// libcurl's multi socket interface on our epoll loop.
+//
+// libcurl says which sockets it wants watched and when it wants to be called; the loop says what happened. Two things are
+// done differently from libcurl's examples, both to save system calls on a stream that sends a little, often:
+// what libcurl wants watched is told to epoll only once it has made up its mind (it asks for "writable" and takes it back
+// within one message), and a transfer whose source has new bytes is driven by its socket at once instead of by a timer.
+
+internal import CCurl
+internal import EventLoops
+internal import Glibc
+
+/// Owned by the loop's thread after `init`; unchecked for that reason.
+final class CurlMulti: @unchecked Sendable {
+  private struct Socket {
+    var wanted: EventLoop.Interest
+    /// What epoll was last told; nil before the first time.
+    var watched: EventLoop.Interest?
+  }
+
+  private let loop: EventLoop
+  private let handle: UnsafeMutableRawPointer
+  private var sockets: [Int32: Socket] = [:]
+  private var changedSockets: [Int32] = []
+  private struct Owner { weak var transfer: CurlTransfer? }
+
+  /// Which transfer's body goes over which socket.
+  private var owners: [curl_socket_t: Owner] = [:]
+  private var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
+  private var timer: EventLoop.Timer?
+  private var timerIsDue = false
+  private var isInside = false
+
+  init(loop: EventLoop) throws(SystemError) {
+    self.loop = loop
+    guard curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK, let handle = curl_multi_init() else {
+      throw SystemError(operation: "initialising libcurl", code: ENOMEM)
+    }
+    self.handle = handle
+    let context = Unmanaged.passUnretained(self).toOpaque()
+    // The callbacks get `context` back, which lives as long as the multi handle: `deinit` ends both.
+    _ = sluice_multi_setopt_socket(
+      handle,
+      { _, socket, what, context, _ in
+        Unmanaged<CurlMulti>.fromOpaque(context!).takeUnretainedValue().watch(socket, what)
+        return 0
+      }, context)
+    _ = sluice_multi_setopt_timer(
+      handle,
+      { _, milliseconds, context in
+        Unmanaged<CurlMulti>.fromOpaque(context!).takeUnretainedValue().setTimer(milliseconds)
+        return 0
+      }, context)
+  }
+
+  deinit { curl_multi_cleanup(handle) }
+
+  /// Checks a URL without connecting, with libcurl's own parser.
+  static func validate(url: String) throws(UploadError) {
+    guard let parsed = curl_url() else { throw UploadError(.other, "out of memory") }
+    defer { curl_url_cleanup(parsed) }
+    let code = curl_url_set(parsed, CURLUPART_URL, url, 0)
+    guard code == CURLUE_OK else {
+      throw UploadError(.invalidRequest, "the URL \(quoted(url)) cannot be used: \(String(cString: curl_url_strerror(code)).lowercased())")
+    }
+    var scheme: UnsafeMutablePointer<CChar>?
+    curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0)
+    defer { curl_free(scheme) }
+    guard let scheme, ["http", "https"].contains(String(cString: scheme)) else {
+      throw UploadError(.invalidRequest, "the URL \(quoted(url)) is neither http:// nor https://")
+    }
+  }
+
+  // MARK: Transfers
+
+  func start(_ transfer: CurlTransfer) {
+    guard transfer.prepare(multi: self) else { return }
+    transfers[transfer.easy] = transfer
+    enter { curl_multi_add_handle(handle, transfer.easy) }
+  }
+
+  /// Takes a transfer out, whatever it was doing. Its connection is closed unless its request was complete.
+  func remove(_ transfer: CurlTransfer) {
+    guard transfers[transfer.easy] != nil else { return }
+    // The connection is closed in here, and what the kernel knows of it is read before: the transfer must still be known.
+    enter { curl_multi_remove_handle(handle, transfer.easy) }
+    transfers[transfer.easy] = nil
+  }
+
+  /// Lets a paused transfer ask its body for bytes again.
+  func resume(_ transfer: CurlTransfer) {
+    guard transfers[transfer.easy] != nil else { return }
+    enter {
+      curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
+      if transfer.socket != CURL_SOCKET_BAD {
+        // Told that the socket is writable, libcurl sends right away; if it is not, `send` says so and epoll watches it.
+        var running: Int32 = 0
+        curl_multi_socket_action(handle, transfer.socket, CURL_CSELECT_OUT, &running)
+      }
+    }
+  }
+
+  /// Remembers whose body goes over a socket, to read what the kernel knows of it before it is closed.
+  func note(socket: curl_socket_t, of transfer: CurlTransfer) { owners[socket] = Owner(transfer: transfer) }
+
+  /// libcurl closes a socket through here.
+  func close(socket: curl_socket_t) -> Int32 {
+    if let transfer = owners.removeValue(forKey: socket)?.transfer, transfer.socket == socket { transfer.socketIsClosing() }
+    return Glibc.close(socket)
+  }
+
+  func close() {
+    for transfer in transfers.values { transfer.cancel() }
+  }
+
+  // MARK: Into libcurl and out again
+
+  /// Every call that may make libcurl call back goes through here.
+  private func enter(_ body: () -> Void) {
+    precondition(!isInside, "callbacks of libcurl may not call into it again: use the end of the turn")
+    isInside = true
+    body()
+    var running: Int32 = 0
+    while timerIsDue {
+      timerIsDue = false
+      curl_multi_socket_action(handle, CURL_SOCKET_TIMEOUT, 0, &running)
+    }
+    isInside = false
+    updateWatches()
+    takeMessages()
+  }
+
+  private func takeMessages() {
+    var left: Int32 = 0
+    while let message = curl_multi_info_read(handle, &left) {
+      guard message.pointee.msg == CURLMSG_DONE, let easy = message.pointee.easy_handle, let transfer = transfers[easy]
+      else { continue }
+      transfer.ended(sluice_message_result(message))
+    }
+  }
+
+  private func watch(_ socket: curl_socket_t, _ what: Int32) {
+    var wanted: EventLoop.Interest = []
+    if what == CURL_POLL_IN || what == CURL_POLL_INOUT { wanted.insert(.readable) }
+    if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { wanted.insert(.writable) }
+    if what == CURL_POLL_REMOVE {
+      // At once: libcurl closes the socket next, and its number may come back within this call.
+      if sockets.removeValue(forKey: socket)?.watched != nil { loop.deregister(socket) }
+      return
+    }
+    sockets[socket, default: Socket(wanted: wanted)].wanted = wanted
+    changedSockets.append(socket)
+  }
+
+  private func updateWatches() {
+    for descriptor in changedSockets {
+      guard let socket = sockets[descriptor], socket.wanted != socket.watched else { continue }
+      do {
+        if socket.watched == nil {
+          try loop.register(descriptor, socket.wanted) { [unowned self] in serve(descriptor, $0) }
+        } else {
+          try loop.modify(descriptor, socket.wanted)
+        }
+        sockets[descriptor]?.watched = socket.wanted
+      } catch {
+        // Without a watch the transfer would hang: let libcurl find out by the socket itself.
+        timerIsDue = true
+      }
+    }
+    changedSockets.removeAll(keepingCapacity: true)
+  }
+
+  private func serve(_ socket: Int32, _ readiness: EventLoop.Readiness) {
+    var flags: Int32 = 0
+    if readiness.contains(.readable) || readiness.contains(.hangUp) { flags |= CURL_CSELECT_IN }
+    if readiness.contains(.writable) { flags |= CURL_CSELECT_OUT }
+    if readiness.contains(.error) { flags |= CURL_CSELECT_ERR }
+    enter {
+      var running: Int32 = 0
+      curl_multi_socket_action(handle, socket, flags, &running)
+    }
+  }
+
+  private func setTimer(_ milliseconds: Int) {
+    if let timer { loop.cancel(timer) }
+    timer = nil
+    timerIsDue = milliseconds == 0
+    if milliseconds > 0 {
+      timer = loop.schedule(after: .milliseconds(milliseconds)) { [unowned self] in
+        timer = nil
+        timerIsDue = true
+        enter {}
+      }
+    } else if milliseconds == 0, !isInside {
+      loop.atEndOfTurn { [self] in enter {} }
+    }
+  }
+}

@@ -1,0 +1,101 @@
+// An upload request as libcurl options.
+
+internal import CCurl
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+
+/// Sets a request's options on an easy handle and remembers the list that has to live as long.
+struct CurlOptions {
+  let easy: UnsafeMutableRawPointer
+  private(set) var fieldList: UnsafeMutablePointer<curl_slist>?
+
+  init(easy: UnsafeMutableRawPointer) { self.easy = easy }
+
+  /// - Throws: ``UploadError`` for the first option that libcurl refuses.
+  mutating func set(_ request: UploadRequest) throws(UploadError) {
+    try set(CURLOPT_URL, request.url)
+    // An upload with its method renamed: the way to a chunked body of unknown length with any method.
+    try set(CURLOPT_UPLOAD, 1)
+    try set(CURLOPT_CUSTOMREQUEST, request.method)
+    try set(CURLOPT_PROTOCOLS_STR, "http,https")
+    try set(CURLOPT_HTTP_VERSION, request.httpVersion == .http1 ? Int(CURL_HTTP_VERSION_1_1) : Int(CURL_HTTP_VERSION_2TLS))
+    try set(CURLOPT_USERAGENT, "sluice/\(sluiceVersion)")
+    // libcurl's own time-outs by signals would hit whichever thread is running.
+    try set(CURLOPT_NOSIGNAL, 1)
+    try set(CURLOPT_UPLOAD_BUFFERSIZE, request.uploadBufferSize)
+    try set(CURLOPT_BUFFERSIZE, 4096)
+    try set(CURLOPT_CONNECTTIMEOUT_MS, Int(request.limits.connect.nanoseconds / 1_000_000))
+    // A proxy's answer to CONNECT is not the server's.
+    try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+    try setFields(request)
+    try setCredentials(request)
+    try setRoute(request)
+  }
+
+  private mutating func setFields(_ request: UploadRequest) throws(UploadError) {
+    // Without this libcurl waits a second for a 100 that many servers never send.
+    append("Expect:")
+    for field in request.fields {
+      // An empty value is written with a semicolon, or libcurl would leave the field out.
+      append(field.value.isEmpty ? "\(field.name);" : "\(field.name): \(field.value)")
+    }
+    try check(CURLOPT_HTTPHEADER, sluice_setopt_slist(easy, CURLOPT_HTTPHEADER, fieldList))
+  }
+
+  private mutating func append(_ line: String) {
+    fieldList = curl_slist_append(fieldList, line)
+  }
+
+  private func setCredentials(_ request: UploadRequest) throws(UploadError) {
+    if let token = request.bearerToken {
+      try set(CURLOPT_HTTPAUTH, Int(sluice_curlauth_bearer))
+      try set(CURLOPT_XOAUTH2_BEARER, token)
+    }
+    if let file = request.netrcFile {
+      try set(CURLOPT_NETRC, Int(CURL_NETRC_OPTIONAL.rawValue))
+      try set(CURLOPT_NETRC_FILE, file)
+    }
+    if let file = request.certificateAuthorities { try set(CURLOPT_CAINFO, file) }
+    if let file = request.clientCertificate { try set(CURLOPT_SSLCERT, file) }
+    if let file = request.clientKey { try set(CURLOPT_SSLKEY, file) }
+  }
+
+  private func setRoute(_ request: UploadRequest) throws(UploadError) {
+    if let proxy = request.proxy { try set(CURLOPT_PROXY, proxy) }
+    if let path = request.unixSocket { try set(CURLOPT_UNIX_SOCKET_PATH, path) }
+    switch request.addressFamily {
+    case .any: break
+    case .ipv4: try set(CURLOPT_IPRESOLVE, Int(CURL_IPRESOLVE_V4))
+    case .ipv6: try set(CURLOPT_IPRESOLVE, Int(CURL_IPRESOLVE_V6))
+    }
+  }
+
+  private func set(_ option: CURLoption, _ value: Int) throws(UploadError) {
+    try check(option, sluice_setopt_long(easy, option, value))
+  }
+
+  private func set(_ option: CURLoption, _ value: String) throws(UploadError) {
+    try check(option, sluice_setopt_string(easy, option, value))
+  }
+
+  private func check(_ option: CURLoption, _ code: CURLcode) throws(UploadError) {
+    guard code != CURLE_OK else { return }
+    let name = curl_easy_option_by_id(option).map { String(cString: $0.pointee.name) } ?? "number \(option.rawValue)"
+    throw UploadError(.invalidRequest, "libcurl refuses the option \(name): \(String(cString: curl_easy_strerror(code)))")
+  }
+}
+
+extension UploadRequest {
+  /// Tells a new socket what the request says about it. What the kernel refuses (a unix socket has no segments) stays as it is.
+  func apply(toSocket descriptor: Int32) {
+    func set(_ level: Int32, _ option: Int32, _ value: Int) {
+      var value = Int32(clamping: value)
+      setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
+    }
+    if let bytes = socket.sendBuffer { set(SOL_SOCKET, SO_SNDBUF, bytes) }
+    if let bytes = socket.maximumSegment { set(Int32(IPPROTO_TCP), TCP_MAXSEG, bytes) }
+    // In milliseconds; RFC 5482 has the idea, tcp(7) the option.
+    set(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, Int(limits.unacknowledged.nanoseconds / 1_000_000))
+  }
+}

@@ -1,0 +1,93 @@
+// A response as the caller of an upload sees it, interim or final.
+
+internal import CCurl
+
+/// The head of an HTTP response and, for a final one, the beginning of its body.
+public struct HTTPResponse: Equatable, Sendable {
+  /// Status code, 100–599 (RFC 9110, section 15).
+  public var status: Int
+  /// Field lines in the order received, names as sent.
+  public var fields: [Field]
+  /// The first bytes of the body, at most ``bodyLimit``; empty for interim responses. Servers put their reasons there.
+  public var body: [UInt8] = []
+
+  public struct Field: Equatable, Sendable {
+    public var name: String
+    public var value: String
+    public init(name: String, value: String) {
+      self.name = name
+      self.value = value
+    }
+  }
+
+  /// How much of a response's body is kept, in bytes.
+  public static let bodyLimit = 16 * 1024
+
+  public init(status: Int, fields: [Field] = []) {
+    self.status = status
+    self.fields = fields
+  }
+
+  /// 1xx: another response follows (RFC 9110, section 15.2).
+  public var isInterim: Bool { (100..<200).contains(status) }
+  /// 2xx.
+  public var isSuccess: Bool { (200..<300).contains(status) }
+
+  /// The value of the first field line of that name, compared without regard to case (RFC 9110, section 5.1).
+  public subscript(name: String) -> String? {
+    fields.first { $0.name.lowercased() == name.lowercased() }?.value
+  }
+
+  /// The body as text, without its trailing line ends; nil when there is none or it is not UTF-8.
+  public var text: String? {
+    guard !body.isEmpty, let text = String(validating: body, as: UTF8.self) else { return nil }
+    var trimmed = text[...]
+    while let last = trimmed.last, last.isNewline { trimmed.removeLast() }
+    return String(trimmed)
+  }
+}
+
+extension HTTPResponse {
+  /// How long the server asks to wait: `Retry-After`, in seconds or as a date (RFC 9110, section 10.2.3).
+  ///
+  /// - Parameter wallClock: now, in seconds since 1970.
+  package func retryAfter(wallClock: Int) -> Duration? {
+    guard let value = self["Retry-After"] else { return nil }
+    if let seconds = Int64(value) { return seconds >= 0 ? .seconds(seconds) : nil }
+    // -1 for what is no date.
+    let date = curl_getdate(value, nil)
+    return date < 0 ? nil : .seconds(max(0, date - wallClock))
+  }
+}
+
+/// Puts the header lines that libcurl hands over one by one together to response heads.
+struct ResponseHeadAssembler {
+  private var current: HTTPResponse?
+
+  /// Takes one line without its line end; returns a head once the empty line behind it has come.
+  mutating func take(line: Substring) -> HTTPResponse? {
+    if line.isEmpty {
+      defer { current = nil }
+      return current
+    }
+    if line.hasPrefix("HTTP/") {
+      // "HTTP/1.1 201 Created", "HTTP/2 201": libcurl has checked the form.
+      let parts = line.split(separator: " ", maxSplits: 2, omittingEmptySubsequences: true)
+      current = HTTPResponse(status: parts.count > 1 ? Int(parts[1]) ?? 0 : 0)
+    } else if let colon = line.firstIndex(of: ":") {
+      let value = line[line.index(after: colon)...]
+      current?.fields.append(.init(name: String(line[..<colon]), value: String(value.trimmingSpaces)))
+    }
+    return nil
+  }
+}
+
+extension Substring {
+  /// Without the spaces and tabs around it.
+  fileprivate var trimmingSpaces: Substring {
+    var result = self
+    while let first = result.first, first == " " || first == "\t" { result.removeFirst() }
+    while let last = result.last, last == " " || last == "\t" { result.removeLast() }
+    return result
+  }
+}

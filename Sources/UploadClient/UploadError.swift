@@ -1,0 +1,69 @@
+// Why an upload ended before its response, in words for a person and a kind for a program.
+
+internal import CCurl
+
+/// An upload that ended without a complete final response.
+public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// What a caller can act on.
+  public enum Kind: String, Equatable, Sendable {
+    /// The request cannot be sent as it is; nothing was sent.
+    case invalidRequest
+    /// The host's name could not be resolved.
+    case unknownHost
+    /// Nobody listens there, or the network does not lead there.
+    case unreachable
+    /// The connection ended before the response.
+    case connectionLost
+    /// The peer left unanswered what it was sent, or the connection took too long.
+    case timedOut
+    /// TLS could not be agreed upon: transient (a restarting front end) or a matter of versions.
+    case tlsFailed
+    /// The peer's certificate is not trusted.
+    case certificateNotTrusted
+    /// A certificate, key or CA file on this side cannot be used.
+    case badCredentialsFile
+    /// What came back is not HTTP.
+    case protocolViolation
+    /// ``UploadTask/cancel()`` was called.
+    case cancelled
+    /// The body's writer broke the stream off.
+    case bodyFailed
+    /// libcurl failed in a way that has no kind of its own.
+    case other
+  }
+
+  public let kind: Kind
+  public let description: String
+
+  package init(_ kind: Kind, _ description: String) {
+    self.kind = kind
+    self.description = description
+  }
+
+  /// What libcurl's verdict means. `detail` is its error buffer, more precise than the code's own words.
+  init(code: CURLcode, detail: String) {
+    let words = detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail
+    switch code {
+    case CURLE_URL_MALFORMAT, CURLE_UNSUPPORTED_PROTOCOL:
+      self.init(.invalidRequest, words)
+    case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY:
+      self.init(.unknownHost, words)
+    case CURLE_COULDNT_CONNECT, CURLE_INTERFACE_FAILED:
+      self.init(.unreachable, words)
+    case CURLE_OPERATION_TIMEDOUT:
+      self.init(.timedOut, words)
+    case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE, CURLE_HTTP2, CURLE_HTTP2_STREAM:
+      self.init(.connectionLost, words)
+    case CURLE_SSL_CONNECT_ERROR:
+      self.init(.tlsFailed, words)
+    case CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_ISSUER_ERROR, CURLE_SSL_INVALIDCERTSTATUS, CURLE_SSL_PINNEDPUBKEYNOTMATCH:
+      self.init(.certificateNotTrusted, words)
+    case CURLE_SSL_CERTPROBLEM, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_CRL_BADFILE, CURLE_SSL_CIPHER:
+      self.init(.badCredentialsFile, words)
+    case CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING:
+      self.init(.protocolViolation, words)
+    default:
+      self.init(.other, words)
+    }
+  }
+}

@@ -1,0 +1,98 @@
+// What to upload to, and how to get there: everything libcurl has to be told.
+
+internal import EventLoops
+
+/// Where and how to upload a stream.
+public struct UploadRequest: Equatable, Sendable {
+  /// An absolute `http` or `https` URL. User and password in it are sent as Basic credentials.
+  public var url: String
+  /// `POST` or `PUT`, or whatever else the server takes a body with.
+  public var method = "POST"
+  /// Additional field lines. Names and values are checked before anything is sent.
+  public var fields: [HTTPResponse.Field] = []
+  /// Sent as `Authorization: Bearer …` (RFC 6750). Never printed.
+  public var bearerToken: String?
+  /// Look credentials up in this file, in the format of netrc(5).
+  public var netrcFile: String?
+  /// A proxy's URL as libcurl takes it (`http://`, `socks5h://`, …); nil obeys `http_proxy` and its like.
+  public var proxy: String?
+  /// Connect through this unix socket; the URL still names host and path.
+  public var unixSocket: String?
+  /// A PEM file of the certificate authorities to trust instead of the system's.
+  public var certificateAuthorities: String?
+  /// A PEM file with the client's certificate, and its key in another file where it is not in the same.
+  public var clientCertificate: String?
+  public var clientKey: String?
+  public var addressFamily = AddressFamily.any
+  public var httpVersion = HTTPVersion.negotiated
+  public var limits = Limits()
+  public var socket = SocketOptions()
+  /// libcurl's buffer between the body and the socket, in bytes: the largest chunk. 16 KiB to 2 MiB.
+  public var uploadBufferSize = 16 * 1024
+
+  public enum AddressFamily: Sendable { case any, ipv4, ipv6 }
+
+  public enum HTTPVersion: Sendable {
+    /// HTTP/2 where TLS negotiates it, HTTP/1.1 otherwise.
+    case negotiated
+    case http1
+  }
+
+  /// How long to wait for what.
+  public struct Limits: Equatable, Sendable {
+    /// From the start of an attempt until TCP, proxy and TLS are set up.
+    public var connect = Duration.seconds(10)
+    /// How long bytes that were handed to TCP may stay unacknowledged before the peer counts as dead. A silent source
+    /// is not affected: only unanswered work is judged (`TCP_USER_TIMEOUT`, tcp(7)).
+    public var unacknowledged = Duration.seconds(30)
+    /// From the end of the body, or from an early final response, until the response is complete.
+    public var response = Duration.seconds(30)
+    public init() {}
+  }
+
+  /// What the kernel is told about the connection. The defaults are the kernel's.
+  public struct SocketOptions: Equatable, Sendable {
+    /// `SO_SNDBUF` in bytes, socket(7): how much may be under way unacknowledged.
+    public var sendBuffer: Int?
+    /// `TCP_MAXSEG` in bytes, tcp(7).
+    public var maximumSegment: Int?
+    public init() {}
+  }
+
+  public init(url: String) { self.url = url }
+
+  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/invalidRequest`` for what may not be sent: a field name that is
+  ///   no token or a value with control characters (RFC 9110, section 5.5; "header injection").
+  package func validate() throws(UploadError) {
+    for field in fields {
+      guard !field.name.isEmpty, field.name.utf8.allSatisfy(Self.isTokenByte) else {
+        throw UploadError(.invalidRequest, "the field name \(quoted(field.name)) is not a token: use letters, digits and hyphens")
+      }
+      guard field.value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f || $0 == 0x09 }) else {
+        throw UploadError(
+          .invalidRequest, "the value of the field \(field.name) has control characters, which would begin another field: remove them")
+      }
+    }
+    guard !method.isEmpty, method.utf8.allSatisfy(Self.isTokenByte) else {
+      throw UploadError(.invalidRequest, "the method \(quoted(method)) is not a token")
+    }
+    if let token = bearerToken, token.isEmpty || !token.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) {
+      throw UploadError(.invalidRequest, "the bearer token is empty or has characters that cannot be sent: check its file")
+    }
+  }
+
+  /// `tchar`, RFC 9110, section 5.6.2.
+  private static func isTokenByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "0")...UInt8(ascii: "9"):
+      true
+    default:
+      "!#$%&'*+-.^_`|~".utf8.contains(byte)
+    }
+  }
+}
+
+/// `text` between quotes, its control characters made visible.
+func quoted(_ text: String) -> String {
+  "\"" + text.unicodeScalars.map { $0.value < 0x20 || $0.value == 0x7f ? "\\u{\(String($0.value, radix: 16))}" : String($0) }.joined() + "\""
+}
