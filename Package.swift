@@ -31,7 +31,14 @@ let package = Package(
     .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
   ]
     + room("EventLoops", imports: ["CLinux"])
+    + room("JSONLines", imports: [])
     + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
     + room("UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"])
     + room("LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient"])
+    + [
+      .executableTarget(
+        name: "sluice",
+        dependencies: ["EventLoops", "JSONLines", "StreamBuffers", "UploadClient", "LiveStreaming", "CLinux"],
+        swiftSettings: settings)
+    ]
 )

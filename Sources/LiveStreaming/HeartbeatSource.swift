@@ -10,7 +10,7 @@ public import StreamBuffers
 /// in time (the process was stopped) are left out and told. Lives on the stream's loop: one wake-up a beat, no thread.
 public final class HeartbeatSource: StreamSource, @unchecked Sendable {
   /// `*** 2026-11-20 17:22:19 +0000`, as `Date`'s description has it.
-  public static let defaultFormat = "*** %Y-%m-%d %H:%M:%S %z"
+  public static let defaultFormat = "*** %F %T %z"
 
   private let interval: Duration
   private let format: String
@@ -68,6 +68,9 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
     }
     timer = context.loop.schedule(at: nextBeat) { [unowned self] in beat() }
   }
+
+  /// How many bytes one line takes, about: to turn a time into a buffer size.
+  public static func lineByteCount(format: String) -> Int { line(format: format, time: time(nil)).utf8.count }
 
   /// One line for a point in time, in seconds since 1970.
   static func line(format: String, time: Int) -> String {

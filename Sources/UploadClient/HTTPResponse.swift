@@ -60,6 +60,13 @@ extension HTTPResponse {
   }
 }
 
+extension [HTTPResponse.Field] {
+  /// Adds a field unless there is one of that name.
+  public mutating func addDefault(_ name: String, _ value: String) {
+    if !contains(where: { $0.name.lowercased() == name.lowercased() }) { append(.init(name: name, value: value)) }
+  }
+}
+
 /// Puts the header lines that libcurl hands over one by one together to response heads.
 struct ResponseHeadAssembler {
   private var current: HTTPResponse?

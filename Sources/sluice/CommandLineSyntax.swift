@@ -1,0 +1,142 @@
+// The command line as a table: one row an option, from which both parsing and `--help` follow.
+//
+// getopt_long(3) was considered: it takes any abbreviation, says nothing of an option given twice and cannot name the
+// nearest to a mistyped one.
+
+/// One option of a subcommand.
+struct Option: Sendable {
+  /// Without its dashes.
+  let name: String
+  let short: Character?
+  /// What its value is called in the help; nil for a switch.
+  let value: String?
+  let help: String
+  let mayRepeat: Bool
+
+  init(_ name: String, short: Character? = nil, value: String? = nil, _ help: String, mayRepeat: Bool = false) {
+    self.name = name
+    self.short = short
+    self.value = value
+    self.help = help
+    self.mayRepeat = mayRepeat
+  }
+}
+
+/// What a subcommand takes.
+struct CommandLineSyntax: Sendable {
+  let name: String
+  let summary: String
+  /// Names of the operands, all required.
+  let operands: [String]
+  /// Shown by `--help`.
+  let options: [Option]
+  /// Understood too, and shown by `sluice help connection`.
+  var connectionOptions: [Option] = []
+  let example: String
+
+  static let helpOption = Option("help", short: "h", "print this help")
+
+  private var allOptions: [Option] { options + connectionOptions + [Self.helpOption] }
+
+  /// The values given, in the order of the command line.
+  struct Values {
+    fileprivate(set) var operands: [String] = []
+    fileprivate(set) var options: [String: [String]] = [:]
+
+    subscript(name: String) -> String? { options[name]?.last }
+    func all(_ name: String) -> [String] { options[name] ?? [] }
+    func has(_ name: String) -> Bool { options[name] != nil }
+  }
+
+  /// - Throws: ``CommandError`` with exit code 64 that names what is wrong and, for a mistyped option, the nearest.
+  func parse(_ arguments: ArraySlice<String>) throws(CommandError) -> Values {
+    var values = Values()
+    var rest = arguments
+    var onlyOperands = false
+    while let argument = rest.popFirst() {
+      if argument == "--", !onlyOperands {
+        onlyOperands = true
+      } else if onlyOperands || argument == "-" || !argument.hasPrefix("-") {
+        values.operands.append(argument)
+      } else {
+        try take(argument, &rest, &values)
+      }
+    }
+    if values.has("help") { return values }
+    if values.operands.count < operands.count {
+      throw .usage("\(operands[values.operands.count]) is missing; usage: \(usage)")
+    }
+    if values.operands.count > operands.count {
+      throw .usage("\"\(values.operands[operands.count])\" is one argument too many; usage: \(usage)")
+    }
+    return values
+  }
+
+  private func take(_ argument: String, _ rest: inout ArraySlice<String>, _ values: inout Values) throws(CommandError) {
+    let parts = argument.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+    let written = parts[0]
+    var inline = parts.count == 2 ? parts[1] : nil
+    var found = allOptions.first { written == "--\($0.name)" || $0.short.map { written == "-\($0)" } ?? false }
+    if found == nil, !written.hasPrefix("--"), written.count > 2 {
+      // A short option with its value attached, as in -HName:value.
+      found = allOptions.first { $0.value != nil && $0.short == written.dropFirst().first }
+      if found != nil { inline = String(argument.dropFirst(2)) }
+    }
+    guard let option = found else { throw .usage(unknown(written)) }
+    if values.has(option.name), !option.mayRepeat {
+      throw .usage("--\(option.name) is given twice; once is enough")
+    }
+    if let placeholder = option.value {
+      guard let value = inline ?? rest.popFirst() else {
+        throw .usage("--\(option.name) needs a value: --\(option.name) \(placeholder)")
+      }
+      values.options[option.name, default: []].append(value)
+    } else {
+      if inline != nil { throw .usage("--\(option.name) takes no value") }
+      values.options[option.name, default: []].append("")
+    }
+  }
+
+  private func unknown(_ written: String) -> String {
+    let names = allOptions.map { "--\($0.name)" }
+    let nearest = names.min { editDistance($0, written) < editDistance($1, written) }
+    let hint = nearest.map { editDistance($0, written) <= max(2, written.count / 3) ? "; did you mean \($0)?" : "" } ?? ""
+    return "there is no option \(written)\(hint) See: sluice \(name) --help"
+  }
+
+  // MARK: Help
+
+  var usage: String { (["sluice", name] + operands + ["[options]"]).joined(separator: " ") }
+
+  var help: String {
+    var lines = ["\(usage)", "", summary, ""]
+    lines += Self.table(options + [Self.helpOption])
+    if !connectionOptions.isEmpty { lines += ["", "Options of the connection: sluice help connection"] }
+    lines += ["", "Example:", "  \(example)"]
+    return lines.joined(separator: "\n")
+  }
+
+  static func table(_ options: [Option]) -> [String] {
+    let left = options.map { option in
+      (option.short.map { "-\($0), " } ?? "") + "--\(option.name)" + (option.value.map { " \($0)" } ?? "")
+    }
+    let width = (left.map(\.count).max() ?? 0) + 2
+    return zip(left, options).map { "  " + $0 + String(repeating: " ", count: width - $0.count) + $1.help }
+  }
+}
+
+/// How many letters have to be changed, added or left out to make `a` into `b` (Levenshtein's distance).
+func editDistance(_ a: String, _ b: String) -> Int {
+  let a = Array(a), b = Array(b)
+  var row = Array(0...b.count)
+  for (i, letter) in a.enumerated() {
+    var diagonal = row[0]
+    row[0] = i + 1
+    for (j, other) in b.enumerated() {
+      let substituted = diagonal + (letter == other ? 0 : 1)
+      diagonal = row[j + 1]
+      row[j + 1] = min(substituted, row[j] + 1, row[j + 1] + 1)
+    }
+  }
+  return row[b.count]
+}

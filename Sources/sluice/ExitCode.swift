@@ -1,0 +1,47 @@
+// What the command says to the script that called it.
+
+internal import LiveStreaming
+
+/// The process's exit codes; where there is one, the number of sysexits(3).
+enum ExitCode: Int32 {
+  case done = 0
+  /// The command line cannot be used.
+  case usage = 64
+  /// There is no such device.
+  case noDevice = 66
+  /// The server could not be reached for as long as `--give-up` allows, or an address cannot be listened on.
+  case unavailable = 69
+  /// Reading, writing or capturing failed on this machine.
+  case inputOutput = 74
+  /// The server does not do what a stream needs.
+  case protocolBroken = 76
+  /// The server does not permit it, or this machine does not.
+  case notPermitted = 77
+  /// Stopped by a second signal before everything was sent.
+  case interrupted = 130
+
+  init(_ error: LiveStreamError?) {
+    switch error?.kind {
+    case nil: self = .done
+    case .invalidRequest: self = .usage
+    case .notPermitted: self = .notPermitted
+    case .notTrusted, .refused, .protocolBroken: self = .protocolBroken
+    case .unreachable: self = .unavailable
+    case .overflow, .source: self = .inputOutput
+    case .cancelled: self = .interrupted
+    }
+  }
+}
+
+/// An error that ends the command: a line for its user and a code for its caller.
+struct CommandError: Error {
+  let code: ExitCode
+  let message: String
+
+  init(_ code: ExitCode, _ message: String) {
+    self.code = code
+    self.message = message
+  }
+
+  static func usage(_ message: String) -> CommandError { CommandError(.usage, message) }
+}

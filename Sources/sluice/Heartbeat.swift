@@ -1,0 +1,34 @@
+// sluice heartbeat URL
+
+internal import EventLoops
+internal import LiveStreaming
+internal import StreamBuffers
+internal import UploadClient
+
+enum Heartbeat {
+  static let syntax = CommandLineSyntax(
+    name: "heartbeat", summary: "Streams a line with the time, at a fixed interval, without end.", operands: ["URL"],
+    options: [
+      Option("interval", value: "T", "time from line to line (default 1s)"),
+      Option("time-format", value: "F", "the line, for strftime(3), in UTC (default '*** %F %T %z')"),
+      Option("duration", value: "T", "end after this long (default: when told to)"),
+      StreamOptions.buffer, StreamOptions.overflow,
+    ] + StreamOptions.shown,
+    connectionOptions: StreamOptions.connection,
+    example: "sluice heartbeat http://localhost:8080/pulse --interval 10s")
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let interval = try Units.duration(values["interval"] ?? "1s", of: "interval")
+    guard interval >= .milliseconds(1) else { throw .usage("--interval \"\(values["interval"] ?? "")\" is less than 1ms") }
+    var request = try StreamOptions.request(values)
+    request.fields.addDefault("Content-Type", "text/plain; charset=utf-8")
+    let format = values["time-format"] ?? HeartbeatSource.defaultFormat
+    let source = HeartbeatSource(interval: interval, format: format)
+    let lineLength = HeartbeatSource.lineByteCount(format: format)
+    let configuration = try StreamOptions.configuration(
+      values, request: request, bytesPerSecond: Int((Double(lineLength) / interval.seconds).rounded(.up)),
+      buffer: .bytes(1 << 20), overflow: .dropOldest)
+    let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration") }
+    return try StreamRun(url: request.url, progress: try ProgressKind(values), duration: duration).run(source, configuration)
+  }
+}

@@ -1,0 +1,36 @@
+// sluice pipe URL
+
+internal import EventLoops
+internal import LiveStreaming
+internal import UploadClient
+internal import StreamBuffers
+
+enum Pipe {
+  static let syntax = CommandLineSyntax(
+    name: "pipe", summary: "Streams standard input to its end.", operands: ["URL"],
+    options: [
+      Option("content-type", value: "TYPE", "what the bytes are (default application/octet-stream)"),
+      Option("duration", value: "T", "end after this long (default: at the end of the input)"),
+      StreamOptions.buffer, StreamOptions.overflow,
+    ] + StreamOptions.shown,
+    connectionOptions: StreamOptions.connection,
+    example: "journalctl -f | sluice pipe http://localhost:8080/journal.log --content-type text/plain")
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    var request = try StreamOptions.request(values)
+    request.fields.addDefault("Content-Type", values["content-type"] ?? "application/octet-stream")
+    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    request.uploadBufferSize = 256 << 10
+    var configuration = try StreamOptions.configuration(
+      values, request: request, bytesPerSecond: 1_000_000, buffer: .bytes(16 << 20), overflow: .wait)
+    configuration.memory = .kept
+    configuration.pairSize = 64 << 10
+    configuration.retention = configuration.buffer.byteCount / 2
+    let source: DescriptorSource
+    do { source = try DescriptorSource() } catch {
+      throw CommandError(.inputOutput, "standard input is closed: pipe something into this command, or redirect a file (\(error.reason))")
+    }
+    let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration") }
+    return try StreamRun(url: request.url, progress: try ProgressKind(values), duration: duration).run(source, configuration)
+  }
+}

@@ -1,0 +1,38 @@
+// SIGINT and SIGTERM, taken on the main thread: the first asks for an orderly end, the second for an end.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+
+/// Blocks the two signals in all threads started later and hands them out one by one.
+struct Signals {
+  private let descriptor: Int32
+
+  /// Call it before any thread is started.
+  init() throws(SystemError) {
+    signal(SIGPIPE, SIG_IGN)
+    var set = sigset_t()
+    sigemptyset(&set)
+    sigaddset(&set, SIGINT)
+    sigaddset(&set, SIGTERM)
+    pthread_sigmask(SIG_BLOCK, &set, nil)
+    descriptor = try retryingInterrupts("signalfd") { signalfd(-1, &set, Int32(SFD_CLOEXEC | SFD_NONBLOCK)) }
+  }
+
+  /// Waits for `done`, calling `onSignal` with 1, 2, … for each signal meanwhile.
+  func wait(for done: borrowing EventCounter, onSignal: (Int) -> Void) {
+    var count = 0
+    var polled = [
+      pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0),
+      pollfd(fd: done.descriptor, events: Int16(POLLIN), revents: 0),
+    ]
+    while polled[1].revents == 0 {
+      guard poll(&polled, 2, -1) > 0, polled[0].revents != 0 else { continue }
+      var information = signalfd_siginfo()
+      while read(descriptor, &information, MemoryLayout<signalfd_siginfo>.size) > 0 {
+        count += 1
+        onSignal(count)
+      }
+    }
+  }
+}

@@ -1,0 +1,87 @@
+// The command: finds the subcommand, and turns what went wrong into a line and an exit code.
+
+internal import Glibc
+internal import UploadClient
+
+/// A subcommand: how it is called, and what it does.
+struct Subcommand: Sendable {
+  let syntax: CommandLineSyntax
+  let run: @Sendable (CommandLineSyntax.Values) throws(CommandError) -> ExitCode
+
+  var overviewLine: String {
+    let call = ([syntax.name] + syntax.operands).joined(separator: " ")
+    return "  " + call + String(repeating: " ", count: max(1, 16 - call.count)) + syntax.summary
+  }
+}
+
+@main
+enum SluiceCommand {
+  static let subcommands = [
+    Subcommand(syntax: Heartbeat.syntax, run: Heartbeat.run),
+    Subcommand(syntax: Pipe.syntax, run: Pipe.run),
+  ]
+
+  static let overview = """
+    usage: sluice SUBCOMMAND [options]
+
+    Streams something that never ends to an HTTP server and loses none of it.
+
+    \(subcommands.map(\.overviewLine).joined(separator: "\n"))
+
+      sluice SUBCOMMAND --help    the subcommand's options and an example
+      sluice help connection      options of the connection, which all that stream understand
+      sluice --version            the version
+    """
+
+  static func run(_ arguments: ArraySlice<String>) throws(CommandError) -> ExitCode {
+    var rest = arguments
+    guard let name = rest.popFirst() else { throw .usage("a subcommand is missing\n\n\(overview)") }
+    switch name {
+    case "--help", "-h":
+      Console.shared.put(overview)
+      return .done
+    case "help":
+      guard let topic = rest.first else {
+        Console.shared.put(overview)
+        return .done
+      }
+      if topic == "connection" {
+        Console.shared.put((["Options of the connection:", ""] + CommandLineSyntax.table(StreamOptions.connection)).joined(separator: "\n"))
+        return .done
+      }
+      return try help(on: topic)
+    case "--version":
+      Console.shared.put("sluice \(sluiceVersion)")
+      return .done
+    default:
+      let subcommand = try find(name)
+      let values = try subcommand.syntax.parse(rest)
+      if values.has("help") {
+        Console.shared.put(subcommand.syntax.help)
+        return .done
+      }
+      return try subcommand.run(values)
+    }
+  }
+
+  static func help(on name: String) throws(CommandError) -> ExitCode {
+    Console.shared.put(try find(name).syntax.help)
+    return .done
+  }
+
+  static func find(_ name: String) throws(CommandError) -> Subcommand {
+    if let found = subcommands.first(where: { $0.syntax.name == name }) { return found }
+    let nearest = subcommands.map(\.syntax.name).min { editDistance($0, name) < editDistance($1, name) } ?? ""
+    let hint = editDistance(nearest, name) <= 2 ? "; did you mean \(nearest)?" : ""
+    throw .usage("there is no subcommand \"\(name)\"\(hint) See: sluice --help")
+  }
+
+  static func main() {
+    do throws(CommandError) {
+      exit(try run(CommandLine.arguments.dropFirst()).rawValue)
+    } catch {
+      Console.shared.say("sluice: \(error.message)")
+      exit(error.code.rawValue)
+    }
+  }
+}

@@ -1,0 +1,150 @@
+// What a stream tells, for the two kinds of readers: lines for people, JSON Lines for programs.
+
+internal import EventLoops
+internal import JSONLines
+internal import LiveStreaming
+internal import UploadClient
+
+/// The peak and the RMS of one channel, in dB relative to full scale.
+struct ChannelLevel {
+  var peak: Double
+  var rms: Double
+}
+
+enum StreamReport {
+  // MARK: For people
+
+  /// A line for what matters; nil for what does not.
+  static func line(_ event: LiveStreamEvent, url: String) -> String? {
+    switch event {
+    case .connecting, .progress, .interimResponse: nil
+    case .streaming(let offset):
+      offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
+    case .dropout(let dropout):
+      "dropout at \(Units.text(bytes: dropout.acknowledged)): \(dropout.cause); next attempt in \(Units.text(dropout.retryDelay))"
+    case .gap(let gap):
+      "lost \(Units.text(bytes: gap.length)) at stream offset \(gap.offset): \(words(gap.cause))"
+    case .source(let event): event.description
+    case .ended: nil
+    }
+  }
+
+  private static func words(_ cause: Gap.Cause) -> String {
+    switch cause {
+    case .bufferFull: "the buffer was full (a longer outage needs a larger --buffer)"
+    case .serverLost: "the server could not keep it, and it was no longer kept here"
+    }
+  }
+
+  static func lines(_ summary: StreamSummary) -> [String] {
+    let progress = summary.progress
+    var lines: [String] = []
+    if let error = summary.error { lines.append("sluice: \(error.description)") }
+    var parts = [
+      "\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.captured)) captured",
+      "\(Units.text(bytes: progress.acknowledged)) acknowledged",
+      progress.dropouts == 1 ? "1 dropout" : "\(progress.dropouts) dropouts",
+    ]
+    if summary.resent > 0 { parts.append("\(Units.text(bytes: summary.resent)) sent again") }
+    lines.append(parts.joined(separator: ", "))
+    let unsent = progress.captured - min(progress.captured, progress.acknowledged)
+    if unsent > 0 { lines.append("\(Units.text(bytes: unsent)) captured and not acknowledged") }
+    if progress.lost > 0 { lines.append("\(progress.lost) bytes lost in \(summary.gaps) gap\(summary.gaps == 1 ? "" : "s")") }
+    if let missing = summary.missingAtServer, missing > 0 { lines.append("\(missing) bytes are missing from what the server stored") }
+    if summary.sourceLost > 0 { lines.append("\(summary.sourceLost) frames lost before they reached the buffer") }
+    return lines
+  }
+
+  /// `02:03  captured 1.20 MB  sent …`: as much as fits into `width` columns.
+  static func statusLine(_ progress: StreamProgress, levels: [ChannelLevel], width: Int) -> String {
+    let fill = progress.capacity > 0 ? 100 * progress.buffered / progress.capacity : 0
+    var parts = [Units.clock(progress.elapsed)]
+    if !levels.isEmpty { parts.append(meter(levels)) }
+    parts += [
+      "captured \(Units.text(bytes: progress.captured))", "sent \(Units.text(bytes: progress.sent))",
+      "acknowledged \(Units.text(bytes: progress.acknowledged))", "buffer \(fill) %",
+      "dropouts \(progress.dropouts)",
+    ]
+    if progress.lost > 0 { parts.append("lost \(Units.text(bytes: progress.lost))") }
+    if !progress.isConnected { parts.insert("not connected", at: 1) }
+    var line = ""
+    for part in parts where line.count + part.count + 2 < width { line += (line.isEmpty ? "" : "  ") + part }
+    return line
+  }
+
+  /// A bar for each channel, -60 dB to full scale, and the loudest peak.
+  private static func meter(_ levels: [ChannelLevel]) -> String {
+    let steps = Array(" ▁▂▃▄▅▆▇█")
+    let bars = levels.map { level -> Character in
+      let position = (max(-60, min(0, level.rms)) + 60) / 60 * Double(steps.count - 1)
+      return steps[Int(position.rounded())]
+    }
+    let peak = levels.map(\.peak).max() ?? -.infinity
+    let number = peak.isFinite ? "\(Units.fixed(peak, decimals: 0)) dB" : "silent"
+    return "▕\(String(bars))▏\(String(repeating: " ", count: max(0, 6 - number.count)))\(number)"
+  }
+
+  // MARK: For programs
+
+  static func jsonLine(_ event: LiveStreamEvent, levels: [ChannelLevel], time: String) -> String {
+    var line: JSONLine
+    switch event {
+    case .connecting(let offset, let attempt):
+      line = JSONLine(event: "connecting")
+      line.add("offset", offset)
+      line.add("attempt", attempt)
+    case .streaming(let offset):
+      line = JSONLine(event: "streaming")
+      line.add("offset", offset)
+    case .interimResponse(let response):
+      line = JSONLine(event: "interim-response")
+      line.add("status", response.status)
+    case .dropout(let dropout):
+      line = JSONLine(event: "dropout")
+      line.add("cause", dropout.cause.description)
+      line.add("acknowledged", dropout.acknowledged)
+      line.add("retry_seconds", thousandths: dropout.retryDelay.seconds)
+    case .gap(let gap):
+      line = JSONLine(event: "gap")
+      line.add("offset", gap.offset)
+      line.add("length", gap.length)
+      line.add("cause", gap.cause.rawValue)
+    case .source(let event):
+      line = JSONLine(event: event.kind)
+      line.add("description", event.description)
+      line.add("offset", event.offset)
+      line.add("lost_frames", event.lost)
+      line.add("filled_bytes", event.filled)
+    case .progress(let progress):
+      line = JSONLine(event: "progress")
+      add(progress, to: &line)
+      if !levels.isEmpty {
+        line.add("peak_db", thousandths: levels.map(\.peak))
+        line.add("rms_db", thousandths: levels.map(\.rms))
+      }
+    case .ended(let summary):
+      line = JSONLine(event: "ended")
+      add(summary.progress, to: &line)
+      line.add("gaps", summary.gaps)
+      line.add("resent", summary.resent)
+      line.add("source_lost_frames", summary.sourceLost)
+      line.add("status", summary.response?.status)
+      line.add("missing_at_server", summary.missingAtServer)
+      line.add("error", summary.error?.description)
+    }
+    line.add("time", time)
+    return line.line
+  }
+
+  private static func add(_ progress: StreamProgress, to line: inout JSONLine) {
+    line.add("elapsed_seconds", thousandths: progress.elapsed.seconds)
+    line.add("captured", progress.captured)
+    line.add("sent", progress.sent)
+    line.add("acknowledged", progress.acknowledged)
+    line.add("buffered", progress.buffered)
+    line.add("capacity", progress.capacity)
+    line.add("dropouts", progress.dropouts)
+    line.add("lost", progress.lost)
+    line.add("connected", progress.isConnected)
+  }
+}

@@ -1,0 +1,103 @@
+// One stream from its start to the process's exit: what `mic`, `heartbeat` and `pipe` have in common.
+
+internal import EventLoops
+internal import LiveStreaming
+internal import Synchronization
+internal import UploadClient
+
+/// How progress is shown.
+enum ProgressKind: String {
+  /// A line that changes in place.
+  case bar
+  /// JSON Lines on standard output.
+  case json
+  /// Only what happens, a line each.
+  case none
+
+  init(_ values: CommandLineSyntax.Values) throws(CommandError) {
+    switch values["progress"] ?? "auto" {
+    case "auto": self = Console.isTerminal ? .bar : .none
+    case let text:
+      guard let kind = ProgressKind(rawValue: text) else {
+        throw .usage("--progress \"\(text)\" is no kind: choose auto, bar, json or none")
+      }
+      self = kind
+    }
+  }
+}
+
+struct StreamRun {
+  let url: String
+  let progress: ProgressKind
+  /// The source's levels since the last call; empty where there is nothing to hear.
+  var levels: @Sendable () -> [ChannelLevel] = { [] }
+  /// End after this long, as if a signal had come; nil to go on until one does.
+  var duration: Duration?
+
+  /// What the stream's thread leaves for the main thread.
+  private final class Ending: Sendable {
+    let done: EventCounter
+    let summary = Mutex<StreamSummary?>(nil)
+    init() throws(SystemError) { done = try EventCounter() }
+  }
+
+  /// Streams `source` until it ends or signals end it.
+  func run(_ source: any StreamSource, _ chosen: LiveStreamConfiguration) throws(CommandError) -> ExitCode {
+    var configuration = chosen
+    switch progress {
+    case .bar: configuration.progressInterval = .milliseconds(250)
+    case .json: configuration.progressInterval = .seconds(1)
+    case .none: configuration.progressInterval = nil
+    }
+    do throws(SystemError) {
+      // Before the first thread, so that no thread takes a signal away from this one.
+      let signals = try Signals()
+      let ending = try Ending()
+      let session = try UploadSession()
+      let streamer = try LiveStreamer(source, configuration: configuration, session: session)
+      streamer.start { event in
+        show(event)
+        if case .ended(let summary) = event {
+          ending.summary.withLock { $0 = summary }
+          ending.done.signal()
+        }
+      }
+      if let duration {
+        session.loop.execute { session.loop.schedule(after: duration) { streamer.finish() } }
+      }
+      signals.wait(for: ending.done) { count in
+        if count == 1 {
+          if progress != .json { Console.shared.say("finishing: sending what is buffered; once more to stop at once") }
+          streamer.finish()
+        } else {
+          streamer.cancel()
+        }
+      }
+      session.close()
+      return ExitCode(ending.summary.withLock { $0?.error })
+    } catch {
+      throw CommandError(.inputOutput, error.description)
+    }
+  }
+
+  private func show(_ event: LiveStreamEvent) {
+    let console = Console.shared
+    if progress == .json {
+      return console.put(StreamReport.jsonLine(event, levels: levels(of: event), time: WallClock.text))
+    }
+    switch event {
+    case .progress(let now):
+      console.show(status: StreamReport.statusLine(now, levels: levels(), width: Console.width))
+    case .ended(let summary):
+      console.keepStatus()
+      for line in StreamReport.lines(summary) { console.say(line) }
+    default:
+      if let line = StreamReport.line(event, url: url) { console.say(line) }
+    }
+  }
+
+  /// Asking resets the peaks, so only progress asks.
+  private func levels(of event: LiveStreamEvent) -> [ChannelLevel] {
+    if case .progress = event { levels() } else { [] }
+  }
+}

@@ -1,0 +1,82 @@
+// Times and sizes as people write them, and as they read them.
+
+internal import EventLoops
+
+enum Units {
+  /// `250ms`, `10s`, `1.5h`; a plain number counts seconds.
+  static func duration(_ text: String, of option: String) throws(CommandError) -> Duration {
+    let units: [(String, Double)] = [("us", 1e-6), ("ms", 1e-3), ("s", 1), ("min", 60), ("m", 60), ("h", 3600), ("d", 86400), ("", 1)]
+    guard let value = number(text, units), value >= 0, value < 1e10 else {
+      throw .usage("--\(option) \"\(text)\" is no time: write 250ms, 10s, 5min or 1h")
+    }
+    return .nanoseconds(Int64((value * 1e9).rounded()))
+  }
+
+  /// `64kB` (1000), `16MiB` (1024); a plain number counts bytes.
+  static func byteCount(_ text: String, of option: String) throws(CommandError) -> Int {
+    guard let count = byteCount(text) else {
+      throw .usage("--\(option) \"\(text)\" is no size: write 4096, 64kB or 16MiB")
+    }
+    return count
+  }
+
+  /// Whichever of the two it is.
+  static func byteCount(_ text: String) -> Int? {
+    let units: [(String, Double)] = [
+      ("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("KiB", 1024), ("MiB", 1_048_576), ("GiB", 1_073_741_824), ("", 1),
+    ]
+    guard let value = number(text, units), value >= 1, value <= 1e15 else { return nil }
+    return Int(value)
+  }
+
+  static func integer(_ text: String, of option: String, in range: ClosedRange<Int>) throws(CommandError) -> Int {
+    guard let value = Int(text), range.contains(value) else {
+      throw .usage("--\(option) \"\(text)\" is no whole number from \(range.lowerBound) to \(range.upperBound)")
+    }
+    return value
+  }
+
+  private static func number(_ text: String, _ units: [(String, Double)]) -> Double? {
+    let digits = text.prefix { $0.isASCII && ($0.isNumber || $0 == ".") }
+    let suffix = text.dropFirst(digits.count)
+    guard let value = Double(digits), let unit = units.first(where: { $0.0 == suffix }) else { return nil }
+    return value * unit.1
+  }
+
+  // MARK: For reading
+
+  /// `1.2 MB`, always in decimal units.
+  static func text(bytes: UInt64) -> String {
+    var value = Double(bytes)
+    var unit = "B"
+    for next in ["kB", "MB", "GB", "TB", "PB"] where value >= 999.5 {
+      value /= 1000
+      unit = next
+    }
+    return unit == "B" ? "\(bytes) B" : "\(fixed(value, decimals: value < 9.995 ? 2 : value < 99.95 ? 1 : 0)) \(unit)"
+  }
+
+  /// `1:02:03`, `02:03`.
+  static func clock(_ duration: Duration) -> String {
+    let total = duration.nanoseconds / 1_000_000_000
+    func two(_ value: Int64) -> String { value < 10 ? "0\(value)" : "\(value)" }
+    let start = total >= 3600 ? "\(total / 3600):" : ""
+    return start + two(total / 60 % 60) + ":" + two(total % 60)
+  }
+
+  /// `0.35 s`, `12 s`.
+  static func text(_ duration: Duration) -> String {
+    let seconds = duration.seconds
+    return seconds < 9.995 ? "\(fixed(seconds, decimals: 2)) s" : "\(fixed(seconds, decimals: 0)) s"
+  }
+
+  static func fixed(_ value: Double, decimals: Int) -> String {
+    var scale = 1
+    for _ in 0..<decimals { scale *= 10 }
+    let scaled = Int((value * Double(scale)).rounded())
+    guard decimals > 0 else { return "\(scaled)" }
+    let fraction = String(abs(scaled) % scale)
+    let sign = scaled < 0 ? "-" : ""
+    return "\(sign)\(abs(scaled) / scale).\(String(repeating: "0", count: decimals - fraction.count))\(fraction)"
+  }
+}
