@@ -13,10 +13,12 @@ let settings: [SwiftSetting] = [
 ]
 
 /// A room of the house: `Sources/<name>`, and its tests in `Tests/<name>Tests`.
-func room(_ name: String, imports: [Target.Dependency]) -> [Target] {
+func room(_ name: String, imports: [Target.Dependency], testData: [String] = []) -> [Target] {
   [
     .target(name: name, dependencies: imports, swiftSettings: settings),
-    .testTarget(name: "\(name)Tests", dependencies: [.init(stringLiteral: name)] + imports, swiftSettings: settings),
+    .testTarget(
+      name: "\(name)Tests", dependencies: [.init(stringLiteral: name)] + imports, exclude: testData,
+      swiftSettings: settings),
   ]
 }
 
@@ -24,6 +26,7 @@ let package = Package(
   name: "sluice",
   products: [
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
+    .library(name: "UploadServer", targets: ["UploadServer"]),
   ],
   targets: [
     .systemLibrary(name: "CLinux"),
@@ -41,4 +44,5 @@ let package = Package(
         dependencies: ["EventLoops", "JSONLines", "StreamBuffers", "UploadClient", "LiveStreaming", "CLinux"],
         swiftSettings: settings)
     ]
+    + room("UploadServer", imports: ["EventLoops", "CLinux"], testData: ["Corpus"])
 )

@@ -13,3 +13,8 @@ extern int memfd_create(const char *name, unsigned int flags);
 
 /// pthread_setname_np(3), likewise.
 extern int pthread_setname_np(unsigned long thread, const char *name);
+struct sockaddr;
+/// accept4(2), renameat2(2): likewise.
+extern int accept4(int listener, struct sockaddr *address, unsigned int *length, int flags);
+extern int renameat2(int oldDirectory, const char *oldPath, int newDirectory, const char *newPath, unsigned int flags);
+#define SLUICE_RENAME_NOREPLACE 1U

@@ -1,0 +1,132 @@
+// The chunked coding (RFC 9112, section 7.1), one octet at a time around the data and one span at a time within it.
+
+/// Takes a chunked body apart. It keeps no octet: the data is told as ranges of what was handed in, extensions and
+/// trailers are checked and dropped.
+struct ChunkedDecoder: Sendable {
+  enum Event: Equatable {
+    /// Everything that was handed in is used up.
+    case incomplete
+    /// Data of a chunk: positions in the span that was handed in.
+    case data(Range<Int>)
+    /// The last chunk and its trailers are over.
+    case end
+  }
+
+  private enum State: Equatable {
+    case size(digits: Int)
+    case chunkExtension
+    case sizeLineFeed
+    case data
+    case dataCarriageReturn
+    case dataLineFeed
+    case trailerStart
+    case trailerName
+    case trailerValue
+    case trailerLineFeed
+    case lastLineFeed
+    case ended
+  }
+
+  private var state = State.size(digits: 0)
+  /// The size being read, then what is left of the chunk.
+  private var remaining: UInt64 = 0
+  /// Octets of the present chunk's extensions, or of all trailers.
+  private var overhead = 0
+
+  /// Reads on from `position`, which is moved past what was used.
+  mutating func next(
+    _ octets: Span<UInt8>, _ position: inout Int, limits: RequestParser.Limits
+  ) throws(RequestRefusal) -> Event {
+    while position < octets.count {
+      if state == .data {
+        let length = Int(min(remaining, UInt64(octets.count - position)))
+        let range = position..<(position + length)
+        remaining -= UInt64(length)
+        position += length
+        if remaining == 0 { state = .dataCarriageReturn }
+        return .data(range)
+      }
+      let octet = octets[position]
+      position += 1
+      try step(octet, limits: limits)
+      if state == .ended { return .end }
+    }
+    return .incomplete
+  }
+
+  private mutating func step(_ octet: UInt8, limits: RequestParser.Limits) throws(RequestRefusal) {
+    switch state {
+    case .size(let digits):
+      if let value = Octet.hexValue(octet) {
+        // Sixteen digits are all that 64 bits can hold; more would either overflow or be padding that hides something.
+        guard digits < 16, remaining >> 59 == 0 else { throw RequestRefusal(400, "a chunk size is too large") }
+        remaining = remaining << 4 | UInt64(value)
+        state = .size(digits: digits + 1)
+        return
+      }
+      guard digits > 0 else { throw RequestRefusal(400, "a chunk size is not a hexadecimal number") }
+      switch octet {
+      case Octet.carriageReturn: state = .sizeLineFeed
+      case UInt8(ascii: ";"):
+        overhead = 0
+        state = .chunkExtension
+      // White space is allowed here by RFC 9112 only as an old mistake to be lived with; nobody who streams sends it.
+      default: throw RequestRefusal(400, "a chunk size is not a hexadecimal number")
+      }
+    case .chunkExtension:
+      if octet == Octet.carriageReturn {
+        state = .sizeLineFeed
+        return
+      }
+      guard Octet.isFieldContent(octet) else { throw RequestRefusal(400, "a chunk extension holds a control character") }
+      overhead += 1
+      // Each chunk may carry one: without a limit a body can be made that is all extension and no data.
+      guard overhead <= limits.chunkExtension else { throw RequestRefusal(400, "a chunk extension is too long") }
+    case .sizeLineFeed:
+      guard octet == Octet.lineFeed else { throw RequestRefusal(400, "a chunk size line does not end in CR LF") }
+      if remaining > 0 {
+        state = .data
+      } else {
+        overhead = 0
+        state = .trailerStart
+      }
+    case .data: break  // taken in `next`, a span at a time
+    case .dataCarriageReturn:
+      guard octet == Octet.carriageReturn else { throw RequestRefusal(400, "a chunk is longer than its size") }
+      state = .dataLineFeed
+    case .dataLineFeed:
+      guard octet == Octet.lineFeed else { throw RequestRefusal(400, "a chunk is longer than its size") }
+      state = .size(digits: 0)
+    case .trailerStart, .trailerName, .trailerValue, .trailerLineFeed, .lastLineFeed:
+      try stepTrailer(octet, limits: limits)
+    case .ended: break  // `next` has told the end; the parser does not ask again
+    }
+  }
+
+  private mutating func stepTrailer(_ octet: UInt8, limits: RequestParser.Limits) throws(RequestRefusal) {
+    overhead += 1
+    guard overhead <= limits.trailers else { throw RequestRefusal(431, "the trailers are too long") }
+    switch state {
+    case .trailerStart where octet == Octet.carriageReturn: state = .lastLineFeed
+    case .trailerStart, .trailerName:
+      if octet == Octet.colon && state == .trailerName {
+        state = .trailerValue
+      } else {
+        guard Octet.isToken(octet) else { throw RequestRefusal(400, "the name of a trailer is malformed") }
+        state = .trailerName
+      }
+    case .trailerValue:
+      if octet == Octet.carriageReturn {
+        state = .trailerLineFeed
+      } else {
+        guard Octet.isFieldContent(octet) else { throw RequestRefusal(400, "a trailer holds a control character") }
+      }
+    case .trailerLineFeed:
+      guard octet == Octet.lineFeed else { throw RequestRefusal(400, "a trailer does not end in CR LF") }
+      state = .trailerStart
+    default:
+      guard octet == Octet.lineFeed else { throw RequestRefusal(400, "a chunked body does not end in CR LF") }
+      state = .ended
+    }
+  }
+}

@@ -1,0 +1,67 @@
+// The character classes of RFC 9110 (section 5.6) and RFC 3986 that the parser asks about, one octet at a time.
+
+package enum Octet {
+  package static let carriageReturn: UInt8 = 0x0D
+  package static let lineFeed: UInt8 = 0x0A
+  package static let space: UInt8 = 0x20
+  package static let tab: UInt8 = 0x09
+  package static let colon: UInt8 = 0x3A
+
+  static func isDigit(_ octet: UInt8) -> Bool { octet &- 0x30 < 10 }
+
+  static func isLetter(_ octet: UInt8) -> Bool { (octet | 0x20) &- 0x61 < 26 }
+
+  /// The value of a hexadecimal digit, or nil.
+  package static func hexValue(_ octet: UInt8) -> UInt8? {
+    if isDigit(octet) { return octet &- 0x30 }
+    let folded = (octet | 0x20) &- 0x61
+    return folded < 6 ? folded &+ 10 : nil
+  }
+
+  /// `tchar` (RFC 9110, section 5.6.2): what methods and field names are made of.
+  package static func isToken(_ octet: UInt8) -> Bool {
+    if isDigit(octet) || isLetter(octet) { return true }
+    switch octet {
+    case UInt8(ascii: "!"), UInt8(ascii: "#"), UInt8(ascii: "$"), UInt8(ascii: "%"), UInt8(ascii: "&"),
+      UInt8(ascii: "'"), UInt8(ascii: "*"), UInt8(ascii: "+"), UInt8(ascii: "-"), UInt8(ascii: "."),
+      UInt8(ascii: "^"), UInt8(ascii: "_"), UInt8(ascii: "`"), UInt8(ascii: "|"), UInt8(ascii: "~"):
+      return true
+    default: return false
+    }
+  }
+
+  /// What a field value may hold (RFC 9110, section 5.5): visible characters, space, tab, and octets above ASCII.
+  package static func isFieldContent(_ octet: UInt8) -> Bool {
+    octet == tab || (octet >= space && octet != 0x7F)
+  }
+
+  /// `unreserved` and `sub-delims` of RFC 3986, which a host name, a path and a query have in common.
+  static func isUnreservedOrSubDelimiter(_ octet: UInt8) -> Bool {
+    if isDigit(octet) || isLetter(octet) { return true }
+    switch octet {
+    case UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "~"), UInt8(ascii: "!"),
+      UInt8(ascii: "$"), UInt8(ascii: "&"), UInt8(ascii: "'"), UInt8(ascii: "("), UInt8(ascii: ")"),
+      UInt8(ascii: "*"), UInt8(ascii: "+"), UInt8(ascii: ","), UInt8(ascii: ";"), UInt8(ascii: "="):
+      return true
+    default: return false
+    }
+  }
+
+  /// What stands unescaped in a path or a query (RFC 3986, sections 3.3 and 3.4); `%` is judged by the caller.
+  static func isPathOrQuery(_ octet: UInt8) -> Bool {
+    if isUnreservedOrSubDelimiter(octet) { return true }
+    switch octet {
+    case UInt8(ascii: "/"), UInt8(ascii: "?"), UInt8(ascii: ":"), UInt8(ascii: "@"): return true
+    default: return false
+    }
+  }
+
+  /// What an authority without user information is made of: names, IPv4, `[IPv6]`, a port (RFC 3986, section 3.2).
+  static func isAuthority(_ octet: UInt8) -> Bool {
+    if isUnreservedOrSubDelimiter(octet) { return true }
+    switch octet {
+    case UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: ":"), UInt8(ascii: "%"): return true
+    default: return false
+    }
+  }
+}
