@@ -1,0 +1,317 @@
+// One connection: its socket, its parser and its state machine, joined. Everything here runs on the loop's thread.
+
+internal import EventLoops
+internal import Glibc
+
+/// What all connections of a server share.
+final class ConnectionContext {
+  let loop: EventLoop
+  let timeouts: Timeouts
+  let buffers = ReceiveBuffers()
+  let parserLimits: RequestParser.Limits
+  let router: RequestRouter
+  /// A request was refused before any handler saw it.
+  let refused: (_ peer: String, RequestRefusal) -> Void
+  /// A connection is gone: the one whose descriptor this was.
+  var closed: (Int32) -> Void = { _ in }
+  /// Whether answers say that the connection ends with them.
+  var stops = false
+
+  init(
+    loop: EventLoop, timeouts: Timeouts, parserLimits: RequestParser.Limits, router: @escaping RequestRouter,
+    refused: @escaping (_ peer: String, RequestRefusal) -> Void
+  ) {
+    self.loop = loop
+    self.timeouts = timeouts
+    self.parserLimits = parserLimits
+    self.router = router
+    self.refused = refused
+  }
+}
+
+final class HTTPConnection: Exchange {
+  /// How much is read and thrown away after an early answer, in bytes: enough for what a fast client has under way.
+  private static let lingerLimit = 256 << 20
+  /// How much `takeArrived` reads at most, in bytes: more than any socket buffer, and an end for a client that never stops.
+  private static let arrivedLimit = 64 << 20
+  /// Above this many unsent bytes interim answers are dropped.
+  private static let interimLimit = 16 * 1024
+
+  let descriptor: Int32
+  let peer: String
+  var timeoutLink = TimeoutLink()
+
+  private let context: ConnectionContext
+  private var state = HTTPConnectionState()
+  private var parser: RequestParser
+  private var handler: (any RequestHandler)?
+  /// Bytes that the socket did not take yet, from `unsentStart` on.
+  private var unsent: [UInt8] = []
+  private var unsentStart = 0
+  /// Bytes that were read with what came before them and must wait for the handler.
+  private var unparsed: [UInt8] = []
+  private var interest: EventLoop.Interest = .readable
+  private var timeoutKind: HTTPConnectionState.Timeout?
+  private var isProcessing = false
+  /// Whether a request was ever read here.
+  private var hasServed = false
+  /// Whether a head was completed since the time-out was last set: the next one is given its full time.
+  private var restartsTimeout = false
+  private var lingered = 0
+
+  init(descriptor: Int32, peer: String, context: ConnectionContext) throws(SystemError) {
+    self.descriptor = descriptor
+    self.peer = peer
+    self.context = context
+    parser = RequestParser(limits: context.parserLimits)
+    try context.loop.register(descriptor, .readable) { [unowned self] readiness in ready(readiness) }
+    // Who connects has something to say: the first head is not given the patience of a connection between requests.
+    timeoutKind = .head
+    context.timeouts.set(.head, self)
+  }
+
+  // MARK: Events of the loop
+
+  private func ready(_ readiness: EventLoop.Readiness) {
+    if readiness.contains(.writable) { flush() }
+    if state.reads && unsent.isEmpty || state.state == .body {
+      if !readiness.isDisjoint(with: [.readable, .hangUp, .error]) { readOnce() }
+    } else if !readiness.isDisjoint(with: [.hangUp, .error]) {
+      // Nothing is wanted from the socket, so this is the only way to hear that the client has gone.
+      lost(.connectionLost("reset by the client"))
+    }
+    settle(progress: true)
+  }
+
+  func timedOut() {
+    timeoutKind = nil
+    switch state.timedOut() {
+    case .close: lost(.idle)
+    case .refuseHead: refuse(RequestRefusal(408, "the head of the request took too long"))
+    case .abortBody:
+      let handler = handler
+      self.handler = nil
+      handler?.aborted(.idle)
+      refuse(RequestRefusal(408, "no byte of the body came for too long"))
+    }
+    settle(progress: false)
+  }
+
+  /// The server stops: a request at work is given the chance to answer, an idle connection is closed.
+  func serverStops() {
+    if let handler { handler.serverStops() } else if state.state == .idle { close() }
+    settle(progress: false)
+  }
+
+  /// The server ends: whatever is at work here is told so.
+  func abandon() { lost(.connectionLost("the server stopped")) }
+
+  /// Whether a request is at work here that has not been answered.
+  var hasOpenRequest: Bool { state.hasOpenRequest }
+
+  // MARK: Reading
+
+  private func readOnce() {
+    context.buffers.withBuffer { buffer in
+      // One call per wake-up: a short read means that there is no more, and after a full one epoll tells again,
+      // when the others have had their turn.
+      let count = recv(descriptor, buffer.bytes.baseAddress, buffer.bytes.count, 0)
+      if count > 0 {
+        if state.state == .lingering {
+          lingered += count
+          if lingered > Self.lingerLimit { close() }
+        } else {
+          process(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]).span, buffer)
+        }
+      } else if count == 0 {
+        lost(.peerClosed)
+      } else if errno != EAGAIN && errno != EINTR {
+        lost(.connectionLost(String(cString: strerror(errno))))
+      }
+    }
+  }
+
+  private func process(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) {
+    isProcessing = true
+    buffer.pieces.removeAll(keepingCapacity: true)
+    var position = 0
+    parsing: while state.parses && (unsent.isEmpty || state.state == .body) {
+      switch parser.next(bytes, &position) {
+      case .incomplete: break parsing
+      case .head(let head):
+        state.headArrived(head)
+        hasServed = true
+        restartsTimeout = true
+        let handler = context.router(head)
+        self.handler = handler
+        handler.begin(self)
+      case .body(let range): buffer.pieces.append(range)
+      case .end:
+        handOver(bytes, buffer)
+        if state.bodyEnded() { handler?.end() }
+      case .refused(let refusal):
+        handOver(bytes, buffer)
+        let handler = handler
+        self.handler = nil
+        if state.hasOpenRequest { handler?.aborted(.malformed(refusal.reason)) }
+        refuse(refusal)
+      }
+    }
+    handOver(bytes, buffer)
+    if position < bytes.count && state.state != .lingering && state.state != .closed {
+      bytes.extracting(position..<bytes.count).withUnsafeBufferPointer { unparsed = Array($0) }
+    }
+    state.parsed(withinHead: parser.isWithinHead)
+    isProcessing = false
+  }
+
+  /// Gives the handler the body bytes found so far, as one call: a file then gets them in one write.
+  private func handOver(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) {
+    guard !buffer.pieces.isEmpty else { return }
+    // Not after an answer that the handler gave to an earlier piece.
+    if state.state == .body { handler?.receive(bytes, pieces: buffer.pieces) }
+    buffer.pieces.removeAll(keepingCapacity: true)
+  }
+
+  /// Goes on with bytes that had to wait, after the handler has accepted the body or an answer is out.
+  private func resume() {
+    guard !isProcessing, state.parses else { return }
+    let bytes = unparsed
+    unparsed = []
+    // Also without any byte: the end of an empty body is told without one.
+    context.buffers.withBuffer { process(bytes.span, $0) }
+  }
+
+  // MARK: Exchange
+
+  func acceptBody() {
+    switch state.bodyAccepted() {
+    case .ignore: return
+    case .sendContinueAndRead: send(Response.interim(100, [:]))
+    case .read: break
+    }
+    resume()
+    settle(progress: true)
+  }
+
+  func sendInterim(_ status: Int, _ fields: HeaderFields) {
+    guard state.hasOpenRequest, unsent.count < Self.interimLimit else { return }
+    send(Response.interim(status, fields))
+    settle(progress: false)
+  }
+
+  func respond(_ response: Response) {
+    let isHead = state.isHeadMethod
+    guard case .send(let keepsAlive) = state.responded(serverStops: context.stops) else { return }
+    handler = nil
+    send(response.serialized(keepsAlive: keepsAlive, withBody: !isHead, date: WallClock.now.imfFixdate))
+    settle(progress: true)
+  }
+
+  func takeArrived() {
+    guard !isProcessing else { return }
+    var taken = 0
+    context.buffers.withBuffer { buffer in
+      while state.state == .body, taken < Self.arrivedLimit {
+        let count = recv(descriptor, buffer.bytes.baseAddress, buffer.bytes.count, 0)
+        if count < 0 && errno == EINTR { continue }
+        // The end of the stream, or an error, is for whoever asked to judge: both mean that nothing more has arrived.
+        guard count > 0 else { return }
+        taken += count
+        process(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]).span, buffer)
+      }
+    }
+    settle(progress: true)
+  }
+
+  func disconnect() {
+    handler = nil
+    close()
+  }
+
+  // MARK: Writing
+
+  private func refuse(_ refusal: RequestRefusal) {
+    guard state.refused() else { return }
+    context.refused(peer, refusal)
+    send(
+      Response(refusal.status, body: refusal.reason + "\n")
+        .serialized(keepsAlive: false, date: WallClock.now.imfFixdate))
+  }
+
+  private func send(_ bytes: [UInt8]) {
+    unsent += bytes
+    flush()
+  }
+
+  private func flush() {
+    while unsentStart < unsent.count {
+      let count = unsent.withUnsafeBytes { all in
+        let rest = UnsafeRawBufferPointer(rebasing: all[unsentStart...])
+        return Glibc.send(descriptor, rest.baseAddress, rest.count, Int32(MSG_NOSIGNAL))
+      }
+      if count < 0 {
+        if errno == EINTR { continue }
+        // Kept for later: `settle` asks the loop to tell when there is room.
+        if errno != EAGAIN { lost(.connectionLost(String(cString: strerror(errno)))) }
+        return
+      }
+      unsentStart += count
+    }
+    unsent = []
+    unsentStart = 0
+    switch state.flushed() {
+    case .nothing: break
+    case .nextRequest: resume()
+    case .linger:
+      unparsed = []
+      // The client sees the end of the answer; what it still sends is read, so that no reset overtakes the answer.
+      shutdown(descriptor, Int32(SHUT_WR))
+    }
+  }
+
+  // MARK: Ending
+
+  private func lost(_ reason: AbortReason) {
+    let handler = state.hasOpenRequest ? handler : nil
+    self.handler = nil
+    close()
+    handler?.aborted(reason)
+  }
+
+  private func close() {
+    guard state.state != .closed else { return }
+    _ = state.closed()
+    context.timeouts.set(nil, self)
+    context.loop.deregister(descriptor)
+    Glibc.close(descriptor)
+    unparsed = []
+    unsent = []
+    unsentStart = 0
+    context.closed(descriptor)
+  }
+
+  /// Brings what the loop watches for, and the time-out, in line with the state.
+  private func settle(progress: Bool) {
+    guard state.state != .closed, !isProcessing else { return }
+    var wanted: EventLoop.Interest = []
+    if !unsent.isEmpty { wanted.insert(.writable) }
+    if state.reads && (unsent.isEmpty || state.state == .body) { wanted.insert(.readable) }
+    if wanted != interest {
+      interest = wanted
+      do throws(SystemError) {
+        try context.loop.modify(descriptor, wanted)
+      } catch {
+        return lost(.connectionLost(error.description))
+      }
+    }
+    var kind = state.timeout
+    if kind == .idle && !hasServed { kind = .head }
+    // A body is given time anew with each piece; a head is not, or a byte now and then would hold it open for ever.
+    if kind != timeoutKind || restartsTimeout || (progress && kind == .body) {
+      timeoutKind = kind
+      restartsTimeout = false
+      context.timeouts.set(kind, self)
+    }
+  }
+}

@@ -1,0 +1,146 @@
+// The life of one HTTP/1.1 connection as a pure state machine: what may be read, what comes after an answer, when to
+// give up (RFC 9112, section 9). No socket, no clock.
+
+/// Where a connection stands. Each method takes an event and returns what is to be done.
+struct HTTPConnectionState {
+  enum State: Equatable {
+    /// Between requests, or before the first.
+    case idle
+    /// Part of a head has come.
+    case head
+    /// The handler has the head and has not said yet whether it wants the body.
+    case deciding
+    /// The body is being read.
+    case body
+    /// The body is complete and the answer is still to come.
+    case answering
+    /// The final answer is on its way.
+    case sending(keepsAlive: Bool)
+    /// The answer is out, our side is shut; what still comes is thrown away so that the client can read the answer
+    /// before a reset would destroy it (RFC 9112, section 9.6).
+    case lingering
+    case closed
+  }
+
+  /// What a time-out is counted for.
+  enum Timeout: Int, CaseIterable {
+    case idle, head, body, sending, lingering
+  }
+
+  private(set) var state = State.idle
+  private var expectsContinue = false
+  private var keepsAlive = false
+  private var hasBody = false
+  private(set) var isHeadMethod = false
+
+  /// Whether the parser may go on.
+  var parses: Bool { state == .idle || state == .head || state == .body }
+
+  /// Whether bytes are wanted from the socket.
+  var reads: Bool { parses || state == .lingering }
+
+  /// Whether a handler is at work that has not answered.
+  var hasOpenRequest: Bool { state == .deciding || state == .body || state == .answering }
+
+  /// What the present wait is limited by; nil while it is the handler that takes its time.
+  var timeout: Timeout? {
+    switch state {
+    case .idle: .idle
+    case .head: .head
+    case .body: .body
+    case .sending: .sending
+    case .lingering: .lingering
+    case .deciding, .answering, .closed: nil
+    }
+  }
+
+  /// All bytes at hand are parsed: whether the beginning of a head is among them.
+  mutating func parsed(withinHead: Bool) {
+    if state == .idle && withinHead { state = .head }
+  }
+
+  mutating func headArrived(_ head: RequestHead) {
+    state = .deciding
+    expectsContinue = head.expectsContinue
+    keepsAlive = head.keepsAlive
+    hasBody = head.framing != .absent && head.framing != .sized(0)
+    isHeadMethod = head.method == "HEAD"
+  }
+
+  enum AcceptAction: Equatable { case read, sendContinueAndRead, ignore }
+
+  mutating func bodyAccepted() -> AcceptAction {
+    guard state == .deciding else { return .ignore }
+    state = .body
+    return expectsContinue ? .sendContinueAndRead : .read
+  }
+
+  /// Whether the handler is to be told that the body is complete.
+  mutating func bodyEnded() -> Bool {
+    // After an answer that came before the body was asked for, the parser still tells the end of an empty body.
+    guard state == .body else { return false }
+    state = .answering
+    return true
+  }
+
+  enum RespondAction: Equatable { case send(keepsAlive: Bool), ignore }
+
+  mutating func responded(serverStops: Bool) -> RespondAction {
+    switch state {
+    case .deciding, .body:
+      // Before the end of the body: what is left of it cannot be told from the next request without reading it all,
+      // and a live stream has no end.
+      let keeps = keepsAlive && !hasBody && !serverStops
+      state = .sending(keepsAlive: keeps)
+      return .send(keepsAlive: keeps)
+    case .answering:
+      let keeps = keepsAlive && !serverStops
+      state = .sending(keepsAlive: keeps)
+      return .send(keepsAlive: keeps)
+    case .idle, .head, .sending, .lingering, .closed: return .ignore
+    }
+  }
+
+  /// The bytes cannot be understood, or a head took too long: whether an answer can still be sent.
+  mutating func refused() -> Bool {
+    switch state {
+    case .idle, .head, .deciding, .body, .answering:
+      isHeadMethod = false
+      state = .sending(keepsAlive: false)
+      return true
+    case .sending, .lingering, .closed: return false
+    }
+  }
+
+  enum FlushAction: Equatable { case nothing, nextRequest, linger }
+
+  /// Everything that was to be sent is with the kernel.
+  mutating func flushed() -> FlushAction {
+    guard case .sending(let keepsAlive) = state else { return .nothing }
+    state = keepsAlive ? .idle : .lingering
+    return keepsAlive ? .nextRequest : .linger
+  }
+
+  enum TimeoutAction: Equatable {
+    case close
+    /// Answer 408 to a head that took too long.
+    case refuseHead
+    /// Tell the handler, and answer 408.
+    case abortBody
+  }
+
+  mutating func timedOut() -> TimeoutAction {
+    switch state {
+    case .head: .refuseHead
+    case .body: .abortBody
+    case .idle, .deciding, .answering, .sending, .lingering, .closed: .close
+    }
+  }
+
+  /// Whether a handler is left that must hear of it.
+  mutating func closed() -> Bool {
+    let tells = hasOpenRequest
+    state = .closed
+    return tells
+  }
+}

@@ -1,0 +1,155 @@
+// A socket that connections come from.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+
+/// Listens, and hands each connection on. After ``init`` only on the loop's thread.
+final class Listener {
+  struct Options {
+    /// `SO_RCVBUF` of every connection, in bytes (the kernel doubles it); nil leaves it to the kernel's tuning.
+    var receiveBufferSize: Int?
+    /// `TCP_MAXSEG` of every connection, in bytes.
+    var maximumSegmentSize: Int?
+  }
+
+  /// How long accepting rests when the process has no descriptor left, unless a connection ends before.
+  private static let pause = Duration.seconds(1)
+
+  /// Where it listens, with the port that the kernel chose.
+  let address: ListenAddress
+  private let descriptor: Int32
+  private let loop: EventLoop
+  private var isOpen = true
+  private var isPaused = false
+  private var pauseTimer: EventLoop.Timer?
+
+  /// A connection was accepted: its descriptor, non-blocking, and who is at the other end.
+  var accepted: (Int32, _ peer: String) -> Void = { _, _ in }
+  /// No connection can be accepted for now; why, in words. Told once per pause.
+  var exhausted: (String) -> Void = { _ in }
+
+  init(_ address: ListenAddress, _ socketAddress: SocketAddress, options: Options, loop: EventLoop) throws(UploadServerError) {
+    self.loop = loop
+    let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+    let shown = socketAddress.numeric ?? address
+    let descriptor = socket(socketAddress.family, type, 0)
+    guard descriptor >= 0 else {
+      throw .cannotListen(address: "\(shown)", reason: String(cString: strerror(errno)))
+    }
+    do throws(UploadServerError) {
+      try Self.prepare(descriptor, address, options)
+      try Self.bind(descriptor, socketAddress, shown)
+    } catch {
+      close(descriptor)
+      throw error
+    }
+    var bound = SocketAddress()
+    _ = bound.withMutablePointer { getsockname(descriptor, $0, $1) }
+    self.address = bound.numeric ?? address
+    self.descriptor = descriptor
+  }
+
+  private static func prepare(_ descriptor: Int32, _ address: ListenAddress, _ options: Options) throws(UploadServerError) {
+    if case .unix(let path) = address { return try removeStale(path) }
+    // Without it a restarted server waits for a minute until the connections of its predecessor are forgotten.
+    set(descriptor, SOL_SOCKET, SO_REUSEADDR, 1)
+    // Inherited by every accepted socket, and effective only when set before listen(2).
+    if let size = options.receiveBufferSize { set(descriptor, SOL_SOCKET, SO_RCVBUF, Int32(clamping: size)) }
+    if let size = options.maximumSegmentSize { set(descriptor, Int32(IPPROTO_TCP), TCP_MAXSEG, Int32(clamping: size)) }
+    // A client whose machine lost its power never says so. A silent source is no sign of it: the kernel asks.
+    set(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1)
+    set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPIDLE, 60)
+    set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPINTVL, 15)
+    set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPCNT, 4)
+    // Answers are written whole: waiting for more to send with them only delays them.
+    set(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, 1)
+  }
+
+  private static func set(_ descriptor: Int32, _ level: Int32, _ option: Int32, _ value: Int32) {
+    var value = value
+    // None of these can fail on a TCP socket of ours in a way that would keep it from working.
+    setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
+  }
+
+  /// Removes the socket file that a killed server left behind; one that somebody listens on, or that is no socket, stays.
+  private static func removeStale(_ path: String) throws(UploadServerError) {
+    var status = stat()
+    guard lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFSOCK else { return }
+    let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    guard probe >= 0 else { return }
+    defer { close(probe) }
+    guard let target = try SocketAddress.resolve(.unix(path: path)).first else { return }
+    if target.withPointer({ connect(probe, $0, $1) }) == -1 && errno == ECONNREFUSED { unlink(path) }
+  }
+
+  private static func bind(_ descriptor: Int32, _ target: SocketAddress, _ shown: ListenAddress) throws(UploadServerError) {
+    let bound = target.withPointer { Glibc.bind(descriptor, $0, $1) }
+    if bound == 0 && listen(descriptor, SOMAXCONN) == 0 { return }
+    switch errno {
+    case EADDRINUSE: throw .portTaken(address: "\(shown)", owner: shown.port.flatMap(PortOwner.find))
+    case EADDRNOTAVAIL: throw .notOurAddress("\(shown)")
+    case EACCES where shown.port != nil: throw .portNotPermitted("\(shown)")
+    default: throw .cannotListen(address: "\(shown)", reason: String(cString: strerror(errno)))
+    }
+  }
+
+  func start() throws(SystemError) {
+    try loop.register(descriptor, .readable) { [unowned self] _ in acceptAll() }
+  }
+
+  private func acceptAll() {
+    while isOpen && !isPaused {
+      var peer = SocketAddress()
+      let flags = Int32(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+      var connection: Int32 = -1
+      connection = peer.withMutablePointer { accept4(descriptor, $0, $1, flags) }
+      if connection >= 0 {
+        accepted(connection, peer.numeric?.description ?? "unix")
+        continue
+      }
+      switch errno {
+      case EAGAIN: return
+      case EMFILE, ENFILE, ENOBUFS, ENOMEM:
+        // The connection stays in the queue, so epoll would tell of it again at once, and again.
+        exhausted("\(String(cString: strerror(errno))): raise the limit with `ulimit -n` or LimitNOFILE=")
+        return pause()
+      // A connection that ended before it was accepted reports its own errors here, accept(2).
+      default: continue
+      }
+    }
+  }
+
+  private func pause() {
+    isPaused = true
+    loop.deregister(descriptor)
+    pauseTimer = loop.schedule(after: Self.pause) { [unowned self] in resume() }
+  }
+
+  /// A descriptor has become free, or the pause is over.
+  func resume() {
+    guard isPaused, isOpen else { return }
+    isPaused = false
+    if let pauseTimer { loop.cancel(pauseTimer) }
+    pauseTimer = nil
+    do throws(SystemError) { try start() } catch { pause() }
+  }
+
+  /// Stops listening. Connections that were accepted are not touched.
+  func stop() {
+    guard isOpen else { return }
+    isOpen = false
+    if let pauseTimer { loop.cancel(pauseTimer) }
+    if !isPaused { loop.deregister(descriptor) }
+    close(descriptor)
+    if case .unix(let path) = address { unlink(path) }
+  }
+
+  /// Of a server that was made and never run.
+  deinit {
+    if isOpen {
+      close(descriptor)
+      if case .unix(let path) = address { unlink(path) }
+    }
+  }
+}

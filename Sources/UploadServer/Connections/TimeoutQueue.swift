@@ -1,0 +1,96 @@
+// Time-outs of thousands of connections with one timer. All waits of a kind last equally long, so the one that began
+// first ends first: a queue per kind, and no sorting.
+
+internal import EventLoops
+
+/// The waits of one kind, in the order in which they began. A doubly linked list through the connections themselves:
+/// to begin, renew or end a wait is a handful of stores and no allocation.
+final class TimeoutQueue {
+  private let duration: Duration
+  // The connections are kept alive by their registration; each takes itself out before it goes.
+  private unowned(unsafe) var first: HTTPConnection?
+  private unowned(unsafe) var last: HTTPConnection?
+
+  /// - Parameter duration: zero for no limit.
+  init(duration: Duration) { self.duration = duration }
+
+  var isEmpty: Bool { first == nil }
+  var nextDeadline: MonotonicInstant? { first?.timeoutLink.deadline }
+
+  /// Begins a wait, unless this kind has no limit. The connection must not be in any queue.
+  func append(_ connection: HTTPConnection) {
+    guard duration > .zero else { return }
+    connection.timeoutLink = .init(deadline: .now + duration, queue: self, previous: last, next: nil)
+    if let last { last.timeoutLink.next = connection } else { first = connection }
+    last = connection
+  }
+
+  func remove(_ connection: HTTPConnection) {
+    let link = connection.timeoutLink
+    guard link.queue === self else { return }
+    if let previous = link.previous { previous.timeoutLink.next = link.next } else { first = link.next }
+    if let next = link.next { next.timeoutLink.previous = link.previous } else { last = link.previous }
+    connection.timeoutLink = .init()
+  }
+
+  /// Takes out the connection whose wait is over at `now`.
+  func popDue(at now: MonotonicInstant) -> HTTPConnection? {
+    guard let first, first.timeoutLink.deadline <= now else { return nil }
+    remove(first)
+    return first
+  }
+}
+
+/// A connection's place in a queue.
+struct TimeoutLink {
+  var deadline = MonotonicInstant(nanoseconds: 0)
+  unowned(unsafe) var queue: TimeoutQueue?
+  unowned(unsafe) var previous: HTTPConnection?
+  unowned(unsafe) var next: HTTPConnection?
+}
+
+/// The queues of all kinds and the one timer for them. Only on the loop's thread.
+final class Timeouts {
+  private let loop: EventLoop
+  private let queues: [TimeoutQueue]
+  private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
+
+  init(loop: EventLoop, durations: (HTTPConnectionState.Timeout) -> Duration) {
+    self.loop = loop
+    queues = HTTPConnectionState.Timeout.allCases.map { TimeoutQueue(duration: durations($0)) }
+  }
+
+  /// Makes `kind` what the connection waits for, from now on; nil for nothing.
+  func set(_ kind: HTTPConnectionState.Timeout?, _ connection: HTTPConnection) {
+    connection.timeoutLink.queue?.remove(connection)
+    guard let kind else { return }
+    queues[kind.rawValue].append(connection)
+    arm()
+  }
+
+  /// The timer is never moved to a later time: it fires, finds the wait renewed, and is set anew. That costs one wake-up
+  /// per wait instead of a rescheduling per packet.
+  private func arm() {
+    guard let deadline = queues.compactMap(\.nextDeadline).min() else { return }
+    if let timer {
+      if timer.deadline <= deadline { return }
+      loop.cancel(timer.timer)
+    }
+    timer = (loop.schedule(at: deadline) { [unowned self] in fire() }, deadline)
+  }
+
+  private func fire() {
+    timer = nil
+    let now = MonotonicInstant.now
+    for queue in queues {
+      while let connection = queue.popDue(at: now) { connection.timedOut() }
+    }
+    arm()
+  }
+
+  /// Before the loop ends: nothing may fire any more.
+  func cancel() {
+    if let timer { loop.cancel(timer.timer) }
+    timer = nil
+  }
+}

@@ -1,0 +1,81 @@
+// What the server tells its owner: one value per thing that happened to a stream, and the JSON line that says it.
+
+/// Something that happened to a stream, or a request that was refused.
+public struct ServerEvent: Sendable, Equatable {
+  public enum Kind: String, Sendable {
+    /// A stream that was not known before has a file now.
+    case begun
+    /// A request went on with a stream that has a file already.
+    case continued
+    /// The connection, the disk or the server ended before the stream did. Its `.part` stays.
+    case interrupted
+    /// The stream is complete and has its final name.
+    case ended
+    /// A request, or a connection, that was turned away.
+    case refused
+  }
+
+  public var kind: Kind
+  /// When: RFC 3339 in UTC with milliseconds, e.g. `2026-11-20T17:22:19.123Z`.
+  public var time: String
+  /// The `Stream-ID`.
+  public var stream: String?
+  /// The file's name in the directory, as it is at that moment.
+  public var file: String?
+  /// The other end: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
+  public var peer: String?
+  /// The stream offset at which the request begins (`begun`, `continued`), or up to which bytes are stored.
+  public var offset: UInt64?
+  /// How many bytes of this request were stored (`interrupted`), or of the whole stream (`ended`).
+  public var bytes: UInt64?
+  /// How many bytes of the stream lie in holes.
+  public var missing: UInt64?
+  /// The status of the answer, where it tells something.
+  public var status: Int?
+  /// The cause in words.
+  public var reason: String?
+
+  init(_ kind: Kind, peer: String? = nil, status: Int? = nil, reason: String? = nil) {
+    self.kind = kind
+    self.time = WallClock.now.iso8601
+    self.peer = peer
+    self.status = status
+    self.reason = reason
+  }
+
+  /// The event as one line of JSON (RFC 8259) without the line feed. Keys whose value is nil are left out.
+  public var jsonLine: String {
+    var line = "{\"event\":\"\(kind.rawValue)\",\"time\":\(JSON.string(time))"
+    func add(_ key: String, _ text: String?) { if let text { line += ",\"\(key)\":\(JSON.string(text))" } }
+    func add(_ key: String, _ number: UInt64?) { if let number { line += ",\"\(key)\":\(number)" } }
+    add("stream", stream)
+    add("file", file)
+    add("peer", peer)
+    add("offset", offset)
+    add("bytes", bytes)
+    add("missing", missing)
+    add("status", status.map { UInt64($0) })
+    add("reason", reason)
+    return line + "}"
+  }
+}
+
+/// As much of JSON as is needed to write flat objects.
+enum JSON {
+  /// `text` in quotation marks, with everything escaped that is not plain printable ASCII: what a peer sent can break
+  /// neither the line nor the terminal it is shown on.
+  static func string(_ text: String) -> String {
+    var result = "\""
+    for unit in text.utf16 {
+      switch unit {
+      case 0x22: result += "\\\""
+      case 0x5C: result += "\\\\"
+      case 0x20...0x7E: result.unicodeScalars.append(Unicode.Scalar(UInt8(unit)))
+      default:
+        let digits = String(unit, radix: 16)
+        result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
+      }
+    }
+    return result + "\""
+  }
+}

@@ -1,0 +1,192 @@
+// The directory that streams are stored in: every name is resolved relative to its descriptor, never by a path.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+
+/// What is kept of one stream while a request is at work on it.
+///
+/// Only on the loop's thread. Nothing of it outlives the request but the files: the next one finds them by their name.
+final class StoredStream {
+  let name: StreamName
+  /// `.part`, or the complete file, opened for reading only.
+  let descriptor: Int32
+  let isComplete: Bool
+  /// Whether this request made the file.
+  let isNew: Bool
+  /// How many bytes are stored.
+  var length: UInt64
+  /// How many of them lie in holes.
+  var missing: UInt64
+
+  init(name: StreamName, descriptor: Int32, isComplete: Bool, isNew: Bool, length: UInt64, missing: UInt64) {
+    self.name = name
+    self.descriptor = descriptor
+    self.isComplete = isComplete
+    self.isNew = isNew
+    self.length = length
+    self.missing = missing
+  }
+
+  deinit { close(descriptor) }
+
+  var fileName: String { isComplete ? name.final : name.partial }
+}
+
+/// How much is done for a complete stream before its sender is told.
+public enum Durability: Sendable, Equatable {
+  /// The kernel has it: it survives the server's death, not the machine's.
+  case none
+  /// The disk has it, file and name; fdatasync(2), then rename, then fsync(2) of the directory.
+  case onEnd
+}
+
+/// A directory of streams, locked against other servers for as long as this lives.
+final class FileStore: Sendable {
+  /// Begins with a dot, which no stream's name does.
+  private static let lockName = ".sluice.lock"
+
+  private let directory: Int32
+  private let lock: Int32
+  private let durability: Durability
+  private let worker = BackgroundWorker()
+
+  /// Opens the directory, makes its last component if it is missing, and locks it.
+  init(path: String, durability: Durability) throws(UploadServerError) {
+    self.durability = durability
+    mkdir(path, 0o755)
+    let directory = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard directory >= 0 else { throw .noDirectory(path, reason: String(cString: strerror(errno))) }
+    let lock = openat(directory, Self.lockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
+    // The lock may be there from a time when the directory could be written.
+    guard lock >= 0, faccessat(directory, ".", W_OK | X_OK, 0) == 0 else {
+      let reason = String(cString: strerror(errno))
+      if lock >= 0 { close(lock) }
+      close(directory)
+      throw .unwritableDirectory(path, reason: reason)
+    }
+    guard flock(lock, LOCK_EX | LOCK_NB) == 0 else {
+      close(lock)
+      close(directory)
+      throw .directoryInUse(path)
+    }
+    self.directory = directory
+    self.lock = lock
+  }
+
+  deinit {
+    // The lock goes with its descriptor. The file stays: removing it would let two servers lock two files of that name.
+    close(lock)
+    close(directory)
+  }
+
+  /// Lets another server have the directory. Nothing may be stored after it.
+  func unlock() { flock(lock, LOCK_UN) }
+
+  /// Finds the stream of that name, growing or complete, or begins it.
+  func open(_ name: StreamName) throws(SystemError) -> StoredStream {
+    if let growing = try openExisting(name.partial, O_RDWR) {
+      let missing = readMissing(name, length: growing.length)
+      return StoredStream(
+        name: name, descriptor: growing.descriptor, isComplete: false, isNew: false, length: growing.length, missing: missing)
+    }
+    if let complete = try openExisting(name.final, O_RDONLY) {
+      let missing = readMissing(name, length: complete.length)
+      return StoredStream(
+        name: name, descriptor: complete.descriptor, isComplete: true, isNew: false, length: complete.length, missing: missing)
+    }
+    let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
+    let descriptor = try retryingInterrupts("create \(name.partial)") { openat(directory, name.partial, flags, 0o644) }
+    return StoredStream(name: name, descriptor: descriptor, isComplete: false, isNew: true, length: 0, missing: 0)
+  }
+
+  private func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (descriptor: Int32, length: UInt64)? {
+    // O_NONBLOCK so that a FIFO that somebody put there cannot stop the loop.
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try retryingInterrupts("open \(name)") {
+        openat(directory, name, mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+      }
+    } catch {
+      if error.code == ENOENT { return nil }
+      throw error
+    }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+      close(descriptor)
+      throw SystemError(operation: "open \(name), which is no file,", code: EINVAL)
+    }
+    return (descriptor, UInt64(status.st_size))
+  }
+
+  private func readMissing(_ name: StreamName, length: UInt64) -> UInt64 {
+    let descriptor = openat(directory, name.gaps, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    guard descriptor >= 0 else { return 0 }
+    defer { close(descriptor) }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    while case let count = read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
+    return GapRecord.missing(in: String(decoding: text, as: UTF8.self), length: length)
+  }
+
+  /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
+  func makeHole(_ stream: StoredStream, length: UInt64) throws(SystemError) {
+    let gap = GapRecord(offset: stream.length, length: length, cause: stream.isNew ? .beganLate : .notReceived)
+    let name = stream.name.gaps
+    let record = try retryingInterrupts("open \(name)") {
+      openat(directory, name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
+    }
+    defer { close(record) }
+    let line = Array(gap.jsonLine.utf8)
+    let written = try retryingInterrupts("write \(name)") { line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) } }
+    guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
+    if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
+    try retryingInterrupts("ftruncate \(stream.name.partial)") {
+      ftruncate(stream.descriptor, off_t(stream.length + length))
+    }
+    stream.length += length
+    stream.missing += length
+  }
+
+  /// Gives a complete stream its final name, after making it as durable as it is to be. `completion` is called on the
+  /// loop's thread: at once, or when the disk is done.
+  func finish(
+    _ stream: StoredStream, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+  ) {
+    if durability == .none { return completion(attempt { () throws(SystemError) in try rename(stream.name) }) }
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    let descriptor = stream.descriptor
+    let name = stream.name
+    worker.execute { [self] in
+      let error = attempt { () throws(SystemError) in
+        try retryingInterrupts("fdatasync \(name.partial)") { fdatasync(descriptor) }
+        try rename(name)
+        try retryingInterrupts("fsync of the directory") { fsync(directory) }
+      }
+      loop.execute {
+        // Named here so that the descriptor stays open until now.
+        withExtendedLifetime(carried.stream) { carried.completion(error) }
+      }
+    }
+  }
+
+  private func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
+    do throws(SystemError) {
+      try body()
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  private func rename(_ name: StreamName) throws(SystemError) {
+    if renameat2(directory, name.partial, directory, name.final, SLUICE_RENAME_NOREPLACE) == 0 { return }
+    guard errno == EINVAL else { throw .last("rename \(name.partial) to \(name.final)") }
+    // Some network file systems have no such flag. The directory is locked, so that nobody comes in between.
+    guard faccessat(directory, name.final, F_OK, 0) != 0 else {
+      throw SystemError(operation: "rename \(name.partial) to \(name.final)", code: EEXIST)
+    }
+    try retryingInterrupts("rename \(name.partial)") { renameat(directory, name.partial, directory, name.final) }
+  }
+}

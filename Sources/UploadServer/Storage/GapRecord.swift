@@ -1,0 +1,54 @@
+// The holes of a stream, in a file beside it: one JSON line per hole, so that what is missing is known as long as the
+// recording is.
+
+/// Bytes of a stream that never came; the file holds zeros there.
+struct GapRecord: Equatable, Sendable {
+  enum Cause: String, Sendable {
+    /// The first request for the stream began later than at its beginning.
+    case beganLate = "began-late"
+    /// A sender went on after bytes that had not arrived here.
+    case notReceived = "not-received"
+  }
+
+  let offset: UInt64
+  let length: UInt64
+  let cause: Cause
+
+  /// With its line feed.
+  var jsonLine: String {
+    "{\"offset\":\(offset),\"length\":\(length),\"cause\":\"\(cause.rawValue)\"}\n"
+  }
+
+  /// How many bytes of the first `length` of a stream lie in the holes of its record.
+  ///
+  /// A server that was killed between writing the line and making the hole leaves a hole that ends beyond the file, and
+  /// the next one writes the line again: what counts is the union, as far as the file goes. A last line that
+  /// was cut short is passed over.
+  static func missing(in text: String, length: UInt64) -> UInt64 {
+    var total: UInt64 = 0
+    var covered: UInt64 = 0
+    for line in text.split(separator: "\n") {
+      guard line.hasSuffix("}"), let offset = number("offset", in: line), let size = number("length", in: line) else {
+        continue
+      }
+      let (sum, overflow) = offset.addingReportingOverflow(size)
+      let end = min(overflow ? .max : sum, length)
+      let start = max(offset, covered)
+      if end > start {
+        total += end - start
+        covered = end
+      }
+    }
+    return total
+  }
+
+  private static func number(_ key: String, in line: Substring) -> UInt64? {
+    let key = "\"\(key)\":"
+    var rest = line
+    while !rest.isEmpty {
+      if rest.hasPrefix(key) { return UInt64(rest.dropFirst(key.count).prefix { $0.isASCII && $0.isNumber }) }
+      rest = rest.dropFirst()
+    }
+    return nil
+  }
+}

@@ -1,0 +1,115 @@
+// The name of a stream's files, made of what a client sent, such that none can be anywhere but in the directory.
+
+internal import Glibc
+
+/// What identifies a stream, and what its files are called.
+///
+/// A stream is named `<last component of the path>-<Stream-ID>`, and its files are that name and one extension: `.part`
+/// while it grows, `.gaps` for its holes, and at its end what its media type says. The name holds nothing but
+/// `[A-Za-z0-9._-]` and never begins with a dot, so it is one component of a path, and no hidden one.
+struct StreamName: Hashable, Sendable {
+  let streamID: String
+  /// Without extension.
+  let base: String
+  /// What the complete file's name ends in, dot included.
+  let finalExtension: String
+
+  var partial: String { base + ".part" }
+  var gaps: String { base + ".gaps" }
+  var final: String { base + finalExtension }
+
+  /// Streams are the same when their files are.
+  static func == (a: StreamName, b: StreamName) -> Bool { a.base == b.base }
+  func hash(into hasher: inout Hasher) { hasher.combine(base) }
+
+  /// - Parameters:
+  ///   - path: of the request target, percent-encoded.
+  ///   - streamID: checked by ``isValidID(_:)``.
+  ///   - mediaType: the `Content-Type`, or nil.
+  init(path: String, streamID: String, mediaType: String?) {
+    self.streamID = streamID
+    var (stem, suffix) = Self.split(Self.sanitized(Self.lastComponent(path)))
+    if stem.isEmpty { (stem, suffix) = ("stream", nil) }
+    base = "\(stem)-\(streamID)"
+    finalExtension = "." + Self.fileExtension(mediaType: mediaType, pathExtension: suffix)
+  }
+
+  /// `Stream-ID`: one to 64 of `[A-Za-z0-9._-]`, the first not a dot.
+  static func isValidID(_ text: String) -> Bool {
+    (1...64).contains(text.utf8.count) && text.utf8.first != UInt8(ascii: ".") && text.utf8.allSatisfy(isSafe)
+  }
+
+  /// 128 random bits in hexadecimal: two servers, or two years, do not make the same one twice.
+  static func randomID() -> String {
+    // The system generator is getrandom(2).
+    var generator = SystemRandomNumberGenerator()
+    return [generator.next(), generator.next()].map { (half: UInt64) in
+      let digits = String(half, radix: 16)
+      return String(repeating: "0", count: 16 - digits.count) + digits
+    }.joined()
+  }
+
+  private static func isSafe(_ octet: UInt8) -> Bool {
+    Octet.isDigit(octet) || Octet.isLetter(octet) || octet == UInt8(ascii: ".") || octet == UInt8(ascii: "_")
+      || octet == UInt8(ascii: "-")
+  }
+
+  /// What follows the last slash, percent-decoded first: an encoded slash separates as well as a plain one.
+  private static func lastComponent(_ path: String) -> [UInt8] {
+    var decoded: [UInt8] = []
+    var octets = path.utf8.makeIterator()
+    while let octet = octets.next() {
+      guard octet == UInt8(ascii: "%") else {
+        decoded.append(octet)
+        continue
+      }
+      // The parser has checked that two digits follow; a lone percent sign would be dropped.
+      if let high = octets.next().flatMap(Octet.hexValue), let low = octets.next().flatMap(Octet.hexValue) {
+        decoded.append(high << 4 | low)
+      }
+    }
+    return decoded.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).last.map(Array.init) ?? []
+  }
+
+  /// Runs of anything else become one `_`; leading dots go; a hundred characters are enough to recognise it by.
+  private static func sanitized(_ component: [UInt8]) -> String {
+    var result: [UInt8] = []
+    for octet in component.prefix(100) {
+      if isSafe(octet) {
+        if octet != UInt8(ascii: ".") || !result.isEmpty { result.append(octet) }
+      } else if result.last != UInt8(ascii: "_") {
+        result.append(UInt8(ascii: "_"))
+      }
+    }
+    return String(decoding: result, as: UTF8.self)
+  }
+
+  /// `mic.wav` as `mic` and `wav`; an extension is one to eight letters and digits.
+  private static func split(_ name: String) -> (stem: String, extension: String?) {
+    guard let dot = name.lastIndex(of: "."), dot != name.startIndex else { return (name, nil) }
+    let suffix = name[name.index(after: dot)...]
+    guard (1...8).contains(suffix.utf8.count),
+      suffix.utf8.allSatisfy({ Octet.isDigit($0) || Octet.isLetter($0) })
+    else { return (name, nil) }
+    return (String(name[..<dot]), suffix.lowercased())
+  }
+
+  private static func fileExtension(mediaType: String?, pathExtension: String?) -> String {
+    let type = mediaType?.split(separator: ";", omittingEmptySubsequences: false).first?.lowercased()
+    switch type.map({ String($0.filter { $0 != " " && $0 != "\t" }) }) {
+    case "audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave": return "wav"
+    case "audio/l16", "audio/l24", "audio/basic": return "raw"
+    case "audio/flac", "audio/x-flac": return "flac"
+    case "audio/ogg", "application/ogg": return "ogg"
+    case "audio/mpeg": return "mp3"
+    case "text/plain": return "txt"
+    case "text/csv": return "csv"
+    case "application/json": return "json"
+    case "application/x-ndjson", "application/jsonl": return "jsonl"
+    default:
+      // "part" and "gaps" have a meaning of ours: a complete file must not look like a growing one.
+      guard let pathExtension, pathExtension != "part", pathExtension != "gaps" else { return "bin" }
+      return pathExtension
+    }
+  }
+}

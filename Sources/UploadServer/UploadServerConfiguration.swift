@@ -1,0 +1,47 @@
+// Everything about a server that can be chosen, with what it is when nobody chooses.
+
+extension UploadServer {
+  public struct Configuration: Sendable {
+    /// Where to listen; at least one address.
+    public var listen: [ListenAddress]
+    /// Where streams are stored. Made if it is missing and its parent exists; locked against other servers.
+    public var directory: String
+    public var durability = Durability.onEnd
+
+    /// The longest body of a request, in bytes; nil for no limit. A larger one is answered with 413.
+    public var maximumBodyLength: UInt64?
+    /// The longest request line and fields together, in bytes (431).
+    public var maximumHeadLength = 16 * 1024
+    /// The most fields of a request (431).
+    public var maximumFieldCount = 100
+    /// The largest hole that a request may leave in a stream, in bytes (409). A hole takes no room on the disk, but
+    /// whoever copies the file may find that it does.
+    public var maximumHoleLength: UInt64 = 1 << 40
+
+    /// How long a head may take from the connection, or its first byte, to its end; zero for no limit.
+    public var headTimeout = Duration.seconds(30)
+    /// How long a body may send nothing. Zero, for no limit, because the source of a live stream may be silent; peers
+    /// whose machine has died are found by TCP keep-alive.
+    public var bodyIdleTimeout = Duration.zero
+    /// How long a connection is kept open for its next request.
+    public var keepAliveTimeout = Duration.seconds(75)
+    /// How long a client is given to read an answer that came before the end of its body.
+    public var lingerTimeout = Duration.seconds(5)
+
+    /// `SO_RCVBUF` of every connection, in bytes; nil leaves it to the kernel's tuning.
+    public var receiveBufferSize: Int?
+    /// `TCP_MAXSEG` of every connection, in bytes; nil leaves it to the path.
+    public var maximumSegmentSize: Int?
+
+    /// Told what happens to streams, on the server's thread: it must not block.
+    public var onEvent: @Sendable (ServerEvent) -> Void
+
+    public init(
+      listen: [ListenAddress], directory: String, onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }
+    ) {
+      self.listen = listen
+      self.directory = directory
+      self.onEvent = onEvent
+    }
+  }
+}

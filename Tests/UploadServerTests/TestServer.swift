@@ -1,0 +1,131 @@
+// A real server on a loopback port with a directory of its own, and its events to wait for.
+
+import CLinux
+import Glibc
+import Synchronization
+import UploadServer
+
+final class TestServer {
+  let server: UploadServer
+  let directory: TemporaryDirectory
+  let events: EventLog
+  var address: ListenAddress { server.localAddresses[0] }
+
+  init(
+    in directory: TemporaryDirectory = TemporaryDirectory(), listen: String = "127.0.0.1:0",
+    _ change: (inout UploadServer.Configuration) -> Void = { _ in }
+  ) throws {
+    self.directory = directory
+    let events = EventLog()
+    self.events = events
+    var configuration = UploadServer.Configuration(listen: [try ListenAddress(listen)], directory: directory.path) {
+      events.append($0)
+    }
+    change(&configuration)
+    server = try UploadServer(configuration: configuration)
+    try server.start()
+  }
+
+  deinit { stop() }
+
+  func stop() {
+    server.shutdown(grace: .zero)
+    server.waitUntilEnded()
+  }
+
+  func connect() throws -> RawClient { try RawClient(address) }
+
+  /// The head of a chunked request.
+  static func head(
+    _ path: String = "/t", id: String? = "a", offset: Int? = nil, type: String = "text/plain",
+    framing: String = "Transfer-Encoding: chunked", more: String = ""
+  ) -> String {
+    "POST \(path) HTTP/1.1\r\nHost: h\r\nContent-Type: \(type)\r\n\(framing)\r\n\(more)"
+      + (id.map { "Stream-ID: \($0)\r\n" } ?? "") + (offset.map { "Stream-Offset: \($0)\r\n" } ?? "") + "\r\n"
+  }
+}
+
+/// Events as they come; a test waits for the one it needs instead of sleeping.
+final class EventLog: Sendable {
+  private let events = Mutex<[ServerEvent]>([])
+  private let arrived = eventfd(0, 0)
+
+  deinit { close(arrived) }
+
+  func append(_ event: ServerEvent) {
+    events.withLock { $0.append(event) }
+    eventfd_write(arrived, 1)
+  }
+
+  var all: [ServerEvent] { events.withLock { $0 } }
+
+  func wait(_ kind: ServerEvent.Kind, count: Int = 1, within seconds: Int32 = 20) throws -> ServerEvent {
+    while true {
+      let found = all.filter { $0.kind == kind }
+      if found.count >= count { return found[count - 1] }
+      var descriptor = pollfd(fd: arrived, events: Int16(POLLIN), revents: 0)
+      guard poll(&descriptor, 1, seconds * 1000) == 1 else { throw TestFailure("no \(kind) event came: \(all)") }
+      var value: eventfd_t = 0
+      eventfd_read(arrived, &value)
+    }
+  }
+}
+
+/// Removed with everything in it when the test is over.
+final class TemporaryDirectory {
+  let path: String
+  init() {
+    var template = Array("/tmp/sluice-server-test.XXXXXX".utf8CString)
+    path = template.withUnsafeMutableBufferPointer { buffer in
+      mkdtemp(buffer.baseAddress!).map { String(cString: $0) } ?? "/nonexistent"
+    }
+  }
+  deinit { _ = try? Command.run("rm", ["-rf", path]) }
+
+  func contents(_ name: String) throws -> [UInt8] { try Corpus.contents(path + "/" + name) }
+  func text(_ name: String) throws -> String { String(decoding: try contents(name), as: UTF8.self) }
+  func exists(_ name: String) -> Bool { access(path + "/" + name, F_OK) == 0 }
+
+  /// The names in the directory, without the lock.
+  var names: [String] {
+    guard let directory = opendir(path) else { return [] }
+    defer { closedir(directory) }
+    var names: [String] = []
+    while let entry = readdir(directory) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if ![".", "..", ".sluice.lock"].contains(name) { names.append(name) }
+    }
+    return names.sorted()
+  }
+}
+
+/// Programs of the system.
+enum Command {
+  /// Starts a program found in `PATH`; output goes to `output` if given, else to nowhere.
+  static func spawn(_ name: String, _ arguments: [String], input: String = "/dev/null", output: String = "/dev/null") throws -> pid_t {
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    posix_spawn_file_actions_addopen(&actions, 0, input, O_RDONLY, 0)
+    posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0o644)
+    posix_spawn_file_actions_adddup2(&actions, 1, 2)
+    var vector: [UnsafeMutablePointer<CChar>?] = ([name] + arguments).map { strdup($0) } + [nil]
+    defer { for pointer in vector { free(pointer) } }
+    var pid = pid_t()
+    let status = posix_spawnp(&pid, name, &actions, nil, &vector, environ)
+    guard status == 0 else { throw TestFailure("\(name): \(String(cString: strerror(status)))") }
+    return pid
+  }
+
+  static func wait(_ pid: pid_t) -> Int32 {
+    var status: Int32 = 0
+    while waitpid(pid, &status, 0) == -1 && errno == EINTR {}
+    return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
+  }
+
+  /// Runs a program to its end and gives its exit status.
+  @discardableResult
+  static func run(_ name: String, _ arguments: [String], input: String = "/dev/null", output: String = "/dev/null") throws -> Int32 {
+    wait(try spawn(name, arguments, input: input, output: output))
+  }
+}
