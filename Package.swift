@@ -22,11 +22,23 @@ func room(_ name: String, imports: [Target.Dependency], testData: [String] = [])
   ]
 }
 
+/// The test microphone (`Tests/TestDevice`), the functions that give it orders, and the same as a command.
+let testDevice: [Target] = [
+  .target(name: "TestDeviceControl", path: "Tests/TestDeviceControl"),
+  .target(
+    name: "TestDevice", dependencies: ["TestDeviceControl"], path: "Tests/TestDevice",
+    // ALSA's macro for a loadable plugin wants PIC defined.
+    cSettings: [.define("PIC")], linkerSettings: [.linkedLibrary("asound")]),
+  .executableTarget(name: "testmic-control", dependencies: ["TestDeviceControl"], path: "Tests/testmic-control"),
+]
+
 let package = Package(
   name: "sluice",
   products: [
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
     .library(name: "UploadServer", targets: ["UploadServer"]),
+    // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
+    .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
   targets: [
     .systemLibrary(name: "CLinux"),
@@ -45,4 +57,5 @@ let package = Package(
         swiftSettings: settings)
     ]
     + room("UploadServer", imports: ["EventLoops", "CLinux"], testData: ["Corpus"])
+    + testDevice
 )

@@ -1,0 +1,78 @@
+// Giving the test microphone its orders, and reading the truth from it.
+#include "testmic_control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
+#define STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELEASE)
+#define ADD(field, value) __atomic_add_fetch(&(field), (value), __ATOMIC_ACQ_REL)
+
+struct testmic_page *testmic_map(const char *path) {
+  int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0) return NULL;
+  struct stat status;
+  struct testmic_page *page = MAP_FAILED;
+  // Growing a file to a size that it has already changes nothing, so two processes may do this at the same time.
+  if (fstat(descriptor, &status) == 0 &&
+      (status.st_size >= (off_t)sizeof *page || ftruncate(descriptor, sizeof *page) == 0))
+    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  int failure = errno;
+  close(descriptor);
+  if (page == MAP_FAILED) {
+    errno = failure;
+    return NULL;
+  }
+  if (LOAD(page->magic) == 0) {
+    STORE(page->version, TESTMIC_VERSION);
+    STORE(page->magic, TESTMIC_MAGIC);
+  } else if (LOAD(page->magic) != TESTMIC_MAGIC || LOAD(page->version) != TESTMIC_VERSION) {
+    munmap(page, sizeof *page);
+    errno = EINVAL;
+    return NULL;
+  }
+  return page;
+}
+
+void testmic_unmap(struct testmic_page *page) { munmap(page, sizeof *page); }
+
+void testmic_set_absent(struct testmic_page *page, bool absent) { STORE(page->absent, absent); }
+void testmic_set_busy(struct testmic_page *page, bool busy) { STORE(page->busy, busy); }
+void testmic_set_suspended(struct testmic_page *page, bool suspended) { STORE(page->suspended, suspended); }
+void testmic_set_resume_refused(struct testmic_page *page, bool refused) { STORE(page->resume_refused, refused); }
+
+void testmic_order_overrun(struct testmic_page *page, uint64_t milliseconds) {
+  STORE(page->overrun_ns, milliseconds * 1000000);
+  ADD(page->overruns, 1);
+}
+
+void testmic_order_spurious_wake(struct testmic_page *page) { ADD(page->spurious_wakes, 1); }
+
+void testmic_order_short_read(struct testmic_page *page, uint32_t frames) {
+  STORE(page->short_read_frames, frames);
+  ADD(page->short_reads, 1);
+}
+
+int64_t testmic_t0_ns(const struct testmic_page *page) { return LOAD(page->t0_ns); }
+uint64_t testmic_frames_delivered(const struct testmic_page *page) { return LOAD(page->frames_delivered); }
+uint64_t testmic_frames_lost(const struct testmic_page *page) { return LOAD(page->frames_lost); }
+uint64_t testmic_frames_overwritten(const struct testmic_page *page) { return LOAD(page->frames_overwritten); }
+uint32_t testmic_opens(const struct testmic_page *page) { return LOAD(page->opens); }
+uint32_t testmic_starts(const struct testmic_page *page) { return LOAD(page->starts); }
+uint32_t testmic_xruns(const struct testmic_page *page) { return LOAD(page->xruns); }
+
+uint32_t testmic_orders_pending(const struct testmic_page *page) {
+  return (LOAD(page->overruns) - LOAD(page->overruns_done)) +
+         (LOAD(page->spurious_wakes) - LOAD(page->spurious_wakes_done)) +
+         (LOAD(page->short_reads) - LOAD(page->short_reads_done));
+}
+
+uint32_t testmic_gap_count(const struct testmic_page *page) { return LOAD(page->gap_count); }
+
+struct testmic_gap testmic_gap_at(const struct testmic_page *page, uint32_t index) {
+  return page->gaps[index < TESTMIC_GAPS ? index : TESTMIC_GAPS - 1];
+}
