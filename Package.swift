@@ -37,6 +37,7 @@ let package = Package(
   products: [
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
     .library(name: "UploadServer", targets: ["UploadServer"]),
+    .library(name: "AudioCapture", targets: ["AudioCapture"]),
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
@@ -57,5 +58,9 @@ let package = Package(
         swiftSettings: settings)
     ]
     + room("UploadServer", imports: ["EventLoops", "CLinux"], testData: ["Corpus"])
+    + [
+      .target(
+        name: "AudioCapture", dependencies: ["CALSA", "StreamBuffers", "EventLoops"], swiftSettings: settings)
+    ]
     + testDevice
 )

@@ -1,0 +1,254 @@
+// What the capture thread does, from its first frame to its last: the shell around `CaptureStateMachine`.
+//
+// It runs on a thread of its own and does not allocate, lock, log or wait for anything but the device and the order to stop.
+// Two exceptions: while there is no device it opens one (libasound allocates, but there is no audio to miss), and what
+// libasound does inside its calls is its own affair (the hardware plugin does none of it; the PulseAudio plugin locks).
+
+internal import CALSA
+internal import EventLoops
+internal import Glibc
+internal import StreamBuffers
+internal import Synchronization
+
+/// What the capture thread shares with the others: all of it atomic.
+final class CaptureShared: Sendable {
+  let events: CaptureEventRing
+  let totals = AtomicCaptureTotals()
+  let meter: LevelMeter?
+  /// Signalled to end the capture.
+  let stop: EventCounter
+
+  init(_ configuration: MicrophoneConfiguration) throws(SystemError) {
+    events = try CaptureEventRing()
+    stop = try EventCounter()
+    meter =
+      configuration.measuresLevels ? LevelMeter(channels: configuration.channels, format: configuration.format) : nil
+  }
+}
+
+struct CaptureLoop: ~Copyable {
+  let negotiation: Negotiation
+  let shared: CaptureShared
+  let frameBytes: Int
+  let fills: Bool
+  let maximumFrames: UInt64
+
+  /// nil while the device is away.
+  var device: OpenDevice?
+  var producer: CircularBuffer.Producer
+  var machine = CaptureStateMachine()
+  var clock: DeviceClock
+
+  /// Frames that the device has produced since the first start, as far as we know: read or lost.
+  var timeline: UInt64 = 0
+  /// Frames in the circular buffer, ever.
+  var stored: UInt64 = 0
+  /// Frames of silence that are due before anything else is stored: the buffer was full.
+  var owed: UInt64 = 0
+  /// Where, and by how much, the stream has been interrupted since the device was lost.
+  var awayOffset: UInt64 = 0
+  var awayFrames: UInt64 = 0
+  /// Wake-ups in a row without a frame.
+  var fruitlessWakes = 0
+  /// Whether the circular buffer was full at the last attempt: said once, not once a period.
+  var isFull = false
+  var stopRequested = false
+
+  /// The order to stop, the circular buffer's space, then the PCM's own.
+  let descriptors: UnsafeMutablePointer<pollfd>
+  var descriptorCount = 0
+  static let maximumPCMDescriptors = 16
+  /// A device that gives no frame for so long has died without saying so (USB does that). Never reached while frames come.
+  static let silenceLimit: Int32 = 5_000
+
+  init(
+    device: OpenDevice, configuration: MicrophoneConfiguration, shared: CaptureShared,
+    producer: consuming CircularBuffer.Producer
+  ) {
+    negotiation = Negotiation(configuration: configuration)
+    self.shared = shared
+    frameBytes = device.format.bytesPerFrame
+    fills = configuration.gapFill == .silence
+    maximumFrames = configuration.maximumFrames ?? .max
+    self.device = device
+    self.producer = producer
+    clock = DeviceClock(rate: device.format.rate, frames: 0, at: .now)
+    descriptors = .allocate(capacity: 2 + Self.maximumPCMDescriptors)
+    descriptors[0] = pollfd(fd: shared.stop.descriptor, events: Int16(POLLIN), revents: 0)
+    descriptors[1] = pollfd(fd: self.producer.spaceDescriptor, events: Int16(POLLIN), revents: 0)
+  }
+
+  deinit { descriptors.deallocate() }
+
+  /// Captures until it is told to stop, or has enough frames; then finishes the stream.
+  mutating func run(realTime: CaptureEvent.RealTime) {
+    AlsaMessages.dropOnThisThread()
+    shared.events.append(.started(realTime: realTime))
+    var action = start()
+    while action != .end {
+      switch action {
+      case .wait: action = capture()
+      case .restart: action = restart()
+      case .resume(let delay): action = resume(after: delay)
+      case .reopen(let delay): action = reopen(after: delay)
+      case .end: break
+      }
+      if stopRequested { action = machine.end() }
+    }
+    device?.close()
+    device = nil
+    producer.finish()
+    shared.events.append(.stopped(frames: stored))
+  }
+
+  // MARK: Waiting
+
+  /// One turn while the device runs: pays what silence is due, waits for a period, reads it.
+  private mutating func capture() -> CaptureStateMachine.Action {
+    guard stored < maximumFrames else { return machine.end() }
+    guard settle() else { return waitForSpace() }
+    guard stored < maximumFrames, let device else { return machine.end() }
+    // POLLIN would stand for the circular buffer's space too, which nobody waits for here.
+    let pcmDescriptors = descriptors + 2
+    descriptors[1].revents = 0
+    descriptors[1].events = 0
+    let ready = poll(descriptors, nfds_t(2 + descriptorCount), Self.silenceLimit)
+    if ready < 0 { return errno == EINTR ? .wait : fail(errno) }
+    if descriptors[0].revents != 0 {
+      stopRequested = true
+      // What the device has by now was captured before the order: it belongs to the stream.
+      return read(device)
+    }
+    if ready == 0 {
+      let code = device.stateError()
+      return fail(code == 0 ? ETIMEDOUT : code)
+    }
+    var events: UInt16 = 0
+    let code = -snd_pcm_poll_descriptors_revents(device.pcm, pcmDescriptors, UInt32(descriptorCount), &events)
+    if code != 0 { return fail(code) }
+    let happened = Int32(events)
+    if happened & (POLLHUP | POLLNVAL) != 0 { return fail(ENODEV) }
+    if happened & POLLERR != 0 {
+      let code = device.stateError()
+      if code != 0 { return fail(code) }
+    } else if happened & POLLIN == 0 {
+      // The plugin's descriptor was ready, the PCM is not: its way to do internal work. Not a wake-up of ours.
+      return .wait
+    }
+    return read(device)
+  }
+
+  /// Waits until the circular buffer has room for a period, but no longer than a period: under `dropOldest` the obstacle is
+  /// a reader in the middle of the oldest bytes, who gives no signal. The device collects meanwhile.
+  mutating func waitForSpace() -> CaptureStateMachine.Action {
+    if !isFull {
+      isFull = true
+      shared.events.append(.bufferFull(streamOffset: streamOffset))
+    }
+    guard let device else { return .wait }
+    let wanted = min(producer.capacity, device.format.periodFrames * frameBytes)
+    _ = producer.requestSpace(wanted)
+    descriptors[1].events = Int16(POLLIN)
+    let period = Int32(clamping: max(1, device.format.periodFrames * 1000 / device.format.rate))
+    if poll(descriptors, 2, period) > 0 {
+      stopRequested = descriptors[0].revents != 0
+      producer.drainSpaceSignals()
+    }
+    return .wait
+  }
+
+  /// Sleeps, but not through an order to stop.
+  mutating func rest(_ delay: Duration) {
+    let milliseconds = Int32(clamping: delay.nanoseconds / 1_000_000)
+    stopRequested = poll(descriptors, 1, milliseconds) > 0
+  }
+
+  private mutating func fail(_ code: Int32) -> CaptureStateMachine.Action {
+    let action = machine.failed(code)
+    if case .reopen = action { leave(code) }
+    return action
+  }
+
+  // MARK: Reading
+
+  /// Moves all that the device has into the circular buffer.
+  private mutating func read(_ device: OpenDevice) -> CaptureStateMachine.Action {
+    let (pcm, format) = (device.pcm, device.format)
+    var available = snd_pcm_avail_update(pcm)
+    if available < 0 { return fail(Int32(-available)) }
+    let now = device.observationTime()
+    if available == 0 { return wokenForNothing() }
+    if available > format.bufferFrames {
+      // The device counted on: what it has overwritten is known to the frame. A period more is given up, because it goes on
+      // writing into the oldest while we would read it.
+      let excess = available - format.bufferFrames + min(format.periodFrames, format.bufferFrames / 4)
+      let skipped = snd_pcm_forward(pcm, snd_pcm_uframes_t(excess))
+      if skipped <= 0 { return fail(EPIPE) }
+      reportOverrun(lost: UInt64(skipped))
+      available -= skipped
+      clock.observe(frames: timeline + UInt64(max(0, available)), at: now)
+      guard settle() else { return .wait }
+    } else {
+      clock.observe(frames: timeline + UInt64(available), at: now)
+    }
+    fruitlessWakes = 0
+    machine.progressed()
+
+    var left = Int(min(UInt64(max(0, available)), maximumFrames - stored))
+    while left > 0 {
+      var code: Int32 = 0
+      var overwritten = 0
+      // Only a ring that is nearly full can overflow while it is being read.
+      let risky = left * 4 > format.bufferFrames * 3
+      let asked = left
+      let meter = shared.meter
+      let frameBytes = frameBytes
+      let (result, offset) = write(frames: left) { bytes in
+        let room = min(asked, bytes.count / frameBytes)
+        guard room > 0, let base = bytes.baseAddress else { return 0 }
+        let count = snd_pcm_readi(pcm, base, snd_pcm_uframes_t(room))
+        guard count > 0 else {
+          code = Int32(-count)
+          return 0
+        }
+        if risky { overwritten = Self.blankOverwritten(base, read: count, of: device, frameBytes: frameBytes) }
+        meter?.measure(base, frames: count)
+        return count * frameBytes
+      }
+      guard let frames = result else { return waitForSpace() }
+      timeline += UInt64(frames)
+      left -= frames
+      if overwritten > 0 {
+        shared.totals.framesLost.add(UInt64(overwritten), ordering: .relaxed)
+        shared.totals.overruns.add(1, ordering: .relaxed)
+        shared.events.append(.overrun(streamOffset: offset, framesLost: UInt64(overwritten), filled: true))
+      }
+      if code != 0 && code != EAGAIN { return fail(code) }
+      if frames == 0 || code == EAGAIN {
+        shared.totals.shortReads.add(1, ordering: .relaxed)
+        return .wait
+      }
+    }
+    return stored < maximumFrames ? .wait : machine.end()
+  }
+
+  /// After a read from a nearly full ring: silences those of the frames that the device wrote into meanwhile.
+  private static func blankOverwritten(
+    _ base: UnsafeMutableRawPointer, read: Int, of device: OpenDevice, frameBytes: Int
+  ) -> Int {
+    let behind = snd_pcm_avail_update(device.pcm)
+    let overwritten = min(read, behind + read - device.format.bufferFrames)
+    guard behind > 0, overwritten > 0 else { return 0 }
+    memset(base, 0, overwritten * frameBytes)
+    return overwritten
+  }
+
+  /// A wake-up without a frame. One is nothing (dmix and others do that); a device that keeps on would burn a core.
+  private mutating func wokenForNothing() -> CaptureStateMachine.Action {
+    if stopRequested { return .wait }
+    shared.totals.spuriousWakeUps.add(1, ordering: .relaxed)
+    fruitlessWakes += 1
+    if fruitlessWakes > 8 { rest(.milliseconds(10)) }
+    return fruitlessWakes > 500 ? fail(ETIMEDOUT) : .wait
+  }
+}

@@ -1,0 +1,172 @@
+// How the capture thread gets a device going again, and keeps the timeline true meanwhile.
+
+internal import CALSA
+internal import EventLoops
+internal import Glibc
+internal import StreamBuffers
+internal import Synchronization
+
+extension CaptureLoop {
+  // MARK: Starting and restarting
+
+  /// The first start. A device that is not willing is treated as one that has gone.
+  mutating func start() -> CaptureStateMachine.Action {
+    guard let device else { return machine.end() }
+    let before = MonotonicInstant.now
+    let code = device.restart()
+    if code != 0 { return retryFailed(code) }
+    findDescriptors(device)
+    clock = DeviceClock(rate: device.format.rate, frames: 0, at: device.startTime(fallback: before))
+    return machine.recovered()
+  }
+
+  mutating func restart() -> CaptureStateMachine.Action {
+    guard let device else { return machine.end() }
+    let before = MonotonicInstant.now
+    let code = device.restart()
+    if code != 0 { return retryFailed(code) }
+    return runs(device, since: before)
+  }
+
+  mutating func resume(after delay: Duration) -> CaptureStateMachine.Action {
+    rest(delay)
+    guard !stopRequested, let device else { return machine.end() }
+    let code = device.resume()
+    // Drivers that cannot say "not yet" by EAGAIN say it by failing to prepare.
+    return code == 0 ? restart() : retryFailed(code)
+  }
+
+  mutating func reopen(after delay: Duration) -> CaptureStateMachine.Action {
+    rest(delay)
+    guard !stopRequested else { return machine.end() }
+    fillWhileAway()
+    guard stored < maximumFrames else { return machine.end() }
+    // Allocates: there is no audio to miss while there is no device.
+    do throws(MicrophoneError) {
+      let opened = try negotiation.open()
+      let before = MonotonicInstant.now
+      let code = opened.restart()
+      guard code == 0 else {
+        opened.close()
+        return machine.retryFailed(code)
+      }
+      device = opened
+      findDescriptors(opened)
+      return runs(opened, since: before)
+    } catch {
+      return machine.retryFailed(ENODEV)
+    }
+  }
+
+  private mutating func retryFailed(_ code: Int32) -> CaptureStateMachine.Action {
+    let action = machine.retryFailed(code)
+    if case .reopen = action { leave(code) }
+    return action
+  }
+
+  /// Frames come again: what is missing is what the clock says the device has produced since the last one we had.
+  private mutating func runs(_ device: OpenDevice, since before: MonotonicInstant) -> CaptureStateMachine.Action {
+    let start = device.startTime(fallback: before)
+    let reached = clock.frames(at: start)
+    let lost = reached > timeline ? reached - timeline : 0
+    switch machine.state {
+    case .away(let attempts):
+      lose(lost)
+      awayFrames += lost
+      shared.events.append(
+        .deviceReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: fills, attempts: attempts + 1))
+    case .suspended:
+      shared.totals.suspends.add(1, ordering: .relaxed)
+      shared.events.append(.suspended(streamOffset: streamOffset, framesLost: lost, filled: fills))
+      lose(lost)
+    default:
+      reportOverrun(lost: lost)
+    }
+    clock = DeviceClock(rate: device.format.rate, frames: timeline, at: start)
+    return machine.recovered()
+  }
+
+  /// Gives the device up until it can be opened again.
+  mutating func leave(_ code: Int32) {
+    awayOffset = streamOffset
+    awayFrames = 0
+    shared.totals.deviceLosses.add(1, ordering: .relaxed)
+    shared.events.append(.deviceLost(streamOffset: awayOffset, code: code))
+    device?.close()
+    device = nil
+    descriptorCount = 0
+  }
+
+  private mutating func findDescriptors(_ device: OpenDevice) {
+    let count = snd_pcm_poll_descriptors_count(device.pcm)
+    // More than sixteen has no plugin that is known; those beyond would only delay a wake-up.
+    let space = min(Int(max(0, count)), Self.maximumPCMDescriptors)
+    descriptorCount = Int(max(0, snd_pcm_poll_descriptors(device.pcm, descriptors + 2, UInt32(space))))
+  }
+
+  // MARK: The timeline
+
+  /// Where the next frame will stand: behind the silence that is due.
+  var streamOffset: UInt64 { producer.head + owed * UInt64(frameBytes) }
+
+  /// So many frames of the device will never come.
+  mutating func lose(_ frames: UInt64) {
+    timeline += frames
+    shared.totals.framesLost.add(frames, ordering: .relaxed)
+    if fills { owed += frames }
+  }
+
+  mutating func reportOverrun(lost: UInt64) {
+    shared.totals.overruns.add(1, ordering: .relaxed)
+    shared.events.append(.overrun(streamOffset: streamOffset, framesLost: lost, filled: fills))
+    lose(lost)
+  }
+
+  /// While the device is away, who listens gets silence in real time: at each attempt what has become due. 20 ms are
+  /// held back, so that the exact count on its return is never less than what was given already.
+  private mutating func fillWhileAway() {
+    let margin = UInt64(clock.rate / 50)
+    let reached = clock.frames(at: .now)
+    guard reached > timeline + margin else { return }
+    let due = reached - margin - timeline
+    lose(due)
+    awayFrames += due
+    _ = settle()
+  }
+
+  /// Writes the silence that is due; false when the circular buffer does not take all of it now.
+  mutating func settle() -> Bool {
+    while owed > 0, stored < maximumFrames {
+      let due = Int(min(owed, maximumFrames - stored, 65_536))
+      let frameBytes = frameBytes
+      let (result, _) = write(frames: due) { bytes in
+        let count = min(due, bytes.count / frameBytes) * frameBytes
+        // Zero is silence in all four formats.
+        if count > 0, let base = bytes.baseAddress { memset(base, 0, count) }
+        return count
+      }
+      guard let frames = result else { return false }
+      owed -= UInt64(frames)
+    }
+    return true
+  }
+
+  /// Writes up to `frames` frames, and at least one, into the circular buffer. Returns how many, nil when it is full, and the
+  /// stream offset of the first.
+  mutating func write(
+    frames: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
+  ) -> (frames: Int?, offset: UInt64) {
+    let offset = producer.head
+    let bytes = min(frames * frameBytes, producer.capacity)
+    // All at once first: under `dropOldest` the least that is asked for is the most that is made free.
+    var result = producer.write(minimum: bytes, maximum: bytes) { span in span.withUnsafeMutableBytes(body) }
+    if result == .full {
+      result = producer.write(minimum: frameBytes, maximum: bytes) { span in span.withUnsafeMutableBytes(body) }
+    }
+    guard case .written(let count) = result else { return (nil, offset) }
+    isFull = false
+    stored += UInt64(count / frameBytes)
+    shared.totals.frames.store(stored, ordering: .relaxed)
+    return (count / frameBytes, offset)
+  }
+}

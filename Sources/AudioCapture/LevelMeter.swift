@@ -1,0 +1,121 @@
+// How loud it is: peak and RMS per channel, measured where the samples pass by anyway.
+
+internal import Synchronization
+internal import Glibc
+
+/// The level of one channel over some time, in dBFS: 0 is full scale, silence is -infinity.
+public struct ChannelLevel: Equatable, Sendable {
+  public let peak: Double
+  /// Root mean square; a full-scale square wave has 0, a full-scale sine -3.01.
+  public let rms: Double
+}
+
+/// Gathers levels on the capture thread, hands them out on any other. No lock: each number is one atomic word.
+///
+/// A reading that falls between two words of one update may miss that one block, never more.
+final class LevelMeter: Sendable {
+  let channels: Int
+  private let format: SampleFormat
+  nonisolated(unsafe) private let words: UnsafeMutablePointer<Word>
+
+  /// What one channel has gathered since the last reading.
+  private struct Word: ~Copyable {
+    /// Largest magnitude, 0 … 1, as the bits of a Double: those sort like the numbers when not negative.
+    let peak = Atomic<UInt64>(0)
+    /// Sum of squared samples, as the bits of a Double.
+    let energy = Atomic<UInt64>(0)
+    let frames = Atomic<UInt64>(0)
+  }
+
+  init(channels: Int, format: SampleFormat) {
+    self.channels = channels
+    self.format = format
+    words = .allocate(capacity: channels)
+    for channel in 0..<channels { (words + channel).initialize(to: Word()) }
+  }
+
+  deinit {
+    words.deinitialize(count: channels)
+    words.deallocate()
+  }
+
+  /// The levels since the last call, one for each channel.
+  func take() -> [ChannelLevel] {
+    (0..<channels).map { channel in
+      let frames = words[channel].frames.exchange(0, ordering: .relaxed)
+      let peak = Double(bitPattern: words[channel].peak.exchange(0, ordering: .relaxed))
+      let energy = Double(bitPattern: words[channel].energy.exchange(0, ordering: .relaxed))
+      return ChannelLevel(
+        peak: 20 * log10(peak), rms: frames == 0 ? -.infinity : 10 * log10(energy / Double(frames)))
+    }
+  }
+
+  /// Measures `frames` interleaved frames. The capture thread.
+  func measure(_ bytes: UnsafeRawPointer, frames: Int) {
+    for channel in 0..<channels {
+      let start = bytes + channel * format.bytesPerSample
+      switch format {
+      case .s16LE: add(channel, frames, integers(start, frames, Int16.self, scale: 1 / 32768))
+      case .s32LE: add(channel, frames, integers(start, frames, Int32.self, scale: 1 / 2_147_483_648))
+      case .s24_3LE: add(channel, frames, packed24(start, frames))
+      case .floatLE: add(channel, frames, floats(start, frames))
+      }
+    }
+  }
+
+  private typealias Reading = (peak: Double, energy: Double)
+
+  private func add(_ channel: Int, _ frames: Int, _ reading: Reading) {
+    words[channel].frames.add(UInt64(frames), ordering: .relaxed)
+    _ = words[channel].peak.max(reading.peak.bitPattern, ordering: .relaxed)
+    // Fails only if a reader has just set it to zero: twice at most.
+    var old = words[channel].energy.load(ordering: .relaxed)
+    while true {
+      let new = (Double(bitPattern: old) + reading.energy).bitPattern
+      let (exchanged, original) = words[channel].energy.compareExchange(expected: old, desired: new, ordering: .relaxed)
+      if exchanged { return }
+      old = original
+    }
+  }
+
+  @inline(__always)
+  private func integers<Sample: FixedWidthInteger & SignedInteger>(
+    _ start: UnsafeRawPointer, _ frames: Int, _: Sample.Type, scale: Double
+  ) -> Reading {
+    let stride = channels * MemoryLayout<Sample>.size
+    var least: Sample = 0, most: Sample = 0, energy = 0.0
+    for frame in 0..<frames {
+      let sample = (start + frame * stride).loadUnaligned(as: Sample.self)
+      least = min(least, sample)
+      most = max(most, sample)
+      energy += Double(sample) * Double(sample)
+    }
+    return (max(-Double(least), Double(most)) * scale, energy * scale * scale)
+  }
+
+  private func packed24(_ start: UnsafeRawPointer, _ frames: Int) -> Reading {
+    let stride = channels * 3
+    var peak = 0.0, energy = 0.0
+    for frame in 0..<frames {
+      let at = start + frame * stride
+      let low = Int32(at.loadUnaligned(as: UInt16.self)), high = Int32(at.load(fromByteOffset: 2, as: Int8.self))
+      let sample = Double(high << 16 | low) / 8_388_608
+      peak = max(peak, abs(sample))
+      energy += sample * sample
+    }
+    return (peak, energy)
+  }
+
+  private func floats(_ start: UnsafeRawPointer, _ frames: Int) -> Reading {
+    let stride = channels * 4
+    var peak = 0.0, energy = 0.0
+    for frame in 0..<frames {
+      let sample = Double((start + frame * stride).loadUnaligned(as: Float.self))
+      // A broken device may give NaN or infinity; that is no level.
+      guard sample.isFinite else { continue }
+      peak = max(peak, abs(sample))
+      energy += sample * sample
+    }
+    return (peak, energy)
+  }
+}

@@ -1,0 +1,49 @@
+// How one sample is written: the four formats that Sluice captures.
+
+internal import CALSA
+
+/// The encoding of one sample of one channel, as ALSA names it. All are little-endian and interleaved.
+public enum SampleFormat: String, CaseIterable, Sendable {
+  /// Signed 16 bits.
+  case s16LE = "S16_LE"
+  /// Signed 24 bits in three bytes.
+  case s24_3LE = "S24_3LE"
+  /// Signed 32 bits.
+  case s32LE = "S32_LE"
+  /// IEEE 754 single precision, full scale ±1.
+  case floatLE = "FLOAT_LE"
+
+  /// ALSA's name, e.g. `S16_LE`. `SampleFormat(rawValue:)` is the way back.
+  public var name: String { rawValue }
+
+  /// Bytes of one sample of one channel.
+  public var bytesPerSample: Int {
+    switch self {
+    case .s16LE: 2
+    case .s24_3LE: 3
+    case .s32LE, .floatLE: 4
+    }
+  }
+
+  /// Whether samples are floating-point numbers, not integers.
+  public var isFloat: Bool { self == .floatLE }
+
+  var alsaFormat: snd_pcm_format_t {
+    switch self {
+    case .s16LE: SND_PCM_FORMAT_S16_LE
+    case .s24_3LE: SND_PCM_FORMAT_S24_3LE
+    case .s32LE: SND_PCM_FORMAT_S32_LE
+    case .floatLE: SND_PCM_FORMAT_FLOAT_LE
+    }
+  }
+
+  /// The others, the nearest substitute first: what keeps all bits before what does not, the smaller before the larger.
+  var substitutes: [SampleFormat] {
+    switch self {
+    case .s16LE: [.s24_3LE, .s32LE, .floatLE]
+    case .s24_3LE: [.s32LE, .floatLE, .s16LE]
+    case .s32LE: [.floatLE, .s24_3LE, .s16LE]
+    case .floatLE: [.s32LE, .s24_3LE, .s16LE]
+    }
+  }
+}
