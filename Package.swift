@@ -18,6 +18,8 @@ func room(_ name: String, imports: [Target.Dependency], testData: [String] = [])
     .target(name: name, dependencies: imports, swiftSettings: settings),
     .testTarget(
       name: "\(name)Tests", dependencies: [.init(stringLiteral: name)] + imports, exclude: testData,
+      name: "\(name)Tests",
+      dependencies: [.init(stringLiteral: name), "PropertyTesting", "CAllocationCounter"] + imports,
       swiftSettings: settings),
   ]
 }
@@ -43,8 +45,10 @@ let package = Package(
   ],
   targets: [
     .systemLibrary(name: "CLinux"),
-    .systemLibrary(name: "CALSA", pkgConfig: "alsa", providers: [.apt(["libasound2-dev"])]),
-    .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+    // For the tests of every room: seeds that can be run again, and a count of allocations.
+    .target(
+      name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
+    .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
   ]
     + room("EventLoops", imports: ["CLinux"])
     + room("JSONLines", imports: [])
