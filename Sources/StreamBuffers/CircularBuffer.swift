@@ -71,6 +71,10 @@ extension CircularBuffer {
   /// The writing end. One thread owns it; it never waits for the other.
   public struct Producer: ~Copyable, Sendable {
     let storage: CircularStorage
+    /// See ``CircularStorage/makeRoom(for:claimed:)``.
+    private var claimed: UInt64 = 0
+
+    init(storage: CircularStorage) { self.storage = storage }
 
     /// What became of a write.
     public enum WriteResult: Equatable, Sendable {
@@ -100,7 +104,7 @@ extension CircularBuffer {
       minimum: Int = 1, maximum: Int = .max, _ body: (inout MutableRawSpan) -> Int
     ) -> WriteResult {
       precondition(minimum >= 1 && minimum <= storage.capacity, "a write needs between 1 byte and the capacity")
-      guard let free = storage.makeRoom(for: minimum) else { return .full }
+      guard let free = storage.makeRoom(for: minimum, claimed: &claimed) else { return .full }
       var span = MutableRawSpan(_unsafeStart: storage.address(of: head), byteCount: min(free, max(minimum, maximum)))
       let count = body(&span)
       precondition(count >= 0 && count <= span.byteCount, "more bytes claimed than the span holds")

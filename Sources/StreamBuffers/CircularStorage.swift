@@ -73,15 +73,26 @@ final class CircularStorage: Sendable {
   }
 
   /// Returns how many bytes may be written at the head, at least `count`; nil when they cannot be had.
-  func makeRoom(for count: Int) -> Int? {
+  ///
+  /// - Parameter claimed: the producer's note of what it took from the consumer and may not use yet: the offset up to
+  ///   which it moved `released` itself, until it has seen that no read is going on below; 0 when nothing is open.
+  func makeRoom(for count: Int, claimed: inout UInt64) -> Int? {
     let free = freeByteCount()
-    if free >= count { return free }
-    guard overflow == .dropOldest else { return nil }
-    let oldest = head.load(ordering: .relaxed) + UInt64(count) - UInt64(capacity)
-    // Bytes in use cannot go now: better to try again later than to give them up for nothing.
-    guard pinned.load(ordering: .sequentiallyConsistent) >= oldest else { return nil }
-    advanceReleased(to: oldest)
-    return pinned.load(ordering: .sequentiallyConsistent) < oldest ? nil : freeByteCount()
+    if free < count {
+      guard overflow == .dropOldest else { return nil }
+      let oldest = head.load(ordering: .relaxed) + UInt64(count) - UInt64(capacity)
+      // Bytes in use cannot go now: better to try again later than to give them up for nothing.
+      guard pinned.load(ordering: .sequentiallyConsistent) >= oldest else { return nil }
+      advanceReleased(to: oldest)
+      claimed = oldest
+    } else if claimed == 0 {
+      return free
+    }
+    // A read that began between the look and the claim keeps the room from being used, in this call and in later ones:
+    // that it counts as free by now does not mean that the reader has left it.
+    guard pinned.load(ordering: .sequentiallyConsistent) >= claimed else { return nil }
+    claimed = 0
+    return freeByteCount()
   }
 
   func publish(_ count: Int) {
