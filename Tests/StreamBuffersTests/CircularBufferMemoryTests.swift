@@ -1,0 +1,166 @@
+// What the circular buffer does with memory: maps it twice, allocates none later, gives it back when asked to.
+
+import CAllocationCounter
+import EventLoops
+import Glibc
+import PropertyTesting
+import Testing
+
+@testable import StreamBuffers
+
+@Suite("CircularBuffer and its memory")
+struct CircularBufferMemoryTests {
+  static let page = sysconf(Int32(_SC_PAGESIZE))
+  static let pattern = OffsetPattern()
+
+  @Test("a span is contiguous wherever it begins, and both mappings are the same bytes")
+  func contiguousAtEveryOffset() throws {
+    var ends = try CircularBuffer.make(capacity: .bytes(1))
+    let capacity = ends.producer.capacity
+    #expect(capacity == Self.page)
+    // Twice round, one byte further each time: a full span begins at every place in the buffer.
+    for offset in 0..<UInt64(2 * capacity) {
+      let result = ends.producer.write(minimum: ends.producer.freeByteCount) { span in
+        span.withUnsafeMutableBytes { Self.pattern.fill($0, at: ends.consumer.head) }
+        return span.byteCount
+      }
+      guard case .written = result else {
+        Issue.record("write at \(offset): \(result)")
+        return
+      }
+      let read = ends.consumer.read(at: offset) { span in
+        span.withUnsafeBytes { $0.count == capacity && Self.pattern.matches($0, at: offset) }
+      }
+      guard case .bytes(true) = read else {
+        Issue.record("read at \(offset): \(read)")
+        return
+      }
+      ends.consumer.release(upTo: offset + 1)
+    }
+  }
+
+  @Test(
+    "a capacity is rounded up, never down",
+    arguments: [(1, 1), (4095, 1), (4096, 1), (4097, 2), (1_000_000, 245)])
+  func capacityInPages(bytes: Int, pages: Int) throws {
+    let ends = try CircularBuffer.make(capacity: .bytes(bytes))
+    if Self.page == 4096 { #expect(ends.consumer.capacity == pages * 4096) }
+    #expect(ends.producer.capacity >= bytes && ends.producer.capacity % Self.page == 0)
+  }
+
+  @Test("a capacity in time is the bytes that come in that time, rounded up")
+  func capacityInTime() {
+    // 48 kHz, two channels of 16 bits.
+    #expect(CircularBuffer.Capacity.time(.seconds(10), bytesPerSecond: 192_000).byteCount == 1_920_000)
+    #expect(CircularBuffer.Capacity.time(.milliseconds(1), bytesPerSecond: 44_100 * 3).byteCount == 133)
+    #expect(CircularBuffer.Capacity.time(.zero, bytesPerSecond: 1).byteCount == 1)
+    #expect(CircularBuffer.Capacity.bytes(-5).byteCount == 1)
+  }
+
+  @Test("a million writes, reads, waits and releases allocate nothing", .enabled(if: allocations_of_this_thread() >= 0))
+  func noAllocationAfterCreation() throws {
+    var ends = try CircularBuffer.make(capacity: .bytes(64 << 10), overflow: .dropOldest)
+    var cursor: UInt64 = 0
+    let source = [UInt8](repeating: 7, count: 1000)
+    func run(_ rounds: Int) {
+      for round in 0..<rounds {
+        _ = ends.producer.write(copying: source.span.bytes)
+        _ = ends.producer.write(minimum: 10, maximum: 500) { $0.byteCount }
+        // Half of the time the consumer falls behind and learns that bytes are gone.
+        if round % 200 < 100 {
+          switch ends.consumer.read(at: cursor, { $0.byteCount }) {
+          case .bytes(let count): cursor += UInt64(count)
+          case .empty: break
+          case .overwritten(let oldest): cursor = oldest
+          }
+          ends.consumer.release(upTo: cursor)
+          _ = ends.consumer.requestWakeUp(beyond: cursor)
+        }
+        _ = ends.producer.requestSpace(1000)
+        ends.producer.drainSpaceSignals()
+      }
+    }
+    // Once before: the runtime looks up each generic type at its first use.
+    run(200)
+    let before = allocations_of_this_thread()
+    run(250_000)
+    #expect(allocations_of_this_thread() - before == 0)
+    // The counter itself: an array is an allocation.
+    let counted = allocations_of_this_thread()
+    withExtendedLifetime([UInt8](repeating: 1, count: Int.random(in: 1000...2000))) {}
+    #expect(allocations_of_this_thread() > counted)
+  }
+
+  @Test("returned memory is gone from the system once its bytes are released, kept memory stays")
+  func returnedPages() throws {
+    let capacity = 16 << 20
+    #expect(try residentBytes(afterFillingAndReleasing: capacity, memory: .kept) == capacity)
+    let left = try residentBytes(afterFillingAndReleasing: capacity, memory: .returned)
+    #expect(left <= 256 << 10, "at most the step in which the head stands")
+  }
+
+  @Test("returned memory stays bounded over many laps, and what comes after is read right")
+  func returnedPagesOverLaps() throws {
+    var ends = try CircularBuffer.make(capacity: .bytes(1 << 20), memory: .returned)
+    var cursor: UInt64 = 0
+    for _ in 0..<500 {
+      let head = ends.producer.head
+      let result = ends.producer.write(minimum: 50_001, maximum: 50_001) { span in
+        span.withUnsafeMutableBytes { Self.pattern.fill($0, at: head) }
+        return 50_001
+      }
+      guard result == .written(50_001) else {
+        Issue.record("\(result) at \(head)")
+        return
+      }
+      let read = ends.consumer.read(at: cursor) { span in
+        span.withUnsafeBytes { bytes in
+          (matches: Self.pattern.matches(bytes, at: cursor), count: bytes.count)
+        }
+      }
+      guard case .bytes((true, let count)) = read else {
+        Issue.record("\(read) at \(cursor)")
+        return
+      }
+      cursor += UInt64(count)
+      ends.consumer.release(upTo: cursor)
+      #expect(ends.consumer.residentBytes <= 512 << 10)
+    }
+  }
+
+  /// 1100 times 128 GiB are more than a process may map, and descriptors are given out from the lowest free number on.
+  @Test("memory and descriptors go with the last end", .enabled(if: allocations_of_this_thread() >= 0))
+  func nothingIsLeftBehind() throws {
+    var highest: Int32 = 0
+    for _ in 0..<1100 {
+      let ends = try CircularBuffer.make(capacity: .bytes(64 << 30))
+      highest = max(highest, ends.consumer.dataDescriptor, ends.producer.spaceDescriptor)
+      // Dropped one after the other, the buffer lives until the second goes.
+      let producer = ends.producer
+      #expect(producer.head == 0)
+    }
+    #expect(highest < 1100)
+  }
+
+  private func residentBytes(afterFillingAndReleasing count: Int, memory: CircularBuffer.Memory) throws -> Int {
+    var ends = try CircularBuffer.make(capacity: .bytes(count), memory: memory)
+    _ = ends.producer.write(minimum: count, maximum: count) { span in
+      _ = span.withUnsafeMutableBytes { $0.initializeMemory(as: UInt8.self, repeating: 1) }
+      return count
+    }
+    #expect(ends.consumer.residentBytes >= count)
+    ends.consumer.release(upTo: ends.consumer.head)
+    return ends.consumer.residentBytes
+  }
+}
+
+extension CircularBuffer.Consumer {
+  /// How much memory the system holds for the buffer; mincore(2).
+  var residentBytes: Int {
+    let page = sysconf(Int32(_SC_PAGESIZE))
+    var pages = [UInt8](repeating: 0, count: capacity / page)
+    let result = mincore(storage.address(of: 0), capacity, &pages)
+    #expect(result == 0)
+    return pages.count { $0 & 1 == 1 } * page
+  }
+}
