@@ -13,16 +13,46 @@ let settings: [SwiftSetting] = [
 ]
 
 /// A room of the house: `Sources/<name>`, and its tests in `Tests/<name>Tests`.
-func room(_ name: String, imports: [Target.Dependency], testData: [String] = []) -> [Target] {
+func room(
+  _ name: String, imports: [Target.Dependency] = [], testsImport: [Target.Dependency] = [], testData: [String] = []
+) -> [Target] {
   [
     .target(name: name, dependencies: imports, swiftSettings: settings),
     .testTarget(
-      name: "\(name)Tests", dependencies: [.init(stringLiteral: name)] + imports, exclude: testData,
       name: "\(name)Tests",
-      dependencies: [.init(stringLiteral: name), "PropertyTesting", "CAllocationCounter"] + imports,
-      swiftSettings: settings),
+      dependencies: [.init(stringLiteral: name), "PropertyTesting", "CAllocationCounter"] + imports + testsImport,
+      exclude: testData, swiftSettings: settings),
   ]
 }
+
+/// The system's libraries, as Swift sees them.
+let systemLibraries: [Target] = [
+  .systemLibrary(name: "CLinux"),
+  .systemLibrary(name: "CALSA", pkgConfig: "alsa", providers: [.apt(["libasound2-dev"])]),
+  .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+]
+
+let rooms: [Target] =
+  room("EventLoops", imports: ["CLinux"])
+  + room("JSONLines")
+  + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
+  + room("AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"])
+  + room("UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"])
+  + room("LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture"])
+  + room("UploadServer", imports: ["EventLoops", "JSONLines", "CLinux"], testData: ["Corpus"])
+
+let command: Target = .executableTarget(
+  name: "sluice",
+  dependencies: [
+    "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "CLinux",
+  ],
+  swiftSettings: settings)
+
+/// What the tests of several rooms share: seeds that can be run again, and a count of allocations.
+let testSupport: [Target] = [
+  .target(name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
+  .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
+]
 
 /// The test microphone (`Tests/TestDevice`), the functions that give it orders, and the same as a command.
 let testDevice: [Target] = [
@@ -38,33 +68,13 @@ let package = Package(
   name: "sluice",
   products: [
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
-    .library(name: "UploadServer", targets: ["UploadServer"]),
     .library(name: "AudioCapture", targets: ["AudioCapture"]),
+    .library(name: "UploadClient", targets: ["UploadClient"]),
+    .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
+    .library(name: "UploadServer", targets: ["UploadServer"]),
+    .executable(name: "sluice", targets: ["sluice"]),
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
-  targets: [
-    .systemLibrary(name: "CLinux"),
-    // For the tests of every room: seeds that can be run again, and a count of allocations.
-    .target(
-      name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
-    .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
-  ]
-    + room("EventLoops", imports: ["CLinux"])
-    + room("JSONLines", imports: [])
-    + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
-    + room("UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"])
-    + room("LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient"])
-    + [
-      .executableTarget(
-        name: "sluice",
-        dependencies: ["EventLoops", "JSONLines", "StreamBuffers", "UploadClient", "LiveStreaming", "CLinux"],
-        swiftSettings: settings)
-    ]
-    + room("UploadServer", imports: ["EventLoops", "CLinux"], testData: ["Corpus"])
-    + [
-      .target(
-        name: "AudioCapture", dependencies: ["CALSA", "StreamBuffers", "EventLoops"], swiftSettings: settings)
-    ]
-    + testDevice
+  targets: systemLibraries + rooms + [command] + testSupport + testDevice
 )

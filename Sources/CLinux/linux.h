@@ -7,14 +7,17 @@
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 
-/// memfd_create(2); glibc shows its prototype to _GNU_SOURCE only.
+struct sockaddr;
+
+// What glibc shows to _GNU_SOURCE only.
+
+/// memfd_create(2)
 extern int memfd_create(const char *name, unsigned int flags);
 #define SLUICE_MFD_CLOEXEC 1U
-
-/// pthread_setname_np(3), likewise.
+/// pthread_setname_np(3)
 extern int pthread_setname_np(unsigned long thread, const char *name);
-struct sockaddr;
-/// accept4(2), renameat2(2): likewise.
+/// accept4(2)
 extern int accept4(int listener, struct sockaddr *address, unsigned int *length, int flags);
+/// renameat2(2)
 extern int renameat2(int oldDirectory, const char *oldPath, int newDirectory, const char *newPath, unsigned int flags);
 #define SLUICE_RENAME_NOREPLACE 1U

@@ -30,6 +30,14 @@ package struct JSONLine {
     append(key, "[" + values.map { Self.number($0) ?? "null" }.joined(separator: ",") + "]")
   }
 
+  package mutating func add(_ key: String, _ values: [String]) {
+    append(key, "[" + values.map(Self.quote).joined(separator: ",") + "]")
+  }
+
+  package mutating func add(_ key: String, _ values: [some FixedWidthInteger]) {
+    append(key, "[" + values.map { String($0) }.joined(separator: ",") + "]")
+  }
+
   /// The line without its line feed.
   package var line: String { text + "}" }
 

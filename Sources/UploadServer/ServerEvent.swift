@@ -1,5 +1,7 @@
 // What the server tells its owner: one value per thing that happened to a stream, and the JSON line that says it.
 
+internal import JSONLines
+
 /// Something that happened to a stream, or a request that was refused.
 public struct ServerEvent: Sendable, Equatable {
   public enum Kind: String, Sendable {
@@ -45,37 +47,16 @@ public struct ServerEvent: Sendable, Equatable {
 
   /// The event as one line of JSON (RFC 8259) without the line feed. Keys whose value is nil are left out.
   public var jsonLine: String {
-    var line = "{\"event\":\"\(kind.rawValue)\",\"time\":\(JSON.string(time))"
-    func add(_ key: String, _ text: String?) { if let text { line += ",\"\(key)\":\(JSON.string(text))" } }
-    func add(_ key: String, _ number: UInt64?) { if let number { line += ",\"\(key)\":\(number)" } }
-    add("stream", stream)
-    add("file", file)
-    add("peer", peer)
-    add("offset", offset)
-    add("bytes", bytes)
-    add("missing", missing)
-    add("status", status.map { UInt64($0) })
-    add("reason", reason)
-    return line + "}"
-  }
-}
-
-/// As much of JSON as is needed to write flat objects.
-enum JSON {
-  /// `text` in quotation marks, with everything escaped that is not plain printable ASCII: what a peer sent can break
-  /// neither the line nor the terminal it is shown on.
-  static func string(_ text: String) -> String {
-    var result = "\""
-    for unit in text.utf16 {
-      switch unit {
-      case 0x22: result += "\\\""
-      case 0x5C: result += "\\\\"
-      case 0x20...0x7E: result.unicodeScalars.append(Unicode.Scalar(UInt8(unit)))
-      default:
-        let digits = String(unit, radix: 16)
-        result += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-      }
-    }
-    return result + "\""
+    var line = JSONLine(event: kind.rawValue)
+    line.add("time", time)
+    line.add("stream", stream)
+    line.add("file", file)
+    line.add("peer", peer)
+    line.add("offset", offset)
+    line.add("bytes", bytes)
+    line.add("missing", missing)
+    line.add("status", status)
+    line.add("reason", reason)
+    return line.line
   }
 }

@@ -17,8 +17,11 @@ struct Subcommand: Sendable {
 @main
 enum SluiceCommand {
   static let subcommands = [
+    Subcommand(syntax: Mic.syntax, run: Mic.run),
     Subcommand(syntax: Heartbeat.syntax, run: Heartbeat.run),
     Subcommand(syntax: Pipe.syntax, run: Pipe.run),
+    Subcommand(syntax: Devices.syntax, run: Devices.run),
+    Subcommand(syntax: Serve.syntax, run: Serve.run),
   ]
 
   static let overview = """

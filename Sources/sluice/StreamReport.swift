@@ -1,15 +1,10 @@
 // What a stream tells, for the two kinds of readers: lines for people, JSON Lines for programs.
 
+internal import AudioCapture
 internal import EventLoops
 internal import JSONLines
 internal import LiveStreaming
 internal import UploadClient
-
-/// The peak and the RMS of one channel, in dB relative to full scale.
-struct ChannelLevel {
-  var peak: Double
-  var rms: Double
-}
 
 enum StreamReport {
   // MARK: For people

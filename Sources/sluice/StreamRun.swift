@@ -1,5 +1,6 @@
 // One stream from its start to the process's exit: what `mic`, `heartbeat` and `pipe` have in common.
 
+internal import AudioCapture
 internal import EventLoops
 internal import LiveStreaming
 internal import Synchronization

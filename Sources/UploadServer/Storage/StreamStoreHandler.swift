@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import JSONLines
 
 /// Stores the body of a POST or PUT at its place in its stream.
 ///
@@ -238,11 +239,11 @@ final class StreamStoreHandler: RequestHandler {
 
   private func acknowledge(_ stream: StoredStream, _ status: Int) {
     leave(stream)
-    respond(
-      Response(
-        status, fields(stream),
-        body: "{\"name\":\(JSON.string(stream.name.final)),\"bytes\":\(stream.length),\"missing\":\(stream.missing)}\n",
-        type: "application/json"))
+    var body = JSONLine(event: "stored")
+    body.add("name", stream.name.final)
+    body.add("bytes", stream.length)
+    body.add("missing", stream.missing)
+    respond(Response(status, fields(stream), body: body.line + "\n", type: "application/json"))
   }
 
   private func answer(_ status: Int, _ stream: StoredStream?, _ reason: String, retries: Bool) {

@@ -1,0 +1,119 @@
+// A microphone as the source of a stream.
+
+public import AudioCapture
+internal import EventLoops
+public import StreamBuffers
+
+/// Streams what a ``Microphone`` captures, with a WAV header in front if wanted.
+///
+/// Samples go from the capture thread straight into the circular buffer. What the microphone has to tell is taken from it
+/// on the stream's loop.
+public final class MicrophoneSource: StreamSource, @unchecked Sendable {
+  /// What surrounds the samples.
+  public enum Container: String, CaseIterable, Sendable {
+    /// A WAV header whose sizes are left open, then samples.
+    case wav
+    /// Samples only.
+    case raw
+  }
+
+  public let microphone: Microphone
+  private let container: Container
+  // Owned by the loop's thread: unchecked for that reason.
+  private var context: SourceContext?
+
+  /// - Parameter microphone: not started yet.
+  public init(_ microphone: Microphone, container: Container = .wav) {
+    self.microphone = microphone
+    self.container = container
+  }
+
+  /// The media type of what is streamed.
+  public var contentType: String {
+    let format = microphone.format
+    return switch container {
+    case .wav: "audio/wav"
+    case .raw: "audio/x-raw;format=\(format.format.name);rate=\(format.rate);channels=\(format.channels)"
+    }
+  }
+
+  public func start(
+    into producer: consuming CircularBuffer.Producer, context: SourceContext
+  ) throws(LiveStreamError) {
+    self.context = context
+    if container == .wav {
+      let format = microphone.format
+      let header = WAVHeader(rate: format.rate, channels: format.channels, format: format.format)
+      guard case .written(header.bytes.count) = producer.write(copying: header.bytes.span.bytes) else {
+        throw LiveStreamError(.source, "the buffer is too small for a WAV header: raise --buffer")
+      }
+    }
+    do {
+      try context.loop.register(microphone.eventDescriptor, .readable) { [unowned self] _ in takeEvents() }
+      try microphone.start(into: producer)
+    } catch {
+      throw LiveStreamError(.source, "\(error)")
+    }
+  }
+
+  public func stop() { microphone.stop() }
+
+  private func takeEvents() {
+    guard let context else { return }
+    while let event = microphone.nextEvent() {
+      if let told = describe(event) { context.report(told) }
+      switch event {
+      case .bufferFull where context.overflow == .stop:
+        context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow drop-oldest"))
+        microphone.stop()
+      case .failed(let operation, let code):
+        context.fail(LiveStreamError(.source, "the microphone failed: \(SystemError(operation: "\(operation)", code: code))"))
+      case .stopped:
+        context.loop.deregister(microphone.eventDescriptor)
+        self.context = nil
+      default:
+        break
+      }
+    }
+  }
+
+  private func describe(_ event: CaptureEvent) -> SourceEvent? {
+    let format = microphone.format
+    func lost(_ kind: String, _ words: String, _ offset: UInt64, _ frames: UInt64, _ filled: Bool) -> SourceEvent {
+      let time = Duration.nanoseconds(Int64(frames) * 1_000_000_000 / Int64(format.rate))
+      let fill = filled ? ", silence stands in for them" : ""
+      return SourceEvent(
+        kind: kind, description: "\(words): \(frames) frames lost (\(time.nanoseconds / 1_000_000) ms)\(fill)", offset: offset,
+        lost: frames, filled: filled ? frames * UInt64(format.bytesPerFrame) : 0)
+    }
+    switch event {
+    case .started(.granted(let priority)):
+      return SourceEvent(kind: "capture", description: "capturing \(summary), real-time priority \(priority)", offset: 0)
+    case .started(.refused):
+      return SourceEvent(
+        kind: "capture", description: "capturing \(summary), without real-time priority (allow it with LimitRTPRIO= or limits.conf)", offset: 0)
+    case .started(.notRequested):
+      return SourceEvent(kind: "capture", description: "capturing \(summary)", offset: 0)
+    case .overrun(let offset, let frames, let filled):
+      return lost("overrun", "the device overran", offset, frames, filled)
+    case .suspended(let offset, let frames, let filled):
+      return lost("suspend", "the device was suspended", offset, frames, filled)
+    case .deviceLost(let offset, let code):
+      let reason = SystemError(operation: "", code: code).reason
+      return SourceEvent(kind: "device-lost", description: "the device is gone (\(reason)): waiting for it to come back", offset: offset)
+    case .deviceReturned(let offset, let frames, let filled, _):
+      return lost("device-returned", "the device is back", offset, frames, filled)
+    case .bufferFull(let offset):
+      return SourceEvent(kind: "full", description: "the buffer is full: the device holds back what it can", offset: offset)
+    case .stopped, .failed:
+      return nil
+    }
+  }
+
+  /// `48000 Hz, 1 channel, S16_LE, periods of 10 ms` .
+  private var summary: String {
+    let format = microphone.format
+    return "\(format.rate) Hz, \(format.channels) channel\(format.channels == 1 ? "" : "s"), \(format.format.name), "
+      + "periods of \(format.period.nanoseconds / 1_000_000) ms in a buffer of \(format.buffer.nanoseconds / 1_000_000) ms"
+  }
+}

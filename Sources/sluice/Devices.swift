@@ -1,0 +1,58 @@
+// sluice devices
+
+internal import AudioCapture
+internal import JSONLines
+
+enum Devices {
+  static let syntax = CommandLineSyntax(
+    name: "devices", summary: "Lists the capture devices, and what each can do.", operands: [],
+    options: [Option("json", "one JSON object a line, for programs")],
+    example: "sluice devices")
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let devices = CaptureDevice.list()
+    for device in devices { Console.shared.put(values.has("json") ? json(device) : text(device)) }
+    guard !devices.isEmpty else {
+      throw CommandError(.noDevice, "there is no capture device: plug a microphone in, or start a sound server (see arecord -L)")
+    }
+    return .done
+  }
+
+  private static func text(_ device: CaptureDevice) -> String {
+    let what: String
+    switch device.availability {
+    case .supports(let support):
+      what = "\(range(support.rateRange)) Hz, \(range(support.channels)) channels, \(support.formats.map(\.name).joined(separator: " "))"
+    case .busy(let holder): what = "in use\(holder.map { " by \($0)" } ?? "")"
+    case .unavailable(let reason): what = "cannot be opened: \(reason)"
+    }
+    return [device.name, device.description, what].filter { !$0.isEmpty }.joined(separator: "\n    ")
+  }
+
+  private static func range(_ range: ClosedRange<Int>) -> String {
+    range.lowerBound == range.upperBound ? "\(range.lowerBound)" : "\(range.lowerBound)–\(range.upperBound)"
+  }
+
+  private static func json(_ device: CaptureDevice) -> String {
+    var line = JSONLine(event: "device")
+    line.add("name", device.name)
+    line.add("description", device.description)
+    switch device.availability {
+    case .supports(let support):
+      line.add("status", "available")
+      line.add("rates", support.rates)
+      line.add("rate_minimum", support.rateRange.lowerBound)
+      line.add("rate_maximum", support.rateRange.upperBound)
+      line.add("channels_minimum", support.channels.lowerBound)
+      line.add("channels_maximum", support.channels.upperBound)
+      line.add("formats", support.formats.map(\.name))
+    case .busy(let holder):
+      line.add("status", "busy")
+      line.add("reason", holder)
+    case .unavailable(let reason):
+      line.add("status", "unavailable")
+      line.add("reason", reason)
+    }
+    return line.line
+  }
+}

@@ -1,0 +1,84 @@
+// sluice mic URL
+
+internal import AudioCapture
+internal import EventLoops
+internal import LiveStreaming
+internal import StreamBuffers
+internal import UploadClient
+
+enum Mic {
+  static let syntax = CommandLineSyntax(
+    name: "mic", summary: "Streams a microphone, without end.", operands: ["URL"],
+    options: [
+      Option("device", short: "D", value: "NAME", "an ALSA capture device (default \"default\"; see sluice devices)"),
+      Option("rate", short: "r", value: "N", "frames per second (default 48000)"),
+      Option("channels", short: "c", value: "N", "samples per frame (default 1)"),
+      Option("format", short: "f", value: "F", "S16_LE, S24_3LE, S32_LE or FLOAT_LE (default S16_LE)"),
+      Option("period", value: "T", "how often the device hands over samples (default 10ms)"),
+      Option("device-buffer", value: "T", "how much the device holds (default 500ms)"),
+      Option("container", value: "C", "wav or raw (default wav)"),
+      Option("gap-fill", value: "G", "silence or none, for frames that the device lost (default silence)"),
+      Option("duration", short: "d", value: "T", "end after exactly this much audio (default: when told to)"),
+      StreamOptions.buffer, StreamOptions.overflow,
+    ] + StreamOptions.shown,
+    connectionOptions: StreamOptions.connection,
+    example: "sluice mic http://localhost:8080/kitchen --device hw:CARD=Mic --buffer 10min")
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    var request = try StreamOptions.request(values)
+    let progress = try ProgressKind(values)
+    guard let container = MicrophoneSource.Container(rawValue: values["container"] ?? "wav") else {
+      throw .usage("--container \"\(values["container"] ?? "")\" is none: choose wav or raw")
+    }
+    let microphone = try open(try captureConfiguration(values, measuresLevels: progress != .none))
+    let source = MicrophoneSource(microphone, container: container)
+    request.fields.addDefault("Content-Type", source.contentType)
+    let configuration = try StreamOptions.configuration(
+      values, request: request, bytesPerSecond: microphone.format.bytesPerSecond,
+      buffer: .time(.seconds(300), bytesPerSecond: microphone.format.bytesPerSecond), overflow: .dropOldest)
+    return try StreamRun(url: request.url, progress: progress, levels: { microphone.levels() }).run(source, configuration)
+  }
+
+  private static func captureConfiguration(
+    _ values: CommandLineSyntax.Values, measuresLevels: Bool
+  ) throws(CommandError) -> MicrophoneConfiguration {
+    var configuration = MicrophoneConfiguration(device: values["device"] ?? "default", measuresLevels: measuresLevels)
+    if let text = values["rate"] { configuration.rate = try Units.integer(text, of: "rate", in: 1000...768_000) }
+    if let text = values["channels"] { configuration.channels = try Units.integer(text, of: "channels", in: 1...64) }
+    if let text = values["format"] {
+      guard let format = SampleFormat(rawValue: text) else {
+        let nearest = SampleFormat.allCases.map(\.name).min { editDistance($0, text) < editDistance($1, text) } ?? ""
+        throw .usage("--format \"\(text)\" is none of \(SampleFormat.allCases.map(\.name).joined(separator: ", ")); did you mean \(nearest)?")
+      }
+      configuration.format = format
+    }
+    if let text = values["period"] { configuration.period = try Units.duration(text, of: "period") }
+    if let text = values["device-buffer"] { configuration.buffer = try Units.duration(text, of: "device-buffer") }
+    if let text = values["gap-fill"] {
+      guard let fill = MicrophoneConfiguration.GapFill(rawValue: text) else {
+        throw .usage("--gap-fill \"\(text)\" is none: choose silence or none")
+      }
+      configuration.gapFill = fill
+    }
+    if let text = values["duration"] {
+      let seconds = try Units.duration(text, of: "duration").seconds
+      configuration.maximumFrames = UInt64((seconds * Double(configuration.rate)).rounded())
+    }
+    return configuration
+  }
+
+  private static func open(_ configuration: MicrophoneConfiguration) throws(CommandError) -> Microphone {
+    do throws(MicrophoneError) {
+      return try Microphone(configuration)
+    } catch {
+      let code: ExitCode =
+        switch error {
+        case .noSuchDevice: .noDevice
+        case .permissionDenied: .notPermitted
+        case .unsupportedRate, .unsupportedChannels, .unsupportedFormat, .invalid: .usage
+        case .busy, .system: .inputOutput
+        }
+      throw CommandError(code, error.description)
+    }
+  }
+}
