@@ -27,9 +27,6 @@ static inline CURLcode sluice_setopt_closesocket(CURL *easy, curl_closesocket_ca
 static inline CURLcode sluice_getinfo_long(CURL *easy, CURLINFO info, long *value) {
   return curl_easy_getinfo(easy, info, value);
 }
-static inline CURLcode sluice_getinfo_socket(CURL *easy, curl_socket_t *value) {
-  return curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, value);
-}
 static inline CURLcode sluice_getinfo_offset(CURL *easy, CURLINFO info, curl_off_t *value) {
   return curl_easy_getinfo(easy, info, value);
 }

@@ -40,8 +40,8 @@ final class CurlMulti: @unchecked Sendable {
     // The callbacks get `context` back, which lives as long as the multi handle: `deinit` ends both.
     _ = sluice_multi_setopt_socket(
       handle,
-      { _, socket, what, context, _ in
-        Unmanaged<CurlMulti>.fromOpaque(context!).takeUnretainedValue().watch(socket, what)
+      { easy, socket, what, context, _ in
+        Unmanaged<CurlMulti>.fromOpaque(context!).takeUnretainedValue().watch(socket, what, for: easy)
         return 0
       }, context)
     _ = sluice_multi_setopt_timer(
@@ -138,7 +138,8 @@ final class CurlMulti: @unchecked Sendable {
     }
   }
 
-  private func watch(_ socket: curl_socket_t, _ what: Int32) {
+  private func watch(_ socket: curl_socket_t, _ what: Int32, for easy: UnsafeMutableRawPointer?) {
+    if let easy { transfers[easy]?.libcurl(watches: socket, what != CURL_POLL_REMOVE) }
     var wanted: EventLoop.Interest = []
     if what == CURL_POLL_IN || what == CURL_POLL_INOUT { wanted.insert(.readable) }
     if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { wanted.insert(.writable) }

@@ -11,6 +11,7 @@ final class CurlTransfer: @unchecked Sendable {
   /// The connection's socket once the body has begun.
   private(set) var socket = CURL_SOCKET_BAD
 
+  private var watchedSockets: [curl_socket_t] = []
   private let request: UploadRequest
   private let body: BoundPair.Input
   private let loop: EventLoop
@@ -173,7 +174,8 @@ final class CurlTransfer: @unchecked Sendable {
   /// The head is on its way: learn what the body's connection is.
   private func begin() {
     hasBegun = true
-    _ = sluice_getinfo_socket(easy, &socket)
+    // Not CURLINFO_ACTIVESOCKET: libcurl knows that only once the request is over.
+    socket = watchedSockets.last ?? CURL_SOCKET_BAD
     var version = 0
     _ = sluice_getinfo_long(easy, CURLINFO_HTTP_VERSION, &version)
     var connections = 0
@@ -184,6 +186,12 @@ final class CurlTransfer: @unchecked Sendable {
       heldByLibcurl: request.uploadBufferSize)
     if socket != CURL_SOCKET_BAD { multi?.note(socket: socket, of: self) }
     handler(.connected)
+  }
+
+  /// libcurl wants a socket watched for this transfer, or no longer. While it connects there may be several.
+  func libcurl(watches socket: curl_socket_t, _ isWatched: Bool) {
+    watchedSockets.removeAll { $0 == socket }
+    if isWatched { watchedSockets.append(socket) }
   }
 
   /// Reads from the kernel how far the peer has acknowledged. The socket must still be open.
