@@ -33,6 +33,22 @@ struct CurlOptions {
     try setRoute(request)
   }
 
+  /// Checks a URL without connecting, with libcurl's own parser.
+  static func validate(url: String) throws(UploadError) {
+    guard let parsed = curl_url() else { throw UploadError(.other, "out of memory") }
+    defer { curl_url_cleanup(parsed) }
+    let code = curl_url_set(parsed, CURLUPART_URL, url, 0)
+    guard code == CURLUE_OK else {
+      throw UploadError(.invalidRequest, "the URL \(quoted(url)) cannot be used: \(String(cString: curl_url_strerror(code)).lowercased())")
+    }
+    var scheme: UnsafeMutablePointer<CChar>?
+    curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0)
+    defer { curl_free(scheme) }
+    guard let scheme, ["http", "https"].contains(String(cString: scheme)) else {
+      throw UploadError(.invalidRequest, "the URL \(quoted(url)) is neither http:// nor https://")
+    }
+  }
+
   private mutating func setFields(_ request: UploadRequest) throws(UploadError) {
     // Without this libcurl waits a second for a 100 that many servers never send.
     append("Expect:")

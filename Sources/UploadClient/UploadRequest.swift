@@ -61,9 +61,12 @@ public struct UploadRequest: Equatable, Sendable {
 
   public init(url: String) { self.url = url }
 
-  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/invalidRequest`` for what may not be sent: a field name that is
-  ///   no token or a value with control characters (RFC 9110, section 5.5; "header injection").
+  /// Checks all that can be checked before a connection.
+  ///
+  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/invalidRequest`` for what may not be sent: a URL that libcurl
+  ///   cannot parse, a field name that is no token, a value with control characters (RFC 9110, section 5.5; "header injection").
   package func validate() throws(UploadError) {
+    try CurlOptions.validate(url: url)
     for field in fields {
       guard !field.name.isEmpty, field.name.utf8.allSatisfy(Self.isTokenByte) else {
         throw UploadError(.invalidRequest, "the field name \(quoted(field.name)) is not a token: use letters, digits and hyphens")

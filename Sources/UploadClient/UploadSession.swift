@@ -33,7 +33,6 @@ public final class UploadSession: Sendable {
     _ request: UploadRequest, body: consuming BoundPair.Input, handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) throws(UploadError) -> UploadTask {
     try request.validate()
-    try CurlMulti.validate(url: request.url)
     let transfer = CurlTransfer(request: request, body: body, loop: loop, handler: handler)
     let multi = multi
     loop.execute { multi.start(transfer) }
