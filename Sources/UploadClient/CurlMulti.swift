@@ -17,6 +17,8 @@ final class CurlMulti: @unchecked Sendable {
     var watched: EventLoop.Interest?
   }
 
+  private static let sendsInARow = 16
+
   private let loop: EventLoop
   private let handle: UnsafeMutableRawPointer
   private var sockets: [Int32: Socket] = [:]
@@ -75,10 +77,14 @@ final class CurlMulti: @unchecked Sendable {
     guard transfers[transfer.easy] != nil else { return }
     enter {
       curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
-      if transfer.socket != CURL_SOCKET_BAD {
-        // Told that the socket is writable, libcurl sends right away; if it is not, `send` says so and epoll watches it.
+      // Told that the socket is writable, libcurl sends right away; if it is not, `send` says so and epoll watches it.
+      // And again, until it finds nothing to send and pauses: or epoll would be told to watch for "writable" and to leave
+      // it again for every message. Bounded, for the sake of the other transfers.
+      for _ in 0..<Self.sendsInARow where transfer.socket != CURL_SOCKET_BAD {
+        let sent = transfer.task.sentByteCount
         var running: Int32 = 0
         curl_multi_socket_action(handle, transfer.socket, CURL_CSELECT_OUT, &running)
+        if transfer.isPaused || transfer.task.sentByteCount == sent { break }
       }
     }
   }

@@ -21,7 +21,7 @@ final class CurlTransfer: @unchecked Sendable {
   private var head = ResponseHeadAssembler()
   private var acknowledgement = AcknowledgedBytes()
   private var hasBegun = false
-  private var isPaused = false
+  private(set) var isPaused = false
   private var resumeIsDue = false
   private var bodyFailure: BoundPair.StreamError?
   private var responseTimer: EventLoop.Timer?
