@@ -1,0 +1,217 @@
+import Glibc
+import Testing
+import UploadServer
+
+@Suite("The server in trouble", .serialized)
+struct ServerFaultTests {
+  /// Whether this process may mount; a test that needs a full disk needs a small one.
+  static let mayMount: Bool = {
+    let directory = TemporaryDirectory()
+    defer { _ = try? Command.run("umount", [directory.path]) }
+    return (try? Command.run("mount", ["-t", "tmpfs", "-o", "size=64k", "none", directory.path])) == 0
+  }()
+
+  @Test(
+    "on a full disk the client is told how much is stored, keeps the rest, and goes on when there is room",
+    .enabled(if: mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func diskFull() throws {
+    let directory = TemporaryDirectory()
+    try Command.run("mount", ["-t", "tmpfs", "-o", "size=1m", "none", directory.path])
+    defer { _ = try? Command.run("umount", [directory.path]) }
+    let test = try TestServer(in: directory)
+    let bytes = (0..<3_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
+    let client = try test.connect()
+    try client.send(TestServer.head())
+    // More than there is room for, and the client goes on sending: it must be able to read why it should not.
+    for start in stride(from: 0, to: 2_000_000, by: 50_000) {
+      do { try client.sendChunk(Array(bytes[start..<(start + 50_000)])) } catch { break }
+    }
+    let answer = try client.answer()
+    #expect(answer.status == 507 && answer["retry-after"] == "2" && answer["connection"] == "close")
+    let offset = try #require(answer["stream-offset"].flatMap { Int($0) })
+    #expect(offset > 500_000 && offset <= 1_048_576)
+    let interrupted = try test.events.wait(.interrupted)
+    #expect(interrupted.status == 507 && interrupted.offset == UInt64(offset))
+    #expect(try directory.contents("t-a.part") == Array(bytes[..<offset]))
+
+    // Still full: the answer is the same, and nothing is lost or stored twice.
+    let early = try test.connect()
+    try early.send(TestServer.head(offset: offset))
+    try early.sendChunk(Array(bytes[offset..<(offset + 1000)]))
+    let still = try early.answer()
+    #expect(still.status == 507 && still["stream-offset"] == "\(offset)")
+
+    try Command.run("mount", ["-o", "remount,size=8m", directory.path])
+    let later = try test.connect()
+    try later.send(TestServer.head(offset: offset))
+    try later.sendChunk(Array(bytes[offset...]))
+    try later.send("0\r\n\r\n")
+    #expect(try later.answer()["stream-offset"] == "3000000")
+    #expect(try directory.contents("t-a.txt") == bytes)
+    test.stop()
+  }
+
+  @Test("a directory that cannot be written is refused in words", .enabled(if: mayMount, "a read-only mount is needed"))
+  func unwritable() throws {
+    let directory = TemporaryDirectory()
+    try Command.run("mount", ["-t", "tmpfs", "-o", "ro", "none", directory.path])
+    defer { _ = try? Command.run("umount", [directory.path]) }
+    let error = failure(listen: "127.0.0.1:0", directory: directory.path)
+    #expect(error == .unwritableDirectory(directory.path, reason: "Read-only file system"))
+    #expect(error?.description.contains("--directory") == true)
+  }
+
+  @Test("a directory that is not there is made; one whose parent is not there is refused")
+  func missingDirectory() throws {
+    let directory = TemporaryDirectory()
+    #expect(failure(listen: "127.0.0.1:0", directory: directory.path + "/new") == nil)
+    #expect(directory.exists("new"))
+    guard case .noDirectory = failure(listen: "127.0.0.1:0", directory: directory.path + "/a/b") else {
+      Issue.record("expected noDirectory")
+      return
+    }
+  }
+
+  @Test("two servers cannot store into one directory")
+  func directoryInUse() throws {
+    let test = try TestServer()
+    #expect(failure(listen: "127.0.0.1:0", directory: test.directory.path) == .directoryInUse(test.directory.path))
+    test.stop()
+    #expect(failure(listen: "127.0.0.1:0", directory: test.directory.path) == nil)
+  }
+
+  @Test("a port that is taken is refused, and who has it is named")
+  func portTaken() throws {
+    let test = try TestServer()
+    let error = failure(listen: test.address.description, directory: TemporaryDirectory().path)
+    guard case .portTaken(let address, let owner) = error else {
+      Issue.record("expected portTaken, got \(String(describing: error))")
+      return
+    }
+    #expect(address == test.address.description)
+    #expect(owner?.contains("(pid \(getpid()))") == true)
+    #expect(error?.description.contains("--listen") == true)
+  }
+
+  @Test("a socket path that a server listens on is taken; one left behind by a killed server is not")
+  func unixSocketTaken() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/socket"
+    let test = try TestServer(listen: "unix:\(path)")
+    guard case .portTaken = failure(listen: "unix:\(path)", directory: directory.path) else {
+      Issue.record("expected portTaken")
+      return
+    }
+    test.stop()
+    let stale = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+    var name = sockaddr_un()
+    name.sun_family = sa_family_t(AF_UNIX)
+    withUnsafeMutableBytes(of: &name.sun_path) { $0.copyBytes(from: path.utf8) }
+    withUnsafePointer(to: name) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        _ = bind(stale, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+      }
+    }
+    close(stale)
+    #expect(failure(listen: "unix:\(path)", directory: directory.path) == nil)
+  }
+
+  @Test("addresses that are none are refused", arguments: ["", "8080", "a:b", "::1:80", "1.2.3.4:65536", "unix:", "[]:80"])
+  func malformedAddress(_ text: String) {
+    #expect(throws: UploadServerError.malformedAddress(text)) { try ListenAddress(text) }
+  }
+
+  @Test("an address of another machine, and an unknown host, are refused")
+  func otherAddresses() {
+    #expect(failure(listen: "192.0.2.1:80", directory: TemporaryDirectory().path) == .notOurAddress("192.0.2.1:80"))
+    guard case .unknownHost = failure(listen: "no.such.host.invalid:80", directory: TemporaryDirectory().path) else {
+      Issue.record("expected unknownHost")
+      return
+    }
+  }
+
+  @Test("a server that stops tells each stream how much it has stored, and the next one goes on there")
+  func shutdown() throws {
+    let directory = TemporaryDirectory()
+    let test = try TestServer(in: directory)
+    let live = try test.connect()
+    try live.send(TestServer.head() + "5\r\nhello\r\n")
+    let idle = try test.connect()
+    try idle.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    #expect(try idle.answer().status == 200)
+    _ = try test.events.wait(.begun)
+    let ending = try test.connect()
+    try ending.send(TestServer.head(id: "b") + "3\r\nabc\r\n")
+    _ = try test.events.wait(.begun, count: 2)
+
+    test.server.shutdown(grace: .seconds(20))
+    #expect(idle.isClosedByServer())
+    #expect(throws: TestFailure.self) { try test.connect() }
+    // A stream that ends within the grace is complete.
+    try ending.send("0\r\n\r\n")
+    let answer = try ending.answer()
+    #expect(answer.status == 201 && answer["connection"] == "close")
+    ending.disconnect()
+
+    test.server.shutdown(grace: .zero)
+    let told = try live.answer()
+    #expect(told.status == 503 && told["stream-offset"] == "5" && told["retry-after"] == "2")
+    live.disconnect()
+    test.server.waitUntilEnded()
+    #expect(directory.names == ["t-a.part", "t-b.txt"])
+    let next = try TestServer(in: directory)
+    let client = try next.connect()
+    try client.send(TestServer.head(offset: 5) + "1\r\n!\r\n0\r\n\r\n")
+    #expect(try client.answer().status == 200)
+    #expect(try directory.text("t-a.txt") == "hello!")
+  }
+
+  @Test("when descriptors run out it is said, nothing spins, and accepting goes on when some are free")
+  func descriptorsExhausted() async {
+    // In a process of its own: the limit is the whole process's.
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer()
+      let client = try test.connect()
+      try client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+      try require(try client.answer().status == 200, "the first client is served")
+      var limit = rlimit(rlim_cur: 200, rlim_max: 200)
+      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+      // All numbers below the limit but the one that our own end of the next connection needs.
+      var taken: [Int32] = []
+      while case let descriptor = dup(0), descriptor >= 0 { taken.append(descriptor) }
+      close(taken.removeLast())
+      let late = try test.connect()
+      let told = try test.events.wait(.refused).reason ?? ""
+      try require(told.contains("ulimit -n"), "the cause and the remedy are told")
+      let before = processorTime()
+      // Time in which a server that spins would burn processor time.
+      poll(nil, 0, 300)
+      try require(processorTime() - before < 0.1, "waiting costs nothing")
+      client.disconnect()
+      try late.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+      try require(try late.answer().status == 200, "the late client is served")
+    }
+  }
+
+  /// What making such a server fails with; nil if it does not.
+  private func failure(listen: String, directory: String) -> UploadServerError? {
+    do throws(UploadServerError) {
+      _ = try UploadServer(configuration: .init(listen: [try ListenAddress(listen)], directory: directory))
+      return nil
+    } catch {
+      return error
+    }
+  }
+}
+
+/// `#require` for code that runs in a process of its own.
+func require(_ condition: Bool, _ claim: String) throws {
+  if !condition { throw TestFailure("not so: \(claim)") }
+}
+
+/// Processor time that this process has used, in seconds.
+func processorTime() -> Double {
+  var time = timespec()
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
+  return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+}
