@@ -10,6 +10,9 @@ struct TestFailure: Error, CustomStringConvertible {
 
 /// One connection, blocking, with a limit on every wait so that a broken server fails a test instead of hanging it.
 final class RawClient {
+  /// Closed on exec: a program that another test starts must not keep the connection open.
+  private static let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
+
   let descriptor: Int32
   private var received: [UInt8] = []
 
@@ -32,7 +35,7 @@ final class RawClient {
         throw TestFailure("no such address")
       }
       defer { freeaddrinfo(list) }
-      descriptor = socket(list.pointee.ai_family, Int32(SOCK_STREAM.rawValue), 0)
+      descriptor = socket(list.pointee.ai_family, Self.type, 0)
       guard connect(descriptor, list.pointee.ai_addr, list.pointee.ai_addrlen) == 0 else {
         throw TestFailure("connect: \(String(cString: strerror(errno)))")
       }
@@ -42,7 +45,7 @@ final class RawClient {
       var name = sockaddr_un()
       name.sun_family = sa_family_t(AF_UNIX)
       withUnsafeMutableBytes(of: &name.sun_path) { $0.copyBytes(from: path.utf8) }
-      descriptor = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
+      descriptor = socket(AF_UNIX, Self.type, 0)
       let status = withUnsafePointer(to: name) {
         $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
           connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))

@@ -48,7 +48,7 @@ final class TestServer {
 /// Events as they come; a test waits for the one it needs instead of sleeping.
 final class EventLog: Sendable {
   private let events = Mutex<[ServerEvent]>([])
-  private let arrived = eventfd(0, 0)
+  private let arrived = eventfd(0, Int32(EFD_CLOEXEC))
 
   deinit { close(arrived) }
 
@@ -111,8 +111,16 @@ enum Command {
     posix_spawn_file_actions_adddup2(&actions, 1, 2)
     var vector: [UnsafeMutablePointer<CChar>?] = ([name] + arguments).map { strdup($0) } + [nil]
     defer { for pointer in vector { free(pointer) } }
+    // The threads that tests run on block signals, and a child inherits that: it could not be told to end.
+    var attributes = posix_spawnattr_t()
+    posix_spawnattr_init(&attributes)
+    defer { posix_spawnattr_destroy(&attributes) }
+    var none = sigset_t()
+    sigemptyset(&none)
+    posix_spawnattr_setsigmask(&attributes, &none)
+    posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
     var pid = pid_t()
-    let status = posix_spawnp(&pid, name, &actions, nil, &vector, environ)
+    let status = posix_spawnp(&pid, name, &actions, &attributes, &vector, environ)
     guard status == 0 else { throw TestFailure("\(name): \(String(cString: strerror(status)))") }
     return pid
   }
