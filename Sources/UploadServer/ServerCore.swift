@@ -81,7 +81,8 @@ final class ServerCore: @unchecked Sendable {
         return FixedResponseHandler(Response(404, body: "This server receives streams; it does not hand them out.\n"))
       }
       return FixedResponseHandler(
-        Response(200, body: "Sluice receives streams here: POST or PUT to any path, chunked or with a Content-Length.\n"))
+        Response(
+          200, body: "Sluice receives streams here: POST or PUT to any path, chunked or with a Content-Length.\n"))
     case "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT":
       return FixedResponseHandler(
         Response(405, ["allow": "GET, HEAD, POST, PUT"], body: "Streams are sent with POST or PUT.\n"))

@@ -22,7 +22,8 @@ struct WallClock: Sendable, Equatable {
   /// `2026-11-20T17:22:19.123Z` (RFC 3339).
   var iso8601: String {
     let time = brokenDown
-    return "\(Self.padded(Int(time.tm_year) + 1900, 4))-\(Self.padded(Int(time.tm_mon) + 1))-\(Self.padded(Int(time.tm_mday)))T"
+    return
+      "\(Self.padded(Int(time.tm_year) + 1900, 4))-\(Self.padded(Int(time.tm_mon) + 1))-\(Self.padded(Int(time.tm_mday)))T"
       + "\(Self.clock(time)).\(Self.padded(milliseconds, 3))Z"
   }
 

@@ -31,23 +31,26 @@ struct ComparisonTests {
     }
   }
 
-  @Test("what curl sends is understood and stored byte for byte", arguments: [
-    ["-T", "FILE", "URL/sized.bin"],
-    ["-T", "-", "URL/chunked.bin"],
-    ["-T", "-", "-H", "Expect: 100-continue", "URL/expect.bin"],
-    ["-T", "FILE", "-H", "Expect: 100-continue", "URL/expect-sized.bin"],
-    ["-X", "POST", "--data-binary", "@FILE", "-H", "Content-Type: application/octet-stream", "URL/post.bin"],
-    ["-X", "POST", "-T", "-", "URL/post-chunked.bin"],
-    ["--http1.0", "-T", "FILE", "URL/old.bin"],
-    ["-T", "FILE", "--limit-rate", "4M", "URL/slow.bin"],
-  ])
+  @Test(
+    "what curl sends is understood and stored byte for byte",
+    arguments: [
+      ["-T", "FILE", "URL/sized.bin"],
+      ["-T", "-", "URL/chunked.bin"],
+      ["-T", "-", "-H", "Expect: 100-continue", "URL/expect.bin"],
+      ["-T", "FILE", "-H", "Expect: 100-continue", "URL/expect-sized.bin"],
+      ["-X", "POST", "--data-binary", "@FILE", "-H", "Content-Type: application/octet-stream", "URL/post.bin"],
+      ["-X", "POST", "-T", "-", "URL/post-chunked.bin"],
+      ["--http1.0", "-T", "FILE", "URL/old.bin"],
+      ["-T", "FILE", "--limit-rate", "4M", "URL/slow.bin"],
+    ])
   func curl(_ arguments: [String]) throws {
     let test = try TestServer()
     let other = TemporaryDirectory()
     let bytes = (0..<1_234_567).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }
     try write(bytes, other.path + "/file")
     let all = arguments.map {
-      $0 == "FILE" ? other.path + "/file"
+      $0 == "FILE"
+        ? other.path + "/file"
         : $0 == "@FILE" ? "@\(other.path)/file" : $0.hasPrefix("URL") ? "http://\(test.address)" + $0.dropFirst(3) : $0
     }
     let status = try Command.run(
@@ -88,7 +91,11 @@ struct ComparisonTests {
     #expect(offset < bytes.count)
     try write(Array(bytes[offset...]), other.path + "/rest")
     let status = try Command.run(
-      "curl", ["-sS", "-f", "--http1.1", "-H", "Stream-ID: c", "-H", "Stream-Offset: \(offset)", "-T", other.path + "/rest", url])
+      "curl",
+      [
+        "-sS", "-f", "--http1.1", "-H", "Stream-ID: c", "-H", "Stream-Offset: \(offset)", "-T", other.path + "/rest",
+        url,
+      ])
     #expect(status == 0)
     #expect(try test.directory.contents("c-c.bin") == bytes)
   }

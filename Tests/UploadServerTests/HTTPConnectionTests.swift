@@ -8,7 +8,8 @@ struct HTTPConnectionTests {
   func information() throws {
     let test = try TestServer()
     let client = try test.connect()
-    try client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.1\r\nHost: h\r\n\r\nGET /x HTTP/1.1\r\nHost: h\r\n\r\n")
+    try client.send(
+      "GET / HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.1\r\nHost: h\r\n\r\nGET /x HTTP/1.1\r\nHost: h\r\n\r\n")
     let get = try client.answer()
     #expect(get.status == 200 && get.body.contains("Sluice"))
     #expect(get["date"]?.hasSuffix(" GMT") == true)
@@ -59,7 +60,8 @@ struct HTTPConnectionTests {
     for number in 0..<20 {
       let sized = number % 2 == 0
       let body = String(repeating: "\(number);", count: number)
-      all += TestServer.head(id: "s\(number)", framing: sized ? "Content-Length: \(body.utf8.count)" : "Transfer-Encoding: chunked")
+      all += TestServer.head(
+        id: "s\(number)", framing: sized ? "Content-Length: \(body.utf8.count)" : "Transfer-Encoding: chunked")
       all += sized ? body : (body.isEmpty ? "" : "\(String(body.utf8.count, radix: 16))\r\n\(body)\r\n") + "0\r\n\r\n"
     }
     try client.send(all)

@@ -117,7 +117,9 @@ final class RawClient {
           return Answer(status: status, fields: fields, body: body)
         }
       }
-      guard try receive() else { throw TestFailure("the server closed; had \(String(decoding: received, as: UTF8.self))") }
+      guard try receive() else {
+        throw TestFailure("the server closed; had \(String(decoding: received, as: UTF8.self))")
+      }
     }
   }
 

@@ -62,7 +62,8 @@ extension RequestCase {
     .init("a fragment", "GET /#a HTTP/1.1\r\nHost: h\r\n\r\n", "400", nginxDiffers: "it cuts it off"),
     .init("octets above ASCII", "GET /\u{fc} HTTP/1.1\r\nHost: h\r\n\r\n", "400", nginxDiffers: "it takes them"),
     .init("a request line too long", "GET /" + String(repeating: "a", count: 9000) + " HTTP/1.1\r\n\r\n", "414"),
-    .init("LF alone after the request line", "GET / HTTP/1.1\nHost: h\r\n\r\n", "400", nginxDiffers: "it allows bare LF"),
+    .init(
+      "LF alone after the request line", "GET / HTTP/1.1\nHost: h\r\n\r\n", "400", nginxDiffers: "it allows bare LF"),
     .init("CR alone in the request line", "GET /\r HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
   ]
 
@@ -75,7 +76,8 @@ extension RequestCase {
     .init("a space before the colon", get + "A : b\r\n\r\n", "400"),
     .init("a field without a colon", get + "A\r\n\r\n", "400", nginxDiffers: "it ignores invalid fields by default"),
     .init("a field without a name", get + ": b\r\n\r\n", "400"),
-    .init("a name that is no token", get + "A(b: c\r\n\r\n", "400", nginxDiffers: "it ignores invalid fields by default"),
+    .init(
+      "a name that is no token", get + "A(b: c\r\n\r\n", "400", nginxDiffers: "it ignores invalid fields by default"),
     .init("a name above ASCII", get + "\u{e4}: b\r\n\r\n", "400", nginxDiffers: "it ignores invalid fields by default"),
     .init("folded over two lines", get + "A: b\r\n c\r\n\r\n", "400"),
     .init("an empty value", get + "A:\r\n\r\n", "accepted"),
@@ -87,7 +89,8 @@ extension RequestCase {
     .init("LF alone after a field", get + "A: b\n\r\n", "400", nginxDiffers: "it allows bare LF"),
     .init("LF alone at the end of the head", get + "\n", "400", nginxDiffers: "it allows bare LF"),
     .init("CR alone in a value", get + "A: b\rc\r\n\r\n", "400"),
-    .init("too many fields", get + String(repeating: "A: b\r\n", count: 100) + "\r\n", "431", nginxDiffers: "no such limit"),
+    .init(
+      "too many fields", get + String(repeating: "A: b\r\n", count: 100) + "\r\n", "431", nginxDiffers: "no such limit"),
     .init("as many fields as allowed", get + String(repeating: "A: b\r\n", count: 99) + "\r\n", "accepted"),
     .init("a head too long", get + "A: " + String(repeating: "b", count: 17_000) + "\r\n\r\n", "431"),
     .init("another expectation", get + "Expect: 200-ok\r\n\r\n", "417", nginxDiffers: "it ignores other expectations"),
@@ -98,7 +101,9 @@ extension RequestCase {
     .init("a sized body, cut short", put + "Content-Length: 3\r\n\r\nab", "incomplete"),
     .init("an empty sized body", put + "Content-Length: 0\r\n\r\n", "accepted"),
     .init("a chunked body", chunked + "3\r\nabc\r\n0\r\n\r\n", "accepted"),
-    .init("chunk sizes in either case, with zeros", chunked + "0A\r\n0123456789\r\na\r\n0123456789\r\n00\r\n\r\n", "accepted"),
+    .init(
+      "chunk sizes in either case, with zeros", chunked + "0A\r\n0123456789\r\na\r\n0123456789\r\n00\r\n\r\n",
+      "accepted"),
     .init("a chunk extension", chunked + "3;a=b;c=\"d\"\r\nabc\r\n0\r\n\r\n", "accepted"),
     .init("trailers", chunked + "0\r\nA: b\r\nC:\r\n\r\n", "accepted"),
     .init("Transfer-Encoding in capitals", put + "Transfer-Encoding: CHUNKED\r\n\r\n0\r\n\r\n", "accepted"),
@@ -128,7 +133,9 @@ extension RequestCase {
     .init("no chunk size", chunked + "\r\n", "400"),
     .init("a chunk size beyond 64 bits", chunked + "10000000000000000\r\n", "400"),
     .init("a chunk size of 64 bits", chunked + "ffffffffffffffff\r\n", "400"),
-    .init("a chunk size of many zeros", chunked + "00000000000000003\r\nabc\r\n0\r\n\r\n", "400", nginxDiffers: "it counts the value, not the digits"),
+    .init(
+      "a chunk size of many zeros", chunked + "00000000000000003\r\nabc\r\n0\r\n\r\n", "400",
+      nginxDiffers: "it counts the value, not the digits"),
     .init("a chunk longer than its size", chunked + "3\r\nabcd\r\n0\r\n\r\n", "400"),
     .init("LF alone after a chunk size", chunked + "3\nabc\r\n0\r\n\r\n", "400", nginxDiffers: "it allows bare LF"),
     .init("LF alone after a chunk", chunked + "3\r\nabc\n0\r\n\r\n", "400", nginxDiffers: "it allows bare LF"),

@@ -18,7 +18,7 @@ struct ServerFaultTests {
     let directory = TemporaryDirectory()
     try Command.run("mount", ["-t", "tmpfs", "-o", "size=1m", "none", directory.path])
     defer { _ = try? Command.run("umount", [directory.path]) }
-    let test = try TestServer(in: directory)
+    let test = try TestServer(in: directory) { $0.lingerTimeout = .seconds(1) }
     let bytes = (0..<3_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
     let client = try test.connect()
     try client.send(TestServer.head())
@@ -116,7 +116,8 @@ struct ServerFaultTests {
     #expect(failure(listen: "unix:\(path)", directory: directory.path) == nil)
   }
 
-  @Test("addresses that are none are refused", arguments: ["", "8080", "a:b", "::1:80", "1.2.3.4:65536", "unix:", "[]:80"])
+  @Test(
+    "addresses that are none are refused", arguments: ["", "8080", "a:b", "::1:80", "1.2.3.4:65536", "unix:", "[]:80"])
   func malformedAddress(_ text: String) {
     #expect(throws: UploadServerError.malformedAddress(text)) { try ListenAddress(text) }
   }

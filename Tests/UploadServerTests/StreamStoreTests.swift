@@ -218,12 +218,14 @@ struct StreamStoreTests {
     }
   }
 
-  @Test("malformed Stream fields are refused", arguments: [
-    "Stream-ID: .a", "Stream-ID: a/b", "Stream-ID:", "Stream-ID: a b", "Stream-ID: \u{e4}",
-    "Stream-ID: a\r\nStream-ID: a", "Stream-ID: a\r\nStream-Offset: -1", "Stream-ID: a\r\nStream-Offset: x",
-    "Stream-ID: a\r\nStream-Offset: 18446744073709551616", "Stream-Offset: 5",
-    "Stream-ID: \(String(repeating: "a", count: 65))",
-  ])
+  @Test(
+    "malformed Stream fields are refused",
+    arguments: [
+      "Stream-ID: .a", "Stream-ID: a/b", "Stream-ID:", "Stream-ID: a b", "Stream-ID: \u{e4}",
+      "Stream-ID: a\r\nStream-ID: a", "Stream-ID: a\r\nStream-Offset: -1", "Stream-ID: a\r\nStream-Offset: x",
+      "Stream-ID: a\r\nStream-Offset: 18446744073709551616", "Stream-Offset: 5",
+      "Stream-ID: \(String(repeating: "a", count: 65))",
+    ])
   func malformedFields(_ fields: String) throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -240,14 +242,16 @@ struct StreamStoreTests {
     #expect(try client.answer().status == 411)
   }
 
-  @Test("no path leads out of the directory", arguments: [
-    ("/../../etc/passwd", "passwd-a.bin"), ("/%2e%2e%2f%2e%2e%2fetc%2fx", "x-a.bin"), ("//", "stream-a.bin"),
-    ("/..", "stream-a.bin"), ("/.", "stream-a.bin"), ("/%2e%2e", "stream-a.bin"), ("/a/%2e", "stream-a.bin"),
-    ("/.hidden", "hidden-a.bin"), ("/a%5c..%5cb", "a_.._b-a.bin"), ("/%c3%bcbung.flac", "_bung-a.flac"),
-    ("/a%0d%0ab", "a_b-a.bin"), ("/x.part", "x-a.bin"), ("/x.gaps", "x-a.bin"), ("/x.tar.gz", "x.tar-a.gz"),
-    ("/" + String(repeating: "n", count: 4000), String(repeating: "n", count: 100) + "-a.bin"),
-    ("/?../../x", "stream-a.bin"), ("/-rf", "-rf-a.bin"),
-  ])
+  @Test(
+    "no path leads out of the directory",
+    arguments: [
+      ("/../../etc/passwd", "passwd-a.bin"), ("/%2e%2e%2f%2e%2e%2fetc%2fx", "x-a.bin"), ("//", "stream-a.bin"),
+      ("/..", "stream-a.bin"), ("/.", "stream-a.bin"), ("/%2e%2e", "stream-a.bin"), ("/a/%2e", "stream-a.bin"),
+      ("/.hidden", "hidden-a.bin"), ("/a%5c..%5cb", "a_.._b-a.bin"), ("/%c3%bcbung.flac", "_bung-a.flac"),
+      ("/a%0d%0ab", "a_b-a.bin"), ("/x.part", "x-a.bin"), ("/x.gaps", "x-a.bin"), ("/x.tar.gz", "x.tar-a.gz"),
+      ("/" + String(repeating: "n", count: 4000), String(repeating: "n", count: 100) + "-a.bin"),
+      ("/?../../x", "stream-a.bin"), ("/-rf", "-rf-a.bin"),
+    ])
   func paths(_ path: String, _ name: String) throws {
     let test = try TestServer()
     let client = try test.connect()

@@ -102,7 +102,9 @@ final class TemporaryDirectory {
 /// Programs of the system.
 enum Command {
   /// Starts a program found in `PATH`; output goes to `output` if given, else to nowhere.
-  static func spawn(_ name: String, _ arguments: [String], input: String = "/dev/null", output: String = "/dev/null") throws -> pid_t {
+  static func spawn(_ name: String, _ arguments: [String], input: String = "/dev/null", output: String = "/dev/null")
+    throws -> pid_t
+  {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
@@ -133,7 +135,9 @@ enum Command {
 
   /// Runs a program to its end and gives its exit status.
   @discardableResult
-  static func run(_ name: String, _ arguments: [String], input: String = "/dev/null", output: String = "/dev/null") throws -> Int32 {
+  static func run(_ name: String, _ arguments: [String], input: String = "/dev/null", output: String = "/dev/null")
+    throws -> Int32
+  {
     wait(try spawn(name, arguments, input: input, output: output))
   }
 }

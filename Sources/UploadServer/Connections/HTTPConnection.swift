@@ -3,33 +3,8 @@
 internal import EventLoops
 internal import Glibc
 
-/// What all connections of a server share.
-final class ConnectionContext {
-  let loop: EventLoop
-  let timeouts: Timeouts
-  let buffers = ReceiveBuffers()
-  let parserLimits: RequestParser.Limits
-  let router: RequestRouter
-  /// A request was refused before any handler saw it.
-  let refused: (_ peer: String, RequestRefusal) -> Void
-  /// A connection is gone: the one whose descriptor this was.
-  var closed: (Int32) -> Void = { _ in }
-  /// Whether answers say that the connection ends with them.
-  var stops = false
-
-  init(
-    loop: EventLoop, timeouts: Timeouts, parserLimits: RequestParser.Limits, router: @escaping RequestRouter,
-    refused: @escaping (_ peer: String, RequestRefusal) -> Void
-  ) {
-    self.loop = loop
-    self.timeouts = timeouts
-    self.parserLimits = parserLimits
-    self.router = router
-    self.refused = refused
-  }
-}
-
-final class HTTPConnection: Exchange {
+/// A connection from its accepting to its closing. It lives as long as the server's table holds it.
+final class HTTPConnection {
   /// How much is read and thrown away after an early answer, in bytes: enough for what a fast client has under way.
   private static let lingerLimit = 256 << 20
   /// How much `takeArrived` reads at most, in bytes: more than any socket buffer, and an end for a client that never stops.
@@ -45,6 +20,8 @@ final class HTTPConnection: Exchange {
   private var state = HTTPConnectionState()
   private var parser: RequestParser
   private var handler: (any RequestHandler)?
+  /// What the handler has of us; cut off when its request is over, so that a late answer cannot be taken for the next one's.
+  private var exchange: ConnectionExchange?
   /// Bytes that the socket did not take yet, from `unsentStart` on.
   private var unsent: [UInt8] = []
   private var unsentStart = 0
@@ -89,8 +66,7 @@ final class HTTPConnection: Exchange {
     case .close: lost(.idle)
     case .refuseHead: refuse(RequestRefusal(408, "the head of the request took too long"))
     case .abortBody:
-      let handler = handler
-      self.handler = nil
+      let handler = letGo()
       handler?.aborted(.idle)
       refuse(RequestRefusal(408, "no byte of the body came for too long"))
     }
@@ -144,15 +120,16 @@ final class HTTPConnection: Exchange {
         restartsTimeout = true
         let handler = context.router(head)
         self.handler = handler
-        handler.begin(self)
+        let exchange = ConnectionExchange(self)
+        self.exchange = exchange
+        handler.begin(exchange)
       case .body(let range): buffer.pieces.append(range)
       case .end:
         handOver(bytes, buffer)
         if state.bodyEnded() { handler?.end() }
       case .refused(let refusal):
         handOver(bytes, buffer)
-        let handler = handler
-        self.handler = nil
+        let handler = letGo()
         if state.hasOpenRequest { handler?.aborted(.malformed(refusal.reason)) }
         refuse(refusal)
       }
@@ -182,7 +159,7 @@ final class HTTPConnection: Exchange {
     context.buffers.withBuffer { process(bytes.span, $0) }
   }
 
-  // MARK: Exchange
+  // MARK: What the handler asks for, through its exchange
 
   func acceptBody() {
     switch state.bodyAccepted() {
@@ -203,7 +180,7 @@ final class HTTPConnection: Exchange {
   func respond(_ response: Response) {
     let isHead = state.isHeadMethod
     guard case .send(let keepsAlive) = state.responded(serverStops: context.stops) else { return }
-    handler = nil
+    _ = letGo()
     send(response.serialized(keepsAlive: keepsAlive, withBody: !isHead, date: WallClock.now.imfFixdate))
     settle(progress: true)
   }
@@ -225,8 +202,16 @@ final class HTTPConnection: Exchange {
   }
 
   func disconnect() {
-    handler = nil
+    _ = letGo()
     close()
+  }
+
+  /// Ends the handler's part in this connection, and gives it to be told so.
+  private func letGo() -> (any RequestHandler)? {
+    exchange?.cutOff()
+    exchange = nil
+    defer { handler = nil }
+    return handler
   }
 
   // MARK: Writing
@@ -273,8 +258,7 @@ final class HTTPConnection: Exchange {
   // MARK: Ending
 
   private func lost(_ reason: AbortReason) {
-    let handler = state.hasOpenRequest ? handler : nil
-    self.handler = nil
+    let handler = letGo()
     close()
     handler?.aborted(reason)
   }

@@ -83,7 +83,10 @@ struct HTTPConnectionState {
     return true
   }
 
-  enum RespondAction: Equatable { case send(keepsAlive: Bool), ignore }
+  enum RespondAction: Equatable {
+    case send(keepsAlive: Bool)
+    case ignore
+  }
 
   mutating func responded(serverStops: Bool) -> RespondAction {
     switch state {

@@ -29,7 +29,9 @@ final class Listener {
   /// No connection can be accepted for now; why, in words. Told once per pause.
   var exhausted: (String) -> Void = { _ in }
 
-  init(_ address: ListenAddress, _ socketAddress: SocketAddress, options: Options, loop: EventLoop) throws(UploadServerError) {
+  init(_ address: ListenAddress, _ socketAddress: SocketAddress, options: Options, loop: EventLoop)
+    throws(UploadServerError)
+  {
     self.loop = loop
     let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
     let shown = socketAddress.numeric ?? address
@@ -50,7 +52,9 @@ final class Listener {
     self.descriptor = descriptor
   }
 
-  private static func prepare(_ descriptor: Int32, _ address: ListenAddress, _ options: Options) throws(UploadServerError) {
+  private static func prepare(_ descriptor: Int32, _ address: ListenAddress, _ options: Options)
+    throws(UploadServerError)
+  {
     if case .unix(let path) = address { return try removeStale(path) }
     // Without it a restarted server waits for a minute until the connections of its predecessor are forgotten.
     set(descriptor, SOL_SOCKET, SO_REUSEADDR, 1)
@@ -83,7 +87,9 @@ final class Listener {
     if target.withPointer({ connect(probe, $0, $1) }) == -1 && errno == ECONNREFUSED { unlink(path) }
   }
 
-  private static func bind(_ descriptor: Int32, _ target: SocketAddress, _ shown: ListenAddress) throws(UploadServerError) {
+  private static func bind(_ descriptor: Int32, _ target: SocketAddress, _ shown: ListenAddress)
+    throws(UploadServerError)
+  {
     let bound = target.withPointer { Glibc.bind(descriptor, $0, $1) }
     if bound == 0 && listen(descriptor, SOMAXCONN) == 0 { return }
     switch errno {

@@ -20,7 +20,8 @@ enum PortOwner {
 
   /// The inodes of the sockets that listen on `port`: column 2 is the address, 4 the state (0A: listen), 10 the inode.
   private static func listeners(in path: String, port: UInt16) -> [String] {
-    let suffix = ":" + String(repeating: "0", count: 4 - String(port, radix: 16).count)
+    let suffix =
+      ":" + String(repeating: "0", count: 4 - String(port, radix: 16).count)
       + String(port, radix: 16, uppercase: true)
     return lines(of: path).compactMap { line in
       let columns = line.split(separator: " ")

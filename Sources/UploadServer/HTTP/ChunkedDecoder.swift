@@ -78,7 +78,9 @@ struct ChunkedDecoder: Sendable {
         state = .sizeLineFeed
         return
       }
-      guard Octet.isFieldContent(octet) else { throw RequestRefusal(400, "a chunk extension holds a control character") }
+      guard Octet.isFieldContent(octet) else {
+        throw RequestRefusal(400, "a chunk extension holds a control character")
+      }
       overhead += 1
       // Each chunk may carry one: without a limit a body can be made that is all extension and no data.
       guard overhead <= limits.chunkExtension else { throw RequestRefusal(400, "a chunk extension is too long") }

@@ -43,7 +43,8 @@ struct HeadDraft: Sendable {
       throw RequestRefusal(400, "the method is not a token")
     }
     let version = line.extracting((second + 1)..<line.count)
-    guard version.count == 8, String(decodingASCII: version.extracting(0..<5)) == "HTTP/", version[6] == UInt8(ascii: "."),
+    guard version.count == 8, String(decodingASCII: version.extracting(0..<5)) == "HTTP/",
+      version[6] == UInt8(ascii: "."),
       Octet.isDigit(version[5]), Octet.isDigit(version[7])
     else { throw RequestRefusal(400, "the request line does not end in an HTTP version") }
     guard version[5] == UInt8(ascii: "1") else {

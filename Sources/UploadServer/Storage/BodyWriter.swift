@@ -18,7 +18,8 @@ enum BodyWriter {
       var written = 0
       var index = 0
       while index < pieces.count {
-        let result = withUnsafeTemporaryAllocation(of: iovec.self, capacity: min(maximumVectors, pieces.count - index)) {
+        let result = withUnsafeTemporaryAllocation(of: iovec.self, capacity: min(maximumVectors, pieces.count - index))
+        {
           vectors in
           var used = 0
           var length = 0
@@ -34,13 +35,16 @@ enum BodyWriter {
             // pwritev only reads; iovec is not const because preadv shares it.
             vectors.initializeElement(
               at: used,
-              to: iovec(iov_base: UnsafeMutableRawPointer(mutating: base.baseAddress?.advanced(by: range.lowerBound)), iov_len: range.count))
+              to: iovec(
+                iov_base: UnsafeMutableRawPointer(mutating: base.baseAddress?.advanced(by: range.lowerBound)),
+                iov_len: range.count))
             used += 1
             length += range.count
           }
           if used == 0 { return (next: next, left: left, length: 0, count: 0) }
           let place = off_t(offset) + written
-          let count = used == 1
+          let count =
+            used == 1
             ? pwrite(descriptor, vectors[0].iov_base, vectors[0].iov_len, place)
             : pwritev(descriptor, vectors.baseAddress, Int32(used), place)
           return (next: next, left: left, length: length, count: count)

@@ -88,12 +88,14 @@ final class FileStore: Sendable {
     if let growing = try openExisting(name.partial, O_RDWR) {
       let missing = readMissing(name, length: growing.length)
       return StoredStream(
-        name: name, descriptor: growing.descriptor, isComplete: false, isNew: false, length: growing.length, missing: missing)
+        name: name, descriptor: growing.descriptor, isComplete: false, isNew: false, length: growing.length,
+        missing: missing)
     }
     if let complete = try openExisting(name.final, O_RDONLY) {
       let missing = readMissing(name, length: complete.length)
       return StoredStream(
-        name: name, descriptor: complete.descriptor, isComplete: true, isNew: false, length: complete.length, missing: missing)
+        name: name, descriptor: complete.descriptor, isComplete: true, isNew: false, length: complete.length,
+        missing: missing)
     }
     let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
     let descriptor = try retryingInterrupts("create \(name.partial)") { openat(directory, name.partial, flags, 0o644) }
@@ -138,7 +140,9 @@ final class FileStore: Sendable {
     }
     defer { close(record) }
     let line = Array(gap.jsonLine.utf8)
-    let written = try retryingInterrupts("write \(name)") { line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) } }
+    let written = try retryingInterrupts("write \(name)") {
+      line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) }
+    }
     guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
     if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
     try retryingInterrupts("ftruncate \(stream.name.partial)") {

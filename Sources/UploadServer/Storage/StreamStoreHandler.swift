@@ -45,13 +45,16 @@ final class StreamStoreHandler: RequestHandler {
       return refuse(400, "Stream-ID and Stream-Offset may be given once")
     }
     if let text = id, !StreamName.isValidID(text) {
-      return refuse(400, "a Stream-ID is one to 64 letters, digits, dots, underscores and hyphens, and does not begin with a dot")
+      return refuse(
+        400, "a Stream-ID is one to 64 letters, digits, dots, underscores and hyphens, and does not begin with a dot")
     }
     if let position {
       guard !position.isEmpty, position.utf8.allSatisfy({ Octet.isDigit($0) }), let number = UInt64(position) else {
         return refuse(400, "a Stream-Offset is a number of bytes below 2^64")
       }
-      guard id != nil || number == 0 else { return refuse(400, "a Stream-Offset needs a Stream-ID to say of which stream") }
+      guard id != nil || number == 0 else {
+        return refuse(400, "a Stream-Offset needs a Stream-ID to say of which stream")
+      }
       offset = number
     }
     name = StreamName(

@@ -1,0 +1,58 @@
+// libFuzzer on the request parser. Not a target of the package, since it links only with -sanitize=fuzzer; it is compiled
+// together with the parser's own sources:
+//
+//     swiftc -sanitize=fuzzer,address -O -parse-as-library -swift-version 6 -package-name sluice \
+//       Sources/UploadServer/HTTP/*.swift Fuzz/RequestParserFuzz/*.swift -o .build/request-parser-fuzz
+//     .build/request-parser-fuzz -max_total_time=60 .build/fuzz-corpus Tests/UploadServerTests/Corpus
+//
+// Checked besides memory errors and traps: the events do not depend on how the bytes are split, all bytes are used,
+// body ranges lie within what was handed in, and no request ends that did not begin.
+
+/// The events of one run as bytes, bodies joined.
+private func trace(_ octets: UnsafeBufferPointer<UInt8>, cuts: [Int]) -> [UInt8] {
+  var limits = RequestParser.Limits()
+  // Small, so that a fuzzer finds them.
+  (limits.requestLine, limits.head, limits.fields) = (256, 512, 8)
+  (limits.chunkExtension, limits.trailers, limits.body) = (16, 64, 512)
+  var parser = RequestParser(limits: limits)
+  var result: [UInt8] = []
+  var begun = 0
+  var ended = 0
+  var start = 0
+  for end in cuts + [octets.count] {
+    // An allocation of its own, so that the address sanitizer sees a read past its end.
+    let piece = Array(octets[start..<end])
+    var position = 0
+    reading: while true {
+      switch parser.next(piece.span, &position) {
+      case .incomplete:
+        precondition(position == piece.count)
+        break reading
+      case .head(let head):
+        begun += 1
+        result += Array("H\(head)".utf8)
+      case .body(let range):
+        precondition(!range.isEmpty && range.lowerBound >= 0 && range.upperBound <= position)
+        result += piece[range]
+      case .end:
+        ended += 1
+        precondition(ended == begun)
+        result += Array("E".utf8)
+      case .refused(let refusal): result += Array("R\(refusal)".utf8)
+      }
+    }
+    start = end
+  }
+  return result
+}
+
+@_cdecl("LLVMFuzzerTestOneInput")
+public func fuzzRequestParser(_ data: UnsafePointer<UInt8>?, _ size: Int) -> CInt {
+  let octets = UnsafeBufferPointer(start: data, count: size)
+  let whole = trace(octets, cuts: [])
+  precondition(trace(octets, cuts: Array(0..<size)) == whole)
+  // A place that depends on the content, so that every one of them is tried in time.
+  let cut = octets.reduce(0) { ($0 &* 31 &+ Int($1)) & 0xFFFF } % (size + 1)
+  precondition(trace(octets, cuts: [cut]) == whole)
+  return 0
+}

@@ -1,0 +1,120 @@
+// The seam between a connection and its handler: late decisions, interim answers, answers from elsewhere. The store
+// needs few of them; a resumable upload handler around it needs them all.
+
+import EventLoops
+import Glibc
+import Synchronization
+import Testing
+
+@testable import UploadServer
+
+@Suite("The seam between connection and handler", .serialized)
+struct HandlerSeamTests {
+  /// Says 104 for each piece, takes its time to accept and to answer, and answers with what it got.
+  private final class LateHandler: RequestHandler {
+    private let loop: EventLoop
+    private var exchange: (any Exchange)?
+    private var body: [UInt8] = []
+    init(loop: EventLoop) { self.loop = loop }
+
+    func begin(_ exchange: any Exchange) {
+      self.exchange = exchange
+      // The next turn of the loop, as if a disk had been asked first.
+      loop.schedule(after: .milliseconds(1)) { exchange.acceptBody() }
+    }
+    func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+      for piece in pieces { for index in piece { body.append(bytes[index]) } }
+      exchange?.sendInterim(104, ["upload-offset": "\(body.count)"])
+    }
+    func end() {
+      loop.schedule(after: .milliseconds(1)) { [self] in
+        exchange?.respond(Response(200, body: String(decoding: body, as: UTF8.self)))
+        // Too late, and ignored.
+        exchange?.respond(Response(500))
+        exchange = nil
+      }
+    }
+    func aborted(_ reason: AbortReason) { exchange = nil }
+    func serverStops() {}
+  }
+
+  /// A loop, a listener and connections with a router of the test's.
+  private final class Bed: @unchecked Sendable {
+    let loop: EventLoop
+    let listener: Listener
+    private var context: ConnectionContext?
+    private var connections: [Int32: HTTPConnection] = [:]
+    private let ended = EndSignal()
+
+    init() throws {
+      let loop = try EventLoop()
+      self.loop = loop
+      let address = try ListenAddress("127.0.0.1:0")
+      listener = try Listener(address, try SocketAddress.resolve(address)[0], options: .init(), loop: loop)
+      let context = ConnectionContext(
+        loop: loop, timeouts: Timeouts(loop: loop) { _ in .zero }, parserLimits: .init(),
+        router: { _ in LateHandler(loop: loop) }, refused: { _, _ in })
+      self.context = context
+      context.closed = { [unowned self] in connections[$0] = nil }
+      listener.accepted = { [unowned self] descriptor, peer in
+        connections[descriptor] = try? HTTPConnection(descriptor: descriptor, peer: peer, context: context)
+      }
+      try listener.start()
+      guard
+        DetachedThread.start({ [self] in
+          loop.run()
+          ended.signal()
+        })
+      else { throw TestFailure("no thread") }
+    }
+
+    func stop() {
+      loop.execute { [self] in
+        listener.stop()
+        for connection in connections.values { connection.abandon() }
+      }
+      loop.stop()
+      ended.wait()
+    }
+  }
+
+  @Test("a body waits until it is accepted, interim answers come within it, and pipelined requests wait their turn")
+  func lateDecisions() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    let client = try RawClient(bed.listener.address)
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+    // Two whole requests at once, and the third's beginning: all but the first must be kept until it is answered.
+    try client.send(head + "3\r\nabc\r\n0\r\n\r\n" + head + "2\r\nde\r\n0\r\n\r\n" + head)
+    for text in ["abc", "de"] {
+      #expect(try client.answer().status == 100)
+      let interim = try client.answer()
+      #expect(interim.status == 104 && interim["upload-offset"] == "\(text.utf8.count)")
+      let answer = try client.answer()
+      #expect(answer.status == 200 && answer.body == text)
+    }
+    #expect(try client.answer().status == 100)
+    for count in 1...3 {
+      try client.sendChunk("x")
+      #expect(try client.answer()["upload-offset"] == "\(count)")
+    }
+    try client.send("0\r\n\r\n")
+    #expect(try client.answer().body == "xxx")
+  }
+
+  @Test("a client that vanishes while its handler decides, or while its answer is made, leaves nothing behind")
+  func vanishes() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
+    for round in 0..<50 {
+      let client = try RawClient(bed.listener.address)
+      try client.send(round % 2 == 0 ? head : head + "abc")
+      client.reset()
+    }
+    let client = try RawClient(bed.listener.address)
+    try client.send(head + "abc")
+    #expect(try client.answer().status == 104)
+    #expect(try client.answer().body == "abc")
+  }
+}

@@ -1,0 +1,180 @@
+// The state machines and values behind the sockets and files, against simple models.
+
+import Testing
+
+@testable import UploadServer
+
+@Suite("The server's state machines")
+struct StateMachineTests {
+  @Test("in any order of events a request is answered at most once, and nothing happens after the close")
+  func connectionStates() {
+    let seed = UInt64.random(in: 0...UInt64.max)
+    print("StateMachineTests.connectionStates: seed \(seed)")
+    var generator = SeededGenerator(seed: seed)
+    for _ in 0..<5_000 {
+      var machine = HTTPConnectionState()
+      // The model: whether a request is open, and whether the connection may still carry another.
+      var open = false
+      var closing = false
+      var closed = false
+      for _ in 0..<30 {
+        switch Int.random(in: 0..<8, using: &generator) {
+        case 0 where machine.state == .idle || machine.state == .head:
+          machine.headArrived(head(&generator))
+          open = true
+        case 1:
+          let action = machine.bodyAccepted()
+          #expect(action == .ignore || open)
+          #expect(action == .ignore || machine.reads)
+        case 2:
+          if machine.bodyEnded() { #expect(open && !machine.reads) }
+        case 3:
+          switch machine.responded(serverStops: false) {
+          case .send(let keepsAlive):
+            #expect(open && !closed)
+            open = false
+            closing = !keepsAlive
+          case .ignore: #expect(!open || closed)
+          }
+        case 4:
+          switch machine.flushed() {
+          case .nextRequest: #expect(!closing && machine.parses)
+          case .linger: #expect(closing && !machine.parses && machine.reads)
+          case .nothing: break
+          }
+        case 5:
+          if machine.refused() {
+            #expect(!closed)
+            open = false
+            closing = true
+          }
+        case 6: machine.parsed(withinHead: Bool.random(using: &generator))
+        case 7 where Int.random(in: 0..<10, using: &generator) == 0:
+          #expect(machine.closed() == open)
+          open = false
+          closed = true
+        default: break
+        }
+        #expect(machine.hasOpenRequest == open, "seed \(seed)")
+        if closed { #expect(machine.state == .closed && !machine.reads && !machine.parses && machine.timeout == nil) }
+      }
+    }
+  }
+
+  private func head(_ generator: inout SeededGenerator) -> RequestHead {
+    let framings: [BodyFraming] = [.absent, .sized(0), .sized(9), .chunked]
+    let octets = Array("/".utf8)
+    // A path of one slash is always a target.
+    let target = try? RequestTarget(octets.span, method: "POST")
+    return RequestHead(
+      method: "POST", target: target!, minorVersion: 1, fields: [:],  // just made of "/"
+      framing: framings[Int.random(in: 0..<4, using: &generator)], expectsContinue: Bool.random(using: &generator),
+      keepsAlive: Bool.random(using: &generator))
+  }
+
+  @Test("an early answer to a request with a body closes the connection; one without a body keeps it")
+  func earlyAnswer() {
+    func keeps(_ framing: BodyFraming) -> HTTPConnectionState.RespondAction {
+      var generator = SeededGenerator(seed: 1)
+      var head = head(&generator)
+      (head.framing, head.keepsAlive) = (framing, true)
+      var machine = HTTPConnectionState()
+      machine.headArrived(head)
+      return machine.responded(serverStops: false)
+    }
+    #expect(keeps(.absent) == .send(keepsAlive: true))
+    #expect(keeps(.sized(0)) == .send(keepsAlive: true))
+    #expect(keeps(.sized(1)) == .send(keepsAlive: false))
+    #expect(keeps(.chunked) == .send(keepsAlive: false))
+  }
+
+  @Test("whatever offsets requests begin at, each byte of the stream has one place, and repeated ones are compared")
+  func placement() {
+    let seed = UInt64.random(in: 0...UInt64.max)
+    print("StateMachineTests.placement: seed \(seed)")
+    var generator = SeededGenerator(seed: seed)
+    for _ in 0..<2_000 {
+      // The model stores the bytes themselves; a byte is its offset.
+      var file: [Int?] = []
+      for _ in 0..<10 {
+        let offset = Int.random(in: 0...(file.count + 5), using: &generator)
+        var placement: StreamPlacement
+        switch StreamPlacement.begin(
+          offset: UInt64(offset), length: UInt64(file.count), isComplete: false, maximumHole: 3)
+        {
+        case .at(let found):
+          #expect(offset <= file.count)
+          placement = found
+        case .afterHole(let found, let length):
+          #expect(Int(length) == offset - file.count && length <= 3)
+          file += [Int?](repeating: nil, count: Int(length))
+          placement = found
+        case .holeTooLarge:
+          #expect(offset > file.count + 3)
+          continue
+        case .beyondEnd:
+          Issue.record("the stream is not complete")
+          continue
+        }
+        for _ in 0..<Int.random(in: 0..<4, using: &generator) {
+          let count = Int.random(in: 0..<6, using: &generator)
+          let repeated = placement.repeated(count)
+          let place = Int(placement.cursor)
+          #expect(repeated == max(0, min(count, file.count - place)))
+          placement.verified(repeated)
+          // The disk may take less than all of it; the request is over then.
+          let stored = Int.random(in: 0...(count - repeated), using: &generator)
+          if count > repeated {
+            #expect(Int(placement.cursor) == file.count, "seed \(seed)")
+            file += (file.count..<(file.count + stored)).map { $0 }
+            placement.stored(stored)
+          }
+          #expect(placement.length == UInt64(file.count))
+          if stored < count - repeated { break }
+        }
+      }
+    }
+  }
+
+  @Test(
+    "missing bytes are counted once, as far as the file goes, whatever the record looks like",
+    arguments: [
+      ("", 100, 0),
+      ("{\"offset\":5,\"length\":3,\"cause\":\"not-received\"}\n", 100, 3),
+      // Written twice: the server died between the record and the hole.
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":5,\"length\":4,\"cause\":\"x\"}\n", 100, 4),
+      // The hole was not made.
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 5, 0),
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 7, 2),
+      // The last line was cut short.
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":50,\"len", 100, 3),
+      ("{\"offset\":5,\"length\":18446744073709551615,\"cause\":\"x\"}\n", 100, 95),
+      ("rubbish\n\n{}\n", 100, 0),
+    ])
+  func gaps(_ text: String, _ length: UInt64, _ missing: UInt64) {
+    #expect(GapRecord.missing(in: text, length: length) == missing)
+  }
+
+  @Test(
+    "dates are written as HTTP and RFC 3339 want them",
+    arguments: [
+      (0, 0, "Thu, 01 Jan 1970 00:00:00 GMT", "1970-01-01T00:00:00.000Z"),
+      (784_111_777, 7, "Sun, 06 Nov 1994 08:49:37 GMT", "1994-11-06T08:49:37.007Z"),
+      (1_709_210_096, 999, "Thu, 29 Feb 2024 12:34:56 GMT", "2024-02-29T12:34:56.999Z"),
+    ])
+  func dates(_ seconds: Int64, _ milliseconds: Int, _ http: String, _ iso: String) {
+    let clock = WallClock(seconds: seconds, milliseconds: milliseconds)
+    #expect(clock.imfFixdate == http && clock.iso8601 == iso)
+  }
+
+  @Test("an event is one line of JSON, whatever a peer sent")
+  func events() {
+    var event = ServerEvent(
+      .refused, peer: "unix", status: 409, reason: "a \"b\" \\ \r\n\u{1b}[2J\u{fc}\u{1F600}\u{7f}")
+    event.time = "T"
+    event.offset = .max
+    #expect(
+      event.jsonLine == "{\"event\":\"refused\",\"time\":\"T\",\"peer\":\"unix\",\"offset\":18446744073709551615,"
+        + "\"status\":409,\"reason\":\"a \\\"b\\\" \\\\ \\u000d\\u000a\\u001b[2J\\u00fc\\ud83d\\ude00\\u007f\"}")
+  }
+}
