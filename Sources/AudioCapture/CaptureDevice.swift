@@ -102,7 +102,7 @@ public struct CaptureDevice: Equatable, Sendable {
     return devices
   }
 
-  private static func look(at name: String) -> Availability {
+  static func look(at name: String) -> Availability {
     if name == "jack" { return .unavailable(reason: "not looked at: opening it may start a JACK server") }
     var pcm: OpaquePointer?
     let opened = AlsaMessages.collected { snd_pcm_open(&pcm, name, SND_PCM_STREAM_CAPTURE, SND_PCM_NONBLOCK) }

@@ -12,7 +12,7 @@
 //     always_stops true          # an overflow is an XRUN whatever the reader's stop threshold
 //   }
 //
-// A capture device with a bounded ring on CLOCK_MONOTONIC. Access is RW_INTERLEAVED; a period is 1 ms to 1 s.
+// A capture device with a bounded ring on CLOCK_MONOTONIC. Access is interleaved, by reads or mmap; a period is 1 ms to 1 s.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -91,11 +91,12 @@ static int constrain(snd_pcm_ioplug_t *io, int what, const unsigned *list, unsig
 }
 
 static int announce_abilities(snd_pcm_ioplug_t *io, const struct settings *settings) {
-  static const unsigned access[] = {SND_PCM_ACCESS_RW_INTERLEAVED};
+  // ALSA's converters (plug, rate) read their slave by mmap.
+  static const unsigned access[] = {SND_PCM_ACCESS_RW_INTERLEAVED, SND_PCM_ACCESS_MMAP_INTERLEAVED};
   static const unsigned formats[] = {SND_PCM_FORMAT_S16_LE, SND_PCM_FORMAT_S24_3LE, SND_PCM_FORMAT_S32_LE,
                                      SND_PCM_FORMAT_FLOAT_LE};
   unsigned bytes = (unsigned)settings->buffer_max * 8 * 4;
-  int err = snd_pcm_ioplug_set_param_list(io, SND_PCM_IOPLUG_HW_ACCESS, 1, access);
+  int err = snd_pcm_ioplug_set_param_list(io, SND_PCM_IOPLUG_HW_ACCESS, 2, access);
   if (err >= 0)
     err = snd_pcm_ioplug_set_param_list(io, SND_PCM_IOPLUG_HW_FORMAT, settings->format_count ? settings->format_count : 4,
                                         settings->format_count ? settings->formats : formats);

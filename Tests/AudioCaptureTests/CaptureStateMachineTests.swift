@@ -1,0 +1,114 @@
+// The thinking of the capture thread, with thousands of random device histories.
+
+import Glibc
+import Testing
+
+@testable import AudioCapture
+
+@Suite("The capture state machine")
+struct CaptureStateMachineTests {
+  @Test("an overrun is answered by a restart at once")
+  func overrun() {
+    var machine = CaptureStateMachine()
+    #expect(machine.failed(EPIPE) == .restart)
+    #expect(machine.recovered() == .wait)
+    #expect(machine.state == .running)
+  }
+
+  @Test("a device that overruns again and again without a frame is reopened, not restarted forever")
+  func restartStorm() {
+    var machine = CaptureStateMachine()
+    for _ in 0..<CaptureStateMachine.fruitlessRestartsAllowed {
+      #expect(machine.failed(EPIPE) == .restart)
+      _ = machine.recovered()
+    }
+    #expect(machine.failed(EPIPE) == .reopen(after: .milliseconds(100)))
+  }
+
+  @Test("frames in between make a fresh start of it")
+  func progress() {
+    var machine = CaptureStateMachine()
+    for _ in 0..<1000 {
+      #expect(machine.failed(EPIPE) == .restart)
+      _ = machine.recovered()
+      machine.progressed()
+    }
+  }
+
+  @Test("a suspended device is resumed with patience, and reopened when that lasts too long")
+  func suspend() {
+    var machine = CaptureStateMachine()
+    #expect(machine.failed(ESTRPIPE) == .resume(after: .zero))
+    var waited = Duration.zero
+    var attempts = 0
+    while true {
+      attempts += 1
+      switch machine.retryFailed(ESTRPIPE) {
+      case .resume(let delay):
+        #expect(delay <= .milliseconds(500))
+        waited += delay
+      case let other:
+        #expect(other == .reopen(after: .milliseconds(100)))
+        #expect(attempts == CaptureStateMachine.resumeAttempts + 1)
+        #expect(waited > .seconds(5) && waited < .seconds(15))
+        return
+      }
+    }
+  }
+
+  @Test("a device that is gone is looked for every 100 ms at first and every 2 s later, for ever")
+  func away() {
+    var machine = CaptureStateMachine()
+    var delays: [Duration] = []
+    if case .reopen(let delay) = machine.failed(ENODEV) { delays.append(delay) }
+    for _ in 0..<1000 {
+      guard case .reopen(let delay) = machine.retryFailed(ENODEV) else {
+        Issue.record("it stopped looking")
+        return
+      }
+      delays.append(delay)
+    }
+    #expect(delays.prefix(6) == [.milliseconds(100), .milliseconds(200), .milliseconds(400), .milliseconds(800),
+      .milliseconds(1600), .seconds(2)])
+    #expect(delays.dropFirst(5).allSatisfy { $0 == .seconds(2) })
+  }
+
+  @Test("no history of failures ends the capture, leaves it waiting for a dead device, or spins", arguments: 0..<200)
+  func randomHistories(seed: UInt64) {
+    var random = SeededGenerator(seed: seed)
+    var machine = CaptureStateMachine()
+    var action = CaptureStateMachine.Action.wait
+    let codes = [EPIPE, ESTRPIPE, ENODEV, EIO, EBADFD, EAGAIN, EBUSY, EACCES, ETIMEDOUT, EINTR, EINVAL]
+    var instant = 0
+    for _ in 0..<2000 {
+      let code = codes.randomElement(using: &random) ?? EIO
+      switch action {
+      case .wait:
+        // Only a running device is waited for.
+        #expect(machine.state == .running || machine.state == .restarting, "seed \(seed)")
+        if Bool.random(using: &random) {
+          machine.progressed()
+          instant = 0
+        } else {
+          action = machine.failed(code)
+        }
+      case .restart:
+        instant += 1
+        action = Bool.random(using: &random) ? machine.recovered() : machine.retryFailed(code)
+      case .resume(let delay), .reopen(let delay):
+        instant = delay > .zero ? 0 : instant + 1
+        #expect(delay <= .seconds(2), "seed \(seed)")
+        action = Bool.random(using: &random) ? machine.recovered() : machine.retryFailed(code)
+      case .end:
+        Issue.record("ended by itself, seed \(seed)")
+        return
+      }
+      // Restarts and first resumes come without a wait between them; a bounded number of times.
+      #expect(instant < 64, "seed \(seed)")
+    }
+    #expect(machine.end() == .end)
+    #expect(machine.failed(EPIPE) == .end)
+    #expect(machine.recovered() == .end)
+    #expect(machine.retryFailed(ENODEV) == .end)
+  }
+}

@@ -1,0 +1,88 @@
+// See CallCounter.h. Definitions in the program come before libc's, for libc itself and all libraries.
+#define _GNU_SOURCE
+#include "CallCounter.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+static bool armed;
+static char wanted[16];
+static uint64_t allocations, locks;
+
+uint64_t call_counter_allocations(void) { return __atomic_load_n(&allocations, __ATOMIC_RELAXED); }
+uint64_t call_counter_locks(void) { return __atomic_load_n(&locks, __ATOMIC_RELAXED); }
+void call_counter_disarm(void) { __atomic_store_n(&armed, false, __ATOMIC_SEQ_CST); }
+
+void call_counter_arm(const char *thread_name) {
+  strncpy(wanted, thread_name, sizeof wanted - 1);
+  __atomic_store_n(&allocations, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&locks, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&armed, true, __ATOMIC_SEQ_CST);
+}
+
+#ifdef SANITIZED
+bool call_counter_works(void) { return false; }
+#else
+bool call_counter_works(void) { return true; }
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+extern void __libc_free(void *);
+
+static bool is_counted_thread(void) {
+  if (!__atomic_load_n(&armed, __ATOMIC_RELAXED)) return false;
+  char name[16] = "";
+  prctl(PR_GET_NAME, name);
+  return strcmp(name, wanted) == 0;
+}
+
+static void count_allocation(void) {
+  if (is_counted_thread()) __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
+}
+
+void *malloc(size_t size) {
+  count_allocation();
+  return __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size) {
+  count_allocation();
+  return __libc_calloc(count, size);
+}
+void *realloc(void *pointer, size_t size) {
+  count_allocation();
+  return __libc_realloc(pointer, size);
+}
+int posix_memalign(void **pointer, size_t alignment, size_t size) {
+  count_allocation();
+  *pointer = __libc_memalign(alignment, size);
+  return *pointer ? 0 : 12;
+}
+void free(void *pointer) {
+  if (pointer) count_allocation();
+  __libc_free(pointer);
+}
+
+int pthread_mutex_lock(pthread_mutex_t *mutex) {
+  // Looked up at the first call, which is before main: libraries lock in their constructors.
+  static int (*libc_lock)(pthread_mutex_t *);
+  if (!libc_lock) libc_lock = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_lock");
+  if (is_counted_thread()) {
+    Dl_info caller;
+    bool alsa = dladdr(__builtin_return_address(0), &caller) && caller.dli_fname &&
+                (strstr(caller.dli_fname, "libasound") || strstr(caller.dli_fname, "libTestDevice"));
+    if (!alsa) __atomic_add_fetch(&locks, 1, __ATOMIC_RELAXED);
+  }
+  return libc_lock(mutex);
+}
+#endif

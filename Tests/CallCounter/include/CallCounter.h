@@ -1,0 +1,15 @@
+// Counts what a thread of a given name must not do: allocate, and lock. Works by standing in front of libc's functions.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+/// Begins to count the calls of all threads of this name (at most 15 bytes) from zero.
+void call_counter_arm(const char *thread_name);
+/// Ends it.
+void call_counter_disarm(void);
+/// malloc, calloc, realloc, posix_memalign and free together.
+uint64_t call_counter_allocations(void);
+/// pthread_mutex_lock, but for those that libasound and its plugins do inside their own calls.
+uint64_t call_counter_locks(void);
+/// False under a sanitizer, which needs libc's functions for itself: nothing is counted then.
+bool call_counter_works(void);

@@ -1,0 +1,33 @@
+// The test microphone from Swift: its orders, and the truth that it keeps.
+
+package import TestDeviceControl
+
+/// One test microphone, fresh: its control page in a scratch directory. See `testmic_control.h` for each order.
+package final class TestMicrophone: @unchecked Sendable {
+  /// The page, for orders: `testmic_order_overrun(microphone.page, 300)`. All its accesses are atomic.
+  package let page: UnsafeMutablePointer<testmic_page>
+  private let directory = ScratchDirectory()
+
+  package init() {
+    _ = AlsaConfiguration.path
+    // The file is new and the directory ours; only a full disk could refuse.
+    page = testmic_map(directory.file("control"))!
+  }
+
+  deinit { testmic_unmap(page) }
+
+  package var controlPath: String { directory.file("control") }
+
+  /// The PCM's name for the given kind of test microphone (see ``AlsaConfiguration``).
+  package func name(_ kind: String = "testmic") -> String { "\(kind):CONTROL=\(controlPath)" }
+
+  /// Runs of device frames that nobody was given.
+  package var gaps: [Range<UInt64>] {
+    (0..<min(testmic_gap_count(page), UInt32(TESTMIC_GAPS))).map {
+      let gap = testmic_gap_at(page, $0)
+      return gap.first_frame..<gap.first_frame + gap.frames
+    }
+  }
+
+  package var framesLost: UInt64 { testmic_frames_lost(page) }
+}
