@@ -198,6 +198,7 @@ struct CaptureLoop: ~Copyable {
     while left > 0 {
       var code: Int32 = 0
       var overwritten = 0
+      var isShort = false
       // Only a ring that is nearly full can overflow while it is being read.
       let risky = left * 4 > format.bufferFrames * 3
       let asked = left
@@ -211,6 +212,7 @@ struct CaptureLoop: ~Copyable {
           code = Int32(-count)
           return 0
         }
+        isShort = count < room
         if risky { overwritten = Self.blankOverwritten(base, read: count, of: device, frameBytes: frameBytes) }
         meter?.measure(base, frames: count)
         return count * frameBytes
@@ -224,7 +226,7 @@ struct CaptureLoop: ~Copyable {
         shared.events.append(.overrun(streamOffset: offset, framesLost: UInt64(overwritten), filled: true))
       }
       if code != 0 && code != EAGAIN { return fail(code) }
-      if frames == 0 || code == EAGAIN {
+      if isShort || frames == 0 {
         shared.totals.shortReads.add(1, ordering: .relaxed)
         return .wait
       }

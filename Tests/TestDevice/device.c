@@ -116,7 +116,12 @@ static snd_pcm_sframes_t device_pointer(snd_pcm_ioplug_t *io) {
   struct device *device = device_of(io);
   if (io->state == SND_PCM_STATE_RUNNING && !obey_state_orders(device)) {
     obey_overrun(device);
-    if (!device->hold_pointer) {
+    uint32_t spurious = LOAD(device->page->spurious_wakes);
+    if (device->hold_pointer && device->page->spurious_wakes_done == spurious) {
+      // Somebody was woken by it and looks: nothing there.
+      device->hold_pointer = false;
+      arm_for_period(device, io->appl_ptr);
+    } else if (!device->hold_pointer) {
       uint64_t now = frames_at(device, monotonic_ns());
       if (now > device->position) device->position = now;
     }
@@ -158,7 +163,7 @@ static void record_delivery(struct testmic_page *page, uint64_t frame, uint64_t 
   // A reader through mmap may look at the same frames twice before it moves on.
   uint64_t known = frame < page->next_frame ? page->next_frame - frame : 0;
   if (known >= count) return;
-  page->next_frame = frame + count;
+  STORE(page->next_frame, frame + count);
   STORE(page->frames_overwritten, page->frames_overwritten + overwritten);
   STORE(page->frames_delivered, page->frames_delivered + count - known);
 }
@@ -204,11 +209,8 @@ static int device_poll_revents(snd_pcm_ioplug_t *io, struct pollfd *descriptors,
   if (!(descriptors[0].revents & POLLIN)) return 0;
   if (io->state == SND_PCM_STATE_RUNNING && !obey_state_orders(device)) {
     if (device->hold_pointer) {
-      // The spurious wake-up: ready, with no new frame. The pointer moves again at the next look.
-      uint64_t spurious = LOAD(device->page->spurious_wakes);
-      device->hold_pointer = false;
-      STORE(device->page->spurious_wakes_done, (uint32_t)spurious);
-      arm_for_period(device, io->appl_ptr);
+      // The spurious wake-up: ready, with no new frame. The pointer moves again after the next look at it.
+      STORE(device->page->spurious_wakes_done, LOAD(device->page->spurious_wakes));
       *revents = POLLIN;
       return 0;
     }
@@ -240,6 +242,7 @@ static int device_sw_params(snd_pcm_ioplug_t *io, snd_pcm_sw_params_t *params) {
 
 static int device_prepare(snd_pcm_ioplug_t *io) {
   struct device *device = device_of(io);
+  STORE(device->page->prepares, device->page->prepares + 1);
   if (LOAD(device->page->absent)) return -ENODEV;
   if (LOAD(device->page->suspended)) return -EAGAIN;  // no power yet
   device->base = device->position = 0;

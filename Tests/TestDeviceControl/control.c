@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
@@ -62,8 +63,18 @@ uint64_t testmic_frames_delivered(const struct testmic_page *page) { return LOAD
 uint64_t testmic_frames_lost(const struct testmic_page *page) { return LOAD(page->frames_lost); }
 uint64_t testmic_frames_overwritten(const struct testmic_page *page) { return LOAD(page->frames_overwritten); }
 uint32_t testmic_opens(const struct testmic_page *page) { return LOAD(page->opens); }
+uint32_t testmic_prepares(const struct testmic_page *page) { return LOAD(page->prepares); }
 uint32_t testmic_starts(const struct testmic_page *page) { return LOAD(page->starts); }
 uint32_t testmic_xruns(const struct testmic_page *page) { return LOAD(page->xruns); }
+
+uint64_t testmic_unread_frames(const struct testmic_page *page) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  int64_t elapsed = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - LOAD(page->t0_ns);
+  uint64_t produced = (uint64_t)((unsigned __int128)elapsed * LOAD(page->rate) / 1000000000);
+  uint64_t read = LOAD(page->next_frame);
+  return produced > read ? produced - read : 0;
+}
 
 uint32_t testmic_orders_pending(const struct testmic_page *page) {
   return (LOAD(page->overruns) - LOAD(page->overruns_done)) +

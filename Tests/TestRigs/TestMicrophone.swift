@@ -1,5 +1,6 @@
 // The test microphone from Swift: its orders, and the truth that it keeps.
 
+internal import Glibc
 package import TestDeviceControl
 
 /// One test microphone, fresh: its control page in a scratch directory. See `testmic_control.h` for each order.
@@ -27,6 +28,12 @@ package final class TestMicrophone: @unchecked Sendable {
       let gap = testmic_gap_at(page, $0)
       return gap.first_frame..<gap.first_frame + gap.frames
     }
+  }
+
+  /// Waits for something that only the device knows; it has no descriptor to wait on, so it is asked every millisecond.
+  /// Gives up after 20 s: the checks that follow will say what is missing.
+  package func wait(until done: (UnsafeMutablePointer<testmic_page>) -> Bool) {
+    for _ in 0..<20_000 where !done(page) { poll(nil, 0, 1) }
   }
 
   package var framesLost: UInt64 { testmic_frames_lost(page) }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TESTMIC_MAGIC = 0x746d6963, TESTMIC_VERSION = 1, TESTMIC_GAPS = 128 };
+enum { TESTMIC_MAGIC = 0x746d6963, TESTMIC_VERSION = 2, TESTMIC_GAPS = 128 };
 
 /// One run of frames that the device produced and nobody was given.
 struct testmic_gap {
@@ -39,7 +39,7 @@ struct testmic_page {
   uint64_t frames_delivered;   ///< in all
   uint64_t frames_lost;        ///< in all: the sum of the gaps
   uint64_t frames_overwritten; ///< handed out although the ring had overwritten them: the reader's mistake
-  uint32_t opens, starts, xruns;
+  uint32_t opens, prepares, starts, xruns;
   uint32_t gap_count;          ///< may exceed TESTMIC_GAPS: only that many are listed
   struct testmic_gap gaps[TESTMIC_GAPS];
 };
@@ -63,8 +63,12 @@ uint64_t testmic_frames_delivered(const struct testmic_page *page);
 uint64_t testmic_frames_lost(const struct testmic_page *page);
 uint64_t testmic_frames_overwritten(const struct testmic_page *page);
 uint32_t testmic_opens(const struct testmic_page *page);
+/// Calls of prepare, those that failed included.
+uint32_t testmic_prepares(const struct testmic_page *page);
 uint32_t testmic_starts(const struct testmic_page *page);
 uint32_t testmic_xruns(const struct testmic_page *page);
+/// Frames that the device has produced and nobody has read, in its ring or overwritten.
+uint64_t testmic_unread_frames(const struct testmic_page *page);
 /// Orders not yet carried out.
 uint32_t testmic_orders_pending(const struct testmic_page *page);
 uint32_t testmic_gap_count(const struct testmic_page *page);
