@@ -29,11 +29,11 @@ final class CaptureSession {
   var frames: Int { bytes.count / microphone.format.bytesPerFrame }
   var isFinished: Bool { consumer.isFinished && consumer.head == offset }
 
-  /// Takes what comes until `done`, woken by the data and by the events. A test that waits in vain for 20 s is at fault.
+  /// Takes what comes until `done`, woken by the data and by the events. What has not happened after `limit` will not.
   func take(
-    until done: (CaptureSession) -> Bool, sourceLocation: SourceLocation = #_sourceLocation
+    limit: Duration = .seconds(20), until done: (CaptureSession) -> Bool, sourceLocation: SourceLocation = #_sourceLocation
   ) {
-    let deadline = MonotonicInstant.now + .seconds(20)
+    let deadline = MonotonicInstant.now + limit
     while true {
       takeEvents()
       takeBytes()
