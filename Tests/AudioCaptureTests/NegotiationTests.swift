@@ -8,146 +8,148 @@ import Testing
 
 @testable import AudioCapture
 
-@Suite("Opening a microphone", .serialized)
-struct NegotiationTests {
-  private let rig = TestMicrophone()
+extension RealALSA {
+  @Suite("Opening a microphone")
+  struct NegotiationTests {
+    private let rig = TestMicrophone()
 
-  private func failure(_ configuration: MicrophoneConfiguration) -> MicrophoneError? {
-    do throws(MicrophoneError) {
-      _ = try Microphone(configuration)
-      return nil
-    } catch {
-      return error
+    private func failure(_ configuration: MicrophoneConfiguration) -> MicrophoneError? {
+      do throws(MicrophoneError) {
+        _ = try Microphone(configuration)
+        return nil
+      } catch {
+        return error
+      }
     }
-  }
 
-  @Test("what was asked for is what is got, and the rest is reported")
-  func exact() throws {
-    let microphone = try Microphone(
-      MicrophoneConfiguration(
-        device: rig.name(), rate: 44_100, channels: 3, format: .s24_3LE, period: .milliseconds(20), buffer: .milliseconds(200)))
-    #expect(microphone.format.rate == 44_100)
-    #expect(microphone.format.channels == 3)
-    #expect(microphone.format.format == .s24_3LE)
-    #expect(microphone.format.periodFrames == 882)
-    #expect(microphone.format.bufferFrames == 8820)
-    #expect(microphone.format.bytesPerFrame == 9)
-    #expect(microphone.format.countsThroughOverruns)
-  }
-
-  @Test("a device that is not there is named, and so are those that are")
-  func noSuchDevice() throws {
-    guard case .noSuchDevice("nonsense", let available)? = failure(.init(device: "nonsense")) else {
-      Issue.record("another error")
-      return
+    @Test("what was asked for is what is got, and the rest is reported")
+    func exact() throws {
+      let microphone = try Microphone(
+        MicrophoneConfiguration(
+          device: rig.name(), rate: 44_100, channels: 3, format: .s24_3LE, period: .milliseconds(20), buffer: .milliseconds(200)))
+      #expect(microphone.format.rate == 44_100)
+      #expect(microphone.format.channels == 3)
+      #expect(microphone.format.format == .s24_3LE)
+      #expect(microphone.format.periodFrames == 882)
+      #expect(microphone.format.bufferFrames == 8820)
+      #expect(microphone.format.bytesPerFrame == 9)
+      #expect(microphone.format.countsThroughOverruns)
     }
-    #expect(!available.contains("null"))
-    let error = MicrophoneError.noSuchDevice(name: "nonsense", available: ["hw:CARD=Mic,DEV=0", "pulse"])
-    #expect("\(error)" == "no capture device \"nonsense\". Those there are: hw:CARD=Mic,DEV=0, pulse")
-  }
 
-  @Test("a card that is unplugged is no such device")
-  func unplugged() {
-    testmic_set_absent(rig.page, true)
-    guard case .noSuchDevice? = failure(.init(device: rig.name())) else {
-      Issue.record("another error")
-      return
+    @Test("a device that is not there is named, and so are those that are")
+    func noSuchDevice() throws {
+      guard case .noSuchDevice("nonsense", let available)? = failure(.init(device: "nonsense")) else {
+        Issue.record("another error")
+        return
+      }
+      #expect(!available.contains("null"))
+      let error = MicrophoneError.noSuchDevice(name: "nonsense", available: ["hw:CARD=Mic,DEV=0", "pulse"])
+      #expect("\(error)" == "no capture device \"nonsense\". Those there are: hw:CARD=Mic,DEV=0, pulse")
     }
-  }
 
-  @Test("an unsupported rate is refused with the nearest one", arguments: [(8_000, 44_100), (47_000, 48_000), (96_000, 48_000)])
-  func rate(asked: Int, nearest: Int) {
-    let name = rig.name("testmic_narrow")
-    #expect(
-      failure(.init(device: name, rate: asked, channels: 2))
-        == .unsupportedRate(name: name, asked: asked, nearest: nearest, range: 44_100...48_000))
-  }
-
-  @Test("unsupported channels are refused with the nearest number")
-  func channels() {
-    let name = rig.name("testmic_narrow")
-    #expect(
-      failure(.init(device: name, channels: 1)) == .unsupportedChannels(name: name, asked: 1, nearest: 2, range: 2...2))
-  }
-
-  @Test("an unsupported format is refused with the nearest one, which loses no bits if there is one")
-  func format() {
-    let name = rig.name("testmic_narrow")
-    #expect(
-      failure(.init(device: name, channels: 2, format: .s24_3LE))
-        == .unsupportedFormat(name: name, asked: .s24_3LE, nearest: .s32LE, supported: ["S16_LE", "S32_LE"]))
-  }
-
-  @Test("nothing is resampled unless the name asks for it")
-  func resampling() throws {
-    let narrow = rig.name("testmic_narrow")
-    #expect(try Microphone(.init(device: "plug:'\(narrow)'", rate: 16_000, channels: 1)).format.rate == 16_000)
-  }
-
-  @Test("a busy device is said to be busy")
-  func busy() throws {
-    let name = rig.name()
-    let first = try Microphone(.init(device: name))
-    #expect(failure(.init(device: name)) == .busy(name: name, holder: nil))
-    withExtendedLifetime(first) {}
-    testmic_set_busy(rig.page, true)
-    #expect(failure(.init(device: name)) == .busy(name: name, holder: nil))
-  }
-
-  @Test("a device is free again when its microphone is gone, started or not")
-  func freed() throws {
-    let name = rig.name()
-    for _ in 0..<3 { _ = try Microphone(.init(device: name)) }
-    #expect(testmic_opens(rig.page) == 3)
-  }
-
-  @Test("values that no device can have are refused before one is opened", arguments: [
-    MicrophoneConfiguration(device: ""), .init(rate: 0), .init(rate: -1), .init(channels: 0), .init(channels: 1000),
-    .init(period: .zero), .init(period: .seconds(10)), .init(period: .milliseconds(20), buffer: .milliseconds(20)),
-  ])
-  func invalid(configuration: MicrophoneConfiguration) {
-    guard case .invalid(let message)? = failure(configuration) else {
-      Issue.record("another error")
-      return
+    @Test("a card that is unplugged is no such device")
+    func unplugged() {
+      testmic_set_absent(rig.page, true)
+      guard case .noSuchDevice? = failure(.init(device: rig.name())) else {
+        Issue.record("another error")
+        return
+      }
     }
-    #expect(!message.isEmpty)
-  }
 
-  @Test("every error names its cause and what to do")
-  func sentences() {
-    let permission = "\(MicrophoneError.permissionDenied(name: "hw:0"))"
-    #expect(permission.contains("hw:0") && permission.contains("group \"audio\""))
-    let busy = "\(MicrophoneError.busy(name: "hw:0", holder: "arecord (pid 12)"))"
-    #expect(busy.contains("arecord (pid 12)") && busy.contains("dsnoop"))
-    let rate = "\(MicrophoneError.unsupportedRate(name: "hw:0", asked: 8000, nearest: 16_000, range: 16_000...48_000))"
-    #expect(rate.contains("the nearest is 16000 Hz") && rate.contains("plughw:"))
-    let server = "\(MicrophoneError.system(operation: "opening \"pulse\"", code: ECONNREFUSED, detail: ""))"
-    #expect(server.contains("Connection refused") && server.contains("no sound server is running"))
-  }
-
-  @Test("what libasound says goes into the error, not to standard error")
-  func messages() {
-    let (result, messages) = AlsaMessages.collected {
-      var pcm: OpaquePointer?
-      return snd_pcm_open(&pcm, "nonsense", SND_PCM_STREAM_CAPTURE, 0)
+    @Test("an unsupported rate is refused with the nearest one", arguments: [(8_000, 44_100), (47_000, 48_000), (96_000, 48_000)])
+    func rate(asked: Int, nearest: Int) {
+      let name = rig.name("testmic_narrow")
+      #expect(
+        failure(.init(device: name, rate: asked, channels: 2))
+          == .unsupportedRate(name: name, asked: asked, nearest: nearest, range: 44_100...48_000))
     }
-    #expect(result == -ENOENT)
-    #expect(messages == "Unknown PCM nonsense")
-  }
 
-  @Test("the list has what the configuration names, with what it supports")
-  func list() throws {
-    // A hint makes a PCM of the configuration one that is listed; the arguments keep the test microphone out of it.
-    let devices = CaptureDevice.list()
-    for device in devices { #expect(!device.name.isEmpty && device.name != "null") }
-    guard case .supports(let support) = CaptureDevice.look(at: rig.name("testmic_narrow")) else {
-      Issue.record("the test microphone cannot be looked at")
-      return
+    @Test("unsupported channels are refused with the nearest number")
+    func channels() {
+      let name = rig.name("testmic_narrow")
+      #expect(
+        failure(.init(device: name, channels: 1)) == .unsupportedChannels(name: name, asked: 1, nearest: 2, range: 2...2))
     }
-    #expect(support.rates == [44_100, 48_000])
-    #expect(support.channels == 2...2)
-    #expect(support.formats == [.s16LE, .s32LE])
-    testmic_set_busy(rig.page, true)
-    #expect(CaptureDevice.look(at: rig.name()) == .busy(holder: nil))
+
+    @Test("an unsupported format is refused with the nearest one, which loses no bits if there is one")
+    func format() {
+      let name = rig.name("testmic_narrow")
+      #expect(
+        failure(.init(device: name, channels: 2, format: .s24_3LE))
+          == .unsupportedFormat(name: name, asked: .s24_3LE, nearest: .s32LE, supported: ["S16_LE", "S32_LE"]))
+    }
+
+    @Test("nothing is resampled unless the name asks for it")
+    func resampling() throws {
+      let narrow = rig.name("testmic_narrow")
+      #expect(try Microphone(.init(device: "plug:'\(narrow)'", rate: 16_000, channels: 1)).format.rate == 16_000)
+    }
+
+    @Test("a busy device is said to be busy")
+    func busy() throws {
+      let name = rig.name()
+      let first = try Microphone(.init(device: name))
+      #expect(failure(.init(device: name)) == .busy(name: name, holder: nil))
+      withExtendedLifetime(first) {}
+      testmic_set_busy(rig.page, true)
+      #expect(failure(.init(device: name)) == .busy(name: name, holder: nil))
+    }
+
+    @Test("a device is free again when its microphone is gone, started or not")
+    func freed() throws {
+      let name = rig.name()
+      for _ in 0..<3 { _ = try Microphone(.init(device: name)) }
+      #expect(testmic_opens(rig.page) == 3)
+    }
+
+    @Test("values that no device can have are refused before one is opened", arguments: [
+      MicrophoneConfiguration(device: ""), .init(rate: 0), .init(rate: -1), .init(channels: 0), .init(channels: 1000),
+      .init(period: .zero), .init(period: .seconds(10)), .init(period: .milliseconds(20), buffer: .milliseconds(20)),
+    ])
+    func invalid(configuration: MicrophoneConfiguration) {
+      guard case .invalid(let message)? = failure(configuration) else {
+        Issue.record("another error")
+        return
+      }
+      #expect(!message.isEmpty)
+    }
+
+    @Test("every error names its cause and what to do")
+    func sentences() {
+      let permission = "\(MicrophoneError.permissionDenied(name: "hw:0"))"
+      #expect(permission.contains("hw:0") && permission.contains("group \"audio\""))
+      let busy = "\(MicrophoneError.busy(name: "hw:0", holder: "arecord (pid 12)"))"
+      #expect(busy.contains("arecord (pid 12)") && busy.contains("dsnoop"))
+      let rate = "\(MicrophoneError.unsupportedRate(name: "hw:0", asked: 8000, nearest: 16_000, range: 16_000...48_000))"
+      #expect(rate.contains("the nearest is 16000 Hz") && rate.contains("plughw:"))
+      let server = "\(MicrophoneError.system(operation: "opening \"pulse\"", code: ECONNREFUSED, detail: ""))"
+      #expect(server.contains("Connection refused") && server.contains("no sound server is running"))
+    }
+
+    @Test("what libasound says goes into the error, not to standard error")
+    func messages() {
+      let (result, messages) = AlsaMessages.collected {
+        var pcm: OpaquePointer?
+        return snd_pcm_open(&pcm, "nonsense", SND_PCM_STREAM_CAPTURE, 0)
+      }
+      #expect(result == -ENOENT)
+      #expect(messages == "Unknown PCM nonsense")
+    }
+
+    @Test("the list has what the configuration names, with what it supports")
+    func list() throws {
+      // A hint makes a PCM of the configuration one that is listed; the arguments keep the test microphone out of it.
+      let devices = CaptureDevice.list()
+      for device in devices { #expect(!device.name.isEmpty && device.name != "null") }
+      guard case .supports(let support) = CaptureDevice.look(at: rig.name("testmic_narrow")) else {
+        Issue.record("the test microphone cannot be looked at")
+        return
+      }
+      #expect(support.rates == [44_100, 48_000])
+      #expect(support.channels == 2...2)
+      #expect(support.formats == [.s16LE, .s32LE])
+      testmic_set_busy(rig.page, true)
+      #expect(CaptureDevice.look(at: rig.name()) == .busy(holder: nil))
+    }
   }
 }

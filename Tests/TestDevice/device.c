@@ -100,7 +100,7 @@ static int device_start(snd_pcm_ioplug_t *io) {
   device->base = frames_at(device, now);
   if (time_of(device, device->base) < now) device->base += 1;
   device->position = device->base;
-  device->hold_pointer = false;
+  device->hold_pointer = device->woke_reader = false;
   device->end_read = false;
   STORE(device->page->starts, device->page->starts + 1);
   arm_for_period(device, io->appl_ptr);
@@ -116,14 +116,14 @@ static snd_pcm_sframes_t device_pointer(snd_pcm_ioplug_t *io) {
   struct device *device = device_of(io);
   if (io->state == SND_PCM_STATE_RUNNING && !obey_state_orders(device)) {
     obey_overrun(device);
-    uint32_t spurious = LOAD(device->page->spurious_wakes);
-    if (device->hold_pointer && device->page->spurious_wakes_done == spurious) {
-      // Somebody was woken by it and looks: nothing there.
-      device->hold_pointer = false;
-      arm_for_period(device, io->appl_ptr);
-    } else if (!device->hold_pointer) {
+    if (!device->hold_pointer) {
       uint64_t now = frames_at(device, monotonic_ns());
       if (now > device->position) device->position = now;
+    } else if (device->woke_reader && device->position - device->base == io->appl_ptr) {
+      // Woken, and nothing there: done. What came meanwhile shows at the next look.
+      STORE(device->page->spurious_wakes_done, LOAD(device->page->spurious_wakes));
+      device->hold_pointer = device->woke_reader = false;
+      arm_for_period(device, io->appl_ptr);
     }
     snd_pcm_uframes_t avail = device->position - device->base - io->appl_ptr;
     snd_pcm_uframes_t threshold = device->stop_threshold;
@@ -209,8 +209,8 @@ static int device_poll_revents(snd_pcm_ioplug_t *io, struct pollfd *descriptors,
   if (!(descriptors[0].revents & POLLIN)) return 0;
   if (io->state == SND_PCM_STATE_RUNNING && !obey_state_orders(device)) {
     if (device->hold_pointer) {
-      // The spurious wake-up: ready, with no new frame. The pointer moves again after the next look at it.
-      STORE(device->page->spurious_wakes_done, LOAD(device->page->spurious_wakes));
+      // The spurious wake-up: ready, with no new frame.
+      device->woke_reader = true;
       *revents = POLLIN;
       return 0;
     }

@@ -23,7 +23,8 @@ struct device {
   // While it runs. Positions are in frames since the first start ever ("device frames").
   uint64_t base;      ///< device frame of pointer position 0
   uint64_t position;  ///< last device frame that a pointer call told, exclusive
-  bool hold_pointer;  ///< a spurious wake-up is on: the pointer stays, until it was asked for
+  bool hold_pointer;  ///< a spurious wake-up is on: the pointer stays until a woken reader has found nothing
+  bool woke_reader;   ///< … and the reader was woken
   bool end_read;      ///< a short read is on: the next transfer gives nothing
 };
 

@@ -12,6 +12,8 @@ package enum AlsaConfiguration {
   /// this process too.
   package static let path: String = {
     let path = directory.write(text, to: "asound.conf")
+    // A static's deinit never runs.
+    atexit { AlsaConfiguration.directory.remove() }
     setenv("ALSA_CONFIG_PATH", path, 1)
     return path
   }()

@@ -13,7 +13,9 @@ package final class ScratchDirectory: Sendable {
     path = String(decoding: template.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)
   }
 
-  deinit { Self.removeTree(path) }
+  deinit { remove() }
+
+  func remove() { Self.removeTree(path) }
 
   /// Symbolic links are removed, not followed.
   private static func removeTree(_ path: String) {
