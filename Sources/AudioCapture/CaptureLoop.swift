@@ -174,6 +174,7 @@ struct CaptureLoop: ~Copyable {
   /// Moves all that the device has into the circular buffer.
   private mutating func read(_ device: OpenDevice) -> CaptureStateMachine.Action {
     let (pcm, format) = (device.pcm, device.format)
+    let looked = MonotonicInstant.now
     var available = snd_pcm_avail_update(pcm)
     if available < 0 { return fail(Int32(-available)) }
     let now = device.observationTime()
@@ -199,8 +200,6 @@ struct CaptureLoop: ~Copyable {
       var code: Int32 = 0
       var overwritten = 0
       var isShort = false
-      // Only a ring that is nearly full can overflow while it is being read.
-      let risky = left * 4 > format.bufferFrames * 3
       let asked = left
       let meter = shared.meter
       let frameBytes = frameBytes
@@ -213,7 +212,9 @@ struct CaptureLoop: ~Copyable {
           return 0
         }
         isShort = count < room
-        if risky { overwritten = Self.blankOverwritten(base, read: count, of: device, frameBytes: frameBytes) }
+        if Self.mayHaveBeenOverwritten(asked, since: looked, format) {
+          overwritten = Self.blankOverwritten(base, read: count, of: device, frameBytes: frameBytes)
+        }
         meter?.measure(base, frames: count)
         return count * frameBytes
       }
@@ -234,7 +235,16 @@ struct CaptureLoop: ~Copyable {
     return stored < maximumFrames ? .wait : machine.end()
   }
 
-  /// After a read from a nearly full ring: silences those of the frames that the device wrote into meanwhile.
+  /// Whether a device that never stops can have come round to the oldest frames before they were copied. The clock is asked
+  /// first, because it costs less than the device.
+  private static func mayHaveBeenOverwritten(_ held: Int, since looked: MonotonicInstant, _ format: CaptureFormat) -> Bool {
+    guard format.countsThroughOverruns else { return false }
+    let produced = (MonotonicInstant.now - looked).nanoseconds / 1_000_000 * Int64(format.rate) / 1000
+    return held + Int(clamping: produced) > format.bufferFrames / 8 * 7
+  }
+
+  /// After a read from a device that never stops: silences those of the frames that it wrote into meanwhile, because this
+  /// thread was stopped (SIGSTOP, a busy machine) between looking at the ring and copying from it. Returns how many.
   private static func blankOverwritten(
     _ base: UnsafeMutableRawPointer, read: Int, of device: OpenDevice, frameBytes: Int
   ) -> Int {

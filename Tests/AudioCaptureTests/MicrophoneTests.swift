@@ -73,6 +73,24 @@ extension RealALSA {
       #expect(gaps[0].count >= 70 * 48 && gaps[0].count <= 76 * 48 + 480)
     }
 
+    @Test("frames that the device overwrites in the middle of a read are not taken for others", arguments: [2, 200] as [UInt64])
+    func overrunWhileReading(milliseconds: UInt64) throws {
+      let session = try CaptureSession(configuration())
+      session.take { $0.frames > 2_000 }
+      testmic_order_overrun_in_read(rig.page, milliseconds)
+      session.take { $0.microphone.totals.overruns > 0 }
+      let frames = session.frames
+      session.take { $0.frames > frames + 20_000 }
+      session.finish()
+      #expect(testmic_frames_overwritten(rig.page) > 0)
+      let timeline = Timeline(session.bytes, channels: 2)
+      #expect(timeline.foreign == 0)
+      #expect(timeline.silence.count == 1)
+      #expect(timeline.runs.allSatisfy { UInt64($0.stream.lowerBound) == $0.device })
+      let silent = timeline.silence.reduce(0) { $0 + $1.count }
+      #expect(session.microphone.totals.framesLost == UInt64(silent))
+    }
+
     @Test("a device that stops when it overruns is started again, and what is missing is known from the clock to the frame or two")
     func overrunOfAStoppingDevice() throws {
       let session = try CaptureSession(configuration("testmic_stopping"))

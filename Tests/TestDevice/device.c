@@ -49,6 +49,7 @@ void arm_now(struct device *device) { arm_at(device, 0); }
 void arm_for_period(struct device *device, snd_pcm_uframes_t appl_ptr) {
   if (LOAD(device->page->spurious_wakes) != device->page->spurious_wakes_done) {
     device->hold_pointer = true;
+    device->woke_reader = false;
     arm_now(device);
     return;
   }
@@ -74,15 +75,15 @@ bool obey_state_orders(struct device *device) {
 
 /// Holds the caller until the ring has overflowed by as much as was ordered. The device's clock never jumps: it is the
 /// reader that is late, as when its thread was not scheduled, so time stamps stay true.
-static void obey_overrun(struct device *device) {
-  if (LOAD(device->page->overruns) == device->page->overruns_done) return;
-  device->page->overruns_done = LOAD(device->page->overruns);
+static void obey_overrun(struct device *device, const uint32_t *ordered, uint32_t *done) {
+  if (LOAD(*ordered) == *done) return;
   uint64_t over = LOAD(device->page->overrun_ns) * device->io.rate / 1000000000;
   uint64_t target = device->base + device->io.appl_ptr + device->io.buffer_size + over;
   int64_t time_ns = time_of(device, target);
   struct timespec when = {.tv_sec = time_ns / 1000000000, .tv_nsec = time_ns % 1000000000};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR) {
   }
+  STORE(*done, LOAD(*ordered));
 }
 
 // MARK: Callbacks
@@ -115,7 +116,7 @@ static int device_stop(snd_pcm_ioplug_t *io) {
 static snd_pcm_sframes_t device_pointer(snd_pcm_ioplug_t *io) {
   struct device *device = device_of(io);
   if (io->state == SND_PCM_STATE_RUNNING && !obey_state_orders(device)) {
-    obey_overrun(device);
+    obey_overrun(device, &device->page->overruns, &device->page->overruns_done);
     if (!device->hold_pointer) {
       uint64_t now = frames_at(device, monotonic_ns());
       if (now > device->position) device->position = now;
@@ -183,6 +184,10 @@ static snd_pcm_sframes_t device_transfer(snd_pcm_ioplug_t *io, const snd_pcm_cha
       size = page->short_read_frames;
       device->end_read = true;
     }
+  }
+  if (LOAD(page->read_overruns) != page->read_overruns_done) {
+    obey_overrun(device, &page->read_overruns, &page->read_overruns_done);
+    device->position = frames_at(device, monotonic_ns());
   }
   uint64_t first = device->base + io->appl_ptr, head = device->position, overwritten = 0;
   for (unsigned channel = 0; channel < io->channels; channel++) {

@@ -51,6 +51,11 @@ void testmic_order_overrun(struct testmic_page *page, uint64_t milliseconds) {
   ADD(page->overruns, 1);
 }
 
+void testmic_order_overrun_in_read(struct testmic_page *page, uint64_t milliseconds) {
+  STORE(page->overrun_ns, milliseconds * 1000000);
+  ADD(page->read_overruns, 1);
+}
+
 void testmic_order_spurious_wake(struct testmic_page *page) { ADD(page->spurious_wakes, 1); }
 
 void testmic_order_short_read(struct testmic_page *page, uint32_t frames) {
@@ -78,6 +83,7 @@ uint64_t testmic_unread_frames(const struct testmic_page *page) {
 
 uint32_t testmic_orders_pending(const struct testmic_page *page) {
   return (LOAD(page->overruns) - LOAD(page->overruns_done)) +
+         (LOAD(page->read_overruns) - LOAD(page->read_overruns_done)) +
          (LOAD(page->spurious_wakes) - LOAD(page->spurious_wakes_done)) +
          (LOAD(page->short_reads) - LOAD(page->short_reads_done));
 }

@@ -10,6 +10,7 @@ static const char usage[] =
     "usage: testmic-control FILE ORDER\n"
     "  show                  what really happened, as JSON\n"
     "  overrun MS            hold the reader until the ring has overflowed by MS milliseconds\n"
+    "  overrun-in-read MS    the same in the middle of a read\n"
     "  suspend | resume      ESTRPIPE until resume\n"
     "  refuse-resume | allow-resume   whether snd_pcm_resume helps afterwards\n"
     "  disappear | appear    ENODEV from every call, and from opening\n"
@@ -42,6 +43,7 @@ int main(int argc, char **argv) {
   uint64_t number = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
   if (!strcmp(order, "show")) show(page);
   else if (!strcmp(order, "overrun")) testmic_order_overrun(page, number);
+  else if (!strcmp(order, "overrun-in-read")) testmic_order_overrun_in_read(page, number);
   else if (!strcmp(order, "suspend")) testmic_set_suspended(page, true);
   else if (!strcmp(order, "resume")) testmic_set_suspended(page, false);
   else if (!strcmp(order, "refuse-resume")) testmic_set_resume_refused(page, true);

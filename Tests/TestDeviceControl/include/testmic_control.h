@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TESTMIC_MAGIC = 0x746d6963, TESTMIC_VERSION = 2, TESTMIC_GAPS = 128 };
+enum { TESTMIC_MAGIC = 0x746d6963, TESTMIC_VERSION = 3, TESTMIC_GAPS = 128 };
 
 /// One run of frames that the device produced and nobody was given.
 struct testmic_gap {
@@ -25,12 +25,13 @@ struct testmic_page {
   uint32_t resume_refused;  ///< after a suspend only prepare helps (snd_pcm_resume changes nothing)
   uint32_t overruns;        ///< hold the reader until the ring has overflowed by `overrun_ns`
   uint64_t overrun_ns;
+  uint32_t read_overruns;   ///< the same in the middle of a read, after the reader has looked at the pointer
   uint32_t spurious_wakes;  ///< make the descriptor ready with no new frame
   uint32_t short_reads;     ///< give the next read at most `short_read_frames`
   uint32_t short_read_frames;
 
   // What the device did with the counters above.
-  uint32_t overruns_done, spurious_wakes_done, short_reads_done;
+  uint32_t overruns_done, read_overruns_done, spurious_wakes_done, short_reads_done;
 
   // The truth.
   uint32_t rate;               ///< frames per second of the last start
@@ -54,6 +55,7 @@ void testmic_set_busy(struct testmic_page *page, bool busy);
 void testmic_set_suspended(struct testmic_page *page, bool suspended);
 void testmic_set_resume_refused(struct testmic_page *page, bool refused);
 void testmic_order_overrun(struct testmic_page *page, uint64_t milliseconds);
+void testmic_order_overrun_in_read(struct testmic_page *page, uint64_t milliseconds);
 void testmic_order_spurious_wake(struct testmic_page *page);
 void testmic_order_short_read(struct testmic_page *page, uint32_t frames);
 
