@@ -132,6 +132,10 @@ extension CircularBuffer {
     public var spaceDescriptor: Int32 { storage.spaceAvailable.descriptor }
 
     /// Asks to be woken when `count` bytes are free; false when they already are, and no wake-up will come.
+    ///
+    /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is used up then:
+    /// ask again before waiting again.
+    ///
     public mutating func requestSpace(_ count: Int) -> Bool { storage.requestSpace(count) }
 
     /// Takes the wake-ups given so far.
@@ -187,7 +191,12 @@ extension CircularBuffer {
     /// Watch it edge-triggered, or drain it by reading.
     public var dataDescriptor: Int32 { storage.dataAvailable.descriptor }
 
-    /// Asks to be woken once there is something beyond `offset`; false when there already is, and no wake-up will come.
+    /// Asks to be woken once there is something beyond `offset` or the stream has ended; false when that is so already,
+    /// and no wake-up will come.
+    ///
+    /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is used up then:
+    /// ask again before waiting again.
+    ///
     public mutating func requestWakeUp(beyond offset: UInt64) -> Bool { storage.requestWakeUp(beyond: offset) }
   }
 }

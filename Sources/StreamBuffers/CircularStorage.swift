@@ -117,8 +117,9 @@ final class CircularStorage: Sendable {
   func requestSpace(_ count: Int) -> Bool {
     producerWaits.store(count, ordering: .sequentiallyConsistent)
     let free = capacity - Int(head.load(ordering: .relaxed) - released.load(ordering: .sequentiallyConsistent))
-    if free >= count { producerWaits.store(0, ordering: .sequentiallyConsistent) }
-    return free < count
+    if free < count { return true }
+    // Taken back; unless the consumer was quicker: then its signal comes, and has to be waited for like any other.
+    return producerWaits.exchange(0, ordering: .sequentiallyConsistent) == 0
   }
 
   // MARK: The consumer's thread
@@ -153,8 +154,9 @@ final class CircularStorage: Sendable {
   func requestWakeUp(beyond offset: UInt64) -> Bool {
     consumerWaits.store(true, ordering: .sequentiallyConsistent)
     let alreadyThere = head.load(ordering: .sequentiallyConsistent) > offset || finished.load(ordering: .sequentiallyConsistent)
-    if alreadyThere { consumerWaits.store(false, ordering: .sequentiallyConsistent) }
-    return !alreadyThere
+    if !alreadyThere { return true }
+    // Taken back; unless the producer was quicker: then its signal comes, and has to be waited for like any other.
+    return !consumerWaits.exchange(false, ordering: .sequentiallyConsistent)
   }
 
   /// Gives the memory of the whole steps between two offsets back to the system: madvise(2), `MADV_REMOVE`.
