@@ -91,6 +91,10 @@ extension CircularBuffer {
     /// Capacity in bytes, whole pages.
     public var capacity: Int { storage.capacity }
 
+    /// The most bytes that a write or a request for space may insist on. Less than ``capacity`` only with
+    /// ``Memory/returned``, where up to 256 KiB of released bytes may still take up room.
+    public var largestMinimum: Int { storage.largestMinimum }
+
     /// Bytes that can be written now without letting anything go.
     public var freeByteCount: Int { storage.freeByteCount() }
 
@@ -98,12 +102,12 @@ extension CircularBuffer {
     /// bytes as it returns.
     ///
     /// - Parameters:
-    ///   - minimum: at least 1, at most ``capacity``. With ``Overflow/dropOldest`` this many bytes are made free.
+    ///   - minimum: at least 1, at most ``largestMinimum``. With ``Overflow/dropOldest`` this many bytes are made free.
     ///   - body: writes from the start of the span, returns how many bytes it wrote, 0 to publish nothing.
     public mutating func write(
       minimum: Int = 1, maximum: Int = .max, _ body: (inout MutableRawSpan) -> Int
     ) -> WriteResult {
-      precondition(minimum >= 1 && minimum <= storage.capacity, "a write needs between 1 byte and the capacity")
+      precondition(minimum >= 1 && minimum <= storage.largestMinimum, "this minimum would never be free")
       guard let free = storage.makeRoom(for: minimum, claimed: &claimed) else { return .full }
       var span = MutableRawSpan(_unsafeStart: storage.address(of: head), byteCount: min(free, max(minimum, maximum)))
       let count = body(&span)
@@ -112,10 +116,10 @@ extension CircularBuffer {
       return .written(count)
     }
 
-    /// Copies in as much of `bytes` as is free (with ``Overflow/dropOldest``: all of it, up to the capacity).
+    /// Copies in as much of `bytes` as is free (with ``Overflow/dropOldest``: all of it, up to ``largestMinimum`` at least).
     public mutating func write(copying bytes: borrowing RawSpan) -> WriteResult {
       guard bytes.byteCount > 0 else { return .written(0) }
-      let minimum = storage.overflow == .dropOldest ? min(bytes.byteCount, storage.capacity) : 1
+      let minimum = storage.overflow == .dropOldest ? min(bytes.byteCount, storage.largestMinimum) : 1
       return write(minimum: minimum, maximum: bytes.byteCount) { free in
         let count = min(free.byteCount, bytes.byteCount)
         free.withUnsafeMutableBytes { target in
@@ -136,7 +140,11 @@ extension CircularBuffer {
     /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is used up then:
     /// ask again before waiting again.
     ///
-    public mutating func requestSpace(_ count: Int) -> Bool { storage.requestSpace(count) }
+    /// - Parameter count: at most ``largestMinimum``: more would never be free.
+    public mutating func requestSpace(_ count: Int) -> Bool {
+      precondition(count <= storage.largestMinimum, "this much would never be free")
+      return storage.requestSpace(count)
+    }
 
     /// Takes the wake-ups given so far.
     public mutating func drainSpaceSignals() { storage.spaceAvailable.drain() }

@@ -12,6 +12,8 @@ internal import Synchronization
 
 final class CircularStorage: Sendable {
   let capacity: Int
+  /// What is sure to become free when everything is released.
+  let largestMinimum: Int
   let overflow: CircularBuffer.Overflow
   let head = Atomic<UInt64>(0)
   let released = Atomic<UInt64>(0)
@@ -34,7 +36,9 @@ final class CircularStorage: Sendable {
 
   init(capacity requested: Int, overflow: CircularBuffer.Overflow, memory: CircularBuffer.Memory) throws(SystemError) {
     let unit = memory == .returned ? Self.returnStep : sysconf(Int32(_SC_PAGESIZE))
-    capacity = (requested + unit - 1) / unit * unit + (memory == .returned ? unit : 0)
+    largestMinimum = (requested + unit - 1) / unit * unit
+    // The step in which the released offset stands is not free, so there is one more than was asked for.
+    capacity = largestMinimum + (memory == .returned ? unit : 0)
     self.overflow = overflow
     self.memory = memory
     dataAvailable = try EventCounter()

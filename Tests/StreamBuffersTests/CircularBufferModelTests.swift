@@ -105,7 +105,7 @@ struct CircularBufferRun: ~Copyable {
   }
 
   private mutating func write() -> String? {
-    let minimum = random.size(upTo: model.capacity)
+    let minimum = random.size(upTo: producer.largestMinimum)
     let maximum = random.chance(30) ? .max : random.size(upTo: 2 * model.capacity)
     let share = Double.random(in: 0...1, using: &random)
     let headBefore = model.head
@@ -129,7 +129,7 @@ struct CircularBufferRun: ~Copyable {
 
   private mutating func writeCopying() -> String? {
     let bytes = randomSource(random.size(upTo: source.count))
-    let minimum = model.overflow == .dropOldest ? min(bytes.count, model.capacity) : 1
+    let minimum = model.overflow == .dropOldest ? min(bytes.count, producer.largestMinimum) : 1
     let expected = model.room(minimum: minimum, maximum: bytes.count)
     let result = source[bytes].withUnsafeBytes { producer.write(copying: RawSpan(_unsafeBytes: $0)) }
     guard let expected else { return result == .full ? nil : "copying gave \(result), not full" }
@@ -180,7 +180,7 @@ struct CircularBufferRun: ~Copyable {
     let result = consumer.read(at: offset) { span in
       let before = model
       for _ in 0..<4 {
-        let minimum = random.size(upTo: model.capacity)
+        let minimum = random.size(upTo: producer.largestMinimum)
         let room = model.room(minimum: minimum, maximum: minimum)
         let result = producer.write(minimum: minimum, maximum: minimum) { target in
           for index in 0..<target.byteCount { target.storeBytes(of: 0x5A, toByteOffset: index, as: UInt8.self) }
@@ -224,7 +224,7 @@ struct CircularBufferRun: ~Copyable {
   }
 
   private mutating func requestSpace() -> String? {
-    let count = random.size(upTo: model.capacity)
+    let count = random.size(upTo: producer.largestMinimum)
     let waits = producer.requestSpace(count)
     spaceRequested = waits ? count : 0
     return waits == (model.free < count) ? nil : "requestSpace(\(count)) gave \(waits)"

@@ -108,5 +108,18 @@ struct CircularBufferWakeUpTests {
     #expect(takeSignals(ends.producer.spaceDescriptor) == 0)
   }
 
+  @Test("with returned memory the largest write finds room once everything is released, wherever the head stands")
+  func spaceWithReturnedMemory() throws {
+    var ends = try CircularBuffer.make(capacity: .bytes(256 << 10), memory: .returned)
+    let largest = ends.producer.largestMinimum
+    #expect(largest >= 256 << 10)
+    for _ in 0..<20 {
+      _ = ends.producer.write(minimum: 100_003, maximum: 100_003) { _ in 100_003 }
+      ends.consumer.release(upTo: ends.consumer.head)
+      #expect(ends.producer.requestSpace(largest) == false, "at \(ends.producer.head)")
+      #expect(ends.producer.write(minimum: largest) { _ in 0 } == .written(0))
+    }
+  }
+
   private static func fail(_ words: String) { Issue.record(Comment(rawValue: words)) }
 }
