@@ -158,7 +158,8 @@ extension CircularBuffer {
     public enum ReadResult<Value> {
       /// The value that the body made of the bytes.
       case bytes(Value)
-      /// The offset is the head: nothing there yet. See ``Consumer/isFinished``.
+      /// The offset was the head at the time of the call. Whether more will come: ``Consumer/isFinished``, and the order
+      /// of looking that it asks for.
       case empty
       /// The bytes there were let go to make room; the oldest that are left begin at `oldest`.
       case overwritten(oldest: UInt64)
@@ -174,6 +175,9 @@ extension CircularBuffer {
     public var capacity: Int { storage.capacity }
 
     /// Whether the producer has said that ``head`` is final.
+    ///
+    /// Look here first and at ``head`` (or by a read) afterwards: `isFinished && cursor == head` is the end of the stream.
+    /// The other way round bytes may come between the two looks, and the last of the stream would be missed.
     public var isFinished: Bool { storage.finished.load(ordering: .acquiring) }
 
     /// Hands `body` up to `maximum` contiguous bytes from `offset` on. The producer cannot overwrite them meanwhile.
@@ -204,7 +208,6 @@ extension CircularBuffer {
     ///
     /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is used up then:
     /// ask again before waiting again.
-    ///
     public mutating func requestWakeUp(beyond offset: UInt64) -> Bool { storage.requestWakeUp(beyond: offset) }
   }
 }
