@@ -125,7 +125,7 @@ public final class EventLoop: @unchecked Sendable {
     schedule(at: .now + delay, work)
   }
 
-  /// Runs `work` once, not before `deadline`.
+  /// Runs `work` once, not before `deadline`; of two timers with the same deadline the one set first.
   @discardableResult
   public func schedule(at deadline: MonotonicInstant, _ work: @escaping () -> Void) -> Timer {
     Timer(token: timers.schedule(at: deadline, work))

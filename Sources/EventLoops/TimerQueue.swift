@@ -3,7 +3,7 @@
 // A live stream sets and cancels a libcurl timer for nearly every message; a heap with lazily deleted entries would
 // grow by each of them until their deadlines passed.
 
-/// Pending deadlines, earliest first. A value: no clock, no descriptor; the loop asks it and acts.
+/// Pending deadlines, earliest first, equal ones in the order in which they were set. A value: no clock, no descriptor; the loop asks it and acts.
 struct TimerQueue {
   /// Names one scheduled timer. Stale ones (fired, cancelled) are recognised by their generation.
   struct Token: Equatable {
@@ -15,6 +15,8 @@ struct TimerQueue {
     var generation: UInt32 = 0
     var heapIndex = -1
     var deadline = MonotonicInstant(nanoseconds: 0)
+    /// Counts the timers ever set: of two with one deadline the one set first is due first.
+    var number: UInt64 = 0
     var work: (() -> Void)?
   }
 
@@ -22,6 +24,7 @@ struct TimerQueue {
   private var freeSlots: [Int] = []
   /// Slot numbers, ordered as a binary heap by deadline.
   private var heap: [Int] = []
+  private var nextNumber: UInt64 = 0
 
   var count: Int { heap.count }
 
@@ -37,6 +40,8 @@ struct TimerQueue {
       slots.append(Slot())
     }
     slots[slot].deadline = deadline
+    slots[slot].number = nextNumber
+    nextNumber += 1
     slots[slot].work = work
     slots[slot].heapIndex = heap.count
     heap.append(slot)
@@ -77,7 +82,7 @@ struct TimerQueue {
     var child = start
     while child > 0 {
       let parent = (child - 1) / 2
-      guard slots[heap[child]].deadline < slots[heap[parent]].deadline else { return }
+      guard isEarlier(child, than: parent) else { return }
       swapNodes(child, parent)
       child = parent
     }
@@ -88,12 +93,18 @@ struct TimerQueue {
     while true {
       var smallest = parent
       for child in [2 * parent + 1, 2 * parent + 2] where child < heap.count {
-        if slots[heap[child]].deadline < slots[heap[smallest]].deadline { smallest = child }
+        if isEarlier(child, than: smallest) { smallest = child }
       }
       guard smallest != parent else { return }
       swapNodes(parent, smallest)
       parent = smallest
     }
+  }
+
+  private func isEarlier(_ a: Int, than b: Int) -> Bool {
+    let (a, b) = (heap[a], heap[b])
+    if slots[a].deadline != slots[b].deadline { return slots[a].deadline < slots[b].deadline }
+    return slots[a].number < slots[b].number
   }
 
   private mutating func swapNodes(_ a: Int, _ b: Int) {

@@ -1,0 +1,81 @@
+// The event loop's timers, with a real clock.
+
+import EventLoops
+import PropertyTesting
+import Testing
+
+@Suite("EventLoop and its timers")
+struct EventLoopTimerTests {
+  @Test("timers fire in the order of their deadlines, none early", arguments: Seed.several(2))
+  func timersInOrder(seed: Seed) throws {
+    var random = seed.generator
+    let loop = try EventLoop()
+    var fired: [Int64] = []
+    var early = 0
+    let delays = (0..<200).map { _ in Int64.random(in: 0...30_000_000, using: &random) }
+    for delay in delays {
+      let deadline = MonotonicInstant.now + .nanoseconds(delay)
+      loop.schedule(at: deadline) {
+        if MonotonicInstant.now < deadline { early += 1 }
+        fired.append(deadline.nanoseconds)
+        if fired.count == delays.count { loop.stop() }
+      }
+    }
+    loop.run()
+    #expect(early == 0)
+    #expect(fired.count == delays.count && fired == fired.sorted())
+  }
+
+  @Test("timers of one deadline fire in the order in which they were set")
+  func equalDeadlines() throws {
+    let loop = try EventLoop()
+    var fired: [Int] = []
+    let deadline = MonotonicInstant.now
+    for number in 0..<50 { loop.schedule(at: deadline) { fired.append(number) } }
+    loop.stop()
+    loop.run()
+    #expect(fired == Array(0..<50))
+  }
+
+  @Test("a delay longer than the clock can count is not over at once")
+  func endlessDelay() throws {
+    let loop = try EventLoop()
+    var fired = false
+    loop.schedule(after: .seconds(Int64.max)) { fired = true }
+    loop.schedule(after: .seconds(1_000_000_000_000)) { fired = true }
+    loop.schedule(after: .milliseconds(5)) { loop.stop() }
+    loop.run()
+    #expect(!fired)
+  }
+
+  @Test("a cancelled timer does not fire, also when a handler of the same turn cancels it, itself or one long gone")
+  func cancelling() throws {
+    let loop = try EventLoop()
+    var fired: [String] = []
+    let now = MonotonicInstant.now
+    var timers: [EventLoop.Timer] = []
+    let before = loop.schedule(at: now) { fired.append("cancelled before") }
+    loop.cancel(before)
+    timers.append(
+      loop.schedule(at: now) {
+        fired.append("first")
+        // Itself, which has fired; and the second, due in this very turn.
+        loop.cancel(timers[0])
+        loop.cancel(timers[1])
+      })
+    timers.append(loop.schedule(at: now + .nanoseconds(1)) { fired.append("second") })
+    loop.schedule(at: now + .nanoseconds(2)) {
+      fired.append("third")
+      // The first one's slot may have another owner by now, who must not suffer.
+      let new = loop.schedule(after: .zero) {
+        fired.append("new")
+        loop.stop()
+      }
+      loop.cancel(timers[0])
+      loop.cancel(before)
+      #expect(new != timers[0])
+    }
+    loop.run()
+    #expect(fired == ["first", "third", "new"])
+  }
+}

@@ -1,0 +1,56 @@
+// The timer queue against the simplest thing that does the same: an array that is sorted again each time.
+
+import PropertyTesting
+import Testing
+
+@testable import EventLoops
+
+@Suite("TimerQueue gives timers back by deadline")
+struct TimerQueueTests {
+  @Test("random schedules, cancels and turns of the clock give what a sorted array gives", arguments: Seed.several(8))
+  func againstSortedArray(seed: Seed) {
+    var random = seed.generator
+    var queue = TimerQueue()
+    var model: [Entry] = []
+    var tokens: [(TimerQueue.Token, number: Int)] = []
+    var now: Int64 = 0
+    nonisolated(unsafe) var fired: [Int] = []
+    for number in 0..<20_000 {
+      switch Int.random(in: 0..<10, using: &random) {
+      case 0..<5:
+        // Few distinct deadlines, so that many are equal.
+        let deadline = now + Int64.random(in: -2...20, using: &random)
+        let token = queue.schedule(at: MonotonicInstant(nanoseconds: deadline)) { fired.append(number) }
+        tokens.append((token, number))
+        model.append(Entry(deadline: deadline, number: number))
+      case 5..<7 where !tokens.isEmpty:
+        // Any token ever given, so also those that have fired and whose slot has another owner now.
+        let (token, number) = tokens[Int.random(in: 0..<tokens.count, using: &random)]
+        queue.cancel(token)
+        model.removeAll { $0.number == number }
+      default:
+        now += Int64.random(in: 0...3, using: &random)
+        fired = []
+        while let work = queue.popDue(at: MonotonicInstant(nanoseconds: now)) { work() }
+        let due = model.filter { $0.deadline <= now }.sorted()
+        model.removeAll { $0.deadline <= now }
+        guard fired == due.map(\.number) else {
+          Issue.record("at \(number): fired \(fired), due \(due.map(\.number))")
+          return
+        }
+      }
+      let next = model.map(\.deadline).min()
+      guard queue.count == model.count, queue.nextDeadline?.nanoseconds == next else {
+        Issue.record("at \(number): \(queue.count) timers, next \(String(describing: queue.nextDeadline))")
+        return
+      }
+    }
+  }
+
+  private struct Entry: Comparable {
+    let deadline: Int64
+    let number: Int
+    /// By deadline; those that are due together in the order in which they were set.
+    static func < (a: Entry, b: Entry) -> Bool { (a.deadline, a.number) < (b.deadline, b.number) }
+  }
+}
