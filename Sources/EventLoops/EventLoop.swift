@@ -174,7 +174,8 @@ public final class EventLoop: @unchecked Sendable {
   private func timeoutMilliseconds() -> Int32 {
     guard let deadline = timers.nextDeadline else { return -1 }
     let remaining = (deadline - .now).nanoseconds
-    return remaining <= 0 ? 0 : Int32(min((remaining + 999_999) / 1_000_000, Int64(Int32.max)))
+    // Rounded up: a timer is never early, and the loop does not spin through the last fraction of a millisecond.
+    return remaining <= 0 ? 0 : Int32(min((remaining - 1) / 1_000_000 + 1, Int64(Int32.max)))
   }
 
   private func runPending() {

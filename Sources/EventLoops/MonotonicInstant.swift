@@ -16,7 +16,12 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
   }
 
   public static func < (a: MonotonicInstant, b: MonotonicInstant) -> Bool { a.nanoseconds < b.nanoseconds }
-  public static func + (a: MonotonicInstant, b: Duration) -> MonotonicInstant { .init(nanoseconds: a.nanoseconds + b.nanoseconds) }
+
+  /// The instant moved by a duration; one beyond the end of what can be counted ("never") is the end.
+  public static func + (a: MonotonicInstant, b: Duration) -> MonotonicInstant {
+    .init(nanoseconds: a.nanoseconds.addingSaturated(b.nanoseconds))
+  }
+
   public static func - (a: MonotonicInstant, b: MonotonicInstant) -> Duration { .nanoseconds(a.nanoseconds - b.nanoseconds) }
 }
 
@@ -25,9 +30,17 @@ extension Duration {
   public var nanoseconds: Int64 {
     let (seconds, attoseconds) = components
     let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
-    return overflow ? (seconds < 0 ? .min : .max) : product &+ attoseconds / 1_000_000_000
+    return overflow ? (seconds < 0 ? .min : .max) : product.addingSaturated(attoseconds / 1_000_000_000)
   }
 
   /// The duration in seconds, as precise as a `Double` is.
   public var seconds: Double { Double(nanoseconds) / 1e9 }
+}
+
+extension Int64 {
+  /// The sum, or the end of the range that it would go beyond.
+  fileprivate func addingSaturated(_ other: Int64) -> Int64 {
+    let (sum, overflow) = addingReportingOverflow(other)
+    return overflow ? (other < 0 ? .min : .max) : sum
+  }
 }
