@@ -92,29 +92,30 @@ public final class EventLoop: @unchecked Sendable {
 
   /// Watches `descriptor` and calls `handler` with what it is found to be. Errors and hang-ups are always told.
   ///
-  /// - Throws: ``SystemError``, e.g. `EPERM` for a regular file.
+  /// - Throws: ``SystemError``, e.g. `EPERM` for a regular file, `EEXIST` when it is registered already; nothing changes.
   public func register(
     _ descriptor: Int32, _ interest: Interest, handler: @escaping (Readiness) -> Void
   ) throws(SystemError) {
+    let generation = generation(of: descriptor) &+ 1
+    // First the kernel: what it refuses must not touch a registration that there is.
+    try control(EPOLL_CTL_ADD, descriptor, interest, generation)
     let index = Int(descriptor)
     while registrations.count <= index { registrations.append(Registration()) }
-    registrations[index].generation &+= 1
+    registrations[index].generation = generation
     registrations[index].handler = handler
-    do {
-      try control(EPOLL_CTL_ADD, descriptor, interest)
-    } catch {
-      registrations[index].handler = nil
-      throw error
-    }
   }
 
   /// Changes what a registered descriptor is watched for.
+  ///
+  /// - Throws: ``SystemError``, `ENOENT` when it is not registered.
   public func modify(_ descriptor: Int32, _ interest: Interest) throws(SystemError) {
-    try control(EPOLL_CTL_MOD, descriptor, interest)
+    try control(EPOLL_CTL_MOD, descriptor, interest, generation(of: descriptor))
   }
 
   /// Stops watching. Events of it that are already at hand are not delivered. Call it before closing the descriptor.
+  /// One that is not registered is left alone.
   public func deregister(_ descriptor: Int32) {
+    guard registrations.indices.contains(Int(descriptor)) else { return }
     epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nil)
     registrations[Int(descriptor)].handler = nil
   }
@@ -189,10 +190,17 @@ public final class EventLoop: @unchecked Sendable {
     for item in work { item() }
   }
 
-  private func control(_ operation: Int32, _ descriptor: Int32, _ interest: Interest) throws(SystemError) {
+  /// 0 for a descriptor that was never registered.
+  private func generation(of descriptor: Int32) -> UInt32 {
+    registrations.indices.contains(Int(descriptor)) ? registrations[Int(descriptor)].generation : 0
+  }
+
+  private func control(
+    _ operation: Int32, _ descriptor: Int32, _ interest: Interest, _ generation: UInt32
+  ) throws(SystemError) {
     var event = epoll_event()
     event.events = interest.rawValue
-    event.data.u64 = UInt64(registrations[Int(descriptor)].generation) << 32 | UInt64(UInt32(bitPattern: descriptor))
+    event.data.u64 = UInt64(generation) << 32 | UInt64(UInt32(bitPattern: descriptor))
     try retryingInterrupts("epoll_ctl") { epoll_ctl(epoll, operation, descriptor, &event) }
   }
 }

@@ -1,0 +1,129 @@
+// The event loop's descriptors, on one thread: what a handler may do to itself and to others in the same turn.
+
+import EventLoops
+import Glibc
+import Testing
+
+@Suite("EventLoop and its descriptors")
+struct EventLoopTests {
+  @Test("an event at hand is not delivered once its descriptor was deregistered")
+  func deregisteredInTheSameTurn() throws {
+    let loop = try EventLoop()
+    let pipes = [try Pipe(), try Pipe()]
+    var delivered = 0
+    for (mine, other) in [(pipes[0], pipes[1]), (pipes[1], pipes[0])] {
+      try loop.register(mine.reading, .readable) { _ in
+        // Whichever comes first silences the other, and itself.
+        delivered += 1
+        loop.deregister(other.reading)
+        loop.deregister(mine.reading)
+        loop.stop()
+      }
+    }
+    for pipe in pipes { pipe.send() }
+    loop.run()
+    #expect(delivered == 1)
+  }
+
+  @Test("a descriptor number used again in the same turn gets no event of its former owner")
+  func descriptorUsedAgain() throws {
+    let loop = try EventLoop()
+    let pipes = [try Pipe(), try Pipe()]
+    let quiet = try Pipe()
+    var first = 0
+    var stray = 0
+    for (mine, other) in [(pipes[0], pipes[1]), (pipes[1], pipes[0])] {
+      try loop.register(mine.reading, .readable) { _ in
+        first += 1
+        loop.deregister(mine.reading)
+        loop.deregister(other.reading)
+        // The other's number now stands for a pipe that nothing was written to.
+        dup2(quiet.reading, other.reading)
+        do {
+          try loop.register(other.reading, .readable) { _ in stray += 1 }
+        } catch {
+          Issue.record(error)
+        }
+        // A turn of its own: a stray event would be delivered before it.
+        loop.schedule(after: .milliseconds(1)) { loop.stop() }
+      }
+    }
+    for pipe in pipes { pipe.send() }
+    loop.run()
+    #expect(first == 1)
+    #expect(stray == 0)
+  }
+
+  @Test("a second registration of a descriptor is refused and the first one goes on")
+  func registeredTwice() throws {
+    let loop = try EventLoop()
+    let pipe = try Pipe()
+    var delivered = 0
+    try loop.register(pipe.reading, .readable) { _ in
+      delivered += 1
+      loop.deregister(pipe.reading)
+      loop.stop()
+    }
+    #expect(throws: SystemError(operation: "epoll_ctl", code: EEXIST)) {
+      try loop.register(pipe.reading, .readable) { _ in Issue.record("the second handler was called") }
+    }
+    pipe.send()
+    // Ends the test where the first handler never comes.
+    loop.schedule(after: .seconds(2)) { loop.stop() }
+    loop.run()
+    #expect(delivered == 1)
+  }
+
+  @Test("what cannot be watched is an error, not a crash")
+  func refused() throws {
+    let loop = try EventLoop()
+    let directory = open("/", O_RDONLY | O_CLOEXEC)
+    defer { close(directory) }
+    let pipe = try Pipe()
+    #expect(throws: SystemError(operation: "epoll_ctl", code: EPERM)) { try loop.register(directory, .readable) { _ in } }
+    #expect(throws: SystemError(operation: "epoll_ctl", code: ENOENT)) { try loop.modify(pipe.reading, .readable) }
+    #expect(throws: SystemError(operation: "epoll_ctl", code: EBADF)) { try loop.register(-1, .readable) { _ in } }
+    #expect(throws: SystemError(operation: "epoll_ctl", code: EBADF)) { try loop.modify(1 << 20, .readable) }
+    // Nothing is watched there: nothing to do.
+    loop.deregister(pipe.reading)
+    loop.deregister(1 << 20)
+    loop.deregister(-1)
+  }
+
+  @Test("readiness is told as it is: writable, hung up")
+  func readiness() throws {
+    let loop = try EventLoop()
+    let pipe = try Pipe()
+    var seen: [EventLoop.Readiness] = []
+    try loop.register(pipe.writing, .writable) { found in
+      seen.append(found)
+      loop.deregister(pipe.writing)
+      pipe.closeWriting()
+    }
+    try loop.register(pipe.reading, .readable) { found in
+      seen.append(found)
+      loop.deregister(pipe.reading)
+      loop.stop()
+    }
+    loop.run()
+    #expect(seen == [.writable, .hangUp])
+  }
+
+  @Test("a level-triggered handler is called as long as there is something, and modify changes what for")
+  func levelTriggered() throws {
+    let loop = try EventLoop()
+    let pipe = try Pipe()
+    pipe.send()
+    var calls = 0
+    try loop.register(pipe.reading, .readable) { _ in
+      calls += 1
+      guard calls == 3 else { return }
+      do { try loop.modify(pipe.reading, []) } catch { Issue.record(error) }
+      // Would be called again before this if it were still watched.
+      loop.schedule(after: .milliseconds(2)) { loop.stop() }
+    }
+    loop.run()
+    loop.deregister(pipe.reading)
+    #expect(calls == 3)
+  }
+}
