@@ -49,6 +49,8 @@ public final class EventLoop: @unchecked Sendable {
   private var registrations: [Registration] = []
   private var timers = TimerQueue()
   private var endOfTurn: [() -> Void] = []
+  /// What ``runEndOfTurn()`` is busy with; kept for its capacity.
+  private var endOfTurnRunning: [() -> Void] = []
   private let ready: UnsafeMutableBufferPointer<epoll_event>
 
   /// - Throws: ``SystemError`` when the process has no descriptor left for epoll or its wake-up.
@@ -74,9 +76,10 @@ public final class EventLoop: @unchecked Sendable {
     runEndOfTurn()
   }
 
-  /// Ends ``run()`` after the work already handed in. Any thread.
+  /// Ends ``run()`` after the work already handed in; work that comes later may never run. Any thread.
   public func stop() {
-    execute { [self] in stopped.store(true, ordering: .releasing) }
+    // Weak: work that comes after the run stays in the loop, and would keep it for ever.
+    execute { [weak self] in self?.stopped.store(true, ordering: .releasing) }
   }
 
   /// Runs `work` on the loop's thread, in the order of the calls. Any thread, never blocks on the loop.
@@ -102,7 +105,7 @@ public final class EventLoop: @unchecked Sendable {
     let index = Int(descriptor)
     while registrations.count <= index { registrations.append(Registration()) }
     registrations[index].generation = generation
-    registrations[index].handler = handler
+    replaceHandler(at: index, with: handler)
   }
 
   /// Changes what a registered descriptor is watched for.
@@ -117,7 +120,14 @@ public final class EventLoop: @unchecked Sendable {
   public func deregister(_ descriptor: Int32) {
     guard registrations.indices.contains(Int(descriptor)) else { return }
     epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nil)
-    registrations[Int(descriptor)].handler = nil
+    replaceHandler(at: Int(descriptor), with: nil)
+  }
+
+  private func replaceHandler(at index: Int, with handler: ((Readiness) -> Void)?) {
+    let former = registrations[index].handler
+    registrations[index].handler = handler
+    // Released only here: what it alone owned may come back to the loop from its deinit.
+    withExtendedLifetime(former) {}
   }
 
   /// Runs `work` once, not before `delay` has passed; resolution a millisecond, rounded up.
@@ -132,8 +142,11 @@ public final class EventLoop: @unchecked Sendable {
     Timer(token: timers.schedule(at: deadline, work))
   }
 
+  /// Forgets a timer. One that has fired or was cancelled before is left alone.
   public func cancel(_ timer: Timer) {
-    timers.cancel(timer.token)
+    let work = timers.cancel(timer.token)
+    // Released only here, after the queue: what it alone owned may come back to the loop from its deinit.
+    withExtendedLifetime(work) {}
   }
 
   /// Runs `work` at the end of this turn, when no handler is on the stack any more. No system call, unlike ``execute(_:)``.
@@ -164,12 +177,12 @@ public final class EventLoop: @unchecked Sendable {
 
   private func runEndOfTurn() {
     // What this work adds in its turn still belongs to this turn.
-    var index = 0
-    while index < endOfTurn.count {
-      endOfTurn[index]()
-      index += 1
+    while !endOfTurn.isEmpty {
+      // Out of the way first: to run a closure, and to let it go, may put new work on the list.
+      swap(&endOfTurn, &endOfTurnRunning)
+      for work in endOfTurnRunning { work() }
+      endOfTurnRunning.removeAll(keepingCapacity: true)
     }
-    endOfTurn.removeAll(keepingCapacity: true)
   }
 
   private func timeoutMilliseconds() -> Int32 {

@@ -49,10 +49,10 @@ struct TimerQueue {
     return Token(slot: slot, generation: slots[slot].generation)
   }
 
-  /// Forgets a timer. One that has fired or was cancelled before is left alone.
-  mutating func cancel(_ token: Token) {
-    guard slots[token.slot].generation == token.generation, slots[token.slot].heapIndex >= 0 else { return }
-    _ = remove(heapIndex: slots[token.slot].heapIndex)
+  /// Forgets a timer and returns its work; nil for one that has fired or was cancelled before.
+  mutating func cancel(_ token: Token) -> (() -> Void)? {
+    guard slots[token.slot].generation == token.generation, slots[token.slot].heapIndex >= 0 else { return nil }
+    return remove(heapIndex: slots[token.slot].heapIndex)
   }
 
   /// Takes out the work of the earliest timer that is due at `now`.

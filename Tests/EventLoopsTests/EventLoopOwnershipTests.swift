@@ -1,0 +1,86 @@
+// Who keeps whom alive around an event loop, and what may happen when somebody goes.
+
+import EventLoops
+import Testing
+
+@Suite("EventLoop lets go of what it was given")
+struct EventLoopOwnershipTests {
+  /// Uses the loop when it goes, as a connection does that closes its descriptor and cancels its time limit.
+  private final class Owner {
+    private let loop: EventLoop
+    private let timer: EventLoop.Timer
+    private let pipe: Pipe
+
+    init(_ loop: EventLoop) throws {
+      self.loop = loop
+      timer = loop.schedule(after: .seconds(60)) {}
+      pipe = try Pipe()
+      try loop.register(pipe.reading, .readable) { _ in }
+    }
+
+    deinit {
+      loop.cancel(timer)
+      loop.deregister(pipe.reading)
+      loop.atEndOfTurn {}
+    }
+
+    func stay() {}
+  }
+
+  @Test("what only a cancelled timer owned may use the loop when it goes")
+  func ownedByTimer() throws {
+    let loop = try EventLoop()
+    weak var left: Owner?
+    let timer: EventLoop.Timer
+    do {
+      let owner = try Owner(loop)
+      left = owner
+      timer = loop.schedule(after: .seconds(60)) { owner.stay() }
+    }
+    #expect(left != nil)
+    loop.cancel(timer)
+    #expect(left == nil)
+  }
+
+  @Test("what only a deregistered handler owned may use the loop when it goes")
+  func ownedByHandler() throws {
+    let loop = try EventLoop()
+    let pipe = try Pipe()
+    weak var left: Owner?
+    do {
+      let owner = try Owner(loop)
+      left = owner
+      try loop.register(pipe.reading, .readable) { _ in owner.stay() }
+    }
+    #expect(left != nil)
+    loop.deregister(pipe.reading)
+    #expect(left == nil)
+  }
+
+  @Test("what only work at the end of a turn owned may use the loop when it goes")
+  func ownedByEndOfTurn() throws {
+    let loop = try EventLoop()
+    weak var left: Owner?
+    do {
+      let owner = try Owner(loop)
+      left = owner
+      loop.execute { [loop] in loop.schedule(after: .zero) { loop.stop() } }
+      loop.atEndOfTurn { owner.stay() }
+    }
+    loop.run()
+    #expect(left == nil)
+  }
+
+  @Test("a loop that was told to stop once more than needed is let go")
+  func stoppedTwice() throws {
+    weak var left: EventLoop?
+    do {
+      let loop = try EventLoop()
+      left = loop
+      loop.stop()
+      loop.run()
+      loop.stop()
+    }
+    #expect(left == nil)
+  }
+}
