@@ -69,6 +69,10 @@ public final class EventLoop: @unchecked Sendable {
   /// Serves events on the calling thread until ``stop()``.
   public func run() {
     thread.store(UInt(pthread_self()), ordering: .relaxed)
+    // The number of a thread that has ended is given to another one.
+    defer { thread.store(0, ordering: .relaxed) }
+    // Put off before the run: it must not wait for the first event.
+    runEndOfTurn()
     while !stopped.load(ordering: .acquiring) {
       serveOnce()
     }

@@ -19,7 +19,7 @@ public struct NamedThread: @unchecked Sendable {
   /// Starts a thread.
   ///
   /// - Parameters:
-  ///   - name: at most 15 bytes are shown, pthread_setname_np(3).
+  ///   - name: the characters that fit into 15 bytes are shown, pthread_setname_np(3).
   ///   - body: what it runs. All signals are blocked on it: they belong to the thread that asked for them.
   /// - Throws: ``SystemError`` when the system allows no more threads.
   public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(SystemError) {
@@ -34,7 +34,10 @@ public struct NamedThread: @unchecked Sendable {
       { argument in
         // The pointer is the retained Start made above.
         let start = Unmanaged<Start>.fromOpaque(argument!).takeRetainedValue()
-        pthread_setname_np(pthread_self(), String(start.name.prefix(15)))
+        var name = start.name
+        // A longer one would be refused as a whole.
+        while name.utf8.count > 15 { name.removeLast() }
+        pthread_setname_np(pthread_self(), name)
         start.body()
         return nil
       }, start.toOpaque())

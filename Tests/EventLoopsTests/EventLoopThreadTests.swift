@@ -1,0 +1,174 @@
+// The event loop and other threads: work handed in, the end, and what an idle loop costs.
+
+import EventLoops
+import Glibc
+import PropertyTesting
+import Synchronization
+import Testing
+
+@Suite("EventLoop and other threads")
+struct EventLoopThreadTests {
+  @Test("work from many threads runs on the loop's thread, each thread's in its order, none lost")
+  func execute() throws {
+    let loop = try EventLoop()
+    let each = 5000
+    let seen = Recorder(threads: 4)
+    let hand: @Sendable (Int) -> Void = { thread in
+      for number in 0..<each {
+        loop.execute {
+          if !loop.isOnThread { Issue.record("work ran on another thread") }
+          if seen.add(number, of: thread) == 4 * each { loop.stop() }
+        }
+      }
+    }
+    try concurrently({ loop.run() }, { hand(0) }, { hand(1) }, { hand(2) }, { hand(3) })
+    for thread in 0..<4 { #expect(seen.order(of: thread) == Array(0..<each)) }
+  }
+
+  @Test("a wake-up is never lost: each of 20,000 rounds waits for the answer of a sleeping loop")
+  func pingPong() throws {
+    let loop = try EventLoop()
+    let answer = try EventCounter()
+    let descriptor = answer.descriptor
+    let runner = try NamedThread("loop") { loop.run() }
+    for round in 0..<20_000 {
+      loop.execute { signal(descriptor) }
+      guard waitUntilReadable(descriptor) else {
+        Issue.record("no answer in round \(round)")
+        break
+      }
+      takeSignals(descriptor)
+    }
+    loop.stop()
+    runner.join()
+    withExtendedLifetime(answer) {}
+  }
+
+  @Test("stop ends the run after the work handed in before it, also when it comes before the run")
+  func stopping() throws {
+    let loop = try EventLoop()
+    let done = Atomic<Int>(0)
+    for _ in 0..<10 { loop.execute { done.add(1, ordering: .relaxed) } }
+    loop.stop()
+    loop.run()
+    #expect(done.load(ordering: .relaxed) == 10)
+  }
+
+  @Test("a thread is the loop's only while it runs it")
+  func whoseThread() throws {
+    let loop = try EventLoop()
+    let before = loop.isOnThread
+    let during = Atomic<Bool>(false)
+    loop.execute { during.store(loop.isOnThread, ordering: .relaxed) }
+    loop.stop()
+    loop.run()
+    #expect(!before && during.load(ordering: .relaxed) && !loop.isOnThread)
+  }
+
+  @Test("work put off to the end of a turn runs after its handler, and also when it was there before the run")
+  func endOfTurn() throws {
+    let loop = try EventLoop()
+    var order: [String] = []
+    loop.atEndOfTurn {
+      order.append("before the run")
+      loop.schedule(after: .zero) {
+        loop.atEndOfTurn {
+          order.append("end")
+          loop.atEndOfTurn {
+            order.append("end of the end")
+            loop.stop()
+          }
+        }
+        order.append("handler")
+      }
+    }
+    // Ends the test where the first of them never comes.
+    loop.schedule(after: .seconds(2)) {
+      order.append("too late")
+      loop.stop()
+    }
+    loop.run()
+    #expect(order == ["before the run", "handler", "end", "end of the end"])
+  }
+
+  @Test("an idle loop costs nothing: it sleeps until something happens")
+  func idle() throws {
+    let loop = try EventLoop()
+    let other = try EventCounter()
+    let before = Mutex(ThreadUsage())
+    let after = Mutex(ThreadUsage())
+    try loop.register(other.descriptor, .readable) { _ in }
+    // The event that bounds the idle time: far enough away for polling of any kind to show.
+    loop.schedule(after: .milliseconds(300)) {
+      after.withLock { $0 = .now }
+      loop.stop()
+    }
+    let runner = try NamedThread("idle loop") {
+      before.withLock { $0 = .now }
+      loop.run()
+    }
+    runner.join()
+    let (begun, ended) = (before.withLock { $0 }, after.withLock { $0 })
+    // One sleep; a second one when epoll wakes a moment before the deadline.
+    let sleeps = ended.voluntarySwitches - begun.voluntarySwitches
+    #expect(sleeps <= 2, "\(sleeps) times asleep in 300 ms")
+    #expect(ended.cpuMicroseconds - begun.cpuMicroseconds < 20_000)
+    loop.deregister(other.descriptor)
+    withExtendedLifetime(other) {}
+  }
+
+  @Test(
+    "a thread shows its name, cut to the 15 bytes that the kernel keeps without breaking a character",
+    arguments: [("capture", "capture"), ("a name that is far too long", "a name that is "), ("ääääääääää", "äääääää")])
+  func threadNames(name: String, shown: String) throws {
+    let found = Mutex("")
+    let thread = try NamedThread(name) {
+      var bytes = [UInt8](repeating: 0, count: 64)
+      let file = open("/proc/thread-self/comm", O_RDONLY)
+      let count = read(file, &bytes, bytes.count)
+      close(file)
+      found.withLock { $0 = String(decoding: bytes.prefix(max(0, count - 1)), as: UTF8.self) }
+    }
+    thread.join()
+    #expect(found.withLock { $0 } == shown)
+  }
+}
+
+/// Adds one to the eventfd that a test waits for.
+private func signal(_ descriptor: Int32) {
+  var one: UInt64 = 1
+  write(descriptor, &one, 8)
+}
+
+/// What ran, by the thread that handed it in.
+private final class Recorder: Sendable {
+  private let lists: Mutex<[[Int]]>
+
+  init(threads: Int) { lists = Mutex(Array(repeating: [], count: threads)) }
+
+  /// Returns how many there are of all threads.
+  func add(_ number: Int, of thread: Int) -> Int {
+    lists.withLock {
+      $0[thread].append(number)
+      return $0.reduce(0) { $0 + $1.count }
+    }
+  }
+
+  func order(of thread: Int) -> [Int] { lists.withLock { $0[thread] } }
+}
+
+/// getrusage(2) of the calling thread.
+private struct ThreadUsage: Sendable {
+  var voluntarySwitches = 0
+  var cpuMicroseconds = 0
+
+  static var now: ThreadUsage {
+    var usage = rusage()
+    // RUSAGE_THREAD, which glibc shows to _GNU_SOURCE only.
+    getrusage(1, &usage)
+    let seconds = usage.ru_utime.tv_sec + usage.ru_stime.tv_sec
+    return ThreadUsage(
+      voluntarySwitches: usage.ru_nvcsw,
+      cpuMicroseconds: seconds * 1_000_000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec)
+  }
+}
