@@ -121,10 +121,11 @@ struct BoundPairStateMachine {
     case .open: break
     }
     if case .output(let error) = failure { return .fail(error) }
+    // Not for a target without room: "empty" promises a signal, which does not come while something is there.
+    if bufferedByteCount == 0 { return output == .closed ? .end : .empty }
     let taken = min(count, bufferedByteCount)
-    guard taken > 0 else { return bufferedByteCount == 0 && output == .closed ? .end : .empty }
     bufferedByteCount -= taken
-    guard output == .mustWait else { return .take(taken, .none) }
+    guard taken > 0, output == .mustWait else { return .take(taken, .none) }
     output = .mayWrite
     return .take(taken, Signals(output: .spaceAvailable))
   }
