@@ -9,9 +9,12 @@ internal import Synchronization
 /// not blocked. Each end is told what happened by a handler given when it is opened.
 ///
 /// **Threads.** Each end belongs to one thread; the two may differ. A handler is called on the thread that caused the
-/// event, which is the *other* end's, after the pair's lock was let go, so it may call its own end only if both
-/// ends live on one thread. With both ends on one loop a signal is a plain call: no descriptor, no system call.
-/// An owner on another thread lets its handler wake that thread.
+/// event, after the pair's lock was let go: mostly the *other* end's thread, but its own when the end is opened and when
+/// a write leaves room, and then before that call has returned. So it may call its own end only if both ends live on one
+/// thread, and is best content to note the event. Events that the two threads cause at the same moment may be told
+/// at the same moment, or in either order: after `endEncountered` or `errorOccurred` a late signal of the others may come.
+/// With both ends on one loop a signal is a plain call: no descriptor, no system call. An owner on another thread lets
+/// its handler wake that thread.
 public enum BoundPair {
   /// What the output end is told.
   public enum OutputEvent: Equatable, Sendable {
@@ -27,7 +30,8 @@ public enum BoundPair {
   public enum InputEvent: Equatable, Sendable {
     /// There are bytes where there were none.
     case bytesAvailable
-    /// The output end was closed and all of its bytes were read.
+    /// The output end was closed when all of its bytes had been read. If some had not, no event tells the end, but
+    /// ``ReadResult/end`` follows the last of them: so read until ``ReadResult/empty`` or an end.
     case endEncountered
     /// The output end broke the stream off.
     case errorOccurred(StreamError)
@@ -88,7 +92,8 @@ public enum BoundPair {
 
     deinit { storage.apply { $0.failOutput(StreamError("the writer went away without closing the stream")) } }
 
-    /// Opens this end. `handler` is called, first with ``OutputEvent/spaceAvailable``, on whichever thread causes the event.
+    /// Opens this end. `handler` is called, first with ``OutputEvent/spaceAvailable``, on whichever thread causes the
+    /// event, and let go when this end is over. An end that was opened before keeps its first handler.
     public borrowing func open(_ handler: @escaping @Sendable (OutputEvent) -> Void) {
       storage.openOutput(handler)
     }
@@ -111,7 +116,8 @@ public enum BoundPair {
 
     deinit { storage.apply { $0.closeInput() } }
 
-    /// Opens this end. `handler` is called on whichever thread causes the event.
+    /// Opens this end. `handler` is called on whichever thread causes the event, and let go when this end is over. An end
+    /// that was opened before keeps its first handler.
     public borrowing func open(_ handler: @escaping @Sendable (InputEvent) -> Void) {
       storage.openInput(handler)
     }

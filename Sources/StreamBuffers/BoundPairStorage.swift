@@ -47,21 +47,34 @@ final class BoundPairStorage: Sendable {
 
   /// Any event that moves no bytes.
   func apply(_ event: (inout BoundPairStateMachine) -> BoundPairStateMachine.Signals) {
-    let delivery = state.withLock { state in
-      let signals = event(&state.machine)
-      return Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
-    }
-    delivery.perform()
+    perform { event(&$0.machine) }
   }
 
   func openOutput(_ handler: @escaping @Sendable (BoundPair.OutputEvent) -> Void) {
-    state.withLock { $0.outputHandler = handler }
-    apply { $0.openOutput() }
+    perform { state in
+      if state.machine.output == .notOpen { state.outputHandler = handler }
+      return state.machine.openOutput()
+    }
   }
 
   func openInput(_ handler: @escaping @Sendable (BoundPair.InputEvent) -> Void) {
-    state.withLock { $0.inputHandler = handler }
-    apply { $0.openInput() }
+    perform { state in
+      if state.machine.input == .notOpen { state.inputHandler = handler }
+      return state.machine.openInput()
+    }
+  }
+
+  private func perform(_ event: (inout State) -> BoundPairStateMachine.Signals) {
+    let delivery = state.withLock { state in
+      let signals = event(&state)
+      let delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
+      // An end that is over is told nothing more. What its handler owns, often the end itself, must not be kept by it;
+      // the delivery holds it until the lock is free, because its going may end the other end too.
+      if state.machine.output == .closed { state.outputHandler = nil }
+      if state.machine.input == .closed { state.inputHandler = nil }
+      return delivery
+    }
+    delivery.perform()
   }
 
   func write(_ source: borrowing RawSpan) -> BoundPair.WriteResult {

@@ -1,0 +1,185 @@
+// The two ends of a bound pair on one thread: the article's rules, one by one, and what a byte costs.
+
+import CAllocationCounter
+import EventLoops
+import StreamBuffers
+import Synchronization
+import Testing
+
+@Suite("BoundPair on one thread")
+struct BoundPairTests {
+  @Test("the output end is told of space when it opens, and may write once for each such signal")
+  func oneWriteASignal() {
+    let pair = BoundPair.make(bufferSize: 8)
+    let log = EventLog()
+    let early = pair.output.write(([1] as [UInt8]).span.bytes)
+    pair.output.open { log.add($0) }
+    pair.input.open { log.add($0) }
+    let first = pair.output.write([UInt8](repeating: 1, count: 12).span.bytes)
+    let second = pair.output.write(([1] as [UInt8]).span.bytes)
+    #expect(early == .refused(.notOpen))
+    #expect(first == .accepted(8), "as much as fits")
+    #expect(second == .refused(.noSpaceSignalled))
+    #expect(log.all == ["out spaceAvailable", "in bytesAvailable"])
+    #expect(read(from: pair.input, 3) == .bytes(3))
+    #expect(log.all.last == "out spaceAvailable")
+    let third = pair.output.write([UInt8](repeating: 1, count: 12).span.bytes)
+    #expect(third == .accepted(3))
+  }
+
+  @Test("a close lets the rest be read, then comes the end; a write after it is refused")
+  func closing() {
+    let pair = BoundPair.make(bufferSize: 8)
+    let log = EventLog()
+    pair.output.open { log.add($0) }
+    pair.input.open { log.add($0) }
+    _ = pair.output.write(([7, 8, 9] as [UInt8]).span.bytes)
+    pair.output.close()
+    let late = pair.output.write(([1] as [UInt8]).span.bytes)
+    #expect(late == .refused(.closed))
+    #expect(read(from: pair.input, 2) == .bytes(2))
+    #expect(read(from: pair.input, 2) == .bytes(1))
+    #expect(read(from: pair.input, 2) == .end)
+  }
+
+  @Test("an output end that is dropped without a close has broken off; an input end that is dropped has closed")
+  func dropped() {
+    let log = EventLog()
+    do {
+      let pair = BoundPair.make()
+      let input = pair.input
+      input.open { log.add($0) }
+      drop(pair.output)
+      #expect(log.all == ["in errorOccurred(the writer went away without closing the stream)"])
+      #expect(read(from: input, 1) == .failed(BoundPair.StreamError("the writer went away without closing the stream")))
+    }
+    let second = EventLog()
+    let pair = BoundPair.make()
+    let output = pair.output
+    output.open { second.add($0) }
+    drop(pair.input)
+    #expect(second.all == ["out spaceAvailable", "out endEncountered"])
+  }
+
+  @Test("a read into no room takes nothing and does not say that there is nothing")
+  func emptyTarget() {
+    let pair = BoundPair.make()
+    pair.output.open { _ in }
+    pair.input.open { _ in }
+    #expect(read(from: pair.input, 0) == .empty)
+    _ = pair.output.write(([1] as [UInt8]).span.bytes)
+    #expect(read(from: pair.input, 0) == .bytes(0))
+    #expect(read(from: pair.input, 1) == .bytes(1))
+  }
+
+  @Test("an end opened twice keeps its first handler")
+  func openedTwice() {
+    let pair = BoundPair.make()
+    let log = EventLog()
+    pair.output.open { log.add($0) }
+    pair.output.open { _ in Issue.record("the second output handler was called") }
+    pair.input.open { log.add($0) }
+    pair.input.open { _ in Issue.record("the second input handler was called") }
+    _ = pair.output.write(([1] as [UInt8]).span.bytes)
+    pair.input.close()
+    #expect(log.all == ["out spaceAvailable", "out spaceAvailable", "in bytesAvailable", "out endEncountered"])
+  }
+
+  @Test("an end that is over lets go of its handler, and of an owner that holds the end", arguments: 0..<4)
+  func ownersAreLetGo(way: Int) {
+    final class Owner: Sendable {
+      let output: BoundPair.Output
+      let input: BoundPair.Input
+      init(_ pair: consuming BoundPair.Ends) {
+        output = pair.output
+        input = pair.input
+      }
+      func open() {
+        output.open { [self] _ in stay() }
+        input.open { [self] _ in stay() }
+      }
+      func stay() {}
+    }
+    weak var left: Owner?
+    do {
+      let owner = Owner(BoundPair.make())
+      left = owner
+      owner.open()
+      switch way {
+      case 0:
+        owner.output.close()
+        owner.input.close()
+      case 1: owner.input.close()
+      case 2: owner.input.fail(BoundPair.StreamError("gone"))
+      default:
+        owner.input.close()
+        owner.output.close()
+      }
+    }
+    #expect(left == nil)
+  }
+
+  @Test("with both ends on one thread a write and a read allocate nothing", .enabled(if: allocations_of_this_thread() >= 0))
+  func costOnOneThread() {
+    let pair = BoundPair.make()
+    let signals = Atomic<Int>(0)
+    pair.output.open { _ in signals.add(1, ordering: .relaxed) }
+    pair.input.open { _ in signals.add(1, ordering: .relaxed) }
+    let source = [UInt8](repeating: 3, count: 512)
+    var target = [UInt8](repeating: 0, count: 512)
+    var moved = 0
+    func run(_ rounds: Int) {
+      for _ in 0..<rounds {
+        _ = pair.output.write(source.span.bytes)
+        var span = target.mutableSpan
+        var bytes = span.mutableBytes
+        if case .bytes(let count) = pair.input.read(into: &bytes) { moved += count }
+      }
+    }
+    run(10)
+    let begun = MonotonicInstant.now
+    let before = allocations_of_this_thread()
+    run(200_000)
+    #expect(allocations_of_this_thread() - before == 0)
+    let spent = MonotonicInstant.now - begun
+    print("a write and a read of 512 bytes, both ends on one thread: \(spent.nanoseconds / 200_000) ns")
+    #expect(moved == 200_010 * 512)
+    #expect(target == source)
+  }
+
+  private func drop(_ output: consuming BoundPair.Output) {}
+  private func drop(_ input: consuming BoundPair.Input) {}
+
+  private func read(from input: borrowing BoundPair.Input, _ count: Int) -> BoundPair.ReadResult {
+    var target = [UInt8](repeating: 0, count: count)
+    var span = target.mutableSpan
+    var bytes = span.mutableBytes
+    return input.read(into: &bytes)
+  }
+}
+
+/// What the handlers were told, in order.
+final class EventLog: Sendable {
+  private let entries = Mutex<[String]>([])
+  var all: [String] { entries.withLock { $0 } }
+
+  func add(_ event: BoundPair.OutputEvent) {
+    let words: String =
+      switch event {
+      case .spaceAvailable: "out spaceAvailable"
+      case .endEncountered: "out endEncountered"
+      case .errorOccurred(let error): "out errorOccurred(\(error))"
+      }
+    entries.withLock { $0.append(words) }
+  }
+
+  func add(_ event: BoundPair.InputEvent) {
+    let words: String =
+      switch event {
+      case .bytesAvailable: "in bytesAvailable"
+      case .endEncountered: "in endEncountered"
+      case .errorOccurred(let error): "in errorOccurred(\(error))"
+      }
+    entries.withLock { $0.append(words) }
+  }
+}
