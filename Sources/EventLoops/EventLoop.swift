@@ -40,7 +40,7 @@ public final class EventLoop: @unchecked Sendable {
 
   private let epoll: Int32
   private let wakeUp: EventCounter
-  private let pending = Mutex<[@Sendable () -> Void]>([])
+  private let pending = Lock<[@Sendable () -> Void]>([])
   private let wakeUpSent = Atomic<Bool>(false)
   private let stopped = Atomic<Bool>(false)
   private let thread = Atomic<UInt>(0)

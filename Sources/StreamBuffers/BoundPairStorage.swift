@@ -1,6 +1,6 @@
 // What the two ends of a bound pair share: the rules under a lock, and the buffer they speak of.
 
-internal import Synchronization
+internal import EventLoops
 
 /// Feeds events to the state machine under a lock, copies bytes under it, and tells the handlers after it.
 final class BoundPairStorage: Sendable {
@@ -38,11 +38,11 @@ final class BoundPairStorage: Sendable {
     }
   }
 
-  private let state: Mutex<State>
+  private let state: Lock<State>
 
   init(capacity: Int) {
     nonisolated(unsafe) let bytes = UnsafeMutableRawBufferPointer.allocate(byteCount: capacity, alignment: 16)
-    state = Mutex(State(machine: BoundPairStateMachine(capacity: capacity), bytes: bytes))
+    state = Lock(State(machine: BoundPairStateMachine(capacity: capacity), bytes: bytes))
   }
 
   /// Any event that moves no bytes.

@@ -95,8 +95,8 @@ struct EventLoopThreadTests {
   func idle() throws {
     let loop = try EventLoop()
     let other = try EventCounter()
-    let before = Mutex(ThreadUsage())
-    let after = Mutex(ThreadUsage())
+    let before = Lock(ThreadUsage())
+    let after = Lock(ThreadUsage())
     try loop.register(other.descriptor, .readable) { _ in }
     // The event that bounds the idle time: far enough away for polling of any kind to show.
     loop.schedule(after: .milliseconds(300)) {
@@ -121,7 +121,7 @@ struct EventLoopThreadTests {
     "a thread shows its name, cut to the 15 bytes that the kernel keeps without breaking a character",
     arguments: [("capture", "capture"), ("a name that is far too long", "a name that is "), ("ääääääääää", "äääääää")])
   func threadNames(name: String, shown: String) throws {
-    let found = Mutex("")
+    let found = Lock("")
     let thread = try NamedThread(name) {
       var bytes = [UInt8](repeating: 0, count: 64)
       let file = open("/proc/thread-self/comm", O_RDONLY)
@@ -142,9 +142,9 @@ private func signal(_ descriptor: Int32) {
 
 /// What ran, by the thread that handed it in.
 private final class Recorder: Sendable {
-  private let lists: Mutex<[[Int]]>
+  private let lists: Lock<[[Int]]>
 
-  init(threads: Int) { lists = Mutex(Array(repeating: [], count: threads)) }
+  init(threads: Int) { lists = Lock(Array(repeating: [], count: threads)) }
 
   /// Returns how many there are of all threads.
   func add(_ number: Int, of thread: Int) -> Int {

@@ -2,13 +2,12 @@
 
 internal import EventLoops
 internal import Glibc
-internal import Synchronization
 
 /// Carries a noncopyable value into the closure of a thread, which cannot consume what it captures.
 public final class Handover<Value: ~Copyable & Sendable>: Sendable {
-  private let value: Mutex<Value?>
+  private let value: Lock<Value?>
 
-  public init(_ value: consuming Value) { self.value = Mutex(consume value) }
+  public init(_ value: consuming Value) { self.value = Lock(consume value) }
 
   /// The value; once.
   public func take() -> Value {

@@ -160,7 +160,7 @@ struct BoundPairTests {
 
 /// What the handlers were told, in order.
 final class EventLog: Sendable {
-  private let entries = Mutex<[String]>([])
+  private let entries = Lock<[String]>([])
   var all: [String] { entries.withLock { $0 } }
 
   func add(_ event: BoundPair.OutputEvent) {

@@ -142,7 +142,7 @@ final class Side: Sendable {
   let space = Atomic<Bool>(false)
   let opened: EventCounter
   private let woken: EventCounter
-  private let lastEvent = Mutex<String?>(nil)
+  private let lastEvent = Lock<String?>(nil)
 
   init(seed: UInt64, end: UInt64) throws {
     self.seed = seed
