@@ -32,6 +32,12 @@ uint64_t frames_at(const struct device *device, int64_t time_ns) {
   return elapsed <= 0 ? 0 : (uint64_t)((unsigned __int128)elapsed * device->io.rate / 1000000000);
 }
 
+uint64_t head_at(const struct device *device, int64_t time_ns) {
+  uint64_t frames = frames_at(device, time_ns);
+  if (!device->batch || frames < device->base) return frames;
+  return frames - (frames - device->base) % device->io.period_size;
+}
+
 int64_t time_of(const struct device *device, uint64_t frame) {
   unsigned __int128 ns = (unsigned __int128)frame * 1000000000 + device->io.rate - 1;
   return device->page->t0_ns + (int64_t)(ns / device->io.rate);
@@ -54,7 +60,9 @@ void arm_for_period(struct device *device, snd_pcm_uframes_t appl_ptr) {
     return;
   }
   snd_pcm_uframes_t wanted = device->avail_min ? device->avail_min : device->io.period_size;
-  arm_at(device, time_of(device, device->base + appl_ptr + wanted));
+  snd_pcm_uframes_t target = appl_ptr + wanted;
+  if (device->batch) target += (device->io.period_size - target % device->io.period_size) % device->io.period_size;
+  arm_at(device, time_of(device, device->base + target));
 }
 
 // MARK: Orders
@@ -118,7 +126,7 @@ static snd_pcm_sframes_t device_pointer(snd_pcm_ioplug_t *io) {
   if (io->state == SND_PCM_STATE_RUNNING && !obey_state_orders(device)) {
     obey_overrun(device, &device->page->overruns, &device->page->overruns_done);
     if (!device->hold_pointer) {
-      uint64_t now = frames_at(device, monotonic_ns());
+      uint64_t now = head_at(device, monotonic_ns());
       if (now > device->position) device->position = now;
     } else if (device->woke_reader && device->position - device->base == io->appl_ptr) {
       // Woken, and nothing there: done. What came meanwhile shows at the next look.
@@ -219,7 +227,7 @@ static int device_poll_revents(snd_pcm_ioplug_t *io, struct pollfd *descriptors,
       *revents = POLLIN;
       return 0;
     }
-    uint64_t there = frames_at(device, monotonic_ns()) - device->base;
+    uint64_t there = head_at(device, monotonic_ns()) - device->base;
     if (there >= io->appl_ptr + device->avail_min) {
       *revents = POLLIN;
     } else {
@@ -262,7 +270,7 @@ static int device_resume(snd_pcm_ioplug_t *io) {
   if (LOAD(device->page->resume_refused)) return -ENOSYS;
   // The pointer goes on where it stood, the frames meanwhile are gone.
   uint64_t position = device->position - device->base;
-  device->position = frames_at(device, monotonic_ns());
+  device->position = head_at(device, monotonic_ns());
   device->base = device->position - position;
   snd_pcm_ioplug_set_state(io, SND_PCM_STATE_RUNNING);
   arm_for_period(device, io->appl_ptr);

@@ -15,6 +15,7 @@ struct device {
   int lock;   ///< descriptor that holds the flock: one opener at a time, as with hardware
   int timer;  ///< timerfd, the poll descriptor
   uint64_t seed;
+  bool batch;         ///< the pointer moves by whole periods
   bool always_stops;  ///< overflow is an XRUN whatever the stop threshold (USB drivers do this)
 
   // From the software parameters.
@@ -32,6 +33,8 @@ struct device {
 int64_t monotonic_ns(void);
 /// The frames that exist at `time_ns`: floor((time − t0) · rate).
 uint64_t frames_at(const struct device *device, int64_t time_ns);
+/// The frames that the pointer tells of at `time_ns`: these, or in batch mode the whole periods among them.
+uint64_t head_at(const struct device *device, int64_t time_ns);
 /// When frame count `frame` is reached, rounded up to the nanosecond.
 int64_t time_of(const struct device *device, uint64_t frame);
 /// Arms the timer for the moment when `appl_ptr + avail_min` frames are there, or for now.

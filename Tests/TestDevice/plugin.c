@@ -9,6 +9,8 @@
 //     channels [ 2 ]             # default: 1–8
 //     formats [ S16_LE ]         # default: S16_LE S24_3LE S32_LE FLOAT_LE
 //     buffer_max 24000           # largest buffer in frames, default 4 s at 192 kHz
+//     period_min 480             # smallest period in frames, default 1 ms (ffmpeg asks for the smallest there is)
+//     batch true                 # frames come by whole periods, at the end of each, as from USB; default: one by one
 //     always_stops true          # an overflow is an XRUN whatever the reader's stop threshold
 //   }
 //
@@ -28,8 +30,8 @@ enum { CHOICES = 16, MAXIMUM_BUFFER_FRAMES = 4 * 192000 };
 
 struct settings {
   const char *control;
-  long seed, buffer_max;
-  int always_stops;
+  long seed, buffer_max, period_min;
+  int always_stops, batch;
   unsigned rates[CHOICES], channels[CHOICES], formats[CHOICES];
   unsigned rate_count, channel_count, format_count;
 };
@@ -67,6 +69,8 @@ static int read_settings(snd_config_t *conf, struct settings *settings) {
     if (!strcmp(id, "control")) err = snd_config_get_string(entry, &settings->control);
     else if (!strcmp(id, "seed")) err = snd_config_get_integer(entry, &settings->seed);
     else if (!strcmp(id, "buffer_max")) err = snd_config_get_integer(entry, &settings->buffer_max);
+    else if (!strcmp(id, "period_min")) err = snd_config_get_integer(entry, &settings->period_min);
+    else if (!strcmp(id, "batch")) err = settings->batch = snd_config_get_bool(entry);
     else if (!strcmp(id, "always_stops")) err = settings->always_stops = snd_config_get_bool(entry);
     else if (!strcmp(id, "rates")) err = read_list(entry, false, settings->rates, &settings->rate_count);
     else if (!strcmp(id, "channels")) err = read_list(entry, false, settings->channels, &settings->channel_count);
@@ -103,8 +107,11 @@ static int announce_abilities(snd_pcm_ioplug_t *io, const struct settings *setti
   if (err >= 0)
     err = constrain(io, SND_PCM_IOPLUG_HW_CHANNELS, settings->channels, settings->channel_count, 1, 8);
   if (err >= 0) err = constrain(io, SND_PCM_IOPLUG_HW_RATE, settings->rates, settings->rate_count, 8000, 192000);
-  // In bytes, as ioplug has it: from 1 ms of the smallest frame at 8 kHz to the whole buffer.
-  if (err >= 0) err = snd_pcm_ioplug_set_param_minmax(io, SND_PCM_IOPLUG_HW_PERIOD_BYTES, 16, bytes / 2);
+  // In bytes, as ioplug has it: from 1 ms of the smallest frame at 8 kHz to the whole buffer. A configured least period
+  // is meant in frames of 16 bits and the first number of channels.
+  unsigned least_frame = 2 * (settings->channel_count ? settings->channels[0] : 1);
+  unsigned least_period = settings->period_min > 0 ? (unsigned)settings->period_min * least_frame : 16;
+  if (err >= 0) err = snd_pcm_ioplug_set_param_minmax(io, SND_PCM_IOPLUG_HW_PERIOD_BYTES, least_period, bytes / 2);
   if (err >= 0) err = snd_pcm_ioplug_set_param_minmax(io, SND_PCM_IOPLUG_HW_BUFFER_BYTES, 32, bytes);
   if (err >= 0) err = snd_pcm_ioplug_set_param_minmax(io, SND_PCM_IOPLUG_HW_PERIODS, 2, 1024);
   return err;
@@ -138,6 +145,7 @@ SND_PCM_PLUGIN_DEFINE_FUNC(testmic) {
   device->lock = device->timer = -1;
   device->seed = (uint64_t)settings.seed;
   device->always_stops = settings.always_stops;
+  device->batch = settings.batch;
   err = attach(device, settings.control);
   if (err < 0) goto failed;
 
