@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""The neutral server of the benchmarks: stores request bodies, stamps each arrival, and misbehaves when it is told to.
+
+No contender is measured against its own maker's server only. For request N, in the directory given:
+
+    N.json    method, target, fields, and when the head arrived (CLOCK_MONOTONIC, ns)
+    N.body    the body, written with write(2) at each arrival, so that SIGKILL takes nothing that was received
+    N.times   pairs of little-endian u64: body bytes received so far, CLOCK_MONOTONIC in ns right after that recv(2)
+
+It says what happens as JSON lines on standard output, and takes orders as lines on standard input:
+
+    stall SECONDS     reads from no connection for so long, then goes on
+    reset             closes every connection with a TCP reset (SO_LINGER of 0 s)
+    refuse SECONDS    answers 503 for so long, to the running requests as well; what they still send is read and
+                      thrown away until the connection ends, as nginx does when what is behind it has gone
+    quit              ends
+
+End of standard input ends it too: it does not outlive who started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import selectors
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+
+from http_body import MAXIMUM_HEAD, BodyDecoder, Head, ProtocolError
+
+# One socket buffer of a real path. Loopback's own swallow seconds of audio, and a stall would not be felt.
+RECEIVE_BUFFER = 64 * 1024
+# An Ethernet's. Loopback's segments of 64 KiB fill a bounded buffer with a handful of packets.
+SEGMENT_SIZE = 1448
+
+
+def say(event: str, **details: object) -> None:
+    """One event, as a line of JSON for the process that started this server."""
+    print(json.dumps({"event": event, "ns": time.monotonic_ns(), **details}), flush=True)
+
+
+class Store:
+    """Where the body of one request is kept."""
+
+    def __init__(self, directory: Path, number: int, head: Head, arrived: int) -> None:
+        stem = directory / f"{number:04d}"
+        about = {"method": head.method, "target": head.target, "fields": head.fields, "arrived": arrived}
+        stem.with_suffix(".json").write_text(json.dumps(about))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._body = os.open(stem.with_suffix(".body"), flags)
+        self._times = os.open(stem.with_suffix(".times"), flags)
+        self.received = 0
+
+    def append(self, pieces: list[memoryview], stamp: int) -> None:
+        """Writes before it counts: what the log names is in the file."""
+        self.received += os.writev(self._body, pieces)
+        os.write(self._times, struct.pack("<QQ", self.received, stamp))
+
+    def close(self) -> None:
+        os.close(self._body)
+        os.close(self._times)
+
+
+class Connection:
+    """One TCP connection: requests one after the other."""
+
+    def __init__(self, server: Server, sock: socket.socket) -> None:
+        self.server = server
+        self.socket = sock
+        self.head = bytearray()
+        self.decoder: BodyDecoder | None = None
+        self.store: Store | None = None
+        self.number = 0
+        self.discarding = False
+
+    def receive(self) -> None:
+        """Reads once; called when there is something to read."""
+        try:
+            count = self.socket.recv_into(self.server.buffer)
+        except (ConnectionError, TimeoutError) as error:
+            return self.close(type(error).__name__)
+        stamp = time.monotonic_ns()
+        if count == 0:
+            return self.close("end of stream")
+        if not self.discarding:
+            try:
+                self._take(memoryview(self.server.buffer)[:count], stamp)
+            except ProtocolError as error:
+                say("protocol error", request=self.number, reason=str(error))
+                self.answer("400 Bad Request", close=True)
+
+    def _take(self, data: memoryview, stamp: int) -> None:
+        while len(data) and not self.discarding:
+            if self.decoder is None:
+                data = self._take_head(data, stamp)
+                continue
+            pieces, used = self.decoder.feed(data)
+            if pieces and self.store:
+                first = self.store.received == 0
+                self.store.append(pieces, stamp)
+                if first:
+                    say("first byte", request=self.number)
+            data = data[used:]
+            self._finish_if_complete()
+
+    def _take_head(self, data: memoryview, stamp: int) -> memoryview:
+        seen = len(self.head)
+        self.head += data
+        end = self.head.find(b"\r\n\r\n", max(0, seen - 3))
+        if end < 0:
+            if len(self.head) > MAXIMUM_HEAD:
+                raise ProtocolError("a head without end")
+            return data[:0]
+        head = Head.parse(bytes(self.head[:end]))
+        self.head.clear()
+        self.number = self.server.next_number()
+        self.decoder = BodyDecoder(head)
+        say("request", request=self.number, method=head.method, target=head.target, fields=head.fields)
+        if self.server.refusing:
+            self.refuse()
+            return data[:0]
+        self.store = Store(self.server.directory, self.number, head, stamp)
+        if head.fields.get("expect", "").lower() == "100-continue":
+            self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._finish_if_complete()
+        return data[end + 4 - seen :]
+
+    def _finish_if_complete(self) -> None:
+        if self.decoder and self.decoder.finished:
+            self._end_request("complete")
+            self.answer("200 OK", close=False)
+
+    def refuse(self) -> None:
+        """A final response in the middle of the body; an idle connection is closed."""
+        if self.decoder is None:
+            return self.close("idle while refusing")
+        self._end_request("refused")
+        self.answer("503 Service Unavailable", close=True, fields="Retry-After: 1\r\n")
+
+    def answer(self, status: str, close: bool, fields: str = "") -> None:
+        connection = "close" if close else "keep-alive"
+        self._send(f"HTTP/1.1 {status}\r\n{fields}Content-Length: 0\r\nConnection: {connection}\r\n\r\n".encode())
+        if close:
+            # The lingering close of RFC 9112 section 9.6: closing outright would reset the answer away.
+            self.discarding = True
+            try:
+                self.socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                self.close("gone before the answer")
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self.socket.send(data)
+        except OSError:
+            pass  # the next recv tells why, and closes
+
+    def _end_request(self, how: str) -> None:
+        if self.decoder is None:
+            return
+        received = self.store.received if self.store else 0
+        say("request ended", request=self.number, how=how, received=received)
+        if self.store:
+            self.store.close()
+        self.store = None
+        self.decoder = None
+
+    def close(self, how: str) -> None:
+        self._end_request(how)
+        self.server.forget(self)
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Ends the connection by RST instead of FIN."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close("reset by order")
+
+
+class Server:
+    """The listener, the connections and the orders, on one thread."""
+
+    def __init__(self, directory: Path, port: int, bounded: bool) -> None:
+        self.directory = directory
+        self.buffer = bytearray(256 * 1024)
+        self.refusing = False
+        self._numbers = len(list(directory.glob("*.json")))
+        self._connections: set[Connection] = set()
+        self._stalled = False
+        self._deadlines: list[tuple[float, str]] = []
+        self._orders = b""
+        self._running = True
+        self._selector = selectors.EpollSelector()
+        self._listener = self._listen(port, bounded)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._take_orders)
+
+    @staticmethod
+    def _listen(port: int, bounded: bool) -> socket.socket:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if bounded:
+            # Before listen: the window scale and the segment size are agreed in the handshake.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_SIZE)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(64)
+        return listener
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers - 1
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._stalled:
+            self._selector.unregister(connection.socket)
+
+    def run(self) -> None:
+        say("listening", port=self._listener.getsockname()[1])
+        while self._running:
+            timeout = None
+            if self._deadlines:
+                timeout = max(0.0, min(self._deadlines)[0] - time.monotonic())
+            for key, _ in self._selector.select(timeout):
+                # An order may have closed or stalled, within this round, what the round found ready.
+                if key.fileobj in self._selector.get_map():
+                    key.data()
+            self._keep_deadlines()
+
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        connection = Connection(self, sock)
+        self._connections.add(connection)
+        if not self._stalled:
+            self._selector.register(sock, selectors.EVENT_READ, connection.receive)
+
+    def _take_orders(self) -> None:
+        data = os.read(sys.stdin.fileno(), 4096)
+        if not data:
+            self._running = False
+        *lines, self._orders = (self._orders + data).split(b"\n")
+        for line in lines:
+            self._obey(line.decode().split())
+
+    def _obey(self, words: list[str]) -> None:
+        match words:
+            case ["stall", seconds]:
+                self._stalled = True
+                for connection in self._connections:
+                    self._selector.unregister(connection.socket)
+                self._deadlines.append((time.monotonic() + float(seconds), "go on"))
+            case ["reset"]:
+                for connection in list(self._connections):
+                    connection.reset()
+            case ["refuse", seconds]:
+                self.refusing = True
+                for connection in list(self._connections):
+                    connection.refuse()
+                self._deadlines.append((time.monotonic() + float(seconds), "accept"))
+            case ["quit"]:
+                self._running = False
+            case _:
+                return say("unknown order", words=words)
+        say("order", words=words)
+
+    def _keep_deadlines(self) -> None:
+        now = time.monotonic()
+        for due in [due for due in self._deadlines if due[0] <= now]:
+            self._deadlines.remove(due)
+            if due[1] == "go on":
+                self._stalled = False
+                for connection in self._connections:
+                    self._selector.register(connection.socket, selectors.EVENT_READ, connection.receive)
+            else:
+                self.refusing = False
+                # Who never read the 503 is still sending into nothing: nginx closes on such a client, too.
+                for connection in [each for each in self._connections if each.discarding]:
+                    connection.close("refused long enough")
+            say("order over", what=due[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Store request bodies with the time of each arrival.")
+    parser.add_argument("--directory", type=Path, required=True, help="where requests are stored; must exist")
+    parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1 (default: a free one)")
+    parser.add_argument("--bounded", action="store_true", help="bound the socket buffers as a real path does")
+    arguments = parser.parse_args()
+    Server(arguments.directory, arguments.port, arguments.bounded).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Reads what the receiver stored: requests, the times of arrival, and the order in which their bytes belong."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class Arrival:
+    """After the recv that returned at `ns` (CLOCK_MONOTONIC), `received` bytes of the body were here."""
+
+    received: int
+    ns: int
+
+
+@dataclass
+class Request:
+    """One stored request."""
+
+    number: int
+    method: str
+    target: str
+    fields: dict[str, str]
+    body: bytes
+    arrivals: list[Arrival]
+
+    @property
+    def stream_offset(self) -> int | None:
+        """Where the client says that this body's first byte belongs (`Stream-Offset`), if it says so."""
+        text = self.fields.get("stream-offset")
+        return int(text) if text is not None and text.isdigit() else None
+
+
+def read_requests(directory: Path) -> list[Request]:
+    """All requests in the order in which their heads arrived."""
+    requests = []
+    for path in sorted(directory.glob("[0-9]*.json")):
+        about = json.loads(path.read_text())
+        times = path.with_suffix(".times").read_bytes()
+        times = times[: len(times) // 16 * 16]
+        requests.append(
+            Request(
+                number=int(path.stem),
+                method=about["method"],
+                target=about["target"],
+                fields=about["fields"],
+                body=path.with_suffix(".body").read_bytes(),
+                arrivals=[Arrival(*pair) for pair in struct.iter_unpack("<QQ", times)],
+            )
+        )
+    return requests
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """The value that `share` of an ascending list does not exceed (nearest rank)."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def delays(request: Request, frame_bytes: int, rate: int, first_frame_ns: float, skip_ns: float = 0) -> list[float]:
+    """Seconds from capture to server, ascending, one value a millisecond of audio.
+
+    Frame n of the body was captured at `first_frame_ns` + n / rate and arrived with the recv that completed it.
+    Frames captured in the first `skip_ns` are left out: connecting is no part of a steady stream's delay.
+    """
+    step = max(1, rate // 1000)
+    found: list[float] = []
+    frame = -(-int(skip_ns * rate / 1e9) // step) * step
+    for arrival in request.arrivals:
+        complete = arrival.received // frame_bytes
+        while frame < complete:
+            found.append((arrival.ns - first_frame_ns - frame * 1e9 / rate) / 1e9)
+            frame += step
+    found.sort()
+    return found
