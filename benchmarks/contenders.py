@@ -1,0 +1,138 @@
+"""The command lines of those who stream a microphone to an HTTP server: ours, and what people use today.
+
+Each is given what its own manual offers for an endless, live, chunked upload, with the lowest delay that it can do. All
+send the bare samples (no container), so that every byte of a body is a sample.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness import REPOSITORY, BenchmarkError
+
+SLUICE = REPOSITORY / ".build" / "release" / "sluice"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What is captured and where it goes."""
+
+    device: str  # an ALSA PCM name
+    url: str
+    rate: int = 48_000  # frames a second
+    channels: int = 1
+    frame_bytes: int = 2  # of one frame of all channels, S16_LE
+
+    @property
+    def bytes_per_second(self) -> int:
+        return self.rate * self.frame_bytes
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to stream a microphone."""
+
+    key: str  # for --only and JSON
+    title: str  # for tables
+    period_ms: int  # the ALSA period that it asks for
+    commands: Callable[[Capture], list[Sequence[str]]]  # processes joined by pipes
+    ours: bool = False
+    # A message with one of these words in it tells that something went wrong, and perhaps how much of it.
+    complaints: tuple[str, ...] = ("error", "fail", "refused", "reset", "broken pipe", "overrun", "lost")
+
+    @property
+    def programs(self) -> list[str]:
+        return [command[0] for command in self.commands(Capture("", ""))]
+
+
+def _curl(capture: Capture) -> list[str]:
+    # `-T -` sends what read(2) gives as one chunk at once. Without the Expect field it does not wait a second for
+    # servers that do not answer it. -f: an answer of 4xx or 5xx becomes an exit code.
+    return ["curl", "-sSf", "-T", "-", "-H", "Expect:", capture.url]
+
+
+def _arecord(capture: Capture, *timing: str) -> list[str]:
+    return [
+        *("arecord", "-q", "-D", capture.device, "-t", "raw", "-f", "S16_LE"),
+        *("-r", str(capture.rate), "-c", str(capture.channels), *timing),
+    ]
+
+
+def _arecord_default(capture: Capture) -> list[Sequence[str]]:
+    # Its own default is a buffer of 500 ms in four periods, of 125 ms.
+    return [_arecord(capture), _curl(capture)]
+
+
+def _arecord_quick(capture: Capture) -> list[Sequence[str]]:
+    return [_arecord(capture, "--period-time=10000", "--buffer-time=500000"), _curl(capture)]
+
+
+def _ffmpeg(capture: Capture) -> list[Sequence[str]]:
+    return [
+        [
+            *("ffmpeg", "-hide_banner", "-nostdin", "-nostats", "-loglevel", "warning"),
+            *("-fflags", "nobuffer", "-f", "alsa", "-sample_rate", str(capture.rate)),
+            *("-channels", str(capture.channels), "-i", capture.device, "-map", "0:a", "-c", "copy"),
+            # The fifo muxer sends from a thread of its own and opens the output anew after any error, without end.
+            *("-f", "fifo", "-fifo_format", "s16le", "-attempt_recovery", "1", "-recover_any_error", "1"),
+            *("-recovery_wait_time", "1", "-max_recovery_attempts", "0", "-queue_size", "1000"),
+            # Options for the muxer inside. Each packet is sent when it is there.
+            *("-format_opts", "flush_packets=1", "-flush_packets", "1", capture.url),
+        ]
+    ]
+
+
+def _gstreamer(capture: Capture) -> list[Sequence[str]]:
+    audio = f"audio/x-raw,format=S16LE,rate={capture.rate},channels={capture.channels}"
+    return [
+        [
+            *("gst-launch-1.0", "-q", "-e", "alsasrc", f"device={capture.device}"),
+            *("latency-time=10000", "buffer-time=500000", "!", audio),
+            *("!", "curlhttpsink", f"location={capture.url}", "use-content-length=false", "sync=false"),
+        ]
+    ]
+
+
+def _sluice(capture: Capture, period: str) -> list[Sequence[str]]:
+    return [
+        [
+            *(str(SLUICE), "mic", capture.url, "--device", capture.device, "--format", "S16_LE"),
+            *("--rate", str(capture.rate), "--channels", str(capture.channels), "--period", period),
+            *("--container", "raw", "--progress", "json"),
+        ]
+    ]
+
+
+def _sluice_quick(capture: Capture) -> list[Sequence[str]]:
+    return _sluice(capture, "10ms")
+
+
+def _sluice_arecord(capture: Capture) -> list[Sequence[str]]:
+    return _sluice(capture, "125ms")
+
+
+SLUICE_QUICK = Contender("sluice", "sluice mic, 10 ms", 10, _sluice_quick, ours=True)
+SLUICE_ARECORD = Contender("sluice-125", "sluice mic, 125 ms", 125, _sluice_arecord, ours=True)
+ARECORD = Contender("arecord", "arecord | curl, 125 ms", 125, _arecord_default)
+ARECORD_QUICK = Contender("arecord-10", "arecord | curl, 10 ms", 10, _arecord_quick)
+FFMPEG = Contender("ffmpeg", "ffmpeg fifo, 10 ms", 10, _ffmpeg)
+GSTREAMER = Contender("gstreamer", "GStreamer, 10 ms", 10, _gstreamer)
+
+ALL = (SLUICE_QUICK, SLUICE_ARECORD, ARECORD, ARECORD_QUICK, FFMPEG, GSTREAMER)
+KEYS = tuple(contender.key for contender in ALL)
+# For losses the period matters little: those of 10 ms, and arecord as people run it.
+FAULT_TABLE = (SLUICE_QUICK, ARECORD, FFMPEG, GSTREAMER)
+
+
+def choose(keys: str, default: Sequence[Contender] = ALL) -> list[Contender]:
+    """The contenders of a comma-separated list; the default without one. Ours only once it is built."""
+    unknown = [key for key in keys.split(",") if key and key not in KEYS]
+    if unknown:
+        raise BenchmarkError(f"no contender {', '.join(unknown)}; there are: {', '.join(KEYS)}")
+    chosen = [contender for contender in ALL if contender.key in keys.split(",")] if keys else list(default)
+    if any(contender.ours for contender in chosen) and not SLUICE.exists():
+        print(f"{SLUICE} is not there (make build): only the others are measured", file=sys.stderr)
+        chosen = [contender for contender in chosen if not contender.ours]
+    return chosen

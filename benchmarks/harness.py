@@ -1,0 +1,342 @@
+"""Starts, watches, measures and ends the processes of a benchmark. Nothing here knows what they do.
+
+Every process is a direct child, started without a shell, ended by its own id, and reaped with wait4(2), whose figures
+are what the kernel accounted. Waiting is for events (a pidfd, a line), always with a limit in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import random
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent
+
+
+class BenchmarkError(Exception):
+    """Something that a run needs is missing or did not happen in time. The message says what and what to do."""
+
+
+@dataclass
+class Exit:
+    """How a process ended. `code` is negative for a signal, as in subprocess."""
+
+    command: str
+    code: int
+    cpu_ns: int
+    at_ns: int
+
+
+class Process:
+    """One child: its pid, a pidfd to wait on, and its end."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        stdin: int | None = subprocess.DEVNULL,
+        stdout: int | None = subprocess.DEVNULL,
+        stderr: int | None = None,
+        group: int | None = None,
+    ) -> None:
+        self.name = Path(command[0]).name
+        try:
+            self._popen = subprocess.Popen(
+                list(command),
+                env={**os.environ, **(environment or {})},
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                # Its own group: a Ctrl-C at the terminal is for the benchmark, which then ends its children in order.
+                process_group=group or 0,
+                # Members of a pipeline share files of the parent only by what is passed above.
+                close_fds=True,
+            )
+        except FileNotFoundError:
+            raise BenchmarkError(f"no program {command[0]!r} on this machine") from None
+        self.pid = self._popen.pid
+        self._pidfd = os.pidfd_open(self.pid)
+        self.exit: Exit | None = None
+
+    @property
+    def pipes(self) -> subprocess.Popen[bytes]:
+        """For the ends of pipes that were asked for at the start."""
+        return self._popen
+
+    def cpu_ns(self) -> int:
+        """CPU time used so far, user and system, of all its threads, dead ones included; to the nanosecond."""
+        if self.exit:
+            return self.exit.cpu_ns
+        try:
+            # The clock of a process: clock_getcpuclockid(3) spelt out, as Python has no binding for other processes.
+            return time.clock_gettime_ns((~self.pid << 3) | 2)
+        except OSError:
+            self.wait(0)
+            return self.exit.cpu_ns if self.exit else 0
+
+    def wait(self, seconds: float) -> bool:
+        """True once the process has ended; waits for that at most so long."""
+        if self.exit:
+            return True
+        if not select.select([self._pidfd], [], [], max(0.0, seconds))[0]:
+            return False
+        _, status, usage = os.wait4(self.pid, 0)
+        ended = time.monotonic_ns()
+        # Popen must not wait for a pid that is reaped (and could by then be someone else's).
+        self._popen.returncode = code = os.waitstatus_to_exitcode(status)
+        self.exit = Exit(self.name, code, round((usage.ru_utime + usage.ru_stime) * 1e9), ended)
+        os.close(self._pidfd)
+        return True
+
+    def send(self, what: signal.Signals) -> None:
+        """A signal, if it still runs: by pidfd, so that no other process can be hit."""
+        if not self.exit:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, what)
+
+    def end(self, politely: signal.Signals = signal.SIGTERM, seconds: float = 5) -> None:
+        """Asks, waits, kills."""
+        self.send(politely)
+        if not self.wait(seconds):
+            self.send(signal.SIGKILL)
+            self.send(signal.SIGCONT)
+            if not self.wait(seconds):
+                raise BenchmarkError(f"{self.name} (pid {self.pid}) does not end by SIGKILL")
+
+
+class Pipeline:
+    """Processes joined by pipes, as a shell would join them, in one process group; measured as one."""
+
+    def __init__(
+        self,
+        commands: Sequence[Sequence[str]],
+        environment: Mapping[str, str],
+        directory: Path,
+        stdin: int = subprocess.DEVNULL,
+    ) -> None:
+        self.members: list[Process] = []
+        self.messages = [directory / f"{number}.stderr" for number in range(len(commands))]
+        self.output = directory / "stdout"
+        self.started_ns = time.monotonic_ns()
+        upstream: int | None = None
+        for number, command in enumerate(commands):
+            last = number == len(commands) - 1
+            downstream: tuple[int, int] | None = None if last else os.pipe()
+            with open(self.messages[number], "wb") as messages, open(self.output, "ab") as output:
+                member = Process(
+                    command,
+                    environment,
+                    stdin=stdin if upstream is None else upstream,
+                    stdout=output.fileno() if downstream is None else downstream[1],
+                    stderr=messages.fileno(),
+                    group=self.members[0].pid if self.members else None,
+                )
+            self.members.append(member)
+            if upstream is not None:
+                os.close(upstream)
+            if downstream is not None:
+                os.close(downstream[1])
+                upstream = downstream[0]
+
+    def cpu_ns(self) -> int:
+        """CPU time of all members so far."""
+        return sum(member.cpu_ns() for member in self.members)
+
+    def send(self, what: signal.Signals) -> None:
+        for member in self.members:
+            member.send(what)
+
+    def wait(self, seconds: float) -> bool:
+        """True once all members have ended."""
+        deadline = time.monotonic() + seconds
+        return all([member.wait(deadline - time.monotonic()) for member in self.members])
+
+    def ended_by_itself(self) -> bool:
+        """Whether any member has gone already; to be asked before the pipeline is told to stop."""
+        return any([member.wait(0) for member in self.members])
+
+    def interrupt(self, seconds: float = 5) -> None:
+        """What Ctrl-C does, to the first member; the others see the end of their input. Then by force."""
+        self.members[0].send(signal.SIGINT)
+        if not self.wait(seconds):
+            self.send(signal.SIGINT)
+        if not self.wait(1):
+            self.kill()
+
+    def kill(self) -> None:
+        for member in self.members:
+            member.end(signal.SIGKILL)
+
+    def said(self) -> str:
+        """Everything on standard error and standard output."""
+        paths = [path for path in [*self.messages, self.output] if path.exists()]
+        return "\n".join(path.read_text(errors="replace") for path in paths).strip()
+
+
+class MemorySampler:
+    """Peak memory of a pipeline's members together, sampled from outside: the sampling is on nobody's account.
+
+    Not wait4's ru_maxrss: that begins with the pages of the Python process it was forked from.
+    """
+
+    PERIOD = 0.2
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.peak_rss = 0
+        self.peak_pss = 0
+        self._pipeline = pipeline
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Takes a last sample; call before the pipeline is stopped."""
+        self._stop.set()
+        self._thread.join()
+        self._sample()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.PERIOD):
+            self._sample()
+
+    def _sample(self) -> None:
+        rss = pss = 0
+        for member in self._pipeline.members:
+            with contextlib.suppress(OSError, ValueError):
+                text = Path(f"/proc/{member.pid}/smaps_rollup").read_text()
+                # KiB each: "Rss:   4321 kB".
+                amounts = {words[0]: int(words[1]) for line in text.splitlines()[1:] if (words := line.split())}
+                rss += amounts.get("Rss:", 0) * 1024
+                pss += amounts.get("Pss:", 0) * 1024
+        self.peak_rss = max(self.peak_rss, rss)
+        self.peak_pss = max(self.peak_pss, pss)
+
+
+class Receiver:
+    """receiver.py as a process of its own, which can be told to misbehave and be killed for good."""
+
+    def __init__(self, directory: Path, bounded: bool = False) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.events: list[dict[str, object]] = []
+        self._bounded = bounded
+        self._process: Process | None = None
+        self._lines: queue.Queue[dict[str, object]] = queue.Queue()
+
+    def start(self) -> None:
+        """Starts it, again on the same port if it ran before, and returns when it listens."""
+        command = [sys.executable, str(HERE / "receiver.py"), "--directory", str(self.directory)]
+        command += ["--port", str(self.port)] + (["--bounded"] if self._bounded else [])
+        self._process = Process(command, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with contextlib.suppress(PermissionError):
+            # It stamps arrivals: a stamp must not wait behind the processes that are measured.
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, -10)
+        self._lines = queue.Queue()
+        threading.Thread(target=self._read, args=(self._process, self._lines), daemon=True).start()
+        self.wait_for("listening", 10)
+
+    @staticmethod
+    def _read(process: Process, lines: queue.Queue[dict[str, object]]) -> None:
+        assert process.pipes.stdout
+        with process.pipes.stdout as output:
+            for line in output:
+                lines.put(json.loads(line))
+
+    def wait_for(self, event: str, seconds: float) -> dict[str, object]:
+        """The next event of that name; those before it are kept in `events`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                found = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise BenchmarkError(f"no {event!r} at the server within {seconds:g} s") from None
+            self.events.append(found)
+            if found["event"] == event:
+                return found
+
+    def order(self, words: str) -> None:
+        assert self._process and self._process.pipes.stdin
+        self._process.pipes.stdin.write(words.encode() + b"\n")
+        self._process.pipes.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye on its connections but what the kernel says."""
+        self._close(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._close(signal.SIGTERM)
+
+    def _close(self, how: signal.Signals) -> None:
+        if self._process:
+            self._process.end(how)
+            if self._process.pipes.stdin:
+                self._process.pipes.stdin.close()
+            self._process = None
+
+
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that nobody listens on.
+
+    Below the range from which the kernel takes the ports of outgoing connections: a client that calls again and again
+    while the server is away could be given the very port it calls, and TCP then connects it to itself.
+    """
+    for port in random.sample(range(10_000, 30_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise BenchmarkError("no free TCP port between 10000 and 30000 on 127.0.0.1")
+
+
+@contextlib.contextmanager
+def scratch_directory(parent: Path | None = None) -> Iterator[Path]:
+    """A directory that is gone afterwards, whatever happens."""
+    directory = Path(tempfile.mkdtemp(prefix="sluice-bench-", dir=parent))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def need(*programs: str) -> None:
+    """Ends with a list of what is missing and the Debian packages that bring it."""
+    packages = {
+        "arecord": "alsa-utils",
+        "curl": "curl",
+        "ffmpeg": "ffmpeg",
+        "gst-launch-1.0": "gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-bad gstreamer1.0-alsa",
+        "strace": "strace",
+        "nginx": "nginx-extras",
+        "pulseaudio": "pulseaudio pulseaudio-utils libasound2-plugins",
+        "pacat": "pulseaudio-utils",
+    }
+    missing = [program for program in programs if not shutil.which(program)]
+    if missing:
+        names = " ".join(sorted({packages.get(program, program) for program in missing}))
+        raise BenchmarkError(f"missing: {', '.join(missing)}; apt-get install {names}")
+
+
+def end_on_signals() -> None:
+    """SIGTERM ends a benchmark like Ctrl-C does: by an exception, so that every `finally` ends its processes."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    # A run leaves no core files behind on a small machine when a contender crashes.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
