@@ -1,0 +1,150 @@
+"""One contender, one microphone, one neutral server: what the live path costs and how late it is."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from beds import Bed
+from contenders import Capture, Contender
+from harness import BenchmarkError, MemorySampler, Pipeline, Process, Receiver
+from recording import delays, percentile, read_requests
+
+# From the first byte at the server: programs load, connect and find their pace. Not measured.
+SETTLING = 2.0
+# How long a contender may take until its first byte is at the server.
+PATIENCE = 20.0
+
+
+@dataclass
+class Figures:
+    """What one run showed. None: not measurable on this bed."""
+
+    cpu_s_per_min: float  # steady state, user + system, all processes of the contender
+    cpu_start_s: float  # from exec until it was settled
+    rss_mib: float  # peak of the sum over its processes
+    pss_mib: float
+    delay_median_ms: float
+    delay_p99_ms: float
+    delay_maximum_ms: float
+    delay_is_absolute: bool  # False: above the quickest frame of the run
+    arrivals_per_s: float  # recv calls of the server that returned body bytes
+    missing_ms: float | None  # audio that the body lacks between its first and its last sample
+    syscalls_per_s: float | None = None  # from a run of its own, under strace
+
+    def json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+class Run:
+    """A contender streaming from a bed into a receiver of its own, for the time of a `with` block."""
+
+    def __init__(self, contender: Contender, bed: Bed, directory: Path, rate: int, channels: int) -> None:
+        self.store = directory / "store"
+        self.store.mkdir(parents=True)
+        self.bed = bed
+        bed.prepare_run(directory, contender.period_ms)
+        self.receiver = Receiver(self.store)
+        self.receiver.start()
+        url = f"http://127.0.0.1:{self.receiver.port}/stream"
+        self.capture = Capture(bed.device, url, rate, channels, 2 * channels)
+        self.contender = contender
+        try:
+            self.pipeline = Pipeline(contender.commands(self.capture), bed.environment, directory)
+        except BaseException:
+            self.receiver.stop()
+            raise
+
+    def __enter__(self) -> Run:
+        try:
+            self.receiver.wait_for("first byte", PATIENCE)
+            self.run_for(SETTLING)
+        except BaseException as error:
+            self.__exit__()
+            if isinstance(error, BenchmarkError):
+                raise BenchmarkError(f"{self.contender.title}: {error}; it said: {self.pipeline.said()}") from None
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pipeline.kill()
+        self.receiver.stop()
+
+    def run_for(self, seconds: float) -> None:
+        """Lets it stream; a contender that ends meanwhile has failed."""
+        deadline = time.monotonic() + seconds
+        if any([member.wait(deadline - time.monotonic()) for member in self.pipeline.members]):
+            raise BenchmarkError(f"{self.contender.title} ended by itself; it said: {self.pipeline.said()}")
+
+
+def measure(contender: Contender, bed: Bed, directory: Path, seconds: float, rate: int, channels: int) -> Figures:
+    """CPU, memory and delay over `seconds` of steady streaming."""
+    with Run(contender, bed, directory, rate, channels) as run:
+        memory = MemorySampler(run.pipeline)
+        cpu_before, before = run.pipeline.cpu_ns(), time.monotonic_ns()
+        run.run_for(seconds)
+        cpu_after, after = run.pipeline.cpu_ns(), time.monotonic_ns()
+        memory.finish()
+        run.pipeline.interrupt()
+        started = bed.capture_start_ns()
+    stream = max(read_requests(run.store), key=lambda request: len(request.body))
+    frame_bytes, first_ns = run.capture.frame_bytes, 0.0 if started is None else float(started)
+    found = bed.locate(stream.body, frame_bytes)
+    if found is not None:
+        first_ns += found.first_frame * 1e9 / rate
+    late = delays(stream, frame_bytes, rate, first_ns, skip_ns=SETTLING * 1e9)
+    if not late:
+        raise BenchmarkError(f"{contender.title}: only {len(stream.body)} bytes at the server")
+    # Where the device has no clock of its own, what can be told is how much later than the quickest frame each was.
+    floor = late[0] if started is None else 0.0
+    window = [arrival for arrival in stream.arrivals if before <= arrival.ns < after]
+    return Figures(
+        cpu_s_per_min=(cpu_after - cpu_before) / (after - before) * 60,
+        cpu_start_s=cpu_before / 1e9,
+        rss_mib=memory.peak_rss / 2**20,
+        pss_mib=memory.peak_pss / 2**20,
+        delay_median_ms=(percentile(late, 0.5) - floor) * 1e3,
+        delay_p99_ms=(percentile(late, 0.99) - floor) * 1e3,
+        delay_maximum_ms=(late[-1] - floor) * 1e3,
+        delay_is_absolute=started is not None,
+        arrivals_per_s=len(window) / ((after - before) / 1e9),
+        missing_ms=None if found is None else found.missing_frames * 1e3 / rate,
+    )
+
+
+def count_syscalls(
+    contender: Contender, bed: Bed, directory: Path, seconds: float, rate: int, channels: int
+) -> float:
+    """System calls a second of steady streaming, all threads; strace(1) is attached once the stream is settled."""
+    summary = directory / "strace"
+    with Run(contender, bed, directory, rate, channels) as run:
+        attach = [word for member in run.pipeline.members for word in ("-p", str(member.pid))]
+        with open(directory / "strace.stderr", "wb") as messages:
+            strace = Process(["strace", "-f", "-c", "-o", str(summary), *attach], stderr=messages.fileno())
+        try:
+            _await_attached(strace, directory / "strace.stderr", len(run.pipeline.members))
+            before = time.monotonic()
+            run.run_for(seconds)
+            strace.send(signal.SIGINT)
+            if not strace.wait(5):
+                raise BenchmarkError("strace does not end")
+            passed = time.monotonic() - before
+        finally:
+            strace.end(signal.SIGKILL)
+        run.pipeline.interrupt()
+    # "100.00    0.012345          12       987        65 total"
+    total = re.search(r"^\s*100\.00\s+\S+\s+(?:\d+\s+)?(\d+)\s+(?:\d+\s+)?total$", summary.read_text(), re.MULTILINE)
+    if not total:
+        raise BenchmarkError(f"strace gave no summary: {summary.read_text()[:400]!r}")
+    return int(total[1]) / passed
+
+
+def _await_attached(strace: Process, messages: Path, processes: int) -> None:
+    """strace says "Process N attached" on standard error for each process, when it has it."""
+    deadline = time.monotonic() + 10
+    while messages.read_text(errors="replace").count("attached") < processes:
+        if strace.wait(0.02) or time.monotonic() > deadline:
+            raise BenchmarkError(f"strace cannot attach: {messages.read_text(errors='replace').strip()}")
