@@ -12,7 +12,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +160,7 @@ class Section:
         return self.note + "\n\n" + "\n\n".join(markdown_table(header, rows) for header, rows in self.tables())
 
 
-def live_sections(options: argparse.Namespace, scratch: Path) -> list[Section]:
+def live_sections(options: argparse.Namespace, scratch: Path) -> Iterator[Section]:
     chosen = contenders.choose(options.only)
     need("strace", *{program for contender in chosen for program in contender.programs})
     beds: dict[str, Callable[[Path], Bed]] = {
@@ -171,7 +171,6 @@ def live_sections(options: argparse.Namespace, scratch: Path) -> list[Section]:
         "testmic": "Test microphone (bounded ring on the monotonic clock): delay from capture to the server's recv.",
         "pulse": "PulseAudio null sink, `pulse` plugin: delay above the quickest frame of the run, so no ratio of it.",
     }
-    sections = []
     for name in options.beds.split(","):
         if name not in beds:
             raise BenchmarkError(f"no bed {name!r}; there are: {', '.join(beds)}")
@@ -183,11 +182,10 @@ def live_sections(options: argparse.Namespace, scratch: Path) -> list[Section]:
         targets = tuple(target for target in LIVE_TARGETS if absolute or not target.measure.startswith("delay"))
         note = f"{notes[name]} {RATE // 1000} kHz mono; {options.rounds} rounds of {options.seconds:g} s."
         titles = {contender.key: contender.title for contender in contenders.ALL}
-        sections.append(Section(f"live path, {name}", note, rounds, titles, LIVE_COLUMNS, targets))
-    return sections
+        yield Section(f"live path, {name}", note, rounds, titles, LIVE_COLUMNS, targets)
 
 
-def pipe_sections(options: argparse.Namespace, scratch: Path) -> list[Section]:
+def pipe_sections(options: argparse.Namespace, scratch: Path) -> Iterator[Section]:
     need("curl", "nginx")
     names = list(pipe_path.COMMANDS)
     servers = [pipe_path.nginx]
@@ -195,7 +193,6 @@ def pipe_sections(options: argparse.Namespace, scratch: Path) -> list[Section]:
         servers.append(pipe_path.sluice_serve)
     else:
         names.remove("sluice pipe")
-    sections = []
     with ExitStack() as stack:
         # In memory where there is room: the disk's mood is not what is compared.
         shared = Path("/dev/shm")
@@ -209,8 +206,7 @@ def pipe_sections(options: argparse.Namespace, scratch: Path) -> list[Section]:
                 server.clear()
             note = f"{options.mebibytes} MiB from standard input to {server.name}; {options.rounds} rounds."
             titles = {name: name for name in names}
-            sections.append(Section(f"pipe, to {server.name}", note, rounds, titles, PIPE_COLUMNS, PIPE_TARGETS))
-    return sections
+            yield Section(f"pipe, to {server.name}", note, rounds, titles, PIPE_COLUMNS, PIPE_TARGETS)
 
 
 def _free_bytes(directory: Path) -> int:
@@ -233,25 +229,29 @@ def main() -> int:
     parts = {"live": live_sections, "pipe": pipe_sections}
     sections: list[Section] = []
     about = machine()
+    failure: BenchmarkError | None = None
     try:
         for part in options.parts.split(","):
             if part not in parts:
                 raise BenchmarkError(f"no part {part!r}; there are: {', '.join(parts)}")
             with scratch_directory() as scratch:
-                sections += parts[part](options, scratch)
+                for section in parts[part](options, scratch):
+                    sections.append(section)
     except BenchmarkError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+        # What was measured until then is shown all the same.
+        failure = error
     print("; ".join(f"{name} {value}" for name, value in about.items() if value), end="\n\n")
     for section in sections:
         section.show()
+    if failure:
+        print(f"bench: {failure}", file=sys.stderr)
     if options.json:
         figures = {section.title: section.rounds for section in sections}
         options.json.write_text(json.dumps({"machine": about, "figures": figures}, indent=2) + "\n")
     if options.write:
         for section in sections:
             write_section(section.title[0].upper() + section.title[1:], section.markdown())
-    return 0
+    return 1 if failure else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from contenders import SLUICE
 from harness import BenchmarkError, MemorySampler, Pipeline, Process, free_port, need
 
 # A run that takes longer than this has hung.
-PATIENCE = 300.0
+PATIENCE = 60.0
 
 
 @dataclass
@@ -54,7 +54,8 @@ def curl_command(url: str) -> list[str]:
 
 
 def sluice_command(url: str) -> list[str]:
-    return [str(SLUICE), "pipe", url, "--progress", "none"]
+    # PUT, as curl does it and as nginx stores it.
+    return [str(SLUICE), "pipe", url, "--method", "PUT", "--progress", "none"]
 
 
 COMMANDS: dict[str, Callable[[str], list[str]]] = {"sluice pipe": sluice_command, "curl -T -": curl_command}
