@@ -39,8 +39,8 @@ class Contender:
     period_ms: int  # the ALSA period that it asks for
     commands: Callable[[Capture], list[Sequence[str]]]  # processes joined by pipes
     ours: bool = False
-    # A message with one of these words in it tells that something went wrong, and perhaps how much of it.
-    complaints: tuple[str, ...] = ("error", "fail", "refused", "reset", "broken pipe", "overrun", "lost")
+    # A message with one of these words in it tells that something went wrong.
+    complaints: tuple[str, ...] = ("error", "fail", "refused", "reset", "broken pipe", "overrun")
 
     @property
     def programs(self) -> list[str]:

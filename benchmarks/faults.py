@@ -10,6 +10,7 @@ bodies that the server stored.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import signal
@@ -180,22 +181,43 @@ def placed(requests: list[Request]) -> bytes:
 
 # A number with its unit in a line that speaks of loss: "overrun!!! (at least 2490.123 ms long)", "dropped 38 samples".
 # (On a plugin's device arecord takes the clock's whole reading for the length; on a sound card the length is right.)
-_LOSS = re.compile(r"overrun|lost|missing|dropp|gap|hole|silence|overwritten", re.IGNORECASE)
+_LOSS = re.compile(r"overrun|lost|missing|dropped|gap|hole|silence|overwritten", re.IGNORECASE)
 _AMOUNT = re.compile(
     r"[1-9][\d.]*\s*(ms|s|seconds|samples|frames|bytes|kB|KiB|MiB)\b|(frames|bytes|ms|seconds)\"?:\s*[1-9]",
     re.IGNORECASE,
 )
 
 
+def _tells_amount(line: str) -> bool:
+    if not line.startswith("{"):
+        return bool(_LOSS.search(line) and _AMOUNT.search(line))
+    with contextlib.suppress(ValueError):
+        event = json.loads(line)
+        # In an event every number has a name: `"lost": 0` tells that nothing was.
+        lost = [value for name, value in event.items() if _LOSS.search(name) and isinstance(value, int)]
+        return event.get("event") == "gap" or any(value > 0 for value in lost if not isinstance(value, bool))
+    return False
+
+
+def _tells_error(line: str, contender: Contender) -> bool:
+    if not line.startswith("{"):
+        return any(word in line.lower() for word in contender.complaints)
+    with contextlib.suppress(ValueError):
+        event = json.loads(line)
+        return event.get("event") == "dropout" or event.get("error") is not None
+    return False
+
+
 def what_was_told(before_stop: str, at_end: str, contender: Contender, died: bool) -> tuple[str, str]:
     """The most that was said: an amount (a summary at the end counts), an error, or nothing.
 
     Errors count only from before the stop: being interrupted makes some complain."""
-    for line in at_end.splitlines():
-        if _LOSS.search(line) and _AMOUNT.search(line):
+    # The last such line: a summary says more than the first thing that went wrong.
+    for line in reversed(at_end.splitlines()):
+        if _tells_amount(line):
             return "amount", line.strip()
     for line in before_stop.splitlines():
-        if any(word in line.lower() for word in contender.complaints):
+        if _tells_error(line, contender):
             return "error", line.strip()
     return ("error", "exit code") if died else ("nothing", "")
 
