@@ -20,7 +20,7 @@ func room(
     .target(name: name, dependencies: imports, swiftSettings: settings),
     .testTarget(
       name: "\(name)Tests",
-      dependencies: [.init(stringLiteral: name), "PropertyTesting", "CAllocationCounter"] + imports + testsImport,
+      dependencies: [.init(stringLiteral: name), "PropertyTesting", "CallCounter"] + imports + testsImport,
       exclude: testData, swiftSettings: settings),
   ]
 }
@@ -36,7 +36,9 @@ let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
   + room("JSONLines")
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
-  + room("AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"])
+  + room(
+    "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
+    testsImport: ["TestRigs", "TestDeviceControl"])
   + room("UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"])
   + room("LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture"])
   + room("UploadServer", imports: ["EventLoops", "JSONLines", "CLinux"], testData: ["Corpus"])
@@ -48,10 +50,12 @@ let command: Target = .executableTarget(
   ],
   swiftSettings: settings)
 
-/// What the tests of several rooms share: seeds that can be run again, and a count of allocations.
+/// What the tests of several rooms share: seeds that can be run again, counts of allocations and calls, real ALSA and
+/// PulseAudio.
 let testSupport: [Target] = [
   .target(name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
-  .target(name: "CAllocationCounter", path: "Tests/CAllocationCounter"),
+  .target(name: "CallCounter", path: "Tests/CallCounter"),
+  .target(name: "TestRigs", dependencies: ["TestDeviceControl"], path: "Tests/TestRigs", swiftSettings: settings),
 ]
 
 /// The test microphone (`Tests/TestDevice`), the functions that give it orders, and the same as a command.

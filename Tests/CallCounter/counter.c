@@ -3,6 +3,7 @@
 #include "CallCounter.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
@@ -31,8 +32,14 @@ void call_counter_arm(const char *thread_name) {
 
 #ifdef SANITIZED
 bool call_counter_works(void) { return false; }
+long allocations_of_this_thread(void) { return -1; }
 #else
 bool call_counter_works(void) { return true; }
+
+// initial-exec: the first access must not allocate, or it would come back here.
+static __thread long thread_allocations __attribute__((tls_model("initial-exec")));
+
+long allocations_of_this_thread(void) { return thread_allocations; }
 
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
@@ -48,6 +55,7 @@ static bool is_counted_thread(void) {
 }
 
 static void count_allocation(void) {
+  thread_allocations += 1;
   if (is_counted_thread()) __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
 }
 
@@ -63,13 +71,19 @@ void *realloc(void *pointer, size_t size) {
   count_allocation();
   return __libc_realloc(pointer, size);
 }
-int posix_memalign(void **pointer, size_t alignment, size_t size) {
+void *memalign(size_t alignment, size_t size) {
   count_allocation();
-  *pointer = __libc_memalign(alignment, size);
-  return *pointer ? 0 : 12;
+  return __libc_memalign(alignment, size);
+}
+void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+int posix_memalign(void **pointer, size_t alignment, size_t size) {
+  void *found = memalign(alignment, size);
+  if (!found) return ENOMEM;
+  *pointer = found;
+  return 0;
 }
 void free(void *pointer) {
-  if (pointer) count_allocation();
+  if (pointer && is_counted_thread()) __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
   __libc_free(pointer);
 }
 

@@ -1,6 +1,6 @@
 // The two ends of a bound pair on one thread: the article's rules, one by one, and what a byte costs.
 
-import CAllocationCounter
+import CallCounter
 import EventLoops
 import StreamBuffers
 import Synchronization

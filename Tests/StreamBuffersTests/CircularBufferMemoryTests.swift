@@ -1,6 +1,6 @@
 // What the circular buffer does with memory: maps it twice, allocates none later, gives it back when asked to.
 
-import CAllocationCounter
+import CallCounter
 import EventLoops
 import Glibc
 import PropertyTesting

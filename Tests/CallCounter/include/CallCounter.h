@@ -1,4 +1,4 @@
-// Counts what a thread of a given name must not do: allocate, and lock. Works by standing in front of libc's functions.
+// Counts what a thread must not do, so that "does not allocate" is a number and not a promise: allocations and locks. Works by standing in front of libc's functions.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,3 +13,5 @@ uint64_t call_counter_allocations(void);
 uint64_t call_counter_locks(void);
 /// False under a sanitizer, which needs libc's functions for itself: nothing is counted then.
 bool call_counter_works(void);
+/// Allocations (not frees) that the calling thread has made since it began; -1 under a sanitizer.
+long allocations_of_this_thread(void);
