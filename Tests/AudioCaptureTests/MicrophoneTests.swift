@@ -261,6 +261,9 @@ extension RealALSA {
       #expect(rig.framesLost == 0)
       let oldest = session.consumer.released
       #expect(oldest > 0)
+      // The reader begins only when nothing is let go any more.
+      microphone.stop()
+      microphone.waitUntilEnded()
       session.finish()
       // What was let go, and what was kept, is the whole capture; and what was kept is its end.
       #expect(session.bytes.count <= 16_384)

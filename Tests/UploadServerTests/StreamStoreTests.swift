@@ -19,7 +19,7 @@ struct StreamStoreTests {
     let answer = try client.answer()
     #expect(answer.status == 201)
     #expect(answer["stream-id"] == "k1" && answer["stream-offset"] == "8" && answer["stream-missing"] == "0")
-    #expect(answer.body == "{\"name\":\"kitchen-k1.wav\",\"bytes\":8,\"missing\":0}\n")
+    #expect(answer.body == "{\"event\":\"stored\",\"name\":\"kitchen-k1.wav\",\"bytes\":8,\"missing\":0}\n")
     #expect(test.directory.names == ["kitchen-k1.wav"])
     #expect(try test.directory.text("kitchen-k1.wav") == "RIFFdata")
     let ended = try test.events.wait(.ended)
