@@ -50,6 +50,16 @@ let command: Target = .executableTarget(
   ],
   swiftSettings: settings)
 
+/// Built with everything else, so that they cannot rot.
+let samples: [Target] = [
+  .executableTarget(
+    name: "sample-heartbeat", dependencies: ["LiveStreaming", "UploadClient"], path: "samples/heartbeat",
+    swiftSettings: settings),
+  .executableTarget(
+    name: "sample-microphone", dependencies: ["AudioCapture", "LiveStreaming", "UploadClient", "StreamBuffers"],
+    path: "samples/microphone", swiftSettings: settings),
+]
+
 /// What the tests of several rooms share: seeds that can be run again, counts of allocations and calls, real ALSA and
 /// PulseAudio.
 let testSupport: [Target] = [
@@ -80,5 +90,5 @@ let package = Package(
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
-  targets: systemLibraries + rooms + [command] + testSupport + testDevice
+  targets: systemLibraries + rooms + [command] + samples + testSupport + testDevice
 )

@@ -1,0 +1,75 @@
+# The two commands of the README are `make run` and `make test`; both install what is missing first.
+
+# Debian packages: to build and run, to test, to measure.
+BUILD_PACKAGES := libcurl4-openssl-dev libasound2-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
+TEST_PACKAGES  := curl nginx-light openssl iproute2 nftables psmisc
+BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-alsa strace gcc
+
+PREFIX   ?= /usr/local
+SWIFT    ?= swift
+# One binary without Swift's shared libraries: it starts faster, takes less memory, and runs where no Swift is installed.
+RELEASE  := -c release --static-swift-stdlib -Xlinker --gc-sections
+SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
+SANITIZED := StreamBuffersTests|EventLoopsTests
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test test-thread test-address fuzz lint format bench bench-faults install clean \
+        packages test-packages bench-packages
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## stream a microphone (a virtual one where there is none), kill the server, check what was stored
+	@SLUICE=$(CURDIR)/.build/release/sluice samples/demo.sh
+
+build: packages ## the command, as .build/release/sluice
+	$(SWIFT) build $(RELEASE) --product sluice
+
+test: packages test-packages ## all tests: real ALSA, real sockets, real faults
+	$(SWIFT) build --build-tests
+	$(SWIFT) test --skip-build
+
+test-thread: packages ## the buffers and loops under ThreadSanitizer
+	$(SWIFT) test --sanitize=thread --scratch-path .build/thread --filter '$(SANITIZED)'
+
+test-address: packages test-packages ## all tests under AddressSanitizer
+	$(SWIFT) test --sanitize=address --scratch-path .build/address
+
+fuzz: packages ## the HTTP parser under libFuzzer, for FUZZ_SECONDS (60)
+	Fuzz/run.sh $(or $(FUZZ_SECONDS),60)
+
+lint: ## swift-format, strict
+	$(SWIFT) format lint --strict --parallel --recursive Package.swift Sources Tests samples benchmarks Fuzz
+
+format: ## swift-format, in place
+	$(SWIFT) format --in-place --parallel --recursive Package.swift Sources Tests samples benchmarks Fuzz
+
+bench: build bench-packages ## us and arecord|curl, ffmpeg, GStreamer, side by side; BENCH="--write" updates docs/benchmarks.md
+	$(SWIFT) build -c release --product circular-buffer-benchmark --scratch-path .build/bench
+	.build/bench/release/circular-buffer-benchmark
+	python3 benchmarks/bench.py $(BENCH)
+
+bench-faults: build bench-packages ## the audio that each of them loses to the same faults
+	python3 benchmarks/faults.py $(BENCH)
+
+install: build ## into PREFIX (/usr/local)
+	install -D -m 755 .build/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+
+clean: ## remove what was built
+	rm -rf .build recordings
+
+# Installs only what is missing, so that nothing needs the network when everything is there.
+define install-missing
+	@missing=$$(for p in $(1); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+	if [ -n "$$missing" ]; then \
+	  echo "installing" $$missing; \
+	  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+endef
+
+packages:
+	$(call install-missing,$(BUILD_PACKAGES))
+test-packages:
+	$(call install-missing,$(TEST_PACKAGES))
+bench-packages:
+	$(call install-missing,$(BENCH_PACKAGES))
