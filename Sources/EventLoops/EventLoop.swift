@@ -191,7 +191,7 @@ public final class EventLoop: @unchecked Sendable {
 
   private func timeoutMilliseconds() -> Int32 {
     guard let deadline = timers.nextDeadline else { return -1 }
-    let remaining = (deadline - .now).nanoseconds
+    let remaining = deadline.nanoseconds(since: .now)
     // Rounded up: a timer is never early, and the loop does not spin through the last fraction of a millisecond.
     return remaining <= 0 ? 0 : Int32(min((remaining - 1) / 1_000_000 + 1, Int64(Int32.max)))
   }

@@ -8,6 +8,9 @@ internal import UploadClient
 final class LiveStream: @unchecked Sendable {
   let loop: EventLoop
 
+  /// How often a stream that is written to asks how far the peer has acknowledged, in nanoseconds.
+  private static let acknowledgementInterval: Int64 = 1_000_000_000
+
   private let source: any StreamSource
   private let configuration: LiveStreamConfiguration
   private let session: UploadSession
@@ -176,7 +179,7 @@ final class LiveStream: @unchecked Sendable {
   private func didWrite() {
     let now = MonotonicInstant.now
     let byteStep = UInt64(writer.consumer.capacity / 8)
-    if now - lastAcknowledgementCheck >= .seconds(1) || writer.cursor - cursorAtLastCheck >= byteStep {
+    if now.nanoseconds(since: lastAcknowledgementCheck) >= Self.acknowledgementInterval || writer.cursor - cursorAtLastCheck >= byteStep {
       checkAcknowledged(now)
     }
     if pressureTimer == nil { schedulePressureCheck() }

@@ -28,7 +28,8 @@ struct ChunkLedger {
 
   /// Notes a chunk of `count` body bytes, at least one.
   mutating func append(_ count: Int) {
-    let sizeLine = UInt64(String(count, radix: 16).utf8.count + 2)
+    // Hexadecimal digits and a line end.
+    let sizeLine = UInt64((Int.bitWidth - count.leadingZeroBitCount + 3) / 4 + 2)
     entries.append(
       Entry(bodyStart: bodyByteCount, bodyCount: UInt64(count), wireStart: wireByteCount, framingBefore: sizeLine))
     bodyByteCount += UInt64(count)
