@@ -50,6 +50,16 @@ struct RequestParserTests {
     #expect(traffic.completed == 3)
   }
 
+  @Test("the limits are for each request, not for the connection")
+  func limitsPerRequest() {
+    let one =
+      "POST / HTTP/1.1\r\nHost: h\r\nA: \(String(repeating: "a", count: 5000))\r\nTransfer-Encoding: chunked\r\n\r\n"
+    var limits = RequestParser.Limits()
+    limits.body = 4
+    let all = String(repeating: one + "4\r\nabcd\r\n0\r\n\r\n", count: 10)
+    #expect(ParsedTraffic(Array(all.utf8), limits: limits).completed == 10)
+  }
+
   @Test("nothing after a refused request is read")
   func afterRefusal() {
     let raw = "GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n"

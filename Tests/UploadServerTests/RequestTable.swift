@@ -137,6 +137,7 @@ extension RequestCase {
       "a chunk size of many zeros", chunked + "00000000000000003\r\nabc\r\n0\r\n\r\n", "400",
       nginxDiffers: "it counts the value, not the digits"),
     .init("a chunk longer than its size", chunked + "3\r\nabcd\r\n0\r\n\r\n", "400"),
+    .init("a chunk longer than its size, and LF where it should end", chunked + "3\r\nabcd\n0\r\n\r\n", "400"),
     .init("LF alone after a chunk size", chunked + "3\nabc\r\n0\r\n\r\n", "400", nginxDiffers: "it allows bare LF"),
     .init("LF alone after a chunk", chunked + "3\r\nabc\n0\r\n\r\n", "400", nginxDiffers: "it allows bare LF"),
     .init(
