@@ -84,7 +84,7 @@ struct ServerFaultTests {
   @Test("a port that is taken is refused, and who has it is named")
   func portTaken() throws {
     let test = try TestServer()
-    let error = failure(listen: test.address.description, directory: TemporaryDirectory().path)
+    let error = failure(listen: test.address.description)
     guard case .portTaken(let address, let owner) = error else {
       Issue.record("expected portTaken, got \(String(describing: error))")
       return
@@ -125,8 +125,8 @@ struct ServerFaultTests {
 
   @Test("an address of another machine, and an unknown host, are refused")
   func otherAddresses() {
-    #expect(failure(listen: "192.0.2.1:80", directory: TemporaryDirectory().path) == .notOurAddress("192.0.2.1:80"))
-    guard case .unknownHost = failure(listen: "no.such.host.invalid:80", directory: TemporaryDirectory().path) else {
+    #expect(failure(listen: "192.0.2.1:80") == .notOurAddress("192.0.2.1:80"))
+    guard case .unknownHost = failure(listen: "no.such.host.invalid:80") else {
       Issue.record("expected unknownHost")
       return
     }
@@ -195,12 +195,16 @@ struct ServerFaultTests {
   }
 
   /// What making such a server fails with; nil if it does not.
-  private func failure(listen: String, directory: String) -> UploadServerError? {
-    do throws(UploadServerError) {
-      _ = try UploadServer(configuration: .init(listen: [try ListenAddress(listen)], directory: directory))
-      return nil
-    } catch {
-      return error
+  private func failure(listen: String, directory: String? = nil) -> UploadServerError? {
+    let own = TemporaryDirectory()
+    return withExtendedLifetime(own) {
+      do throws(UploadServerError) {
+        let path = directory ?? own.path
+        _ = try UploadServer(configuration: .init(listen: [try ListenAddress(listen)], directory: path))
+        return nil
+      } catch {
+        return error
+      }
     }
   }
 }
