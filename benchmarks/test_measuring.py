@@ -70,6 +70,14 @@ class Losses(unittest.TestCase):
             body = testmic_signal.samples(start, cut) + testmic_signal.samples(start + cut + gap, 3000)
             self.assertEqual(testmic_signal.read_runs(body).missing_frames, gap, f"seed {SEED}")
 
+    def test_silence_between_runs_is_counted_whatever_its_length(self) -> None:
+        for start in range(4):
+            for silence in range(12, 20):
+                body = testmic_signal.samples(start, 401) + bytes(2 * silence)
+                body += testmic_signal.samples(start + 401 + silence, 401)
+                found = testmic_signal.read_runs(body)
+                self.assertEqual((found.missing_frames, found.silent_frames), (silence, silence))
+
     def test_a_body_goes_where_its_offset_says(self) -> None:
         requests = [request(b"abcdef"), request(b"efgh", offset=4), request(b"z", offset=10)]
         self.assertEqual(placed(requests), b"abcdefgh\0\0z")

@@ -104,7 +104,8 @@ def read_runs(data: bytes | memoryview, channels: int = 1, seed: int = 1) -> Rep
     position = 0
     while position < end:
         frame = locate(view, position, channels, seed)
-        if frame is None:
+        # Up to three frames before a run the words behind already tell its number, but these frames are not of it.
+        if frame is None or view[position : position + frame_bytes] != samples(frame, 1, channels, seed):
             if view[position : position + frame_bytes] == zero:
                 silent += 1
             else:
