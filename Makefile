@@ -8,7 +8,8 @@ BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1
 PREFIX   ?= /usr/local
 SWIFT    ?= swift
 # One binary without Swift's shared libraries: it starts faster, takes less memory, and runs where no Swift is installed.
-RELEASE  := -c release --static-swift-stdlib -Xlinker --gc-sections
+# Exclusive access is checked at run time in all tests, and not in this one.
+RELEASE  := -c release --static-swift-stdlib -Xlinker --gc-sections -Xswiftc -enforce-exclusivity=unchecked
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 SANITIZED := StreamBuffersTests|EventLoopsTests
 

@@ -132,8 +132,8 @@ struct CaptureLoop: ~Copyable {
       let code = device.stateError()
       if code != 0 { return fail(code) }
     } else if happened & POLLIN == 0 {
-      // The plugin's descriptor was ready, the PCM is not: its way to do internal work. Not a wake-up of ours.
-      return .wait
+      // The plugin's descriptor is ready, the PCM is not, e.g. because the PulseAudio plugin's own thread has not run yet.
+      return wokenForNothing()
     }
     return read(device)
   }
@@ -192,9 +192,6 @@ struct CaptureLoop: ~Copyable {
     } else {
       clock.observe(frames: timeline + UInt64(available), at: now)
     }
-    fruitlessWakes = 0
-    machine.progressed()
-
     var left = Int(min(UInt64(max(0, available)), maximumFrames - stored))
     while left > 0 {
       var code: Int32 = 0
@@ -219,6 +216,10 @@ struct CaptureLoop: ~Copyable {
         return count * frameBytes
       }
       guard let frames = result else { return waitForSpace() }
+      if frames > 0 {
+        fruitlessWakes = 0
+        machine.progressed()
+      }
       timeline += UInt64(frames)
       left -= frames
       if overwritten > 0 {
@@ -227,7 +228,9 @@ struct CaptureLoop: ~Copyable {
         shared.events.append(.overrun(streamOffset: offset, framesLost: UInt64(overwritten), filled: true))
       }
       if code != 0 && code != EAGAIN { return fail(code) }
-      if isShort || frames == 0 {
+      // Frames that the device promised and does not give.
+      if frames == 0 { return wokenForNothing() }
+      if isShort {
         shared.totals.shortReads.add(1, ordering: .relaxed)
         return .wait
       }
@@ -255,12 +258,13 @@ struct CaptureLoop: ~Copyable {
     return overwritten
   }
 
-  /// A wake-up without a frame. One is nothing (dmix and others do that); a device that keeps on would burn a core.
+  /// A wake-up without a frame. One is nothing (dmix and others do that); a device that keeps on would burn a core, and a
+  /// plugin's thread that has to run first would never run beside a real-time thread that asks again and again.
   private mutating func wokenForNothing() -> CaptureStateMachine.Action {
     if stopRequested { return .wait }
     shared.totals.spuriousWakeUps.add(1, ordering: .relaxed)
     fruitlessWakes += 1
-    if fruitlessWakes > 8 { rest(.milliseconds(10)) }
+    if fruitlessWakes > 1 { rest(.milliseconds(fruitlessWakes > 8 ? 10 : 1)) }
     return fruitlessWakes > 500 ? fail(ETIMEDOUT) : .wait
   }
 }

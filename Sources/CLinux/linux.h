@@ -2,6 +2,7 @@
 // _GNU_SOURCE stays undefined: with it, <sys/select.h> would differ from the one that the Glibc module was built with.
 #pragma once
 
+#include <link.h>
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -21,3 +22,12 @@ extern int accept4(int listener, struct sockaddr *address, unsigned int *length,
 /// renameat2(2)
 extern int renameat2(int oldDirectory, const char *oldPath, int newDirectory, const char *newPath, unsigned int flags);
 #define SLUICE_RENAME_NOREPLACE 1U
+
+/// What dl_iterate_phdr(3) tells of a loaded object; the fields that all versions of glibc have.
+struct dl_phdr_info {
+  ElfW(Addr) dlpi_addr;
+  const char *dlpi_name;
+  const ElfW(Phdr) * dlpi_phdr;
+  ElfW(Half) dlpi_phnum;
+};
+extern int dl_iterate_phdr(int (*callback)(struct dl_phdr_info *info, unsigned long size, void *data), void *data);

@@ -58,6 +58,7 @@ struct StreamRun {
       let streamer = try LiveStreamer(source, configuration: configuration, session: session)
       streamer.start { event in
         show(event)
+        if case .streaming = event { StartupPages.giveBack() }
         if case .ended(let summary) = event {
           ending.summary.withLock { $0 = summary }
           ending.done.signal()
