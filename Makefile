@@ -8,8 +8,11 @@ BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1
 PREFIX   ?= /usr/local
 SWIFT    ?= swift
 # One binary without Swift's shared libraries: it starts faster, takes less memory, and runs where no Swift is installed.
-# Exclusive access is checked at run time in all tests, and not in this one.
-RELEASE  := -c release --static-swift-stdlib -Xlinker --gc-sections -Xswiftc -enforce-exclusivity=unchecked
+# The functions that a stream runs lie side by side (see Linking/), and exclusive access is checked at run time in all
+# tests, but not in this one.
+RELEASE  := -c release --static-swift-stdlib -Xswiftc -enforce-exclusivity=unchecked -Xswiftc -use-ld=lld \
+  -Xlinker --gc-sections -Xlinker --no-warn-symbol-ordering \
+  -Xlinker --symbol-ordering-file=$(CURDIR)/Linking/symbol-order.txt
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 SANITIZED := StreamBuffersTests|EventLoopsTests
 
