@@ -78,6 +78,13 @@ let testDevice: [Target] = [
   .executableTarget(name: "testmic-control", dependencies: ["TestDeviceControl"], path: "Tests/testmic-control"),
 ]
 
+/// Programs that measure, each side by side with its rivals.
+let benchmarks: [Target] = [
+  .executableTarget(
+    name: "circular-buffer-benchmark", dependencies: ["EventLoops", "StreamBuffers"],
+    path: "benchmarks/CircularBufferBenchmark", swiftSettings: settings)
+]
+
 let package = Package(
   name: "sluice",
   products: [
@@ -90,5 +97,5 @@ let package = Package(
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
-  targets: systemLibraries + rooms + [command] + samples + testSupport + testDevice
+  targets: systemLibraries + rooms + [command] + samples + testSupport + testDevice + benchmarks
 )
