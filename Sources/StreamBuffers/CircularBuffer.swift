@@ -70,9 +70,9 @@ public enum CircularBuffer {
 extension CircularBuffer {
   /// The writing end. One thread owns it; it never waits for the other.
   public struct Producer: ~Copyable, Sendable {
-    let storage: CircularStorage
-    /// See ``CircularStorage/makeRoom(for:claimed:)``.
-    private var claimed: UInt64 = 0
+    @usableFromInline let storage: CircularStorage
+    /// What was taken from the consumer and may not be used yet: see `CircularStorage.makeRoom(for:claimed:)`.
+    @usableFromInline var claimed: UInt64 = 0
 
     init(storage: CircularStorage) { self.storage = storage }
 
@@ -104,14 +104,14 @@ extension CircularBuffer {
     /// - Parameters:
     ///   - minimum: at least 1, at most ``largestMinimum``. With ``Overflow/dropOldest`` this many bytes are made free.
     ///   - body: writes from the start of the span, returns how many bytes it wrote, 0 to publish nothing.
+    @inlinable  // so that the body is not called through a pointer for every message
     public mutating func write(
       minimum: Int = 1, maximum: Int = .max, _ body: (inout MutableRawSpan) -> Int
     ) -> WriteResult {
-      precondition(minimum >= 1 && minimum <= storage.largestMinimum, "this minimum would never be free")
-      guard let free = storage.makeRoom(for: minimum, claimed: &claimed) else { return .full }
-      var span = MutableRawSpan(_unsafeStart: storage.address(of: head), byteCount: min(free, max(minimum, maximum)))
+      guard let free = storage.beginWrite(minimum: minimum, maximum: maximum, claimed: &claimed) else { return .full }
+      var span = MutableRawSpan(_unsafeBytes: free)
       let count = body(&span)
-      precondition(count >= 0 && count <= span.byteCount, "more bytes claimed than the span holds")
+      precondition(count >= 0 && count <= free.count, "more bytes claimed than the span holds")
       if count > 0 { storage.publish(count) }
       return .written(count)
     }
@@ -152,7 +152,7 @@ extension CircularBuffer {
 
   /// The reading end. One thread owns it.
   public struct Consumer: ~Copyable, Sendable {
-    let storage: CircularStorage
+    @usableFromInline let storage: CircularStorage
 
     /// What a read found at its offset.
     public enum ReadResult<Value> {
@@ -183,16 +183,17 @@ extension CircularBuffer {
     /// Hands `body` up to `maximum` contiguous bytes from `offset` on. The producer cannot overwrite them meanwhile.
     ///
     /// - Parameter offset: a stream offset not beyond ``head``.
+    @inlinable  // so that it is made for each type of value, instead of looking that type up for every message
     public borrowing func read<Value>(
       at offset: UInt64, maximum: Int = .max, _ body: (RawSpan) -> Value
     ) -> ReadResult<Value> {
-      if let oldest = storage.pin(offset) { return .overwritten(oldest: oldest) }
-      defer { storage.unpin() }
-      let head = storage.head.load(ordering: .acquiring)
-      precondition(offset <= head, "reading beyond the head")
-      guard offset < head else { return .empty }
-      let count = min(Int(head - offset), maximum)
-      return .bytes(body(RawSpan(_unsafeStart: UnsafeRawPointer(storage.address(of: offset)), byteCount: count)))
+      switch storage.beginRead(at: offset, maximum: maximum) {
+      case .bytes(let found):
+        defer { storage.endRead() }
+        return .bytes(body(RawSpan(_unsafeBytes: found)))
+      case .empty: return .empty
+      case .overwritten(let oldest): return .overwritten(oldest: oldest)
+      }
     }
 
     /// Gives up all bytes before `offset`, making their room free. Offsets already given up are ignored. With

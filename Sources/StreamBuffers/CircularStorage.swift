@@ -10,25 +10,35 @@ internal import EventLoops
 internal import Glibc
 internal import Synchronization
 
+@usableFromInline
 final class CircularStorage: Sendable {
+  // Read by both threads, written by none.
   let capacity: Int
   /// What is sure to become free when everything is released.
   let largestMinimum: Int
   let overflow: CircularBuffer.Overflow
-  let head = Atomic<UInt64>(0)
-  let released = Atomic<UInt64>(0)
-  let finished = Atomic<Bool>(false)
+  private let memory: CircularBuffer.Memory
+  nonisolated(unsafe) private let base: UnsafeMutableRawPointer
   let dataAvailable: EventCounter
   let spaceAvailable: EventCounter
 
+  // Written by the producer, once for each write.
+  private let apartFromTheRest = CacheLines()
+  let head = Atomic<UInt64>(0)
+  let finished = Atomic<Bool>(false)
+
+  // Written by the consumer, for each read and release.
+  private let apartFromTheProducer = CacheLines()
+  let released = Atomic<UInt64>(0)
   /// The lowest offset that the consumer is using, `nothingPinned` when it is using none.
   private let pinned = Atomic<UInt64>(nothingPinned)
+
+  // Written only when somebody goes to sleep or is woken: looking at them costs a busy thread nothing.
+  private let apartFromTheConsumer = CacheLines()
   /// Whether the consumer asked to be woken by the next bytes.
   private let consumerWaits = Atomic<Bool>(false)
   /// How many free bytes the producer asked to be woken for; 0 when it does not wait.
   private let producerWaits = Atomic<Int>(0)
-  private let memory: CircularBuffer.Memory
-  nonisolated(unsafe) private let base: UnsafeMutableRawPointer
 
   private static let nothingPinned = UInt64.max
   /// With `.returned`, room is given up and memory goes back to the system in steps of this many bytes.
@@ -53,7 +63,8 @@ final class CircularStorage: Sendable {
     let file = try retryingInterrupts("memfd_create") { memfd_create("sluice-circular-buffer", SLUICE_MFD_CLOEXEC) }
     defer { close(file) }
     try retryingInterrupts("reserving \(capacity) bytes for a circular buffer") { ftruncate(file, capacity) }
-    guard let reserved = mmap(nil, 2 * capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), reserved != MAP_FAILED else {
+    guard let reserved = mmap(nil, 2 * capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), reserved != MAP_FAILED
+    else {
       throw .last("mapping \(capacity) bytes for a circular buffer")
     }
     for half in [reserved, reserved + capacity] {
@@ -80,7 +91,7 @@ final class CircularStorage: Sendable {
   ///
   /// - Parameter claimed: the producer's note of what it took from the consumer and may not use yet: the offset up to
   ///   which it moved `released` itself, until it has seen that no read is going on below; 0 when nothing is open.
-  func makeRoom(for count: Int, claimed: inout UInt64) -> Int? {
+  private func makeRoom(for count: Int, claimed: inout UInt64) -> Int? {
     let free = freeByteCount()
     if free < count {
       guard overflow == .dropOldest else { return nil }
@@ -99,6 +110,22 @@ final class CircularStorage: Sendable {
     return freeByteCount()
   }
 
+  /// Free memory at the head, from `minimum` to `maximum` bytes; nil when it cannot be had.
+  @usableFromInline
+  func beginWrite(minimum: Int, maximum: Int, claimed: inout UInt64) -> UnsafeMutableRawBufferPointer? {
+    precondition(minimum >= 1 && minimum <= largestMinimum, "this minimum would never be free")
+    guard let free = makeRoom(for: minimum, claimed: &claimed) else { return nil }
+    let start = address(of: head.load(ordering: .relaxed))
+    return UnsafeMutableRawBufferPointer(start: start, count: min(free, max(minimum, maximum)))
+  }
+
+  /// Lets the consumer see `count` more bytes, and wakes it if it waits for them.
+  ///
+  /// Sequentially consistent, here and in ``release(upTo:)``: store, then look whether the other side sleeps, while that
+  /// one says that it sleeps and then looks. The barrier waits until the copy before it has left the core, some 10 ns for
+  /// a message of 4 KiB. Without it the sleeper would have to pay for both, with a membarrier(2) at each sleep: for live
+  /// streams, which sleep after nearly every message, a bad bargain.
+  @usableFromInline
   func publish(_ count: Int) {
     head.store(head.load(ordering: .relaxed) + UInt64(count), ordering: .sequentiallyConsistent)
     wakeConsumer()
@@ -128,8 +155,31 @@ final class CircularStorage: Sendable {
 
   // MARK: The consumer's thread
 
+  /// Finds up to `maximum` bytes at `offset`; when there are some they stay as they are until ``endRead()``.
+  @usableFromInline
+  func beginRead(
+    at offset: UInt64, maximum: Int
+  ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> {
+    if let oldest = pin(offset) { return .overwritten(oldest: oldest) }
+    let head = head.load(ordering: .acquiring)
+    precondition(offset <= head, "reading beyond the head")
+    guard offset < head else {
+      unpin()
+      return .empty
+    }
+    return .bytes(UnsafeRawBufferPointer(start: address(of: offset), count: min(Int(head - offset), maximum)))
+  }
+
+  @usableFromInline
+  func endRead() { unpin() }
+
   /// Keeps the producer from overwriting anything from `offset` on; the oldest offset left when it came too late.
-  func pin(_ offset: UInt64) -> UInt64? {
+  private func pin(_ offset: UInt64) -> UInt64? {
+    guard overflow == .dropOldest else {
+      // Nothing is taken from the consumer, which alone moves `released` then: nobody to tell, and nothing to order.
+      let oldest = released.load(ordering: .relaxed)
+      return offset < oldest ? oldest : nil
+    }
     pinned.store(offset, ordering: .sequentiallyConsistent)
     let oldest = released.load(ordering: .sequentiallyConsistent)
     guard offset < oldest else { return nil }
@@ -137,7 +187,9 @@ final class CircularStorage: Sendable {
     return oldest
   }
 
-  func unpin() { pinned.store(Self.nothingPinned, ordering: .releasing) }
+  private func unpin() {
+    if overflow == .dropOldest { pinned.store(Self.nothingPinned, ordering: .releasing) }
+  }
 
   func release(upTo wanted: UInt64) {
     let start = released.load(ordering: .relaxed)
@@ -147,17 +199,19 @@ final class CircularStorage: Sendable {
     if memory == .returned { returnPages(from: start, to: offset) }
     advanceReleased(to: offset)
     let producerWants = producerWaits.load(ordering: .sequentiallyConsistent)
-    if producerWants > 0,
-      capacity - Int(head.load(ordering: .acquiring) - released.load(ordering: .relaxed)) >= producerWants,
-      producerWaits.exchange(0, ordering: .sequentiallyConsistent) > 0
-    {
+    guard producerWants > 0 else { return }
+    // In this order: with `.dropOldest` a producer that does not wait may take `released` beyond a head seen before.
+    let released = released.load(ordering: .relaxed)
+    let free = capacity - Int(head.load(ordering: .acquiring) - released)
+    if free >= producerWants, producerWaits.exchange(0, ordering: .sequentiallyConsistent) > 0 {
       spaceAvailable.signal()
     }
   }
 
   func requestWakeUp(beyond offset: UInt64) -> Bool {
     consumerWaits.store(true, ordering: .sequentiallyConsistent)
-    let alreadyThere = head.load(ordering: .sequentiallyConsistent) > offset || finished.load(ordering: .sequentiallyConsistent)
+    let alreadyThere =
+      head.load(ordering: .sequentiallyConsistent) > offset || finished.load(ordering: .sequentiallyConsistent)
     if !alreadyThere { return true }
     // Taken back; unless the producer was quicker: then its signal comes, and has to be waited for like any other.
     return !consumerWaits.exchange(false, ordering: .sequentiallyConsistent)
@@ -189,4 +243,10 @@ final class CircularStorage: Sendable {
       current = original
     }
   }
+}
+
+/// Room that keeps what stands before it and after it on different cache lines, so that a thread's writes to the one do
+/// not take the other from the other thread. 128 bytes: x86 fetches lines in pairs, and some ARM cores have lines so long.
+private struct CacheLines {
+  private let words: InlineArray<16, UInt64> = InlineArray(repeating: 0)
 }

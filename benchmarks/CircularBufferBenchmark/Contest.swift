@@ -7,14 +7,20 @@ import Synchronization
 
 /// Moves the same bytes in the same messages through both, on one thread and on two.
 struct Contest {
+  /// The consumer gives bytes up in portions of this many at least.
+  private static let acknowledged: UInt64 = 64 << 10
+
   let settings: Settings
   let messageSize: Int
+  /// Bytes of one round, whole messages.
+  private let bytes: Int
   private let source: Block
   private let sink: Block
 
   init(settings: Settings, messageSize: Int) throws {
     self.settings = settings
     self.messageSize = messageSize
+    bytes = max(1, settings.bytes / settings.rounds / messageSize) * messageSize
     source = Block(messageSize)
     sink = Block(messageSize)
   }
@@ -31,41 +37,54 @@ struct Contest {
 
   // MARK: The circular buffer
 
-  private func bufferOnOneThread() throws {
+  /// A buffer that has been round once: what is measured is the stream, not the page faults of its first lap.
+  private func warmBuffer() throws -> CircularBuffer.Ends {
     var ends = try CircularBuffer.make(capacity: .bytes(settings.capacity))
     var cursor: UInt64 = 0
-    while cursor < settings.bytes {
-      put(into: &ends.producer)
+    while cursor < settings.capacity {
+      Self.put(into: &ends.producer, from: source, messageSize)
       cursor = take(from: &ends.consumer, at: cursor)
     }
+    return ends
   }
 
-  private func bufferOnTwoThreads() throws {
-    let ends = try CircularBuffer.make(capacity: .bytes(settings.capacity))
+  private func bufferOnOneThread() throws -> Int64 {
+    var ends = try warmBuffer()
+    var cursor = ends.producer.head
+    let end = cursor + UInt64(bytes)
+    let begun = MonotonicInstant.now
+    while cursor < end {
+      Self.put(into: &ends.producer, from: source, messageSize)
+      cursor = take(from: &ends.consumer, at: cursor)
+    }
+    return (MonotonicInstant.now - begun).nanoseconds
+  }
+
+  private func bufferOnTwoThreads() throws -> Int64 {
+    let ends = try warmBuffer()
+    var cursor = ends.producer.head
+    let end = cursor + UInt64(bytes)
     // A thread's closure cannot consume what it captures, so the end is taken out of a lock.
     let handover = Lock<CircularBuffer.Producer?>(ends.producer)
     var consumer = ends.consumer
-    let total = UInt64(settings.bytes)
     let (source, messageSize) = (source, messageSize)
+    let begun = MonotonicInstant.now
     let thread = try NamedThread("producer") {
       guard var producer = handover.withLock({ $0.take() }) else { return }
-      while producer.head < total {
+      while producer.head < end {
         if producer.freeByteCount < messageSize {
           spin(while: { producer.freeByteCount < messageSize })
         }
         Self.put(into: &producer, from: source, messageSize)
       }
     }
-    var cursor: UInt64 = 0
-    while cursor < total {
+    while cursor < end {
       if consumer.head == cursor { spin(while: { consumer.head == cursor }) }
       cursor = take(from: &consumer, at: cursor)
     }
+    let spent = MonotonicInstant.now - begun
     thread.join()
-  }
-
-  private func put(into producer: inout CircularBuffer.Producer) {
-    Self.put(into: &producer, from: source, messageSize)
+    return spent.nanoseconds
   }
 
   private static func put(into producer: inout CircularBuffer.Producer, from source: Block, _ messageSize: Int) {
@@ -85,30 +104,35 @@ struct Contest {
       }
     }
     guard case .bytes(let count) = read else { return cursor }
-    consumer.release(upTo: cursor + UInt64(count))
-    return cursor + UInt64(count)
+    let next = cursor + UInt64(count)
+    // As acknowledgements come: for many small messages at a time.
+    if next - consumer.released >= Self.acknowledged { consumer.release(upTo: next) }
+    return next
   }
 
   // MARK: memcpy
 
-  private func memcpyOnOneThread() throws {
+  private func memcpyOnOneThread() -> Int64 {
     let middle = Block(settings.capacity)
+    let begun = MonotonicInstant.now
     var place = 0
     var moved = 0
-    while moved < settings.bytes {
+    while moved < bytes {
       memcpy(middle.bytes + place, source.bytes, messageSize)
       memcpy(sink.bytes, middle.bytes + place, messageSize)
       moved += messageSize
       place = place + 2 * messageSize > settings.capacity ? 0 : place + messageSize
     }
+    return (MonotonicInstant.now - begun).nanoseconds
   }
 
   /// The least that two threads can do: two counters, one for each direction, each on a cache line of its own.
-  private func memcpyOnTwoThreads() throws {
+  private func memcpyOnTwoThreads() throws -> Int64 {
     let middle = Block(settings.capacity / messageSize * messageSize)
     let counters = Counters()
-    let total = settings.bytes
+    let total = bytes
     let (source, messageSize) = (source, messageSize)
+    let begun = MonotonicInstant.now
     let thread = try NamedThread("producer") {
       var place = 0
       var moved = 0
@@ -134,7 +158,9 @@ struct Contest {
       counters.taken.store(moved, ordering: .releasing)
       place = place + messageSize == middle.count ? 0 : place + messageSize
     }
+    let spent = MonotonicInstant.now - begun
     thread.join()
+    return spent.nanoseconds
   }
 
   // MARK: Pairs
@@ -152,17 +178,17 @@ struct Contest {
     var gigabytesPerSecond: String { rate.twoDecimals.leftPadded(6) }
   }
 
-  private func pairs(buffer: () throws -> Void, memcpy: () throws -> Void) throws -> Result {
+  private func pairs(buffer: () throws -> Int64, memcpy: () throws -> Int64) throws -> Result {
     var buffers: [Round] = []
     var copies: [Round] = []
     for round in 0..<settings.rounds {
       // Who goes first changes: a frequency that falls during the run is nobody's advantage.
       if round % 2 == 0 {
-        buffers.append(try timed(buffer))
-        copies.append(try timed(memcpy))
+        buffers.append(Round(bytes: bytes, nanoseconds: try buffer()))
+        copies.append(Round(bytes: bytes, nanoseconds: try memcpy()))
       } else {
-        copies.append(try timed(memcpy))
-        buffers.append(try timed(buffer))
+        copies.append(Round(bytes: bytes, nanoseconds: try memcpy()))
+        buffers.append(Round(bytes: bytes, nanoseconds: try buffer()))
       }
     }
     let ratios = zip(buffers, copies).map { $0.rate / $1.rate }.sorted()
@@ -170,12 +196,6 @@ struct Contest {
     copies.sort { $0.rate < $1.rate }
     let middle = settings.rounds / 2
     return Result(buffer: buffers[middle], memcpy: copies[middle], ratio: ratios[middle])
-  }
-
-  private func timed(_ run: () throws -> Void) rethrows -> Round {
-    let begun = MonotonicInstant.now
-    try run()
-    return Round(bytes: settings.bytes, nanoseconds: (MonotonicInstant.now - begun).nanoseconds)
   }
 }
 

@@ -4,10 +4,10 @@ import Glibc
 
 /// What a run moves, from the command line.
 struct Settings: Sendable {
-  /// Bytes moved by each side in each round.
+  /// Bytes moved by each side for each result, in all rounds together.
   var bytes = 4 << 30
-  /// Pairs of rounds.
-  var rounds = 7
+  /// Pairs of rounds: many short ones, so that other work on the machine spoils a few pairs and not the median.
+  var rounds = 65
   /// Size of the circular buffer and of the array, in bytes.
   var capacity = 1 << 20
 

@@ -12,7 +12,7 @@ import StreamBuffers
 /// Whole numbers by option name; an unknown or malformed one ends the program with the usage.
 let settings = Settings(arguments: CommandLine.arguments.dropFirst())
 
-print("\(settings.bytes >> 20) MiB a round, \(settings.rounds) rounds, a middle of \(settings.capacity >> 10) KiB")
+print("\(settings.bytes >> 20) MiB in \(settings.rounds) rounds, a middle of \(settings.capacity >> 10) KiB")
 var reached = true
 for messageSize in [4 << 10, 64 << 10] {
   let contest = try Contest(settings: settings, messageSize: messageSize)
