@@ -26,7 +26,9 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
   /// attoseconds, and dividing those costs more than the rest of the comparison.
   public func nanoseconds(since earlier: MonotonicInstant) -> Int64 { nanoseconds - earlier.nanoseconds }
 
-  public static func - (a: MonotonicInstant, b: MonotonicInstant) -> Duration { .nanoseconds(a.nanoseconds - b.nanoseconds) }
+  public static func - (a: MonotonicInstant, b: MonotonicInstant) -> Duration {
+    .nanoseconds(a.nanoseconds - b.nanoseconds)
+  }
 }
 
 extension Duration {

@@ -69,8 +69,9 @@ struct EventLoopTests {
     }
     pipe.send()
     // Ends the test where the first handler never comes.
-    loop.schedule(after: .seconds(2)) { loop.stop() }
+    let limit = loop.schedule(after: .seconds(2)) { loop.stop() }
     loop.run()
+    loop.cancel(limit)
     #expect(delivered == 1)
   }
 
@@ -80,7 +81,9 @@ struct EventLoopTests {
     let directory = open("/", O_RDONLY | O_CLOEXEC)
     defer { close(directory) }
     let pipe = try Pipe()
-    #expect(throws: SystemError(operation: "epoll_ctl", code: EPERM)) { try loop.register(directory, .readable) { _ in } }
+    #expect(throws: SystemError(operation: "epoll_ctl", code: EPERM)) {
+      try loop.register(directory, .readable) { _ in }
+    }
     #expect(throws: SystemError(operation: "epoll_ctl", code: ENOENT)) { try loop.modify(pipe.reading, .readable) }
     #expect(throws: SystemError(operation: "epoll_ctl", code: EBADF)) { try loop.register(-1, .readable) { _ in } }
     #expect(throws: SystemError(operation: "epoll_ctl", code: EBADF)) { try loop.modify(1 << 20, .readable) }

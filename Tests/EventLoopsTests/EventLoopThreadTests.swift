@@ -83,11 +83,12 @@ struct EventLoopThreadTests {
       }
     }
     // Ends the test where the first of them never comes.
-    loop.schedule(after: .seconds(2)) {
+    let limit = loop.schedule(after: .seconds(2)) {
       order.append("too late")
       loop.stop()
     }
     loop.run()
+    loop.cancel(limit)
     #expect(order == ["before the run", "handler", "end", "end of the end"])
   }
 

@@ -21,7 +21,9 @@ public struct OffsetPattern: Sendable {
   public func fill(_ target: UnsafeMutableRawBufferPointer, at offset: UInt64) {
     precondition(target.count <= Self.longestRun)
     let start = Int(offset % UInt64(Self.period))
-    bytes.withUnsafeBytes { target.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[start..<start + target.count])) }
+    bytes.withUnsafeBytes {
+      target.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[start..<start + target.count]))
+    }
   }
 
   /// Whether `found` is what the stream holds from `offset` on.

@@ -26,7 +26,8 @@ struct BoundPairStateMachineTests {
 
   enum Event {
     case openOutput, openInput, closeOutput, closeInput, failOutput, failInput
-    case write(Int), read(Int)
+    case write(Int)
+    case read(Int)
 
     static func random(capacity: Int, using random: inout SplitMix64) -> Event {
       switch Int.random(in: 0..<100, using: &random) {

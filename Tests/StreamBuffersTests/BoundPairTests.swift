@@ -119,7 +119,8 @@ struct BoundPairTests {
     #expect(left == nil)
   }
 
-  @Test("with both ends on one thread a write and a read allocate nothing", .enabled(if: allocations_of_this_thread() >= 0))
+  @Test(
+    "with both ends on one thread a write and a read allocate nothing", .enabled(if: allocations_of_this_thread() >= 0))
   func costOnOneThread() {
     let pair = BoundPair.make()
     let signals = Atomic<Int>(0)

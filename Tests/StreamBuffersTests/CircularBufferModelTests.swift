@@ -153,7 +153,8 @@ struct CircularBufferRun: ~Copyable {
   private mutating func read() -> String? {
     let offset = randomOffset()
     let maximum = random.chance(50) ? .max : random.size(upTo: model.capacity)
-    let result = consumer.read(at: offset, maximum: maximum) { span in (span.byteCount, model.agrees(span, at: offset)) }
+    let result = consumer.read(at: offset, maximum: maximum) { span in (span.byteCount, model.agrees(span, at: offset))
+    }
     return difference(result, from: model.read(at: offset, maximum: maximum))
   }
 
