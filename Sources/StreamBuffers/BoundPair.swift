@@ -88,8 +88,6 @@ public enum BoundPair {
   public struct Output: ~Copyable, Sendable {
     let storage: BoundPairStorage
 
-    init(storage: BoundPairStorage) { self.storage = storage }
-
     deinit { storage.apply { $0.failOutput(StreamError("the writer went away without closing the stream")) } }
 
     /// Opens this end. `handler` is called, first with ``OutputEvent/spaceAvailable``, on whichever thread causes the
@@ -111,8 +109,6 @@ public enum BoundPair {
   /// The end that is read from. Dropping it closes it.
   public struct Input: ~Copyable, Sendable {
     let storage: BoundPairStorage
-
-    init(storage: BoundPairStorage) { self.storage = storage }
 
     deinit { storage.apply { $0.closeInput() } }
 
