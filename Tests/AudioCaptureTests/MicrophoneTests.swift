@@ -253,6 +253,22 @@ extension RealALSA {
       #expect(timeline.runs.allSatisfy { UInt64($0.stream.lowerBound) == $0.device })
     }
 
+    @Test("silence that is longer than the buffer is written as the reader makes room, before any newer frame")
+    func longSilence() throws {
+      // 4096 frames; the gap is twelve thousand.
+      let session = try CaptureSession(configuration(), capacity: 16_384)
+      session.take { $0.frames > 2_000 }
+      testmic_order_overrun(rig.page, 250)
+      session.take { $0.microphone.totals.overruns > 0 }
+      let frames = session.frames
+      session.take { $0.frames > frames + 20_000 }
+      session.finish()
+      let timeline = Timeline(session.bytes, channels: 2)
+      #expect(timeline.silence == gaps(within: session.frames))
+      #expect(timeline.silence.first.map { $0.count > 12_000 } == true)
+      #expect(timeline.runs.allSatisfy { UInt64($0.stream.lowerBound) == $0.device })
+    }
+
     @Test("under dropOldest the capture never waits for a reader that does not read")
     func dropOldest() throws {
       let session = try CaptureSession(configuration(), capacity: 16_384, overflow: .dropOldest)
