@@ -45,13 +45,17 @@ public struct CaptureDevice: Equatable, Sendable {
     "null", "lavrate", "samplerate", "speexrate", "speex", "upmix", "vdownmix", "oss", "usbstream",
   ]
   /// Variants of a card for special purposes; `hw:` and `plughw:` of the same card are listed.
-  private static let variants = ["front:", "rear:", "side:", "center_lfe:", "surround", "iec958", "spdif:", "hdmi:",
-    "dmix:", "dsnoop:", "modem:", "phoneline:", "usbstream:"]
+  private static let variants = [
+    "front:", "rear:", "side:", "center_lfe:", "surround", "iec958", "spdif:", "hdmi:",
+    "dmix:", "dsnoop:", "modem:", "phoneline:", "usbstream:",
+  ]
 
   private static func named() -> [(name: String, description: String)] {
     var devices = hardware()
     var hints: UnsafeMutablePointer<UnsafeMutableRawPointer?>?
-    guard AlsaMessages.collected({ snd_device_name_hint(-1, "pcm", &hints) }).result == 0, let hints else { return devices }
+    guard AlsaMessages.collected({ snd_device_name_hint(-1, "pcm", &hints) }).result == 0, let hints else {
+      return devices
+    }
     defer { snd_device_name_free_hint(hints) }
     var at = hints
     while let hint = at.pointee {
@@ -78,9 +82,12 @@ public struct CaptureDevice: Equatable, Sendable {
     var card: Int32 = -1
     while snd_card_next(&card) == 0, card >= 0 {
       var control: OpaquePointer?
-      guard AlsaMessages.collected({ snd_ctl_open(&control, "hw:\(card)", 0) }).result == 0, let control else { continue }
+      guard AlsaMessages.collected({ snd_ctl_open(&control, "hw:\(card)", 0) }).result == 0, let control else {
+        continue
+      }
       defer { snd_ctl_close(control) }
-      var cardInfo: OpaquePointer?, info: OpaquePointer?
+      var cardInfo: OpaquePointer?
+      var info: OpaquePointer?
       snd_ctl_card_info_malloc(&cardInfo)
       snd_pcm_info_malloc(&info)
       defer {
@@ -126,7 +133,8 @@ public struct CaptureDevice: Equatable, Sendable {
     return AlsaMessages.collected {
       .supports(
         Support(
-          rates: Abilities.usualRates(pcm, hw), rateRange: Abilities.rateRange(hw), channels: Abilities.channelRange(hw),
+          rates: Abilities.usualRates(pcm, hw), rateRange: Abilities.rateRange(hw),
+          channels: Abilities.channelRange(hw),
           formats: SampleFormat.allCases.filter { snd_pcm_hw_params_test_format(pcm, hw, $0.alsaFormat) == 0 }))
     }.result
   }

@@ -1,7 +1,7 @@
 // What happens to a microphone, as values that the capture thread can hand over without allocating.
 
-internal import Synchronization
 internal import EventLoops
+internal import Synchronization
 
 /// Something that happened while capturing. Offsets are stream offsets in bytes, lengths are in frames.
 public enum CaptureEvent: Equatable, Sendable {

@@ -240,7 +240,9 @@ struct CaptureLoop: ~Copyable {
 
   /// Whether a device that never stops can have come round to the oldest frames before they were copied. The clock is asked
   /// first, because it costs less than the device.
-  private static func mayHaveBeenOverwritten(_ held: Int, since looked: MonotonicInstant, _ format: CaptureFormat) -> Bool {
+  private static func mayHaveBeenOverwritten(_ held: Int, since looked: MonotonicInstant, _ format: CaptureFormat)
+    -> Bool
+  {
     guard format.countsThroughOverruns else { return false }
     let produced = (MonotonicInstant.now - looked).nanoseconds / 1_000_000 * Int64(format.rate) / 1000
     return held + Int(clamping: produced) > format.bufferFrames / 8 * 7

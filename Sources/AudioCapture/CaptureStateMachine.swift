@@ -82,7 +82,9 @@ struct CaptureStateMachine: Equatable {
       // The restart of a suspended device says that it is suspended.
       return code == ESTRPIPE || code == EAGAIN ? failed(ESTRPIPE) : leave()
     case .suspended(let attempts):
-      guard attempts < Self.resumeAttempts, [ESTRPIPE, EAGAIN, EBUSY, EPIPE, EBADFD].contains(code) else { return leave() }
+      guard attempts < Self.resumeAttempts, [ESTRPIPE, EAGAIN, EBUSY, EPIPE, EBADFD].contains(code) else {
+        return leave()
+      }
       state = .suspended(attempts: attempts + 1)
       return .resume(after: Self.backoff(from: 20, times: attempts, limit: 500))
     case .away(let attempts):

@@ -1,7 +1,7 @@
 // How loud it is: peak and RMS per channel, measured where the samples pass by anyway.
 
-internal import Synchronization
 internal import Glibc
+internal import Synchronization
 
 /// The level of one channel over some time, in dBFS: 0 is full scale, silence is -infinity.
 public struct ChannelLevel: Equatable, Sendable {
@@ -81,7 +81,9 @@ final class LevelMeter: Sendable {
   /// The usual format, in whole numbers: a sum of 2^32 squares of 2^30 still fits, and it is a third of the work.
   private func integers16(_ start: UnsafeRawPointer, _ frames: Int) -> Reading {
     let stride = channels * 2
-    var least: Int32 = 0, most: Int32 = 0, energy: Int64 = 0
+    var least: Int32 = 0
+    var most: Int32 = 0
+    var energy: Int64 = 0
     var at = start
     for _ in 0..<frames {
       let sample = Int32(at.loadUnaligned(as: Int16.self))
@@ -95,7 +97,8 @@ final class LevelMeter: Sendable {
 
   private func integers32(_ start: UnsafeRawPointer, _ frames: Int) -> Reading {
     let stride = channels * 4
-    var peak = 0.0, energy = 0.0
+    var peak = 0.0
+    var energy = 0.0
     for frame in 0..<frames {
       let sample = Double((start + frame * stride).loadUnaligned(as: Int32.self)) / 2_147_483_648
       peak = max(peak, abs(sample))
@@ -106,10 +109,12 @@ final class LevelMeter: Sendable {
 
   private func packed24(_ start: UnsafeRawPointer, _ frames: Int) -> Reading {
     let stride = channels * 3
-    var peak = 0.0, energy = 0.0
+    var peak = 0.0
+    var energy = 0.0
     for frame in 0..<frames {
       let at = start + frame * stride
-      let low = Int32(at.loadUnaligned(as: UInt16.self)), high = Int32(at.load(fromByteOffset: 2, as: Int8.self))
+      let low = Int32(at.loadUnaligned(as: UInt16.self))
+      let high = Int32(at.load(fromByteOffset: 2, as: Int8.self))
       let sample = Double(high << 16 | low) / 8_388_608
       peak = max(peak, abs(sample))
       energy += sample * sample
@@ -119,7 +124,8 @@ final class LevelMeter: Sendable {
 
   private func floats(_ start: UnsafeRawPointer, _ frames: Int) -> Reading {
     let stride = channels * 4
-    var peak = 0.0, energy = 0.0
+    var peak = 0.0
+    var energy = 0.0
     for frame in 0..<frames {
       let sample = Double((start + frame * stride).loadUnaligned(as: Float.self))
       // A broken device may give NaN or infinity; that is no level.

@@ -55,7 +55,9 @@ struct Negotiation {
   private func check(_ operation: String, _ body: () -> Int32) throws(MicrophoneError) {
     let (result, messages) = AlsaMessages.collected(body)
     if result == -EBUSY { throw .busy(name: configuration.device, holder: DeviceHolder.find()) }
-    if result < 0 { throw .system(operation: "\(operation) of \"\(configuration.device)\"", code: -result, detail: messages) }
+    if result < 0 {
+      throw .system(operation: "\(operation) of \"\(configuration.device)\"", code: -result, detail: messages)
+    }
   }
 
   // MARK: Hardware parameters
@@ -130,7 +132,9 @@ struct Negotiation {
     guard let sw = allocated else { throw .system(operation: "software parameters", code: ENOMEM, detail: "") }
     defer { snd_pcm_sw_params_free(sw) }
     try check("reading the software parameters") { snd_pcm_sw_params_current(pcm, sw) }
-    try check("setting the wake-up") { snd_pcm_sw_params_set_avail_min(pcm, sw, snd_pcm_uframes_t(format.periodFrames)) }
+    try check("setting the wake-up") {
+      snd_pcm_sw_params_set_avail_min(pcm, sw, snd_pcm_uframes_t(format.periodFrames))
+    }
     var boundary: snd_pcm_uframes_t = 0
     snd_pcm_sw_params_get_boundary(sw, &boundary)
     // At the boundary of its counters the device never stops: after an overrun it has counted on, and what it still holds

@@ -6,7 +6,8 @@ internal import CALSA
 public enum SampleFormat: String, CaseIterable, Sendable {
   /// Signed 16 bits.
   case s16LE = "S16_LE"
-  /// Signed 24 bits in three bytes.
+  /// Signed 24 bits in three bytes. (S24_LE, without the 3, is another: four bytes, of which one is padding.)
+  // swift-format-ignore: AlwaysUseLowerCamelCase
   case s24_3LE = "S24_3LE"
   /// Signed 32 bits.
   case s32LE = "S32_LE"

@@ -31,7 +31,8 @@ final class CaptureSession {
 
   /// Takes what comes until `done`, woken by the data and by the events. What has not happened after `limit` will not.
   func take(
-    limit: Duration = .seconds(20), until done: (CaptureSession) -> Bool, sourceLocation: SourceLocation = #_sourceLocation
+    limit: Duration = .seconds(20), until done: (CaptureSession) -> Bool,
+    sourceLocation: SourceLocation = #_sourceLocation
   ) {
     let deadline = MonotonicInstant.now + limit
     while true {

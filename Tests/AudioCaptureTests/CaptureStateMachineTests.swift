@@ -68,8 +68,11 @@ struct CaptureStateMachineTests {
       }
       delays.append(delay)
     }
-    #expect(delays.prefix(6) == [.milliseconds(100), .milliseconds(200), .milliseconds(400), .milliseconds(800),
-      .milliseconds(1600), .seconds(2)])
+    #expect(
+      delays.prefix(6) == [
+        .milliseconds(100), .milliseconds(200), .milliseconds(400), .milliseconds(800),
+        .milliseconds(1600), .seconds(2),
+      ])
     #expect(delays.dropFirst(5).allSatisfy { $0 == .seconds(2) })
   }
 

@@ -16,7 +16,8 @@ struct DeviceClockTests {
     }
   }
 
-  @Test("a device on the monotonic clock is known to the frame once it was looked at a few times", arguments: [1, 2, 3, 4])
+  @Test(
+    "a device on the monotonic clock is known to the frame once it was looked at a few times", arguments: [1, 2, 3, 4])
   func exact(seed: UInt64) {
     var random = SeededGenerator(seed: seed)
     let device = Device(rate: 48_000, start: 5_000_000_123, ppm: 0)
@@ -36,7 +37,8 @@ struct DeviceClockTests {
     }
   }
 
-  @Test("after a week of a crystal that is off by 200 ppm a gap of one second is known to a quarter of a millisecond",
+  @Test(
+    "after a week of a crystal that is off by 200 ppm a gap of one second is known to a quarter of a millisecond",
     arguments: [-200.0, 200.0])
   func drift(ppm: Double) {
     let device = Device(rate: 48_000, start: 0, ppm: ppm)

@@ -23,7 +23,8 @@ struct LevelMeterTests {
     return bytes
   }
 
-  @Test("a sine at -6 dBFS has that peak and 3 dB less RMS, its silent neighbour none", arguments: SampleFormat.allCases)
+  @Test(
+    "a sine at -6 dBFS has that peak and 3 dB less RMS, its silent neighbour none", arguments: SampleFormat.allCases)
   func sine(format: SampleFormat) {
     let meter = LevelMeter(channels: 2, format: format)
     let bytes = sine(format, amplitude: 0.5, frames: 4800)

@@ -2,7 +2,6 @@
 // The device knows which of its frames nobody was given; the stream must say the same.
 
 import AudioCapture
-import CallCounter
 import Glibc
 import StreamBuffers
 import TestDeviceControl
@@ -73,7 +72,9 @@ extension RealALSA {
       #expect(gaps[0].count >= 70 * 48 && gaps[0].count <= 76 * 48 + 480)
     }
 
-    @Test("frames that the device overwrites in the middle of a read are not taken for others", arguments: [2, 200] as [UInt64])
+    @Test(
+      "frames that the device overwrites in the middle of a read are not taken for others",
+      arguments: [2, 200] as [UInt64])
     func overrunWhileReading(milliseconds: UInt64) throws {
       let session = try CaptureSession(configuration())
       session.take { $0.frames > 2_000 }
@@ -91,7 +92,9 @@ extension RealALSA {
       #expect(session.microphone.totals.framesLost == UInt64(silent))
     }
 
-    @Test("a device that stops when it overruns is started again, and what is missing is known from the clock to the frame or two")
+    @Test(
+      "a device that stops when it overruns is started again, and what is missing is known from the clock to the frame or two"
+    )
     func overrunOfAStoppingDevice() throws {
       let session = try CaptureSession(configuration("testmic_stopping"))
       for count in 1...5 {
@@ -111,7 +114,8 @@ extension RealALSA {
       #expect(abs(Int(session.microphone.totals.framesLost) - Int(rig.framesLost)) <= 4)
     }
 
-    @Test("after a suspend the frames go on at their place, whether the driver can resume or not", arguments: [false, true])
+    @Test(
+      "after a suspend the frames go on at their place, whether the driver can resume or not", arguments: [false, true])
     func suspend(resumeRefused: Bool) throws {
       testmic_set_resume_refused(rig.page, resumeRefused)
       let session = try CaptureSession(configuration())
@@ -119,7 +123,8 @@ extension RealALSA {
       let before = testmic_starts(rig.page)
       testmic_set_suspended(rig.page, true)
       // Some attempts in vain, so that the suspend has lasted.
-      let opens = testmic_opens(rig.page), prepares = testmic_prepares(rig.page)
+      let opens = testmic_opens(rig.page)
+      let prepares = testmic_prepares(rig.page)
       rig.wait { testmic_prepares($0) >= prepares + 3 }
       testmic_set_suspended(rig.page, false)
       session.take { $0.microphone.totals.suspends == 1 }
@@ -136,7 +141,8 @@ extension RealALSA {
       #expect(abs(Int(session.microphone.totals.framesLost) - Int(rig.framesLost)) <= 2)
     }
 
-    @Test("an unplugged device is found again; until then listeners get silence in real time, and the timeline stays true")
+    @Test(
+      "an unplugged device is found again; until then listeners get silence in real time, and the timeline stays true")
     func unplug() throws {
       let session = try CaptureSession(configuration())
       session.take { $0.frames > 10_000 }
@@ -192,8 +198,9 @@ extension RealALSA {
       let lost = rig.gaps[0]
       #expect(timeline.runs.last?.device == lost.upperBound)
       let end = Int(lost.lowerBound)
-      #expect(session.events.contains(
-        .overrun(streamOffset: UInt64(end * 4), framesLost: lost.upperBound - lost.lowerBound, filled: false)))
+      #expect(
+        session.events.contains(
+          .overrun(streamOffset: UInt64(end * 4), framesLost: lost.upperBound - lost.lowerBound, filled: false)))
     }
 
     @Test("spurious wake-ups and short reads are counted and cost no frame")
@@ -300,39 +307,6 @@ extension RealALSA {
         #expect(level.peak <= 0 && level.peak > -0.1)
         #expect(abs(level.rms - -4.77) < 0.1)
       }
-    }
-
-    @Test("the capture thread neither allocates nor locks, overruns and all")
-    func realTimeSafety() throws {
-      guard call_counter_works() else { return }
-      let session = try CaptureSession(configuration())
-      session.take { $0.frames > 5_000 }
-      call_counter_arm("sluice-capture")
-      testmic_order_spurious_wake(rig.page)
-      testmic_order_short_read(rig.page, 7)
-      testmic_order_overrun(rig.page, 10)
-      session.take { $0.microphone.totals.overruns == 1 }
-      let frames = session.frames
-      session.take { $0.frames > frames + 48_000 }
-      call_counter_disarm()
-      session.finish()
-      #expect(call_counter_allocations() == 0)
-      #expect(call_counter_locks() == 0)
-    }
-
-    @Test("the counter of calls does see the capture thread: opening a device allocates")
-    func counterWorks() throws {
-      guard call_counter_works() else { return }
-      let session = try CaptureSession(configuration())
-      session.take { $0.frames > 1_000 }
-      call_counter_arm("sluice-capture")
-      testmic_set_absent(rig.page, true)
-      session.take { $0.microphone.totals.deviceLosses == 1 }
-      testmic_set_absent(rig.page, false)
-      session.take { session in session.events.contains { if case .deviceReturned = $0 { true } else { false } } }
-      call_counter_disarm()
-      session.finish()
-      #expect(call_counter_allocations() > 0)
     }
   }
 }

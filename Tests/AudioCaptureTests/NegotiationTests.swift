@@ -26,7 +26,8 @@ extension RealALSA {
     func exact() throws {
       let microphone = try Microphone(
         MicrophoneConfiguration(
-          device: rig.name(), rate: 44_100, channels: 3, format: .s24_3LE, period: .milliseconds(20), buffer: .milliseconds(200)))
+          device: rig.name(), rate: 44_100, channels: 3, format: .s24_3LE, period: .milliseconds(20),
+          buffer: .milliseconds(200)))
       #expect(microphone.format.rate == 44_100)
       #expect(microphone.format.channels == 3)
       #expect(microphone.format.format == .s24_3LE)
@@ -56,7 +57,9 @@ extension RealALSA {
       }
     }
 
-    @Test("an unsupported rate is refused with the nearest one", arguments: [(8_000, 44_100), (47_000, 48_000), (96_000, 48_000)])
+    @Test(
+      "an unsupported rate is refused with the nearest one",
+      arguments: [(8_000, 44_100), (47_000, 48_000), (96_000, 48_000)])
     func rate(asked: Int, nearest: Int) {
       let name = rig.name("testmic_narrow")
       #expect(
@@ -68,7 +71,8 @@ extension RealALSA {
     func channels() {
       let name = rig.name("testmic_narrow")
       #expect(
-        failure(.init(device: name, channels: 1)) == .unsupportedChannels(name: name, asked: 1, nearest: 2, range: 2...2))
+        failure(.init(device: name, channels: 1))
+          == .unsupportedChannels(name: name, asked: 1, nearest: 2, range: 2...2))
     }
 
     @Test("an unsupported format is refused with the nearest one, which loses no bits if there is one")
@@ -102,10 +106,12 @@ extension RealALSA {
       #expect(testmic_opens(rig.page) == 3)
     }
 
-    @Test("values that no device can have are refused before one is opened", arguments: [
-      MicrophoneConfiguration(device: ""), .init(rate: 0), .init(rate: -1), .init(channels: 0), .init(channels: 1000),
-      .init(period: .zero), .init(period: .seconds(10)), .init(period: .milliseconds(20), buffer: .milliseconds(20)),
-    ])
+    @Test(
+      "values that no device can have are refused before one is opened",
+      arguments: [
+        MicrophoneConfiguration(device: ""), .init(rate: 0), .init(rate: -1), .init(channels: 0), .init(channels: 1000),
+        .init(period: .zero), .init(period: .seconds(10)), .init(period: .milliseconds(20), buffer: .milliseconds(20)),
+      ])
     func invalid(configuration: MicrophoneConfiguration) {
       guard case .invalid(let message)? = failure(configuration) else {
         Issue.record("another error")
@@ -120,7 +126,8 @@ extension RealALSA {
       #expect(permission.contains("hw:0") && permission.contains("group \"audio\""))
       let busy = "\(MicrophoneError.busy(name: "hw:0", holder: "arecord (pid 12)"))"
       #expect(busy.contains("arecord (pid 12)") && busy.contains("dsnoop"))
-      let rate = "\(MicrophoneError.unsupportedRate(name: "hw:0", asked: 8000, nearest: 16_000, range: 16_000...48_000))"
+      let rate =
+        "\(MicrophoneError.unsupportedRate(name: "hw:0", asked: 8000, nearest: 16_000, range: 16_000...48_000))"
       #expect(rate.contains("the nearest is 16000 Hz") && rate.contains("plughw:"))
       let server = "\(MicrophoneError.system(operation: "opening \"pulse\"", code: ECONNREFUSED, detail: ""))"
       #expect(server.contains("Connection refused") && server.contains("no sound server is running"))

@@ -31,9 +31,11 @@ struct Timeline {
     var shift = 0
     bytes.withUnsafeBytes { bytes in
       func isNoise(_ stream: Int, _ device: Int) -> Bool {
-        device >= 0 && (0..<channels).allSatisfy { channel in
-          Self.matches(bytes, stream * frameBytes + channel * format.bytesPerSample, format, UInt64(device), UInt32(channel))
-        }
+        device >= 0
+          && (0..<channels).allSatisfy { channel in
+            Self.matches(
+              bytes, stream * frameBytes + channel * format.bytesPerSample, format, UInt64(device), UInt32(channel))
+          }
       }
       /// Four frames in a row: one alone may fit by chance.
       func isNoiseFrom(_ stream: Int, _ device: Int) -> Bool {
@@ -69,7 +71,9 @@ struct Timeline {
     case .s16LE:
       bytes.loadUnaligned(fromByteOffset: at, as: Int16.self) == testmic_sample(1, frame, channel)
     case .s24_3LE:
-      withUnsafeBytes(of: testmic_sample32(1, frame, channel)) { $0[1] == bytes[at] && $0[2] == bytes[at + 1] && $0[3] == bytes[at + 2] }
+      withUnsafeBytes(of: testmic_sample32(1, frame, channel)) {
+        $0[1] == bytes[at] && $0[2] == bytes[at + 1] && $0[3] == bytes[at + 2]
+      }
     case .s32LE:
       bytes.loadUnaligned(fromByteOffset: at, as: Int32.self) == testmic_sample32(1, frame, channel)
     case .floatLE:

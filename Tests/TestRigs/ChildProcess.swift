@@ -35,8 +35,9 @@ package final class ChildProcess: @unchecked Sendable {
       at += 1
     }
     variables += environment.map { "\($0.key)=\($0.value)" }
-    let argv = command.map { strdup($0) } + [nil], envp = variables.map { strdup($0) } + [nil]
-    defer { (argv + envp).forEach { free($0) } }
+    let argv = command.map { strdup($0) } + [nil]
+    let envp = variables.map { strdup($0) } + [nil]
+    defer { for text in argv + envp { free(text) } }
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }

@@ -14,8 +14,10 @@ package final class PrivatePulseAudio: @unchecked Sendable {
   /// Starts the server and waits until it answers.
   package init(rate: Int = 48_000, channels: Int = 1) throws {
     _ = AlsaConfiguration.path
-    for (file, package) in [("/usr/lib/x86_64-linux-gnu/alsa-lib/libasound_module_pcm_pulse.so", "libasound2-plugins"),
-      ("/usr/lib/aarch64-linux-gnu/alsa-lib/libasound_module_pcm_pulse.so", "libasound2-plugins")]
+    for (file, package) in [
+      ("/usr/lib/x86_64-linux-gnu/alsa-lib/libasound_module_pcm_pulse.so", "libasound2-plugins"),
+      ("/usr/lib/aarch64-linux-gnu/alsa-lib/libasound_module_pcm_pulse.so", "libasound2-plugins"),
+    ]
     where Self.isThisMachines(file) && access(file, R_OK) != 0 {
       throw ChildProcess.Missing(program: file, package: package)
     }
@@ -36,8 +38,10 @@ package final class PrivatePulseAudio: @unchecked Sendable {
     let bytes = samples.withUnsafeBytes { Array($0) }
     let file = directory.write(bytes, to: "signal.raw")
     return try ChildProcess(
-      ["paplay", "--server=unix:\(socketPath)", "--device=mic", "--raw", "--format=s16le", "--rate=\(rate)",
-        "--channels=\(channels)", file],
+      [
+        "paplay", "--server=unix:\(socketPath)", "--device=mic", "--raw", "--format=s16le", "--rate=\(rate)",
+        "--channels=\(channels)", file,
+      ],
       package: "pulseaudio-utils", environment: environment, output: directory.file("paplay.log"))
   }
 
@@ -55,15 +59,19 @@ package final class PrivatePulseAudio: @unchecked Sendable {
 
   private static func environment(_ directory: ScratchDirectory) -> [String: String] {
     // Its own home and runtime directory: no cookie, no configuration and no socket of the user's.
-    ["HOME": directory.path, "XDG_RUNTIME_DIR": directory.path, "XDG_CONFIG_HOME": directory.path,
-      "PULSE_RUNTIME_PATH": directory.file("pulse"), "PULSE_STATE_PATH": directory.file("pulse")]
+    [
+      "HOME": directory.path, "XDG_RUNTIME_DIR": directory.path, "XDG_CONFIG_HOME": directory.path,
+      "PULSE_RUNTIME_PATH": directory.file("pulse"), "PULSE_STATE_PATH": directory.file("pulse"),
+    ]
   }
 
   private static func start(_ directory: ScratchDirectory, _ rate: Int, _ channels: Int) throws -> ChildProcess {
     try ChildProcess(
-      ["pulseaudio", "-n", "--daemonize=no", "--exit-idle-time=-1", "--use-pid-file=no", "--log-target=stderr",
+      [
+        "pulseaudio", "-n", "--daemonize=no", "--exit-idle-time=-1", "--use-pid-file=no", "--log-target=stderr",
         "-L", "module-native-protocol-unix socket=\(directory.file("native")) auth-anonymous=1",
-        "-L", "module-null-sink sink_name=mic format=s16le rate=\(rate) channels=\(channels)"],
+        "-L", "module-null-sink sink_name=mic format=s16le rate=\(rate) channels=\(channels)",
+      ],
       package: "pulseaudio", environment: environment(directory), output: directory.file("pulseaudio.log"))
   }
 
@@ -83,7 +91,10 @@ package final class PrivatePulseAudio: @unchecked Sendable {
     var address = sockaddr_un()
     address.sun_family = sa_family_t(AF_UNIX)
     let path = socketPath
-    return withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8.prefix(107)) ; return true }
+    return withUnsafeMutableBytes(of: &address.sun_path) {
+      $0.copyBytes(from: path.utf8.prefix(107))
+      return true
+    }
       && withUnsafePointer(to: &address) { pointer in
         pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
           connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
