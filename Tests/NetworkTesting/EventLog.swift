@@ -1,0 +1,49 @@
+// What happened, in order, for a test that waits for it instead of sleeping.
+
+public import EventLoops
+internal import Glibc
+internal import PropertyTesting
+internal import Synchronization
+
+/// A wait that ended without what it waited for.
+public struct TestFailure: Error, CustomStringConvertible {
+  public let description: String
+  public init(_ description: String) { self.description = description }
+}
+
+/// Collects events from any thread; one thread waits for them.
+public final class EventLog<Event: Sendable>: Sendable {
+  private let events = Mutex<[Event]>([])
+  private let arrived: EventCounter
+
+  public init() throws(SystemError) { arrived = try EventCounter() }
+
+  public func append(_ event: Event) {
+    events.withLock { $0.append(event) }
+    arrived.signal()
+  }
+
+  public var all: [Event] { events.withLock { $0 } }
+
+  /// Waits until `find` makes something of the events so far.
+  @discardableResult
+  public func wait<Found>(
+    _ what: @autoclosure () -> String, within limit: Duration = .seconds(20), _ find: ([Event]) -> Found?
+  ) throws -> Found {
+    let deadline = MonotonicInstant.now + limit
+    while true {
+      if let found = find(all) { return found }
+      let remaining = deadline - .now
+      guard remaining.nanoseconds > 0, waitUntilReadable(arrived.descriptor, limit: remaining) else {
+        throw TestFailure("\(what()) did not come; there were \(all)")
+      }
+      arrived.drain()
+    }
+  }
+
+  /// Waits for the first event that `matches`.
+  @discardableResult
+  public func first(_ what: @autoclosure () -> String, where matches: (Event) -> Bool) throws -> Event {
+    try wait(what()) { $0.first(where: matches) }
+  }
+}

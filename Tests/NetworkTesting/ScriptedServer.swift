@@ -1,0 +1,124 @@
+// A server that does exactly what a test says, one thread a connection: it may stall, answer early, lie and reset.
+
+internal import EventLoops
+internal import CLinux
+internal import Glibc
+internal import Synchronization
+
+/// Listens, and hands each connection to the test's script.
+public final class ScriptedServer: Sendable {
+  public enum Address: Sendable {
+    case ipv4
+    case ipv6
+    case unix(String)
+    /// A port that must be that one, e.g. because a client knows it already.
+    case port(UInt16)
+  }
+
+  /// 0 for a unix socket.
+  public let port: UInt16
+  private let listener: Int32
+  private let isClosed = Mutex(false)
+  private let isIPv6: Bool
+
+  /// - Parameters:
+  ///   - receiveBuffer: `SO_RCVBUF` of its connections, in bytes: how much the peer's TCP takes off our hands unread.
+  ///   - serve: called on a thread of its own for each connection, with its number, from 0. The connection is closed
+  ///     after it; what it throws is of no interest (the test sees the consequences).
+  public init(
+    _ address: Address = .ipv4, receiveBuffer: Int32? = nil,
+    _ serve: @escaping @Sendable (ServerConnection, Int) throws -> Void
+  ) throws {
+    let (socket, port) = try Self.bind(address, receiveBuffer)
+    listener = socket
+    self.port = port
+    if case .ipv6 = address { isIPv6 = true } else { isIPv6 = false }
+    try NamedThread("test server") {
+      var number = 0
+      while true {
+        let descriptor = accept(socket, nil, nil)
+        guard descriptor >= 0 else { break }
+        setCloseOnExec(descriptor)
+        let (connection, index) = (ServerConnection(descriptor), number)
+        number += 1
+        let thread = try? NamedThread("test connection") {
+          try? serve(connection, index)
+          connection.close()
+        }
+        thread?.detach()
+      }
+      Glibc.close(socket)
+    }.detach()
+  }
+
+  deinit { close() }
+
+  /// Refuses connections from here on; those that stand go on.
+  public func close() {
+    isClosed.withLock { closed in
+      if !closed { shutdown(listener, Int32(SHUT_RDWR)) }
+      closed = true
+    }
+  }
+
+  public var url: String { isIPv6 ? "http://[::1]:\(port)" : "http://127.0.0.1:\(port)" }
+
+  private static func bind(_ address: Address, _ receiveBuffer: Int32?) throws -> (Int32, UInt16) {
+    func failure(_ call: String) -> TestFailure { TestFailure("\(call): \(String(cString: strerror(errno)))") }
+    var storage = sockaddr_storage()
+    let length = fill(&storage, address)
+    let descriptor = socket(Int32(storage.ss_family), Int32(SOCK_STREAM.rawValue), 0)
+    guard descriptor >= 0 else { throw failure("socket") }
+    setCloseOnExec(descriptor)
+    var on: Int32 = 1
+    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, 4)
+    if var receiveBuffer { setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &receiveBuffer, 4) }
+    let bound = withUnsafePointer(to: storage) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { Glibc.bind(descriptor, $0, length) }
+    }
+    guard bound == 0, listen(descriptor, 4096) == 0 else {
+      defer { Glibc.close(descriptor) }
+      throw failure("bind")
+    }
+    var name = sockaddr_in6()
+    var nameLength = socklen_t(MemoryLayout<sockaddr_in6>.size)
+    withUnsafeMutablePointer(to: &name) {
+      _ = $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &nameLength) }
+    }
+    // The port is at the same place in both families.
+    return (descriptor, storage.ss_family == AF_UNIX ? 0 : UInt16(bigEndian: name.sin6_port))
+  }
+
+  private static func fill(_ storage: inout sockaddr_storage, _ address: Address) -> socklen_t {
+    withUnsafeMutableBytes(of: &storage) { bytes in
+      switch address {
+      case .ipv4, .port:
+        var name = sockaddr_in()
+        name.sin_family = sa_family_t(AF_INET)
+        name.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+        if case .port(let port) = address { name.sin_port = port.bigEndian }
+        withUnsafeBytes(of: &name) { bytes.copyMemory(from: $0) }
+        return socklen_t(MemoryLayout<sockaddr_in>.size)
+      case .ipv6:
+        var name = sockaddr_in6()
+        name.sin6_family = sa_family_t(AF_INET6)
+        name.sin6_addr = in6addr_loopback
+        withUnsafeBytes(of: &name) { bytes.copyMemory(from: $0) }
+        return socklen_t(MemoryLayout<sockaddr_in6>.size)
+      case .unix(let path):
+        var name = sockaddr_un()
+        name.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &name.sun_path) { $0.copyBytes(from: path.utf8) }
+        withUnsafeBytes(of: &name) { bytes.copyMemory(from: $0) }
+        return socklen_t(MemoryLayout<sockaddr_un>.size)
+      }
+    }
+  }
+}
+
+/// A port of the loopback on which nobody listens at the moment.
+public func freePort() throws -> UInt16 {
+  let server = try ScriptedServer { _, _ in }
+  defer { server.close() }
+  return server.port
+}

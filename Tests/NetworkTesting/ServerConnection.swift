@@ -1,0 +1,150 @@
+// The server's side of one connection, read and written by hand.
+
+internal import Glibc
+internal import PropertyTesting
+internal import Synchronization
+
+/// A connection that a script serves: blocking, each wait limited so that a broken client fails a test instead of
+/// hanging it. Used by one thread at a time.
+public final class ServerConnection: @unchecked Sendable {
+  public struct Head: Sendable, CustomStringConvertible {
+    /// Method, target and version.
+    public var line: String
+    public var fields: [(name: String, value: String)]
+    /// The first field of that name.
+    public subscript(name: String) -> String? { fields.first { $0.name.lowercased() == name.lowercased() }?.value }
+    /// `Stream-Offset`, 0 without it.
+    public var offset: UInt64 { self["Stream-Offset"].flatMap { UInt64($0) } ?? 0 }
+    public var description: String { ([line] + fields.map { "\($0.name): \($0.value)" }).joined(separator: "\n") }
+  }
+
+  public let descriptor: Int32
+  private let isOpen = Mutex(true)
+  private var received: [UInt8] = []
+  private var position = 0
+
+  init(_ descriptor: Int32) {
+    self.descriptor = descriptor
+    var limit = timeval(tv_sec: 30, tv_usec: 0)
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+  }
+
+  deinit { close() }
+
+  public func close() {
+    isOpen.withLock { open in
+      if open { Glibc.close(descriptor) }
+      open = false
+    }
+  }
+
+  /// Ends the connection with a reset.
+  public func reset() {
+    var option = linger(l_onoff: 1, l_linger: 0)
+    setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
+    close()
+  }
+
+  /// Sends a FIN and reads on.
+  public func shutdownWriting() { shutdown(descriptor, Int32(SHUT_WR)) }
+
+  public func send(_ text: String) throws { try send(Array(text.utf8)) }
+
+  public func send(_ bytes: [UInt8]) throws {
+    var rest = bytes[...]
+    while !rest.isEmpty {
+      let count = rest.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+      guard count > 0 else { throw TestFailure("send: \(String(cString: strerror(errno)))") }
+      rest = rest.dropFirst(count)
+    }
+  }
+
+  /// A complete response with a body of known length.
+  public func respond(_ status: String, _ fields: [String] = [], body: String = "") throws {
+    let lines = ["HTTP/1.1 \(status)"] + fields + ["Content-Length: \(body.utf8.count)"]
+    try send(lines.map { "\($0)\r\n" }.joined() + "\r\n" + body)
+  }
+
+  // MARK: Reading
+
+  /// The next bytes as they come, at most `maximum`; nil at the end.
+  public func receive(_ maximum: Int = 65_536) throws -> ArraySlice<UInt8>? {
+    guard position < received.count else { return try receiveFromSocket(maximum) }
+    let end = min(received.count, position + maximum)
+    defer { position = end }
+    return received[position..<end]
+  }
+
+  /// All that comes until the peer ends the connection, orderly or not.
+  public func readToEnd() -> [UInt8] {
+    var all: [UInt8] = []
+    while let bytes = try? receive() { all += bytes }
+    return all
+  }
+
+  /// Waits until at least a byte is there to be read, and reads none.
+  public func waitForBytes() -> Bool { position < received.count || waitUntilReadable(descriptor) }
+
+  /// Bytes in the kernel's receive queue: FIONREAD, tcp(7).
+  public var queuedByteCount: Int {
+    var count: Int32 = 0
+    withUnsafeMutablePointer(to: &count) { _ = ioctl(descriptor, UInt(FIONREAD), $0) }
+    return Int(count)
+  }
+
+  private func more() throws {
+    guard let bytes = try receiveFromSocket(65_536) else { throw TestFailure("the client ended the connection") }
+    if position > 1 << 16 {
+      received.removeFirst(position)
+      position = 0
+    }
+    received += bytes
+  }
+
+  private func receiveFromSocket(_ maximum: Int) throws -> ArraySlice<UInt8>? {
+    var buffer = [UInt8](repeating: 0, count: maximum)
+    let count = recv(descriptor, &buffer, maximum, 0)
+    guard count >= 0 else { throw TestFailure("recv: \(String(cString: strerror(errno)))") }
+    return count == 0 ? nil : buffer[..<count]
+  }
+
+  private func line() throws -> String {
+    var start = position
+    while true {
+      if let end = received[start...].firstIndex(of: 0x0A) {
+        defer { position = end + 1 }
+        let line = received[position..<end]
+        return String(decoding: line.last == 0x0D ? line.dropLast() : line, as: UTF8.self)
+      }
+      let scanned = received.count - position
+      try more()
+      start = position + scanned
+    }
+  }
+
+  /// The next request's head.
+  public func head() throws -> Head {
+    var head = Head(line: try line(), fields: [])
+    while case let text = try line(), !text.isEmpty {
+      let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+      head.fields.append((String(parts[0]), parts.count > 1 ? String(parts[1].drop { $0 == " " }) : ""))
+    }
+    return head
+  }
+
+  /// The next chunk's bytes (RFC 9112, section 7.1); nil for the last chunk.
+  public func chunk() throws -> [UInt8]? {
+    guard let size = Int(try line(), radix: 16) else { throw TestFailure("this is no chunk size") }
+    while received.count - position < size + 2 { try more() }
+    defer { position += size + 2 }
+    return size == 0 ? nil : Array(received[position..<position + size])
+  }
+
+  /// The whole chunked body.
+  public func body() throws -> [UInt8] {
+    var all: [UInt8] = []
+    while let chunk = try chunk() { all += chunk }
+    return all
+  }
+}

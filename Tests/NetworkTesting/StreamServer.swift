@@ -1,0 +1,38 @@
+// Sluice's own server on a loopback port, with its events to wait for.
+
+internal import EventLoops
+public import UploadServer
+
+/// An ``UploadServer`` over a directory, which may be another's that was stopped before.
+public final class StreamServer: Sendable {
+  public let directory: TemporaryDirectory
+  public let events: EventLog<ServerEvent>
+  private let server: UploadServer
+
+  public init(
+    in directory: TemporaryDirectory? = nil, listen: String = "127.0.0.1:0",
+    _ change: (inout UploadServer.Configuration) -> Void = { _ in }
+  ) throws {
+    let (directory, events) = (try directory ?? TemporaryDirectory(), try EventLog<ServerEvent>())
+    self.directory = directory
+    self.events = events
+    var configuration = UploadServer.Configuration(listen: [try ListenAddress(listen)], directory: directory.path) {
+      events.append($0)
+    }
+    configuration.durability = .none
+    change(&configuration)
+    server = try UploadServer(configuration: configuration)
+    try server.start()
+  }
+
+  deinit { stop() }
+
+  public var port: UInt16 { server.localAddresses[0].port ?? 0 }
+  public var url: String { "http://\(server.localAddresses[0])" }
+
+  /// Ends at once and waits for it.
+  public func stop() {
+    server.shutdown(grace: .zero)
+    server.waitUntilEnded()
+  }
+}

@@ -1,0 +1,58 @@
+// A directory for one test.
+
+public import Glibc
+
+/// Removed with everything in it when the test is over.
+public final class TemporaryDirectory: Sendable {
+  public let path: String
+
+  public init() throws {
+    var template = Array("/tmp/sluice-test.XXXXXX".utf8CString)
+    let made = template.withUnsafeMutableBufferPointer { buffer in
+      // The array has a base address: it is not empty.
+      mkdtemp(buffer.baseAddress!).map { String(cString: $0) }
+    }
+    guard let made else { throw TestFailure("mkdtemp: \(String(cString: strerror(errno)))") }
+    path = made
+  }
+
+  deinit { _ = try? TestProcess("/bin/rm", ["-rf", path]).wait() }
+
+  /// Writes a file and returns its path.
+  @discardableResult
+  public func write(_ name: String, _ text: String, mode: mode_t = 0o600) throws -> String {
+    let file = "\(path)/\(name)"
+    let descriptor = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
+    let bytes = Array(text.utf8)
+    guard descriptor >= 0, Glibc.write(descriptor, bytes, bytes.count) == bytes.count else {
+      throw TestFailure("writing \(file): \(String(cString: strerror(errno)))")
+    }
+    close(descriptor)
+    return file
+  }
+
+  public func contents(_ name: String) throws -> [UInt8] { try fileContents("\(path)/\(name)") }
+
+  /// The names in it, without those that begin with a dot.
+  public var names: [String] {
+    guard let directory = opendir(path) else { return [] }
+    defer { closedir(directory) }
+    var names: [String] = []
+    while let entry = readdir(directory) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if !name.hasPrefix(".") { names.append(name) }
+    }
+    return names.sorted()
+  }
+}
+
+/// All bytes of a file; one in /proc, too.
+public func fileContents(_ path: String) throws -> [UInt8] {
+  let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+  guard descriptor >= 0 else { throw TestFailure("reading \(path): \(String(cString: strerror(errno)))") }
+  defer { close(descriptor) }
+  var all: [UInt8] = []
+  var buffer = [UInt8](repeating: 0, count: 256 << 10)
+  while case let count = read(descriptor, &buffer, buffer.count), count > 0 { all += buffer[..<count] }
+  return all
+}

@@ -1,0 +1,34 @@
+// What a thread costs while it has nothing to do.
+
+internal import Glibc
+
+/// Reads a thread's account from /proc: proc(5).
+public struct ThreadAccount: Sendable {
+  private let directory: String
+
+  /// The calling thread's.
+  public init() {
+    var target = [CChar](repeating: 0, count: 64)
+    readlink("/proc/thread-self", &target, 63)
+    directory = "/proc/" + String(decoding: target.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }
+
+  /// How often it has gone to sleep: every wake-up ends in one.
+  public func sleepCount() throws -> Int {
+    let text = String(decoding: try fileContents("\(directory)/status"), as: UTF8.self)
+    for line in text.split(separator: "\n") where line.hasPrefix("voluntary_ctxt_switches:") {
+      if let count = Int(line.split(separator: "\t").last ?? "") { return count }
+    }
+    throw TestFailure("no account of \(directory)")
+  }
+
+  /// `S` asleep, `R` running, …
+  public func state() throws -> Character {
+    let text = String(decoding: try fileContents("\(directory)/stat"), as: UTF8.self)
+    // Behind the name, which is in parentheses and may hold anything.
+    guard let end = text.lastIndex(of: ")"), let state = text[end...].dropFirst(2).first else {
+      throw TestFailure("no account of \(directory)")
+    }
+    return state
+  }
+}

@@ -1,0 +1,76 @@
+import PropertyTesting
+import Testing
+
+@testable import UploadClient
+
+@Suite("Which bytes of a chunked body are acknowledged")
+struct ChunkLedgerTests {
+  /// The body's wire form as a list: for each wire byte, how many body bytes are complete with it.
+  struct Model {
+    private(set) var bodyCountAfterWire: [UInt64] = [0]
+    private var body: UInt64 = 0
+
+    mutating func append(_ count: Int) {
+      let framing = String(count, radix: 16).utf8.count + 2
+      bodyCountAfterWire += Array(repeating: body, count: framing)
+      for _ in 0..<count {
+        body += 1
+        bodyCountAfterWire.append(body)
+      }
+      bodyCountAfterWire += [body, body]
+    }
+
+    mutating func appendEnd() { bodyCountAfterWire += Array(repeating: body, count: 5) }
+  }
+
+  @Test("every wire count gives exactly the body bytes before it, while no chunks are merged", arguments: Seed.several(20))
+  func exact(_ seed: Seed) {
+    var random = seed.generator
+    var (ledger, model) = (ChunkLedger(), Model())
+    var wire = 0
+    for _ in 0..<400 {
+      if random.chance(60) {
+        let count = random.size(upTo: 300)
+        ledger.append(count)
+        model.append(count)
+      } else {
+        wire = Int.random(in: wire..<model.bodyCountAfterWire.count, using: &random)
+        #expect(ledger.acknowledge(wireCount: UInt64(wire)) == model.bodyCountAfterWire[wire])
+      }
+    }
+    ledger.appendEnd()
+    model.appendEnd()
+    #expect(Int(ledger.wireByteCount) == model.bodyCountAfterWire.count - 1)
+    for wire in wire..<model.bodyCountAfterWire.count {
+      #expect(ledger.acknowledge(wireCount: UInt64(wire)) == model.bodyCountAfterWire[wire])
+    }
+  }
+
+  @Test("with any number of chunks outstanding it never claims a byte too many, and all at the end", arguments: Seed.several(10))
+  func mergedIsFromBelow(_ seed: Seed) {
+    var random = seed.generator
+    var (ledger, model) = (ChunkLedger(), Model())
+    var (wire, last) = (0, UInt64(0))
+    for _ in 0..<6_000 {
+      let count = random.size(upTo: 40)
+      ledger.append(count)
+      model.append(count)
+      guard random.chance(2) else { continue }
+      wire = Int.random(in: wire...min(wire + 3_000, model.bodyCountAfterWire.count - 1), using: &random)
+      let answer = ledger.acknowledge(wireCount: UInt64(wire))
+      #expect(answer <= model.bodyCountAfterWire[wire])
+      #expect(answer >= last)
+      last = answer
+    }
+    #expect(ledger.acknowledge(wireCount: ledger.wireByteCount) == ledger.bodyByteCount)
+  }
+
+  @Test("a wire count that falls back changes nothing")
+  func neverBack() {
+    var ledger = ChunkLedger()
+    ledger.append(100)
+    #expect(ledger.acknowledge(wireCount: 54) == 50)
+    #expect(ledger.acknowledge(wireCount: 10) == 50)
+    #expect(ledger.acknowledge(wireCount: 0) == 50)
+  }
+}

@@ -1,0 +1,60 @@
+import Testing
+
+@testable import UploadClient
+
+@Suite("Responses, as lines and as what they mean")
+struct ResponseTests {
+  private func heads(_ lines: String...) -> [HTTPResponse] {
+    var assembler = ResponseHeadAssembler()
+    return lines.compactMap { assembler.take(line: $0[...]) }
+  }
+
+  @Test("interim heads and the final one come out one by one, fields in order, names as sent")
+  func several() {
+    let found = heads(
+      "HTTP/1.1 103 Early Hints", "Link: </a>; rel=x", "Link: </b>", "", "HTTP/1.1 104 ", "Upload-Offset: 5", "",
+      "HTTP/1.1 201 Created", "X-Empty:", "x-Spaced: \t a b \t", "Date: Fri, 20 Nov 2026 17:22:19 GMT", "")
+    #expect(found.map(\.status) == [103, 104, 201])
+    #expect(found.map(\.isInterim) == [true, true, false])
+    #expect(found[0].fields == [.init(name: "Link", value: "</a>; rel=x"), .init(name: "Link", value: "</b>")])
+    #expect(found[2]["X-EMPTY"] == "" && found[2]["X-Spaced"] == "a b")
+    #expect(found[2]["date"] == "Fri, 20 Nov 2026 17:22:19 GMT")
+    #expect(found[2]["absent"] == nil)
+  }
+
+  @Test("HTTP/2's status line without a reason is a head; trailers behind the last head are none")
+  func http2AndTrailers() {
+    let found = heads("HTTP/2 200 ", "a: 1", "", "trailer: x", "")
+    #expect(found == [HTTPResponse(status: 200, fields: [.init(name: "a", value: "1")])])
+  }
+
+  @Test(
+    "Retry-After is a number of seconds or a date, and nothing else",
+    arguments: [
+      ("120", 120), ("0", 0), ("-5", nil), ("Fri, 20 Nov 2026 17:22:19 GMT", 19), ("Friday, 20-Nov-26 17:22:19 GMT", 19),
+      ("Fri Nov 20 17:22:19 2026", 19), ("Fri, 20 Nov 2026 17:21:00 GMT", 0), ("soon", nil), ("", nil),
+    ] as [(String, Int?)])
+  func retryAfter(_ value: String, _ seconds: Int?) {
+    let response = HTTPResponse(status: 503, fields: [.init(name: "retry-after", value: value)])
+    // 2026-11-20 17:22:00 UTC.
+    #expect(response.retryAfter(wallClock: 1_795_195_320) == seconds.map { .seconds($0) })
+  }
+
+  @Test("a response's text is its body without the last line ends, and none when it is not UTF-8")
+  func text() {
+    var response = HTTPResponse(status: 500)
+    #expect(response.text == nil)
+    response.body = Array("no\nroom\r\n\n".utf8)
+    #expect(response.text == "no\nroom")
+    response.body = [0x61, 0xFF]
+    #expect(response.text == nil)
+  }
+
+  @Test("a field is added only where there is none of that name")
+  func defaultField() {
+    var fields = [HTTPResponse.Field(name: "content-TYPE", value: "a/b")]
+    fields.addDefault("Content-Type", "c/d")
+    fields.addDefault("X", "y")
+    #expect(fields == [.init(name: "content-TYPE", value: "a/b"), .init(name: "X", value: "y")])
+  }
+}

@@ -1,0 +1,61 @@
+import Testing
+
+@testable import UploadClient
+
+@Suite("What may be sent at all")
+struct UploadRequestTests {
+  private func refusal(_ url: String = "http://h/", _ change: (inout UploadRequest) -> Void) -> String? {
+    var request = UploadRequest(url: url)
+    change(&request)
+    do throws(UploadError) {
+      try request.validate()
+      return nil
+    } catch {
+      return error.kind == .invalidRequest ? error.description : "kind \(error.kind)"
+    }
+  }
+
+  @Test("an ordinary request is fine, with any text that a field may hold")
+  func fine() {
+    #expect(refusal { _ in } == nil)
+    #expect(refusal { $0.fields = [.init(name: "X-Zelle", value: "Küche \t 3 \"a\"; b=c"), .init(name: "Empty", value: "")] } == nil)
+    #expect(refusal("https://user:word@[::1]:8443/a%20b?c#d") { $0.method = "PUT" } == nil)
+  }
+
+  @Test(
+    "a value that would begin another field is refused (header injection)",
+    arguments: ["a\r\nEvil: 1", "a\nEvil: 1", "a\r", "a\u{0}b", "a\u{7F}"])
+  func injectedValue(_ value: String) {
+    #expect(refusal { $0.fields = [.init(name: "X", value: value)] }?.contains("field X has control characters") == true)
+  }
+
+  @Test("a name that is no token is refused", arguments: ["", "a b", "a:b", "X\r\nEvil", "Größe", "a\u{0}"])
+  func injectedName(_ name: String) {
+    let message = refusal { $0.fields = [.init(name: name, value: "v")] }
+    #expect(message?.contains("is not a token") == true)
+    // What it says is one line, whatever it was given.
+    #expect(message?.contains { $0.isNewline } == false)
+  }
+
+  @Test("a method that is no token is refused", arguments: ["", "PO ST", "GET / HTTP/1.1\r\nX:"])
+  func method(_ method: String) {
+    #expect(refusal { $0.method = method }?.contains("the method") == true)
+  }
+
+  @Test("a token that cannot be sent is refused, and not shown", arguments: ["", "two words", "line\r\nEvil: 1", "schlüssel"])
+  func token(_ token: String) {
+    let message = refusal { $0.bearerToken = token }
+    #expect(message?.contains("bearer token") == true)
+    #expect(token.isEmpty || message?.contains(token) == false)
+  }
+
+  @Test(
+    "a URL that cannot be used is refused in words",
+    arguments: [
+      "", "http://", "http:///path", "http://host:port/", "http://host:99999/", "http://a b/", "http://h/a\r\nEvil: 1", "http://[::1/",
+      "localhost:8080/x", "ftp://host/", "file:///etc/passwd", "unix:/a",
+    ])
+  func url(_ url: String) {
+    #expect(refusal(url) { _ in }?.contains("URL") == true)
+  }
+}

@@ -1,0 +1,73 @@
+import PropertyTesting
+import Testing
+
+@testable import UploadClient
+
+@Suite("The rules of one request")
+struct UploadStateMachineTests {
+  private static let lost = UploadError(.connectionLost, "reset")
+
+  @Test("interim responses are told, the final one decides, its body is kept up to the limit")
+  func ordinary() {
+    var machine = UploadStateMachine()
+    #expect(machine.received(head: .init(status: 103)) == .tellInterim(.init(status: 103)))
+    #expect(machine.bodyEnded() == .startResponseLimit)
+    #expect(machine.bodyEnded() == .none)
+    #expect(machine.received(head: .init(status: 201)) == .none)
+    machine.received(body: [UInt8](repeating: 1, count: 10))
+    machine.received(body: [UInt8](repeating: 2, count: HTTPResponse.bodyLimit))
+    var expected = HTTPResponse(status: 201)
+    expected.body = [UInt8](repeating: 1, count: 10) + [UInt8](repeating: 2, count: HTTPResponse.bodyLimit - 10)
+    #expect(machine.ended(failure: nil) == .finish(.success(.init(response: expected, isEarly: false))))
+    #expect(machine.ended(failure: nil) == .none)
+  }
+
+  @Test("a final response before the body's end stops the sending, and counts even if the connection breaks behind it")
+  func early() {
+    var machine = UploadStateMachine()
+    #expect(machine.received(head: .init(status: 401)) == .stopSending)
+    #expect(machine.bodyEnded() == .none)
+    #expect(machine.ended(failure: Self.lost) == .finish(.success(.init(response: .init(status: 401), isEarly: true))))
+  }
+
+  @Test("whatever happens in whatever order, a request finishes once, with a response only if there was a head", arguments: Seed.several(50))
+  func anyOrder(_ seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<200 {
+      var machine = UploadStateMachine()
+      var (finishes, finalHeads, bodyEnds, early) = (0, 0, 0, false)
+      for _ in 0..<Int.random(in: 1...12, using: &random) {
+        let action: UploadStateMachine.Action
+        switch Int.random(in: 0..<6, using: &random) {
+        case 0:
+          action = machine.bodyEnded()
+          if finishes == 0 { bodyEnds += 1 }
+        case 1:
+          let interim = HTTPResponse(status: 100 + Int.random(in: 0...4, using: &random))
+          action = machine.received(head: interim)
+          #expect((action == .tellInterim(interim)) == (finalHeads == 0 && finishes == 0))
+        case 2:
+          action = machine.received(head: HTTPResponse(status: 503))
+          if finishes == 0, finalHeads == 0 { early = bodyEnds == 0 }
+          if finishes == 0 { finalHeads += 1 }
+          #expect((action == .stopSending) == (finishes == 0 && finalHeads == 1 && early) )
+        case 3:
+          machine.received(body: [1])
+          action = .none
+        default:
+          action = machine.ended(failure: random.chance(50) ? nil : Self.lost)
+        }
+        if case .finish(let result) = action {
+          finishes += 1
+          switch result {
+          case .success(let outcome):
+            #expect(finalHeads > 0 && outcome.isEarly == early)
+          case .failure:
+            #expect(finalHeads == 0)
+          }
+        }
+      }
+      #expect(finishes <= 1)
+    }
+  }
+}
