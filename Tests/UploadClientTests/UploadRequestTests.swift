@@ -52,10 +52,30 @@ struct UploadRequestTests {
   @Test(
     "a URL that cannot be used is refused in words",
     arguments: [
-      "", "http://", "http:///path", "http://host:port/", "http://host:99999/", "http://a b/", "http://h/a\r\nEvil: 1", "http://[::1/",
+      "", "http://", "http://host:port/", "http://host:99999/", "http://a b/", "http://h/a\r\nEvil: 1", "http://[::1/",
       "localhost:8080/x", "ftp://host/", "file:///etc/passwd", "unix:/a",
     ])
   func url(_ url: String) {
     #expect(refusal(url) { _ in }?.contains("URL") == true)
+  }
+
+  @Test("a request shows its secrets nowhere, however it is printed")
+  func secrets() {
+    var request = UploadRequest(url: "http://me:pass-secret@host/kitchen")
+    request.bearerToken = "token-secret"
+    request.proxy = "http://p:proxy-secret@proxy:3128"
+    request.fields = [.init(name: "Authorization", value: "field-secret")]
+    var dumped = ""
+    dump(request, to: &dumped)
+    for text in ["\(request)", String(reflecting: request), dumped] {
+      #expect(!text.contains("secret"), "\(text)")
+      #expect(text.contains("host/kitchen"))
+    }
+  }
+
+  @Test("an error about a URL does not show the password in it")
+  func passwordInURL() {
+    let message = refusal("http://me:pass-secret@host:port/") { _ in }
+    #expect(message?.contains("http://host:port/") == true && message?.contains("secret") == false)
   }
 }

@@ -1,0 +1,27 @@
+// How a request looks in logs and debuggers: what it is for, and none of its secrets.
+
+extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+  /// Method and URL without user and password.
+  public var description: String { "\(method) \(Self.withoutCredentials(url))" }
+
+  public var debugDescription: String { "UploadRequest(\(description))" }
+
+  /// For `dump` and debuggers: tokens, field values and whatever else may be secret are left out.
+  public var customMirror: Mirror {
+    Mirror(
+      self,
+      children: [
+        "url": Self.withoutCredentials(url), "method": method, "fields": fields.map(\.name),
+        "bearerToken": bearerToken == nil ? "none" : "given", "proxy": proxy.map(Self.withoutCredentials) ?? "none",
+      ], displayStyle: .struct)
+  }
+
+  /// `url` without the user and password in its authority (RFC 3986, section 3.2.1), to be shown to people.
+  package static func withoutCredentials(_ url: String) -> String {
+    guard let scheme = url.firstRange(of: "://") else { return url }
+    let authority = url[scheme.upperBound...].prefix { !"/?#".contains($0) }
+    // The last one: curl takes what is before it as credentials even if it has another.
+    guard let sign = authority.lastIndex(of: "@") else { return url }
+    return String(url[..<scheme.upperBound] + url[url.index(after: sign)...])
+  }
+}
