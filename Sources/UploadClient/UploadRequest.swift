@@ -71,6 +71,10 @@ public struct UploadRequest: Equatable, Sendable {
       guard !field.name.isEmpty, field.name.utf8.allSatisfy(Self.isTokenByte) else {
         throw UploadError(.invalidRequest, "the field name \(quoted(field.name)) is not a token: use letters, digits and hyphens")
       }
+      // libcurl would obey them and leave its own framing out (RFC 9112, section 6.1).
+      guard !["content-length", "transfer-encoding"].contains(field.name.lowercased()) else {
+        throw UploadError(.invalidRequest, "the field \(field.name) is not yours to set: a stream has no length, and is sent in chunks")
+      }
       guard field.value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f || $0 == 0x09 }) else {
         throw UploadError(
           .invalidRequest, "the value of the field \(field.name) has control characters, which would begin another field: remove them")

@@ -59,6 +59,14 @@ struct UploadRequestTests {
     #expect(refusal(url) { _ in }?.contains("URL") == true)
   }
 
+  @Test(
+    "fields that say how long the body is are not the caller's: they would break its framing",
+    arguments: ["Content-Length", "transfer-encoding", "TE", "Trailer"])
+  func framing(_ name: String) {
+    let refused = ["Content-Length", "transfer-encoding"].contains(name)
+    #expect((refusal { $0.fields = [.init(name: name, value: "5")] } != nil) == refused)
+  }
+
   @Test("a request shows its secrets nowhere, however it is printed")
   func secrets() {
     var request = UploadRequest(url: "http://me:pass-secret@host/kitchen")
