@@ -100,20 +100,20 @@ final class CurlTransfer: @unchecked Sendable {
     switch action {
     case .none: break
     case .tellInterim(let response): handler(.interimResponse(response))
-    case .startResponseLimit: startResponseTimer()
-    case .stopSending:
-      startResponseTimer()
-      // libcurl stops by itself for errors; after an early 2xx it would go on sending.
-      if case .receivingResponse(let response, _) = machine.state, response.isSuccess {
-        loop.atEndOfTurn { [weak self] in self?.ended(CURLE_OK) }
-      }
+    case .startResponseLimit: endLater(after: request.limits.response)
+    case .stopSending: endLater(after: min(Self.earlyResponseGrace, request.limits.response))
+    case .endEarly:
+      // Not at once: libcurl is on the stack.
+      loop.atEndOfTurn { [weak self] in self?.ended(CURLE_OK) }
     case .finish: finish(with: action)
     }
   }
 
-  private func startResponseTimer() {
-    guard responseTimer == nil else { return }
-    let limit = request.limits.response
+  /// How long the rest of an early response may take whose head does not say how long it is.
+  private static let earlyResponseGrace = Duration.seconds(1)
+
+  private func endLater(after limit: Duration) {
+    if let responseTimer { loop.cancel(responseTimer) }
     responseTimer = loop.schedule(after: limit) { [weak self] in
       guard let self else { return }
       responseTimer = nil
@@ -126,7 +126,7 @@ final class CurlTransfer: @unchecked Sendable {
   /// The pair's input end has something to tell; on any thread.
   private func bodyHasNews() {
     guard loop.isOnThread else { return loop.execute { [weak self] in self?.bodyHasNews() } }
-    guard isPaused, !resumeIsDue else { return }
+    guard isPaused, !resumeIsDue, !machine.isAnswered else { return }
     resumeIsDue = true
     // Not at once: the writer is on the stack and has more to write.
     loop.atEndOfTurn { [weak self] in
@@ -142,6 +142,7 @@ final class CurlTransfer: @unchecked Sendable {
   /// that is needed to fill libcurl's buffer: one chunk and one `send` for many small pieces.
   private func readBody(into buffer: UnsafeMutableRawPointer, capacity: Int) -> Int {
     if !hasBegun { begin() }
+    if machine.isAnswered { return Int(CURL_READFUNC_PAUSE) }
     var filled = 0
     reading: while filled < capacity {
       var free = MutableRawSpan(_unsafeStart: buffer + filled, byteCount: capacity - filled)
@@ -224,7 +225,8 @@ final class CurlTransfer: @unchecked Sendable {
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_HEADERDATA, context)
     _ = sluice_setopt_transfer(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, context in
-      CurlTransfer.from(context).machine.received(body: UnsafeRawBufferPointer(start: bytes, count: size * count))
+      let transfer = CurlTransfer.from(context)
+      transfer.perform(transfer.machine.received(body: UnsafeRawBufferPointer(start: bytes, count: size * count)))
       return size * count
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_WRITEDATA, context)

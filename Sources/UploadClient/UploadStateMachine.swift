@@ -18,13 +18,25 @@ struct UploadStateMachine {
     case tellInterim(HTTPResponse)
     /// The response has to be complete within the limit from here on.
     case startResponseLimit
-    /// The server has answered before the body's end: send nothing more.
+    /// The server has answered before the body's end: send nothing more, and give the rest of its answer a moment.
     case stopSending
+    /// The answer before the body's end is complete: nothing is to be waited for.
+    case endEarly
     /// The end, one way or the other.
     case finish(Result<UploadTask.Outcome, UploadError>)
   }
 
   private(set) var state = State.sending
+  /// How much of the response's body is due; nil where its head does not say.
+  private var responseBodyRemaining: Int?
+
+  /// Whether a final response has begun: nothing may be sent any more.
+  var isAnswered: Bool {
+    switch state {
+    case .sending, .awaitingResponse: false
+    case .receivingResponse, .finished: true
+    }
+  }
 
   /// The body's last byte was handed to libcurl.
   mutating func bodyEnded() -> Action {
@@ -40,7 +52,10 @@ struct UploadStateMachine {
       if head.isInterim { return .tellInterim(head) }
       let early = state == .sending
       state = .receivingResponse(head, early: early)
-      return early ? .stopSending : .none
+      // RFC 9112, section 6.3: these two have no body, whatever else they say.
+      responseBodyRemaining = [204, 304].contains(head.status) ? 0 : head["Content-Length"].flatMap { Int($0) }
+      if early { return responseBodyRemaining == 0 ? .endEarly : .stopSending }
+      return .none
     case .receivingResponse, .finished:
       // Trailers of a final response; nothing of an upload depends on them.
       return .none
@@ -48,10 +63,14 @@ struct UploadStateMachine {
   }
 
   /// A piece of a final response's body; what is beyond the limit is dropped.
-  mutating func received<Bytes: Sequence<UInt8>>(body bytes: Bytes) {
-    guard case .receivingResponse(var response, let early) = state else { return }
+  mutating func received<Bytes: Collection<UInt8>>(body bytes: Bytes) -> Action {
+    guard case .receivingResponse(var response, let early) = state else { return .none }
     response.body.append(contentsOf: bytes.prefix(max(0, HTTPResponse.bodyLimit - response.body.count)))
     state = .receivingResponse(response, early: early)
+    guard let remaining = responseBodyRemaining else { return .none }
+    responseBodyRemaining = remaining - bytes.count
+    // libcurl itself would go on: with a paused body it never calls an exchange done.
+    return early && remaining > 0 && remaining <= bytes.count ? .endEarly : .none
   }
 
   /// libcurl is done with the request: `failure` is nil when it is content.

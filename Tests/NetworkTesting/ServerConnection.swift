@@ -93,6 +93,30 @@ public final class ServerConnection: @unchecked Sendable {
     return Int(count)
   }
 
+  /// From here on this side's kernel drops, unseen and unacknowledged, whatever comes in: a machine that has died. What
+  /// is in the receive queue stays. SO_ATTACH_FILTER, socket(7), with the program "return 0".
+  public func goDeaf() throws {
+    // struct sock_filter: code (BPF_RET | BPF_K), jt, jf, k.
+    var program: [UInt8] = [0x06, 0, 0, 0, 0, 0, 0, 0]
+    let status = program.withUnsafeMutableBytes { bytes -> Int32 in
+      // struct sock_fprog: the number of instructions, and where they are.
+      var descriptor = (count: UInt(1), address: UInt(bitPattern: bytes.baseAddress))
+      return withUnsafeBytes(of: &descriptor) { setsockopt(self.descriptor, SOL_SOCKET, SO_ATTACH_FILTER, $0.baseAddress, 16) }
+    }
+    guard status == 0 else { throw TestFailure("SO_ATTACH_FILTER: \(String(cString: strerror(errno)))") }
+  }
+
+  /// What is in the receive queue now, without waiting for more.
+  public func takeQueued() -> [UInt8] {
+    var all = Array(received[position...])
+    position = received.count
+    var buffer = [UInt8](repeating: 0, count: 65_536)
+    while case let count = recv(descriptor, &buffer, buffer.count, Int32(MSG_DONTWAIT)), count > 0 {
+      all += buffer[..<count]
+    }
+    return all
+  }
+
   private func more() throws {
     guard let bytes = try receiveFromSocket(65_536) else { throw TestFailure("the client ended the connection") }
     if position > 1 << 16 {

@@ -32,3 +32,11 @@ public struct ThreadAccount: Sendable {
     return state
   }
 }
+
+/// Lets this process have as many descriptors as it is permitted: thousands of connections need thousands.
+public func raiseDescriptorLimit() throws {
+  var limit = rlimit()
+  guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { throw TestFailure("getrlimit") }
+  limit.rlim_cur = limit.rlim_max
+  guard setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { throw TestFailure("setrlimit") }
+}

@@ -1,0 +1,93 @@
+// nginx as people put it in front of a server: TLS, HTTP/2 by ALPN, and certificates of an authority that only we trust.
+
+internal import Glibc
+
+/// nginx (Debian's `nginx-light`) that ends TLS on a loopback port and passes requests on, unbuffered.
+public final class TLSFrontEnd: Sendable {
+  /// Requests are passed on from here, HTTP/2 or HTTP/1.1.
+  public let port: UInt16
+  /// The same, but only for those who show a certificate of ours.
+  public let clientCertificatePort: UInt16
+  /// The authority's certificate; a client's, and its key: PEM files.
+  public var authority: String { "\(directory.path)/ca.pem" }
+  public var clientCertificate: String { "\(directory.path)/client.pem" }
+  public var clientKey: String { "\(directory.path)/client.key" }
+  /// Where nginx writes protocol, status and subject for each request.
+  public var accessLog: String { String(decoding: (try? directory.contents("access.log")) ?? [], as: UTF8.self) }
+
+  private let directory: TemporaryDirectory
+  private let nginx: TestProcess
+
+  /// - Parameter backend: host and port of the server behind it.
+  public init(backend: String) throws {
+    directory = try TemporaryDirectory()
+    (port, clientCertificatePort) = (try freePort(), try freePort())
+    try Self.makeCertificates(in: directory)
+    let configuration = try directory.write(
+      "nginx.conf", Self.configuration(directory.path, [port, clientCertificatePort], backend))
+    nginx = try TestProcess("nginx", ["-p", directory.path, "-e", "stderr", "-c", configuration])
+    try nginx.lines.first("nginx's worker") { $0.text.contains("start worker process ") }
+  }
+
+  private static func configuration(_ path: String, _ ports: [UInt16], _ backend: String) -> String {
+    func server(_ port: UInt16, _ more: String) -> String {
+      """
+        server {
+          listen 127.0.0.1:\(port) ssl http2;
+          ssl_certificate \(path)/server.pem;
+          ssl_certificate_key \(path)/server.key;
+          \(more)
+          client_max_body_size 0;
+          location / {
+            proxy_pass http://\(backend);
+            proxy_http_version 1.1;
+            proxy_request_buffering off;
+          }
+        }
+      """
+    }
+    return """
+      daemon off;
+      master_process on;
+      worker_processes 1;
+      user root;
+      pid \(path)/nginx.pid;
+      error_log stderr notice;
+      events { worker_connections 512; }
+      http {
+        log_format brief '$server_protocol $status $ssl_client_s_dn';
+        access_log \(path)/access.log brief;
+        client_body_temp_path \(path)/body;
+        proxy_temp_path \(path)/proxy;
+        fastcgi_temp_path \(path)/fastcgi;
+        uwsgi_temp_path \(path)/uwsgi;
+        scgi_temp_path \(path)/scgi;
+      \(server(ports[0], ""))
+      \(server(ports[1], "ssl_client_certificate \(path)/ca.pem; ssl_verify_client on;"))
+      }
+      """
+  }
+
+  private static func makeCertificates(in directory: TemporaryDirectory) throws {
+    let path = directory.path
+    func openssl(_ arguments: String...) throws {
+      let process = try TestProcess("openssl", arguments)
+      guard try process.wait() == 0 else { throw TestFailure("openssl \(arguments): \(process.errors)") }
+    }
+    let newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    func request(_ name: String, _ subject: String, _ more: [String]) throws {
+      let process = try TestProcess(
+        "openssl", ["req"] + newKey + ["-keyout", "\(path)/\(name).key", "-subj", "/CN=\(subject)", "-days", "2"] + more)
+      guard try process.wait() == 0 else { throw TestFailure("openssl req: \(process.errors)") }
+    }
+    try request("ca", "Sluice test authority", ["-x509", "-out", "\(path)/ca.pem"])
+    try directory.write("server.ext", "subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    try directory.write("client.ext", "extendedKeyUsage=clientAuth\n")
+    for (name, subject) in [("server", "localhost"), ("client", "kitchen-microphone")] {
+      try request(name, subject, ["-out", "\(path)/\(name).csr"])
+      try openssl(
+        "x509", "-req", "-in", "\(path)/\(name).csr", "-CA", "\(path)/ca.pem", "-CAkey", "\(path)/ca.key", "-CAcreateserial",
+        "-days", "2", "-extfile", "\(path)/\(name).ext", "-out", "\(path)/\(name).pem")
+    }
+  }
+}

@@ -1,0 +1,123 @@
+// An upload in a test's hands: its body is written from the test's thread, its events are waited for.
+
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Synchronization
+
+@testable import UploadClient
+
+/// The output end of a bound pair for a thread that may wait.
+final class BodyFeed: Sendable {
+  private let output: BoundPair.Output
+  private let news: EventCounter
+  private let state = Mutex<(mayWrite: Bool, isOver: Bool)>((false, false))
+
+  init(_ output: consuming BoundPair.Output) throws {
+    self.output = output
+    news = try EventCounter()
+    self.output.open { [weak self] event in
+      guard let self else { return }
+      state.withLock { if case .spaceAvailable = event { $0.mayWrite = true } else { $0.isOver = true } }
+      news.signal()
+    }
+  }
+
+  /// Writes all of `bytes`, waiting for space; throws when nobody reads any more.
+  func write(_ bytes: [UInt8]) throws {
+    var done = 0
+    while done < bytes.count {
+      let (mayWrite, isOver) = state.withLock { state in
+        defer { state.mayWrite = false }
+        return state
+      }
+      if isOver { throw TestFailure("the reader is gone") }
+      guard mayWrite else {
+        guard waitUntilReadable(news.descriptor) else { throw TestFailure("the pair never had space again") }
+        news.drain()
+        continue
+      }
+      if case .accepted(let count) = output.write(bytes.span.bytes.extracting(done..<bytes.count)) { done += count }
+    }
+  }
+
+  func write(_ text: String) throws { try write(Array(text.utf8)) }
+  func end() { output.close() }
+  func fail() { output.fail(.init("the microphone burnt")) }
+
+  /// Waits until the reader has closed its end.
+  func waitUntilOver() throws {
+    while !state.withLock({ $0.isOver }) {
+      guard waitUntilReadable(news.descriptor) else { throw TestFailure("the reader did not go") }
+      news.drain()
+    }
+  }
+}
+
+/// A started request.
+struct RunningUpload {
+  let task: UploadTask
+  let body: BodyFeed
+  let events: EventLog<UploadTask.Event>
+
+  init(
+    _ session: UploadSession, _ request: UploadRequest, pairSize: Int = BoundPair.defaultBufferSize,
+    also: @escaping @Sendable () -> Void = {}
+  ) throws {
+    let events = try EventLog<UploadTask.Event>()
+    let pair = BoundPair.make(bufferSize: pairSize)
+    body = try BodyFeed(pair.output)
+    task = try session.upload(request, body: pair.input) { event in
+      also()
+      events.append(event)
+    }
+    self.events = events
+  }
+
+  /// Waits for the end and gives its result.
+  func result() throws -> Result<UploadTask.Outcome, UploadError> {
+    try events.wait("the end") { Self.end($0) }
+  }
+
+  func response() throws -> HTTPResponse { try result().get().response }
+
+  /// Waits for a failure.
+  func failure() throws -> UploadError {
+    switch try result() {
+    case .failure(let error): return error
+    case .success(let outcome): throw TestFailure("no failure, but \(outcome)")
+    }
+  }
+
+  private static func end(_ events: [UploadTask.Event]) -> Result<UploadTask.Outcome, UploadError>? {
+    for case .finished(let result) in events { return result }
+    return nil
+  }
+
+  /// How many ends were told; there should be one.
+  var endCount: Int { events.all.count { if case .finished = $0 { true } else { false } } }
+  var interim: [HTTPResponse] { events.all.compactMap { if case .interimResponse(let head) = $0 { head } else { nil } } }
+}
+
+/// A session for the length of a test.
+@discardableResult
+func withSession<Value>(_ body: (UploadSession) throws -> Value) throws -> Value {
+  let session = try UploadSession()
+  defer { session.close() }
+  return try body(session)
+}
+
+/// Waits until `value` has stayed what it is for a while: nothing flows any more.
+func settled<Value: Equatable>(_ value: () -> Value) throws -> Value {
+  let never = try EventCounter()
+  let deadline = MonotonicInstant.now + .seconds(20)
+  var last = value()
+  while MonotonicInstant.now < deadline {
+    if waitUntilReadable(never.descriptor, limit: .milliseconds(200)) { break }
+    let now = value()
+    if now == last { return now }
+    last = now
+  }
+  throw TestFailure("it never came to rest")
+}

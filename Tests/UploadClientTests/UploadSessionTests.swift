@@ -1,0 +1,222 @@
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Synchronization
+import Testing
+import UploadServer
+
+@testable import UploadClient
+
+@Suite("An upload over a real socket", .serialized)
+struct UploadSessionTests {
+  /// A server that takes one body and answers 201, and what it got.
+  private func takingServer(_ bodies: EventLog<[UInt8]>) throws -> ScriptedServer {
+    try ScriptedServer { connection, _ in
+      while true {
+        _ = try connection.head()
+        bodies.append(try connection.body())
+        try connection.respond("201 Created")
+      }
+    }
+  }
+
+  @Test("a body arrives byte for byte, in whatever pieces it was written", arguments: Seed.several(4))
+  func exact(_ seed: Seed) throws {
+    var random = seed.generator
+    let pattern = OffsetPattern(seed: seed.value)
+    let bodies = try EventLog<[UInt8]>()
+    let server = try takingServer(bodies)
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      request.uploadBufferSize = [16 << 10, 64 << 10, 256 << 10].randomElement(using: &random) ?? 0
+      let upload = try RunningUpload(session, request, pairSize: Int.random(in: 1...70_000, using: &random))
+      var offset: UInt64 = 0
+      for _ in 0..<40 {
+        let piece = (0..<random.size(upTo: 60_000)).map { pattern[offset + UInt64($0)] }
+        try upload.body.write(piece)
+        offset += UInt64(piece.count)
+      }
+      upload.body.end()
+      #expect(try upload.response().status == 201)
+      let body = try bodies.wait("the body") { $0.first }
+      #expect(body.count == Int(offset))
+      #expect(body.indices.allSatisfy { body[$0] == pattern[UInt64($0)] })
+      #expect(upload.task.sentByteCount == offset && upload.task.acknowledgedByteCount == offset)
+    }
+  }
+
+  @Test("an empty body is a request, too")
+  func empty() throws {
+    let bodies = try EventLog<[UInt8]>()
+    let server = try takingServer(bodies)
+    try withSession { session in
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      upload.body.end()
+      #expect(try upload.response().status == 201)
+      #expect(bodies.all == [[]])
+    }
+  }
+
+  @Test("a silent body costs no wake-up; a byte from another thread and one from the session's own wake it")
+  func silence() throws {
+    let chunks = try EventLog<[UInt8]>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      while let chunk = try connection.chunk() { chunks.append(chunk) }
+      try connection.respond("200 OK")
+    }
+    try withSession { session in
+      let accounts = try EventLog<ThreadAccount>()
+      session.loop.execute { accounts.append(ThreadAccount()) }
+      let thread = try accounts.wait("the session's thread") { $0.first }
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      try upload.body.write("one")
+      try chunks.wait("a chunk") { $0.contains(Array("one".utf8)) ? true : nil }
+      _ = try settled { try? thread.sleepCount() }
+      let before = try thread.sleepCount()
+      // Nothing is waited for here: this is the time over which is counted.
+      let never = try EventCounter()
+      #expect(!waitUntilReadable(never.descriptor, limit: .seconds(2)))
+      #expect(try thread.sleepCount() - before <= 1)
+      #expect(try thread.state() == "S")
+
+      try upload.body.write("two")
+      try chunks.wait("a chunk") { $0.contains(Array("two".utf8)) ? true : nil }
+      session.loop.execute { try? upload.body.write("three") }
+      try chunks.wait("a chunk") { $0.contains(Array("three".utf8)) ? true : nil }
+      session.loop.execute { upload.body.end() }
+      #expect(try upload.response().status == 200)
+    }
+  }
+
+  @Test("interim responses reach the caller, each with its fields, before the final one")
+  func interim() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nLink: </b>\r\n\r\n")
+      for offset in [1, 2, 3] {
+        _ = try connection.chunk()
+        try connection.send("HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: \(offset)\r\n\r\n")
+      }
+      _ = try connection.body()
+      try connection.respond("200 OK", body: "done\n")
+    }
+    try withSession { session in
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      for count in 1...3 {
+        try upload.body.write("x")
+        try upload.events.wait("104") { _ in upload.interim.count == count + 1 ? true : nil }
+      }
+      upload.body.end()
+      let response = try upload.response()
+      #expect(response.status == 200 && response.text == "done")
+      #expect(upload.interim.map(\.status) == [103, 104, 104, 104])
+      #expect(upload.interim[0].fields.map(\.value) == ["</a>", "</b>"])
+      #expect(upload.interim.dropFirst().map { $0["upload-offset"] } == ["1", "2", "3"])
+    }
+  }
+
+  @Test("cancelling ends the request at once, without the last chunk, and is told once")
+  func cancel() throws {
+    let ends = try EventLog<String>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      ends.append("first \(try connection.chunk()?.count ?? -1)")
+      do { ends.append("then \(try connection.chunk().map { "\($0)" } ?? "the last chunk")") } catch { ends.append("broken off") }
+    }
+    try withSession { session in
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      try upload.body.write("some")
+      try ends.first("the first chunk") { $0 == "first 4" }
+      upload.task.cancel()
+      upload.task.cancel()
+      #expect(try upload.failure().kind == .cancelled)
+      try upload.body.waitUntilOver()
+      #expect(try ends.wait("the end") { $0.count > 1 ? $0[1] : nil } == "broken off")
+      #expect(upload.endCount == 1)
+    }
+  }
+
+  @Test("a body that fails breaks the connection off: a server never takes it for complete")
+  func bodyFails() throws {
+    let ends = try EventLog<String>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.chunk()
+      ends.append("first")
+      do { ends.append("then \(try connection.chunk().map { "\($0)" } ?? "the last chunk")") } catch { ends.append("broken off") }
+    }
+    try withSession { session in
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      try upload.body.write("some")
+      try ends.first("the first chunk") { $0 == "first" }
+      upload.body.fail()
+      let error = try upload.failure()
+      #expect(error.kind == .bodyFailed && error.description == "the microphone burnt")
+      #expect(try ends.wait("the end") { $0.count > 1 ? $0[1] : nil } == "broken off")
+    }
+  }
+
+  @Test("closing a session ends its uploads as cancelled")
+  func closing() throws {
+    let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
+    let session = try UploadSession()
+    let uploads = try (0..<5).map { _ in try RunningUpload(session, UploadRequest(url: server.url)) }
+    for upload in uploads { try upload.events.first("a connection") { if case .connected = $0 { true } else { false } } }
+    session.close()
+    for upload in uploads { #expect(try upload.failure().kind == .cancelled) }
+  }
+
+  @Test("a request that cannot be sent is refused before anything is")
+  func refused() throws {
+    try withSession { session in
+      #expect(throws: UploadError.self) { try RunningUpload(session, UploadRequest(url: "gopher://h")) }
+    }
+  }
+
+  @Test("nobody listens, no such name, not HTTP: each has its kind")
+  func kinds() throws {
+    let hangingUp = try ScriptedServer { connection, _ in _ = try connection.head() }
+    try withSession { session in
+      func kind(_ url: String) throws -> UploadError.Kind {
+        let upload = try RunningUpload(session, UploadRequest(url: url))
+        upload.body.end()
+        return try upload.failure().kind
+      }
+      let port = try freePort()
+      #expect(try kind("http://127.0.0.1:\(port)/") == .unreachable)
+      // RFC 6761, section 6.4: never a name.
+      #expect(try kind("http://nowhere.invalid/") == .unknownHost)
+      #expect(try kind(hangingUp.url) == .connectionLost)
+    }
+  }
+
+  @Test("2,000 uploads at once in one session run on one thread, each to its own end")
+  func many() throws {
+    try raiseDescriptorLimit()
+    let server = try StreamServer()
+    let threads = Mutex<Set<UInt>>([])
+    try withSession { session in
+      let uploads = try (0..<2_000).map { number in
+        var request = UploadRequest(url: "\(server.url)/many")
+        request.fields = [.init(name: "Stream-ID", value: "s\(number)"), .init(name: "Content-Type", value: "text/plain")]
+        return try RunningUpload(session, request) { threads.withLock { _ = $0.insert(UInt(pthread_self())) } }
+      }
+      // All stand at the same time, half written, before the first one ends.
+      for (number, upload) in uploads.enumerated() { try upload.body.write("begin \(number) ") }
+      try server.events.wait("2,000 streams") { events in events.count { $0.kind == .begun } == 2_000 ? true : nil }
+      for upload in uploads {
+        try upload.body.write("end")
+        upload.body.end()
+      }
+      for upload in uploads { #expect(try upload.response().status == 201) }
+      #expect(threads.withLock { $0.count } == 1)
+      for number in [0, 1, 999, 1_999] {
+        #expect(try server.directory.contents("many-s\(number).txt") == Array("begin \(number) end".utf8))
+      }
+      #expect(server.directory.names.count == 2_000)
+    }
+  }
+}
