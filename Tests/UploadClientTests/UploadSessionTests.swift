@@ -118,6 +118,84 @@ struct UploadSessionTests {
     }
   }
 
+  struct EarlyAnswer: Sendable, CustomTestStringConvertible {
+    var status: String
+    var fields: [String] = []
+    var thenCloses = false
+    var testDescription: String { "\(status) \(fields)\(thenCloses ? ", then FIN" : "")" }
+  }
+
+  @Test(
+    "a final response before the body's end stops the sending and is reported with its body",
+    arguments: ["200 OK", "201 Created", "401 Unauthorized", "413 Content Too Large", "503 Service Unavailable"].flatMap { status in
+      [
+        EarlyAnswer(status: status), EarlyAnswer(status: status, fields: ["Connection: close"]),
+        EarlyAnswer(status: status, fields: ["Connection: close"], thenCloses: true),
+      ]
+    })
+  func early(_ answer: EarlyAnswer) throws {
+    let afterwards = try EventLog<[UInt8]>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.chunk()
+      try connection.respond(answer.status, answer.fields, body: "because\n")
+      if answer.thenCloses { connection.shutdownWriting() }
+      afterwards.append(connection.readToEnd())
+    }
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      // Far beyond the test's own limit: the answer must be enough.
+      request.limits.response = .seconds(300)
+      let upload = try RunningUpload(session, request)
+      try upload.body.write("first")
+      // And then the source is silent: nothing but the answer can end this.
+      let outcome = try upload.result().get()
+      #expect(outcome.isEarly)
+      #expect(outcome.response.text == "because")
+      #expect(answer.status.hasPrefix("\(outcome.response.status)"))
+      try upload.body.waitUntilOver()
+      #expect(try afterwards.wait("the connection's end") { $0.first } == [])
+      #expect(upload.task.acknowledgedByteCount <= 5)
+    }
+  }
+
+  @Test("an early answer to a source that never pauses ends it as well", arguments: [200, 413])
+  func earlyWhileSending(_ status: Int) throws {
+    let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
+      _ = try connection.head()
+      for _ in 0..<5 { _ = try connection.chunk() }
+      try connection.respond("\(status) Early", body: "enough")
+      _ = connection.readToEnd()
+    }
+    try withSession { session in
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      let block = [UInt8](repeating: 7, count: 100_000)
+      // Ends only because the pair is closed from the other side.
+      #expect(throws: TestFailure.self) { while true { try upload.body.write(block) } }
+      let outcome = try upload.result().get()
+      #expect(outcome.isEarly && outcome.response.status == status && outcome.response.text == "enough")
+    }
+  }
+
+  @Test("an early answer of unknown length is waited for a moment and then reported", arguments: [true, false])
+  func earlyWithoutLength(_ closes: Bool) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.chunk()
+      try connection.send("HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nnot \r\n3\r\nyou\r\n0\r\n\r\n")
+      if closes { connection.shutdownWriting() }
+      _ = connection.readToEnd()
+    }
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      request.limits.response = .seconds(300)
+      let upload = try RunningUpload(session, request)
+      try upload.body.write("first")
+      let outcome = try upload.result().get()
+      #expect(outcome.isEarly && outcome.response.status == 403 && outcome.response.text == "not you")
+    }
+  }
+
   @Test("cancelling ends the request at once, without the last chunk, and is told once")
   func cancel() throws {
     let ends = try EventLog<String>()

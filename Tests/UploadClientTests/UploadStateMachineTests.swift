@@ -14,8 +14,8 @@ struct UploadStateMachineTests {
     #expect(machine.bodyEnded() == .startResponseLimit)
     #expect(machine.bodyEnded() == .none)
     #expect(machine.received(head: .init(status: 201)) == .none)
-    machine.received(body: [UInt8](repeating: 1, count: 10))
-    machine.received(body: [UInt8](repeating: 2, count: HTTPResponse.bodyLimit))
+    #expect(machine.received(body: [UInt8](repeating: 1, count: 10)) == .none)
+    #expect(machine.received(body: [UInt8](repeating: 2, count: HTTPResponse.bodyLimit)) == .none)
     var expected = HTTPResponse(status: 201)
     expected.body = [UInt8](repeating: 1, count: 10) + [UInt8](repeating: 2, count: HTTPResponse.bodyLimit - 10)
     #expect(machine.ended(failure: nil) == .finish(.success(.init(response: expected, isEarly: false))))
@@ -28,6 +28,18 @@ struct UploadStateMachineTests {
     #expect(machine.received(head: .init(status: 401)) == .stopSending)
     #expect(machine.bodyEnded() == .none)
     #expect(machine.ended(failure: Self.lost) == .finish(.success(.init(response: .init(status: 401), isEarly: true))))
+  }
+
+  @Test("an early response ends the request with its last byte, where its head says how many there are")
+  func earlyWithLength() {
+    var machine = UploadStateMachine()
+    #expect(machine.received(head: .init(status: 413, fields: [.init(name: "content-length", value: "5")])) == .stopSending)
+    #expect(machine.received(body: [1, 2, 3, 4]) == .none)
+    #expect(machine.received(body: [5]) == .endEarly)
+    for head in [HTTPResponse(status: 401, fields: [.init(name: "Content-Length", value: "0")]), HTTPResponse(status: 204)] {
+      machine = UploadStateMachine()
+      #expect(machine.received(head: head) == .endEarly)
+    }
   }
 
   @Test("whatever happens in whatever order, a request finishes once, with a response only if there was a head", arguments: Seed.several(50))
@@ -52,8 +64,7 @@ struct UploadStateMachineTests {
           if finishes == 0 { finalHeads += 1 }
           #expect((action == .stopSending) == (finishes == 0 && finalHeads == 1 && early) )
         case 3:
-          machine.received(body: [1])
-          action = .none
+          action = machine.received(body: [1])
         default:
           action = machine.ended(failure: random.chance(50) ? nil : Self.lost)
         }
