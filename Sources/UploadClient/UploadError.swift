@@ -44,7 +44,7 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
   init(code: CURLcode, detail: String) {
     let words = detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail
     switch code {
-    case CURLE_URL_MALFORMAT, CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
       self.init(.invalidRequest, words)
     case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY:
       self.init(.unknownHost, words)
@@ -60,7 +60,8 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
       self.init(.certificateNotTrusted, words)
     case CURLE_SSL_CERTPROBLEM, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_CRL_BADFILE, CURLE_SSL_CIPHER:
       self.init(.badCredentialsFile, words)
-    case CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING:
+    // The URL's scheme was checked: "unsupported" is what came back ("Received HTTP/0.9 when not allowed").
+    case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING:
       self.init(.protocolViolation, words)
     default:
       self.init(.other, words)

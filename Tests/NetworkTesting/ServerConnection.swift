@@ -86,6 +86,13 @@ public final class ServerConnection: @unchecked Sendable {
   /// Waits until at least a byte is there to be read, and reads none.
   public func waitForBytes() -> Bool { position < received.count || waitUntilReadable(descriptor) }
 
+  /// Waits, without reading anything, until the peer has ended the connection.
+  public func waitForEnd(limit: Duration = .seconds(30)) -> Bool {
+    var entry = pollfd(fd: descriptor, events: 0, revents: 0)
+    // Asked for nothing, poll(2) still tells POLLHUP and POLLERR.
+    return poll(&entry, 1, Int32(limit.components.seconds * 1000)) > 0
+  }
+
   /// Bytes in the kernel's receive queue: FIONREAD, tcp(7).
   public var queuedByteCount: Int {
     var count: Int32 = 0

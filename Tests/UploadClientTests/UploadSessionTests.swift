@@ -256,6 +256,11 @@ struct UploadSessionTests {
 
   @Test("nobody listens, no such name, not HTTP: each has its kind")
   func kinds() throws {
+    let gibberish = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("SSH-2.0-OpenSSH_9.2\r\n")
+      _ = connection.readToEnd()
+    }
     let hangingUp = try ScriptedServer { connection, _ in _ = try connection.head() }
     try withSession { session in
       func kind(_ url: String) throws -> UploadError.Kind {
@@ -267,6 +272,7 @@ struct UploadSessionTests {
       #expect(try kind("http://127.0.0.1:\(port)/") == .unreachable)
       // RFC 6761, section 6.4: never a name.
       #expect(try kind("http://nowhere.invalid/") == .unknownHost)
+      #expect(try kind(gibberish.url) == .protocolViolation)
       #expect(try kind(hangingUp.url) == .connectionLost)
     }
   }

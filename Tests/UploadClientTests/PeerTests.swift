@@ -1,0 +1,126 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+@testable import UploadClient
+
+@Suite("Peers that stall, die and reset", .serialized)
+struct PeerTests {
+  @Test("while the peer does not read, the pair's reader stops taking: memory stays bounded; afterwards everything arrives")
+  func stalledReader() throws {
+    let mayRead = try EventCounter()
+    let bodies = try EventLog<[UInt8]>()
+    let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
+      _ = try connection.head()
+      guard waitUntilReadable(mayRead.descriptor) else { return }
+      bodies.append(try connection.body())
+      try connection.respond("200 OK")
+    }
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      request.socket.sendBuffer = 65_536
+      let upload = try RunningUpload(session, request)
+      let pattern = OffsetPattern()
+      let total = 8 << 20
+      let feeder = try NamedThread("test feeder") {
+        for start in stride(from: 0, to: total, by: 4096) {
+          guard (try? upload.body.write((0..<4096).map { pattern[UInt64(start + $0)] })) != nil else { return }
+        }
+        upload.body.end()
+      }
+      try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
+      let taken = try settled { upload.task.sentByteCount }
+      // Both sockets' buffers (the kernel doubles what is asked for), libcurl's, and nothing that grows.
+      #expect(taken > 0 && taken < 1 << 20)
+      mayRead.signal()
+      #expect(try upload.response().status == 200)
+      feeder.join()
+      let body = try bodies.wait("the body") { $0.first }
+      #expect(body.count == total && body.indices.allSatisfy { body[$0] == pattern[UInt64($0)] })
+    }
+  }
+
+  @Test("a peer that died without a word is noticed by what it leaves unanswered, and counts as timed out")
+  func deadPeer() throws {
+    let chunks = try EventLog<Int>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      chunks.append(try connection.chunk()?.count ?? 0)
+      try connection.goDeaf()
+      chunks.append(-1)
+      _ = connection.readToEnd()
+    }
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      request.limits.unacknowledged = .seconds(1)
+      let upload = try RunningUpload(session, request)
+      try upload.body.write("heard")
+      try chunks.first("deafness") { $0 == -1 }
+      try upload.body.write("not heard")
+      let error = try upload.failure()
+      #expect(error.kind == .timedOut, "\(error)")
+      #expect(upload.task.acknowledgedByteCount == 5)
+    }
+  }
+
+  @Test("a peer that accepts and then reads nothing for that long is given up as well")
+  func fullWindow() throws {
+    let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in
+      _ = try connection.head()
+      _ = connection.waitForEnd()
+    }
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      request.limits.unacknowledged = .seconds(1)
+      request.socket.sendBuffer = 16_384
+      let upload = try RunningUpload(session, request)
+      let block = [UInt8](repeating: 1, count: 10_000)
+      #expect(throws: TestFailure.self) { while true { try upload.body.write(block) } }
+      #expect(try upload.failure().kind == .timedOut)
+    }
+  }
+
+  @Test("a source that is silent for longer than that is left alone")
+  func silentSource() throws {
+    let chunks = try EventLog<[UInt8]>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      while let chunk = try connection.chunk() { chunks.append(chunk) }
+      try connection.respond("200 OK")
+    }
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      request.limits.unacknowledged = .milliseconds(300)
+      request.limits.response = .milliseconds(300)
+      request.limits.connect = .milliseconds(300)
+      let upload = try RunningUpload(session, request)
+      try upload.body.write("one")
+      try chunks.wait("a chunk") { $0.first }
+      // Not waited for: the time that has to pass without harm.
+      let never = try EventCounter()
+      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(1500)))
+      try upload.body.write("two")
+      upload.body.end()
+      #expect(try upload.response().status == 200)
+    }
+  }
+
+  @Test("a server that never answers a complete body is given up after the response limit")
+  func noResponse() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.body()
+      _ = connection.readToEnd()
+    }
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      request.limits.response = .milliseconds(200)
+      let upload = try RunningUpload(session, request)
+      try upload.body.write("all of it")
+      upload.body.end()
+      let error = try upload.failure()
+      #expect(error.kind == .timedOut && error.description.contains("0.2 s"))
+    }
+  }
+}
