@@ -74,7 +74,9 @@ final class CurlTransfer: @unchecked Sendable {
     if let bodyFailure {
       failure = UploadError(.bodyFailed, bodyFailure.description)
     } else if code != CURLE_OK {
-      failure = UploadError(code: code, detail: String(cString: errorBuffer))
+      var systemError = 0
+      _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &systemError)
+      failure = UploadError(code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError))
     }
     finish(with: machine.ended(failure: failure))
   }

@@ -1,6 +1,7 @@
 // Why an upload ended before its response, in words for a person and a kind for a program.
 
 internal import CCurl
+internal import Glibc
 
 /// An upload that ended without a complete final response.
 public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
@@ -41,9 +42,13 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
   }
 
   /// What libcurl's verdict means. `detail` is its error buffer, more precise than the code's own words.
-  init(code: CURLcode, detail: String) {
+  /// - Parameter systemError: the `errno` of the system call that failed, 0 when none did.
+  init(code: CURLcode, detail: String, systemError: Int32 = 0) {
     let words = detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail
     switch code {
+    case CURLE_SEND_ERROR where systemError == ETIMEDOUT, CURLE_RECV_ERROR where systemError == ETIMEDOUT:
+      // TCP_USER_TIMEOUT, tcp(7): to libcurl a failed call like any other.
+      self.init(.timedOut, "the peer did not acknowledge what it was sent (\(words))")
     case CURLE_URL_MALFORMAT:
       self.init(.invalidRequest, words)
     case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY:

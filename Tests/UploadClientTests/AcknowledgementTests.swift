@@ -1,0 +1,88 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+@testable import UploadClient
+
+/// What the peer's TCP had taken in when it went deaf, in body bytes: the truth that the client guesses from below.
+private func bodyByteCount(onWire wire: [UInt8]) -> UInt64 {
+  var (rest, count) = (wire[...], UInt64(0))
+  while let end = rest.firstIndex(of: 0x0A), let size = Int(String(decoding: rest[..<end].dropLast(), as: UTF8.self), radix: 16) {
+    rest = rest[(end + 1)...]
+    count += UInt64(min(size, rest.count))
+    rest = rest.dropFirst(size + 2)
+  }
+  return count
+}
+
+@Suite("Bytes that count as acknowledged", .serialized)
+struct AcknowledgementTests {
+  /// Reads some of the body after `prologue`, goes deaf, tells the truth, and resets.
+  private func cuttingServer(
+    _ seed: Seed, _ truths: EventLog<UInt64>, prologue: @escaping @Sendable (ServerConnection) throws -> Void = { _ in }
+  ) throws -> ScriptedServer {
+    try ScriptedServer(receiveBuffer: 65_536) { connection, number in
+      var random = SplitMix64(state: seed.value &+ UInt64(number))
+      try prologue(connection)
+      _ = try connection.head()
+      var wire: [UInt8] = []
+      let wanted = random.size(upTo: 1 << 20)
+      while wire.count < wanted, let bytes = try connection.receive(random.size(upTo: 65_536)) { wire += bytes }
+      // What has come so far has been acknowledged, or will have been; of what comes later nothing is.
+      try connection.goDeaf()
+      wire += connection.takeQueued()
+      truths.append(bodyByteCount(onWire: wire))
+      connection.reset()
+    }
+  }
+
+  private func cut(_ session: UploadSession, _ request: UploadRequest, _ random: inout SplitMix64) throws -> UploadTask {
+    let upload = try RunningUpload(session, request, pairSize: random.size(upTo: 100_000))
+    let block = [UInt8](repeating: 1, count: random.size(upTo: 50_000))
+    #expect(throws: TestFailure.self) { while true { try upload.body.write(block) } }
+    _ = try upload.failure()
+    return upload.task
+  }
+
+  @Test("after a reset anywhere it is never more than the peer took in, and close to it", arguments: Seed.several(4))
+  func plain(_ seed: Seed) throws {
+    var random = seed.generator
+    let truths = try EventLog<UInt64>()
+    let server = try cuttingServer(seed, truths)
+    try withSession { session in
+      for number in 0..<25 {
+        var request = UploadRequest(url: server.url)
+        request.socket.maximumSegment = 1448
+        request.socket.sendBuffer = 65_536
+        let task = try cut(session, request, &random)
+        let truth = try truths.wait("the truth") { $0.count > number ? $0[number] : nil }
+        #expect(task.acknowledgedByteCount <= truth)
+        // A chunk of libcurl's, and two segments whose acknowledgement may be delayed (RFC 1122, section 4.2.3.2).
+        #expect(truth - min(truth, task.acknowledgedByteCount) <= 16_384 + 2 * 1448)
+      }
+    }
+  }
+
+  @Test("on a connection that was used before it is counted from the new request's start", arguments: Seed.several(2))
+  func reusedConnection(_ seed: Seed) throws {
+    var random = seed.generator
+    let truths = try EventLog<UInt64>()
+    let server = try cuttingServer(seed, truths) { connection in
+      _ = try connection.head()
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    try withSession { session in
+      for number in 0..<10 {
+        let first = try RunningUpload(session, UploadRequest(url: server.url))
+        try first.body.write([UInt8](repeating: 2, count: 100_000))
+        first.body.end()
+        #expect(try first.response().status == 200)
+        let task = try cut(session, UploadRequest(url: server.url), &random)
+        let truth = try truths.wait("the truth") { $0.count > number ? $0[number] : nil }
+        #expect(task.acknowledgedByteCount <= truth)
+      }
+    }
+  }
+}
