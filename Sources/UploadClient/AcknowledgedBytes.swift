@@ -6,8 +6,10 @@ internal import Glibc
 /// Keeps account of one request's body between libcurl and the kernel's send queue.
 struct AcknowledgedBytes {
   private var ledger = ChunkLedger()
-  /// Whether the connection carried nothing before this request.
-  private var isFreshConnection = false
+  /// Whether the connection has carried this request's head, byte for byte, and nothing else before the body: only then
+  /// does the kernel's count of all acknowledged bytes tell where in the body the peer is.
+  private var carriesOnlyRequest = false
+  private var requestSize: UInt64 = 0
   /// Whether the body's bytes are on the wire as they are, in chunks: HTTP/1.1 without TLS.
   private var hasPlainFraming = false
   /// The most that libcurl may hold back in buffers of its own where that cannot be known.
@@ -20,10 +22,17 @@ struct AcknowledgedBytes {
   /// Body bytes handed to libcurl so far.
   var bodyByteCount: UInt64 { ledger.bodyByteCount }
 
-  mutating func begin(isFreshConnection: Bool, hasPlainFraming: Bool, heldByLibcurl: Int) {
-    self.isFreshConnection = isFreshConnection
+  /// The request's head is on its way, nothing of the body yet.
+  ///
+  /// - Parameters:
+  ///   - requestSize: bytes of the request's head as sent (`CURLINFO_REQUEST_SIZE`).
+  ///   - hasPlainFraming: whether the URL and the HTTP version promise chunks on the wire; a proxy may still wrap them in TLS.
+  mutating func begin(socket: Int32, requestSize: Int, hasPlainFraming: Bool, heldByLibcurl: Int) {
+    self.requestSize = UInt64(max(0, requestSize))
     self.hasPlainFraming = hasPlainFraming
     self.heldByLibcurl = heldByLibcurl
+    // A connection used before, a SOCKS handshake, TLS to a proxy: each shows in the count of bytes written so far.
+    carriesOnlyRequest = hasPlainFraming && Self.writtenByteCount(on: socket) == self.requestSize
   }
 
   /// libcurl asked for bytes, so it has passed on all that it had, and got `count`.
@@ -41,18 +50,13 @@ struct AcknowledgedBytes {
   }
 
   /// Brings the count up to date from the socket and returns it.
-  ///
-  /// - Parameter requestSize: bytes of the request's head as sent (`CURLINFO_REQUEST_SIZE`).
-  mutating func update(socket: Int32, requestSize: Int) -> UInt64 {
-    var unacknowledged: Int32 = 0
-    // SIOCOUTQ, tcp(7): bytes written to the socket that the peer has not acknowledged. Still told after a reset.
-    guard ioctl(socket, UInt(TIOCOUTQ), &unacknowledged) == 0 else { return acknowledged }
-    let queued = UInt64(max(0, unacknowledged))
+  mutating func update(socket: Int32) -> UInt64 {
+    guard let queued = Self.queuedByteCount(on: socket) else { return acknowledged }
     if hasPlainFraming {
       let onWire = ledger.wireByteCount - newestChunkWireCount
       var wireCount = onWire > queued ? onWire - queued : 0
-      if isFreshConnection, let total = Self.acknowledgedByPeer(on: socket), total > UInt64(requestSize) {
-        wireCount = max(wireCount, min(total - UInt64(requestSize), ledger.wireByteCount))
+      if carriesOnlyRequest, let total = Self.acknowledgedByPeer(on: socket), total > requestSize {
+        wireCount = max(wireCount, min(total - requestSize, ledger.wireByteCount))
       }
       acknowledged = max(acknowledged, ledger.acknowledge(wireCount: wireCount))
     } else {
@@ -61,6 +65,22 @@ struct AcknowledgedBytes {
       acknowledged = max(acknowledged, bodyByteCount > withheld ? bodyByteCount - withheld : 0)
     }
     return acknowledged
+  }
+
+  /// SIOCOUTQ, tcp(7): bytes written to the socket that the peer has not acknowledged. Still told after a reset.
+  private static func queuedByteCount(on socket: Int32) -> UInt64? {
+    var count: Int32 = 0
+    return ioctl(socket, UInt(TIOCOUTQ), &count) == 0 ? UInt64(max(0, count)) : nil
+  }
+
+  /// All bytes ever written to a TCP socket; nil for other sockets.
+  private static func writtenByteCount(on socket: Int32) -> UInt64? {
+    // An acknowledgement between the two calls would be counted twice or not at all: so the first is asked again.
+    for _ in 0..<10 {
+      guard let before = acknowledgedByPeer(on: socket), let queued = queuedByteCount(on: socket) else { return nil }
+      if acknowledgedByPeer(on: socket) == before { return before + queued }
+    }
+    return nil
   }
 
   /// All bytes that the peer acknowledged on this connection: `tcpi_bytes_acked`, without the SYN that it counts.

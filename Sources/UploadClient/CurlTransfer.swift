@@ -181,10 +181,10 @@ final class CurlTransfer: @unchecked Sendable {
     socket = watchedSockets.last ?? CURL_SOCKET_BAD
     var version = 0
     _ = sluice_getinfo_long(easy, CURLINFO_HTTP_VERSION, &version)
-    var connections = 0
-    _ = sluice_getinfo_long(easy, CURLINFO_NUM_CONNECTS, &connections)
+    var requestSize = 0
+    _ = sluice_getinfo_long(easy, CURLINFO_REQUEST_SIZE, &requestSize)
     acknowledgement.begin(
-      isFreshConnection: connections > 0,
+      socket: socket, requestSize: requestSize,
       hasPlainFraming: !request.url.lowercased().hasPrefix("https:") && version != CURL_HTTP_VERSION_2_0,
       heldByLibcurl: request.uploadBufferSize)
     if socket != CURL_SOCKET_BAD { multi?.note(socket: socket, of: self) }
@@ -200,9 +200,7 @@ final class CurlTransfer: @unchecked Sendable {
   /// Reads from the kernel how far the peer has acknowledged. The socket must still be open.
   func updateAcknowledged() {
     guard socket != CURL_SOCKET_BAD else { return }
-    var requestSize = 0
-    _ = sluice_getinfo_long(easy, CURLINFO_REQUEST_SIZE, &requestSize)
-    task.note(acknowledged: acknowledgement.update(socket: socket, requestSize: requestSize))
+    task.note(acknowledged: acknowledgement.update(socket: socket))
   }
 
   /// libcurl is about to close the connection.
