@@ -63,6 +63,8 @@ enum Verdict: Equatable {
     case .timedOut: return retry(.timedOut(error.description))
     case .tlsFailed, .other: return retry(.other(error.description))
     case .bodyFailed: return retry(.overtaken)
+    case .proxyRefused:
+      return .permanent(.init(.notPermitted, "\(error.description): give its user and password in --proxy, or check what it lets through"))
     case .cancelled: return .permanent(.init(.cancelled, "cancelled"))
     case .invalidRequest, .badCredentialsFile: return .permanent(.init(.invalidRequest, error.description))
     case .certificateNotTrusted:

@@ -76,7 +76,10 @@ final class CurlTransfer: @unchecked Sendable {
     } else if code != CURLE_OK {
       var systemError = 0
       _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &systemError)
-      failure = UploadError(code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError))
+      var proxyStatus = 0
+      _ = sluice_getinfo_long(easy, CURLINFO_HTTP_CONNECTCODE, &proxyStatus)
+      failure = UploadError(
+        code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError), proxyStatus: proxyStatus)
     }
     finish(with: machine.ended(failure: failure))
   }

@@ -17,6 +17,8 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case connectionLost
     /// The peer left unanswered what it was sent, or the connection took too long.
     case timedOut
+    /// The proxy wants credentials, or does not let this host through (401, 403 or 407 to CONNECT).
+    case proxyRefused
     /// TLS could not be agreed upon: transient (a restarting front end) or a matter of versions.
     case tlsFailed
     /// The peer's certificate is not trusted.
@@ -42,10 +44,17 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
   }
 
   /// What libcurl's verdict means. `detail` is its error buffer, more precise than the code's own words.
-  /// - Parameter systemError: the `errno` of the system call that failed, 0 when none did.
-  init(code: CURLcode, detail: String, systemError: Int32 = 0) {
+  /// - Parameters:
+  ///   - systemError: the `errno` of the system call that failed, 0 when none did.
+  ///   - proxyStatus: what the proxy answered to CONNECT, 0 without one.
+  init(code: CURLcode, detail: String, systemError: Int32 = 0, proxyStatus: Int = 0) {
     let words = detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail
     switch code {
+    case _ where [401, 403, 407].contains(proxyStatus):
+      self.init(.proxyRefused, "the proxy answered \(proxyStatus)")
+    case _ where proxyStatus >= 300:
+      // It could not get through to the host, which may be there the next time.
+      self.init(.unreachable, "the proxy answered \(proxyStatus)")
     case CURLE_SEND_ERROR where systemError == ETIMEDOUT, CURLE_RECV_ERROR where systemError == ETIMEDOUT:
       // TCP_USER_TIMEOUT, tcp(7): to libcurl a failed call like any other.
       self.init(.timedOut, "the peer did not acknowledge what it was sent (\(words))")

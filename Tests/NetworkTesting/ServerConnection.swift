@@ -66,6 +66,30 @@ public final class ServerConnection: @unchecked Sendable {
     try send(lines.map { "\($0)\r\n" }.joined() + "\r\n" + body)
   }
 
+  /// Passes bytes on between this connection and a port of the loopback, both ways, until either side ends.
+  public func relay(toPort port: UInt16) throws {
+    let other = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    setCloseOnExec(other)
+    // It closes the descriptor, in every case.
+    let far = ServerConnection(other)
+    var name = sockaddr_in()
+    name.sin_family = sa_family_t(AF_INET)
+    name.sin_port = port.bigEndian
+    name.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    let status = withUnsafePointer(to: name) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(other, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
+    }
+    guard status == 0 else { throw TestFailure("connect: \(String(cString: strerror(errno)))") }
+    while true {
+      var entries = [pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0), pollfd(fd: other, events: Int16(POLLIN), revents: 0)]
+      guard poll(&entries, 2, 30_000) > 0 else { return }
+      for (entry, ends) in zip(entries, [(self, far), (far, self)]) where entry.revents != 0 {
+        guard let bytes = try ends.0.receive() else { return }
+        try ends.1.send(Array(bytes))
+      }
+    }
+  }
+
   // MARK: Reading
 
   /// The next bytes as they come, at most `maximum`; nil at the end.

@@ -2,6 +2,7 @@
 
 internal import Glibc
 
+// One process and no master: a test that dies takes it along, and no worker is left behind.
 /// nginx (Debian's `nginx-light`) that ends TLS on a loopback port and passes requests on, unbuffered.
 public final class TLSFrontEnd: Sendable {
   /// Requests are passed on from here, HTTP/2 or HTTP/1.1.
@@ -26,7 +27,7 @@ public final class TLSFrontEnd: Sendable {
     let configuration = try directory.write(
       "nginx.conf", Self.configuration(directory.path, [port, clientCertificatePort], backend))
     nginx = try TestProcess("nginx", ["-p", directory.path, "-e", "stderr", "-c", configuration])
-    try nginx.lines.first("nginx's worker") { $0.text.contains("start worker process ") }
+    try nginx.lines.first("nginx's start") { $0.text.contains("event method") }
   }
 
   private static func configuration(_ path: String, _ ports: [UInt16], _ backend: String) -> String {
@@ -48,8 +49,7 @@ public final class TLSFrontEnd: Sendable {
     }
     return """
       daemon off;
-      master_process on;
-      worker_processes 1;
+      master_process off;
       user root;
       pid \(path)/nginx.pid;
       error_log stderr notice;

@@ -121,3 +121,13 @@ func settled<Value: Equatable>(_ value: () -> Value) throws -> Value {
   }
   throw TestFailure("it never came to rest")
 }
+
+/// Asks again and again until `condition` holds: for what has no event of its own.
+func eventually(_ what: String, _ condition: () -> Bool) throws {
+  let never = try EventCounter()
+  let deadline = MonotonicInstant.now + .seconds(20)
+  while !condition() {
+    guard MonotonicInstant.now < deadline else { throw TestFailure("\(what) did not come") }
+    _ = waitUntilReadable(never.descriptor, limit: .milliseconds(5))
+  }
+}

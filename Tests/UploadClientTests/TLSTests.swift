@@ -1,0 +1,109 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import Synchronization
+import Testing
+import UploadServer
+
+@testable import UploadClient
+
+@Suite("TLS and HTTP/2, with nginx in front of the server", .serialized)
+struct TLSTests {
+  private struct Site {
+    let server: StreamServer
+    let nginx: TLSFrontEnd
+
+    init() throws {
+      server = try StreamServer()
+      nginx = try TLSFrontEnd(backend: "127.0.0.1:\(server.port)")
+    }
+
+    func request(_ name: String, port: UInt16? = nil) -> UploadRequest {
+      var request = UploadRequest(url: "https://localhost:\(port ?? nginx.port)/\(name)")
+      request.addressFamily = .ipv4
+      request.certificateAuthorities = nginx.authority
+      request.fields = [.init(name: "Stream-ID", value: name), .init(name: "Content-Type", value: "text/plain")]
+      return request
+    }
+
+    func stored(_ name: String) throws -> String {
+      String(decoding: try server.directory.contents("\(name)-\(name).txt"), as: UTF8.self)
+    }
+  }
+
+  private func send(_ session: UploadSession, _ request: UploadRequest, _ text: String = "over TLS") throws -> HTTPResponse {
+    let upload = try RunningUpload(session, request)
+    try upload.body.write(text)
+    upload.body.end()
+    return try upload.response()
+  }
+
+  @Test("HTTP/2 where ALPN agrees on it, HTTP/1.1 where it is not wanted, a client certificate where it is")
+  func versionsAndCertificates() throws {
+    let site = try Site()
+    try withSession { session throws in
+      #expect(try send(session, site.request("two")).status == 201)
+      #expect(try site.stored("two") == "over TLS")
+
+      var request = site.request("one")
+      request.httpVersion = .http1
+      #expect(try send(session, request).status == 201)
+      #expect(try site.stored("one") == "over TLS")
+
+      request = site.request("known", port: site.nginx.clientCertificatePort)
+      #expect(try send(session, request).status == 400)
+      request.clientCertificate = site.nginx.clientCertificate
+      request.clientKey = site.nginx.clientKey
+      #expect(try send(session, request).status == 201)
+      #expect(try site.stored("known") == "over TLS")
+    }
+    let log = site.nginx.accessLog.split(separator: "\n").map(String.init)
+    #expect(log == ["HTTP/2.0 201 -", "HTTP/1.1 201 -", "HTTP/2.0 400 -", "HTTP/2.0 201 CN=kitchen-microphone"])
+  }
+
+  @Test("a certificate of an unknown authority, for another name, or files that are none: each says so")
+  func untrusted() throws {
+    let site = try Site()
+    let directory = try TemporaryDirectory()
+    let nonsense = try directory.write("nonsense.pem", "this is no certificate\n")
+    try withSession { session throws in
+      func failure(_ change: (inout UploadRequest) -> Void) throws -> UploadError {
+        var request = site.request("never")
+        change(&request)
+        return try RunningUpload(session, request).failure()
+      }
+      let unknown = try failure { $0.certificateAuthorities = nil }
+      #expect(unknown.kind == .certificateNotTrusted && unknown.description.lowercased().contains("certificate"))
+      let badAuthority = try failure { $0.certificateAuthorities = nonsense }
+      #expect(badAuthority.kind == .badCredentialsFile && badAuthority.description.contains(nonsense))
+      let badCertificate = try failure { $0.clientCertificate = nonsense }
+      #expect(badCertificate.kind == .badCredentialsFile)
+      let notTLS = try failure { $0.url = "https://127.0.0.1:\(site.server.port)/" }
+      #expect(notTLS.kind == .tlsFailed)
+    }
+    #expect(site.server.events.all.allSatisfy { $0.kind == .refused })
+  }
+
+  @Test("through a proxy's CONNECT, and a proxy that refuses is told as one")
+  func throughProxy() throws {
+    let site = try Site()
+    let lines = try EventLog<String>()
+    let proxy = try ScriptedServer { connection, number in
+      let head = try connection.head()
+      lines.append(head.line)
+      if number == 0 { return try connection.respond("407 Proxy Authentication Required", ["Proxy-Authenticate: Basic realm=\"x\""]) }
+      let port = head.line.split(separator: " ")[1].split(separator: ":")[1]
+      try connection.send("HTTP/1.1 200 Connection established\r\n\r\n")
+      try connection.relay(toPort: UInt16(port) ?? 0)
+    }
+    try withSession { session throws in
+      var request = site.request("tunnelled")
+      request.proxy = proxy.url
+      let refused = try RunningUpload(session, request).failure()
+      #expect(refused.kind == .proxyRefused && refused.description.contains("407"), "\(refused.kind) \(refused)")
+      #expect(try send(session, request).status == 201)
+      #expect(try site.stored("tunnelled") == "over TLS")
+    }
+    #expect(lines.all.allSatisfy { $0 == "CONNECT localhost:\(site.nginx.port) HTTP/1.1" })
+  }
+}
