@@ -38,6 +38,9 @@ final class CurlMulti: @unchecked Sendable {
       throw SystemError(operation: "initialising libcurl", code: ENOMEM)
     }
     self.handle = handle
+    // One connection for each upload, on HTTP/2, too: what the peer has acknowledged is known by connection, and a stalled
+    // stream shall not hold up the others.
+    _ = sluice_multi_setopt_long(handle, CURLMOPT_PIPELINING, Int(CURLPIPE_NOTHING))
     let context = Unmanaged.passUnretained(self).toOpaque()
     // The callbacks get `context` back, which lives as long as the multi handle: `deinit` ends both.
     _ = sluice_multi_setopt_socket(

@@ -106,4 +106,28 @@ struct TLSTests {
     }
     #expect(lines.all.allSatisfy { $0 == "CONNECT localhost:\(site.nginx.port) HTTP/1.1" })
   }
+
+  @Test("uploads to one HTTP/2 server each know what was acknowledged: they do not share a connection")
+  func severalOverHTTP2() throws {
+    let site = try Site()
+    try withSession { session throws in
+      let uploads = try (0..<3).map { number in
+        let upload = try RunningUpload(session, site.request("s\(number)"))
+        // The next one finds this connection, and that it speaks HTTP/2.
+        try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
+        return upload
+      }
+      let block = [UInt8](repeating: 0x61, count: 400_000)
+      for upload in uploads { try upload.body.write(block) }
+      for (number, upload) in uploads.enumerated() {
+        // The last chunk and what libcurl may hold back stay in doubt.
+        try eventually("an acknowledgement of \(number)") {
+          session.loop.execute { upload.task.updateAcknowledged() }
+          return upload.task.acknowledgedByteCount > 300_000
+        }
+        upload.body.end()
+        #expect(try upload.response().status == 201)
+      }
+    }
+  }
 }
