@@ -39,14 +39,26 @@ let rooms: [Target] =
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl"])
-  + room("UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"])
-  + room("LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture"])
+  + room(
+    "UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"],
+    testsImport: ["NetworkTesting", "UploadServer"])
+  + room(
+    "LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture"],
+    testsImport: ["NetworkTesting", "UploadServer"])
   + room("UploadServer", imports: ["EventLoops", "JSONLines", "CLinux"], testData: ["Corpus"])
 
 let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "CLinux",
+  ],
+  swiftSettings: settings)
+
+let commandTests: Target = .testTarget(
+  name: "CommandTests",
+  dependencies: [
+    "sluice", "NetworkTesting", "PropertyTesting", "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture",
+    "UploadClient", "LiveStreaming", "UploadServer",
   ],
   swiftSettings: settings)
 
@@ -65,6 +77,9 @@ let samples: [Target] = [
 let testSupport: [Target] = [
   .target(name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
   .target(name: "CallCounter", path: "Tests/CallCounter"),
+  .target(
+    name: "NetworkTesting", dependencies: ["EventLoops", "PropertyTesting", "UploadServer", "CLinux"],
+    path: "Tests/NetworkTesting", swiftSettings: settings),
   .target(name: "TestRigs", dependencies: ["TestDeviceControl"], path: "Tests/TestRigs", swiftSettings: settings),
 ]
 
@@ -97,5 +112,5 @@ let package = Package(
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
-  targets: systemLibraries + rooms + [command] + samples + testSupport + testDevice + benchmarks
+  targets: systemLibraries + rooms + [command, commandTests] + samples + testSupport + testDevice + benchmarks
 )
