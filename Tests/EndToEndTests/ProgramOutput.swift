@@ -1,0 +1,98 @@
+// What a program writes, line by line and as it comes, so that a test waits for the event and not for the clock.
+
+import EventLoops
+import Glibc
+import Synchronization
+
+/// Reads a FIFO that a program writes into until the program's end.
+final class ProgramOutput: Sendable {
+  private struct State {
+    var events: [FlatObject] = []
+    /// Lines that are no JSON: people's text.
+    var text: [String] = []
+    var isAtEnd = false
+  }
+
+  private let state = Mutex(State())
+  private let news: EventCounter
+
+  /// - Parameter path: made here, before the program that opens it for writing is started.
+  init(fifo path: String, start: () throws -> Void) throws {
+    news = try EventCounter()
+    try retryingInterrupts("mkfifo \(path)") { mkfifo(path, 0o600) }
+    // Without waiting for a writer: there is none yet.
+    let descriptor = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) }
+    do {
+      try start()
+    } catch {
+      close(descriptor)
+      throw error
+    }
+    // From here on the program is the writer, so the end of the FIFO is the end of the program.
+    let flags = fcntl(descriptor, F_GETFL)
+    _ = fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK)
+    try NamedThread("test output") { [self] in readAll(descriptor) }.detach()
+  }
+
+  private func readAll(_ descriptor: Int32) {
+    var line: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 1 << 14)
+    while true {
+      let count = read(descriptor, &buffer, buffer.count)
+      if count < 0 && errno == EINTR { continue }
+      if count <= 0 { break }
+      for byte in buffer[..<count] {
+        if byte == UInt8(ascii: "\n") {
+          take(String(decoding: line, as: UTF8.self))
+          line = []
+        } else {
+          line.append(byte)
+        }
+      }
+    }
+    close(descriptor)
+    state.withLock { $0.isAtEnd = true }
+    news.signal()
+  }
+
+  private func take(_ line: String) {
+    state.withLock { state in
+      if let event = FlatObject(line) { state.events.append(event) } else { state.text.append(line) }
+    }
+    news.signal()
+  }
+
+  var events: [FlatObject] { state.withLock { $0.events } }
+  var text: [String] { state.withLock { $0.text } }
+
+  /// Waits until `find` finds something in what was written so far. One thread at a time.
+  ///
+  /// - Throws: ``TestFailure`` with all that was written, at the program's end or after `limit`.
+  func wait<Found>(for what: String, limit: Duration = .seconds(60), _ find: ([FlatObject], [String]) -> Found?) throws -> Found {
+    let deadline = MonotonicInstant.now + limit
+    while true {
+      let (found, isAtEnd) = state.withLock { (find($0.events, $0.text), $0.isAtEnd) }
+      if let found { return found }
+      if isAtEnd { throw TestFailure("the program ended before \(what)\n\(tail)") }
+      var polled = pollfd(fd: news.descriptor, events: Int16(POLLIN), revents: 0)
+      let remaining = (deadline - .now).nanoseconds / 1_000_000
+      if remaining <= 0 || poll(&polled, 1, Int32(remaining)) == 0 { throw TestFailure("\(what) did not come in time\n\(tail)") }
+      news.drain()
+    }
+  }
+
+  /// Waits for the program's end.
+  func waitUntilEnd(limit: Duration = .seconds(60)) throws {
+    let deadline = MonotonicInstant.now + limit
+    while !state.withLock({ $0.isAtEnd }) {
+      var polled = pollfd(fd: news.descriptor, events: Int16(POLLIN), revents: 0)
+      let remaining = (deadline - .now).nanoseconds / 1_000_000
+      if remaining <= 0 || poll(&polled, 1, Int32(remaining)) == 0 { throw TestFailure("the program does not end\n\(tail)") }
+      news.drain()
+    }
+  }
+
+  private var tail: String {
+    state.withLock { state in (state.text.suffix(20) + state.events.suffix(20).map(\.description)).joined(separator: "\n") }
+  }
+}

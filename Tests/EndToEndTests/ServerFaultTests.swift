@@ -1,0 +1,99 @@
+// The server dies, stalls, comes late: what it has stored in the end is compared with what the microphone heard.
+
+import Glibc
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@Suite("A server in trouble")
+struct ServerFaultTests {
+  /// A second of 48 kHz, mono, S16_LE, in bytes.
+  private let second = 96_000
+  private let microphone = TestMicrophone()
+  private let scratch = ScratchDirectory()
+
+  @Test("killed and started again after 3 s: nothing is missing but what its TCP had acknowledged and it had not read, and that is said",
+    arguments: [false, true])
+  func killed(unread: Bool) throws {
+    let first = try ServeProcess(scratch.path)
+    let client = try StreamProcess(microphone: microphone, to: first.url)
+    try client.acknowledged(2 * second)
+    if unread {
+      // Stopped first, so that bytes are acknowledged and not read: they die with it.
+      first.signal(SIGSTOP)
+      try client.acknowledged(client.lastAcknowledged + second / 4)
+    }
+    first.kill()
+    elapse(.seconds(3))
+    let server = try ServeProcess(scratch.path, address: first.address)
+    try server.event("continued")
+    try client.acknowledged(client.captured + second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.firstDifferenceFromMicrophone() == nil)
+    // Three parties say the same: the record beside the file, the server's event, the client's summary.
+    #expect(ended.integer("missing") == stored.missing)
+    #expect(summary.integer("missing_at_server") == stored.missing)
+    #expect((stored.missing > 0) == unread)
+    // No more than two socket buffers of 64 KiB, as the kernel counts them.
+    #expect(stored.missing <= 256 << 10)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(summary.integer("acknowledged") == stored.bytes.count)
+    #expect(summary.integer("dropouts") ?? 0 >= 1)
+    #expect(stored.frameCount >= 6 * 48_000)
+    #expect(microphone.framesLost == 0)
+  }
+
+  @Test("a server that stops reading for 5 s gets every sample, and the microphone does not notice")
+  func stalled() throws {
+    let server = try ServeProcess(scratch.path)
+    let client = try StreamProcess(microphone: microphone, to: server.url)
+    try client.acknowledged(second)
+    server.pause(for: .seconds(5))
+    // The stall was one: seconds of audio had to wait here.
+    #expect(client.events("progress").contains { $0.integer("buffered") ?? 0 > 2 * second })
+    try client.acknowledged(client.captured + second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.firstDifferenceFromMicrophone() == nil)
+    #expect(stored.holes.isEmpty)
+    #expect(summary.integer("missing_at_server") == 0)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(stored.frameCount >= 7 * 48_000)
+    #expect(microphone.framesLost == 0)
+  }
+
+  @Test("no server at the start: it comes 3 s later, and nothing is missing from the first frame on")
+  func late() throws {
+    // A port that was free a moment ago, at an address that nobody else uses.
+    let probe = try ServeProcess(scratch.path)
+    let address = probe.address
+    probe.kill()
+    let client = try StreamProcess(microphone: microphone, to: "http://\(address)/take", more: ["--retry-ceiling", "2s"])
+    let dropout = try client.event("dropout")
+    #expect(dropout.integer("acknowledged") == 0)
+    elapse(.seconds(3))
+    // Capture began at once, whether the server was there or not.
+    #expect(client.captured >= second)
+    let server = try ServeProcess(scratch.path, address: address)
+    #expect(try server.event("begun").integer("offset") == 0)
+    try client.acknowledged(client.captured + second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.firstDifferenceFromMicrophone() == nil)
+    #expect(stored.holes.isEmpty)
+    #expect(summary.integer("missing_at_server") == 0)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(stored.frameCount >= 4 * 48_000)
+    #expect(microphone.framesLost == 0)
+  }
+}
