@@ -3,6 +3,7 @@
 #pragma once
 
 #include <link.h>
+#include <linux/filter.h>
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

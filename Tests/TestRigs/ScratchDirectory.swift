@@ -6,8 +6,9 @@ internal import Glibc
 package final class ScratchDirectory: Sendable {
   package let path: String
 
-  package init() {
-    let base = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+  /// - Parameter parent: where to make it, e.g. `/dev/shm` for a directory in memory.
+  package init(in parent: String? = nil) {
+    let base = parent ?? getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
     var template = Array("\(base)/sluice-test-XXXXXX".utf8CString)
     guard mkdtemp(&template) != nil else { preconditionFailure("no scratch directory under \(base)") }
     path = String(decoding: template.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)

@@ -1,0 +1,261 @@
+// A proxy between client and server that does to connections what networks do, at a byte that the test chooses.
+
+import CLinux
+import EventLoops
+import Glibc
+import Synchronization
+
+/// One thread, one connection at a time: a stream has no more.
+final class FaultyProxy: Sendable {
+  /// What becomes of a connection. Counts are bytes from the client, the request's head included.
+  enum Fate: Sendable {
+    case relay
+    /// A reset in the middle: what had arrived here and was not passed on is lost, though TCP has acknowledged it.
+    case reset(after: Int)
+    /// A reset that keeps TCP's word: first no more packets are let in, then all that was acknowledged is passed on.
+    case resetAfterDelivery(after: Int)
+    /// The server sees the end of the connection in the middle of the body, as an orderly close or as a reset.
+    case cut(after: Int, isReset: Bool)
+    /// The head is read and answered; nobody else sees the request.
+    case refuse(String)
+    /// Answered in the middle; all that arrives until the client stops is passed on.
+    case answer(String, after: Int)
+  }
+
+  let address: String
+  private let server: SocketAddress
+  private let listener: Int32
+  private let fate: @Sendable (Int) -> Fate
+  private let stopRequest: EventCounter
+  private let count = Atomic<Int>(0)
+  private let thread = Mutex<NamedThread?>(nil)
+
+  /// - Parameters:
+  ///   - server: `ADDRESS:PORT`, IPv4.
+  ///   - fate: of connection number 0, 1, ….
+  init(to server: String, fate: @escaping @Sendable (Int) -> Fate) throws {
+    self.server = try SocketAddress(server)
+    self.fate = fate
+    stopRequest = try EventCounter()
+    var local = try SocketAddress("\(ServeProcess.freshHost()):0")
+    let listener = try tcpSocket()
+    self.listener = listener
+    // Bounded as the ends are; accepted connections inherit it.
+    Self.set(listener, SOL_SOCKET, SO_RCVBUF, 64 << 10)
+    Self.set(listener, Int32(IPPROTO_TCP), TCP_MAXSEG, 1448)
+    try retryingInterrupts("bind") { local.withPointer { Glibc.bind(listener, $0, $1) } }
+    try retryingInterrupts("listen") { listen(listener, 16) }
+    try local.readName(of: listener)
+    address = local.description
+    let running = try NamedThread("test proxy") { [self] in run() }
+    thread.withLock { $0 = running }
+  }
+
+  deinit { close(listener) }
+
+  var url: String { "http://\(address)/take" }
+  /// How many connections there were so far.
+  var connections: Int { count.load(ordering: .relaxed) }
+
+  /// Ends the thread, and whatever connection it is at.
+  func stop() {
+    stopRequest.signal()
+    thread.withLock { thread in
+      thread?.join()
+      thread = nil
+    }
+  }
+
+  // MARK: The thread
+
+  private func run() {
+    while wait(for: [listener]) != nil {
+      let client = accept(listener, nil, nil)
+      guard client >= 0 else { continue }
+      serve(client, fate(count.wrappingAdd(1, ordering: .relaxed).oldValue))
+    }
+  }
+
+  /// Which of these descriptors are ready to be read; nil when the test is over.
+  private func wait(for descriptors: [Int32]) -> [Int32]? {
+    var polled = ([stopRequest.descriptor] + descriptors).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
+    while poll(&polled, nfds_t(polled.count), -1) < 0 && errno == EINTR {}
+    return polled[0].revents != 0 ? nil : polled.dropFirst().filter { $0.revents != 0 }.map(\.fd)
+  }
+
+  private func serve(_ client: Int32, _ fate: Fate) {
+    defer { close(client) }
+    if case .refuse(let answer) = fate {
+      if readHead(client) { say(answer, to: client) }
+      return
+    }
+    guard let upstream = try? connect() else { return reset(client) }
+    defer { close(upstream) }
+    switch fate {
+    case .refuse: break
+    case .relay: relay(client, upstream, limit: .max)
+    case .reset(let count):
+      if relay(client, upstream, limit: count) {
+        reset(client)
+        reset(upstream)
+      }
+    case .resetAfterDelivery(let count):
+      if relay(client, upstream, limit: count) {
+        deliverAll(from: client, to: upstream)
+        reset(client)
+      }
+    case .cut(let count, let isReset):
+      if relay(client, upstream, limit: count) {
+        if isReset { reset(upstream) } else { finish(upstream) }
+        reset(client)
+      }
+    case .answer(let answer, let count):
+      if relay(client, upstream, limit: count), sendAll(Array(answer.utf8)[...], to: client) {
+        // What still comes until the client has read it was acknowledged too.
+        relay(client, upstream, limit: .max)
+        finish(upstream)
+      }
+    }
+  }
+
+  /// Passes bytes on in both directions; true when `limit` bytes of the client have gone through, false when a side ended.
+  @discardableResult
+  private func relay(_ client: Int32, _ upstream: Int32, limit: Int) -> Bool {
+    var rest = limit
+    var buffer = [UInt8](repeating: 0, count: 64 << 10)
+    var open = [client, upstream]
+    while rest > 0 {
+      guard let ready = wait(for: open) else { return false }
+      if ready.contains(upstream) {
+        let count = recv(upstream, &buffer, buffer.count, 0)
+        guard count > 0, sendAll(buffer[..<count], to: client) else { return false }
+      }
+      if ready.contains(client) {
+        let count = recv(client, &buffer, min(buffer.count, rest), 0)
+        if count < 0 { return false }
+        if count == 0 {
+          shutdown(upstream, Int32(SHUT_WR))
+          open = [upstream]
+          continue
+        }
+        guard sendAll(buffer[..<count], to: upstream) else { return false }
+        rest -= count
+      }
+    }
+    return true
+  }
+
+  /// Lets no further packet of the client in, passes on all that its TCP was told has arrived, and waits until the server
+  /// has taken it and closed.
+  private func deliverAll(from client: Int32, to upstream: Int32) {
+    // A filter that drops everything (`ret 0`): from here on nothing more is acknowledged, retransmissions included.
+    var dropAll = sock_filter(code: UInt16(BPF_RET | BPF_K), jt: 0, jf: 0, k: 0)
+    let attached = withUnsafeMutablePointer(to: &dropAll) { instruction in
+      var program = sock_fprog(len: 1, filter: instruction)
+      return setsockopt(client, SOL_SOCKET, SO_ATTACH_FILTER, &program, socklen_t(MemoryLayout<sock_fprog>.size))
+    }
+    precondition(attached == 0, "no filter could be attached: the test would claim what it does not show")
+    var buffer = [UInt8](repeating: 0, count: 64 << 10)
+    while case let count = recv(client, &buffer, buffer.count, Int32(MSG_DONTWAIT)), count > 0 {
+      guard sendAll(buffer[..<count], to: upstream) else { return }
+    }
+    finish(upstream)
+  }
+
+  /// An orderly close, seen through to the end: the server has then read everything.
+  private func finish(_ upstream: Int32) {
+    shutdown(upstream, Int32(SHUT_WR))
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while let ready = wait(for: [upstream]), !ready.isEmpty, recv(upstream, &buffer, buffer.count, 0) > 0 {}
+  }
+
+  /// The next close sends a reset, and what lies unread in either direction is gone.
+  private func reset(_ descriptor: Int32) {
+    var option = linger(l_onoff: 1, l_linger: 0)
+    setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
+  }
+
+  /// Answers, and reads on until the client has gone: a close with unread bytes would be a reset that overtakes the answer.
+  private func say(_ answer: String, to client: Int32) {
+    guard sendAll(Array(answer.utf8)[...], to: client) else { return }
+    shutdown(client, Int32(SHUT_WR))
+    var buffer = [UInt8](repeating: 0, count: 64 << 10)
+    while let ready = wait(for: [client]), !ready.isEmpty, recv(client, &buffer, buffer.count, 0) > 0 {}
+  }
+
+  private func readHead(_ client: Int32) -> Bool {
+    var head: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while wait(for: [client]) != nil {
+      let count = recv(client, &buffer, buffer.count, 0)
+      guard count > 0 else { return false }
+      head += buffer[..<count]
+      if String(decoding: head, as: UTF8.self).contains("\r\n\r\n") { return true }
+    }
+    return false
+  }
+
+  private func sendAll(_ bytes: ArraySlice<UInt8>, to descriptor: Int32) -> Bool {
+    var rest = bytes
+    while !rest.isEmpty {
+      let count = rest.withUnsafeBytes { send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+      if count < 0 && errno == EINTR { continue }
+      guard count > 0 else { return false }
+      rest = rest.dropFirst(count)
+    }
+    return true
+  }
+
+  private func connect() throws -> Int32 {
+    let descriptor = try tcpSocket()
+    var address = server
+    do {
+      try retryingInterrupts("connect \(server)") { address.withPointer { Glibc.connect(descriptor, $0, $1) } }
+    } catch {
+      close(descriptor)
+      throw error
+    }
+    return descriptor
+  }
+
+  private static func set(_ descriptor: Int32, _ level: Int32, _ option: Int32, _ value: Int32) {
+    var value = value
+    setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
+  }
+}
+
+private func tcpSocket() throws -> Int32 {
+  try retryingInterrupts("socket") { socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0) }
+}
+
+/// An IPv4 address and a port.
+struct SocketAddress: Sendable, CustomStringConvertible {
+  private var address = sockaddr_in()
+
+  init(_ text: String) throws {
+    let parts = text.split(separator: ":")
+    address.sin_family = sa_family_t(AF_INET)
+    guard parts.count == 2, let port = UInt16(parts[1]), inet_pton(AF_INET, String(parts[0]), &address.sin_addr) == 1 else {
+      throw TestFailure("\(text) is no ADDRESS:PORT")
+    }
+    address.sin_port = port.bigEndian
+  }
+
+  mutating func withPointer<Result>(_ body: (UnsafeMutablePointer<sockaddr>, socklen_t) -> Result) -> Result {
+    withUnsafeMutablePointer(to: &address) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
+    }
+  }
+
+  mutating func readName(of descriptor: Int32) throws {
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    try retryingInterrupts("getsockname") { withPointer { address, _ in getsockname(descriptor, address, &length) } }
+  }
+
+  var description: String {
+    var text = [CChar](repeating: 0, count: Int(INET_ADDRSTRLEN))
+    var copy = address.sin_addr
+    inet_ntop(AF_INET, &copy, &text, socklen_t(text.count))
+    return "\(String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)):\(UInt16(bigEndian: address.sin_port))"
+  }
+}
