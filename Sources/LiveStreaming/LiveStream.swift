@@ -167,7 +167,10 @@ final class LiveStream: @unchecked Sendable {
       task = nil
       writer.detach()
       if case .success(let outcome) = result { response = outcome.response }
-      let verdict = Verdict(result)
+      var verdict = Verdict(result)
+      // An answer that refuses the request without saying what was kept of it: all of it is sent again, if it is all still
+      // here. What is not must be left to TCP's word.
+      if requestStart >= writer.consumer.released { verdict = verdict.assuming(serverOffset: requestStart) }
       if case .complete = verdict { writer.release(upTo: writer.cursor) }
       perform(machine.requestEnded(verdict, now: .now, using: &generator))
     }
