@@ -62,6 +62,12 @@ let commandTests: Target = .testTarget(
   ],
   swiftSettings: settings)
 
+/// The real command against itself and against faults: processes, sockets, sound devices, network namespaces.
+let endToEndTests: Target = .testTarget(
+  name: "EndToEndTests",
+  dependencies: ["sluice", "TestRigs", "TestDeviceControl", "PropertyTesting", "EventLoops", "CLinux"],
+  swiftSettings: settings)
+
 /// Built with everything else, so that they cannot rot.
 let samples: [Target] = [
   .executableTarget(
@@ -112,5 +118,5 @@ let package = Package(
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
-  targets: systemLibraries + rooms + [command, commandTests] + samples + testSupport + testDevice + benchmarks
+  targets: systemLibraries + rooms + [command, commandTests, endToEndTests] + samples + testSupport + testDevice + benchmarks
 )
