@@ -50,6 +50,8 @@ struct CaptureLoop: ~Copyable {
   var awayFrames: UInt64 = 0
   /// Wake-ups in a row without a frame.
   var fruitlessWakes = 0
+  /// Since when there have been only such.
+  var fruitlessSince = MonotonicInstant(nanoseconds: 0)
   /// Whether the circular buffer was full at the last attempt: said once, not once a period.
   var isFull = false
   var stopRequested = false
@@ -132,8 +134,8 @@ struct CaptureLoop: ~Copyable {
       let code = device.stateError()
       if code != 0 { return fail(code) }
     } else if happened & POLLIN == 0 {
-      // The plugin's descriptor is ready, the PCM is not, e.g. because the PulseAudio plugin's own thread has not run yet.
-      return wokenForNothing()
+      // The plugin's descriptor was ready, the PCM is not: its way to do internal work.
+      return yieldToDevice()
     }
     return read(device)
   }
@@ -180,6 +182,8 @@ struct CaptureLoop: ~Copyable {
     let now = device.observationTime()
     if available == 0 { return wokenForNothing() }
     if available > format.bufferFrames {
+      // A converter or a sound server's plugin has lost count (its pointer wraps at the ring's size): begin again.
+      guard format.countsThroughOverruns else { return fail(EPIPE) }
       // The device counted on: what it has overwritten is known to the frame. A period more is given up, because it goes on
       // writing into the oldest while we would read it.
       let excess = available - format.bufferFrames + min(format.periodFrames, format.bufferFrames / 4)
@@ -260,13 +264,23 @@ struct CaptureLoop: ~Copyable {
     return overwritten
   }
 
-  /// A wake-up without a frame. One is nothing (dmix and others do that); a device that keeps on would burn a core, and a
-  /// plugin's thread that has to run first would never run beside a real-time thread that asks again and again.
+  /// A wake-up without a frame. One is nothing (dmix and others do that).
   private mutating func wokenForNothing() -> CaptureStateMachine.Action {
     if stopRequested { return .wait }
     shared.totals.spuriousWakeUps.add(1, ordering: .relaxed)
+    return yieldToDevice()
+  }
+
+  /// After a wake-up that brought nothing. PulseAudio's plugin keeps its descriptor readable while less than a fragment is
+  /// there, and needs a thread of ordinary priority to get the rest: looking again at once, with real-time priority, would
+  /// keep that thread from running, and no frame would ever come. So a little time is given away, less than a period.
+  private mutating func yieldToDevice() -> CaptureStateMachine.Action {
     fruitlessWakes += 1
-    if fruitlessWakes > 1 { rest(.milliseconds(fruitlessWakes > 8 ? 10 : 1)) }
-    return fruitlessWakes > 500 ? fail(ETIMEDOUT) : .wait
+    guard fruitlessWakes > 2, let device else { return .wait }
+    let now = MonotonicInstant.now
+    if fruitlessWakes == 3 { fruitlessSince = now }
+    if now - fruitlessSince > .milliseconds(Int(Self.silenceLimit)) { return fail(ETIMEDOUT) }
+    rest(max(.milliseconds(1), min(device.format.period / 4, .milliseconds(10))))
+    return .wait
   }
 }

@@ -84,12 +84,15 @@ struct Negotiation {
     try check("setting the parameters") { snd_pcm_hw_params(pcm, hw) }
     snd_pcm_hw_params_get_period_size(hw, &periodFrames, &direction)
     snd_pcm_hw_params_get_buffer_size(hw, &bufferFrames)
-    // Converting plugins have their own idea of a ring that has overflowed; the hardware and I/O plugins keep counting.
+    // Whose pointer counts on while nobody reads: the hardware's, and that of an I/O plugin which can resume, as only one for
+    // hardware of its own can. Converters have their own idea of a full ring; sound servers' plugins (PulseAudio, JACK,
+    // PipeWire) cannot resume, and their pointer wraps at the ring's size.
     let type = snd_pcm_type(pcm)
+    let counts = type == SND_PCM_TYPE_HW || (type == SND_PCM_TYPE_IOPLUG && snd_pcm_hw_params_can_resume(hw) == 1)
     return CaptureFormat(
       rate: configuration.rate, channels: configuration.channels, format: configuration.format,
       periodFrames: Int(periodFrames), bufferFrames: Int(bufferFrames),
-      countsThroughOverruns: type == SND_PCM_TYPE_HW || type == SND_PCM_TYPE_IOPLUG)
+      countsThroughOverruns: counts)
   }
 
   private func frames(in time: Duration) -> snd_pcm_uframes_t {
