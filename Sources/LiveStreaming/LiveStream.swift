@@ -159,11 +159,12 @@ final class LiveStream: @unchecked Sendable {
   private func handle(_ event: UploadTask.Event) {
     switch event {
     case .connected:
+      machine.connected()
       handler(.streaming(offset: requestStart))
     case .interimResponse(let response):
       handler(.interimResponse(response))
     case .finished(let result):
-      noteAcknowledged()
+      takeCounts()
       task = nil
       writer.detach()
       if case .success(let outcome) = result { response = outcome.response }
@@ -172,7 +173,10 @@ final class LiveStream: @unchecked Sendable {
       // here. What is not must be left to TCP's word.
       if requestStart >= writer.consumer.released { verdict = verdict.assuming(serverOffset: requestStart) }
       if case .complete = verdict { writer.release(upTo: writer.cursor) }
-      perform(machine.requestEnded(verdict, now: .now, using: &generator))
+      // Nothing is released before the verdict: what a refused request has carried may be needed once more.
+      let action = machine.requestEnded(verdict, oldest: writer.consumer.released, now: .now, using: &generator)
+      release()
+      perform(action)
     }
   }
 
@@ -196,9 +200,17 @@ final class LiveStream: @unchecked Sendable {
   }
 
   private func noteAcknowledged() {
+    takeCounts()
+    release()
+  }
+
+  private func takeCounts() {
     guard let task else { return }
     machine.wrote(upTo: requestStart + task.sentByteCount)
     machine.acknowledged(bodyCount: task.acknowledgedByteCount, now: .now)
+  }
+
+  private func release() {
     let retention = UInt64(min(configuration.retention, writer.consumer.capacity / 2))
     if machine.acknowledged > retention { writer.release(upTo: machine.acknowledged - retention) }
   }

@@ -19,13 +19,14 @@ struct LiveStreamStateMachine {
     case none
     /// Open a bound pair, put the writer's cursor at the offset, start a request. The gap comes first, if there is one.
     case open(at: UInt64, attempt: Int, gap: Gap?)
-    /// Tell the dropout, and call ``LiveStreamStateMachine/retryIsDue(oldest:)`` after its delay.
+    /// Tell the dropout, and call ``LiveStreamStateMachine/retryIsDue(oldest:head:headroom:)`` after its delay.
     case wait(Dropout)
     case end(LiveStreamError?)
   }
 
   private(set) var state = State.idle
-  /// Stream offset up to which the peer has acknowledged. Goes back only when the server itself says that it has less.
+  /// Stream offset up to which the peer has acknowledged. Goes back only when the server itself says that it has less, or
+  /// refuses the request that the bytes were in.
   private(set) var acknowledged: UInt64 = 0
   /// One past the highest byte ever handed to the network.
   private(set) var sent: UInt64 = 0
@@ -37,6 +38,12 @@ struct LiveStreamStateMachine {
   private var failuresInARow = 0
   private var lastProgress = MonotonicInstant(nanoseconds: 0)
   private var serverWentBack = false
+  /// Whether the current request's connection stands.
+  private var isConnected = false
+  /// What ``failuresInARow`` and ``lastProgress`` were when the current request began: what TCP acknowledged of a request
+  /// that is refused in the end was no progress.
+  private var failuresAtOpen = 0
+  private var progressAtOpen = MonotonicInstant(nanoseconds: 0)
   private let policy: RetryPolicy
 
   init(policy: RetryPolicy) { self.policy = policy }
@@ -45,6 +52,9 @@ struct LiveStreamStateMachine {
     lastProgress = now
     return open(at: 0, gap: nil)
   }
+
+  /// The current request's connection stands.
+  mutating func connected() { isConnected = true }
 
   /// The writer has handed over bytes up to `cursor`.
   mutating func wrote(upTo cursor: UInt64) { sent = max(sent, cursor) }
@@ -59,10 +69,12 @@ struct LiveStreamStateMachine {
   }
 
   /// The current request is over.
+  ///
+  /// - Parameter oldest: offset of the oldest byte that is still kept.
   mutating func requestEnded(
-    _ verdict: Verdict, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
+    _ verdict: Verdict, oldest: UInt64, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
   ) -> Action {
-    guard case .streaming = state else { return .none }
+    guard case .streaming(let start) = state else { return .none }
     switch verdict {
     case .complete:
       acknowledged = sent
@@ -71,11 +83,8 @@ struct LiveStreamStateMachine {
       return end(error)
     case .transient(let cause, let retryAfter, let serverOffset):
       dropouts += 1
-      if let serverOffset, serverOffset < acknowledged {
-        // It has read from TCP what it could not keep (a full disk): believe it, not TCP.
-        acknowledged = serverOffset
-        serverWentBack = true
-      }
+      settle(cause, serverOffset: serverOffset, start: start, oldest: oldest)
+      noteOutage(cause, start: start, now: now)
       failuresInARow += 1
       let delay = cause == .overtaken
         ? .zero : policy.delay(failures: failuresInARow, retryAfter: retryAfter, using: &generator)
@@ -85,6 +94,32 @@ struct LiveStreamStateMachine {
       state = .waiting
       return .wait(Dropout(cause: cause, acknowledged: acknowledged, retryDelay: delay))
     }
+  }
+
+  /// Decides up to where the peer has the stream, now that the request has broken off.
+  private mutating func settle(_ cause: Dropout.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64) {
+    if let serverOffset, serverOffset <= sent {
+      // It has read from TCP what it could not keep (a full disk), or has kept what TCP's word had not reached us for:
+      // believe it, not TCP.
+      serverWentBack = serverOffset < acknowledged
+      acknowledged = serverOffset
+    } else if case .response = cause {
+      // It has read what it then refused. What of that is still kept here is sent once more: a server that knows
+      // Stream-Offset sees that it has it already, and for one that does not, the refused request never was.
+      acknowledged = max(start, min(oldest, acknowledged))
+    }
+  }
+
+  /// Decides since when nothing goes forward any more.
+  private mutating func noteOutage(_ cause: Dropout.Cause, start: UInt64, now: MonotonicInstant) {
+    var isRefusal = false
+    if case .response = cause { isRefusal = true }
+    if isRefusal, acknowledged <= start {
+      failuresInARow = failuresAtOpen
+      if failuresAtOpen > 0 { lastProgress = progressAtOpen }
+    }
+    // A connection that stood and had nothing left to acknowledge was fine until now, however long its source was silent.
+    if isConnected, acknowledged == sent, !isRefusal || failuresInARow == 0 { lastProgress = now }
   }
 
   /// The delay is over.
@@ -110,6 +145,9 @@ struct LiveStreamStateMachine {
   private mutating func open(at offset: UInt64, gap: Gap?) -> Action {
     attempts += 1
     serverWentBack = false
+    isConnected = false
+    failuresAtOpen = failuresInARow
+    progressAtOpen = lastProgress
     acknowledged = offset
     if sent > offset { resent += sent - offset }
     sent = max(sent, offset)

@@ -147,7 +147,10 @@ final class CurlTransfer: @unchecked Sendable {
   /// that is needed to fill libcurl's buffer: one chunk and one `send` for many small pieces.
   private func readBody(into buffer: UnsafeMutableRawPointer, capacity: Int) -> Int {
     if !hasBegun { begin() }
-    if machine.isAnswered { return Int(CURL_READFUNC_PAUSE) }
+    if machine.isAnswered {
+      isPaused = true
+      return Int(CURL_READFUNC_PAUSE)
+    }
     var filled = 0
     reading: while filled < capacity {
       var free = MutableRawSpan(_unsafeStart: buffer + filled, byteCount: capacity - filled)

@@ -1,0 +1,259 @@
+import EventLoops
+import PropertyTesting
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+@Suite("Where a stream goes on")
+struct LiveStreamStateMachineTests {
+  private static let lost = Verdict.transient(.connectionLost("reset"), retryAfter: nil, serverOffset: nil)
+  private static func refused(_ offset: UInt64? = nil) -> Verdict {
+    .transient(.response(503), retryAfter: nil, serverOffset: offset)
+  }
+  private static func at(_ seconds: Int64) -> MonotonicInstant { .init(nanoseconds: seconds * 1_000_000_000) }
+
+  /// A stream with a server, a buffer and a network that do as they like, within what is possible.
+  private struct World {
+    var machine: LiveStreamStateMachine
+    var random: SplitMix64
+    var head: UInt64 = 0
+    var oldest: UInt64 = 0
+    var requestStart: UInt64 = 0
+    var cursor: UInt64 = 0
+    var now = MonotonicInstant(nanoseconds: 1)
+    var gaps: [Gap] = []
+    var ends = 0
+    var opened: [UInt64] = []
+    var waiting = false
+
+    init(_ seed: UInt64, _ policy: RetryPolicy = RetryPolicy()) {
+      machine = LiveStreamStateMachine(policy: policy)
+      random = SplitMix64(state: seed)
+    }
+
+    mutating func perform(_ action: LiveStreamStateMachine.Action) {
+      switch action {
+      case .none: break
+      case .open(let offset, let attempt, let gap):
+        opened.append(offset)
+        #expect(attempt == opened.count)
+        #expect(offset <= head && offset >= min(oldest, head))
+        if let gap {
+          gaps.append(gap)
+          #expect(gap.offset + gap.length == offset && gap.length > 0)
+        }
+        (requestStart, cursor, waiting) = (offset, offset, false)
+      case .wait(let dropout):
+        #expect(dropout.retryDelay >= .zero)
+        #expect(dropout.acknowledged <= machine.sent)
+        waiting = true
+      case .end:
+        ends += 1
+        waiting = false
+      }
+    }
+
+    mutating func step() {
+      now = now + .milliseconds(Int64.random(in: 0...50, using: &random))
+      switch Int.random(in: 0..<10, using: &random) {
+      case 0...2: head += UInt64.random(in: 0...1000, using: &random)
+      case 3: oldest = max(oldest, head > 2000 ? head - 2000 : 0)
+      case 4, 5:
+        guard case .streaming = machine.state, cursor >= oldest else { return }
+        cursor = UInt64.random(in: cursor...max(cursor, head), using: &random)
+        machine.wrote(upTo: cursor)
+      case 6, 7:
+        guard case .streaming = machine.state else { return }
+        let before = machine.acknowledged
+        machine.acknowledged(bodyCount: UInt64.random(in: 0...(cursor - requestStart), using: &random), now: now)
+        #expect(machine.acknowledged >= before)
+        // What is acknowledged may be released.
+        oldest = max(oldest, min(machine.acknowledged, oldest + 500))
+      case 8:
+        let serverOffset = random.chance(30) ? UInt64.random(in: 0...machine.sent, using: &random) : nil
+        let verdict: Verdict = random.chance(50) ? lost : .transient(.response(503), retryAfter: nil, serverOffset: serverOffset)
+        perform(machine.requestEnded(verdict, oldest: oldest, now: now, using: &random))
+      default:
+        perform(machine.retryIsDue(oldest: oldest, head: head, headroom: 250))
+      }
+      #expect(machine.acknowledged <= machine.sent && machine.sent <= head)
+    }
+  }
+
+  @Test(
+    "in any order of events: no offset beyond the head or what is kept, each gap ends where sending begins, one end",
+    arguments: Seed.several(200))
+  func anyOrder(_ seed: Seed) {
+    var world = World(seed.value)
+    world.perform(world.machine.start(now: world.now))
+    for _ in 0..<500 { world.step() }
+    #expect(world.machine.gaps == world.gaps.count)
+    #expect(world.machine.lost == world.gaps.reduce(0) { $0 + $1.length })
+    // Gaps and requests together leave no byte of the stream out: each request begins at or before what was reached
+    // by then, or right behind a gap that does.
+    var reached: UInt64 = 0
+    var gapByEnd = [UInt64: UInt64]()
+    for gap in world.gaps { gapByEnd[gap.offset + gap.length] = gap.offset }
+    for start in world.opened {
+      #expect(start <= world.machine.sent || gapByEnd[start] != nil)
+      if start > reached { #expect(gapByEnd[start] != nil || start <= world.machine.sent) }
+      reached = max(reached, start)
+    }
+    for _ in 0..<3 { world.perform(world.machine.stop(.init(.cancelled, "enough"))) }
+    world.perform(world.machine.requestEnded(Self.lost, oldest: 0, now: world.now, using: &world.random))
+    world.perform(world.machine.retryIsDue(oldest: 0, head: world.head, headroom: 0))
+    #expect(world.ends == 1 && world.machine.state == .ended)
+  }
+
+  @Test("after a lost connection it goes on from the last byte acknowledged, and the rest is sent again")
+  func goesOn() {
+    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    #expect(machine.start(now: Self.at(0)) == .open(at: 0, attempt: 1, gap: nil))
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 60, now: Self.at(1))
+    guard case .wait(let dropout) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(1), using: &random) else {
+      Issue.record("no dropout")
+      return
+    }
+    #expect(dropout.acknowledged == 60)
+    #expect(machine.retryIsDue(oldest: 0, head: 200, headroom: 10) == .open(at: 60, attempt: 2, gap: nil))
+    #expect(machine.resent == 40 && machine.gaps == 0)
+    machine.wrote(upTo: 200)
+    #expect(machine.requestEnded(.complete(.init(status: 201)), oldest: 0, now: Self.at(2), using: &random) == .end(nil))
+    #expect(machine.acknowledged == 200)
+  }
+
+  @Test("bytes that had to make room are a gap from the last acknowledged one to a little behind the oldest")
+  func overflow() {
+    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    _ = machine.start(now: Self.at(0))
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 60, now: Self.at(1))
+    _ = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(1), using: &random)
+    let gap = Gap(offset: 60, length: 450, cause: .bufferFull)
+    #expect(machine.retryIsDue(oldest: 500, head: 1000, headroom: 10) == .open(at: 510, attempt: 2, gap: gap))
+    #expect(machine.lost == 450 && machine.acknowledged == 510)
+  }
+
+  @Test("a server that says it has less than TCP acknowledged is believed, and what is no longer kept for it is a gap")
+  func serverWentBack() {
+    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    _ = machine.start(now: Self.at(0))
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 90, now: Self.at(1))
+    _ = machine.requestEnded(Self.refused(40), oldest: 0, now: Self.at(1), using: &random)
+    #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 40, attempt: 2, gap: nil))
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 60, now: Self.at(2))
+    _ = machine.requestEnded(Self.refused(50), oldest: 80, now: Self.at(2), using: &random)
+    let gap = Gap(offset: 50, length: 40, cause: .serverLost)
+    #expect(machine.retryIsDue(oldest: 80, head: 100, headroom: 10) == .open(at: 90, attempt: 3, gap: gap))
+  }
+
+  @Test("a refusal without an offset takes back what TCP acknowledged of the refused request, as far as it is kept")
+  func refusedRequest() {
+    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    _ = machine.start(now: Self.at(0))
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 90, now: Self.at(1))
+    _ = machine.requestEnded(Self.refused(), oldest: 0, now: Self.at(1), using: &random)
+    #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 0, attempt: 2, gap: nil))
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 90, now: Self.at(2))
+    // In a long request most has been released since: the server had its time to keep that.
+    _ = machine.requestEnded(Self.refused(), oldest: 70, now: Self.at(2), using: &random)
+    #expect(machine.retryIsDue(oldest: 70, head: 100, headroom: 10) == .open(at: 70, attempt: 3, gap: nil))
+  }
+
+  @Test("a server may have more than TCP's word for it had reached us; one that claims what was never sent is not believed")
+  func serverIsAhead() {
+    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    _ = machine.start(now: Self.at(0))
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 60, now: Self.at(1))
+    _ = machine.requestEnded(Self.refused(95), oldest: 0, now: Self.at(1), using: &random)
+    #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 95, attempt: 2, gap: nil))
+    _ = machine.requestEnded(Self.refused(1000), oldest: 0, now: Self.at(2), using: &random)
+    #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 95, attempt: 3, gap: nil))
+  }
+
+  @Test("a server that refuses again and again is asked less and less often, and given up, though TCP acknowledges bytes each time")
+  func refusedForEver() {
+    var policy = RetryPolicy()
+    policy.giveUpAfter = .seconds(600)
+    var (machine, random) = (LiveStreamStateMachine(policy: policy), SplitMix64(state: 7))
+    _ = machine.start(now: Self.at(0))
+    var (now, delays) = (Self.at(0), [Duration]())
+    while delays.count < 1_000 {
+      machine.connected()
+      machine.wrote(upTo: 100)
+      machine.acknowledged(bodyCount: 90, now: now)
+      let action = machine.requestEnded(Self.refused(), oldest: 0, now: now, using: &random)
+      guard case .wait(let dropout) = action else {
+        guard case .end(let error) = action else { break }
+        #expect(error?.kind == .unreachable)
+        break
+      }
+      delays.append(dropout.retryDelay)
+      now = now + dropout.retryDelay
+      _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
+    }
+    #expect(machine.state == .ended)
+    // Full jitter up to 15 s: some eighty attempts in ten minutes, not a thousand.
+    #expect(delays.count < 150 && delays.contains { $0 > .seconds(5) }, "\(delays.count) attempts")
+  }
+
+  @Test("a silent source is no outage: the time to give up begins when the connection breaks")
+  func silentIsNoOutage() {
+    var policy = RetryPolicy()
+    policy.giveUpAfter = .seconds(60)
+    var (machine, random) = (LiveStreamStateMachine(policy: policy), SplitMix64(state: 1))
+    _ = machine.start(now: Self.at(0))
+    machine.connected()
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 100, now: Self.at(1))
+    // An hour later, without a byte to send.
+    guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(3600), using: &random) else {
+      Issue.record("given up at the first dropout")
+      return
+    }
+    _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
+    // Reconnected, silent for another hour.
+    machine.connected()
+    guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(7200), using: &random) else {
+      Issue.record("given up at the second dropout")
+      return
+    }
+    // But then nobody is there for longer than that.
+    for second in [7210, 7230, 7250] as [Int64] {
+      _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
+      guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(second), using: &random) else {
+        Issue.record("given up too early")
+        return
+      }
+    }
+    _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
+    guard case .end(let error) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(7270), using: &random) else {
+      Issue.record("not given up")
+      return
+    }
+    #expect(error?.kind == .unreachable)
+  }
+
+  @Test("bytes that stay unacknowledged do count, and failures in a row end with the next acknowledgement")
+  func givesUp() {
+    var policy = RetryPolicy()
+    policy.giveUpAfter = .seconds(60)
+    var (machine, random) = (LiveStreamStateMachine(policy: policy), SplitMix64(state: 1))
+    _ = machine.start(now: Self.at(0))
+    machine.connected()
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 50, now: Self.at(10))
+    guard case .end(let error) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(80), using: &random) else {
+      Issue.record("not given up after 70 s without an acknowledgement")
+      return
+    }
+    #expect(error?.description.contains("60 s") == true)
+  }
+}
