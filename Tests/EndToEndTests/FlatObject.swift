@@ -21,6 +21,12 @@ struct FlatObject: Sendable, CustomStringConvertible {
     if case .literal(let text)? = values[key] { Int(text) } else { nil }
   }
 
+  /// A number with three decimals, times a thousand.
+  func thousandths(_ key: String) -> Int? {
+    guard case .literal(let text)? = values[key] else { return nil }
+    return Double(text).map { Int(($0 * 1000).rounded()) }
+  }
+
   /// Nil when the line is not one whole object.
   init?(_ line: some StringProtocol) {
     var rest = Substring(line)

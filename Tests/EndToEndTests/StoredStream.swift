@@ -3,6 +3,7 @@
 import Glibc
 import TestDeviceControl
 import TestRigs
+import Testing
 
 /// The file of one stream, and the record of its holes.
 struct StoredStream {
@@ -82,11 +83,12 @@ enum MicrophoneStream {
   ///
   /// - Parameter header: the first bytes of what was stored: its form is tested elsewhere, here it only has to be one.
   static func bytes(header: some Sequence<UInt8>, byteCount: Int, silent: [Range<UInt64>] = []) -> [UInt8] {
-    var samples = (0..<max(0, (byteCount - headerLength) / 2)).map { testmic_sample(1, UInt64($0), 0) }
+    // Half a frame at the end counts too: a cut comes at any byte.
+    var samples = (0..<max(0, (byteCount - headerLength + 1) / 2)).map { testmic_sample(1, UInt64($0), 0) }
     for gap in silent {
       for frame in gap where frame < UInt64(samples.count) { samples[Int(frame)] = 0 }
     }
-    return Array(header) + samples.withUnsafeBytes { Array($0) }
+    return Array((Array(header) + samples.withUnsafeBytes { Array($0) }).prefix(byteCount))
   }
 }
 
@@ -100,4 +102,9 @@ extension StoredStream {
   func firstDifferenceFromMicrophone(silent: [Range<UInt64>] = []) -> Int? {
     firstDifference(from: MicrophoneStream.bytes(header: wavHeader, byteCount: bytes.count, silent: silent))
   }
+}
+
+extension StoredStream: CustomTestStringConvertible {
+  /// Without the bytes, of which there are millions.
+  var testDescription: String { "\(fileName), \(bytes.count) bytes, holes \(holes)" }
 }

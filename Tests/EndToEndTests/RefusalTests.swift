@@ -1,0 +1,104 @@
+// Servers that answer instead of storing: not now (503), not you (401), no room (507).
+
+import Glibc
+import PropertyTesting
+import TestRigs
+import Testing
+
+@Suite("A server that refuses")
+struct RefusalTests {
+  private let second = 96_000
+  private let microphone = TestMicrophone()
+  private let scratch = ScratchDirectory()
+
+  @Test("503 with Retry-After, three times, then storing: the wait is kept, and nothing is missing from the first frame on")
+  func unavailable() throws {
+    let server = try ServeProcess(scratch.path)
+    let answer = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    let proxy = try FaultyProxy(to: server.address) { $0 < 3 ? .refuse(answer) : .relay }
+    defer { proxy.stop() }
+    let client = try StreamProcess(microphone: microphone, to: proxy.url, more: ["--retry-ceiling", "10ms"])
+    try server.event("begun")
+    try client.acknowledged(client.captured + second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let dropouts = client.events("dropout")
+    #expect(dropouts.count == 3)
+    for dropout in dropouts {
+      #expect(dropout.text("cause")?.contains("503") == true)
+      // In thousandths: a second, and the jitter on top.
+      #expect(dropout.thousandths("retry_seconds").map { (1000...1010).contains($0) } == true)
+    }
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.firstDifferenceFromMicrophone() == nil)
+    #expect(stored.holes.isEmpty)
+    #expect(summary.integer("missing_at_server") == 0)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(stored.frameCount >= 4 * 48_000)
+    #expect(microphone.framesLost == 0)
+  }
+
+  @Test("401 in the middle of the stream: exit code 77, a message that says what to do, and what counts as acknowledged is stored")
+  func unauthorized() throws {
+    let server = try ServeProcess(scratch.path)
+    let answer = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Length: 14\r\nConnection: close\r\n\r\ntoken expired\n"
+    let proxy = try FaultyProxy(to: server.address) { _ in .answer(answer, after: 200_000) }
+    defer { proxy.stop() }
+    let client = try StreamProcess(microphone: microphone, to: proxy.url)
+    let summary = try client.ended(code: 77)
+    let interrupted = try server.event("interrupted")
+
+    let message = try #require(summary.text("error"))
+    #expect(message.contains("401") && message.contains("token expired") && message.contains("--bearer-token-file"), "\(message)")
+    // Not tried again: the same credentials would be refused again.
+    #expect(proxy.connections == 1)
+    #expect(server.events("ended").isEmpty)
+    let stored = try StoredStream(scratch.path, try #require(interrupted.text("file")))
+    #expect(stored.fileName.hasSuffix(".part"))
+    let acknowledged = try #require(summary.integer("acknowledged"))
+    #expect(acknowledged >= 150_000)
+    #expect(acknowledged <= stored.bytes.count)
+    #expect(acknowledged <= summary.integer("captured") ?? 0)
+    #expect(stored.isWAV)
+    #expect(stored.firstDifferenceFromMicrophone() == nil)
+  }
+
+  @Test("a full disk: the client is told, keeps its bytes, and goes on when there is room, byte for byte",
+    .enabled(if: Surroundings.mayMount, "a small disk needs a mount namespace: run as root"), arguments: Seed.several(1))
+  func diskFull(seed: Seed) throws {
+    var random = seed.generator
+    let bytes = (0..<1_000_003).flatMap { _ in withUnsafeBytes(of: random.next()) { Array($0) } }
+    let input = scratch.write(bytes, to: "input")
+    // 12 MiB, of which 8 are taken: 8 MB do not fit.
+    let disk = scratch.file("disk")
+    mkdir(disk, 0o755)
+    let server = try ServeProcess(
+      disk, prefix: Surroundings.onSmallDisk(disk, size: "12m", ballast: 8 << 20))
+    // The mount is in the server's own namespace, and goes with it.
+    let seen = "/proc/\(server.identifier)/root\(disk)"
+    let client = try StreamProcess("pipe", server.url, input: input)
+    let interrupted = try server.event("interrupted") { $0.integer("status") == 507 }
+    let dropout = try client.event("dropout")
+    #expect(dropout.text("cause")?.contains("507") == true)
+    // The server's word counts, not TCP's: what it could not store is not acknowledged.
+    #expect(dropout.integer("acknowledged") == interrupted.integer("offset"))
+    let partial = try #require(interrupted.text("file"))
+    let growing = try StoredStream(seen, partial)
+    #expect(growing.bytes.count == interrupted.integer("offset"))
+    #expect(growing.firstDifference(from: Array(bytes.prefix(growing.bytes.count))) == nil)
+    // Still full at the next attempt; the stream goes on all the same.
+    try client.output.wait(for: "a second dropout") { events, _ in
+      events.filter { $0.event == "dropout" && $0.text("cause")?.contains("507") == true }.count >= 2 ? () : nil
+    }
+    #expect(unlink("\(seen)/ballast") == 0)
+    let summary = try client.ended(code: 0)
+    let ended = try server.event("ended")
+    let stored = try StoredStream(seen, try #require(ended.text("file")))
+    #expect(stored.holes.isEmpty)
+    #expect(stored.firstDifference(from: bytes) == nil, "\(seed)")
+    #expect(summary.integer("missing_at_server") == 0)
+    #expect(summary.integer("acknowledged") == bytes.count)
+  }
+}

@@ -1,0 +1,73 @@
+// Disks and networks that belong to one process and vanish with it: namespaces without names, so nothing is left behind.
+
+import EventLoops
+import Glibc
+import TestRigs
+
+enum Surroundings {
+  /// Whether this process may make mount and network namespaces (CAP_SYS_ADMIN).
+  static let mayMount = succeeds(["unshare", "--mount", "true"], package: "util-linux")
+  static let mayMakeNetworks =
+    succeeds(["unshare", "--net", "true"], package: "util-linux") && ChildProcess.isInstalled("ip")
+    && ChildProcess.isInstalled("nsenter")
+
+  /// A prefix that runs a program with a tmpfs of `size` at `directory`, holding a file `ballast` of that many bytes.
+  static func onSmallDisk(_ directory: String, size: String, ballast: Int) -> [String] {
+    let script = """
+      disk=$1; size=$2; ballast=$3; shift 3
+      mount -t tmpfs -o "size=$size" none "$disk" && head -c "$ballast" /dev/zero >"$disk/ballast" && exec "$@"
+      """
+    return ["unshare", "--mount", "sh", "-c", script, "sh", directory, size, "\(ballast)"]
+  }
+
+  /// Runs a program to its end. Throws when it fails.
+  static func run(_ arguments: [String], package: String) throws {
+    let scratch = ScratchDirectory()
+    let code = try ChildProcess(arguments, package: package, output: scratch.file("log")).waitUntilExit()
+    guard code == 0 else {
+      throw TestFailure("\(arguments.joined(separator: " ")): exit \(code): \(String(decoding: scratch.read("log"), as: UTF8.self))")
+    }
+  }
+
+  private static func succeeds(_ arguments: [String], package: String) -> Bool {
+    (try? run(arguments, package: package)) != nil
+  }
+}
+
+/// A cable between this machine and the network namespace of one process, that can be pulled and put back.
+final class Cable {
+  private let process: Int32
+  private let name: String
+  /// This machine's end, and the process's.
+  let here: String, there: String
+
+  /// - Parameter process: alone in its network namespace (`unshare --net`). The cable goes with it.
+  init(to process: Int32) throws {
+    self.process = process
+    // Interface names have at most 15 characters.
+    name = "sl\(process)"
+    // A network of its own out of the range for tests of network equipment, RFC 2544.
+    let number = Int(process) & 0x7fff
+    let subnet = "198.\(18 + number >> 14).\(number >> 6 & 0xff)"
+    let base = (number & 0x3f) * 4
+    here = "\(subnet).\(base + 1)"
+    there = "\(subnet).\(base + 2)"
+    try ip("link", "add", name, "type", "veth", "peer", "name", "far", "netns", "\(process)")
+    try ip("addr", "add", "\(here)/30", "dev", name)
+    try ip("link", "set", name, "up")
+    try far("addr", "add", "\(there)/30", "dev", "far")
+    try far("link", "set", "far", "up")
+  }
+
+  /// No packet goes through in either direction; nobody is told.
+  func pull() throws { try far("link", "set", "far", "down") }
+  func putBack() throws { try far("link", "set", "far", "up") }
+
+  private func ip(_ arguments: String...) throws {
+    try Surroundings.run(["ip"] + arguments, package: "iproute2")
+  }
+
+  private func far(_ arguments: String...) throws {
+    try Surroundings.run(["nsenter", "--net", "--target", "\(process)", "ip"] + arguments, package: "util-linux")
+  }
+}
