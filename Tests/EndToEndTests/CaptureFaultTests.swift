@@ -1,0 +1,118 @@
+// The microphone, or the process that reads it, fails: what the server has stored keeps true time all the same.
+
+import Glibc
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@Suite("A microphone in trouble")
+struct CaptureFaultTests {
+  private let second = 96_000
+  private let microphone = TestMicrophone()
+  private let scratch = ScratchDirectory()
+
+  @Test("stopped for 3 s and continued: a device that holds more than that loses nothing, one that holds less loses what it must, counted to the frame",
+    arguments: ["5s", "500ms"])
+  func stopped(deviceBuffer: String) throws {
+    let server = try ServeProcess(scratch.path)
+    let client = try StreamProcess(microphone: microphone, to: server.url, deviceBuffer: deviceBuffer)
+    try client.acknowledged(second)
+    client.pause(for: .seconds(3))
+    try client.acknowledged(client.captured + 4 * second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let gaps = microphone.gaps.filter { $0.lowerBound < UInt64((summary.integer("captured") ?? 0) / 2) }
+    let lost = gaps.reduce(0) { $0 + $1.count }
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    // Every frame at its own number, and silence for exactly those that the device had to overwrite.
+    #expect(stored.firstDifferenceFromMicrophone(silent: gaps) == nil)
+    #expect(stored.holes.isEmpty)
+    #expect(summary.integer("source_lost_frames") == lost)
+    let overruns = client.events("overrun")
+    #expect(overruns.reduce(0) { $0 + ($1.integer("lost_frames") ?? 0) } == lost)
+    #expect(overruns.reduce(0) { $0 + ($1.integer("filled_bytes") ?? 0) } == 2 * lost)
+    #expect(testmic_frames_overwritten(microphone.page) == 0)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(stored.frameCount >= 5 * 48_000)
+    // It did not run: it tells its progress every second, and once did not for three.
+    let told = client.events("progress").compactMap { $0.thousandths("elapsed_seconds") }
+    #expect(zip(told.dropFirst(), told).contains { $0 - $1 >= 3000 })
+    if deviceBuffer == "5s" {
+      #expect(lost == 0)
+    } else {
+      // 3 s less the half second that the device holds.
+      #expect(lost >= 2 * 48_000 && lost <= 4 * 48_000)
+    }
+  }
+
+  @Test("overrun, unplugged, plugged in again, overrun again: in the stored file every frame stands at its time")
+  func unplugged() throws {
+    let server = try ServeProcess(scratch.path)
+    let client = try StreamProcess(microphone: microphone, to: server.url, deviceBuffer: "500ms")
+    try client.acknowledged(second)
+    testmic_order_overrun(microphone.page, 300)
+    try client.event("overrun")
+    try client.acknowledged(client.captured + second)
+    testmic_set_absent(microphone.page, true)
+    let gone = try client.event("device-lost")
+    // Listeners get silence in real time while the device is away.
+    try client.acknowledged(client.captured + second)
+    testmic_set_absent(microphone.page, false)
+    let back = try client.event("device-returned")
+    try client.acknowledged(client.captured + second)
+    testmic_order_overrun(microphone.page, 100)
+    try client.output.wait(for: "the second overrun") { events, _ in events.filter { $0.event == "overrun" }.count == 2 ? () : nil }
+    try client.acknowledged(client.captured + second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.holes.isEmpty)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    let told = [client.events("overrun")[0], back, client.events("overrun")[1]]
+    let silences = told.map { event in
+      let start = ((event.integer("offset") ?? 0) - MicrophoneStream.headerLength) / 2
+      return start..<start + (event.integer("lost_frames") ?? 0)
+    }
+    #expect(gone.integer("offset") == back.integer("offset"))
+    for event in told { #expect(event.integer("filled_bytes") == 2 * (event.integer("lost_frames") ?? -1)) }
+    // A device that was opened anew is placed by the clock: to two frames, 42 µs.
+    let timeline = try Timeline(stored, silences: silences)
+    #expect(timeline.shifts.count == 4)
+    #expect(timeline.shifts.prefix(2).allSatisfy { $0 == 0 })
+    #expect(timeline.shifts.allSatisfy { abs($0) <= 2 }, "\(timeline.shifts)")
+    let lost = silences.reduce(0) { $0 + $1.count }
+    #expect(summary.integer("source_lost_frames") == lost)
+    #expect(abs(lost - Int(microphone.framesLost)) <= 2)
+    #expect(silences[1].count >= 48_000)
+  }
+
+  /// How far the device's frames stand from their place between the given silences; throws where something else stands.
+  private struct Timeline {
+    private(set) var shifts: [Int] = []
+
+    init(_ stored: StoredStream, silences: [Range<Int>]) throws {
+      let samples = stored.bytes.dropFirst(MicrophoneStream.headerLength).withUnsafeBytes { Array($0.bindMemory(to: Int16.self)) }
+      var at = 0
+      for silence in silences + [samples.count..<samples.count] {
+        guard at < silence.lowerBound, silence.upperBound <= samples.count else {
+          throw TestFailure("silences \(silences) in \(samples.count) frames")
+        }
+        let sound = at..<silence.lowerBound
+        guard let shift = (-1000...1000).first(where: { Self.isNoise(samples, sound, shift: $0) }) else {
+          throw TestFailure("frames \(sound) are not the microphone's")
+        }
+        shifts.append(shift)
+        guard samples[silence].allSatisfy({ $0 == 0 }) else { throw TestFailure("frames \(silence) are not silent") }
+        at = silence.upperBound
+      }
+    }
+
+    private static func isNoise(_ samples: [Int16], _ frames: Range<Int>, shift: Int) -> Bool {
+      frames.lowerBound + shift >= 0 && frames.allSatisfy { samples[$0] == testmic_sample(1, UInt64($0 + shift), 0) }
+    }
+  }
+}
