@@ -1,0 +1,50 @@
+// The whole way in real time: a sound server plays a known signal, and what a file holds in the end is that signal.
+
+import Glibc
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@Suite("A signal played and stored")
+struct PlayedSignalTests {
+  @Test("more than 20 s played by PulseAudio are captured, streamed and stored, found again sample for sample")
+  func bitExact() throws {
+    let sound = try PrivatePulseAudio()
+    let scratch = ScratchDirectory()
+    let server = try ServeProcess(scratch.path)
+    let client = try StreamProcess("mic", server.url, more: ["--device", sound.captureName])
+    // The silent sink is heard: the path stands.
+    try client.acknowledged(9_600)
+    let played = (0..<22 * 48_000).map { testmic_sample(1, UInt64($0), 0) }
+    let player = try sound.play(played)
+    #expect(player.waitUntilExit() == 0)
+    // PulseAudio's own latency, and then some.
+    try client.acknowledged(client.captured + 2 * 96_000)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.fileName.hasSuffix(".wav"))
+    #expect(stored.holes.isEmpty)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(summary.integer("source_lost_frames") == 0, "\(client.events("overrun").prefix(5))")
+    // PulseAudio swallows the first moments of what is played, while it sets its sink going: not ours to keep.
+    let signal = played.dropFirst(24_000).withUnsafeBytes { Array($0) }
+    let start = try #require(Self.find(signal.prefix(64), in: stored.bytes))
+    #expect(signal.count >= 20 * 96_000)
+    #expect(stored.bytes[start...].starts(with: signal))
+  }
+
+  /// Offset of the first place where `wanted` stands at a whole sample.
+  private static func find(_ wanted: ArraySlice<UInt8>, in bytes: [UInt8]) -> Int? {
+    wanted.withUnsafeBytes { wanted in
+      bytes.withUnsafeBytes { bytes in
+        stride(from: MicrophoneStream.headerLength, through: bytes.count - wanted.count, by: 2).first {
+          // Neither is empty, so both have an address.
+          memcmp(bytes.baseAddress! + $0, wanted.baseAddress!, wanted.count) == 0
+        }
+      }
+    }
+  }
+}
