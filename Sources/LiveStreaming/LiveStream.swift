@@ -168,10 +168,7 @@ final class LiveStream: @unchecked Sendable {
       task = nil
       writer.detach()
       if case .success(let outcome) = result { response = outcome.response }
-      var verdict = Verdict(result)
-      // An answer that refuses the request without saying what was kept of it: all of it is sent again, if it is all still
-      // here. What is not must be left to TCP's word.
-      if requestStart >= writer.consumer.released { verdict = verdict.assuming(serverOffset: requestStart) }
+      let verdict = Verdict(result)
       if case .complete = verdict { writer.release(upTo: writer.cursor) }
       // Nothing is released before the verdict: what a refused request has carried may be needed once more.
       let action = machine.requestEnded(verdict, oldest: writer.consumer.released, now: .now, using: &generator)

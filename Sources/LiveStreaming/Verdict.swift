@@ -20,12 +20,6 @@ enum Verdict: Equatable {
     }
   }
 
-  /// The same; but a refusal that names no offset means that the server has kept the stream up to `offset`.
-  func assuming(serverOffset offset: UInt64) -> Verdict {
-    guard case .transient(.response(let status), let retryAfter, nil) = self else { return self }
-    return .transient(.response(status), retryAfter: retryAfter, serverOffset: offset)
-  }
-
   private static func judge(_ outcome: UploadTask.Outcome, _ wallClock: Int) -> Verdict {
     let response = outcome.response
     let status = response.status
