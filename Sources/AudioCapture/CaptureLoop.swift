@@ -176,8 +176,7 @@ struct CaptureLoop: ~Copyable {
   /// Moves all that the device has into the circular buffer.
   private mutating func read(_ device: OpenDevice) -> CaptureStateMachine.Action {
     let (pcm, format) = (device.pcm, device.format)
-    let looked = MonotonicInstant.now
-    var available = snd_pcm_avail_update(pcm)
+    var (available, looked) = Self.look(pcm)
     if available < 0 { return fail(Int32(-available)) }
     let now = device.observationTime()
     if available == 0 { return wokenForNothing() }
@@ -201,7 +200,7 @@ struct CaptureLoop: ~Copyable {
       var code: Int32 = 0
       var overwritten = 0
       var isShort = false
-      let asked = left
+      let (asked, held) = (left, available)
       let meter = shared.meter
       let frameBytes = frameBytes
       let (result, offset) = write(frames: left) { bytes in
@@ -213,9 +212,8 @@ struct CaptureLoop: ~Copyable {
           return 0
         }
         isShort = count < room
-        if Self.mayHaveBeenOverwritten(asked, since: looked, format) {
-          overwritten = Self.blankOverwritten(base, read: count, of: device, frameBytes: frameBytes)
-        }
+        overwritten = min(count, Self.overwritten(held, since: looked, format))
+        if overwritten > 0 { memset(base, 0, overwritten * frameBytes) }
         meter?.measure(base, frames: count)
         return count * frameBytes
       }
@@ -226,6 +224,7 @@ struct CaptureLoop: ~Copyable {
       }
       timeline += UInt64(frames)
       left -= frames
+      available -= frames
       if overwritten > 0 {
         shared.totals.framesLost.add(UInt64(overwritten), ordering: .relaxed)
         shared.totals.overruns.add(1, ordering: .relaxed)
@@ -242,26 +241,32 @@ struct CaptureLoop: ~Copyable {
     return stored < maximumFrames ? .wait : machine.end()
   }
 
-  /// Whether a device that never stops can have come round to the oldest frames before they were copied. The clock is asked
-  /// first, because it costs less than the device.
-  private static func mayHaveBeenOverwritten(_ held: Int, since looked: MonotonicInstant, _ format: CaptureFormat)
-    -> Bool
-  {
-    guard format.countsThroughOverruns else { return false }
-    let produced = (MonotonicInstant.now - looked).nanoseconds / 1_000_000 * Int64(format.rate) / 1000
-    return held + Int(clamping: produced) > format.bufferFrames / 8 * 7
+  /// How many frames the ring holds, and a moment just before that was so.
+  private static func look(_ pcm: OpaquePointer) -> (available: snd_pcm_sframes_t, time: MonotonicInstant) {
+    var available: snd_pcm_sframes_t = 0
+    var before = MonotonicInstant.now
+    // A thread that is stopped in the middle of it does not know of which moment the answer is. So it asks again, a few times;
+    // if it is never quick, the earlier moment counts: better some frames too many taken for overwritten than one too few.
+    for _ in 0..<4 {
+      before = .now
+      available = snd_pcm_avail_update(pcm)
+      if available < 0 || MonotonicInstant.now - before < .microseconds(500) { break }
+    }
+    return (available, before)
   }
 
-  /// After a read from a device that never stops: silences those of the frames that it wrote into meanwhile, because this
-  /// thread was stopped (SIGSTOP, a busy machine) between looking at the ring and copying from it. Returns how many.
-  private static func blankOverwritten(
-    _ base: UnsafeMutableRawPointer, read: Int, of device: OpenDevice, frameBytes: Int
-  ) -> Int {
-    let behind = snd_pcm_avail_update(device.pcm)
-    let overwritten = min(read, behind + read - device.format.bufferFrames)
-    guard behind > 0, overwritten > 0 else { return 0 }
-    memset(base, 0, overwritten * frameBytes)
-    return overwritten
+  /// How many of the oldest frames a device that never stops may have written over before they were copied, because this
+  /// thread was stopped (SIGSTOP, a busy machine) between looking at the ring and copying from it.
+  ///
+  /// The clock tells how much can have come meanwhile; the device, asked now, would count what came after the copying too.
+  /// Half a millisecond and 500 ppm on top: the hardware writes ahead of the pointer that it tells.
+  ///
+  /// - Parameter held: the frames that the ring held at `looked`, from the first copied one on.
+  private static func overwritten(_ held: Int, since looked: MonotonicInstant, _ format: CaptureFormat) -> Int {
+    guard format.countsThroughOverruns else { return 0 }
+    let elapsed = (MonotonicInstant.now - looked).nanoseconds
+    let produced = Int((Double(elapsed) * 1.0005 / 1e9 + 0.0005) * Double(format.rate))
+    return max(0, held + produced - format.bufferFrames)
   }
 
   /// A wake-up without a frame. One is nothing (dmix and others do that).
@@ -276,9 +281,9 @@ struct CaptureLoop: ~Copyable {
   /// keep that thread from running, and no frame would ever come. So a little time is given away, less than a period.
   private mutating func yieldToDevice() -> CaptureStateMachine.Action {
     fruitlessWakes += 1
-    guard fruitlessWakes > 2, let device else { return .wait }
+    guard fruitlessWakes > 1, let device else { return .wait }
     let now = MonotonicInstant.now
-    if fruitlessWakes == 3 { fruitlessSince = now }
+    if fruitlessWakes == 2 { fruitlessSince = now }
     if now - fruitlessSince > .milliseconds(Int(Self.silenceLimit)) { return fail(ETIMEDOUT) }
     rest(max(.milliseconds(1), min(device.format.period / 4, .milliseconds(10))))
     return .wait
