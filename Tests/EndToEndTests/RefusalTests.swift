@@ -11,7 +11,8 @@ struct RefusalTests {
   private let microphone = TestMicrophone()
   private let scratch = ScratchDirectory()
 
-  @Test("503 with Retry-After, three times, then storing: the wait is kept, and nothing is missing from the first frame on")
+  @Test(
+    "503 with Retry-After, three times, then storing: the wait is kept, and nothing is missing from the first frame on")
   func unavailable() throws {
     let server = try ServeProcess(scratch.path)
     let answer = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -40,10 +41,39 @@ struct RefusalTests {
     #expect(microphone.framesLost == 0)
   }
 
-  @Test("401 in the middle of the stream: exit code 77, a message that says what to do, and what counts as acknowledged is stored")
+  @Test("503 in the middle of a request: what may not have been kept is sent again, and stored once")
+  func unavailableInTheMiddle() throws {
+    let server = try ServeProcess(scratch.path)
+    let answer =
+      "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    let proxy = try FaultyProxy(to: server.address) { $0 == 0 ? .answer(answer, after: 150_000) : .relay }
+    defer { proxy.stop() }
+    let client = try StreamProcess(microphone: microphone, to: proxy.url)
+    let interrupted = try server.event("interrupted")
+    #expect(interrupted.integer("offset") ?? 0 >= 140_000)
+    // From its first byte: the answer did not say what was kept.
+    #expect(try server.event("continued").integer("offset") == 0)
+    try client.acknowledged(client.captured + second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.firstDifferenceFromMicrophone() == nil)
+    #expect(stored.holes.isEmpty)
+    #expect(summary.integer("missing_at_server") == 0)
+    #expect(summary.integer("resent") ?? 0 >= 140_000)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(microphone.framesLost == 0)
+  }
+
+  @Test(
+    "401 in the middle of the stream: exit code 77, a message that says what to do, and what counts as acknowledged is stored"
+  )
   func unauthorized() throws {
     let server = try ServeProcess(scratch.path)
-    let answer = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Length: 14\r\nConnection: close\r\n\r\ntoken expired\n"
+    let answer =
+      "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Length: 14\r\nConnection: close\r\n\r\ntoken expired\n"
     let proxy = try FaultyProxy(to: server.address) { _ in .answer(answer, after: 200_000) }
     defer { proxy.stop() }
     let client = try StreamProcess(microphone: microphone, to: proxy.url)
@@ -51,7 +81,9 @@ struct RefusalTests {
     let interrupted = try server.event("interrupted")
 
     let message = try #require(summary.text("error"))
-    #expect(message.contains("401") && message.contains("token expired") && message.contains("--bearer-token-file"), "\(message)")
+    #expect(
+      message.contains("401") && message.contains("token expired") && message.contains("--bearer-token-file"),
+      "\(message)")
     // Not tried again: the same credentials would be refused again.
     #expect(proxy.connections == 1)
     #expect(server.events("ended").isEmpty)
@@ -65,8 +97,10 @@ struct RefusalTests {
     #expect(stored.firstDifferenceFromMicrophone() == nil)
   }
 
-  @Test("a full disk: the client is told, keeps its bytes, and goes on when there is room, byte for byte",
-    .enabled(if: Surroundings.mayMount, "a small disk needs a mount namespace: run as root"), arguments: Seed.several(1))
+  @Test(
+    "a full disk: the client is told, keeps its bytes, and goes on when there is room, byte for byte",
+    .enabled(if: Surroundings.mayMount, "a small disk needs a mount namespace: run as root"), arguments: Seed.several(1)
+  )
   func diskFull(seed: Seed) throws {
     var random = seed.generator
     let bytes = (0..<1_000_003).flatMap { _ in withUnsafeBytes(of: random.next()) { Array($0) } }
