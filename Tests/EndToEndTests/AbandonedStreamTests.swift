@@ -20,7 +20,9 @@ struct AbandonedStreamTests {
     try expectPartial(interrupted, server, atLeast: 2 * second)
   }
 
-  @Test("a connection cut within the body, orderly or by reset, leaves a .part, and no finished name", arguments: [false, true])
+  @Test(
+    "a connection cut within the body, orderly or by reset, leaves a .part, and no finished name",
+    arguments: [false, true])
   func cut(isReset: Bool) throws {
     let server = try ServeProcess(scratch.path)
     let proxy = try FaultyProxy(to: server.address) { _ in .cut(after: 150_001, isReset: isReset) }

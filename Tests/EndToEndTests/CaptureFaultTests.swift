@@ -11,7 +11,8 @@ struct CaptureFaultTests {
   private let microphone = TestMicrophone()
   private let scratch = ScratchDirectory()
 
-  @Test("stopped for 3 s and continued: a device that holds more than that loses nothing, one that holds less loses what it must, counted to the frame",
+  @Test(
+    "stopped for 3 s and continued: a device that holds more than that loses nothing, one that holds less loses what it must, counted to the frame",
     arguments: ["5s", "500ms"])
   func stopped(deviceBuffer: String) throws {
     let server = try ServeProcess(scratch.path)
@@ -63,7 +64,9 @@ struct CaptureFaultTests {
     let back = try client.event("device-returned")
     try client.acknowledged(client.captured + second)
     testmic_order_overrun(microphone.page, 100)
-    try client.output.wait(for: "the second overrun") { events, _ in events.filter { $0.event == "overrun" }.count == 2 ? () : nil }
+    try client.output.wait(for: "the second overrun") { events, _ in
+      events.filter { $0.event == "overrun" }.count == 2 ? () : nil
+    }
     try client.acknowledged(client.captured + second)
     let summary = try client.finish()
     let ended = try server.event("ended")
@@ -95,7 +98,9 @@ struct CaptureFaultTests {
     private(set) var shifts: [Int] = []
 
     init(_ stored: StoredStream, silences: [Range<Int>]) throws {
-      let samples = stored.bytes.dropFirst(MicrophoneStream.headerLength).withUnsafeBytes { Array($0.bindMemory(to: Int16.self)) }
+      let samples = stored.bytes.dropFirst(MicrophoneStream.headerLength).withUnsafeBytes {
+        Array($0.bindMemory(to: Int16.self))
+      }
       var at = 0
       for silence in silences + [samples.count..<samples.count] {
         guard at < silence.lowerBound, silence.upperBound <= samples.count else {

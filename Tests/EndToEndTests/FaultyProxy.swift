@@ -235,7 +235,8 @@ struct SocketAddress: Sendable, CustomStringConvertible {
   init(_ text: String) throws {
     let parts = text.split(separator: ":")
     address.sin_family = sa_family_t(AF_INET)
-    guard parts.count == 2, let port = UInt16(parts[1]), inet_pton(AF_INET, String(parts[0]), &address.sin_addr) == 1 else {
+    guard parts.count == 2, let port = UInt16(parts[1]), inet_pton(AF_INET, String(parts[0]), &address.sin_addr) == 1
+    else {
       throw TestFailure("\(text) is no ADDRESS:PORT")
     }
     address.sin_port = port.bigEndian
@@ -256,6 +257,7 @@ struct SocketAddress: Sendable, CustomStringConvertible {
     var text = [CChar](repeating: 0, count: Int(INET_ADDRSTRLEN))
     var copy = address.sin_addr
     inet_ntop(AF_INET, &copy, &text, socklen_t(text.count))
-    return "\(String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)):\(UInt16(bigEndian: address.sin_port))"
+    return
+      "\(String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)):\(UInt16(bigEndian: address.sin_port))"
   }
 }

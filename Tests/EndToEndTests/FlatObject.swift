@@ -39,7 +39,8 @@ struct FlatObject: Sendable, CustomStringConvertible {
         values[key] = .text(text)
       } else {
         let isList = rest.first == "["
-        let end = isList ? rest.firstIndex(of: "]").map { rest.index(after: $0) } : rest.firstIndex { $0 == "," || $0 == "}" }
+        let end =
+          isList ? rest.firstIndex(of: "]").map { rest.index(after: $0) } : rest.firstIndex { $0 == "," || $0 == "}" }
         guard let end else { return nil }
         values[key] = .literal(String(rest[..<end]))
         rest = rest[end...]

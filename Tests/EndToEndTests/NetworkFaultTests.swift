@@ -7,7 +7,8 @@ import Testing
 struct NetworkFaultTests {
   private let second = 96_000
 
-  @Test("a link cut for 10 s: whether the connection outlives it or is given up and made anew, nothing is missing",
+  @Test(
+    "a link cut for 10 s: whether the connection outlives it or is given up and made anew, nothing is missing",
     .enabled(if: Surroundings.mayMakeNetworks, "a network namespace needs root, and ip from the package iproute2"))
   func cut() throws {
     let scratch = ScratchDirectory()
@@ -16,8 +17,10 @@ struct NetworkFaultTests {
     let url = "http://\(cable.there):8080/take"
     // One waits, one does not: it counts its peer as dead after 3 s, and dials in vain until the link is back.
     let patient = (microphone: TestMicrophone(), name: "patient", more: ["--stall-timeout", "60s"])
-    let hasty = (microphone: TestMicrophone(), name: "hasty",
-      more: ["--stall-timeout", "3s", "--connect-timeout", "1s", "--retry-ceiling", "500ms"])
+    let hasty = (
+      microphone: TestMicrophone(), name: "hasty",
+      more: ["--stall-timeout", "3s", "--connect-timeout", "1s", "--retry-ceiling", "500ms"]
+    )
     let clients = try [patient, hasty].map { kind in
       try StreamProcess(microphone: kind.microphone, to: url, more: ["--stream-id", kind.name] + kind.more)
     }

@@ -68,7 +68,9 @@ final class ProgramOutput: Sendable {
   /// Waits until `find` finds something in what was written so far. One thread at a time.
   ///
   /// - Throws: ``TestFailure`` with all that was written, at the program's end or after `limit`.
-  func wait<Found>(for what: String, limit: Duration = .seconds(60), _ find: ([FlatObject], [String]) -> Found?) throws -> Found {
+  func wait<Found>(for what: String, limit: Duration = .seconds(60), _ find: ([FlatObject], [String]) -> Found?) throws
+    -> Found
+  {
     let deadline = MonotonicInstant.now + limit
     while true {
       let (found, isAtEnd) = state.withLock { (find($0.events, $0.text), $0.isAtEnd) }
@@ -76,7 +78,9 @@ final class ProgramOutput: Sendable {
       if isAtEnd { throw TestFailure("the program ended before \(what)\n\(tail)") }
       var polled = pollfd(fd: news.descriptor, events: Int16(POLLIN), revents: 0)
       let remaining = (deadline - .now).nanoseconds / 1_000_000
-      if remaining <= 0 || poll(&polled, 1, Int32(remaining)) == 0 { throw TestFailure("\(what) did not come in time\n\(tail)") }
+      if remaining <= 0 || poll(&polled, 1, Int32(remaining)) == 0 {
+        throw TestFailure("\(what) did not come in time\n\(tail)")
+      }
       news.drain()
     }
   }
@@ -87,12 +91,16 @@ final class ProgramOutput: Sendable {
     while !state.withLock({ $0.isAtEnd }) {
       var polled = pollfd(fd: news.descriptor, events: Int16(POLLIN), revents: 0)
       let remaining = (deadline - .now).nanoseconds / 1_000_000
-      if remaining <= 0 || poll(&polled, 1, Int32(remaining)) == 0 { throw TestFailure("the program does not end\n\(tail)") }
+      if remaining <= 0 || poll(&polled, 1, Int32(remaining)) == 0 {
+        throw TestFailure("the program does not end\n\(tail)")
+      }
       news.drain()
     }
   }
 
   private var tail: String {
-    state.withLock { state in (state.text.suffix(20) + state.events.suffix(20).map(\.description)).joined(separator: "\n") }
+    state.withLock { state in
+      (state.text.suffix(20) + state.events.suffix(20).map(\.description)).joined(separator: "\n")
+    }
   }
 }

@@ -39,7 +39,9 @@ struct ResetTests {
     }
   }
 
-  private func stream(_ plan: Plan, through proxy: FaultyProxy, from server: ServeProcess) throws -> (StoredStream, FlatObject) {
+  private func stream(_ plan: Plan, through proxy: FaultyProxy, from server: ServeProcess) throws -> (
+    StoredStream, FlatObject
+  ) {
     let input = memory.write(plan.bytes, to: "input")
     let client = try StreamProcess("pipe", proxy.url, more: ["--retry-ceiling", "5ms"], input: input)
     let summary = try client.ended(code: 0, limit: .seconds(100))
@@ -56,18 +58,24 @@ struct ResetTests {
     return (stored, summary)
   }
 
-  @Test("where all that TCP had acknowledged was delivered, every byte is stored, once and in its place", arguments: Seed.several(1))
+  @Test(
+    "where all that TCP had acknowledged was delivered, every byte is stored, once and in its place",
+    arguments: Seed.several(1))
   func lossless(seed: Seed) throws {
     let plan = Plan(seed)
     let server = try ServeProcess(memory.path)
-    let proxy = try FaultyProxy(to: server.address) { $0 < Self.resets ? .resetAfterDelivery(after: plan.after[$0]) : .relay }
+    let proxy = try FaultyProxy(to: server.address) {
+      $0 < Self.resets ? .resetAfterDelivery(after: plan.after[$0]) : .relay
+    }
     defer { proxy.stop() }
     let (stored, _) = try stream(plan, through: proxy, from: server)
     #expect(stored.holes.isEmpty)
     #expect(stored.firstDifference(from: plan.bytes) == nil, "\(seed)")
   }
 
-  @Test("where acknowledged bytes died with the connection, exactly those are missing, and all parties say so", arguments: Seed.several(1))
+  @Test(
+    "where acknowledged bytes died with the connection, exactly those are missing, and all parties say so",
+    arguments: Seed.several(1))
   func holes(seed: Seed) throws {
     let plan = Plan(seed)
     let server = try ServeProcess(memory.path)

@@ -55,7 +55,8 @@ class SluiceProcess {
   /// Waits for an event of this kind among those from number `start` on.
   @discardableResult
   func event(
-    _ kind: String, from start: Int = 0, limit: Duration = .seconds(60), where isWanted: (FlatObject) -> Bool = { _ in true }
+    _ kind: String, from start: Int = 0, limit: Duration = .seconds(60),
+    where isWanted: (FlatObject) -> Bool = { _ in true }
   ) throws -> FlatObject {
     try output.wait(for: "the event \"\(kind)\"", limit: limit) { events, _ in
       events.dropFirst(start).first { $0.event == kind && isWanted($0) }
@@ -108,7 +109,8 @@ final class StreamProcess: SluiceProcess {
 
   init(_ subcommand: String, _ url: String, more: [String] = [], prefix: [String] = [], input: String? = nil) throws {
     try super.init(
-      [subcommand, url, "--progress", "json", "--send-buffer"] + Self.boundedSockets + more, prefix: prefix, input: input)
+      [subcommand, url, "--progress", "json", "--send-buffer"] + Self.boundedSockets + more, prefix: prefix,
+      input: input)
   }
 
   /// Waits until the peer has acknowledged up to `offset`, as the client knows it.

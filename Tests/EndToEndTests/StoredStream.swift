@@ -68,9 +68,13 @@ struct StoredStream {
   private static func firstDifference(_ a: [UInt8], _ b: [UInt8], _ range: Range<Int>) -> Int? {
     guard range.upperBound <= a.count, range.upperBound <= b.count else { return min(a.count, b.count) }
     // memcmp first: tens of megabytes byte by byte take long in a debug build. Neither base address is nil unless empty.
-    let equal = range.isEmpty || a.withUnsafeBytes { a in
-      b.withUnsafeBytes { b in memcmp(a.baseAddress! + range.lowerBound, b.baseAddress! + range.lowerBound, range.count) == 0 }
-    }
+    let equal =
+      range.isEmpty
+      || a.withUnsafeBytes { a in
+        b.withUnsafeBytes { b in
+          memcmp(a.baseAddress! + range.lowerBound, b.baseAddress! + range.lowerBound, range.count) == 0
+        }
+      }
     return equal ? nil : range.first { a[$0] != b[$0] }
   }
 }

@@ -25,7 +25,8 @@ enum Surroundings {
     let scratch = ScratchDirectory()
     let code = try ChildProcess(arguments, package: package, output: scratch.file("log")).waitUntilExit()
     guard code == 0 else {
-      throw TestFailure("\(arguments.joined(separator: " ")): exit \(code): \(String(decoding: scratch.read("log"), as: UTF8.self))")
+      throw TestFailure(
+        "\(arguments.joined(separator: " ")): exit \(code): \(String(decoding: scratch.read("log"), as: UTF8.self))")
     }
   }
 
