@@ -16,6 +16,8 @@ struct sockaddr;
 /// memfd_create(2)
 extern int memfd_create(const char *name, unsigned int flags);
 #define SLUICE_MFD_CLOEXEC 1U
+/// madvise(2), since Linux 5.14
+#define SLUICE_MADV_POPULATE_WRITE 23
 /// pthread_setname_np(3)
 extern int pthread_setname_np(unsigned long thread, const char *name);
 /// accept4(2)

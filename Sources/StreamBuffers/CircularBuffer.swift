@@ -43,7 +43,7 @@ public enum CircularBuffer {
   public enum Memory: Equatable, Sendable {
     /// Pages stay once touched: no page fault after the first lap. For speed.
     case kept
-    /// Pages of released bytes go back to the system 256 KiB at a time: an hour of capacity costs only what it holds.
+    /// Pages of released bytes go back to the system 64 KiB at a time: an hour of capacity costs only what it holds.
     case returned
   }
 
@@ -57,7 +57,7 @@ public enum CircularBuffer {
   /// Makes a buffer and returns its two ends.
   ///
   /// - Parameter capacity: rounded up to whole pages (usually 4096 bytes); with ``Memory/returned`` to whole steps of
-  ///   256 KiB, and one step more, because room is given up in whole steps there.
+  ///   64 KiB, and one step more, because room is given up in whole steps there.
   /// - Throws: ``SystemError`` when memory or descriptors are refused.
   public static func make(
     capacity: Capacity, overflow: Overflow = .refuse, memory: Memory = .kept
@@ -92,7 +92,7 @@ extension CircularBuffer {
     public var capacity: Int { storage.capacity }
 
     /// The most bytes that a write or a request for space may insist on. Less than ``capacity`` only with
-    /// ``Memory/returned``, where up to 256 KiB of released bytes may still take up room.
+    /// ``Memory/returned``, where up to 64 KiB of released bytes may still take up room.
     public var largestMinimum: Int { storage.largestMinimum }
 
     /// Bytes that can be written now without letting anything go.
@@ -197,7 +197,7 @@ extension CircularBuffer {
     }
 
     /// Gives up all bytes before `offset`, making their room free. Offsets already given up are ignored. With
-    /// ``Memory/returned`` only whole steps are given up: ``released`` may stay up to 256 KiB behind `offset`.
+    /// ``Memory/returned`` only whole steps are given up: ``released`` may stay up to 64 KiB behind `offset`.
     public mutating func release(upTo offset: UInt64) { storage.release(upTo: offset) }
 
     /// An eventfd that is signalled after ``requestWakeUp(beyond:)`` when bytes come or the stream finishes.

@@ -42,7 +42,9 @@ final class CircularStorage: Sendable {
 
   private static let nothingPinned = UInt64.max
   /// With `.returned`, room is given up and memory goes back to the system in steps of this many bytes.
-  private static let returnStep = 256 << 10
+  private static let returnStep = 64 << 10
+  /// The most steps that are kept ready ahead of the head: after a long outage memory goes back, instead of coming anew.
+  private static let preparedSteps = 2
 
   init(capacity requested: Int, overflow: CircularBuffer.Overflow, memory: CircularBuffer.Memory) throws(SystemError) {
     let unit = memory == .returned ? Self.returnStep : sysconf(Int32(_SC_PAGESIZE))
@@ -54,6 +56,7 @@ final class CircularStorage: Sendable {
     dataAvailable = try EventCounter()
     spaceAvailable = try EventCounter()
     base = try Self.mapTwice(capacity)
+    if memory == .returned { preparePages(from: 0, count: Self.preparedSteps) }
   }
 
   deinit { munmap(base, 2 * capacity) }
@@ -226,9 +229,21 @@ final class CircularStorage: Sendable {
     var offset = (start + step - 1) / step * step
     guard offset < end, pin(start) == nil else { return }
     defer { unpin() }
+    var count = 0
     while offset < end {
       madvise(address(of: offset), Self.returnStep, MADV_REMOVE)
       offset += step
+      count += 1
+    }
+    preparePages(from: (head.load(ordering: .acquiring) + step - 1) / step * step, count: count)
+  }
+
+  /// Has memory ready where the producer is about to write, so that the capture thread
+  /// does not stop at a page fault every few milliseconds. What is there stays as it is: madvise(2),
+  /// `MADV_POPULATE_WRITE`; on a kernel before 5.14 nothing happens, and the faults do it.
+  private func preparePages(from start: UInt64, count: Int) {
+    for index in 0..<min(count, Self.preparedSteps) {
+      madvise(address(of: start + UInt64(index * Self.returnStep)), Self.returnStep, SLUICE_MADV_POPULATE_WRITE)
     }
   }
 

@@ -58,7 +58,7 @@ struct CircularBufferRun: ~Copyable {
     consumer = ends.consumer
     var random = random
     model = CircularBufferModel(
-      capacity: producer.capacity, overflow: shape.overflow, releaseStep: shape.memory == .returned ? 256 << 10 : 1)
+      capacity: producer.capacity, overflow: shape.overflow, releaseStep: shape.memory == .returned ? 64 << 10 : 1)
     source = (0..<producer.capacity + 4096).map { _ in UInt8(truncatingIfNeeded: random.next()) }
     self.random = random
   }
