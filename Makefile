@@ -27,6 +27,7 @@ run: build ## stream a microphone (a virtual one where there is none), kill the 
 	@SLUICE=$(CURDIR)/.build/release/sluice samples/demo.sh
 
 build: packages ## the command, as .build/release/sluice
+	@[ .build/release/sluice -nt Linking/symbol-order.txt ] || rm -f .build/release/sluice # the order is no input that SwiftPM knows
 	$(SWIFT) build $(RELEASE) --product sluice
 
 test: packages test-packages ## all tests: real ALSA, real sockets, real faults
