@@ -1,0 +1,288 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Testing
+import UploadClient
+import UploadServer
+
+@testable import LiveStreaming
+
+@Suite("A live stream over real sockets", .serialized)
+struct LiveStreamerTests {
+  private let pattern = OffsetPattern()
+
+  @Test("a server that answers 503 with Retry-After, then 201: not a byte is missing, and it was left alone for that long")
+  func unavailable() throws {
+    let stored = StoredBytes()
+    let server = try ScriptedServer { connection, number in
+      let offset = try connection.head().offset
+      if number < 2 {
+        _ = try connection.chunk()
+        try connection.respond("503 Service Unavailable", ["Retry-After: 1", "Connection: close"])
+        // Closing with bytes unread would destroy the answer under way.
+        _ = connection.readToEnd()
+        return
+      }
+      if stored.take(connection, from: offset) { try connection.respond("201 Created") }
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url)
+      try source.push(patternBytes(pattern, 0, 100_000))
+      try stream.waitForDropout(2)
+      try source.push(patternBytes(pattern, 100_000, 50_000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.acknowledged == 150_000 && summary.progress.dropouts == 2)
+      #expect(stored.count == 150_000 && stored.holes.isEmpty && stored.firstDifference(from: pattern) == nil)
+      #expect(stream.dropouts().allSatisfy { $0.cause == .response(503) && $0.retryDelay >= .seconds(1) })
+      #expect(stream.gaps().isEmpty)
+    }
+  }
+
+  @Test("401 in the middle of a stream ends it, while the source is silent, with what to do about it")
+  func unauthorized() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.chunk()
+      try connection.respond("401 Unauthorized", ["Connection: close"], body: "the token has expired\n")
+      _ = connection.readToEnd()
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url)
+      try source.push([1, 2, 3])
+      let error = try stream.summary().error
+      #expect(error?.kind == .notPermitted)
+      #expect(error?.description.contains("the token has expired") == true)
+      #expect(error?.description.contains("--bearer-token-file") == true)
+      #expect(stream.dropouts().isEmpty)
+    }
+  }
+
+  @Test("a server that is not there at the start is a dropout like any other: what the source gave meanwhile arrives", arguments: [true, false])
+  func lateServer(_ finishesFirst: Bool) throws {
+    let port = try freePort()
+    let stored = StoredBytes()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, "http://127.0.0.1:\(port)/")
+      try source.push(patternBytes(pattern, 0, 30_000))
+      // The end may come while nobody is there to hear of it.
+      if finishesFirst { stream.streamer.finish() }
+      try stream.waitForDropout(3)
+      let server = try ScriptedServer(.port(port)) { connection, _ in
+        if stored.take(connection, from: try connection.head().offset) { try connection.respond("200 OK") }
+      }
+      defer { server.close() }
+      if !finishesFirst {
+        try source.push(patternBytes(pattern, 30_000, 5_000))
+        stream.streamer.finish()
+      }
+      #expect(try stream.summary().error == nil)
+      #expect(stored.count == (finishesFirst ? 30_000 : 35_000))
+      #expect(stored.holes.isEmpty && stored.firstDifference(from: pattern) == nil)
+    }
+  }
+
+  @Test("an unknown host is tried again until it is time to give up, and the reason names it")
+  func unknownHost() throws {
+    try withSession { session throws in
+      let stream = try RunningStream(try PushedSource(), session, "http://nowhere.invalid/") { $0.retry.giveUpAfter = .milliseconds(300) }
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .unreachable)
+      #expect(summary.error?.description.contains("nowhere.invalid") == true)
+      #expect(summary.progress.dropouts > 1)
+    }
+  }
+
+  @Test("507 with Stream-Offset: the stream goes back to exactly that offset")
+  func diskFull() throws {
+    let stored = StoredBytes()
+    let server = try ScriptedServer { connection, number in
+      let head = try connection.head()
+      if number == 0 {
+        // It has taken much more than it could keep.
+        var taken = 0
+        while taken < 40_000 { taken += try connection.chunk()?.count ?? 0 }
+        stored.store(patternBytes(OffsetPattern(), 0, 1_234), at: 0)
+        try connection.respond("507 Insufficient Storage", ["Stream-Offset: 1234", "Retry-After: 0", "Connection: close"])
+        _ = connection.readToEnd()
+        return
+      }
+      if stored.take(connection, from: head.offset) { try connection.respond("200 OK", ["Stream-Missing: 0"]) }
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url)
+      try source.push(patternBytes(pattern, 0, 60_000))
+      try stream.waitForDropout()
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.missingAtServer == 0)
+      #expect(stream.connects == [0, 1_234])
+      #expect(stored.count == 60_000 && stored.holes.isEmpty && stored.firstDifference(from: pattern) == nil)
+    }
+  }
+
+  @Test("drop-oldest: what a stalled server misses is told, hole by hole, and nothing else is wrong")
+  func dropOldest() throws {
+    let mayRead = try EventCounter()
+    let stored = StoredBytes()
+    let server = try ScriptedServer(receiveBuffer: 65_536) { connection, number in
+      let offset = try connection.head().offset
+      if number == 0, !waitUntilReadable(mayRead.descriptor) { return }
+      if stored.take(connection, from: offset) { try connection.respond("200 OK") }
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) {
+        $0.buffer = .bytes(256 << 10)
+        $0.memory = .kept
+        $0.request.socket.sendBuffer = 65_536
+        $0.request.socket.maximumSegment = 1448
+      }
+      let total = 3_000_000
+      for offset in stride(from: 0, to: total, by: 10_000) { try source.push(patternBytes(pattern, offset, 10_000)) }
+      mayRead.signal()
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil)
+      #expect(stored.count == total && stored.firstDifference(from: pattern) == nil)
+      let gaps = stream.gaps().map { Int($0.offset)..<Int($0.offset + $0.length) }
+      #expect(!gaps.isEmpty && summary.gaps == gaps.count && summary.progress.lost == UInt64(gaps.reduce(0) { $0 + $1.count }))
+      // Every hole was told. A gap may be told longer than the hole: the kernel goes on delivering what the old
+      // connection had in its send buffer.
+      for hole in stored.holes { #expect(gaps.contains { $0.lowerBound <= hole.lowerBound && hole.upperBound <= $0.upperBound }) }
+      #expect(stored.holes.map(\.upperBound) == gaps.map(\.upperBound))
+    }
+  }
+
+  @Test("stop: a full buffer ends the stream with an error, after what was buffered has arrived")
+  func stop() throws {
+    let mayRead = try EventCounter()
+    let stored = StoredBytes()
+    let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
+      let offset = try connection.head().offset
+      guard waitUntilReadable(mayRead.descriptor) else { return }
+      if stored.take(connection, from: offset) { try connection.respond("200 OK") }
+    }
+    try withSession { session throws in
+      let pipe = try TestPipe()
+      let source = try DescriptorSource(descriptor: pipe.reading)
+      let stream = try RunningStream(source, session, server.url) {
+        $0.buffer = .bytes(256 << 10)
+        $0.memory = .kept
+        $0.overflow = .stop
+        $0.request.socket.sendBuffer = 65_536
+      }
+      // Ends when the source does not read any more: that is the full buffer.
+      let writer = try NamedThread("test writer") { [pattern] in
+        var offset = 0
+        while pipe.write(patternBytes(pattern, offset, 10_000)) { offset += 10_000 }
+      }
+      try stream.events.first("the stream") { if case .streaming = $0 { true } else { false } }
+      pipe.waitUntilFull()
+      pipe.closeReading()
+      writer.join()
+      mayRead.signal()
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .overflow && summary.error?.description.contains("--buffer") == true)
+      #expect(summary.progress.captured > 256 << 10)
+      #expect(stored.count == Int(summary.progress.captured) && stored.firstDifference(from: pattern) == nil)
+    }
+  }
+
+  @Test("wait: a pipe of many times the buffer reaches a slow server whole")
+  func wait() throws {
+    let stored = StoredBytes()
+    let server = try ScriptedServer(receiveBuffer: 16_384) { connection, number in
+      let offset = try connection.head().offset
+      // Cut once, in the middle.
+      if number == 0 {
+        var taken = offset
+        while taken < 500_000, let chunk = try connection.chunk() {
+          stored.store(chunk, at: taken)
+          taken += UInt64(chunk.count)
+        }
+        connection.shutdownWriting()
+        // What TCP has acknowledged by then a plain server has to take.
+        _ = stored.take(connection, from: taken)
+        return
+      }
+      if stored.take(connection, from: offset) { try connection.respond("200 OK") }
+    }
+    try withSession { session throws in
+      let pipe = try TestPipe()
+      let source = try DescriptorSource(descriptor: pipe.reading)
+      let stream = try RunningStream(source, session, server.url) {
+        $0.buffer = .bytes(64 << 10)
+        $0.overflow = .wait
+        $0.memory = .kept
+        $0.request.socket.sendBuffer = 32_768
+      }
+      let total = 4_000_000
+      for offset in stride(from: 0, to: total, by: 50_000) { #expect(pipe.write(patternBytes(pattern, offset, 50_000))) }
+      pipe.closeWriting()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.gaps == 0 && summary.progress.captured == UInt64(total))
+      #expect(stored.count == total && stored.holes.isEmpty && stored.firstDifference(from: pattern) == nil)
+    }
+  }
+
+  @Test("cancelling ends at once, connected or not, and says what was not sent", arguments: [true, false])
+  func cancel(_ connected: Bool) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = connection.waitForEnd()
+    }
+    let port = connected ? server.port : try freePort()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, "http://127.0.0.1:\(port)/") {
+        $0.retry.initialCeiling = .seconds(3600)
+        $0.retry.maximumCeiling = .seconds(3600)
+      }
+      try source.push([1, 2, 3])
+      try stream.events.first("an attempt") { event in
+        switch event {
+        case .streaming: connected
+        case .dropout: !connected
+        default: false
+        }
+      }
+      stream.streamer.cancel()
+      stream.streamer.cancel()
+      #expect(try stream.summary().error?.kind == .cancelled)
+      #expect(stream.events.all.count { if case .ended = $0 { true } else { false } } == 1)
+    }
+  }
+
+  @Test("the server killed and started again over the same directory: one file, byte for byte")
+  func restart() throws {
+    let directory = try TemporaryDirectory()
+    let first = try StreamServer(in: directory)
+    let port = first.port
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, "\(first.url)/kitchen") {
+        $0.streamID = "one"
+        $0.request.fields = [.init(name: "Content-Type", value: "text/plain")]
+      }
+      try source.push(patternBytes(pattern, 0, 200_000))
+      try first.events.first("the stream") { $0.kind == .begun }
+      first.stop()
+      try source.push(patternBytes(pattern, 200_000, 200_000))
+      try stream.waitForDropout(2)
+      let second = try StreamServer(in: directory, listen: "127.0.0.1:\(port)")
+      try second.events.first("its continuation") { $0.kind == .continued }
+      try source.push(patternBytes(pattern, 400_000, 100_000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.missingAtServer == 0)
+      #expect(directory.names == ["kitchen-one.txt"])
+      #expect(try directory.contents("kitchen-one.txt") == patternBytes(pattern, 0, 500_000))
+    }
+  }
+}

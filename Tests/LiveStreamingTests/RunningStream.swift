@@ -1,0 +1,155 @@
+// A live stream in a test's hands, and sources that give what the test says.
+
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Synchronization
+import UploadClient
+
+@testable import LiveStreaming
+
+/// A source that the test's thread writes for.
+final class PushedSource: StreamSource {
+  private let producer = Mutex<CircularBuffer.Producer?>(nil)
+  private let context = Mutex<SourceContext?>(nil)
+  private let started: EventLog<Bool>
+
+  init() throws { started = try EventLog() }
+
+  func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) {
+    self.context.withLock { $0 = context }
+    let handover = Handover(producer)
+    self.producer.withLock { $0 = handover.take() }
+    started.append(true)
+  }
+
+  func stop() {
+    producer.withLock { producer in
+      producer?.finish()
+      producer = nil
+    }
+  }
+
+  /// Writes all of `bytes`, or as much as the overflow policy takes; returns how many were taken.
+  @discardableResult
+  func push(_ bytes: [UInt8]) throws -> Int {
+    try started.first("the source's start") { $0 }
+    return producer.withLock { producer in
+      var done = 0
+      while done < bytes.count {
+        let piece = bytes.span.bytes.extracting(done..<min(bytes.count, done + 4096))
+        // Dropping the oldest fails only while the reader holds them, for as long as it copies.
+        switch producer?.write(copying: piece) {
+        case .written(let count)? where count > 0: done += count
+        case .full?, .written?:
+          if context.withLock({ $0?.overflow }) != .dropOldest { return done }
+        case nil: return done
+        }
+      }
+      return done
+    }
+  }
+}
+
+/// The bytes of a pattern from `offset` on.
+func patternBytes(_ pattern: OffsetPattern, _ offset: Int, _ count: Int) -> [UInt8] {
+  (offset..<offset + count).map { pattern[UInt64($0)] }
+}
+
+/// A started stream.
+final class RunningStream: Sendable {
+  let streamer: LiveStreamer
+  let events: EventLog<LiveStreamEvent>
+
+  init(
+    _ source: any StreamSource, _ session: UploadSession, _ url: String,
+    _ change: (inout LiveStreamConfiguration) -> Void = { _ in }
+  ) throws {
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: url))
+    configuration.retry.initialCeiling = .milliseconds(20)
+    configuration.retry.maximumCeiling = .milliseconds(50)
+    change(&configuration)
+    let events = try EventLog<LiveStreamEvent>()
+    self.events = events
+    streamer = try LiveStreamer(source, configuration: configuration, session: session)
+    streamer.start { events.append($0) }
+  }
+
+  func summary() throws -> StreamSummary {
+    try events.wait("the stream's end", within: .seconds(30)) { events in
+      if case .ended(let summary)? = events.last { summary } else { nil }
+    }
+  }
+
+  func dropouts() -> [Dropout] { events.all.compactMap { if case .dropout(let dropout) = $0 { dropout } else { nil } } }
+  func gaps() -> [Gap] { events.all.compactMap { if case .gap(let gap) = $0 { gap } else { nil } } }
+
+  func waitForDropout(_ count: Int = 1) throws {
+    try events.wait("dropout \(count)") { _ in dropouts().count >= count ? true : nil }
+  }
+
+  /// The offsets at which requests began.
+  var connects: [UInt64] { events.all.compactMap { if case .connecting(let offset, _) = $0 { offset } else { nil } } }
+}
+
+/// What a plain server has of a stream: bytes at their offsets, whichever connection they came by.
+final class StoredBytes: Sendable {
+  private let state = Mutex<(bytes: [UInt8], present: [Bool])>(([], []))
+
+  func store(_ bytes: [UInt8], at offset: UInt64) {
+    state.withLock { state in
+      let end = Int(offset) + bytes.count
+      while state.bytes.count < end {
+        state.bytes.append(0)
+        state.present.append(false)
+      }
+      for (index, byte) in bytes.enumerated() {
+        state.bytes[Int(offset) + index] = byte
+        state.present[Int(offset) + index] = true
+      }
+    }
+  }
+
+  var count: Int { state.withLock { $0.bytes.count } }
+
+  /// The first offset at which something else is stored than the pattern says.
+  func firstDifference(from pattern: OffsetPattern) -> Int? {
+    state.withLock { state in state.bytes.indices.first { state.present[$0] && state.bytes[$0] != pattern[UInt64($0)] } }
+  }
+
+  /// Offsets at which nothing is stored.
+  var holes: [Range<Int>] {
+    state.withLock { state in
+      var holes: [Range<Int>] = []
+      for (index, present) in state.present.enumerated() where !present {
+        if holes.last?.upperBound == index { holes[holes.count - 1] = holes[holes.count - 1].lowerBound..<index + 1 } else {
+          holes.append(index..<index + 1)
+        }
+      }
+      return holes
+    }
+  }
+
+  /// Stores a whole request's body as it comes; true if it came to its end.
+  func take(_ connection: ServerConnection, from offset: UInt64) -> Bool {
+    var offset = offset
+    do {
+      while let chunk = try connection.chunk() {
+        store(chunk, at: offset)
+        offset += UInt64(chunk.count)
+      }
+      return true
+    } catch {
+      return false
+    }
+  }
+}
+
+/// A session for the length of a test.
+@discardableResult
+func withSession<Value>(_ body: (UploadSession) throws -> Value) throws -> Value {
+  let session = try UploadSession()
+  defer { session.close() }
+  return try body(session)
+}
