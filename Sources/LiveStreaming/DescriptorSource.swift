@@ -66,17 +66,24 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
           context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow wait or drop-oldest"))
           break reading
         }
-        guard waitsForSpace(&producer, minimum) else { break reading }
+        guard waitsForSpace(&producer, minimum, context) else { break reading }
       }
     }
     producer.finish()
   }
 
   /// Waits until there is room; false on a request to stop.
-  private func waitsForSpace(_ producer: inout CircularBuffer.Producer, _ minimum: Int) -> Bool {
+  private func waitsForSpace(
+    _ producer: inout CircularBuffer.Producer, _ minimum: Int, _ context: SourceContext
+  ) -> Bool {
+    // The refusal was a reader in the way, for as long as it copies. Nobody will tell when it has gone; and room that
+    // somebody gives up is not to be waited for, because the server may be away for long.
+    if context.overflow == .dropOldest {
+      sched_yield()
+      return true
+    }
     // A quarter of the buffer at a time: a wake-up for every acknowledged byte would cost more than it brings.
     let wanted = max(minimum, min(Self.readSize, producer.capacity / 4))
-    // With `.dropOldest` the refusal was a reader in the way, for as long as it copies: trying again is all there is to do.
     guard producer.requestSpace(wanted) else { return true }
     guard waits(for: producer.spaceDescriptor) else { return false }
     producer.drainSpaceSignals()

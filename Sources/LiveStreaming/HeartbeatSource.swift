@@ -46,8 +46,7 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
     guard let context, producer != nil else { return }
     let line = Self.line(format: format, time: time(nil))
     let offset = producer?.head ?? 0
-    let result = producer?.write(copying: line.utf8.span.bytes)
-    if result != .written(line.utf8.count) {
+    if !write(line) {
       if context.overflow == .stop {
         context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or let --overflow drop the oldest"))
         return stop()
@@ -55,6 +54,19 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
       context.report(SourceEvent(kind: "full", description: "the buffer is full: a beat was left out", offset: offset, lost: 1))
     }
     scheduleNext(context, offset)
+  }
+
+  /// Writes a line, all of it or nothing: part of one would run into the next.
+  private func write(_ line: String) -> Bool {
+    let count = line.utf8.count
+    let result = producer?.write(minimum: count, maximum: count) { free in
+      let bytes = line.utf8.span.bytes
+      return bytes.withUnsafeBytes { bytes in
+        free.withUnsafeMutableBytes { $0.copyMemory(from: bytes) }
+        return count
+      }
+    }
+    return result == .written(count)
   }
 
   private func scheduleNext(_ context: SourceContext, _ offset: UInt64) {

@@ -1,0 +1,187 @@
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Synchronization
+import Testing
+
+@testable import LiveStreaming
+
+/// What a source told, and the reading end of its buffer.
+private final class Outlet: Sendable {
+  let loop: EventLoop
+  let events: EventLog<SourceEvent>
+  let errors: EventLog<LiveStreamError>
+  private let thread: NamedThread
+  private let consumer: Mutex<CircularBuffer.Consumer>
+
+  init(_ source: any StreamSource, capacity: Int, _ overflow: OverflowPolicy) throws {
+    let (loop, events, errors) = (try EventLoop(), try EventLog<SourceEvent>(), try EventLog<LiveStreamError>())
+    (self.loop, self.events, self.errors) = (loop, events, errors)
+    let ends = try CircularBuffer.make(capacity: .bytes(capacity), overflow: overflow == .dropOldest ? .dropOldest : .refuse)
+    consumer = Mutex(ends.consumer)
+    let context = SourceContext(
+      loop: loop, overflow: overflow, report: { events.append($0) }, fail: { errors.append($0) })
+    let producer = Handover(ends.producer)
+    loop.execute { try? source.start(into: producer.take(), context: context) }
+    thread = try NamedThread("test loop") { loop.run() }
+  }
+
+  deinit {
+    loop.stop()
+    thread.join()
+  }
+
+  var head: UInt64 { consumer.withLock { $0.head } }
+  var isFinished: Bool { consumer.withLock { $0.isFinished } }
+
+  func read(at offset: UInt64) -> [UInt8] {
+    consumer.withLock { consumer in
+      let result = consumer.read(at: offset) { bytes in bytes.withUnsafeBytes { Array($0) } }
+      if case .bytes(let bytes) = result { return bytes }
+      return []
+    }
+  }
+
+  /// Runs `body` while the bytes at `offset` are being read and so cannot be overwritten.
+  func whileReading(at offset: UInt64, _ body: (_ head: () -> UInt64) -> Void) {
+    consumer.withLock { consumer in
+      _ = consumer.read(at: offset) { [head = consumer.head] _ in body { head } }
+    }
+  }
+
+  func release(upTo offset: UInt64) { consumer.withLock { $0.release(upTo: offset) } }
+}
+
+/// Asks again and again until `condition` holds: for what has no event of its own.
+private func eventually(_ what: String, _ condition: () throws -> Bool) throws {
+  let never = try EventCounter()
+  let deadline = MonotonicInstant.now + .seconds(20)
+  while try !condition() {
+    guard MonotonicInstant.now < deadline else { throw TestFailure("\(what) did not come") }
+    _ = waitUntilReadable(never.descriptor, limit: .milliseconds(1))
+  }
+}
+
+@Suite("Sources", .serialized)
+struct SourceTests {
+  // MARK: Heartbeat
+
+  @Test("a heartbeat's line is what the article shows, in UTC")
+  func line() {
+    let time = 1_795_195_339
+    #expect(HeartbeatSource.line(format: HeartbeatSource.defaultFormat, time: time) == "*** 2026-11-20 17:22:19 +0000\r\n")
+    #expect(HeartbeatSource.line(format: "%s größe", time: time) == "1795195339 größe\r\n")
+    #expect(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat) == 31)
+  }
+
+  @Test("after many beats the schedule has not drifted: beat n is due n intervals after the first")
+  func noDrift() throws {
+    let source = HeartbeatSource(interval: .milliseconds(5))
+    let outlet = try Outlet(source, capacity: 1 << 20, .dropOldest)
+    let length = UInt64(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat))
+    try eventually("the first beat") { outlet.head > 0 }
+    let start = MonotonicInstant.now
+    try eventually("200 beats") { outlet.head >= 200 * length }
+    // A beat may be under way, or the first one have been seen late; a schedule that slips by half a millisecond a
+    // beat, as waiting for the interval anew each time does, is twenty beats behind for good.
+    try eventually("the beat that is due") {
+      let beats = Int64(outlet.head / length + outlet.events.all.reduce(0) { $0 + $1.lost })
+      return beats - 1 >= (MonotonicInstant.now - start).nanoseconds / 5_000_000
+    }
+    outlet.loop.execute { source.stop() }
+    try eventually("the end") { outlet.isFinished }
+  }
+
+  @Test("a line is in the stream whole or not at all, and what was left out is told", arguments: [OverflowPolicy.wait, .stop])
+  func wholeLines(_ overflow: OverflowPolicy) throws {
+    // A page of 4096 bytes is no multiple of 31.
+    let source = HeartbeatSource(interval: .milliseconds(1))
+    let outlet = try Outlet(source, capacity: 4096, overflow)
+    if overflow == .stop {
+      try outlet.errors.first("the overflow") { $0.kind == .overflow }
+      try eventually("the end") { outlet.isFinished }
+    } else {
+      try outlet.events.first("a beat left out") { $0.kind == "full" && $0.lost == 1 }
+      // Room again: it goes on where a line ends.
+      outlet.release(upTo: 31)
+      try eventually("another beat") { outlet.head >= 133 * 31 }
+      outlet.loop.execute { source.stop() }
+    }
+    let head = outlet.head
+    #expect(head % 31 == 0 && head >= 132 * 31)
+  }
+
+  // MARK: Descriptors
+
+  @Test("a pipe is read to its end, a file, too")
+  func descriptors() throws {
+    let text = [UInt8]((0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 7) })
+    let pipe = try TestPipe()
+    let fromPipe = try Outlet(try DescriptorSource(descriptor: pipe.reading), capacity: 1 << 20, .wait)
+    #expect(pipe.write(text))
+    try eventually("the bytes") { fromPipe.head == 100_000 }
+    #expect(!fromPipe.isFinished)
+    pipe.closeWriting()
+    try eventually("the end") { fromPipe.isFinished }
+    #expect(fromPipe.read(at: 0) == text)
+
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("file", String(repeating: "abc\n", count: 50_000))
+    let descriptor = open(path, O_RDONLY)
+    defer { close(descriptor) }
+    let fromFile = try Outlet(try DescriptorSource(descriptor: descriptor), capacity: 1 << 20, .wait)
+    try eventually("the end") { fromFile.isFinished }
+    #expect(fromFile.head == 200_000 && fromFile.errors.all.isEmpty)
+  }
+
+  @Test("an error of reading ends the source and is told, after what came before it")
+  func readError() throws {
+    let descriptor = open("/", O_RDONLY)
+    defer { close(descriptor) }
+    let outlet = try Outlet(try DescriptorSource(descriptor: descriptor, name: "the input"), capacity: 4096, .wait)
+    let error = try outlet.errors.first("the error") { _ in true }
+    #expect(error.kind == .source && error.description == "reading the input: Is a directory")
+    try eventually("the end") { outlet.isFinished }
+  }
+
+  @Test("a descriptor that is closed, or open for writing only, is refused at once")
+  func refused() {
+    #expect(throws: SystemError.self) { try DescriptorSource(descriptor: 1_000_000) }
+    let descriptor = open("/dev/null", O_WRONLY)
+    defer { close(descriptor) }
+    #expect(throws: SystemError.self) { try DescriptorSource(descriptor: descriptor) }
+  }
+
+  @Test("told to stop while it waits for bytes, or for room, it ends", arguments: [true, false])
+  func stops(_ isFull: Bool) throws {
+    let pipe = try TestPipe()
+    let source = try DescriptorSource(descriptor: pipe.reading)
+    let outlet = try Outlet(source, capacity: 4096, .wait)
+    if isFull {
+      #expect(pipe.write([UInt8](repeating: 1, count: 20_000)))
+      try eventually("a full buffer") { outlet.head == 4096 }
+    }
+    outlet.loop.execute { source.stop() }
+    try eventually("the end") { outlet.isFinished }
+  }
+
+  @Test("with drop-oldest a pipe is never left unread for long, not even after a write that met a reader")
+  func dropOldestGoesOn() throws {
+    let pipe = try TestPipe()
+    let outlet = try Outlet(try DescriptorSource(descriptor: pipe.reading), capacity: 16_384, .dropOldest)
+    #expect(pipe.write([UInt8](repeating: 1, count: 16_384)))
+    try eventually("a full buffer") { outlet.head == 16_384 }
+    outlet.whileReading(at: 0) { _ in
+      _ = pipe.write([UInt8](repeating: 2, count: 40_000))
+      // Until the source has met the reader: it cannot write, and nothing tells so.
+      let never = try? EventCounter()
+      if let never { _ = waitUntilReadable(never.descriptor, limit: .milliseconds(100)) }
+    }
+    // Nobody releases anything.
+    try eventually("all of it") { outlet.head == 56_384 }
+    pipe.closeWriting()
+    try eventually("the end") { outlet.isFinished }
+  }
+}
