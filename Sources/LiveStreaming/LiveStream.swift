@@ -18,6 +18,8 @@ final class LiveStream: @unchecked Sendable {
   /// Until the source has it.
   private var producer: CircularBuffer.Producer?
   private let dataDescriptor: Int32
+  /// Whether the loop watches it.
+  private var isRegistered = false
 
   private var machine: LiveStreamStateMachine
   private var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
@@ -34,6 +36,8 @@ final class LiveStream: @unchecked Sendable {
   private var sourceError: LiveStreamError?
   private var sourceLost: UInt64 = 0
   private var response: HTTPResponse?
+  /// Itself, from its start to its end: its owner may keep nothing but the events.
+  private var keptAlive: LiveStream?
   private var generator = SystemRandomNumberGenerator()
 
   init(source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession) throws(SystemError) {
@@ -57,14 +61,17 @@ final class LiveStream: @unchecked Sendable {
     guard let producer = producer.take() else { return }
     self.handler = handler
     startTime = .now
+    guard machine.state != .ended else { return end(Self.cancelled) }
+    keptAlive = self
     writer.didWrite = { [unowned self] in didWrite() }
     do {
       try loop.register(dataDescriptor, [.readable, .edgeTriggered]) { [unowned self] _ in writer.write() }
+      isRegistered = true
       try source.start(into: producer, context: sourceContext())
     } catch let error as LiveStreamError {
-      return end(error)
+      return perform(machine.stop(error))
     } catch {
-      return end(LiveStreamError(.source, "\(error)"))
+      return perform(machine.stop(LiveStreamError(.source, "\(error)")))
     }
     tickProgress()
     perform(machine.start(now: startTime))
@@ -76,8 +83,13 @@ final class LiveStream: @unchecked Sendable {
   }
 
   func cancel() {
-    perform(machine.stop(LiveStreamError(.cancelled, "stopped before everything was sent")))
+    let isStarted = machine.state != .idle
+    let action = machine.stop(Self.cancelled)
+    // One that was not started yet has nothing to end; `start` tells.
+    if isStarted { perform(action) }
   }
+
+  private static let cancelled = LiveStreamError(.cancelled, "stopped before everything was sent")
 
   private func sourceContext() -> SourceContext {
     SourceContext(
@@ -124,12 +136,15 @@ final class LiveStream: @unchecked Sendable {
     task = nil
     writer.detach()
     source.stop()
-    loop.deregister(dataDescriptor)
+    if isRegistered { loop.deregister(dataDescriptor) }
+    isRegistered = false
     let summary = StreamSummary(
       progress: progress(), gaps: machine.gaps, resent: machine.resent, sourceLost: sourceLost, response: response,
       missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }, error: error ?? sourceError)
     handler(.ended(summary))
     handler = { _ in }
+    // Not at once: it is still on the stack.
+    loop.atEndOfTurn { [self] in keptAlive = nil }
   }
 
   // MARK: One request after another
@@ -213,7 +228,7 @@ final class LiveStream: @unchecked Sendable {
   }
 
   /// A source that waits for room would wait for ever if the last bytes were acknowledged with nobody looking: so while
-  /// the buffer is more than half full and everything is under way, look every 10 ms.
+  /// the buffer is more than half full and something is under way, look every 10 ms.
   private func schedulePressureCheck() {
     guard isUnderPressure else { return }
     pressureTimer = loop.schedule(after: .milliseconds(10)) { [unowned self] in

@@ -1,0 +1,73 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+@Suite("A live stream's life, whatever its owner does", .serialized)
+struct LiveStreamerLifeTests {
+  @Test("events are a sequence that ends after the end, also for an owner who keeps nothing else", .timeLimit(.minutes(1)))
+  func sequence() async throws {
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      if number == 0 { return }
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    let session = try UploadSession()
+    let source = HeartbeatSource(interval: .milliseconds(20))
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url))
+    configuration.retry.initialCeiling = .milliseconds(20)
+    configuration.progressInterval = .milliseconds(20)
+    let events = try LiveStreamer(source, configuration: configuration, session: session).events()
+    var (kinds, last) = ([String](), "")
+    for await event in events {
+      last = String("\(event)".prefix { $0 != "(" })
+      if kinds.last != last { kinds.append(last) }
+      // The stream reconnected: enough.
+      if kinds.count(where: { $0 == "streaming" }) == 2 { session.loop.execute { source.stop() } }
+    }
+    #expect(last == "ended")
+    #expect(kinds.first == "connecting" && kinds.contains("dropout") && kinds.contains("progress"))
+    session.close()
+  }
+
+  @Test("cancelled before it was started it ends when it is, as cancelled, and starts no source")
+  func cancelledBefore() throws {
+    try withSession { session throws in
+      let events = try EventLog<LiveStreamEvent>()
+      let streamer = try LiveStreamer(
+        HeartbeatSource(), configuration: LiveStreamConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/")), session: session)
+      streamer.cancel()
+      streamer.start { events.append($0) }
+      let end = try events.first("the end") { if case .ended = $0 { true } else { false } }
+      guard case .ended(let summary) = end else { return }
+      #expect(summary.error?.kind == .cancelled && summary.progress.captured == 0)
+      #expect(events.all.count == 1)
+    }
+  }
+
+  private final class BrokenSource: StreamSource {
+    func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
+      throw LiveStreamError(.source, "no such microphone")
+    }
+    func stop() {}
+  }
+
+  @Test("a source that cannot begin ends the stream with its reason, once")
+  func brokenSource() throws {
+    try withSession { session throws in
+      let stream = try RunningStream(BrokenSource(), session, "http://127.0.0.1:9/")
+      #expect(try stream.summary().error == LiveStreamError(.source, "no such microphone"))
+      stream.streamer.cancel()
+      stream.streamer.finish()
+      let passed = try EventLog<Bool>()
+      session.loop.execute { passed.append(true) }
+      try passed.first("the loop") { $0 }
+      #expect(stream.events.all.count == 1)
+    }
+  }
+}
