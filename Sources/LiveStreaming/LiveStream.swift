@@ -239,7 +239,9 @@ final class LiveStream: @unchecked Sendable {
   }
 
   private var isUnderPressure: Bool {
-    Int(writer.consumer.head - writer.consumer.released) > writer.consumer.capacity / 2
+    // What is acknowledged and still kept can fill half of a small buffer: there is nothing to wait for then.
+    writer.cursor > machine.acknowledged
+      && Int(writer.consumer.head - writer.consumer.released) > writer.consumer.capacity / 2
   }
 
   // MARK: Progress

@@ -70,4 +70,35 @@ struct LiveStreamerLifeTests {
       #expect(stream.events.all.count == 1)
     }
   }
+
+  @Test("a stream with a small buffer costs no wake-up while its source is silent and all is acknowledged")
+  func idle() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    try withSession { session throws in
+      let accounts = try EventLog<ThreadAccount>()
+      session.loop.execute { accounts.append(ThreadAccount()) }
+      let thread = try accounts.wait("the session's thread") { $0.first }
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) { $0.buffer = .bytes(64_000) }
+      // As much as leaves the most unreleased: what is kept for the server, and a step of returned memory.
+      for _ in 0..<10 {
+        try source.push([UInt8](repeating: 1, count: 52_000))
+        _ = try stream.events.first("the stream") { if case .streaming = $0 { true } else { false } }
+        let never = try EventCounter()
+        _ = waitUntilReadable(never.descriptor, limit: .milliseconds(30))
+      }
+      let never = try EventCounter()
+      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(500)))
+      let before = try thread.sleepCount()
+      // The time over which is counted.
+      #expect(!waitUntilReadable(never.descriptor, limit: .seconds(1)))
+      #expect(try thread.sleepCount() - before <= 1)
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+  }
 }
