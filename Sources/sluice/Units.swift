@@ -6,7 +6,9 @@ enum Units {
   /// `250ms`, `10s`, `1.5h`; a plain number counts seconds.
   static func duration(_ text: String, of option: String) throws(CommandError) -> Duration {
     let units: [(String, Double)] = [("us", 1e-6), ("ms", 1e-3), ("s", 1), ("min", 60), ("m", 60), ("h", 3600), ("d", 86400), ("", 1)]
-    guard let value = number(text, units), value >= 0, value < 1e10 else {
+    // In nanoseconds it has to fit 63 bits, together with the time since the machine's start: 285 years do.
+    let longest = 9e9
+    guard let value = number(text, units), value >= 0, value < longest else {
       throw .usage("--\(option) \"\(text)\" is no time: write 250ms, 10s, 5min or 1h")
     }
     return .nanoseconds(Int64((value * 1e9).rounded()))
