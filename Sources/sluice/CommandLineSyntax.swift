@@ -99,8 +99,12 @@ struct CommandLineSyntax: Sendable {
 
   private func unknown(_ written: String) -> String {
     let names = allOptions.map { "--\($0.name)" }
-    let nearest = names.min { editDistance($0, written) < editDistance($1, written) }
-    let hint = nearest.map { editDistance($0, written) <= max(2, written.count / 3) ? "; did you mean \($0)?" : "" } ?? ""
+    // The beginning of a name means that name, however many letters are missing.
+    let nearest = names.first { written.count > 3 && $0.hasPrefix(written) }
+      ?? names.min { editDistance($0, written) < editDistance($1, written) }.flatMap {
+        editDistance($0, written) <= max(2, written.count / 3) ? $0 : nil
+      }
+    let hint = nearest.map { "; did you mean \($0)?" } ?? "."
     return "there is no option \(written)\(hint) See: sluice \(name) --help"
   }
 
@@ -109,10 +113,11 @@ struct CommandLineSyntax: Sendable {
   var usage: String { (["sluice", name] + operands + ["[options]"]).joined(separator: " ") }
 
   var help: String {
-    var lines = ["\(usage)", "", summary, ""]
+    // Fits 24 lines with the prompt behind it: for `mic`, there is no line to spare.
+    var lines = ["\(usage)", summary, ""]
     lines += Self.table(options + [Self.helpOption])
     if !connectionOptions.isEmpty { lines += ["", "Options of the connection: sluice help connection"] }
-    lines += ["", "Example:", "  \(example)"]
+    lines += ["", "Example: \(example)"]
     return lines.joined(separator: "\n")
   }
 

@@ -75,7 +75,7 @@ enum SluiceCommand {
   static func find(_ name: String) throws(CommandError) -> Subcommand {
     if let found = subcommands.first(where: { $0.syntax.name == name }) { return found }
     let nearest = subcommands.map(\.syntax.name).min { editDistance($0, name) < editDistance($1, name) } ?? ""
-    let hint = editDistance(nearest, name) <= 2 ? "; did you mean \(nearest)?" : ""
+    let hint = editDistance(nearest, name) <= 2 ? "; did you mean \(nearest)?" : "."
     throw .usage("there is no subcommand \"\(name)\"\(hint) See: sluice --help")
   }
 

@@ -1,0 +1,88 @@
+import FoundationEssentials
+import PropertyTesting
+import Testing
+import UploadClient
+
+@testable import AudioCapture
+@testable import LiveStreaming
+@testable import sluice
+
+@Suite("What a stream tells")
+struct StreamReportTests {
+  private struct Parsed: Decodable {
+    var event: String
+    var time: String
+    var offset: UInt64?
+    var captured: UInt64?
+    var cause: String?
+    var error: String?
+    var peak_db: [Double?]?
+    var retry_seconds: Double?
+  }
+
+  private func progress(_ random: inout SplitMix64) -> StreamProgress {
+    func number() -> UInt64 { random.next() >> UInt64.random(in: 0...63, using: &random) }
+    return StreamProgress(
+      elapsed: .seconds(Int64.random(in: 0...10_000_000, using: &random)), captured: number(), sent: number(), acknowledged: number(),
+      buffered: Int.random(in: 0...1 << 40, using: &random), capacity: 1 << 40, dropouts: Int.random(in: 0...100_000, using: &random),
+      lost: random.chance(50) ? 0 : number(), isConnected: random.chance(50))
+  }
+
+  @Test("the status line never reaches the last column, whatever there is to say", arguments: Seed.several(10))
+  func statusLine(_ seed: Seed) {
+    var random = seed.generator
+    for width in 0..<200 {
+      let levels = (0..<Int.random(in: 0...8, using: &random)).map { _ in
+        ChannelLevel(peak: Double.random(in: -200...6, using: &random), rms: random.chance(20) ? -.infinity : Double.random(in: -90...0, using: &random))
+      }
+      let line = StreamReport.statusLine(progress(&random), levels: levels, width: width)
+      #expect(line.count < max(1, width) && !line.contains { $0.isNewline })
+      if width >= 150 { #expect(line.contains("captured") && line.contains("dropouts")) }
+    }
+  }
+
+  @Test("every event is a line of JSON with its kind and its time, whatever a server or a device wrote into it")
+  func json() throws {
+    var random = SplitMix64(state: 1)
+    let nasty = "\"}\n{\u{1B}[2J\u{0}\\ größe 🎙"
+    let summary = StreamSummary(
+      progress: progress(&random), gaps: 1, resent: 2, sourceLost: 3, response: HTTPResponse(status: 201), missingAtServer: 4,
+      error: LiveStreamError(.refused, nasty))
+    let events: [(String, LiveStreamEvent)] = [
+      ("connecting", .connecting(offset: 7, attempt: 1)), ("streaming", .streaming(offset: 7)),
+      ("interim-response", .interimResponse(HTTPResponse(status: 104))),
+      ("dropout", .dropout(Dropout(cause: .other(nasty), acknowledged: 1, retryDelay: .milliseconds(1500)))),
+      ("gap", .gap(Gap(offset: 7, length: 9, cause: .serverLost))),
+      ("overrun", .source(SourceEvent(kind: "overrun", description: nasty, offset: 7, lost: 1))),
+      ("progress", .progress(progress(&random))), ("ended", .ended(summary)),
+    ]
+    for (kind, event) in events {
+      let line = StreamReport.jsonLine(event, levels: [ChannelLevel(peak: -.infinity, rms: -3)], time: WallClock.text)
+      let parsed = try JSONDecoder().decode(Parsed.self, from: Data(line.utf8))
+      #expect(parsed.event == kind && !line.contains("\n"))
+      // RFC 3339.
+      #expect(parsed.time.wholeMatch(of: try Regex(#"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"#)) != nil)
+      switch kind {
+      case "dropout": #expect(parsed.cause == nasty && parsed.retry_seconds == 1.5)
+      case "ended": #expect(parsed.error == nasty)
+      case "progress": #expect(parsed.peak_db == [nil])
+      case "streaming", "gap", "overrun": #expect(parsed.offset == 7)
+      default: break
+      }
+    }
+  }
+
+  @Test("the summary says all that was lost, and where")
+  func summary() {
+    var random = SplitMix64(state: 1)
+    var progress = progress(&random)
+    (progress.captured, progress.acknowledged, progress.lost, progress.dropouts) = (5_000, 4_000, 123, 1)
+    let lines = StreamReport.lines(
+      StreamSummary(progress: progress, gaps: 1, resent: 2_000, sourceLost: 480, missingAtServer: 77, error: LiveStreamError(.refused, "why")))
+    #expect(lines.first == "sluice: why")
+    let all = lines.joined(separator: "\n")
+    for part in ["5.00 kB captured", "4.00 kB acknowledged", "1 dropout", "2.00 kB sent again", "1.00 kB captured and not acknowledged", "123 bytes lost in 1 gap", "77 bytes are missing", "480"] {
+      #expect(all.contains(part), "\(part)")
+    }
+  }
+}
