@@ -38,6 +38,9 @@ struct CurlOptions {
     let shown = quoted(UploadRequest.withoutCredentials(url))
     guard let parsed = curl_url() else { throw UploadError(.other, "out of memory") }
     defer { curl_url_cleanup(parsed) }
+    guard url.contains("://") else {
+      throw UploadError(.invalidRequest, "the URL \(shown) has no scheme: write \(quoted(UploadRequest.withoutCredentials("http://" + url))), or https://")
+    }
     let code = curl_url_set(parsed, CURLUPART_URL, url, 0)
     guard code == CURLUE_OK else {
       throw UploadError(.invalidRequest, "the URL \(shown) cannot be used: \(String(cString: curl_url_strerror(code)).lowercased())")

@@ -18,10 +18,11 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
 
   /// `url` without the user and password in its authority (RFC 3986, section 3.2.1), to be shown to people.
   package static func withoutCredentials(_ url: String) -> String {
-    guard let scheme = url.firstRange(of: "://") else { return url }
-    let authority = url[scheme.upperBound...].prefix { !"/?#".contains($0) }
+    // One that was forgotten does not make a password less of a secret.
+    let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
+    let authority = url[start...].prefix { !"/?#".contains($0) }
     // The last one: curl takes what is before it as credentials even if it has another.
     guard let sign = authority.lastIndex(of: "@") else { return url }
-    return String(url[..<scheme.upperBound] + url[url.index(after: sign)...])
+    return String(url[..<start] + url[url.index(after: sign)...])
   }
 }

@@ -94,7 +94,7 @@ struct StreamRun {
       console.keepStatus()
       for line in StreamReport.lines(summary) { console.say(line) }
     default:
-      if let line = StreamReport.line(event, url: url) { console.say(line) }
+      if let line = StreamReport.line(event, url: UploadRequest.withoutCredentials(url)) { console.say(line) }
     }
   }
 

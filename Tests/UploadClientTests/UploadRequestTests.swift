@@ -85,5 +85,7 @@ struct UploadRequestTests {
   func passwordInURL() {
     let message = refusal("http://me:pass-secret@host:port/") { _ in }
     #expect(message?.contains("http://host:port/") == true && message?.contains("secret") == false)
+    let noScheme = refusal("me:pass-secret@host/") { _ in }
+    #expect(noScheme?.contains("http://host/") == true && noScheme?.contains("secret") == false)
   }
 }

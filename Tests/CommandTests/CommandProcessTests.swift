@@ -1,0 +1,283 @@
+import EventLoops
+import FoundationEssentials
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadServer
+
+/// The `sluice` that was built with these tests, as a process.
+private func sluice(
+  _ arguments: [String], input: TestProcess.Input = .nothing, environment: [String: String?] = [:]
+) throws -> TestProcess {
+  var path = [CChar](repeating: 0, count: 4096)
+  guard readlink("/proc/self/exe", &path, 4095) > 0 else { throw TestFailure("readlink") }
+  let tests = String(decoding: path.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  // SwiftPM puts the test runner beside the products; with Xcode's layout this test would say so.
+  let directory = tests.prefix(upTo: tests.lastIndex(of: "/") ?? tests.startIndex)
+  let own: [String: String?] = ["SLUICE_BEARER_TOKEN": nil, "http_proxy": nil, "https_proxy": nil, "all_proxy": nil]
+  return try TestProcess("\(directory)/sluice", arguments, input: input, environment: own.merging(environment) { $1 })
+}
+
+/// One line of what `--progress json` and `serve` write.
+private struct Line: Decodable {
+  var event: String
+  var offset: UInt64?
+  var captured: UInt64?
+  var acknowledged: UInt64?
+  var error: String?
+  var cause: String?
+
+  static func all(_ lines: [String]) throws -> [Line] { try lines.map { try JSONDecoder().decode(Line.self, from: Data($0.utf8)) } }
+}
+
+@Suite("The command as a process", .serialized)
+struct CommandProcessTests {
+  // MARK: Exit codes
+
+  struct Misuse: Sendable, CustomTestStringConvertible {
+    var arguments: [String]
+    var code: Int32
+    /// What the message has to hold.
+    var says: [String]
+    var testDescription: String { arguments.joined(separator: " ") }
+
+    init(_ arguments: String, _ code: Int32 = 64, _ says: String...) {
+      self.arguments = arguments.split(separator: " ").map { String($0.replacing("~", with: " ").replacing("\\r\\n", with: "\r\n")) }
+      self.code = code
+      self.says = says
+    }
+  }
+
+  @Test(
+    "what cannot be used is refused with its code, in one line that names it and what to do",
+    arguments: [
+      Misuse("heartbeat localhost:8080/x", 64, "localhost:8080/x", "http://"),
+      Misuse("heartbeat http://host:port/", 64, "http://host:port/"),
+      Misuse("heartbeat ftp://host/", 64, "neither http:// nor https://"),
+      Misuse("heartbeat http://h/ --interval 1s --interval 2s", 64, "--interval is given twice"),
+      Misuse("heartbeat http://h/ --intervall 1s", 64, "did you mean --interval?"),
+      Misuse("heartbeat http://h/ --interval soon", 64, "\"soon\"", "250ms"),
+      Misuse("heartbeat http://h/ --interval 1us", 64, "less than 1ms"),
+      Misuse("heartbeat http://h/ -H X:~a\\r\\nEvil:~1", 64, "control characters"),
+      Misuse("heartbeat http://h/ -H X\\r\\nEvil:~1", 64, "not a token"),
+      Misuse("heartbeat http://h/ -H nothing", 64, "no colon"),
+      Misuse("heartbeat http://h/ -H Content-Length:~5", 64, "Content-Length"),
+      Misuse("heartbeat http://h/ --method GET~/", 64, "method"),
+      Misuse("heartbeat http://h/ --stream-id ../up", 64, "--stream-id"),
+      Misuse("heartbeat http://h/ --overflow explode", 64, "drop-oldest, stop or wait"),
+      Misuse("heartbeat http://h/ --progress loud", 64, "auto, bar, json or none"),
+      Misuse("heartbeat http://h/ --ca-file /nonexistent/ca.pem", 64, "/nonexistent/ca.pem", "No such file"),
+      Misuse("heartbeat http://h/ --bearer-token-file /nonexistent/token", 64, "/nonexistent/token"),
+      Misuse("heartbeat http://nowhere.invalid/ --give-up 100ms --retry-ceiling 10ms", 69, "nowhere.invalid", "gave up"),
+      Misuse("heartbeat http://127.0.0.1:9/ --give-up 100ms --retry-ceiling 10ms", 69, "127.0.0.1", "gave up"),
+      Misuse("mic http://h/ --device nonexistent-device", 66, "nonexistent-device"),
+      Misuse("mic http://h/ --format S16_BE", 64, "did you mean S16_LE?"),
+      Misuse("mic http://h/ --container ogg", 64, "wav or raw"),
+      Misuse("serve --listen 127.0.0.1", 64, "127.0.0.1"),
+      Misuse("serve --listen 127.0.0.1:0 --directory /proc/1/nonexistent", 74, "/proc/1/nonexistent"),
+      Misuse("serve --listen 127.0.0.1:0 --directory /proc/self", 74, "/proc/self"),
+      Misuse("heartbeet", 64, "did you mean heartbeat?"),
+      Misuse("pipe", 64, "URL is missing"),
+    ])
+  func misuse(_ misuse: Misuse) throws {
+    let process = try sluice(misuse.arguments)
+    #expect(try process.wait() == misuse.code)
+    let text = process.errors.joined(separator: "\n")
+    for part in misuse.says { #expect(text.contains(part), "\(text)") }
+    #expect(process.output.isEmpty)
+    // What went wrong comes first; only what led to giving up may stand before it.
+    if misuse.code == 64 { #expect(process.errors.first?.hasPrefix("sluice: ") == true) }
+  }
+
+  @Test("standard input closed: 74, and what to do")
+  func closedInput() throws {
+    let process = try sluice(["pipe", "http://127.0.0.1:9/"], input: .closed)
+    #expect(try process.wait() == 74)
+    #expect(process.errors.first?.hasPrefix("sluice: standard input is closed: pipe something into this command") == true)
+  }
+
+  @Test("an input that cannot be read: 74")
+  func unreadableInput() throws {
+    let server = try StreamServer()
+    let process = try sluice(["pipe", server.url], input: .file("/"))
+    #expect(try process.wait() == 74)
+    #expect(process.errors.contains { $0.contains("standard input") && $0.contains("Is a directory") })
+  }
+
+  @Test("a port that is taken: 69, and who has it")
+  func portTaken() throws {
+    let server = try ScriptedServer { _, _ in }
+    let directory = try TemporaryDirectory()
+    let process = try sluice(["serve", "--listen", "127.0.0.1:\(server.port)", "--directory", directory.path])
+    #expect(try process.wait() == 69)
+    #expect(process.errors.first?.contains("\(server.port)") == true)
+  }
+
+  @Test(
+    "what a server says ends the command with its code",
+    arguments: [
+      ("401 Unauthorized", 77, "credentials"), ("403 Forbidden", 77, "does not permit"), ("404 Not Found", 76, "check the path"),
+      ("413 Content Too Large", 76, "raise its limit"), ("301 Moved Permanently", 76, "http://elsewhere/"), ("200 OK", 76, "before the end"),
+    ] as [(String, Int32, String)])
+  func answers(_ status: String, _ code: Int32, _ says: String) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond(status, ["Location: http://elsewhere/", "Connection: close"], body: "my reason\n")
+      _ = connection.readToEnd()
+    }
+    let process = try sluice(["heartbeat", server.url])
+    #expect(try process.wait() == code)
+    #expect(process.errors.contains { $0.hasPrefix("sluice: ") && $0.contains(says) })
+  }
+
+  @Test("what is no HTTP: 76, whatever it says")
+  func noHTTP() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("220 mail.example ESMTP\r\n")
+      _ = connection.readToEnd()
+    }
+    let process = try sluice(["heartbeat", server.url])
+    #expect(try process.wait() == 76)
+    #expect(process.errors.contains { $0.contains("does not speak HTTP") })
+  }
+
+  @Test("a certificate that is not trusted: 76 and the option to trust it; with the option, 0")
+  func certificates() throws {
+    let server = try StreamServer()
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(server.port)")
+    let url = "https://localhost:\(nginx.port)/secure"
+    let refused = try sluice(["heartbeat", url, "-4"])
+    #expect(try refused.wait() == 76)
+    #expect(refused.errors.contains { $0.contains("certificate is not trusted") && $0.contains("--ca-file") })
+    let trusted = try sluice(["heartbeat", url, "-4", "--ca-file", nginx.authority, "--duration", "100ms"])
+    #expect(try trusted.wait() == 0)
+    try server.events.first("the stream's end") { $0.kind == .ended }
+  }
+
+  // MARK: Signals
+
+  @Test("the first signal finishes the upload and exits 0", arguments: [SIGINT, SIGTERM])
+  func firstSignal(_ signal: Int32) throws {
+    let server = try StreamServer()
+    let process = try sluice(["heartbeat", "\(server.url)/pulse", "--stream-id", "a", "--interval", "20ms"])
+    try server.events.first("the stream") { $0.kind == .begun }
+    process.signal(signal)
+    #expect(try process.wait() == 0)
+    let ended = try server.events.first("the stream's end") { $0.kind == .ended }
+    #expect(ended.file == "pulse-a.txt")
+    let text = String(decoding: try server.directory.contents("pulse-a.txt"), as: UTF8.self)
+    #expect(text.hasPrefix("*** 20") && text.hasSuffix(" +0000\r\n") && UInt64(text.utf8.count) == ended.bytes)
+    #expect(process.errors.contains { $0.hasPrefix("finishing") })
+  }
+
+  @Test("the second stops at once with 130, and says what was not sent")
+  func secondSignal() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.body()
+      _ = connection.waitForEnd()
+    }
+    let process = try sluice(["heartbeat", server.url, "--interval", "20ms"])
+    try process.lines.first("the stream") { $0.text.hasPrefix("streaming to ") }
+    process.signal(SIGINT)
+    try process.lines.first("the first signal's word") { $0.text.hasPrefix("finishing") }
+    process.signal(SIGINT)
+    #expect(try process.wait() == 130)
+    #expect(process.errors.contains { $0.hasPrefix("sluice: stopped before everything was sent") })
+  }
+
+  @Test("serve ends with 0 when it is told to, and leaves what is unfinished as .part")
+  func serve() throws {
+    let directory = try TemporaryDirectory()
+    let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--directory", directory.path])
+    let listening = try server.lines.first("its address") { $0.text.hasPrefix("listening on ") }.text
+    let url = "http://" + listening.dropFirst("listening on ".count)
+    let whole = try sluice(["pipe", "\(url)/whole", "--stream-id", "w", "--content-type", "text/plain"], input: .pipe)
+    whole.send(Array("all of it\n".utf8))
+    whole.endInput()
+    #expect(try whole.wait() == 0)
+    let part = try sluice(["pipe", "\(url)/part", "--stream-id", "p"], input: .pipe)
+    part.send(Array("some".utf8))
+    try server.lines.wait("two streams") { lines in lines.count { $0.text.contains(#""event":"begun""#) } == 2 ? true : nil }
+    server.signal(SIGTERM)
+    #expect(try server.wait() == 0)
+    part.signal(SIGKILL)
+    #expect(try directory.contents("whole-w.txt") == Array("all of it\n".utf8))
+    #expect(directory.names == ["part-p.part", "whole-w.txt"])
+    let events = try Line.all(server.output).map(\.event)
+    #expect(events == ["begun", "ended", "begun", "interrupted"])
+  }
+
+  // MARK: Outputs
+
+  @Test("--progress json: each line of standard output is JSON from the first to the last, and standard error is empty")
+  func json() throws {
+    let server = try StreamServer()
+    let process = try sluice(["heartbeat", server.url, "--interval", "20ms", "--progress", "json", "--duration", "1200ms"])
+    #expect(try process.wait() == 0)
+    let lines = try Line.all(process.output)
+    #expect(lines.map(\.event).prefix(2) == ["connecting", "streaming"])
+    #expect(lines.contains { $0.event == "progress" } && lines.last?.event == "ended")
+    #expect(lines.last?.captured ?? 0 > 31 && lines.last?.captured == lines.last?.acknowledged)
+    #expect(process.errors.isEmpty)
+  }
+
+  @Test("a pipe of several megabytes arrives byte for byte, with nothing on standard output")
+  func pipe() throws {
+    let server = try StreamServer()
+    let pattern = OffsetPattern()
+    let bytes = (0..<3_000_000).map { pattern[UInt64($0)] }
+    let process = try sluice(["pipe", "\(server.url)/p", "--stream-id", "p"], input: .pipe)
+    #expect(process.send(bytes))
+    process.endInput()
+    #expect(try process.wait() == 0)
+    #expect(try server.directory.contents("p-p.bin") == bytes)
+    #expect(process.output.isEmpty)
+    #expect(process.errors.contains { $0.contains("3.00 MB acknowledged") })
+  }
+
+  @Test("secrets are sent and never shown: tokens, passwords, wherever they come from, whatever goes wrong", arguments: ["json", "none"])
+  func secrets(_ progress: String) throws {
+    let heads = try EventLog<String>()
+    let server = try ScriptedServer { connection, number in
+      heads.append(try connection.head()["Authorization"] ?? "none")
+      if number % 2 == 0 { return }
+      try connection.respond("403 Forbidden", ["Connection: close"])
+      _ = connection.readToEnd()
+    }
+    let directory = try TemporaryDirectory()
+    let token = try directory.write("token", "file-SECRET-token\n")
+    let netrc = try directory.write("netrc", "machine 127.0.0.1 login me password netrc-SECRET\n")
+    let port = server.port
+    let cases: [([String], [String: String?], String)] = [
+      ([server.url, "--bearer-token-file", token], [:], "Bearer file-SECRET-token"),
+      ([server.url], ["SLUICE_BEARER_TOKEN": "env-SECRET-token"], "Bearer env-SECRET-token"),
+      (["http://me:url-SECRET@127.0.0.1:\(port)/"], [:], "Basic bWU6dXJsLVNFQ1JFVA=="),
+      ([server.url, "--netrc-file", netrc], [:], "Basic bWU6bmV0cmMtU0VDUkVU"),
+    ]
+    for (arguments, environment, sent) in cases {
+      let process = try sluice(["heartbeat", "--progress", progress, "--retry-ceiling", "10ms"] + arguments, environment: environment)
+      #expect(try process.wait() == 77)
+      #expect(heads.all.last == sent)
+      #expect(!process.lines.all.contains { $0.text.contains("SECRET") })
+      #expect(!process.lines.all.isEmpty)
+    }
+    let malformed = try sluice(["heartbeat", "http://me:url-SECRET@host:port/"])
+    #expect(try malformed.wait() == 64)
+    #expect(!malformed.lines.all.contains { $0.text.contains("SECRET") })
+    let badToken = try directory.write("bad", "two SECRET words")
+    let refused = try sluice(["heartbeat", server.url, "--bearer-token-file", badToken])
+    #expect(try refused.wait() == 64)
+    #expect(!refused.lines.all.contains { $0.text.contains("SECRET") })
+  }
+
+  @Test("help and version are data: on standard output, with 0", arguments: [["--help"], ["help"], ["help", "connection"], ["help", "mic"], ["serve", "-h"], ["--version"]])
+  func help(_ arguments: [String]) throws {
+    let process = try sluice(arguments)
+    #expect(try process.wait() == 0)
+    #expect(!process.output.isEmpty && process.errors.isEmpty)
+    #expect(process.output.count <= 24 && process.output.allSatisfy { $0.count <= 100 })
+  }
+}
