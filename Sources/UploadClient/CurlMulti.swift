@@ -172,6 +172,15 @@ final class CurlMulti: @unchecked Sendable {
       var running: Int32 = 0
       curl_multi_socket_action(handle, socket, flags, &running)
     }
+    if flags & CURL_CSELECT_IN != 0 { noticeEnd(of: socket) }
+  }
+
+  /// libcurl reads the end of a connection and, while the body is paused, makes nothing of it: it waits until it can send
+  /// again. So it is looked for here.
+  private func noticeEnd(of socket: curl_socket_t) {
+    guard let transfer = owners[socket]?.transfer, transfer.socket == socket else { return }
+    var byte: UInt8 = 0
+    if recv(socket, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == 0 { transfer.peerEndedConnection() }
   }
 
   private func setTimer(_ milliseconds: Int) {

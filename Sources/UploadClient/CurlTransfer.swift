@@ -84,6 +84,12 @@ final class CurlTransfer: @unchecked Sendable {
     finish(with: machine.ended(failure: failure))
   }
 
+  /// Nothing more will come from the peer: what it has answered by now is its answer.
+  func peerEndedConnection() {
+    guard isPaused else { return }
+    finish(with: machine.ended(failure: UploadError(.connectionLost, "the peer ended the connection without a response")))
+  }
+
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
 
   private func finish(with action: UploadStateMachine.Action) {

@@ -81,6 +81,24 @@ struct PeerTests {
     }
   }
 
+  @Test("a peer that ends the connection is noticed at once, while the source is silent", arguments: [true, false])
+  func endedByPeer(_ reset: Bool) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.chunk()
+      if reset { return connection.reset() }
+      connection.shutdownWriting()
+      _ = connection.readToEnd()
+    }
+    try withSession { session in
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      try upload.body.write("the last word for hours")
+      let error = try upload.failure()
+      #expect(error.kind == .connectionLost)
+      #expect(upload.task.acknowledgedByteCount == 23)
+    }
+  }
+
   @Test("a source that is silent for longer than that is left alone")
   func silentSource() throws {
     let chunks = try EventLog<[UInt8]>()
