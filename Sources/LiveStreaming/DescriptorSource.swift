@@ -63,7 +63,8 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
         break reading
       case (.full, _):
         if context.overflow == .stop {
-          context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow wait or drop-oldest"))
+          context.fail(
+            LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow wait or drop-oldest"))
           break reading
         }
         guard waitsForSpace(&producer, minimum, context) else { break reading }

@@ -48,10 +48,12 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
     let offset = producer?.head ?? 0
     if !write(line) {
       if context.overflow == .stop {
-        context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or let --overflow drop the oldest"))
+        context.fail(
+          LiveStreamError(.overflow, "the buffer is full: raise --buffer, or let --overflow drop the oldest"))
         return stop()
       }
-      context.report(SourceEvent(kind: "full", description: "the buffer is full: a beat was left out", offset: offset, lost: 1))
+      context.report(
+        SourceEvent(kind: "full", description: "the buffer is full: a beat was left out", offset: offset, lost: 1))
     }
     scheduleNext(context, offset)
   }
@@ -76,7 +78,9 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
       let missed = late / interval.nanoseconds
       nextBeat.nanoseconds += missed * interval.nanoseconds
       context.report(
-        SourceEvent(kind: "late", description: "\(missed) beats left out: the process did not run", offset: offset, lost: UInt64(missed)))
+        SourceEvent(
+          kind: "late", description: "\(missed) beats left out: the process did not run", offset: offset,
+          lost: UInt64(missed)))
     }
     timer = context.loop.schedule(at: nextBeat) { [unowned self] in beat() }
   }

@@ -198,7 +198,9 @@ final class LiveStream: @unchecked Sendable {
   private func didWrite() {
     let now = MonotonicInstant.now
     let byteStep = UInt64(writer.consumer.capacity / 8)
-    if now.nanoseconds(since: lastAcknowledgementCheck) >= Self.acknowledgementInterval || writer.cursor - cursorAtLastCheck >= byteStep {
+    if now.nanoseconds(since: lastAcknowledgementCheck) >= Self.acknowledgementInterval
+      || writer.cursor - cursorAtLastCheck >= byteStep
+    {
       checkAcknowledged(now)
     }
     if pressureTimer == nil { schedulePressureCheck() }

@@ -97,7 +97,9 @@ final class CurlMulti: @unchecked Sendable {
 
   /// libcurl closes a socket through here.
   func close(socket: curl_socket_t) -> Int32 {
-    if let transfer = owners.removeValue(forKey: socket)?.transfer, transfer.socket == socket { transfer.socketIsClosing() }
+    if let transfer = owners.removeValue(forKey: socket)?.transfer, transfer.socket == socket {
+      transfer.socketIsClosing()
+    }
     return Glibc.close(socket)
   }
 

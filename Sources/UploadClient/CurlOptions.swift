@@ -19,7 +19,8 @@ struct CurlOptions {
     try set(CURLOPT_UPLOAD, 1)
     try set(CURLOPT_CUSTOMREQUEST, request.method)
     try set(CURLOPT_PROTOCOLS_STR, "http,https")
-    try set(CURLOPT_HTTP_VERSION, request.httpVersion == .http1 ? Int(CURL_HTTP_VERSION_1_1) : Int(CURL_HTTP_VERSION_2TLS))
+    try set(
+      CURLOPT_HTTP_VERSION, request.httpVersion == .http1 ? Int(CURL_HTTP_VERSION_1_1) : Int(CURL_HTTP_VERSION_2TLS))
     try set(CURLOPT_USERAGENT, "sluice/\(sluiceVersion)")
     // libcurl's own time-outs by signals would hit whichever thread is running.
     try set(CURLOPT_NOSIGNAL, 1)
@@ -39,11 +40,15 @@ struct CurlOptions {
     guard let parsed = curl_url() else { throw UploadError(.other, "out of memory") }
     defer { curl_url_cleanup(parsed) }
     guard url.contains("://") else {
-      throw UploadError(.invalidRequest, "the URL \(shown) has no scheme: write \(quoted(UploadRequest.withoutCredentials("http://" + url))), or https://")
+      throw UploadError(
+        .invalidRequest,
+        "the URL \(shown) has no scheme: write \(quoted(UploadRequest.withoutCredentials("http://" + url))), or https://"
+      )
     }
     let code = curl_url_set(parsed, CURLUPART_URL, url, 0)
     guard code == CURLUE_OK else {
-      throw UploadError(.invalidRequest, "the URL \(shown) cannot be used: \(String(cString: curl_url_strerror(code)).lowercased())")
+      throw UploadError(
+        .invalidRequest, "the URL \(shown) cannot be used: \(String(cString: curl_url_strerror(code)).lowercased())")
     }
     var scheme: UnsafeMutablePointer<CChar>?
     curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0)
@@ -102,7 +107,8 @@ struct CurlOptions {
   private func check(_ option: CURLoption, _ code: CURLcode) throws(UploadError) {
     guard code != CURLE_OK else { return }
     let name = curl_easy_option_by_id(option).map { String(cString: $0.pointee.name) } ?? "number \(option.rawValue)"
-    throw UploadError(.invalidRequest, "libcurl refuses the option \(name): \(String(cString: curl_easy_strerror(code)))")
+    throw UploadError(
+      .invalidRequest, "libcurl refuses the option \(name): \(String(cString: curl_easy_strerror(code)))")
   }
 }
 

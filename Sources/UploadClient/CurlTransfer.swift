@@ -7,7 +7,7 @@ internal import StreamBuffers
 /// Owned by the loop's thread once started; unchecked for that reason.
 final class CurlTransfer: @unchecked Sendable {
   let easy: UnsafeMutableRawPointer
-  private(set) var task: UploadTask! // set at the end of `init`, which needs `self` for the task's actions
+  private(set) var task: UploadTask!  // set at the end of `init`, which needs `self` for the task's actions
   /// The connection's socket once the body has begun.
   private(set) var socket = CURL_SOCKET_BAD
 
@@ -79,7 +79,8 @@ final class CurlTransfer: @unchecked Sendable {
       var proxyStatus = 0
       _ = sluice_getinfo_long(easy, CURLINFO_HTTP_CONNECTCODE, &proxyStatus)
       failure = UploadError(
-        code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError), proxyStatus: proxyStatus)
+        code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError),
+        proxyStatus: proxyStatus)
     }
     finish(with: machine.ended(failure: failure))
   }
@@ -87,7 +88,8 @@ final class CurlTransfer: @unchecked Sendable {
   /// Nothing more will come from the peer: what it has answered by now is its answer.
   func peerEndedConnection() {
     guard isPaused else { return }
-    finish(with: machine.ended(failure: UploadError(.connectionLost, "the peer ended the connection without a response")))
+    finish(
+      with: machine.ended(failure: UploadError(.connectionLost, "the peer ended the connection without a response")))
   }
 
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
@@ -128,7 +130,9 @@ final class CurlTransfer: @unchecked Sendable {
     responseTimer = loop.schedule(after: limit) { [weak self] in
       guard let self else { return }
       responseTimer = nil
-      finish(with: machine.ended(failure: UploadError(.timedOut, "no response within \(limit.seconds) s after the end of the body")))
+      finish(
+        with: machine.ended(
+          failure: UploadError(.timedOut, "no response within \(limit.seconds) s after the end of the body")))
     }
   }
 

@@ -100,7 +100,8 @@ struct CommandLineSyntax: Sendable {
   private func unknown(_ written: String) -> String {
     let names = allOptions.map { "--\($0.name)" }
     // The beginning of a name means that name, however many letters are missing.
-    let nearest = names.first { written.count > 3 && $0.hasPrefix(written) }
+    let nearest =
+      names.first { written.count > 3 && $0.hasPrefix(written) }
       ?? names.min { editDistance($0, written) < editDistance($1, written) }.flatMap {
         editDistance($0, written) <= max(2, written.count / 3) ? $0 : nil
       }
@@ -132,7 +133,8 @@ struct CommandLineSyntax: Sendable {
 
 /// How many letters have to be changed, added or left out to make `a` into `b` (Levenshtein's distance).
 func editDistance(_ a: String, _ b: String) -> Int {
-  let a = Array(a), b = Array(b)
+  let a = Array(a)
+  let b = Array(b)
   var row = Array(0...b.count)
   for (i, letter) in a.enumerated() {
     var diagonal = row[0]

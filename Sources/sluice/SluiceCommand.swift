@@ -49,7 +49,9 @@ enum SluiceCommand {
         return .done
       }
       if topic == "connection" {
-        Console.shared.put((["Options of the connection:", ""] + CommandLineSyntax.table(StreamOptions.connection)).joined(separator: "\n"))
+        Console.shared.put(
+          (["Options of the connection:", ""] + CommandLineSyntax.table(StreamOptions.connection)).joined(
+            separator: "\n"))
         return .done
       }
       return try help(on: topic)

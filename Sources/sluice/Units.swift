@@ -5,7 +5,9 @@ internal import EventLoops
 enum Units {
   /// `250ms`, `10s`, `1.5h`; a plain number counts seconds.
   static func duration(_ text: String, of option: String) throws(CommandError) -> Duration {
-    let units: [(String, Double)] = [("us", 1e-6), ("ms", 1e-3), ("s", 1), ("min", 60), ("m", 60), ("h", 3600), ("d", 86400), ("", 1)]
+    let units: [(String, Double)] = [
+      ("us", 1e-6), ("ms", 1e-3), ("s", 1), ("min", 60), ("m", 60), ("h", 3600), ("d", 86400), ("", 1),
+    ]
     // In nanoseconds it has to fit 63 bits, together with the time since the machine's start: 285 years do.
     let longest = 9e9
     guard let value = number(text, units), value >= 0, value < longest else {
@@ -25,7 +27,8 @@ enum Units {
   /// Whichever of the two it is.
   static func byteCount(_ text: String) -> Int? {
     let units: [(String, Double)] = [
-      ("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("KiB", 1024), ("MiB", 1_048_576), ("GiB", 1_073_741_824), ("", 1),
+      ("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("KiB", 1024), ("MiB", 1_048_576), ("GiB", 1_073_741_824),
+      ("", 1),
     ]
     guard let value = number(text, units), value >= 1, value <= 1e15 else { return nil }
     return Int(value)

@@ -4,7 +4,9 @@ import Testing
 
 @Suite("The command line")
 struct CommandLineSyntaxTests {
-  private func parse(_ arguments: String...) throws(CommandError) -> CommandLineSyntax.Values { try Heartbeat.syntax.parse(arguments[...]) }
+  private func parse(_ arguments: String...) throws(CommandError) -> CommandLineSyntax.Values {
+    try Heartbeat.syntax.parse(arguments[...])
+  }
 
   private func message(_ arguments: String...) -> String? {
     do throws(CommandError) {
@@ -17,7 +19,9 @@ struct CommandLineSyntaxTests {
 
   @Test("values follow their option, or an equals sign, or a short option at once")
   func values() throws {
-    let values = try parse("--interval", "5s", "http://h/?a=b", "--buffer=1MiB", "-HA: b=c", "-H", "D: e", "--header=F: g=h", "-4", "--method=")
+    let values = try parse(
+      "--interval", "5s", "http://h/?a=b", "--buffer=1MiB", "-HA: b=c", "-H", "D: e", "--header=F: g=h", "-4",
+      "--method=")
     #expect(values.operands == ["http://h/?a=b"])
     #expect(values["interval"] == "5s" && values["buffer"] == "1MiB" && values["method"] == "")
     #expect(values.all("header") == ["A: b=c", "D: e", "F: g=h"])
@@ -30,10 +34,13 @@ struct CommandLineSyntaxTests {
     #expect(try parse("-").operands == ["-"])
   }
 
-  @Test("an unknown option names the nearest", arguments: [
-    ("--intervall", "--interval"), ("--buffr", "--buffer"), ("--bearer-token", "--bearer-token-file"), ("-interval", "--interval"),
-    ("--ca_file=x", "--ca-file"), ("--ipv5", "--ipv4"),
-  ])
+  @Test(
+    "an unknown option names the nearest",
+    arguments: [
+      ("--intervall", "--interval"), ("--buffr", "--buffer"), ("--bearer-token", "--bearer-token-file"),
+      ("-interval", "--interval"),
+      ("--ca_file=x", "--ca-file"), ("--ipv5", "--ipv4"),
+    ])
   func nearest(_ written: String, _ expected: String) {
     #expect(message("http://h/", written)?.contains("did you mean \(expected)?") == true)
   }
@@ -55,17 +62,23 @@ struct CommandLineSyntaxTests {
 
   @Test("edit distance is Levenshtein's")
   func distance() {
-    #expect(editDistance("", "") == 0 && editDistance("", "abc") == 3 && editDistance("kitten", "sitting") == 3 && editDistance("flaw", "lawn") == 2)
+    #expect(
+      editDistance("", "") == 0 && editDistance("", "abc") == 3 && editDistance("kitten", "sitting") == 3
+        && editDistance("flaw", "lawn") == 2)
   }
 
-  @Test("each help fits a screen of 24 lines and 100 columns with its prompt, and names an example that its own table takes")
+  @Test(
+    "each help fits a screen of 24 lines and 100 columns with its prompt, and names an example that its own table takes"
+  )
   func help() throws {
     for subcommand in SluiceCommand.subcommands {
       let lines = subcommand.syntax.help.split(separator: "\n", omittingEmptySubsequences: false)
       #expect(lines.count <= 23, "\(subcommand.syntax.name): \(lines.count) lines")
-      #expect(lines.allSatisfy { $0.count <= 100 }, "\(subcommand.syntax.name): \(lines.max { $0.count < $1.count } ?? "")")
+      #expect(
+        lines.allSatisfy { $0.count <= 100 }, "\(subcommand.syntax.name): \(lines.max { $0.count < $1.count } ?? "")")
       let example = try #require(lines.last { $0.contains("sluice ") })
-      let words = example[try #require(example.firstRange(of: "sluice ")).upperBound...].split(separator: " ").map(String.init)
+      let words = example[try #require(example.firstRange(of: "sluice ")).upperBound...].split(separator: " ").map(
+        String.init)
       #expect(words.first == subcommand.syntax.name)
       _ = try subcommand.syntax.parse(words.dropFirst())
     }

@@ -28,7 +28,9 @@ private struct Line: Decodable {
   var error: String?
   var cause: String?
 
-  static func all(_ lines: [String]) throws -> [Line] { try lines.map { try JSONDecoder().decode(Line.self, from: Data($0.utf8)) } }
+  static func all(_ lines: [String]) throws -> [Line] {
+    try lines.map { try JSONDecoder().decode(Line.self, from: Data($0.utf8)) }
+  }
 }
 
 @Suite("The command as a process", .serialized)
@@ -43,7 +45,9 @@ struct CommandProcessTests {
     var testDescription: String { arguments.joined(separator: " ") }
 
     init(_ arguments: String, _ code: Int32 = 64, _ says: String...) {
-      self.arguments = arguments.split(separator: " ").map { String($0.replacing("~", with: " ").replacing("\\r\\n", with: "\r\n")) }
+      self.arguments = arguments.split(separator: " ").map {
+        String($0.replacing("~", with: " ").replacing("\\r\\n", with: "\r\n"))
+      }
       self.code = code
       self.says = says
     }
@@ -69,7 +73,8 @@ struct CommandProcessTests {
       Misuse("heartbeat http://h/ --progress loud", 64, "auto, bar, json or none"),
       Misuse("heartbeat http://h/ --ca-file /nonexistent/ca.pem", 64, "/nonexistent/ca.pem", "No such file"),
       Misuse("heartbeat http://h/ --bearer-token-file /nonexistent/token", 64, "/nonexistent/token"),
-      Misuse("heartbeat http://nowhere.invalid/ --give-up 100ms --retry-ceiling 10ms", 69, "nowhere.invalid", "gave up"),
+      Misuse(
+        "heartbeat http://nowhere.invalid/ --give-up 100ms --retry-ceiling 10ms", 69, "nowhere.invalid", "gave up"),
       Misuse("heartbeat http://127.0.0.1:9/ --give-up 100ms --retry-ceiling 10ms", 69, "127.0.0.1", "gave up"),
       Misuse("mic http://h/ --device nonexistent-device", 66, "nonexistent-device"),
       Misuse("mic http://h/ --format S16_BE", 64, "did you mean S16_LE?"),
@@ -94,7 +99,8 @@ struct CommandProcessTests {
   func closedInput() throws {
     let process = try sluice(["pipe", "http://127.0.0.1:9/"], input: .closed)
     #expect(try process.wait() == 74)
-    #expect(process.errors.first?.hasPrefix("sluice: standard input is closed: pipe something into this command") == true)
+    #expect(
+      process.errors.first?.hasPrefix("sluice: standard input is closed: pipe something into this command") == true)
   }
 
   @Test("an input that cannot be read: 74")
@@ -117,8 +123,10 @@ struct CommandProcessTests {
   @Test(
     "what a server says ends the command with its code",
     arguments: [
-      ("401 Unauthorized", 77, "credentials"), ("403 Forbidden", 77, "does not permit"), ("404 Not Found", 76, "check the path"),
-      ("413 Content Too Large", 76, "raise its limit"), ("301 Moved Permanently", 76, "http://elsewhere/"), ("200 OK", 76, "before the end"),
+      ("401 Unauthorized", 77, "credentials"), ("403 Forbidden", 77, "does not permit"),
+      ("404 Not Found", 76, "check the path"),
+      ("413 Content Too Large", 76, "raise its limit"), ("301 Moved Permanently", 76, "http://elsewhere/"),
+      ("200 OK", 76, "before the end"),
     ] as [(String, Int32, String)])
   func answers(_ status: String, _ code: Int32, _ says: String) throws {
     let server = try ScriptedServer { connection, _ in
@@ -200,7 +208,9 @@ struct CommandProcessTests {
     #expect(try whole.wait() == 0)
     let part = try sluice(["pipe", "\(url)/part", "--stream-id", "p"], input: .pipe)
     part.send(Array("some".utf8))
-    try server.lines.wait("two streams") { lines in lines.count { $0.text.contains(#""event":"begun""#) } == 2 ? true : nil }
+    try server.lines.wait("two streams") { lines in
+      lines.count { $0.text.contains(#""event":"begun""#) } == 2 ? true : nil
+    }
     server.signal(SIGTERM)
     #expect(try server.wait() == 0)
     part.signal(SIGKILL)
@@ -215,7 +225,9 @@ struct CommandProcessTests {
   @Test("--progress json: each line of standard output is JSON from the first to the last, and standard error is empty")
   func json() throws {
     let server = try StreamServer()
-    let process = try sluice(["heartbeat", server.url, "--interval", "20ms", "--progress", "json", "--duration", "1200ms"])
+    let process = try sluice([
+      "heartbeat", server.url, "--interval", "20ms", "--progress", "json", "--duration", "1200ms",
+    ])
     #expect(try process.wait() == 0)
     let lines = try Line.all(process.output)
     #expect(lines.map(\.event).prefix(2) == ["connecting", "streaming"])
@@ -238,7 +250,9 @@ struct CommandProcessTests {
     #expect(process.errors.contains { $0.contains("3.00 MB acknowledged") })
   }
 
-  @Test("secrets are sent and never shown: tokens, passwords, wherever they come from, whatever goes wrong", arguments: ["json", "none"])
+  @Test(
+    "secrets are sent and never shown: tokens, passwords, wherever they come from, whatever goes wrong",
+    arguments: ["json", "none"])
   func secrets(_ progress: String) throws {
     let heads = try EventLog<String>()
     let server = try ScriptedServer { connection, number in
@@ -258,7 +272,8 @@ struct CommandProcessTests {
       ([server.url, "--netrc-file", netrc], [:], "Basic bWU6bmV0cmMtU0VDUkVU"),
     ]
     for (arguments, environment, sent) in cases {
-      let process = try sluice(["heartbeat", "--progress", progress, "--retry-ceiling", "10ms"] + arguments, environment: environment)
+      let process = try sluice(
+        ["heartbeat", "--progress", progress, "--retry-ceiling", "10ms"] + arguments, environment: environment)
       #expect(try process.wait() == 77)
       #expect(heads.all.last == sent)
       #expect(!process.lines.all.contains { $0.text.contains("SECRET") })
@@ -273,7 +288,9 @@ struct CommandProcessTests {
     #expect(!refused.lines.all.contains { $0.text.contains("SECRET") })
   }
 
-  @Test("help and version are data: on standard output, with 0", arguments: [["--help"], ["help"], ["help", "connection"], ["help", "mic"], ["serve", "-h"], ["--version"]])
+  @Test(
+    "help and version are data: on standard output, with 0",
+    arguments: [["--help"], ["help"], ["help", "connection"], ["help", "mic"], ["serve", "-h"], ["--version"]])
   func help(_ arguments: [String]) throws {
     let process = try sluice(arguments)
     #expect(try process.wait() == 0)

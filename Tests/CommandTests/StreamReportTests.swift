@@ -16,15 +16,23 @@ struct StreamReportTests {
     var captured: UInt64?
     var cause: String?
     var error: String?
-    var peak_db: [Double?]?
-    var retry_seconds: Double?
+    var peaks: [Double?]?
+    var retrySeconds: Double?
+
+    enum CodingKeys: String, CodingKey {
+      case event, time, offset, captured, cause, error
+      case peaks = "peak_db"
+      case retrySeconds = "retry_seconds"
+    }
   }
 
   private func progress(_ random: inout SplitMix64) -> StreamProgress {
     func number() -> UInt64 { random.next() >> UInt64.random(in: 0...63, using: &random) }
     return StreamProgress(
-      elapsed: .seconds(Int64.random(in: 0...10_000_000, using: &random)), captured: number(), sent: number(), acknowledged: number(),
-      buffered: Int.random(in: 0...1 << 40, using: &random), capacity: 1 << 40, dropouts: Int.random(in: 0...100_000, using: &random),
+      elapsed: .seconds(Int64.random(in: 0...10_000_000, using: &random)), captured: number(), sent: number(),
+      acknowledged: number(),
+      buffered: Int.random(in: 0...1 << 40, using: &random), capacity: 1 << 40,
+      dropouts: Int.random(in: 0...100_000, using: &random),
       lost: random.chance(50) ? 0 : number(), isConnected: random.chance(50))
   }
 
@@ -33,7 +41,9 @@ struct StreamReportTests {
     var random = seed.generator
     for width in 0..<200 {
       let levels = (0..<Int.random(in: 0...8, using: &random)).map { _ in
-        ChannelLevel(peak: Double.random(in: -200...6, using: &random), rms: random.chance(20) ? -.infinity : Double.random(in: -90...0, using: &random))
+        ChannelLevel(
+          peak: Double.random(in: -200...6, using: &random),
+          rms: random.chance(20) ? -.infinity : Double.random(in: -90...0, using: &random))
       }
       let line = StreamReport.statusLine(progress(&random), levels: levels, width: width)
       #expect(line.count < max(1, width) && !line.contains { $0.isNewline })
@@ -46,7 +56,8 @@ struct StreamReportTests {
     var random = SplitMix64(state: 1)
     let nasty = "\"}\n{\u{1B}[2J\u{0}\\ größe 🎙"
     let summary = StreamSummary(
-      progress: progress(&random), gaps: 1, resent: 2, sourceLost: 3, response: HTTPResponse(status: 201), missingAtServer: 4,
+      progress: progress(&random), gaps: 1, resent: 2, sourceLost: 3, response: HTTPResponse(status: 201),
+      missingAtServer: 4,
       error: LiveStreamError(.refused, nasty))
     let events: [(String, LiveStreamEvent)] = [
       ("connecting", .connecting(offset: 7, attempt: 1)), ("streaming", .streaming(offset: 7)),
@@ -63,9 +74,9 @@ struct StreamReportTests {
       // RFC 3339.
       #expect(parsed.time.wholeMatch(of: try Regex(#"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"#)) != nil)
       switch kind {
-      case "dropout": #expect(parsed.cause == nasty && parsed.retry_seconds == 1.5)
+      case "dropout": #expect(parsed.cause == nasty && parsed.retrySeconds == 1.5)
       case "ended": #expect(parsed.error == nasty)
-      case "progress": #expect(parsed.peak_db == [nil])
+      case "progress": #expect(parsed.peaks == [nil])
       case "streaming", "gap", "overrun": #expect(parsed.offset == 7)
       default: break
       }
@@ -78,10 +89,15 @@ struct StreamReportTests {
     var progress = progress(&random)
     (progress.captured, progress.acknowledged, progress.lost, progress.dropouts) = (5_000, 4_000, 123, 1)
     let lines = StreamReport.lines(
-      StreamSummary(progress: progress, gaps: 1, resent: 2_000, sourceLost: 480, missingAtServer: 77, error: LiveStreamError(.refused, "why")))
+      StreamSummary(
+        progress: progress, gaps: 1, resent: 2_000, sourceLost: 480, missingAtServer: 77,
+        error: LiveStreamError(.refused, "why")))
     #expect(lines.first == "sluice: why")
     let all = lines.joined(separator: "\n")
-    for part in ["5.00 kB captured", "4.00 kB acknowledged", "1 dropout", "2.00 kB sent again", "1.00 kB captured and not acknowledged", "123 bytes lost in 1 gap", "77 bytes are missing", "480"] {
+    for part in [
+      "5.00 kB captured", "4.00 kB acknowledged", "1 dropout", "2.00 kB sent again",
+      "1.00 kB captured and not acknowledged", "123 bytes lost in 1 gap", "77 bytes are missing", "480",
+    ] {
       #expect(all.contains(part), "\(part)")
     }
   }

@@ -5,9 +5,12 @@ import Testing
 @Suite("Times and sizes as people write them")
 struct UnitsTests {
   @Test(
-    "a time", arguments: [
-      ("250ms", .milliseconds(250)), ("10s", .seconds(10)), ("10", .seconds(10)), ("1.5h", .seconds(5400)), ("5m", .seconds(300)),
-      ("5min", .seconds(300)), ("2d", .seconds(172_800)), ("50us", .microseconds(50)), ("0", .zero), ("0.25s", .milliseconds(250)),
+    "a time",
+    arguments: [
+      ("250ms", .milliseconds(250)), ("10s", .seconds(10)), ("10", .seconds(10)), ("1.5h", .seconds(5400)),
+      ("5m", .seconds(300)),
+      ("5min", .seconds(300)), ("2d", .seconds(172_800)), ("50us", .microseconds(50)), ("0", .zero),
+      ("0.25s", .milliseconds(250)),
     ] as [(String, Duration)])
   func duration(_ text: String, _ expected: Duration) throws {
     #expect(try Units.duration(text, of: "x") == expected)
@@ -15,13 +18,21 @@ struct UnitsTests {
 
   @Test(
     "what is none says so and how to write it, however large it is",
-    arguments: ["", "s", "ms", "10 s", "-5s", "1.2.3s", "5weeks", "١s", ".", "9500000000s", "9999999999", "1e3", "nan", "200000000h"])
+    arguments: [
+      "", "s", "ms", "10 s", "-5s", "1.2.3s", "5weeks", "١s", ".", "9500000000s", "9999999999", "1e3", "nan",
+      "200000000h",
+    ])
   func noDuration(_ text: String) throws {
     let error = try #require(throws: CommandError.self) { try Units.duration(text, of: "interval") }
     #expect(error.code == .usage && error.message.contains("--interval \"\(text)\"") && error.message.contains("250ms"))
   }
 
-  @Test("a size", arguments: [("4096", 4096), ("64kB", 64_000), ("64KiB", 65_536), ("16MiB", 16_777_216), ("1.5MB", 1_500_000), ("1GB", 1_000_000_000), ("7B", 7)])
+  @Test(
+    "a size",
+    arguments: [
+      ("4096", 4096), ("64kB", 64_000), ("64KiB", 65_536), ("16MiB", 16_777_216), ("1.5MB", 1_500_000),
+      ("1GB", 1_000_000_000), ("7B", 7),
+    ])
   func size(_ text: String, _ expected: Int) throws {
     #expect(try Units.byteCount(text, of: "x") == expected)
   }
@@ -44,15 +55,22 @@ struct UnitsTests {
   @Test(
     "sizes for reading have three digits at most, and never round up to a fourth",
     arguments: [
-      (0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (9_994, "9.99 kB"), (9_996, "10.0 kB"), (99_960, "100 kB"), (999_499, "999 kB"),
+      (0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (9_994, "9.99 kB"), (9_996, "10.0 kB"), (99_960, "100 kB"),
+      (999_499, "999 kB"),
       (999_500, "1.00 MB"), (1_234_567_890, "1.23 GB"), (UInt64.max, "18447 PB"),
     ] as [(UInt64, String)])
   func text(_ bytes: UInt64, _ expected: String) { #expect(Units.text(bytes: bytes) == expected) }
 
   @Test("times for reading")
   func times() {
-    #expect(Units.clock(.seconds(123)) == "02:03" && Units.clock(.seconds(3_723)) == "1:02:03" && Units.clock(.seconds(360_000)) == "100:00:00")
-    #expect(Units.text(.milliseconds(350)) == "0.35 s" && Units.text(.milliseconds(9_996)) == "10 s" && Units.text(.seconds(75)) == "75 s")
-    #expect(Units.fixed(-0.5, decimals: 1) == "-0.5" && Units.fixed(1.005, decimals: 2) == "1.00" && Units.fixed(2.5, decimals: 0) == "3")
+    #expect(
+      Units.clock(.seconds(123)) == "02:03" && Units.clock(.seconds(3_723)) == "1:02:03"
+        && Units.clock(.seconds(360_000)) == "100:00:00")
+    #expect(
+      Units.text(.milliseconds(350)) == "0.35 s" && Units.text(.milliseconds(9_996)) == "10 s"
+        && Units.text(.seconds(75)) == "75 s")
+    #expect(
+      Units.fixed(-0.5, decimals: 1) == "-0.5" && Units.fixed(1.005, decimals: 2) == "1.00"
+        && Units.fixed(2.5, decimals: 0) == "3")
   }
 }

@@ -28,8 +28,10 @@ struct JSONLineTests {
     for _ in 0..<100 {
       var text = ""
       for _ in 0..<Int.random(in: 0...20, using: &random) {
-        let scalar = random.chance(50)
-          ? Unicode.Scalar(UInt8.random(in: 0...127, using: &random)) : Unicode.Scalar(UInt32.random(in: 0...0x10FFFF, using: &random))
+        let scalar =
+          random.chance(50)
+          ? Unicode.Scalar(UInt8.random(in: 0...127, using: &random))
+          : Unicode.Scalar(UInt32.random(in: 0...0x10FFFF, using: &random))
         if let scalar { text.unicodeScalars.append(scalar) }
       }
       var line = JSONLine(event: text)
@@ -52,7 +54,8 @@ struct JSONLineTests {
     line.add("text", nil)
     #expect(
       line.line
-        == #"{"event":"e","number":18446744073709551615,"small":-128,"decimal":-0.063,"flag":true,"decimals":[1.500,null,null,null,-2.001],"integers":[1,-2]}"#)
+        == #"{"event":"e","number":18446744073709551615,"small":-128,"decimal":-0.063,"flag":true,"decimals":[1.500,null,null,null,-2.001],"integers":[1,-2]}"#
+    )
     #expect(try parse(line).decimals == [1.5, nil, nil, nil, -2.001])
     var none = JSONLine(event: "e")
     none.add("decimal", thousandths: .infinity)

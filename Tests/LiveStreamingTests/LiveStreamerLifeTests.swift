@@ -9,7 +9,8 @@ import UploadClient
 
 @Suite("A live stream's life, whatever its owner does", .serialized)
 struct LiveStreamerLifeTests {
-  @Test("events are a sequence that ends after the end, also for an owner who keeps nothing else", .timeLimit(.minutes(1)))
+  @Test(
+    "events are a sequence that ends after the end, also for an owner who keeps nothing else", .timeLimit(.minutes(1)))
   func sequence() async throws {
     let server = try ScriptedServer { connection, number in
       _ = try connection.head()
@@ -40,7 +41,8 @@ struct LiveStreamerLifeTests {
     try withSession { session throws in
       let events = try EventLog<LiveStreamEvent>()
       let streamer = try LiveStreamer(
-        HeartbeatSource(), configuration: LiveStreamConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/")), session: session)
+        HeartbeatSource(), configuration: LiveStreamConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/")),
+        session: session)
       streamer.cancel()
       streamer.start { events.append($0) }
       let end = try events.first("the end") { if case .ended = $0 { true } else { false } }

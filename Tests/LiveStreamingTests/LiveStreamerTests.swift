@@ -12,7 +12,8 @@ import UploadServer
 struct LiveStreamerTests {
   private let pattern = OffsetPattern()
 
-  @Test("a server that answers 503 with Retry-After, then 201: not a byte is missing, and it was left alone for that long")
+  @Test(
+    "a server that answers 503 with Retry-After, then 201: not a byte is missing, and it was left alone for that long")
   func unavailable() throws {
     let stored = StoredBytes()
     let server = try ScriptedServer { connection, number in
@@ -61,7 +62,9 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("a server that is not there at the start is a dropout like any other: what the source gave meanwhile arrives", arguments: [true, false])
+  @Test(
+    "a server that is not there at the start is a dropout like any other: what the source gave meanwhile arrives",
+    arguments: [true, false])
   func lateServer(_ finishesFirst: Bool) throws {
     let port = try freePort()
     let stored = StoredBytes()
@@ -89,7 +92,9 @@ struct LiveStreamerTests {
   @Test("an unknown host is tried again until it is time to give up, and the reason names it")
   func unknownHost() throws {
     try withSession { session throws in
-      let stream = try RunningStream(try PushedSource(), session, "http://nowhere.invalid/") { $0.retry.giveUpAfter = .milliseconds(300) }
+      let stream = try RunningStream(try PushedSource(), session, "http://nowhere.invalid/") {
+        $0.retry.giveUpAfter = .milliseconds(300)
+      }
       let summary = try stream.summary()
       #expect(summary.error?.kind == .unreachable)
       #expect(summary.error?.description.contains("nowhere.invalid") == true)
@@ -107,7 +112,8 @@ struct LiveStreamerTests {
         var taken = 0
         while taken < 40_000 { taken += try connection.chunk()?.count ?? 0 }
         stored.store(patternBytes(OffsetPattern(), 0, 1_234), at: 0)
-        try connection.respond("507 Insufficient Storage", ["Stream-Offset: 1234", "Retry-After: 0", "Connection: close"])
+        try connection.respond(
+          "507 Insufficient Storage", ["Stream-Offset: 1234", "Retry-After: 0", "Connection: close"])
         _ = connection.readToEnd()
         return
       }
@@ -151,10 +157,14 @@ struct LiveStreamerTests {
       #expect(summary.error == nil)
       #expect(stored.count == total && stored.firstDifference(from: pattern) == nil)
       let gaps = stream.gaps().map { Int($0.offset)..<Int($0.offset + $0.length) }
-      #expect(!gaps.isEmpty && summary.gaps == gaps.count && summary.progress.lost == UInt64(gaps.reduce(0) { $0 + $1.count }))
+      #expect(
+        !gaps.isEmpty && summary.gaps == gaps.count && summary.progress.lost == UInt64(gaps.reduce(0) { $0 + $1.count })
+      )
       // Every hole was told. A gap may be told longer than the hole: the kernel goes on delivering what the old
       // connection had in its send buffer.
-      for hole in stored.holes { #expect(gaps.contains { $0.lowerBound <= hole.lowerBound && hole.upperBound <= $0.upperBound }) }
+      for hole in stored.holes {
+        #expect(gaps.contains { $0.lowerBound <= hole.lowerBound && hole.upperBound <= $0.upperBound })
+      }
       #expect(stored.holes.map(\.upperBound) == gaps.map(\.upperBound))
     }
   }
@@ -223,7 +233,9 @@ struct LiveStreamerTests {
         $0.request.socket.sendBuffer = 32_768
       }
       let total = 4_000_000
-      for offset in stride(from: 0, to: total, by: 50_000) { #expect(pipe.write(patternBytes(pattern, offset, 50_000))) }
+      for offset in stride(from: 0, to: total, by: 50_000) {
+        #expect(pipe.write(patternBytes(pattern, offset, 50_000)))
+      }
       pipe.closeWriting()
       let summary = try stream.summary()
       #expect(summary.error == nil && summary.gaps == 0 && summary.progress.captured == UInt64(total))

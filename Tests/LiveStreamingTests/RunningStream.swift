@@ -115,7 +115,8 @@ final class StoredBytes: Sendable {
 
   /// The first offset at which something else is stored than the pattern says.
   func firstDifference(from pattern: OffsetPattern) -> Int? {
-    state.withLock { state in state.bytes.indices.first { state.present[$0] && state.bytes[$0] != pattern[UInt64($0)] } }
+    state.withLock { state in state.bytes.indices.first { state.present[$0] && state.bytes[$0] != pattern[UInt64($0)] }
+    }
   }
 
   /// Offsets at which nothing is stored.
@@ -123,7 +124,9 @@ final class StoredBytes: Sendable {
     state.withLock { state in
       var holes: [Range<Int>] = []
       for (index, present) in state.present.enumerated() where !present {
-        if holes.last?.upperBound == index { holes[holes.count - 1] = holes[holes.count - 1].lowerBound..<index + 1 } else {
+        if holes.last?.upperBound == index {
+          holes[holes.count - 1] = holes[holes.count - 1].lowerBound..<index + 1
+        } else {
           holes.append(index..<index + 1)
         }
       }
@@ -135,7 +138,7 @@ final class StoredBytes: Sendable {
   func take(_ connection: ServerConnection, from offset: UInt64) -> Bool {
     var offset = offset
     do {
-      while let chunk = try connection.chunk() {
+      while let chunk = try connection.chunk(brokenOff: { store($0, at: offset) }) {
         store(chunk, at: offset)
         offset += UInt64(chunk.count)
       }

@@ -19,7 +19,8 @@ private final class Outlet: Sendable {
   init(_ source: any StreamSource, capacity: Int, _ overflow: OverflowPolicy) throws {
     let (loop, events, errors) = (try EventLoop(), try EventLog<SourceEvent>(), try EventLog<LiveStreamError>())
     (self.loop, self.events, self.errors) = (loop, events, errors)
-    let ends = try CircularBuffer.make(capacity: .bytes(capacity), overflow: overflow == .dropOldest ? .dropOldest : .refuse)
+    let ends = try CircularBuffer.make(
+      capacity: .bytes(capacity), overflow: overflow == .dropOldest ? .dropOldest : .refuse)
     consumer = Mutex(ends.consumer)
     let context = SourceContext(
       loop: loop, overflow: overflow, report: { events.append($0) }, fail: { errors.append($0) })
@@ -71,7 +72,8 @@ struct SourceTests {
   @Test("a heartbeat's line is what the article shows, in UTC")
   func line() {
     let time = 1_795_195_339
-    #expect(HeartbeatSource.line(format: HeartbeatSource.defaultFormat, time: time) == "*** 2026-11-20 17:22:19 +0000\r\n")
+    #expect(
+      HeartbeatSource.line(format: HeartbeatSource.defaultFormat, time: time) == "*** 2026-11-20 17:22:19 +0000\r\n")
     #expect(HeartbeatSource.line(format: "%s größe", time: time) == "1795195339 größe\r\n")
     #expect(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat) == 31)
   }
@@ -94,7 +96,9 @@ struct SourceTests {
     try eventually("the end") { outlet.isFinished }
   }
 
-  @Test("a line is in the stream whole or not at all, and what was left out is told", arguments: [OverflowPolicy.wait, .stop])
+  @Test(
+    "a line is in the stream whole or not at all, and what was left out is told",
+    arguments: [OverflowPolicy.wait, .stop])
   func wholeLines(_ overflow: OverflowPolicy) throws {
     // A page of 4096 bytes is no multiple of 31.
     let source = HeartbeatSource(interval: .milliseconds(1))

@@ -189,9 +189,16 @@ public final class ServerConnection: @unchecked Sendable {
   }
 
   /// The next chunk's bytes (RFC 9112, section 7.1); nil for the last chunk.
-  public func chunk() throws -> [UInt8]? {
+  ///
+  /// - Parameter brokenOff: given what has come of a chunk in which the connection ends.
+  public func chunk(brokenOff: ([UInt8]) -> Void = { _ in }) throws -> [UInt8]? {
     guard let size = Int(try line(), radix: 16) else { throw TestFailure("this is no chunk size") }
-    while received.count - position < size + 2 { try more() }
+    do {
+      while received.count - position < size + 2 { try more() }
+    } catch {
+      brokenOff(Array(received[position..<min(position + size, received.count)]))
+      throw error
+    }
     defer { position += size + 2 }
     return size == 0 ? nil : Array(received[position..<position + size])
   }

@@ -7,7 +7,8 @@ import Testing
 
 @Suite("Peers that stall, die and reset", .serialized)
 struct PeerTests {
-  @Test("while the peer does not read, the pair's reader stops taking: memory stays bounded; afterwards everything arrives")
+  @Test(
+    "while the peer does not read, the pair's reader stops taking: memory stays bounded; afterwards everything arrives")
   func stalledReader() throws {
     let mayRead = try EventCounter()
     let bodies = try EventLog<[UInt8]>()

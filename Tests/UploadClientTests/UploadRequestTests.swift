@@ -18,7 +18,9 @@ struct UploadRequestTests {
   @Test("an ordinary request is fine, with any text that a field may hold")
   func fine() {
     #expect(refusal { _ in } == nil)
-    #expect(refusal { $0.fields = [.init(name: "X-Zelle", value: "Küche \t 3 \"a\"; b=c"), .init(name: "Empty", value: "")] } == nil)
+    #expect(
+      refusal { $0.fields = [.init(name: "X-Zelle", value: "Küche \t 3 \"a\"; b=c"), .init(name: "Empty", value: "")] }
+        == nil)
     #expect(refusal("https://user:word@[::1]:8443/a%20b?c#d") { $0.method = "PUT" } == nil)
   }
 
@@ -26,7 +28,8 @@ struct UploadRequestTests {
     "a value that would begin another field is refused (header injection)",
     arguments: ["a\r\nEvil: 1", "a\nEvil: 1", "a\r", "a\u{0}b", "a\u{7F}"])
   func injectedValue(_ value: String) {
-    #expect(refusal { $0.fields = [.init(name: "X", value: value)] }?.contains("field X has control characters") == true)
+    #expect(
+      refusal { $0.fields = [.init(name: "X", value: value)] }?.contains("field X has control characters") == true)
   }
 
   @Test("a name that is no token is refused", arguments: ["", "a b", "a:b", "X\r\nEvil", "Größe", "a\u{0}"])
@@ -42,7 +45,9 @@ struct UploadRequestTests {
     #expect(refusal { $0.method = method }?.contains("the method") == true)
   }
 
-  @Test("a token that cannot be sent is refused, and not shown", arguments: ["", "two words", "line\r\nEvil: 1", "schlüssel"])
+  @Test(
+    "a token that cannot be sent is refused, and not shown",
+    arguments: ["", "two words", "line\r\nEvil: 1", "schlüssel"])
   func token(_ token: String) {
     let message = refusal { $0.bearerToken = token }
     #expect(message?.contains("bearer token") == true)
