@@ -23,7 +23,8 @@ struct ChunkLedgerTests {
     mutating func appendEnd() { bodyCountAfterWire += Array(repeating: body, count: 5) }
   }
 
-  @Test("every wire count gives exactly the body bytes before it, while no chunks are merged", arguments: Seed.several(20))
+  @Test(
+    "every wire count gives exactly the body bytes before it, while no chunks are merged", arguments: Seed.several(20))
   func exact(_ seed: Seed) {
     var random = seed.generator
     var (ledger, model) = (ChunkLedger(), Model())
@@ -46,7 +47,9 @@ struct ChunkLedgerTests {
     }
   }
 
-  @Test("with any number of chunks outstanding it never claims a byte too many, and all at the end", arguments: Seed.several(10))
+  @Test(
+    "with any number of chunks outstanding it never claims a byte too many, and all at the end",
+    arguments: Seed.several(10))
   func mergedIsFromBelow(_ seed: Seed) {
     var random = seed.generator
     var (ledger, model) = (ChunkLedger(), Model())
@@ -55,12 +58,19 @@ struct ChunkLedgerTests {
       let count = random.size(upTo: 40)
       ledger.append(count)
       model.append(count)
-      guard random.chance(2) else { continue }
-      wire = Int.random(in: wire...min(wire + 3_000, model.bodyCountAfterWire.count - 1), using: &random)
+      guard random.chance(5) else { continue }
+      wire = Int.random(in: wire...min(wire + 100, model.bodyCountAfterWire.count - 1), using: &random)
       let answer = ledger.acknowledge(wireCount: UInt64(wire))
       #expect(answer <= model.bodyCountAfterWire[wire])
       #expect(answer >= last)
       last = answer
+    }
+    // Thousands are outstanding now, most of them merged: every count on the way is from below.
+    #expect(model.bodyCountAfterWire.count - wire > 20_000)
+    for wire in wire..<model.bodyCountAfterWire.count
+    where ledger.acknowledge(wireCount: UInt64(wire)) > model.bodyCountAfterWire[wire] {
+      Issue.record("too many at \(wire)")
+      break
     }
     #expect(ledger.acknowledge(wireCount: ledger.wireByteCount) == ledger.bodyByteCount)
   }

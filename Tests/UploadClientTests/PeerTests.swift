@@ -100,6 +100,32 @@ struct PeerTests {
     }
   }
 
+  @Test("an early 200 is no word that all was taken: what the peer did not acknowledge stays so")
+  func earlySuccess() throws {
+    let mayAnswer = try EventCounter()
+    let steps = try EventLog<String>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.chunk()
+      try connection.goDeaf()
+      steps.append("deaf")
+      guard waitUntilReadable(mayAnswer.descriptor) else { return }
+      try connection.respond("200 OK", body: "thanks")
+      _ = connection.waitForEnd(limit: .seconds(2))
+    }
+    try withSession { session in
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      try upload.body.write("heard")
+      try steps.first("deafness") { $0 == "deaf" }
+      try upload.body.write("never heard")
+      try eventually("the sending") { upload.task.sentByteCount == 16 }
+      mayAnswer.signal()
+      let outcome = try upload.result().get()
+      #expect(outcome.isEarly && outcome.response.status == 200)
+      #expect(upload.task.acknowledgedByteCount == 5)
+    }
+  }
+
   @Test("a source that is silent for longer than that is left alone")
   func silentSource() throws {
     let chunks = try EventLog<[UInt8]>()
