@@ -50,7 +50,8 @@ let rooms: [Target] =
 let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
-    "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "CLinux",
+    "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer",
+    "CLinux",
   ],
   swiftSettings: settings)
 
@@ -81,7 +82,8 @@ let samples: [Target] = [
 /// What the tests of several rooms share: seeds that can be run again, counts of allocations and calls, real ALSA and
 /// PulseAudio.
 let testSupport: [Target] = [
-  .target(name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
+  .target(
+    name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
   .target(name: "CallCounter", path: "Tests/CallCounter"),
   .target(
     name: "NetworkTesting", dependencies: ["EventLoops", "PropertyTesting", "UploadServer", "CLinux"],
@@ -118,5 +120,6 @@ let package = Package(
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
-  targets: systemLibraries + rooms + [command, commandTests, endToEndTests] + samples + testSupport + testDevice + benchmarks
+  targets: systemLibraries + rooms + [command, commandTests, endToEndTests] + samples + testSupport + testDevice
+    + benchmarks
 )

@@ -38,7 +38,8 @@ public struct Dropout: Equatable, Sendable {
 
     public var description: String {
       switch self {
-      case .unknownHost(let words), .unreachable(let words), .connectionLost(let words), .timedOut(let words), .other(let words):
+      case .unknownHost(let words), .unreachable(let words), .connectionLost(let words), .timedOut(let words),
+        .other(let words):
         words
       case .response(let status): "the server answered \(status)"
       case .overtaken: "the connection is slower than the source"

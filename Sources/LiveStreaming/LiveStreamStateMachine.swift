@@ -86,10 +86,14 @@ struct LiveStreamStateMachine {
       settle(cause, serverOffset: serverOffset, start: start, oldest: oldest)
       noteOutage(cause, start: start, now: now)
       failuresInARow += 1
-      let delay = cause == .overtaken
+      let delay =
+        cause == .overtaken
         ? .zero : policy.delay(failures: failuresInARow, retryAfter: retryAfter, using: &generator)
       if let limit = policy.giveUpAfter, now + delay - lastProgress > limit {
-        return end(.init(.unreachable, "gave up: nothing was acknowledged for \(Int(limit.seconds)) s; the last attempt ended with: \(cause)"))
+        return end(
+          .init(
+            .unreachable,
+            "gave up: nothing was acknowledged for \(Int(limit.seconds)) s; the last attempt ended with: \(cause)"))
       }
       state = .waiting
       return .wait(Dropout(cause: cause, acknowledged: acknowledged, retryDelay: delay))
@@ -133,7 +137,8 @@ struct LiveStreamStateMachine {
     guard state == .waiting else { return .none }
     guard acknowledged < oldest else { return open(at: acknowledged, gap: nil) }
     let offset = min(oldest + headroom, head)
-    let gap = Gap(offset: acknowledged, length: offset - acknowledged, cause: serverWentBack ? .serverLost : .bufferFull)
+    let gap = Gap(
+      offset: acknowledged, length: offset - acknowledged, cause: serverWentBack ? .serverLost : .bufferFull)
     gaps += 1
     lost += gap.length
     return open(at: offset, gap: gap)

@@ -67,7 +67,8 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
         context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow drop-oldest"))
         microphone.stop()
       case .failed(let operation, let code):
-        context.fail(LiveStreamError(.source, "the microphone failed: \(SystemError(operation: "\(operation)", code: code))"))
+        context.fail(
+          LiveStreamError(.source, "the microphone failed: \(SystemError(operation: "\(operation)", code: code))"))
       case .stopped:
         context.loop.deregister(microphone.eventDescriptor)
         self.context = nil
@@ -83,15 +84,19 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
       let time = Duration.nanoseconds(Int64(frames) * 1_000_000_000 / Int64(format.rate))
       let fill = filled ? ", silence stands in for them" : ""
       return SourceEvent(
-        kind: kind, description: "\(words): \(frames) frames lost (\(time.nanoseconds / 1_000_000) ms)\(fill)", offset: offset,
+        kind: kind, description: "\(words): \(frames) frames lost (\(time.nanoseconds / 1_000_000) ms)\(fill)",
+        offset: offset,
         lost: frames, filled: filled ? frames * UInt64(format.bytesPerFrame) : 0)
     }
     switch event {
     case .started(.granted(let priority)):
-      return SourceEvent(kind: "capture", description: "capturing \(summary), real-time priority \(priority)", offset: 0)
+      return SourceEvent(
+        kind: "capture", description: "capturing \(summary), real-time priority \(priority)", offset: 0)
     case .started(.refused):
       return SourceEvent(
-        kind: "capture", description: "capturing \(summary), without real-time priority (allow it with LimitRTPRIO= or limits.conf)", offset: 0)
+        kind: "capture",
+        description: "capturing \(summary), without real-time priority (allow it with LimitRTPRIO= or limits.conf)",
+        offset: 0)
     case .started(.notRequested):
       return SourceEvent(kind: "capture", description: "capturing \(summary)", offset: 0)
     case .overrun(let offset, let frames, let filled):
@@ -100,11 +105,13 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
       return lost("suspend", "the device was suspended", offset, frames, filled)
     case .deviceLost(let offset, let code):
       let reason = SystemError(operation: "", code: code).reason
-      return SourceEvent(kind: "device-lost", description: "the device is gone (\(reason)): waiting for it to come back", offset: offset)
+      return SourceEvent(
+        kind: "device-lost", description: "the device is gone (\(reason)): waiting for it to come back", offset: offset)
     case .deviceReturned(let offset, let frames, let filled, _):
       return lost("device-returned", "the device is back", offset, frames, filled)
     case .bufferFull(let offset):
-      return SourceEvent(kind: "full", description: "the buffer is full: the device holds back what it can", offset: offset)
+      return SourceEvent(
+        kind: "full", description: "the buffer is full: the device holds back what it can", offset: offset)
     case .stopped, .failed:
       return nil
     }

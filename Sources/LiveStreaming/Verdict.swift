@@ -28,27 +28,41 @@ enum Verdict: Equatable {
     case 200..<300 where !outcome.isEarly:
       return .complete(response)
     case 200..<300:
-      return .permanent(.init(.protocolBroken,
-        "the server answered \(status) before the end of the stream: it does not read streamed bodies to their end; try another URL or method"))
+      return .permanent(
+        .init(
+          .protocolBroken,
+          "the server answered \(status) before the end of the stream: it does not read streamed bodies to their end; try another URL or method"
+        ))
     case 300..<400:
       let target = response["Location"].map { " to \($0)" } ?? ""
       return .permanent(.init(.refused, "the server redirects\(target) (\(status)): stream to that URL instead"))
     case 401, 407:
-      return .permanent(.init(.notPermitted,
-        "the server wants credentials that it accepts (\(status))\(reason): give a token with --bearer-token-file, or a netrc file"))
+      return .permanent(
+        .init(
+          .notPermitted,
+          "the server wants credentials that it accepts (\(status))\(reason): give a token with --bearer-token-file, or a netrc file"
+        ))
     case 403:
-      return .permanent(.init(.notPermitted, "the server does not permit this (403)\(reason): check the credentials and the URL's path"))
+      return .permanent(
+        .init(.notPermitted, "the server does not permit this (403)\(reason): check the credentials and the URL's path")
+      )
     case 408, 425, 429, 500, 502...504, 506...:
       return .transient(
-        .response(status), retryAfter: response.retryAfter(wallClock: wallClock), serverOffset: response["Stream-Offset"].flatMap { UInt64($0) })
+        .response(status), retryAfter: response.retryAfter(wallClock: wallClock),
+        serverOffset: response["Stream-Offset"].flatMap { UInt64($0) })
     case 404, 410:
-      return .permanent(.init(.refused, "there is nothing at this URL to stream to (\(status))\(reason): check the path"))
+      return .permanent(
+        .init(.refused, "there is nothing at this URL to stream to (\(status))\(reason): check the path"))
     case 405, 411, 501:
-      return .permanent(.init(.refused, "the server does not take a streamed body here (\(status))\(reason): try --method PUT or another path"))
+      return .permanent(
+        .init(
+          .refused,
+          "the server does not take a streamed body here (\(status))\(reason): try --method PUT or another path"))
     case 409:
       return .permanent(.init(.refused, "the server has other bytes under this stream's name (409)\(reason)"))
     case 413:
-      return .permanent(.init(.refused, "the server takes no more of this stream (413)\(reason): raise its limit for request bodies"))
+      return .permanent(
+        .init(.refused, "the server takes no more of this stream (413)\(reason): raise its limit for request bodies"))
     default:
       return .permanent(.init(.refused, "the server refused the stream (\(status))\(reason)"))
     }
@@ -64,14 +78,20 @@ enum Verdict: Equatable {
     case .tlsFailed, .other: return retry(.other(error.description))
     case .bodyFailed: return retry(.overtaken)
     case .proxyRefused:
-      return .permanent(.init(.notPermitted, "\(error.description): give its user and password in --proxy, or check what it lets through"))
+      return .permanent(
+        .init(
+          .notPermitted, "\(error.description): give its user and password in --proxy, or check what it lets through"))
     case .cancelled: return .permanent(.init(.cancelled, "cancelled"))
     case .invalidRequest, .badCredentialsFile: return .permanent(.init(.invalidRequest, error.description))
     case .certificateNotTrusted:
-      return .permanent(.init(.notTrusted,
-        "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority with --ca-file FILE"))
+      return .permanent(
+        .init(
+          .notTrusted,
+          "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority with --ca-file FILE"
+        ))
     case .protocolViolation:
-      return .permanent(.init(.protocolBroken, "what listens there does not speak HTTP (\(error.description)): check the port"))
+      return .permanent(
+        .init(.protocolBroken, "what listens there does not speak HTTP (\(error.description)): check the port"))
     }
   }
 }

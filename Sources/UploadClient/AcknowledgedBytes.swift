@@ -89,7 +89,8 @@ struct AcknowledgedBytes {
     let offset = 120
     return withUnsafeTemporaryAllocation(byteCount: offset + 8, alignment: 8) { bytes -> UInt64? in
       var length = socklen_t(bytes.count)
-      guard getsockopt(socket, Int32(IPPROTO_TCP), TCP_INFO, bytes.baseAddress, &length) == 0, Int(length) == bytes.count
+      guard getsockopt(socket, Int32(IPPROTO_TCP), TCP_INFO, bytes.baseAddress, &length) == 0,
+        Int(length) == bytes.count
       else { return nil }
       let count = bytes.load(fromByteOffset: offset, as: UInt64.self)
       return count > 0 ? count - 1 : nil

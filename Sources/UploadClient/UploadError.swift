@@ -70,7 +70,8 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
       self.init(.connectionLost, words)
     case CURLE_SSL_CONNECT_ERROR:
       self.init(.tlsFailed, words)
-    case CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_ISSUER_ERROR, CURLE_SSL_INVALIDCERTSTATUS, CURLE_SSL_PINNEDPUBKEYNOTMATCH:
+    case CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_ISSUER_ERROR, CURLE_SSL_INVALIDCERTSTATUS,
+      CURLE_SSL_PINNEDPUBKEYNOTMATCH:
       self.init(.certificateNotTrusted, words)
     case CURLE_SSL_CERTPROBLEM, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_CRL_BADFILE, CURLE_SSL_CIPHER:
       self.init(.badCredentialsFile, words)

@@ -69,29 +69,34 @@ public struct UploadRequest: Equatable, Sendable {
     try CurlOptions.validate(url: url)
     for field in fields {
       guard !field.name.isEmpty, field.name.utf8.allSatisfy(Self.isTokenByte) else {
-        throw UploadError(.invalidRequest, "the field name \(quoted(field.name)) is not a token: use letters, digits and hyphens")
+        throw UploadError(
+          .invalidRequest, "the field name \(quoted(field.name)) is not a token: use letters, digits and hyphens")
       }
       // libcurl would obey them and leave its own framing out (RFC 9112, section 6.1).
       guard !["content-length", "transfer-encoding"].contains(field.name.lowercased()) else {
-        throw UploadError(.invalidRequest, "the field \(field.name) is not yours to set: a stream has no length, and is sent in chunks")
+        throw UploadError(
+          .invalidRequest, "the field \(field.name) is not yours to set: a stream has no length, and is sent in chunks")
       }
       guard field.value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f || $0 == 0x09 }) else {
         throw UploadError(
-          .invalidRequest, "the value of the field \(field.name) has control characters, which would begin another field: remove them")
+          .invalidRequest,
+          "the value of the field \(field.name) has control characters, which would begin another field: remove them")
       }
     }
     guard !method.isEmpty, method.utf8.allSatisfy(Self.isTokenByte) else {
       throw UploadError(.invalidRequest, "the method \(quoted(method)) is not a token")
     }
     if let token = bearerToken, token.isEmpty || !token.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) {
-      throw UploadError(.invalidRequest, "the bearer token is empty or has characters that cannot be sent: check its file")
+      throw UploadError(
+        .invalidRequest, "the bearer token is empty or has characters that cannot be sent: check its file")
     }
   }
 
   /// `tchar`, RFC 9110, section 5.6.2.
   private static func isTokenByte(_ byte: UInt8) -> Bool {
     switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "0")...UInt8(ascii: "9"):
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+      UInt8(ascii: "0")...UInt8(ascii: "9"):
       true
     default:
       "!#$%&'*+-.^_`|~".utf8.contains(byte)
@@ -101,5 +106,8 @@ public struct UploadRequest: Equatable, Sendable {
 
 /// `text` between quotes, its control characters made visible.
 func quoted(_ text: String) -> String {
-  "\"" + text.unicodeScalars.map { $0.value < 0x20 || $0.value == 0x7f ? "\\u{\(String($0.value, radix: 16))}" : String($0) }.joined() + "\""
+  "\""
+    + text.unicodeScalars.map {
+      $0.value < 0x20 || $0.value == 0x7f ? "\\u{\(String($0.value, radix: 16))}" : String($0)
+    }.joined() + "\""
 }

@@ -13,7 +13,8 @@ enum Devices {
     let devices = CaptureDevice.list()
     for device in devices { Console.shared.put(values.has("json") ? json(device) : text(device)) }
     guard !devices.isEmpty else {
-      throw CommandError(.noDevice, "there is no capture device: plug a microphone in, or start a sound server (see arecord -L)")
+      throw CommandError(
+        .noDevice, "there is no capture device: plug a microphone in, or start a sound server (see arecord -L)")
     }
     return .done
   }
@@ -22,7 +23,8 @@ enum Devices {
     let what: String
     switch device.availability {
     case .supports(let support):
-      what = "\(range(support.rateRange)) Hz, \(range(support.channels)) channels, \(support.formats.map(\.name).joined(separator: " "))"
+      what =
+        "\(range(support.rateRange)) Hz, \(range(support.channels)) channels, \(support.formats.map(\.name).joined(separator: " "))"
     case .busy(let holder): what = "in use\(holder.map { " by \($0)" } ?? "")"
     case .unavailable(let reason): what = "cannot be opened: \(reason)"
     }

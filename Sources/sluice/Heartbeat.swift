@@ -19,7 +19,9 @@ enum Heartbeat {
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let interval = try Units.duration(values["interval"] ?? "1s", of: "interval")
-    guard interval >= .milliseconds(1) else { throw .usage("--interval \"\(values["interval"] ?? "")\" is less than 1ms") }
+    guard interval >= .milliseconds(1) else {
+      throw .usage("--interval \"\(values["interval"] ?? "")\" is less than 1ms")
+    }
     var request = try StreamOptions.request(values)
     request.fields.addDefault("Content-Type", "text/plain; charset=utf-8")
     let format = values["time-format"] ?? HeartbeatSource.defaultFormat
@@ -28,7 +30,9 @@ enum Heartbeat {
     let configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: Int((Double(lineLength) / interval.seconds).rounded(.up)),
       buffer: .bytes(1 << 20), overflow: .dropOldest)
-    let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration") }
-    return try StreamRun(url: request.url, progress: try ProgressKind(values), duration: duration).run(source, configuration)
+    let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration")
+    }
+    return try StreamRun(url: request.url, progress: try ProgressKind(values), duration: duration).run(
+      source, configuration)
   }
 }

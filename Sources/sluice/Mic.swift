@@ -36,7 +36,8 @@ enum Mic {
     let configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: microphone.format.bytesPerSecond,
       buffer: .time(.seconds(300), bytesPerSecond: microphone.format.bytesPerSecond), overflow: .dropOldest)
-    return try StreamRun(url: request.url, progress: progress, levels: { microphone.levels() }).run(source, configuration)
+    return try StreamRun(url: request.url, progress: progress, levels: { microphone.levels() }).run(
+      source, configuration)
   }
 
   private static func captureConfiguration(
@@ -48,7 +49,9 @@ enum Mic {
     if let text = values["format"] {
       guard let format = SampleFormat(rawValue: text) else {
         let nearest = SampleFormat.allCases.map(\.name).min { editDistance($0, text) < editDistance($1, text) } ?? ""
-        throw .usage("--format \"\(text)\" is none of \(SampleFormat.allCases.map(\.name).joined(separator: ", ")); did you mean \(nearest)?")
+        throw .usage(
+          "--format \"\(text)\" is none of \(SampleFormat.allCases.map(\.name).joined(separator: ", ")); did you mean \(nearest)?"
+        )
       }
       configuration.format = format
     }

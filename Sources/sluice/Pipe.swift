@@ -2,8 +2,8 @@
 
 internal import EventLoops
 internal import LiveStreaming
-internal import UploadClient
 internal import StreamBuffers
+internal import UploadClient
 
 enum Pipe {
   static let syntax = CommandLineSyntax(
@@ -28,9 +28,13 @@ enum Pipe {
     configuration.retention = configuration.buffer.byteCount / 2
     let source: DescriptorSource
     do { source = try DescriptorSource() } catch {
-      throw CommandError(.inputOutput, "standard input is closed: pipe something into this command, or redirect a file (\(error.reason))")
+      throw CommandError(
+        .inputOutput, "standard input is closed: pipe something into this command, or redirect a file (\(error.reason))"
+      )
     }
-    let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration") }
-    return try StreamRun(url: request.url, progress: try ProgressKind(values), duration: duration).run(source, configuration)
+    let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration")
+    }
+    return try StreamRun(url: request.url, progress: try ProgressKind(values), duration: duration).run(
+      source, configuration)
   }
 }

@@ -5,9 +5,12 @@ internal import UploadServer
 
 enum Serve {
   static let syntax = CommandLineSyntax(
-    name: "serve", summary: "Receives streams into a directory; a JSON line for each begun, continued, ended.", operands: [],
+    name: "serve", summary: "Receives streams into a directory; a JSON line for each begun, continued, ended.",
+    operands: [],
     options: [
-      Option("listen", short: "l", value: "ADDR:PORT", "where to listen (default 127.0.0.1:8080; repeatable; unix:PATH)", mayRepeat: true),
+      Option(
+        "listen", short: "l", value: "ADDR:PORT", "where to listen (default 127.0.0.1:8080; repeatable; unix:PATH)",
+        mayRepeat: true),
       Option("directory", short: "d", value: "DIR", "where to store streams (default .)"),
       Option("max-body", value: "SIZE", "the longest body of a request (default: no limit)"),
       Option("head-timeout", value: "T", "for the head of a request (default 30s)"),
@@ -53,12 +56,22 @@ enum Serve {
     var configuration = UploadServer.Configuration(listen: addresses, directory: values["directory"] ?? ".") {
       Console.shared.put($0.jsonLine)
     }
-    if let text = values["max-body"] { configuration.maximumBodyLength = UInt64(try Units.byteCount(text, of: "max-body")) }
+    if let text = values["max-body"] {
+      configuration.maximumBodyLength = UInt64(try Units.byteCount(text, of: "max-body"))
+    }
     if let text = values["head-timeout"] { configuration.headTimeout = try Units.duration(text, of: "head-timeout") }
-    if let text = values["body-timeout"] { configuration.bodyIdleTimeout = try Units.duration(text, of: "body-timeout") }
-    if let text = values["idle-timeout"] { configuration.keepAliveTimeout = try Units.duration(text, of: "idle-timeout") }
-    if let text = values["receive-buffer"] { configuration.receiveBufferSize = try Units.byteCount(text, of: "receive-buffer") }
-    if let text = values["max-segment"] { configuration.maximumSegmentSize = try Units.byteCount(text, of: "max-segment") }
+    if let text = values["body-timeout"] {
+      configuration.bodyIdleTimeout = try Units.duration(text, of: "body-timeout")
+    }
+    if let text = values["idle-timeout"] {
+      configuration.keepAliveTimeout = try Units.duration(text, of: "idle-timeout")
+    }
+    if let text = values["receive-buffer"] {
+      configuration.receiveBufferSize = try Units.byteCount(text, of: "receive-buffer")
+    }
+    if let text = values["max-segment"] {
+      configuration.maximumSegmentSize = try Units.byteCount(text, of: "max-segment")
+    }
     return configuration
   }
 

@@ -48,15 +48,21 @@ enum StreamOptions {
     if let file = values["netrc-file"] { request.netrcFile = try readable(file, "netrc-file") }
     request.proxy = values["proxy"]
     request.unixSocket = values["unix-socket"]
-    request.certificateAuthorities = try values["ca-file"].map { (file) throws(CommandError) in try readable(file, "ca-file") }
+    request.certificateAuthorities = try values["ca-file"].map { (file) throws(CommandError) in
+      try readable(file, "ca-file")
+    }
     request.clientCertificate = try values["cert"].map { (file) throws(CommandError) in try readable(file, "cert") }
     request.clientKey = try values["key"].map { (file) throws(CommandError) in try readable(file, "key") }
     if values.has("ipv4") { request.addressFamily = .ipv4 }
     if values.has("ipv6") { request.addressFamily = .ipv6 }
     if values.has("http1") { request.httpVersion = .http1 }
     if let text = values["connect-timeout"] { request.limits.connect = try Units.duration(text, of: "connect-timeout") }
-    if let text = values["stall-timeout"] { request.limits.unacknowledged = try Units.duration(text, of: "stall-timeout") }
-    if let text = values["response-timeout"] { request.limits.response = try Units.duration(text, of: "response-timeout") }
+    if let text = values["stall-timeout"] {
+      request.limits.unacknowledged = try Units.duration(text, of: "stall-timeout")
+    }
+    if let text = values["response-timeout"] {
+      request.limits.response = try Units.duration(text, of: "response-timeout")
+    }
     if let text = values["send-buffer"] { request.socket.sendBuffer = try Units.byteCount(text, of: "send-buffer") }
     if let text = values["max-segment"] { request.socket.maximumSegment = try Units.byteCount(text, of: "max-segment") }
     do throws(UploadError) { try request.validate() } catch { throw .usage(error.description) }
@@ -88,7 +94,9 @@ enum StreamOptions {
     }
     if let id = values["stream-id"] {
       guard (1...64).contains(id.utf8.count), id.first != ".",
-        id.utf8.allSatisfy({ ($0 >= 0x30 && $0 <= 0x39) || ($0 | 0x20 >= 0x61 && $0 | 0x20 <= 0x7a) || "._-".utf8.contains($0) })
+        id.utf8.allSatisfy({
+          ($0 >= 0x30 && $0 <= 0x39) || ($0 | 0x20 >= 0x61 && $0 | 0x20 <= 0x7a) || "._-".utf8.contains($0)
+        })
       else { throw .usage("--stream-id \"\(id)\" is not 1 to 64 of A-Z a-z 0-9 . _ - without a dot in front") }
       configuration.streamID = id
     }
@@ -108,7 +116,9 @@ enum StreamOptions {
 
   /// From a file or the environment, never from the command line, where every user of the machine could read it.
   private static func bearerToken(_ values: CommandLineSyntax.Values) throws(CommandError) -> String? {
-    guard let path = values["bearer-token-file"] else { return getenv("SLUICE_BEARER_TOKEN").map { String(cString: $0) } }
+    guard let path = values["bearer-token-file"] else {
+      return getenv("SLUICE_BEARER_TOKEN").map { String(cString: $0) }
+    }
     guard let file = fopen(path, "r") else {
       throw .usage("--bearer-token-file \"\(path)\" cannot be read: \(String(cString: strerror(errno)))")
     }

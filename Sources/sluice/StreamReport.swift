@@ -44,8 +44,12 @@ enum StreamReport {
     lines.append(parts.joined(separator: ", "))
     let unsent = progress.captured - min(progress.captured, progress.acknowledged)
     if unsent > 0 { lines.append("\(Units.text(bytes: unsent)) captured and not acknowledged") }
-    if progress.lost > 0 { lines.append("\(progress.lost) bytes lost in \(summary.gaps) gap\(summary.gaps == 1 ? "" : "s")") }
-    if let missing = summary.missingAtServer, missing > 0 { lines.append("\(missing) bytes are missing from what the server stored") }
+    if progress.lost > 0 {
+      lines.append("\(progress.lost) bytes lost in \(summary.gaps) gap\(summary.gaps == 1 ? "" : "s")")
+    }
+    if let missing = summary.missingAtServer, missing > 0 {
+      lines.append("\(missing) bytes are missing from what the server stored")
+    }
     if summary.sourceLost > 0 { lines.append("\(summary.sourceLost) frames lost before they reached the buffer") }
     return lines
   }

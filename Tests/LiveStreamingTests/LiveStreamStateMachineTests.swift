@@ -72,7 +72,8 @@ struct LiveStreamStateMachineTests {
         oldest = max(oldest, min(machine.acknowledged, oldest + 500))
       case 8:
         let serverOffset = random.chance(30) ? UInt64.random(in: 0...machine.sent, using: &random) : nil
-        let verdict: Verdict = random.chance(50) ? lost : .transient(.response(503), retryAfter: nil, serverOffset: serverOffset)
+        let verdict: Verdict =
+          random.chance(50) ? lost : .transient(.response(503), retryAfter: nil, serverOffset: serverOffset)
         perform(machine.requestEnded(verdict, oldest: oldest, now: now, using: &random))
       default:
         perform(machine.retryIsDue(oldest: oldest, head: head, headroom: 250))
@@ -120,7 +121,8 @@ struct LiveStreamStateMachineTests {
     #expect(machine.retryIsDue(oldest: 0, head: 200, headroom: 10) == .open(at: 60, attempt: 2, gap: nil))
     #expect(machine.resent == 40 && machine.gaps == 0)
     machine.wrote(upTo: 200)
-    #expect(machine.requestEnded(.complete(.init(status: 201)), oldest: 0, now: Self.at(2), using: &random) == .end(nil))
+    #expect(
+      machine.requestEnded(.complete(.init(status: 201)), oldest: 0, now: Self.at(2), using: &random) == .end(nil))
     #expect(machine.acknowledged == 200)
   }
 
@@ -166,7 +168,8 @@ struct LiveStreamStateMachineTests {
     #expect(machine.retryIsDue(oldest: 70, head: 100, headroom: 10) == .open(at: 70, attempt: 3, gap: nil))
   }
 
-  @Test("a server may have more than TCP's word for it had reached us; one that claims what was never sent is not believed")
+  @Test(
+    "a server may have more than TCP's word for it had reached us; one that claims what was never sent is not believed")
   func serverIsAhead() {
     var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(now: Self.at(0))
@@ -178,7 +181,9 @@ struct LiveStreamStateMachineTests {
     #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 95, attempt: 3, gap: nil))
   }
 
-  @Test("a server that refuses again and again is asked less and less often, and given up, though TCP acknowledges bytes each time")
+  @Test(
+    "a server that refuses again and again is asked less and less often, and given up, though TCP acknowledges bytes each time"
+  )
   func refusedForEver() {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(600)

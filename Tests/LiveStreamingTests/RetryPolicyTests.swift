@@ -30,7 +30,9 @@ struct RetryPolicyTests {
     #expect(tenths.allSatisfy { abs($0 - count / 10) < 180 }, "\(tenths)")
   }
 
-  @Test("Retry-After is waited for in full, with the jitter on top, and not beyond what is believed", arguments: Seed.several(3))
+  @Test(
+    "Retry-After is waited for in full, with the jitter on top, and not beyond what is believed",
+    arguments: Seed.several(3))
   func retryAfter(_ seed: Seed) {
     var random = seed.generator
     for _ in 0..<1000 {

@@ -5,7 +5,8 @@ import Testing
 
 @Suite("What the end of a request means for the stream")
 struct VerdictTests {
-  private func judge(_ status: Int, _ fields: [String: String] = [:], early: Bool = true, body: String = "") -> Verdict {
+  private func judge(_ status: Int, _ fields: [String: String] = [:], early: Bool = true, body: String = "") -> Verdict
+  {
     var response = HTTPResponse(status: status, fields: fields.map { .init(name: $0.key, value: $0.value) })
     response.body = Array(body.utf8)
     return Verdict(.success(.init(response: response, isEarly: early)), wallClock: 0)
@@ -15,7 +16,8 @@ struct VerdictTests {
     if case .permanent(let error) = verdict { error.kind } else { nil }
   }
 
-  @Test("statuses after which trying again makes sense", arguments: [408, 425, 429, 500, 502, 503, 504, 507, 508, 520, 599])
+  @Test(
+    "statuses after which trying again makes sense", arguments: [408, 425, 429, 500, 502, 503, 504, 507, 508, 520, 599])
   func transient(_ status: Int) {
     for early in [true, false] {
       #expect(judge(status, early: early) == .transient(.response(status), retryAfter: nil, serverOffset: nil))
@@ -28,8 +30,10 @@ struct VerdictTests {
   @Test(
     "statuses after which it does not, and what they mean",
     arguments: [
-      (401, .notPermitted), (403, .notPermitted), (407, .notPermitted), (301, .refused), (308, .refused), (400, .refused),
-      (404, .refused), (405, .refused), (409, .refused), (410, .refused), (411, .refused), (413, .refused), (415, .refused),
+      (401, .notPermitted), (403, .notPermitted), (407, .notPermitted), (301, .refused), (308, .refused),
+      (400, .refused),
+      (404, .refused), (405, .refused), (409, .refused), (410, .refused), (411, .refused), (413, .refused),
+      (415, .refused),
       (431, .refused), (501, .refused), (505, .refused),
     ] as [(Int, LiveStreamError.Kind)])
   func permanent(_ status: Int, _ expected: LiveStreamError.Kind) {

@@ -1,7 +1,7 @@
 // A server that does exactly what a test says, one thread a connection: it may stall, answer early, lie and reset.
 
-internal import EventLoops
 internal import CLinux
+internal import EventLoops
 internal import Glibc
 internal import Synchronization
 

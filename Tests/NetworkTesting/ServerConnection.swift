@@ -77,11 +77,15 @@ public final class ServerConnection: @unchecked Sendable {
     name.sin_port = port.bigEndian
     name.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
     let status = withUnsafePointer(to: name) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(other, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        connect(other, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+      }
     }
     guard status == 0 else { throw TestFailure("connect: \(String(cString: strerror(errno)))") }
     while true {
-      var entries = [pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0), pollfd(fd: other, events: Int16(POLLIN), revents: 0)]
+      var entries = [
+        pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0), pollfd(fd: other, events: Int16(POLLIN), revents: 0),
+      ]
       guard poll(&entries, 2, 30_000) > 0 else { return }
       for (entry, ends) in zip(entries, [(self, far), (far, self)]) where entry.revents != 0 {
         guard let bytes = try ends.0.receive() else { return }
@@ -132,7 +136,9 @@ public final class ServerConnection: @unchecked Sendable {
     let status = program.withUnsafeMutableBytes { bytes -> Int32 in
       // struct sock_fprog: the number of instructions, and where they are.
       var descriptor = (count: UInt(1), address: UInt(bitPattern: bytes.baseAddress))
-      return withUnsafeBytes(of: &descriptor) { setsockopt(self.descriptor, SOL_SOCKET, SO_ATTACH_FILTER, $0.baseAddress, 16) }
+      return withUnsafeBytes(of: &descriptor) {
+        setsockopt(self.descriptor, SOL_SOCKET, SO_ATTACH_FILTER, $0.baseAddress, 16)
+      }
     }
     guard status == 0 else { throw TestFailure("SO_ATTACH_FILTER: \(String(cString: strerror(errno)))") }
   }

@@ -77,7 +77,8 @@ public final class TLSFrontEnd: Sendable {
     let newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     func request(_ name: String, _ subject: String, _ more: [String]) throws {
       let process = try TestProcess(
-        "openssl", ["req"] + newKey + ["-keyout", "\(path)/\(name).key", "-subj", "/CN=\(subject)", "-days", "2"] + more)
+        "openssl",
+        ["req"] + newKey + ["-keyout", "\(path)/\(name).key", "-subj", "/CN=\(subject)", "-days", "2"] + more)
       guard try process.wait() == 0 else { throw TestFailure("openssl req: \(process.errors)") }
     }
     try request("ca", "Sluice test authority", ["-x509", "-out", "\(path)/ca.pem"])
@@ -86,7 +87,8 @@ public final class TLSFrontEnd: Sendable {
     for (name, subject) in [("server", "localhost"), ("client", "kitchen-microphone")] {
       try request(name, subject, ["-out", "\(path)/\(name).csr"])
       try openssl(
-        "x509", "-req", "-in", "\(path)/\(name).csr", "-CA", "\(path)/ca.pem", "-CAkey", "\(path)/ca.key", "-CAcreateserial",
+        "x509", "-req", "-in", "\(path)/\(name).csr", "-CA", "\(path)/ca.pem", "-CAkey", "\(path)/ca.key",
+        "-CAcreateserial",
         "-days", "2", "-extfile", "\(path)/\(name).ext", "-out", "\(path)/\(name).pem")
     }
   }

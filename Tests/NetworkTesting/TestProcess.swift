@@ -61,7 +61,9 @@ public final class TestProcess: Sendable {
     close(inputPipe.reading)
     guard code == 0 else { throw TestFailure("\(program): \(String(cString: strerror(code)))") }
     self.pid = pid
-    if case .pipe = input { inputEnd = Mutex(inputPipe.writing) } else {
+    if case .pipe = input {
+      inputEnd = Mutex(inputPipe.writing)
+    } else {
       close(inputPipe.writing)
       inputEnd = Mutex(-1)
     }

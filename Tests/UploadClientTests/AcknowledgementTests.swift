@@ -8,7 +8,9 @@ import Testing
 /// What the peer's TCP had taken in when it went deaf, in body bytes: the truth that the client guesses from below.
 private func bodyByteCount(onWire wire: [UInt8]) -> UInt64 {
   var (rest, count) = (wire[...], UInt64(0))
-  while let end = rest.firstIndex(of: 0x0A), let size = Int(String(decoding: rest[..<end].dropLast(), as: UTF8.self), radix: 16) {
+  while let end = rest.firstIndex(of: 0x0A),
+    let size = Int(String(decoding: rest[..<end].dropLast(), as: UTF8.self), radix: 16)
+  {
     rest = rest[(end + 1)...]
     count += UInt64(min(size, rest.count))
     rest = rest.dropFirst(size + 2)
@@ -37,7 +39,8 @@ struct AcknowledgementTests {
     }
   }
 
-  private func cut(_ session: UploadSession, _ request: UploadRequest, _ random: inout SplitMix64) throws -> UploadTask {
+  private func cut(_ session: UploadSession, _ request: UploadRequest, _ random: inout SplitMix64) throws -> UploadTask
+  {
     let upload = try RunningUpload(session, request, pairSize: Int.random(in: 4096...100_000, using: &random))
     let block = [UInt8](repeating: 1, count: random.size(upTo: 50_000))
     #expect(throws: TestFailure.self) { while true { try upload.body.write(block) } }

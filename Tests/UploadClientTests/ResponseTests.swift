@@ -31,7 +31,8 @@ struct ResponseTests {
   @Test(
     "Retry-After is a number of seconds or a date, and nothing else",
     arguments: [
-      ("120", 120), ("0", 0), ("-5", nil), ("Fri, 20 Nov 2026 17:22:19 GMT", 19), ("Friday, 20-Nov-26 17:22:19 GMT", 19),
+      ("120", 120), ("0", 0), ("-5", nil), ("Fri, 20 Nov 2026 17:22:19 GMT", 19),
+      ("Friday, 20-Nov-26 17:22:19 GMT", 19),
       ("Fri Nov 20 17:22:19 2026", 19), ("Fri, 20 Nov 2026 17:21:00 GMT", 0), ("soon", nil), ("", nil),
     ] as [(String, Int?)])
   func retryAfter(_ value: String, _ seconds: Int?) {

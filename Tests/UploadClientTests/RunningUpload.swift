@@ -97,7 +97,9 @@ struct RunningUpload {
 
   /// How many ends were told; there should be one.
   var endCount: Int { events.all.count { if case .finished = $0 { true } else { false } } }
-  var interim: [HTTPResponse] { events.all.compactMap { if case .interimResponse(let head) = $0 { head } else { nil } } }
+  var interim: [HTTPResponse] {
+    events.all.compactMap { if case .interimResponse(let head) = $0 { head } else { nil } }
+  }
 }
 
 /// A session for the length of a test.

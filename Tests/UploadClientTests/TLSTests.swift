@@ -31,7 +31,9 @@ struct TLSTests {
     }
   }
 
-  private func send(_ session: UploadSession, _ request: UploadRequest, _ text: String = "over TLS") throws -> HTTPResponse {
+  private func send(_ session: UploadSession, _ request: UploadRequest, _ text: String = "over TLS") throws
+    -> HTTPResponse
+  {
     let upload = try RunningUpload(session, request)
     try upload.body.write(text)
     upload.body.end()
@@ -91,7 +93,9 @@ struct TLSTests {
     let proxy = try ScriptedServer { connection, number in
       let head = try connection.head()
       lines.append(head.line)
-      if number == 0 { return try connection.respond("407 Proxy Authentication Required", ["Proxy-Authenticate: Basic realm=\"x\""]) }
+      if number == 0 {
+        return try connection.respond("407 Proxy Authentication Required", ["Proxy-Authenticate: Basic realm=\"x\""])
+      }
       let port = head.line.split(separator: " ")[1].split(separator: ":")[1]
       try connection.send("HTTP/1.1 200 Connection established\r\n\r\n")
       try connection.relay(toPort: UInt16(port) ?? 0)

@@ -127,7 +127,8 @@ struct UploadSessionTests {
 
   @Test(
     "a final response before the body's end stops the sending and is reported with its body",
-    arguments: ["200 OK", "201 Created", "401 Unauthorized", "413 Content Too Large", "503 Service Unavailable"].flatMap { status in
+    arguments: ["200 OK", "201 Created", "401 Unauthorized", "413 Content Too Large", "503 Service Unavailable"].flatMap
+    { status in
       [
         EarlyAnswer(status: status), EarlyAnswer(status: status, fields: ["Connection: close"]),
         EarlyAnswer(status: status, fields: ["Connection: close"], thenCloses: true),
@@ -182,7 +183,8 @@ struct UploadSessionTests {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
       _ = try connection.chunk()
-      try connection.send("HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nnot \r\n3\r\nyou\r\n0\r\n\r\n")
+      try connection.send(
+        "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nnot \r\n3\r\nyou\r\n0\r\n\r\n")
       if closes { connection.shutdownWriting() }
       _ = connection.readToEnd()
     }
@@ -202,7 +204,9 @@ struct UploadSessionTests {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
       ends.append("first \(try connection.chunk()?.count ?? -1)")
-      do { ends.append("then \(try connection.chunk().map { "\($0)" } ?? "the last chunk")") } catch { ends.append("broken off") }
+      do { ends.append("then \(try connection.chunk().map { "\($0)" } ?? "the last chunk")") } catch {
+        ends.append("broken off")
+      }
     }
     try withSession { session in
       let upload = try RunningUpload(session, UploadRequest(url: server.url))
@@ -224,7 +228,9 @@ struct UploadSessionTests {
       _ = try connection.head()
       _ = try connection.chunk()
       ends.append("first")
-      do { ends.append("then \(try connection.chunk().map { "\($0)" } ?? "the last chunk")") } catch { ends.append("broken off") }
+      do { ends.append("then \(try connection.chunk().map { "\($0)" } ?? "the last chunk")") } catch {
+        ends.append("broken off")
+      }
     }
     try withSession { session in
       let upload = try RunningUpload(session, UploadRequest(url: server.url))
@@ -242,7 +248,9 @@ struct UploadSessionTests {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
     let session = try UploadSession()
     let uploads = try (0..<5).map { _ in try RunningUpload(session, UploadRequest(url: server.url)) }
-    for upload in uploads { try upload.events.first("a connection") { if case .connected = $0 { true } else { false } } }
+    for upload in uploads {
+      try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
+    }
     session.close()
     for upload in uploads { #expect(try upload.failure().kind == .cancelled) }
   }
@@ -285,7 +293,9 @@ struct UploadSessionTests {
     try withSession { session in
       let uploads = try (0..<2_000).map { number in
         var request = UploadRequest(url: "\(server.url)/many")
-        request.fields = [.init(name: "Stream-ID", value: "s\(number)"), .init(name: "Content-Type", value: "text/plain")]
+        request.fields = [
+          .init(name: "Stream-ID", value: "s\(number)"), .init(name: "Content-Type", value: "text/plain"),
+        ]
         return try RunningUpload(session, request) { threads.withLock { _ = $0.insert(UInt(pthread_self())) } }
       }
       // All stand at the same time, half written, before the first one ends.

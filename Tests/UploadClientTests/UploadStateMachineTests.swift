@@ -33,16 +33,21 @@ struct UploadStateMachineTests {
   @Test("an early response ends the request with its last byte, where its head says how many there are")
   func earlyWithLength() {
     var machine = UploadStateMachine()
-    #expect(machine.received(head: .init(status: 413, fields: [.init(name: "content-length", value: "5")])) == .stopSending)
+    #expect(
+      machine.received(head: .init(status: 413, fields: [.init(name: "content-length", value: "5")])) == .stopSending)
     #expect(machine.received(body: [1, 2, 3, 4]) == .none)
     #expect(machine.received(body: [5]) == .endEarly)
-    for head in [HTTPResponse(status: 401, fields: [.init(name: "Content-Length", value: "0")]), HTTPResponse(status: 204)] {
+    for head in [
+      HTTPResponse(status: 401, fields: [.init(name: "Content-Length", value: "0")]), HTTPResponse(status: 204),
+    ] {
       machine = UploadStateMachine()
       #expect(machine.received(head: head) == .endEarly)
     }
   }
 
-  @Test("whatever happens in whatever order, a request finishes once, with a response only if there was a head", arguments: Seed.several(50))
+  @Test(
+    "whatever happens in whatever order, a request finishes once, with a response only if there was a head",
+    arguments: Seed.several(50))
   func anyOrder(_ seed: Seed) {
     var random = seed.generator
     for _ in 0..<200 {
@@ -62,7 +67,7 @@ struct UploadStateMachineTests {
           action = machine.received(head: HTTPResponse(status: 503))
           if finishes == 0, finalHeads == 0 { early = bodyEnds == 0 }
           if finishes == 0 { finalHeads += 1 }
-          #expect((action == .stopSending) == (finishes == 0 && finalHeads == 1 && early) )
+          #expect((action == .stopSending) == (finishes == 0 && finalHeads == 1 && early))
         case 3:
           action = machine.received(body: [1])
         default:
