@@ -28,8 +28,10 @@ struct LiveStreamerLifeTests {
     for await event in events {
       last = String("\(event)".prefix { $0 != "(" })
       if kinds.last != last { kinds.append(last) }
-      // The stream reconnected: enough.
-      if kinds.count(where: { $0 == "streaming" }) == 2 { session.loop.execute { source.stop() } }
+      // The stream reconnected and told how it stands: enough.
+      if kinds.count(where: { $0 == "streaming" }) == 2, kinds.contains("progress") {
+        session.loop.execute { source.stop() }
+      }
     }
     #expect(last == "ended")
     #expect(kinds.first == "connecting" && kinds.contains("dropout") && kinds.contains("progress"))
