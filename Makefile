@@ -38,7 +38,8 @@ test-thread: packages ## the buffers and loops under ThreadSanitizer
 	$(SWIFT) test --sanitize=thread --scratch-path .build/thread --filter '$(SANITIZED)'
 
 test-address: packages test-packages ## all tests under AddressSanitizer
-	$(SWIFT) test --sanitize=address --scratch-path .build/address
+	LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks-not-ours.txt \
+	  $(SWIFT) test --sanitize=address --scratch-path .build/address
 
 fuzz: packages ## the HTTP parser under libFuzzer, for FUZZ_SECONDS (60)
 	Fuzz/run.sh $(or $(FUZZ_SECONDS),60)

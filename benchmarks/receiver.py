@@ -65,6 +65,21 @@ class Store:
         os.close(self._times)
 
 
+def missing_bytes(directory: Path, stream: str) -> int:
+    """How many bytes of a stream, up to the last one stored, are in none of its requests: what `sluice serve` says too."""
+    pieces = []
+    for about in directory.glob("*.json"):
+        fields = json.loads(about.read_text())["fields"]
+        if fields.get("stream-id") == stream:
+            start = int(fields.get("stream-offset", "0"))
+            pieces.append((start, start + about.with_suffix(".body").stat().st_size))
+    end = missing = 0
+    for start, stop in sorted(pieces):
+        missing += max(0, start - end)
+        end = max(end, stop)
+    return missing
+
+
 class Connection:
     """One TCP connection: requests one after the other."""
 
@@ -75,6 +90,7 @@ class Connection:
         self.decoder: BodyDecoder | None = None
         self.store: Store | None = None
         self.number = 0
+        self.stream = ""
         self.discarding = False
 
     def receive(self) -> None:
@@ -118,6 +134,7 @@ class Connection:
         head = Head.parse(bytes(self.head[:end]))
         self.head.clear()
         self.number = self.server.next_number()
+        self.stream = head.fields.get("stream-id", "")
         self.decoder = BodyDecoder(head)
         say("request", request=self.number, method=head.method, target=head.target, fields=head.fields)
         if self.server.refusing:
@@ -131,8 +148,10 @@ class Connection:
 
     def _finish_if_complete(self) -> None:
         if self.decoder and self.decoder.finished:
+            stream = self.stream
             self._end_request("complete")
-            self.answer("200 OK", close=False)
+            fields = f"Stream-Missing: {missing_bytes(self.server.directory, stream)}\r\n" if stream else ""
+            self.answer("200 OK", close=False, fields=fields)
 
     def refuse(self) -> None:
         """A final response in the middle of the body; an idle connection is closed."""

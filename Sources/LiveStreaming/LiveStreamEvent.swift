@@ -50,6 +50,9 @@ public struct Dropout: Equatable, Sendable {
   public var cause: Cause
   /// Stream offset up to which the peer's TCP had acknowledged, or the server said that it has.
   public var acknowledged: UInt64
+  /// Bytes that the peer's TCP had acknowledged in a request that the server then refused without saying what it has kept,
+  /// and that are no longer kept here: perhaps lost.
+  public var unconfirmed: UInt64 = 0
   /// How long until the next attempt.
   public var retryDelay: Duration
 }

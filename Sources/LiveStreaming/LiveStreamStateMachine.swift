@@ -83,7 +83,7 @@ struct LiveStreamStateMachine {
       return end(error)
     case .transient(let cause, let retryAfter, let serverOffset):
       dropouts += 1
-      settle(cause, serverOffset: serverOffset, start: start, oldest: oldest)
+      let unconfirmed = settle(cause, serverOffset: serverOffset, start: start, oldest: oldest)
       noteOutage(cause, start: start, now: now)
       failuresInARow += 1
       let delay =
@@ -96,12 +96,16 @@ struct LiveStreamStateMachine {
             "gave up: nothing was acknowledged for \(Int(limit.seconds)) s; the last attempt ended with: \(cause)"))
       }
       state = .waiting
-      return .wait(Dropout(cause: cause, acknowledged: acknowledged, retryDelay: delay))
+      return .wait(
+        Dropout(cause: cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay))
     }
   }
 
-  /// Decides up to where the peer has the stream, now that the request has broken off.
-  private mutating func settle(_ cause: Dropout.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64) {
+  /// Decides up to where the peer has the stream, now that the request has broken off. Returns how many bytes of a refused
+  /// request can no longer be sent again.
+  private mutating func settle(
+    _ cause: Dropout.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64
+  ) -> UInt64 {
     if let serverOffset, serverOffset <= sent {
       // It has read from TCP what it could not keep (a full disk), or has kept what TCP's word had not reached us for:
       // believe it, not TCP.
@@ -111,7 +115,9 @@ struct LiveStreamStateMachine {
       // It has read what it then refused. What of that is still kept here is sent once more: a server that knows
       // Stream-Offset sees that it has it already, and for one that does not, the refused request never was.
       acknowledged = max(start, min(oldest, acknowledged))
+      return acknowledged - start
     }
+    return 0
   }
 
   /// Decides since when nothing goes forward any more.

@@ -11,6 +11,8 @@ struct Signals {
   /// Call it before any thread is started.
   init() throws(SystemError) {
     signal(SIGPIPE, SIG_IGN)
+    // A file size limit is then an error of write(2), which the server answers, instead of the end of the process.
+    signal(SIGXFSZ, SIG_IGN)
     var set = sigset_t()
     sigemptyset(&set)
     sigaddset(&set, SIGINT)

@@ -16,12 +16,20 @@ enum StreamReport {
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
     case .dropout(let dropout):
-      "dropout at \(Units.text(bytes: dropout.acknowledged)): \(dropout.cause); next attempt in \(Units.text(dropout.retryDelay))"
+      line(dropout)
     case .gap(let gap):
       "lost \(Units.text(bytes: gap.length)) at stream offset \(gap.offset): \(words(gap.cause))"
     case .source(let event): event.description
     case .ended: nil
     }
+  }
+
+  private static func line(_ dropout: Dropout) -> String {
+    let offset = Units.text(bytes: dropout.acknowledged)
+    let perhapsLost =
+      dropout.unconfirmed > 0
+      ? "; it did not say what it has kept: perhaps \(Units.text(bytes: dropout.unconfirmed)) are lost" : ""
+    return "dropout at \(offset): \(dropout.cause)\(perhapsLost); next attempt in \(Units.text(dropout.retryDelay))"
   }
 
   private static func words(_ cause: Gap.Cause) -> String {
@@ -102,6 +110,7 @@ enum StreamReport {
       line = JSONLine(event: "dropout")
       line.add("cause", dropout.cause.description)
       line.add("acknowledged", dropout.acknowledged)
+      if dropout.unconfirmed > 0 { line.add("unconfirmed", dropout.unconfirmed) }
       line.add("retry_seconds", thousandths: dropout.retryDelay.seconds)
     case .gap(let gap):
       line = JSONLine(event: "gap")

@@ -11,6 +11,9 @@ struct LiveStreamStateMachineTests {
   private static func refused(_ offset: UInt64? = nil) -> Verdict {
     .transient(.response(503), retryAfter: nil, serverOffset: offset)
   }
+  private static func unconfirmed(_ action: LiveStreamStateMachine.Action) -> UInt64? {
+    if case .wait(let dropout) = action { dropout.unconfirmed } else { nil }
+  }
   private static func at(_ seconds: Int64) -> MonotonicInstant { .init(nanoseconds: seconds * 1_000_000_000) }
 
   /// A stream with a server, a buffer and a network that do as they like, within what is possible.
@@ -159,12 +162,14 @@ struct LiveStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
-    _ = machine.requestEnded(Self.refused(), oldest: 0, now: Self.at(1), using: &random)
+    let kept = machine.requestEnded(Self.refused(), oldest: 0, now: Self.at(1), using: &random)
+    #expect(Self.unconfirmed(kept) == 0)
     #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 0, attempt: 2, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(2))
-    // In a long request most has been released since: the server had its time to keep that.
-    _ = machine.requestEnded(Self.refused(), oldest: 70, now: Self.at(2), using: &random)
+    // In a long request most has been released since: the server had its time to keep that, but nobody knows.
+    let released = machine.requestEnded(Self.refused(), oldest: 70, now: Self.at(2), using: &random)
+    #expect(Self.unconfirmed(released) == 70)
     #expect(machine.retryIsDue(oldest: 70, head: 100, headroom: 10) == .open(at: 70, attempt: 3, gap: nil))
   }
 
