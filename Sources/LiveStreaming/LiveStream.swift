@@ -197,7 +197,8 @@ final class LiveStream: @unchecked Sendable {
   /// Bytes went into the pair: look from time to time how far the peer's TCP has acknowledged, and give those bytes up.
   private func didWrite() {
     let now = MonotonicInstant.now
-    let byteStep = UInt64(writer.consumer.capacity / 8)
+    // A source that waits for room is let go on as soon as there is some; otherwise there is time.
+    let byteStep = UInt64(writer.consumer.capacity / (isUnderPressure ? 64 : 8))
     if now.nanoseconds(since: lastAcknowledgementCheck) >= Self.acknowledgementInterval
       || writer.cursor - cursorAtLastCheck >= byteStep
     {
@@ -230,13 +231,16 @@ final class LiveStream: @unchecked Sendable {
   }
 
   /// A source that waits for room would wait for ever if the last bytes were acknowledged with nobody looking: so while
-  /// the buffer is more than half full and something is under way, look every 10 ms.
-  private func schedulePressureCheck() {
+  /// the buffer is more than half full and something is under way, look again after a millisecond, and less and less often
+  /// while nothing is acknowledged.
+  private func schedulePressureCheck(after delay: Duration = .milliseconds(1)) {
     guard isUnderPressure else { return }
-    pressureTimer = loop.schedule(after: .milliseconds(10)) { [unowned self] in
+    pressureTimer = loop.schedule(after: delay) { [unowned self] in
       pressureTimer = nil
+      let before = machine.acknowledged
       checkAcknowledged(.now)
-      if task != nil { schedulePressureCheck() }
+      guard task != nil else { return }
+      schedulePressureCheck(after: machine.acknowledged > before ? .milliseconds(1) : min(delay * 2, .milliseconds(64)))
     }
   }
 

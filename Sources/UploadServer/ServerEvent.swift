@@ -1,5 +1,6 @@
 // What the server tells its owner: one value per thing that happened to a stream, and the JSON line that says it.
 
+internal import EventLoops
 internal import JSONLines
 
 /// Something that happened to a stream, or a request that was refused.

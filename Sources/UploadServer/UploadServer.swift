@@ -48,7 +48,11 @@ public final class UploadServer: Sendable {
 
   /// Serves on a thread of its own. Throws ``UploadServerError/resources(_:)`` if there is none to be had.
   public func start() throws(UploadServerError) {
-    guard DetachedThread.start({ self.run() }) else { throw .resources("no thread can be started") }
+    do throws(SystemError) {
+      try NamedThread("sluice-server") { self.run() }.detach()
+    } catch {
+      throw .resources(error.description)
+    }
   }
 
   /// Stops accepting, closes idle connections and lets requests at work end for at most `grace`. Then each stream that

@@ -85,7 +85,7 @@ struct StreamRun {
   private func show(_ event: LiveStreamEvent) {
     let console = Console.shared
     if progress == .json {
-      return console.put(StreamReport.jsonLine(event, levels: levels(of: event), time: WallClock.text))
+      return console.put(StreamReport.jsonLine(event, levels: levels(of: event), time: WallClock.now.iso8601))
     }
     switch event {
     case .progress(let now):

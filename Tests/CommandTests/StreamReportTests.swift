@@ -1,3 +1,4 @@
+import EventLoops
 import FoundationEssentials
 import PropertyTesting
 import Testing
@@ -68,7 +69,8 @@ struct StreamReportTests {
       ("progress", .progress(progress(&random))), ("ended", .ended(summary)),
     ]
     for (kind, event) in events {
-      let line = StreamReport.jsonLine(event, levels: [ChannelLevel(peak: -.infinity, rms: -3)], time: WallClock.text)
+      let line = StreamReport.jsonLine(
+        event, levels: [ChannelLevel(peak: -.infinity, rms: -3)], time: WallClock.now.iso8601)
       let parsed = try JSONDecoder().decode(Parsed.self, from: Data(line.utf8))
       #expect(parsed.event == kind && !line.contains("\n"))
       // RFC 3339.

@@ -60,12 +60,10 @@ struct HandlerSeamTests {
         connections[descriptor] = try? HTTPConnection(descriptor: descriptor, peer: peer, context: context)
       }
       try listener.start()
-      guard
-        DetachedThread.start({ [self] in
-          loop.run()
-          ended.signal()
-        })
-      else { throw TestFailure("no thread") }
+      try NamedThread("late-handlers") { [self] in
+        loop.run()
+        ended.signal()
+      }.detach()
     }
 
     func stop() {

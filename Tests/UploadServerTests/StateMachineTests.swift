@@ -1,5 +1,6 @@
 // The state machines and values behind the sockets and files, against simple models.
 
+import EventLoops
 import Testing
 
 @testable import UploadServer

@@ -3,24 +3,24 @@
 internal import Glibc
 
 /// Seconds and milliseconds of the wall clock, and the two ways of writing them.
-struct WallClock: Sendable, Equatable {
+package struct WallClock: Sendable, Equatable {
   /// Since 1970-01-01T00:00:00Z, without leap seconds, as POSIX counts.
-  let seconds: Int64
-  let milliseconds: Int
+  package let seconds: Int64
+  package let milliseconds: Int
 
-  init(seconds: Int64, milliseconds: Int = 0) {
+  package init(seconds: Int64, milliseconds: Int = 0) {
     self.seconds = seconds
     self.milliseconds = milliseconds
   }
 
-  static var now: WallClock {
+  package static var now: WallClock {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)
     return WallClock(seconds: Int64(time.tv_sec), milliseconds: time.tv_nsec / 1_000_000)
   }
 
   /// `2026-11-20T17:22:19.123Z` (RFC 3339).
-  var iso8601: String {
+  package var iso8601: String {
     let time = brokenDown
     return
       "\(Self.padded(Int(time.tm_year) + 1900, 4))-\(Self.padded(Int(time.tm_mon) + 1))-\(Self.padded(Int(time.tm_mday)))T"
@@ -28,7 +28,7 @@ struct WallClock: Sendable, Equatable {
   }
 
   /// `Fri, 20 Nov 2026 17:22:19 GMT` (RFC 9110, section 5.6.7).
-  var imfFixdate: String {
+  package var imfFixdate: String {
     let days = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
     let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
     let time = brokenDown
