@@ -43,6 +43,7 @@ public final class EventLoop: @unchecked Sendable {
   private let pending = Lock<[@Sendable () -> Void]>([])
   private let wakeUpSent = Atomic<Bool>(false)
   private let stopped = Atomic<Bool>(false)
+  private let hasEnded = Atomic<Bool>(false)
   private let thread = Atomic<UInt>(0)
 
   // Owned by the loop's thread.
@@ -78,9 +79,10 @@ public final class EventLoop: @unchecked Sendable {
     }
     runPending()
     runEndOfTurn()
+    hasEnded.store(true, ordering: .releasing)
   }
 
-  /// Ends ``run()`` after the work already handed in; work that comes later may never run. Any thread.
+  /// Ends ``run()`` after the work already handed in; work that comes later is dropped. Any thread.
   public func stop() {
     // Weak: work that comes after the run stays in the loop, and would keep it for ever.
     execute { [weak self] in self?.stopped.store(true, ordering: .releasing) }
@@ -88,6 +90,8 @@ public final class EventLoop: @unchecked Sendable {
 
   /// Runs `work` on the loop's thread, in the order of the calls. Any thread, never blocks on the loop.
   public func execute(_ work: @escaping @Sendable () -> Void) {
+    // Nobody would ever run it, and it would keep what it refers to, perhaps this loop, for ever.
+    guard !hasEnded.load(ordering: .acquiring) else { return }
     pending.withLock { $0.append(work) }
     if !wakeUpSent.exchange(true, ordering: .sequentiallyConsistent) { wakeUp.signal() }
   }
