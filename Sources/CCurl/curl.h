@@ -27,12 +27,6 @@ static inline CURLcode sluice_setopt_closesocket(CURL *easy, curl_closesocket_ca
 static inline CURLcode sluice_getinfo_long(CURL *easy, CURLINFO info, long *value) {
   return curl_easy_getinfo(easy, info, value);
 }
-static inline CURLcode sluice_getinfo_offset(CURL *easy, CURLINFO info, curl_off_t *value) {
-  return curl_easy_getinfo(easy, info, value);
-}
-static inline CURLcode sluice_getinfo_string(CURL *easy, CURLINFO info, const char **value) {
-  return curl_easy_getinfo(easy, info, value);
-}
 
 static inline CURLMcode sluice_multi_setopt_long(CURLM *multi, CURLMoption option, long value) {
   return curl_multi_setopt(multi, option, value);
