@@ -35,6 +35,7 @@ let systemLibraries: [Target] = [
 let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
   + room("JSONLines")
+  + room("ResumableUploads")
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],

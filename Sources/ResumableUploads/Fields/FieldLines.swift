@@ -1,0 +1,42 @@
+// The fields of a message, as this room sees them: names and values, nothing of who parsed them.
+
+/// Field lines in order. Names compare without regard to case (RFC 9110, section 5.1).
+package struct FieldLines: Equatable, Sendable, ExpressibleByDictionaryLiteral {
+  package struct Line: Equatable, Sendable {
+    package var name: String
+    package var value: String
+
+    package init(name: String, value: String) {
+      self.name = name
+      self.value = value
+    }
+  }
+
+  package var lines: [Line]
+
+  package init(_ lines: [Line] = []) { self.lines = lines }
+
+  package init(dictionaryLiteral elements: (String, String)...) {
+    lines = elements.map { Line(name: $0.0, value: $0.1) }
+  }
+
+  /// All values of that name, joined by commas as RFC 9110, section 5.2, allows; nil if there is none.
+  package subscript(name: String) -> String? {
+    var combined: String?
+    let wanted = name.lowercased()
+    for line in lines where line.name.lowercased() == wanted {
+      combined = combined.map { "\($0), \(line.value)" } ?? line.value
+    }
+    return combined
+  }
+
+  package mutating func append(_ name: String, _ value: String) { lines.append(Line(name: name, value: value)) }
+
+  package func contains(_ name: String) -> Bool { self[name] != nil }
+
+  /// The same without the fields of these names.
+  package func without(_ names: [String]) -> FieldLines {
+    let unwanted = Set(names.map { $0.lowercased() })
+    return FieldLines(lines.filter { !unwanted.contains($0.name.lowercased()) })
+  }
+}

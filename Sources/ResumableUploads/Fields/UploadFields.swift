@@ -1,0 +1,33 @@
+// Offset and length of an upload in a message's fields, the media type of its parts, the status code of its own.
+
+/// Names and values that all versions share.
+package enum UploadFields {
+  package static let offset = "Upload-Offset"
+  package static let length = "Upload-Length"
+  package static let limit = "Upload-Limit"
+  /// Of a part of a representation (section "Media Type application/partial-upload").
+  package static let partialUpload = "application/partial-upload"
+  /// Status code 104 (Upload Resumption Supported).
+  package static let resumptionSupported = 104
+
+  /// Everything that belongs to the protocol and not to the request that is uploaded.
+  package static let all = [
+    offset, length, limit, "Upload-Complete", "Upload-Incomplete", InteropVersion.fieldName,
+  ]
+
+  /// `Upload-Offset`: a non-negative Integer; nil if it is missing or anything else, which is to be ignored.
+  package static func offset(_ fields: FieldLines) -> UInt64? { nonNegative(fields[offset]) }
+
+  /// `Upload-Length`, likewise.
+  package static func length(_ fields: FieldLines) -> UInt64? { nonNegative(fields[length]) }
+
+  /// An offset as a field's value; nil beyond what a structured field holds (10^15 - 1: a petabyte).
+  package static func value(_ count: UInt64) -> String? {
+    count <= UInt64(BareItem.largestInteger) ? String(count) : nil
+  }
+
+  private static func nonNegative(_ text: String?) -> UInt64? {
+    guard let text, case .integer(let value)? = Item(parsing: text)?.value, value >= 0 else { return nil }
+    return UInt64(value)
+  }
+}

@@ -1,0 +1,107 @@
+// The drafts of the protocol as rows of one table: what differs between them, and nothing else.
+
+/// One iteration of draft-ietf-httpbis-resumable-upload, told apart by its interop version.
+package struct InteropVersion: Equatable, Sendable {
+  /// What `Upload-Draft-Interop-Version` says; nil for the RFC to come, which has no such field.
+  package let number: Int?
+  /// `Upload-Incomplete` with the value inverted, instead of `Upload-Complete`.
+  package let invertsCompleteness: Bool
+  /// Whether 104 responses tell progress by `Upload-Offset`.
+  package let tellsProgress: Bool
+  /// Whether PATCH requests carry `Content-Type: application/partial-upload`.
+  package let namesMediaType: Bool
+  /// Whether there are `Upload-Limit` and `Upload-Length`.
+  package let hasLimits: Bool
+  /// The limit that says how long an upload resource lives.
+  package let lifetimeKey: String
+
+  private init(
+    _ number: Int?, invertsCompleteness: Bool = false, tellsProgress: Bool = true, namesMediaType: Bool = true,
+    hasLimits: Bool = true, lifetimeKey: String = "max-age"
+  ) {
+    self.number = number
+    self.invertsCompleteness = invertsCompleteness
+    self.tellsProgress = tellsProgress
+    self.namesMediaType = namesMediaType
+    self.hasLimits = hasLimits
+    self.lifetimeKey = lifetimeKey
+  }
+
+  /// The RFC to come: as the newest draft, without an interop field.
+  package static let none = InteropVersion(nil)
+
+  /// Newest first: the order in which a client steps down.
+  package static let drafts: [InteropVersion] = [
+    // -09 … -12
+    InteropVersion(8),
+    // -06 … -08
+    InteropVersion(7),
+    // -04, -05: iOS 18.1 and later, tusd, SwiftNIO
+    InteropVersion(6, lifetimeKey: "expires"),
+    // -03: iOS 18.0
+    InteropVersion(5, namesMediaType: false, hasLimits: false),
+    // -02
+    InteropVersion(4, tellsProgress: false, namesMediaType: false, hasLimits: false),
+    // -01: iOS 17, macOS 14
+    InteropVersion(3, invertsCompleteness: true, tellsProgress: false, namesMediaType: false, hasLimits: false),
+  ]
+
+  package static let newest = drafts[0]
+
+  /// The draft of that number, if it is one of the table.
+  package init?(number: Int64) {
+    guard let row = Self.drafts.first(where: { $0.number.map(Int64.init) == number }) else { return nil }
+    self = row
+  }
+
+  /// The next older draft; nil for the oldest, and for the RFC.
+  package var older: InteropVersion? {
+    guard let index = Self.drafts.firstIndex(of: self), index + 1 < Self.drafts.count else { return nil }
+    return Self.drafts[index + 1]
+  }
+
+  package static let fieldName = "Upload-Draft-Interop-Version"
+
+  /// The version that a message's fields name.
+  package enum Named: Equatable, Sendable {
+    /// There is no such field: the message speaks the RFC, or nothing of all this.
+    case absent
+    case known(InteropVersion)
+    /// A version of nobody's, or no Integer.
+    case unknown
+
+    package init(_ fields: FieldLines) {
+      guard let text = fields[InteropVersion.fieldName] else {
+        self = .absent
+        return
+      }
+      guard case .integer(let number)? = Item(parsing: text)?.value, let version = InteropVersion(number: number) else {
+        self = .unknown
+        return
+      }
+      self = .known(version)
+    }
+  }
+
+  // MARK: Completeness
+
+  package var completenessFieldName: String { invertsCompleteness ? "Upload-Incomplete" : "Upload-Complete" }
+
+  /// `Upload-Complete` of a message, or `Upload-Incomplete` the other way round; nil if it is missing or no Boolean, which
+  /// is to be ignored (section "Completeness").
+  package func completeness(_ fields: FieldLines) -> Bool? {
+    guard let text = fields[completenessFieldName], case .boolean(let value)? = Item(parsing: text)?.value else {
+      return nil
+    }
+    return invertsCompleteness ? !value : value
+  }
+
+  package func setCompleteness(_ isComplete: Bool, _ fields: inout FieldLines) {
+    fields.append(completenessFieldName, isComplete != invertsCompleteness ? "?1" : "?0")
+  }
+
+  /// Adds the interop field, where the version has one.
+  package func setVersion(_ fields: inout FieldLines) {
+    if let number { fields.append(Self.fieldName, String(number)) }
+  }
+}
