@@ -1,0 +1,76 @@
+// What a client has to tell beside the requests it sends, and why it gives up.
+
+/// Something that happened to a stream on its way through upload resources.
+package enum ClientNote: Equatable, Sendable {
+  /// An upload resource exists, whose first byte is the stream's byte at `base`.
+  case created(url: String, base: UInt64)
+  /// The stream goes on in a new upload resource, from this offset on.
+  case newPart(PartEnd, previous: String?, from: UInt64)
+  /// These bytes reach no upload resource.
+  case gap(from: UInt64, to: UInt64, isServersFault: Bool)
+  /// The server has less than it had acknowledged (which "MUST NOT decrease", section "Offset").
+  case serverWentBack(from: UInt64, to: UInt64)
+  /// An offset came that cannot be true: more than was ever sent. It is asked for once more.
+  case impossibleOffset(UInt64)
+  /// The server speaks an older version.
+  case steppedDown(to: InteropVersion)
+}
+
+/// Why an upload resource ends before its stream.
+package enum PartEnd: String, Equatable, Sendable {
+  /// The server does not know it any more.
+  case gone
+  /// Bytes that were due are not kept here any more.
+  case gap
+  /// Its life is over (`max-age`).
+  case expiry
+  /// It is full (`max-size`).
+  case size
+  /// The server lost bytes that it had acknowledged.
+  case serverWentBack
+  /// The server called it complete.
+  case completed
+}
+
+/// Why an upload cannot go on.
+package enum ClientFailure: Equatable, Sendable {
+  case cancelled
+  /// This status is final; its words are the caller's to find.
+  case refused(status: Int)
+  /// The representation was received, and processing it failed with this status (section "Upload Append").
+  case processingFailed(status: Int)
+  /// The server answers, but never with progress: the last status.
+  case noProgress(status: Int)
+  /// The server says that it has more than was ever sent (section "Offset Retrieval").
+  case offsetBeyondSent(offset: UInt64, sent: UInt64)
+  /// An answer that has to say `Upload-Offset` does not.
+  case noOffset
+  /// A creation was answered without saying where the upload resource is.
+  case noLocation
+  /// It said two different places (section "Upload Creation").
+  case locationChanged
+  /// The representation is longer than the server allows, in bytes.
+  case tooLarge(limit: UInt64)
+  /// The server refuses even the smallest append that it allows (413).
+  case appendTooLarge
+  /// The server ended the upload before the stream was over.
+  case completedEarly
+
+  /// For people.
+  package var description: String {
+    switch self {
+    case .cancelled: "the upload was cancelled"
+    case .refused(let status): "the server refused it (\(status))"
+    case .processingFailed(let status): "the server has received all of it and could not process it (\(status))"
+    case .noProgress(let status): "the server answers \(status) again and again, and takes nothing"
+    case .offsetBeyondSent(let offset, let sent):
+      "the server says that it has \(offset) bytes, of which only \(sent) were ever sent: it mixes uploads up"
+    case .noOffset: "the server does not say how much it has (no valid Upload-Offset)"
+    case .noLocation: "the server does not say where the upload goes on (no Location)"
+    case .locationChanged: "the server named two different places for one upload"
+    case .tooLarge(let limit): "it is longer than the server allows (\(limit) bytes)"
+    case .appendTooLarge: "the server refuses even the smallest part that it allows (413)"
+    case .completedEarly: "the server ended the upload before its end"
+    }
+  }
+}

@@ -1,0 +1,314 @@
+// The client's side of the protocol: which request comes next, and what each answer means.
+//
+// It takes the letter of the draft where servers keep to it, and what the servers that people run do where they do not:
+// ask by HEAD before each continuation after an interruption, believe no offset that cannot be, step down to older
+// versions, and take silence about completeness for what it must mean.
+
+/// The rules of one resumable upload, or of a row of them where a stream outlives its upload resource. Takes events, returns
+/// what to do; no I/O, no clock.
+///
+/// All offsets are stream offsets; an upload resource begins at ``base``, and its own offsets are counted from there.
+package struct UploadClientStateMachine: Sendable {
+  package struct Configuration: Equatable, Sendable {
+    /// Whether to ask the target by OPTIONS first, and to say so if it supports nothing of all this.
+    package var discovers = true
+    /// Whether to send everything with the creation and to be upgraded on the way (section "Optimistic Upload Creation").
+    /// Wants a stream that can be begun again.
+    package var isOptimistic = false
+    /// Of the whole stream, in bytes, where it is known.
+    package var length: UInt64?
+    /// Where to begin stepping down.
+    package var version = InteropVersion.newest
+    /// The most bytes of one append.
+    package var appendSize: UInt64?
+    /// Names the stream across its upload resources, for servers that join them.
+    package var streamID: String?
+    /// The digest to ask the server for (RFC 9530), e.g. `sha-256`.
+    package var digestAlgorithm: String?
+
+    package init() {}
+  }
+
+  package enum State: Equatable, Sendable {
+    case idle
+    case discovering
+    case creating
+    /// The offset is known; there is nothing to append yet.
+    case ready
+    case appending(Append)
+    case retrievingOffset
+    /// Nothing is under way; ``UploadClientStateMachine/goOn(_:)`` is due after a delay.
+    case interrupted(Next)
+    case cancelling
+    case ended
+  }
+
+  package struct Append: Equatable, Sendable {
+    package var start: UInt64
+    package var completes: Bool
+    /// The upload resource ends here, the stream does not.
+    package var endsPart = false
+  }
+
+  package enum Next: Equatable, Sendable { case discovery, creation, offsetRetrieval }
+
+  package enum Action: Equatable, Sendable {
+    case none
+    case send(ClientRequest)
+    /// Call ``UploadClientStateMachine/bytesAreReady(_:)`` when the stream reaches this offset, or has ended.
+    case awaitBytes(upTo: UInt64)
+    /// Call ``UploadClientStateMachine/goOn(_:)`` after a delay.
+    case wait
+    /// The server knows nothing of resumable uploads, and nothing was sent yet; why, in words.
+    case unsupported(String)
+    /// The server has the whole stream.
+    case completed
+    case fail(ClientFailure)
+  }
+
+  package internal(set) var state = State.idle
+  package internal(set) var version: InteropVersion
+  /// Whether the server was seen to speak ``version``.
+  package internal(set) var isVersionSettled = false
+  /// The upload resource's absolute URL.
+  package internal(set) var uploadURL: String?
+  /// Stream offset of the upload resource's first byte.
+  package internal(set) var base: UInt64 = 0
+  /// Stream offset up to which bytes are acknowledged: they need not be kept.
+  package internal(set) var acknowledged: UInt64 = 0
+  /// One past the highest byte ever handed to the network.
+  package internal(set) var sent: UInt64 = 0
+  package internal(set) var limits = UploadLimits()
+  /// How many bytes one append may have after the server refused a larger one.
+  package internal(set) var shrunkAppendSize: UInt64?
+  /// Whether the server joins the upload resources of one stream (it said `Stream-ID` when it created one).
+  package internal(set) var joinsParts = false
+
+  /// Where the next append begins, as the server said.
+  var offset: UInt64 = 0
+  /// The upload resource has to end although the stream does not.
+  var partEnd: PartEnd?
+  /// Answers since the last progress that made the client ask again at once: they must not go on for ever.
+  var detours = 0
+  /// What the 104 of the creation under way has announced.
+  var announced: String?
+  var notes: [ClientNote] = []
+  var isOptimistic: Bool
+  var asksForLimits = false
+  let configuration: Configuration
+
+  /// More detours than this without progress are no way any more.
+  static let maximumDetours = 8
+
+  package init(_ configuration: Configuration) {
+    self.configuration = configuration
+    version = configuration.version
+    isOptimistic = configuration.isOptimistic
+  }
+
+  /// What happened that people want to know, since the last call.
+  package mutating func takeNotes() -> [ClientNote] {
+    defer { notes = [] }
+    return notes
+  }
+
+  // MARK: Beginning and ending
+
+  package mutating func start(_ supply: Supply) -> Action {
+    configuration.discovers && !isOptimistic ? discover() : create(supply)
+  }
+
+  /// Goes on with an upload resource that another process has left behind.
+  package mutating func resume(url: String, base: UInt64, version: InteropVersion) -> Action {
+    (uploadURL, self.base, offset, acknowledged, sent) = (url, base, base, base, .max)
+    self.version = version
+    isVersionSettled = true
+    return retrieveOffset()
+  }
+
+  /// The server shall forget the upload (section "Upload Cancellation").
+  package mutating func cancel() -> Action {
+    guard let uploadURL else {
+      state = .ended
+      return .fail(.cancelled)
+    }
+    state = .cancelling
+    return .send(request(.cancellation, url: uploadURL, content: .absent))
+  }
+
+  /// The delay after ``Action/wait`` is over.
+  package mutating func goOn(_ supply: Supply) -> Action {
+    guard case .interrupted(let next) = state else { return .none }
+    switch next {
+    case .discovery: return discover()
+    case .creation: return create(supply)
+    case .offsetRetrieval: return retrieveOffset()
+    }
+  }
+
+  package mutating func bytesAreReady(_ supply: Supply) -> Action { state == .ready ? append(supply) : .none }
+
+  /// The upload resource's life (`max-age`) is about to end: the next answer is followed by a new one.
+  package mutating func expiresSoon() -> Bool {
+    guard uploadURL != nil, partEnd == nil else { return false }
+    partEnd = .expiry
+    return true
+  }
+
+  /// The request under way is over without a response.
+  package mutating func interrupted(sentUpTo: UInt64) -> Action {
+    sent = max(sent, sentUpTo)
+    switch state {
+    case .discovering: return wait(.discovery)
+    case .creating: return wait(creationIsLost())
+    case .appending, .retrievingOffset: return wait(.offsetRetrieval)
+    case .cancelling:
+      state = .ended
+      return .fail(.cancelled)
+    case .idle, .ready, .interrupted, .ended: return .none
+    }
+  }
+
+  mutating func wait(_ next: Next) -> Action {
+    state = .interrupted(next)
+    return .wait
+  }
+
+  mutating func fail(_ failure: ClientFailure) -> Action {
+    state = .ended
+    return .fail(failure)
+  }
+
+  mutating func acknowledge(upTo offset: UInt64) {
+    guard offset > acknowledged else { return }
+    acknowledged = offset
+    detours = 0
+  }
+
+  // MARK: Requests
+
+  mutating func discover() -> Action {
+    state = .discovering
+    // Without Upload-Complete: or it would be a creation (section "Limits").
+    return .send(request(.discovery, content: .absent))
+  }
+
+  mutating func retrieveOffset() -> Action {
+    guard let uploadURL else { return fail(.noLocation) }
+    state = .retrievingOffset
+    return .send(request(.offsetRetrieval, url: uploadURL, content: .absent))
+  }
+
+  mutating func create(_ supply: Supply) -> Action {
+    state = .creating
+    announced = nil
+    uploadURL = nil
+    offset = base
+    acknowledged = base
+    var request = request(.creation, content: isOptimistic ? .bytes(from: base, maximum: nil) : .empty)
+    version.setCompleteness(isOptimistic, &request.fields)
+    if version.hasLimits, let length = configuration.length, let value = UploadFields.value(length - min(base, length))
+    {
+      request.fields.append(UploadFields.length, value)
+    }
+    if let streamID = configuration.streamID {
+      request.fields.append("Stream-ID", streamID)
+      request.fields.append("Stream-Offset", String(base))
+    }
+    if let algorithm = configuration.digestAlgorithm {
+      request.fields.append(DigestField.wantRepresentation, "\(algorithm)=10")
+    }
+    return .send(request)
+  }
+
+  /// The next append, as far as there is something to append.
+  mutating func append(_ supply: Supply) -> Action {
+    if offset < supply.oldest { partEnd = .gap }
+    if let partEnd { return endPart(partEnd, supply) }
+    var maximum = [configuration.appendSize, limits.maximumAppendSize, shrunkAppendSize].compactMap { $0 }.min()
+    if let size = limits.maximumSize {
+      let room = size - min(size, offset - base)
+      if room == 0, !(supply.isFinished && supply.head == offset) { return endPart(.size, supply) }
+      maximum = min(maximum ?? .max, room)
+    }
+    let available = supply.head - offset
+    let completes = supply.isFinished && available <= maximum ?? .max
+    if !completes {
+      // A smaller one might be refused (`min-append-size`), and its size is not to be changed any more once it has begun.
+      let minimum = max(1, min(limits.minimumAppendSize ?? 1, maximum ?? .max))
+      if available < minimum && !supply.isFinished {
+        state = .ready
+        return .awaitBytes(upTo: offset + minimum)
+      }
+    }
+    return send(Append(start: offset, completes: completes), maximum: completes ? available : maximum)
+  }
+
+  mutating func send(_ append: Append, maximum: UInt64?) -> Action {
+    guard let value = UploadFields.value(append.start - base) else {
+      return fail(.tooLarge(limit: 999_999_999_999_999))
+    }
+    state = .appending(append)
+    var request = request(
+      .append, url: uploadURL, content: maximum == 0 ? .empty : .bytes(from: append.start, maximum: maximum))
+    request.fields.append(UploadFields.offset, value)
+    version.setCompleteness(append.completes, &request.fields)
+    if version.namesMediaType { request.fields.append("Content-Type", UploadFields.partialUpload) }
+    // Asks intermediaries to forward what they have as it comes (draft-ietf-httpbis-incremental, section 3).
+    request.fields.append("Incremental", "?1")
+    return .send(request)
+  }
+
+  func request(_ purpose: ClientRequest.Purpose, url: String? = nil, content: ClientRequest.Content) -> ClientRequest {
+    var fields = FieldLines()
+    // On every request: without it servers answer in another protocol, or not at all.
+    version.setVersion(&fields)
+    return ClientRequest(purpose: purpose, url: url, fields: fields, content: content)
+  }
+
+  // MARK: Parts
+
+  /// The upload resource's end before the stream's: the stream goes on in a new one.
+  mutating func endPart(_ reason: PartEnd, _ supply: Supply) -> Action {
+    partEnd = reason
+    // What a server joins by itself must not be completed; any other keeps a part only if it is.
+    if !joinsParts && reason != .gone {
+      return send(Append(start: offset, completes: true, endsPart: true), maximum: 0)
+    }
+    return beginPart(supply)
+  }
+
+  mutating func beginPart(_ supply: Supply) -> Action {
+    let previous = uploadURL
+    let reason = partEnd ?? .gone
+    partEnd = nil
+    // What is acknowledged is nobody's to send again, unless the upload is gone that had it.
+    let kept = reason == .gone ? acknowledged : max(acknowledged, offset)
+    var next = reason == .gone ? supply.oldest : max(offset, supply.oldest)
+    if supply.oldest > kept {
+      next = max(supply.restart, supply.oldest)
+      notes.append(.gap(from: kept, to: next, isServersFault: reason == .serverWentBack))
+    }
+    notes.append(.newPart(reason, previous: previous, from: next))
+    base = next
+    limits.maximumAge = nil
+    return create(supply)
+  }
+
+  /// What to do when a creation's answer will not come.
+  mutating func creationIsLost() -> Next {
+    if let announced {
+      take(location: announced)
+      return .offsetRetrieval
+    }
+    guard isOptimistic else { return .creation }
+    // Perhaps somebody in between drops 104: next time, ask first and create with care.
+    isOptimistic = false
+    return configuration.discovers ? .discovery : .creation
+  }
+
+  mutating func take(location: String) {
+    if uploadURL == nil { notes.append(.created(url: location, base: base)) }
+    uploadURL = location
+  }
+}
