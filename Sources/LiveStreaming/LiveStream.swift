@@ -21,7 +21,7 @@ final class LiveStream: @unchecked Sendable {
   /// Whether the loop watches it.
   private var isRegistered = false
 
-  private var machine: LiveStreamStateMachine
+  private var machine: PlainStreamStateMachine
   private var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
   private var task: UploadTask?
   private var requestStart: UInt64 = 0
@@ -45,7 +45,7 @@ final class LiveStream: @unchecked Sendable {
     self.configuration = configuration
     self.session = session
     loop = session.loop
-    machine = LiveStreamStateMachine(policy: configuration.retry)
+    machine = PlainStreamStateMachine(policy: configuration.retry)
     let ends = try CircularBuffer.make(
       capacity: .bytes(configuration.buffer.byteCount + configuration.retention),
       overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory)
@@ -106,7 +106,7 @@ final class LiveStream: @unchecked Sendable {
       })
   }
 
-  private func perform(_ action: LiveStreamStateMachine.Action) {
+  private func perform(_ action: PlainStreamStateMachine.Action) {
     switch action {
     case .none: break
     case .open(let offset, let attempt, let gap):

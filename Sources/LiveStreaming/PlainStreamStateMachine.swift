@@ -6,7 +6,7 @@ internal import EventLoops
 ///
 /// A stream is a row of requests, each starting at a stream offset. The offset of the next is what the peer's TCP has
 /// acknowledged, or what the server said that it has, or the oldest byte that is still kept, whichever of these is due.
-struct LiveStreamStateMachine {
+struct PlainStreamStateMachine {
   enum State: Equatable {
     case idle
     /// A request is under way that began at this offset.
@@ -19,7 +19,7 @@ struct LiveStreamStateMachine {
     case none
     /// Open a bound pair, put the writer's cursor at the offset, start a request. The gap comes first, if there is one.
     case open(at: UInt64, attempt: Int, gap: Gap?)
-    /// Tell the dropout, and call ``LiveStreamStateMachine/retryIsDue(oldest:head:headroom:)`` after its delay.
+    /// Tell the dropout, and call ``PlainStreamStateMachine/retryIsDue(oldest:head:headroom:)`` after its delay.
     case wait(Dropout)
     case end(LiveStreamError?)
   }

@@ -6,19 +6,19 @@ import UploadClient
 @testable import LiveStreaming
 
 @Suite("Where a stream goes on")
-struct LiveStreamStateMachineTests {
+struct PlainStreamStateMachineTests {
   private static let lost = Verdict.transient(.connectionLost("reset"), retryAfter: nil, serverOffset: nil)
   private static func refused(_ offset: UInt64? = nil) -> Verdict {
     .transient(.response(503), retryAfter: nil, serverOffset: offset)
   }
-  private static func unconfirmed(_ action: LiveStreamStateMachine.Action) -> UInt64? {
+  private static func unconfirmed(_ action: PlainStreamStateMachine.Action) -> UInt64? {
     if case .wait(let dropout) = action { dropout.unconfirmed } else { nil }
   }
   private static func at(_ seconds: Int64) -> MonotonicInstant { .init(nanoseconds: seconds * 1_000_000_000) }
 
   /// A stream with a server, a buffer and a network that do as they like, within what is possible.
   private struct World {
-    var machine: LiveStreamStateMachine
+    var machine: PlainStreamStateMachine
     var random: SplitMix64
     var head: UInt64 = 0
     var oldest: UInt64 = 0
@@ -31,11 +31,11 @@ struct LiveStreamStateMachineTests {
     var waiting = false
 
     init(_ seed: UInt64, _ policy: RetryPolicy = RetryPolicy()) {
-      machine = LiveStreamStateMachine(policy: policy)
+      machine = PlainStreamStateMachine(policy: policy)
       random = SplitMix64(state: seed)
     }
 
-    mutating func perform(_ action: LiveStreamStateMachine.Action) {
+    mutating func perform(_ action: PlainStreamStateMachine.Action) {
       switch action {
       case .none: break
       case .open(let offset, let attempt, let gap):
@@ -112,7 +112,7 @@ struct LiveStreamStateMachineTests {
 
   @Test("after a lost connection it goes on from the last byte acknowledged, and the rest is sent again")
   func goesOn() {
-    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     #expect(machine.start(now: Self.at(0)) == .open(at: 0, attempt: 1, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
@@ -131,7 +131,7 @@ struct LiveStreamStateMachineTests {
 
   @Test("bytes that had to make room are a gap from the last acknowledged one to a little behind the oldest")
   func overflow() {
-    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
@@ -143,7 +143,7 @@ struct LiveStreamStateMachineTests {
 
   @Test("a server that says it has less than TCP acknowledged is believed, and what is no longer kept for it is a gap")
   func serverWentBack() {
-    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
@@ -158,7 +158,7 @@ struct LiveStreamStateMachineTests {
 
   @Test("a refusal without an offset takes back what TCP acknowledged of the refused request, as far as it is kept")
   func refusedRequest() {
-    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
@@ -176,7 +176,7 @@ struct LiveStreamStateMachineTests {
   @Test(
     "a server may have more than TCP's word for it had reached us; one that claims what was never sent is not believed")
   func serverIsAhead() {
-    var (machine, random) = (LiveStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
@@ -192,7 +192,7 @@ struct LiveStreamStateMachineTests {
   func refusedForEver() {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(600)
-    var (machine, random) = (LiveStreamStateMachine(policy: policy), SplitMix64(state: 7))
+    var (machine, random) = (PlainStreamStateMachine(policy: policy), SplitMix64(state: 7))
     _ = machine.start(now: Self.at(0))
     var (now, delays) = (Self.at(0), [Duration]())
     while delays.count < 1_000 {
@@ -218,7 +218,7 @@ struct LiveStreamStateMachineTests {
   func silentIsNoOutage() {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(60)
-    var (machine, random) = (LiveStreamStateMachine(policy: policy), SplitMix64(state: 1))
+    var (machine, random) = (PlainStreamStateMachine(policy: policy), SplitMix64(state: 1))
     _ = machine.start(now: Self.at(0))
     machine.connected()
     machine.wrote(upTo: 100)
@@ -255,7 +255,7 @@ struct LiveStreamStateMachineTests {
   func givesUp() {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(60)
-    var (machine, random) = (LiveStreamStateMachine(policy: policy), SplitMix64(state: 1))
+    var (machine, random) = (PlainStreamStateMachine(policy: policy), SplitMix64(state: 1))
     _ = machine.start(now: Self.at(0))
     machine.connected()
     machine.wrote(upTo: 100)
