@@ -5,6 +5,9 @@
 static inline CURLcode sluice_setopt_long(CURL *easy, CURLoption option, long value) {
   return curl_easy_setopt(easy, option, value);
 }
+static inline CURLcode sluice_setopt_offset(CURL *easy, CURLoption option, curl_off_t value) {
+  return curl_easy_setopt(easy, option, value);
+}
 static inline CURLcode sluice_setopt_string(CURL *easy, CURLoption option, const char *value) {
   return curl_easy_setopt(easy, option, value);
 }
@@ -19,6 +22,9 @@ static inline CURLcode sluice_setopt_transfer(CURL *easy, CURLoption option, cur
 }
 static inline CURLcode sluice_setopt_sockopt(CURL *easy, curl_sockopt_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, callback);
+}
+static inline CURLcode sluice_setopt_prereq(CURL *easy, curl_prereq_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, callback);
 }
 static inline CURLcode sluice_setopt_closesocket(CURL *easy, curl_closesocket_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, callback);

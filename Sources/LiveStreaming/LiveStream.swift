@@ -161,7 +161,7 @@ final class LiveStream: @unchecked Sendable {
     cursorAtLastCheck = offset
     let number = requestNumber
     do {
-      task = try session.upload(request, body: pair.input) { [weak self] event in
+      task = try session.upload(request, body: .stream(pair.input)) { [weak self] event in
         guard let self, number == requestNumber else { return }
         handle(event)
       }

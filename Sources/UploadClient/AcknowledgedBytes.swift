@@ -6,14 +6,13 @@ internal import Glibc
 /// Keeps account of one request's body between libcurl and the kernel's send queue.
 struct AcknowledgedBytes {
   private var ledger = ChunkLedger()
-  /// Whether the connection has carried this request's head, byte for byte, and nothing else before the body: only then
-  /// does the kernel's count of all acknowledged bytes tell where in the body the peer is.
-  private var carriesOnlyRequest = false
-  private var requestSize: UInt64 = 0
-  /// Whether the body's bytes are on the wire as they are, in chunks: HTTP/1.1 without TLS.
+  /// How many bytes the connection carried before the body's first one, this request's head included; nil where that cannot
+  /// be known. Only with it does the kernel's count of all acknowledged bytes tell where in the body the peer is.
+  private var bodyStart: UInt64?
+  /// Whether the body's bytes are on the wire as they are, but for the framing of chunks: HTTP/1.1 without TLS.
   private var hasPlainFraming = false
   /// The most that libcurl may hold back in buffers of its own where that cannot be known.
-  private var heldByLibcurl = 0
+  private var heldByLibcurl: UInt64 = 0
   /// Wire bytes of the newest chunk while libcurl has not asked for more: it may hold them still.
   private var newestChunkWireCount: UInt64 = 0
   private var newestChunkBodyCount: UInt64 = 0
@@ -25,17 +24,17 @@ struct AcknowledgedBytes {
   /// The request's head is on its way, nothing of the body yet.
   ///
   /// - Parameters:
-  ///   - requestSize: bytes of the request's head as sent (`CURLINFO_REQUEST_SIZE`).
-  ///   - hasPlainFraming: whether the URL and the HTTP version promise chunks on the wire; a proxy may still wrap them in TLS.
-  mutating func begin(socket: Int32, requestSize: Int, hasPlainFraming: Bool, heldByLibcurl: Int) {
-    self.requestSize = UInt64(max(0, requestSize))
+  ///   - isChunked: whether the body has no `Content-Length`.
+  ///   - hasPlainFraming: whether the URL and the HTTP version promise the body as it is; a proxy may still wrap it in TLS.
+  ///   - bytesBefore: what ``bytesWritten(on:)`` says, if the connection is known to add nothing of its own to what it carries.
+  mutating func begin(isChunked: Bool, hasPlainFraming: Bool, heldByLibcurl: Int, bytesBefore: UInt64?) {
+    ledger = ChunkLedger(isChunked: isChunked)
     self.hasPlainFraming = hasPlainFraming
-    self.heldByLibcurl = heldByLibcurl
-    // A connection used before, a SOCKS handshake, TLS to a proxy: each shows in the count of bytes written so far.
-    carriesOnlyRequest = hasPlainFraming && Self.writtenByteCount(on: socket) == self.requestSize
+    self.heldByLibcurl = UInt64(heldByLibcurl)
+    bodyStart = hasPlainFraming ? bytesBefore : nil
   }
 
-  /// libcurl asked for bytes, so it has passed on all that it had, and got `count`.
+  /// libcurl asked for bytes and got `count`. Of a chunked body it has passed on all that it had before.
   mutating func handedOver(_ count: Int) {
     let before = ledger.wireByteCount
     if count > 0 { ledger.append(count) }
@@ -43,6 +42,7 @@ struct AcknowledgedBytes {
     newestChunkBodyCount = UInt64(count)
   }
 
+  /// libcurl asked, and was told that there is no more: of a chunked body it has passed on all but the last line.
   mutating func bodyEnded() {
     newestChunkWireCount = 0
     newestChunkBodyCount = 0
@@ -53,15 +53,16 @@ struct AcknowledgedBytes {
   mutating func update(socket: Int32) -> UInt64 {
     guard let queued = Self.queuedByteCount(on: socket) else { return acknowledged }
     if hasPlainFraming {
-      let onWire = ledger.wireByteCount - newestChunkWireCount
-      var wireCount = onWire > queued ? onWire - queued : 0
-      if carriesOnlyRequest, let total = Self.acknowledgedByPeer(on: socket), total > requestSize {
-        wireCount = max(wireCount, min(total - requestSize, ledger.wireByteCount))
+      // A buffer that it fills up before it is empty (a body with a Content-Length) it may hold as a whole.
+      let withheld = queued + (ledger.isChunked ? newestChunkWireCount : max(heldByLibcurl, newestChunkWireCount))
+      var wireCount = ledger.wireByteCount > withheld ? ledger.wireByteCount - withheld : 0
+      if let bodyStart, let total = Self.acknowledgedByPeer(on: socket), total > bodyStart {
+        wireCount = max(wireCount, min(total - bodyStart, ledger.wireByteCount))
       }
       acknowledged = max(acknowledged, ledger.acknowledge(wireCount: wireCount))
     } else {
       // TLS and HTTP/2 add bytes of their own, which only makes this bound lower.
-      let withheld = queued + max(UInt64(heldByLibcurl), newestChunkBodyCount)
+      let withheld = queued + max(heldByLibcurl, newestChunkBodyCount)
       acknowledged = max(acknowledged, bodyByteCount > withheld ? bodyByteCount - withheld : 0)
     }
     return acknowledged
@@ -74,7 +75,7 @@ struct AcknowledgedBytes {
   }
 
   /// All bytes ever written to a TCP socket; nil for other sockets.
-  private static func writtenByteCount(on socket: Int32) -> UInt64? {
+  static func bytesWritten(on socket: Int32) -> UInt64? {
     // An acknowledgement between the two calls would be counted twice or not at all: so the first is asked again.
     for _ in 0..<10 {
       guard let before = acknowledgedByPeer(on: socket), let queued = queuedByteCount(on: socket) else { return nil }

@@ -1,10 +1,13 @@
-// From bytes on the wire back to bytes of the stream: which part of a chunked body has TCP acknowledged?
+// From bytes on the wire back to bytes of the stream: which part of a body has TCP acknowledged?
 //
 // The kernel counts the connection's bytes; a chunked body (RFC 9112, section 7.1) wraps every piece of the stream in a
 // size line and a line end. libcurl makes one chunk of what one read callback returns, so noting the callbacks is enough.
+// A body with a Content-Length is on the wire as it is.
 
 /// The chunks of one request that may still be unacknowledged. A value; asks nobody.
 struct ChunkLedger {
+  /// Whether the body is sent in chunks.
+  let isChunked: Bool
   private struct Entry {
     /// Where the chunk's payload begins in the body.
     var bodyStart: UInt64
@@ -26,8 +29,15 @@ struct ChunkLedger {
   private(set) var wireByteCount: UInt64 = 0
   private var acknowledged: UInt64 = 0
 
+  init(isChunked: Bool = true) { self.isChunked = isChunked }
+
   /// Notes a chunk of `count` body bytes, at least one.
   mutating func append(_ count: Int) {
+    guard isChunked else {
+      bodyByteCount += UInt64(count)
+      wireByteCount = bodyByteCount
+      return
+    }
     // Hexadecimal digits and a line end.
     let sizeLine = UInt64((Int.bitWidth - count.leadingZeroBitCount + 3) / 4 + 2)
     entries.append(
@@ -38,10 +48,14 @@ struct ChunkLedger {
   }
 
   /// Notes the last chunk, `0 CRLF CRLF`, which has no payload.
-  mutating func appendEnd() { wireByteCount += 5 }
+  mutating func appendEnd() { if isChunked { wireByteCount += 5 } }
 
   /// How many body bytes are acknowledged when `wireCount` bytes of the body's wire form are. Never goes back.
   mutating func acknowledge(wireCount: UInt64) -> UInt64 {
+    guard isChunked else {
+      acknowledged = max(acknowledged, min(wireCount, bodyByteCount))
+      return acknowledged
+    }
     var done = 0
     for entry in entries where entry.wireStart + entry.framingBefore < wireCount {
       let payload = min(wireCount - entry.wireStart - entry.framingBefore, entry.bodyCount)

@@ -23,10 +23,7 @@ final class CurlMulti: @unchecked Sendable {
   private let handle: UnsafeMutableRawPointer
   private var sockets: [Int32: Socket] = [:]
   private var changedSockets: [Int32] = []
-  private struct Owner { weak var transfer: CurlTransfer? }
-
-  /// Which transfer's body goes over which socket.
-  private var owners: [curl_socket_t: Owner] = [:]
+  var connections = ConnectionTable()
   private var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
   private var timer: EventLoop.Timer?
   private var timerIsDue = false
@@ -62,6 +59,11 @@ final class CurlMulti: @unchecked Sendable {
   // MARK: Transfers
 
   func start(_ transfer: CurlTransfer) {
+    if transfer.task.isSuspended {
+      // Until it is resumed, or the session ends.
+      transfers[transfer.easy] = transfer
+      return transfer.wait(in: self)
+    }
     guard transfer.prepare(multi: self) else { return }
     transfers[transfer.easy] = transfer
     enter { curl_multi_add_handle(handle, transfer.easy) }
@@ -73,6 +75,7 @@ final class CurlMulti: @unchecked Sendable {
     // The connection is closed in here, and what the kernel knows of it is read before: the transfer must still be known.
     enter { curl_multi_remove_handle(handle, transfer.easy) }
     transfers[transfer.easy] = nil
+    connections.forget(transfer)
   }
 
   /// Lets a paused transfer ask its body for bytes again.
@@ -92,13 +95,16 @@ final class CurlMulti: @unchecked Sendable {
     }
   }
 
-  /// Remembers whose body goes over a socket, to read what the kernel knows of it before it is closed.
-  func note(socket: curl_socket_t, of transfer: CurlTransfer) { owners[socket] = Owner(transfer: transfer) }
+  /// Keeps a transfer from sending what libcurl has of its body; it goes on to receive.
+  func pauseSending(_ transfer: CurlTransfer) {
+    guard transfers[transfer.easy] != nil else { return }
+    enter { curl_easy_pause(transfer.easy, CURLPAUSE_SEND) }
+  }
 
   /// libcurl closes a socket through here.
   func close(socket: curl_socket_t) -> Int32 {
-    if let transfer = owners.removeValue(forKey: socket)?.transfer, transfer.socket == socket {
-      transfer.socketIsClosing()
+    if let connection = connections.close(socket), let transfer = connection.user, transfer.connection === connection {
+      transfer.connectionIsClosing()
     }
     return Glibc.close(socket)
   }
@@ -134,7 +140,7 @@ final class CurlMulti: @unchecked Sendable {
   }
 
   private func watch(_ socket: curl_socket_t, _ what: Int32, for easy: UnsafeMutableRawPointer?) {
-    if let easy { transfers[easy]?.libcurl(watches: socket, what != CURL_POLL_REMOVE) }
+    if let easy, what != CURL_POLL_REMOVE { transfers[easy]?.libcurl(watches: socket) }
     var wanted: EventLoop.Interest = []
     if what == CURL_POLL_IN || what == CURL_POLL_INOUT { wanted.insert(.readable) }
     if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { wanted.insert(.writable) }
@@ -180,7 +186,7 @@ final class CurlMulti: @unchecked Sendable {
   /// libcurl reads the end of a connection and, while the body is paused, makes nothing of it: it waits until it can send
   /// again. So it is looked for here.
   private func noticeEnd(of socket: curl_socket_t) {
-    guard let transfer = owners[socket]?.transfer, transfer.socket == socket else { return }
+    guard let transfer = connections[socket]?.user, transfer.socket == socket else { return }
     var byte: UInt8 = 0
     if recv(socket, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == 0 { transfer.peerEndedConnection() }
   }

@@ -13,11 +13,9 @@ struct CurlOptions {
   init(easy: UnsafeMutableRawPointer) { self.easy = easy }
 
   /// - Throws: ``UploadError`` for the first option that libcurl refuses.
-  mutating func set(_ request: UploadRequest) throws(UploadError) {
+  mutating func set(_ request: UploadRequest, _ body: UploadBody.Kind) throws(UploadError) {
     try set(CURLOPT_URL, request.url)
-    // An upload with its method renamed: the way to a chunked body of unknown length with any method.
-    try set(CURLOPT_UPLOAD, 1)
-    try set(CURLOPT_CUSTOMREQUEST, request.method)
+    try set(body, method: request.method)
     try set(CURLOPT_PROTOCOLS_STR, "http,https")
     try set(
       CURLOPT_HTTP_VERSION, request.httpVersion == .http1 ? Int(CURL_HTTP_VERSION_1_1) : Int(CURL_HTTP_VERSION_2TLS))
@@ -32,6 +30,22 @@ struct CurlOptions {
     try setFields(request)
     try setCredentials(request)
     try setRoute(request)
+  }
+
+  private func set(_ body: UploadBody.Kind, method: String) throws(UploadError) {
+    switch body {
+    case .none:
+      // Otherwise libcurl takes the response's Content-Length for that of a body that follows (RFC 9112, section 6.3).
+      if method == "HEAD" { try set(CURLOPT_NOBODY, 1) }
+    case .length(let count):
+      try set(CURLOPT_UPLOAD, 1)
+      try check(
+        CURLOPT_INFILESIZE_LARGE, sluice_setopt_offset(easy, CURLOPT_INFILESIZE_LARGE, curl_off_t(clamping: count)))
+    case .unknownLength:
+      // An upload with its method renamed: the way to a chunked body of unknown length with any method.
+      try set(CURLOPT_UPLOAD, 1)
+    }
+    try set(CURLOPT_CUSTOMREQUEST, method)
   }
 
   /// Checks a URL without connecting, with libcurl's own parser.

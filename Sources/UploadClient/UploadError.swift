@@ -29,7 +29,7 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case protocolViolation
     /// ``UploadTask/cancel()`` was called.
     case cancelled
-    /// The body's writer broke the stream off.
+    /// The body's writer broke the stream off, or the file could not be read to its end.
     case bodyFailed
     /// libcurl failed in a way that has no kind of its own.
     case other
@@ -66,6 +66,9 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
       self.init(.unreachable, words)
     case CURLE_OPERATION_TIMEDOUT:
       self.init(.timedOut, words)
+    case CURLE_SEND_FAIL_REWIND:
+      // libcurl would have sent the request again on another connection, and cannot: its body is gone.
+      self.init(.connectionLost, "the connection, which had carried a request before, ended in the body")
     case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE, CURLE_HTTP2, CURLE_HTTP2_STREAM:
       self.init(.connectionLost, words)
     case CURLE_SSL_CONNECT_ERROR:

@@ -2,7 +2,7 @@
 
 internal import EventLoops
 
-/// Where and how to upload a stream.
+/// Where and how to send a request.
 public struct UploadRequest: Equatable, Sendable {
   /// An absolute `http` or `https` URL. User and password in it are sent as Basic credentials.
   public var url: String
@@ -72,10 +72,10 @@ public struct UploadRequest: Equatable, Sendable {
         throw UploadError(
           .invalidRequest, "the field name \(quoted(field.name)) is not a token: use letters, digits and hyphens")
       }
-      // libcurl would obey them and leave its own framing out (RFC 9112, section 6.1).
-      guard !["content-length", "transfer-encoding"].contains(field.name.lowercased()) else {
+      // libcurl would obey them and leave its own framing out (RFC 9112, section 6.1), or wait for a 100 that may never come.
+      guard !["content-length", "transfer-encoding", "expect"].contains(field.name.lowercased()) else {
         throw UploadError(
-          .invalidRequest, "the field \(field.name) is not yours to set: a stream has no length, and is sent in chunks")
+          .invalidRequest, "the field \(field.name) is not yours to set: it follows from the body and how it is sent")
       }
       guard field.value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f || $0 == 0x09 }) else {
         throw UploadError(

@@ -1,7 +1,6 @@
 // The thread that all uploads share, and the way to hand it work.
 
 public import EventLoops
-public import StreamBuffers
 
 /// One thread, one epoll loop, one libcurl multi handle: any number of uploads.
 ///
@@ -22,17 +21,25 @@ public final class UploadSession: Sendable {
     thread = try NamedThread("sluice-network") { loop.run() }
   }
 
-  /// Starts an upload.
+  /// Starts a request.
+  ///
+  /// Requests to one origin, one after another, go over one connection, whatever their methods and bodies, unless the server
+  /// or a failure closed it; two at the same time never share one, on HTTP/2 neither. A connection that the server closed while
+  /// it was idle is noticed before it is used; if it is closed just as the request goes out, libcurl sends a request without
+  /// body bytes once more on a new connection. Of a body nothing is ever sent twice by itself: once the first byte
+  /// was handed over, the request fails as ``UploadError/Kind/connectionLost``, and what the server has is for its owner to ask.
+  ///
+  /// Redirects (3xx) are not followed but returned, and `Expect: 100-continue` is never sent.
   ///
   /// - Parameters:
-  ///   - body: its bytes are the request's body; HTTP/1.1 `Transfer-Encoding: chunked` (RFC 9112, section 7.1), DATA frames
-  ///     on HTTP/2. When its writer closes, the body ends; when it fails, the request is broken off.
+  ///   - body: what the request carries.
   ///   - handler: told what happens, on the session's thread.
   /// - Throws: ``UploadError`` of kind `invalidRequest` when the request cannot be sent as it is.
   public func upload(
-    _ request: UploadRequest, body: consuming BoundPair.Input, handler: @escaping @Sendable (UploadTask.Event) -> Void
+    _ request: UploadRequest, body: consuming UploadBody, handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) throws(UploadError) -> UploadTask {
     try request.validate()
+    try body.validate(method: request.method)
     let transfer = CurlTransfer(request: request, body: body, loop: loop, handler: handler)
     let multi = multi
     loop.execute { multi.start(transfer) }

@@ -38,7 +38,10 @@ struct UploadStateMachine {
     }
   }
 
-  /// The body's last byte was handed to libcurl.
+  /// Whether the end was told: nothing that comes later matters.
+  var isOver: Bool { state == .finished }
+
+  /// The body's last byte was handed to libcurl, or there is none and the request is about to be sent.
   mutating func bodyEnded() -> Action {
     guard state == .sending else { return .none }
     state = .awaitingResponse

@@ -1,15 +1,14 @@
-// One request with a streamed body: what its owner holds.
+// One request: what its owner holds.
 
-internal import StreamBuffers
 internal import Synchronization
 
-/// An upload in progress: one HTTP request whose body comes from a bound pair's input end.
+/// An upload in progress: one HTTP request.
 ///
-/// Made by ``UploadSession/upload(_:body:handler:)``. Counters may be read from any thread.
+/// Made by ``UploadSession/upload(_:body:handler:)``. Counters may be read, and orders given, from any thread.
 public final class UploadTask: Sendable {
   /// What happens to an upload, in order; ``finished(_:)`` is the last.
   public enum Event: Sendable {
-    /// The connection stands, the request's head is sent, and libcurl asks for the body.
+    /// The connection stands. If there is a body, the request's head is on its way and libcurl asks for the body's first bytes.
     case connected
     /// A 1xx response, e.g. 100 or 103.
     case interimResponse(HTTPResponse)
@@ -26,11 +25,18 @@ public final class UploadTask: Sendable {
 
   private let sent = Atomic<UInt64>(0)
   private let acknowledged = Atomic<UInt64>(0)
+  private let responseHeaders = Atomic<Int>(0)
+  private let suspended = Atomic<Bool>(false)
   private let cancelAction: @Sendable () -> Void
+  private let suspensionAction: @Sendable () -> Void
   private let updateAction: @Sendable () -> Void
 
-  init(cancel: @escaping @Sendable () -> Void, update: @escaping @Sendable () -> Void) {
+  init(
+    cancel: @escaping @Sendable () -> Void, suspension: @escaping @Sendable () -> Void,
+    update: @escaping @Sendable () -> Void
+  ) {
     cancelAction = cancel
+    suspensionAction = suspension
     updateAction = update
   }
 
@@ -41,12 +47,38 @@ public final class UploadTask: Sendable {
   /// date by ``updateAcknowledged()`` and when the request ends.
   public var acknowledgedByteCount: UInt64 { acknowledged.load(ordering: .relaxed) }
 
+  /// Bytes of all response heads of this request so far, interim ones included. libcurl fails a request when they pass
+  /// ``responseHeaderLimit``: a request that is sent many interim responses has to end before that.
+  public var responseHeaderByteCount: Int { responseHeaders.load(ordering: .relaxed) }
+
+  /// How many bytes of response heads libcurl takes for one request (`MAX_HTTP_RESP_HEADER_SIZE`, since 8.3 and in Debian's
+  /// versions before).
+  public static let responseHeaderLimit = 300 * 1024
+
   /// Asks the kernel how far the peer has acknowledged and brings ``acknowledgedByteCount`` up to date: one or two system
   /// calls. On the session's thread only.
   package func updateAcknowledged() { updateAction() }
 
   /// Ends the request at once; it finishes with ``UploadError/Kind/cancelled``. Any thread.
   public func cancel() { cancelAction() }
+
+  /// Whether the task is suspended at the moment.
+  public var isSuspended: Bool { suspended.load(ordering: .acquiring) }
+
+  /// Stops the flow of the body until ``resume()``: no further byte is taken from it, and libcurl sends nothing that it holds
+  /// of it. What the kernel has been given goes its way, as does the head of a request that is connecting; a request that
+  /// was not begun yet is not begun. The connection stays, and what the server says is heard: a response ends the request.
+  /// Suspending twice is suspending once. Any thread.
+  public func suspend() {
+    if !suspended.exchange(true, ordering: .acquiringAndReleasing) { suspensionAction() }
+  }
+
+  /// Lets the body flow again, or the request begin. One that is not suspended is left alone. Any thread.
+  public func resume() {
+    if suspended.exchange(false, ordering: .acquiringAndReleasing) { suspensionAction() }
+  }
+
+  func note(responseHeaderBytes count: Int) { responseHeaders.wrappingAdd(count, ordering: .relaxed) }
 
   func note(sent count: UInt64) { sent.store(count, ordering: .relaxed) }
 

@@ -68,7 +68,7 @@ struct RunningUpload {
     let events = try EventLog<UploadTask.Event>()
     let pair = BoundPair.make(bufferSize: pairSize)
     body = try BodyFeed(pair.output)
-    task = try session.upload(request, body: pair.input) { event in
+    task = try session.upload(request, body: .stream(pair.input)) { event in
       also()
       events.append(event)
     }

@@ -1,0 +1,85 @@
+// Which connection carries which request. libcurl keeps that to itself until a request is over, but two things have to be
+// known before: what the kernel says of the body's socket, and whether a connection is a new one.
+
+internal import CCurl
+internal import CLinux
+internal import Glibc
+
+/// A connection that libcurl has open, in use or waiting in its pool for the next request.
+final class Connection {
+  let socket: curl_socket_t
+  /// Whose request it carries, or carried last.
+  weak var user: CurlTransfer?
+  /// Whether it is known to carry requests byte for byte and nothing else: no TLS, and no greeting of a SOCKS proxy. Then
+  /// the kernel's count of its bytes is a count of the requests' bytes.
+  var isTransparent = false
+  fileprivate var ends: ConnectionTable.Ends?
+
+  fileprivate init(socket: curl_socket_t) { self.socket = socket }
+}
+
+/// All of them, by socket and by address.
+struct ConnectionTable {
+  /// What libcurl tells of a connection before it sends a request over it: `CURLOPT_PREREQFUNCTION`.
+  struct Ends: Hashable {
+    var local: String
+    var localPort: Int32
+    var remote: String
+    var remotePort: Int32
+  }
+
+  private var bySocket: [curl_socket_t: Connection] = [:]
+  private var byEnds: [Ends: Connection] = [:]
+  /// Sockets that a transfer has opened and not used yet; several while it tries several addresses (RFC 8305).
+  private var openedBy: [ObjectIdentifier: [curl_socket_t]] = [:]
+
+  /// `transfer` has a new socket, which is about to connect.
+  mutating func opened(_ socket: curl_socket_t, by transfer: CurlTransfer) {
+    bySocket[socket] = Connection(socket: socket)
+    openedBy[ObjectIdentifier(transfer), default: []].append(socket)
+  }
+
+  /// A request of `transfer` is about to go out. Nil only for a unix socket that is used again: it has no address that
+  /// would tell it from others; see ``adopt(_:by:)``.
+  mutating func use(_ ends: Ends, by transfer: CurlTransfer) -> Connection? {
+    let candidates = (openedBy.removeValue(forKey: ObjectIdentifier(transfer)) ?? []).compactMap { bySocket[$0] }
+    let new =
+      candidates.count == 1 ? candidates[0] : candidates.last { Self.localPort(of: $0.socket) == ends.localPort }
+    let connection = new ?? byEnds[ends]
+    connection?.user = transfer
+    if let new, ends.localPort > 0 {
+      new.ends = ends
+      byEnds[ends] = new
+    }
+    return connection
+  }
+
+  /// libcurl watches `socket` for `transfer`, whose connection was not known so far.
+  mutating func adopt(_ socket: curl_socket_t, by transfer: CurlTransfer) -> Connection? {
+    bySocket[socket]?.user = transfer
+    return bySocket[socket]
+  }
+
+  /// `transfer` will use nothing more.
+  mutating func forget(_ transfer: CurlTransfer) { openedBy[ObjectIdentifier(transfer)] = nil }
+
+  /// The socket is about to be closed, and its number may come back.
+  mutating func close(_ socket: curl_socket_t) -> Connection? {
+    let connection = bySocket.removeValue(forKey: socket)
+    if let ends = connection?.ends { byEnds[ends] = nil }
+    return connection
+  }
+
+  subscript(_ socket: curl_socket_t) -> Connection? { bySocket[socket] }
+
+  private static func localPort(of socket: curl_socket_t) -> Int32 {
+    var name = sockaddr_in6()
+    var length = socklen_t(MemoryLayout<sockaddr_in6>.size)
+    let status = withUnsafeMutablePointer(to: &name) {
+      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(socket, $0, &length) }
+    }
+    // The port is at the same place in both families; 0 for a unix socket.
+    return status == 0 && (name.sin6_family == AF_INET || name.sin6_family == AF_INET6)
+      ? Int32(UInt16(bigEndian: name.sin6_port)) : 0
+  }
+}

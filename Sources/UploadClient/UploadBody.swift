@@ -1,0 +1,106 @@
+// What a request carries behind its head: nothing, an empty content, a stream of unknown length, or a part of a file.
+
+public import StreamBuffers
+
+/// The content of a request (RFC 9110, section 6.4), and with it the framing: how the server learns where it ends.
+public enum UploadBody: ~Copyable, Sendable {
+  /// No content and no word about it: HEAD, GET, OPTIONS, DELETE. Refused for POST, PUT and PATCH, for which
+  /// ``empty`` is right (RFC 9110, section 8.6).
+  case none
+  /// A content of no bytes, said as such: `Content-Length: 0`.
+  case empty
+  /// Whatever is written into the pair, for as long as it takes: `Transfer-Encoding: chunked` on HTTP/1.1 (RFC 9112,
+  /// section 7.1), DATA frames on HTTP/2. When the writer closes, the content ends; when it fails, the request is broken off.
+  case stream(BoundPair.Input)
+  /// A range of a file, with a `Content-Length`.
+  case file(FileBody)
+}
+
+extension UploadBody {
+  /// How the end of a content is told.
+  enum Kind: Equatable {
+    /// There is none.
+    case none
+    /// `Content-Length`, in bytes.
+    case length(UInt64)
+    /// Chunks on HTTP/1.1, a flag of the last frame on HTTP/2.
+    case unknownLength
+
+    /// Whether libcurl never asks for a byte.
+    var isWithoutBytes: Bool { self == .none || self == .length(0) }
+  }
+
+  var kind: Kind {
+    switch self {
+    case .none: .none
+    case .empty: .length(0)
+    case .stream: .unknownLength
+    case .file(let file): .length(file.byteCount)
+    }
+  }
+
+  /// - Throws: ``UploadError`` of kind `invalidRequest` for a content that the method's meaning excludes.
+  func validate(method: String) throws(UploadError) {
+    switch method {
+    // libcurl would wait for a response body that never comes.
+    case "HEAD" where kind != .none:
+      throw UploadError(.invalidRequest, "a HEAD request has no content (RFC 9110, section 9.3.2): send it without")
+    case "POST" where kind == .none, "PUT" where kind == .none, "PATCH" where kind == .none:
+      throw UploadError(.invalidRequest, "a \(method) request has content, even if it is empty: say so")
+    default:
+      break
+    }
+  }
+
+  /// What an attempt to fill libcurl's buffer came to.
+  enum Filling: Equatable {
+    /// So many bytes, at least one; `isLast` when it is known that no more follow.
+    case bytes(Int, isLast: Bool)
+    /// Nothing at the moment; the body says when there is more.
+    case nothingYet
+    case end
+    /// The reason, in words.
+    case failed(String)
+  }
+
+  /// Fills `buffer` as far as there are bytes; `position` is how many were taken before.
+  ///
+  /// The writer of a stream refills the pair from within, on this thread, as often as that is needed: one chunk and one
+  /// `send` for many small pieces.
+  func fill(_ buffer: UnsafeMutableRawBufferPointer, from position: UInt64) -> Filling {
+    switch self {
+    case .none: return .end
+    case .empty: return .end
+    case .file(let file): return file.read(into: buffer, at: position)
+    case .stream(let input):
+      var filled = 0
+      while filled < buffer.count {
+        var free = MutableRawSpan(_unsafeBytes: UnsafeMutableRawBufferPointer(rebasing: buffer[filled...]))
+        switch input.read(into: &free) {
+        case .bytes(let count): filled += count
+        case .empty: return filled == 0 ? .nothingYet : .bytes(filled, isLast: false)
+        case .end, .refused: return filled == 0 ? .end : .bytes(filled, isLast: false)
+        case .failed(let error): return .failed(error.description)
+        }
+      }
+      return .bytes(filled, isLast: false)
+    }
+  }
+
+  /// Starts the flow; `news` is called, on any thread, when there is something after ``Filling/nothingYet``.
+  func open(_ news: @escaping @Sendable () -> Void) {
+    switch self {
+    case .stream(let input): input.open { _ in news() }
+    default: break
+    }
+  }
+
+  /// The request is over, well or not: the writer of a stream is told.
+  func close(_ error: UploadError?) {
+    switch self {
+    case .stream(let input):
+      if let error { input.fail(BoundPair.StreamError(error.description)) } else { input.close() }
+    default: break
+    }
+  }
+}
