@@ -1,6 +1,6 @@
 // swift-tools-version: 6.3
 // Sluice: streams something that never ends to an HTTP server and loses none of it.
-// No package from outside: libcurl and libasound are the system's own, found by pkg-config.
+// No package from outside: libcurl, libcrypto and libasound are the system's own, found by pkg-config.
 
 import PackageDescription
 
@@ -29,12 +29,14 @@ func room(
 let systemLibraries: [Target] = [
   .systemLibrary(name: "CLinux"),
   .systemLibrary(name: "CALSA", pkgConfig: "alsa", providers: [.apt(["libasound2-dev"])]),
+  .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
   .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
 ]
 
 let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
   + room("JSONLines")
+  + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
   + room("ResumableUploads")
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room(
@@ -114,6 +116,7 @@ let package = Package(
   products: [
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
     .library(name: "AudioCapture", targets: ["AudioCapture"]),
+    .library(name: "Digests", targets: ["Digests"]),
     .library(name: "UploadClient", targets: ["UploadClient"]),
     .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
     .library(name: "UploadServer", targets: ["UploadServer"]),

@@ -21,9 +21,14 @@ public final class TemporaryDirectory: Sendable {
   /// Writes a file and returns its path.
   @discardableResult
   public func write(_ name: String, _ text: String, mode: mode_t = 0o600) throws -> String {
+    try write(name, Array(text.utf8), mode: mode)
+  }
+
+  /// Writes a file and returns its path.
+  @discardableResult
+  public func write(_ name: String, _ bytes: [UInt8], mode: mode_t = 0o600) throws -> String {
     let file = "\(path)/\(name)"
     let descriptor = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
-    let bytes = Array(text.utf8)
     guard descriptor >= 0, Glibc.write(descriptor, bytes, bytes.count) == bytes.count else {
       throw TestFailure("writing \(file): \(String(cString: strerror(errno)))")
     }
