@@ -23,8 +23,7 @@ package struct FieldLines: Equatable, Sendable, ExpressibleByDictionaryLiteral {
   /// All values of that name, joined by commas as RFC 9110, section 5.2, allows; nil if there is none.
   package subscript(name: String) -> String? {
     var combined: String?
-    let wanted = name.lowercased()
-    for line in lines where line.name.lowercased() == wanted {
+    for line in lines where Self.isSameName(line.name, name) {
       combined = combined.map { "\($0), \(line.value)" } ?? line.value
     }
     return combined
@@ -36,7 +35,16 @@ package struct FieldLines: Equatable, Sendable, ExpressibleByDictionaryLiteral {
 
   /// The same without the fields of these names.
   package func without(_ names: [String]) -> FieldLines {
-    let unwanted = Set(names.map { $0.lowercased() })
-    return FieldLines(lines.filter { !unwanted.contains($0.name.lowercased()) })
+    FieldLines(lines.filter { line in !names.contains { Self.isSameName(line.name, $0) } })
+  }
+
+  /// Octet by octet, letters of ASCII alone folded: `lowercased()` would take the Kelvin sign for a k, and Swift's `==`
+  /// takes texts for equal that are not the same octets.
+  private static func isSameName(_ a: String, _ b: String) -> Bool {
+    a.utf8.elementsEqual(b.utf8) { lowercased($0) == lowercased($1) }
+  }
+
+  private static func lowercased(_ octet: UInt8) -> UInt8 {
+    (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(octet) ? octet | 0x20 : octet
   }
 }

@@ -27,6 +27,11 @@ package enum BareItem: Equatable, Sendable {
 package struct Parameter: Equatable, Sendable {
   package var key: String
   package var value: BareItem
+
+  package init(key: String, value: BareItem) {
+    self.key = key
+    self.value = value
+  }
 }
 
 /// An item with its parameters, in order, each key once.
@@ -62,6 +67,9 @@ package struct StructuredDictionary: Equatable, Sendable {
   package private(set) var members: [Member] = []
 
   package init() {}
+
+  /// From members of which each key is there once.
+  init(distinct members: [Member]) { self.members = members }
 
   /// Reads a field that is a dictionary; nil if it is not exactly that (section 4.2). The empty text is an empty dictionary.
   package init?(parsing text: String) {

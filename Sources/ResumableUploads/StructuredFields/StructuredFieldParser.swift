@@ -17,24 +17,40 @@ struct StructuredFieldParser {
   // MARK: Section 4.2.2, 4.2.1.2, 4.2.3
 
   mutating func dictionary() -> StructuredDictionary? {
-    var result = StructuredDictionary()
+    var members: [StructuredDictionary.Member] = []
+    var places: [String: Int] = [:]
     while !rest.isEmpty {
       guard let key = key() else { return nil }
+      let value: StructuredDictionary.Value
       if take("=") {
-        guard let value = itemOrInnerList() else { return nil }
-        result.set(key, value)
+        guard let given = itemOrInnerList() else { return nil }
+        value = given
       } else {
         guard let parameters = parameters() else { return nil }
-        result.set(key, .item(Item(.boolean(true), parameters)))
+        value = .item(Item(.boolean(true), parameters))
       }
+      Self.set(StructuredDictionary.Member(key: key, value: value), key, in: &members, at: &places)
       skip(whileIn: [0x20, 0x09])
-      if rest.isEmpty { return result }
+      if rest.isEmpty { break }
       guard take(",") else { return nil }
       skip(whileIn: [0x20, 0x09])
       // A comma has something behind it.
       if rest.isEmpty { return nil }
     }
-    return result
+    return StructuredDictionary(distinct: members)
+  }
+
+  /// Step 6 of section 4.2.2, step 8 of section 4.2.3.2: a later value takes the earlier one's place. Places are looked up
+  /// and not searched for, or a field of many keys would cost the square of its length.
+  private static func set<Entry>(
+    _ entry: Entry, _ key: String, in entries: inout [Entry], at places: inout [String: Int]
+  ) {
+    if let place = places[key] {
+      entries[place] = entry
+    } else {
+      places[key] = entries.count
+      entries.append(entry)
+    }
   }
 
   private mutating func itemOrInnerList() -> StructuredDictionary.Value? {
@@ -57,6 +73,7 @@ struct StructuredFieldParser {
 
   private mutating func parameters() -> [Parameter]? {
     var result: [Parameter] = []
+    var places: [String: Int] = [:]
     while take(";") {
       skip(whileIn: [0x20])
       guard let key = key() else { return nil }
@@ -65,16 +82,13 @@ struct StructuredFieldParser {
         guard let given = bareItem() else { return nil }
         value = given
       }
-      if let index = result.firstIndex(where: { $0.key == key }) {
-        result[index].value = value
-      } else {
-        result.append(Parameter(key: key, value: value))
-      }
+      Self.set(Parameter(key: key, value: value), key, in: &result, at: &places)
     }
     return result
   }
 
-  private mutating func key() -> String? {
+  /// Section 4.2.3.3.
+  mutating func key() -> String? {
     guard let first = rest.first, Self.isLowercase(first) || first == UInt8(ascii: "*") else { return nil }
     return text {
       Self.isLowercase($0) || Self.isDigit($0) || Self.isOne(of: "_-.*", $0)

@@ -34,6 +34,12 @@ extension BareItem {
   private static func isInRange(_ value: Int64) -> Bool { value.magnitude <= UInt64(largestInteger) }
 }
 
+/// Whether dictionaries and parameters may have this key (section 3.1.2): what was not read may be anything.
+private func isKey(_ text: String) -> Bool {
+  var parser = StructuredFieldParser(text)
+  return parser.key().map { $0.utf8.count == text.utf8.count } ?? false
+}
+
 extension Item {
   package var serialized: String? {
     guard let text = value.serialized, let rest = Self.serialized(parameters) else { return nil }
@@ -43,7 +49,7 @@ extension Item {
   fileprivate static func serialized(_ parameters: [Parameter]) -> String? {
     var text = ""
     for parameter in parameters {
-      guard let value = parameter.value.serialized else { return nil }
+      guard isKey(parameter.key), let value = parameter.value.serialized else { return nil }
       text += ";\(parameter.key)" + (parameter.value == .boolean(true) ? "" : "=\(value)")
     }
     return text
@@ -51,10 +57,11 @@ extension Item {
 }
 
 extension StructuredDictionary {
-  /// The field's text; nil if a value cannot be held. Keys are taken as they are.
+  /// The field's text, empty without members, where the field is to be left out; nil if a key or a value cannot be held.
   package var serialized: String? {
     var texts: [String] = []
     for member in members {
+      guard isKey(member.key) else { return nil }
       switch member.value {
       case .item(let item) where item.value == .boolean(true):
         guard let parameters = Item.serialized(item.parameters) else { return nil }
