@@ -37,7 +37,7 @@ let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
   + room("JSONLines")
   + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
-  + room("ResumableUploads")
+  + room("ResumableUploads", testData: ["Vectors"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],

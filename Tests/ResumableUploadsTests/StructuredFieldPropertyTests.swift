@@ -1,0 +1,61 @@
+// Structured fields at random: what is written is read as the same, and what can be read has one canonical form.
+
+import PropertyTesting
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("Structured fields at random") struct StructuredFieldPropertyTests {
+  @Test("what is written is read as the same", arguments: Seed.several(4))
+  func roundTrip(seed: Seed) throws {
+    var fields = RandomFields(random: seed.generator)
+    for step in 0..<5000 {
+      let item = fields.item()
+      let text = try #require(item.serialized, "step \(step): \(item)")
+      #expect(Item(parsing: text) == item, "step \(step): \(text)")
+      // A text is 7-bit (RFC 9651, section 4.1): nothing on the way could change it.
+      #expect(text.utf8.allSatisfy { (0x20...0x7e).contains($0) }, "step \(step): \(text)")
+      let dictionary = fields.dictionary()
+      let line = try #require(dictionary.serialized, "step \(step): \(dictionary)")
+      #expect(StructuredDictionary(parsing: line) == dictionary, "step \(step): \(line)")
+    }
+  }
+
+  @Test("any octets are refused, or read as what has one canonical form", arguments: Seed.several(4))
+  func anyOctets(seed: Seed) throws {
+    var fields = RandomFields(random: seed.generator)
+    var read = 0
+    var refused = 0
+    for step in 0..<10_000 {
+      let octets: [UInt8]
+      switch step % 3 {
+      case 0: octets = fields.garbage()
+      case 1: octets = fields.mutated(fields.item().serialized ?? "")
+      default: octets = fields.mutated(fields.dictionary().serialized ?? "")
+      }
+      let text = String(decoding: octets, as: UTF8.self)
+      if let difference = canonicalDifference(text) { Issue.record("step \(step), \(octets): \(difference) (\(seed))") }
+      Item(parsing: text) == nil && StructuredDictionary(parsing: text) == nil ? (refused += 1) : (read += 1)
+    }
+    // Only a mixture of both says something.
+    #expect(read > 500 && refused > 500)
+  }
+}
+
+/// nil if `text` is neither an item nor a dictionary, or is written back as what reads the same and is written the same.
+func canonicalDifference(_ text: String) -> String? {
+  if let item = Item(parsing: text) {
+    guard let canonical = item.serialized else { return "read but cannot be written: \(item)" }
+    guard let again = Item(parsing: canonical), again == item else { return "\(canonical) is not read as \(item)" }
+    guard again.serialized == canonical else { return "\(canonical) is written as something else" }
+  }
+  if let dictionary = StructuredDictionary(parsing: text) {
+    guard let canonical = dictionary.serialized else { return "read but cannot be written: \(dictionary)" }
+    guard let again = StructuredDictionary(parsing: canonical), again == dictionary else {
+      return "\(canonical) is not read as \(dictionary)"
+    }
+    guard again.serialized == canonical else { return "\(canonical) is written as something else" }
+    guard Set(dictionary.members.map(\.key)).count == dictionary.members.count else { return "a key is there twice" }
+  }
+  return nil
+}
