@@ -41,7 +41,7 @@ test-address: packages test-packages ## all tests under AddressSanitizer
 	LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks-not-ours.txt \
 	  $(SWIFT) test --sanitize=address --scratch-path .build/address
 
-fuzz: packages ## the HTTP parser under libFuzzer, for FUZZ_SECONDS (60)
+fuzz: packages ## the parsers under libFuzzer, for FUZZ_SECONDS (60) in total
 	Fuzz/run.sh $(or $(FUZZ_SECONDS),60)
 
 lint: ## swift-format, strict

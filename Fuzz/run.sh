@@ -1,10 +1,25 @@
 #!/bin/sh
-# run.sh SECONDS: libFuzzer on the HTTP parser, from the corpus of its tests. Ends with an error at the first finding,
-# which stays in .build/fuzz for a new test.
+# run.sh SECONDS: libFuzzer on every target of this folder, one after another, SECONDS in total (compiling them not
+# counted). Ends with an error at the first finding, which stays in .build/fuzz/TARGET for a new test.
+#
+# A target is a folder with Swift files that define LLVMFuzzerTestOneInput, and a file `target` of shell assignments, with
+# paths from the package's root: SOURCES, what is compiled together with it; CORPUS, the folders that it starts from; and
+# FLAGS, more of libFuzzer's own options, if any. They are no targets of the package, since they link only with
+# -sanitize=fuzzer.
 set -eu
 cd "$(dirname "$0")/.."
-mkdir -p .build/fuzz/corpus
-swiftc -sanitize=fuzzer,address -O -parse-as-library -swift-version 6 -package-name sluice \
-  Sources/UploadServer/HTTP/*.swift Fuzz/RequestParserFuzz/*.swift -o .build/fuzz/request-parser
-.build/fuzz/request-parser -max_total_time="$1" -print_final_stats=1 -artifact_prefix=.build/fuzz/ \
-  .build/fuzz/corpus Tests/UploadServerTests/Corpus
+targets=$(ls -d Fuzz/*/)
+share=$(($1 / $(echo "$targets" | wc -l)))
+for folder in $targets; do
+  name=$(basename "$folder")
+  SOURCES= CORPUS= FLAGS=
+  . "./${folder}target"
+  mkdir -p ".build/fuzz/$name/corpus"
+  echo "== $name"
+  # Unquoted: they are lists, and have patterns in them.
+  swiftc -use-ld=lld -sanitize=fuzzer,address -O -parse-as-library -swift-version 6 -package-name sluice -module-name "$name" \
+    $SOURCES "$folder"*.swift -o ".build/fuzz/$name/run"
+  # At least a second: 0 would mean without end.
+  ".build/fuzz/$name/run" -max_total_time=$((share > 0 ? share : 1)) -print_final_stats=1 \
+    -artifact_prefix=".build/fuzz/$name/" $FLAGS ".build/fuzz/$name/corpus" $CORPUS
+done

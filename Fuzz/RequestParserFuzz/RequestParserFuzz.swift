@@ -1,9 +1,4 @@
-// libFuzzer on the request parser. Not a target of the package, since it links only with -sanitize=fuzzer; it is compiled
-// together with the parser's own sources:
-//
-//     swiftc -sanitize=fuzzer,address -O -parse-as-library -swift-version 6 -package-name sluice \
-//       Sources/UploadServer/HTTP/*.swift Fuzz/RequestParserFuzz/*.swift -o .build/request-parser-fuzz
-//     .build/request-parser-fuzz -max_total_time=60 .build/fuzz-corpus Tests/UploadServerTests/Corpus
+// libFuzzer on the request parser (see ../run.sh).
 //
 // Checked besides memory errors and traps: the events do not depend on how the bytes are split, all bytes are used,
 // body ranges lie within what was handed in, and no request ends that did not begin.
