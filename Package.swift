@@ -72,6 +72,11 @@ let endToEndTests: Target = .testTarget(
   dependencies: ["sluice", "TestRigs", "TestDeviceControl", "PropertyTesting", "EventLoops", "CLinux"],
   swiftSettings: settings)
 
+/// What is shown by a proxy that breaks connections is worth as much as the proxy.
+let networkTestingTests: Target = .testTarget(
+  name: "NetworkTestingTests", dependencies: ["NetworkTesting", "PropertyTesting", "EventLoops"],
+  swiftSettings: settings)
+
 /// Built with everything else, so that they cannot rot.
 let samples: [Target] = [
   .executableTarget(
@@ -124,6 +129,7 @@ let package = Package(
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
-  targets: systemLibraries + rooms + [command, commandTests, endToEndTests] + samples + testSupport + testDevice
+  targets: systemLibraries + rooms + [command, commandTests, endToEndTests, networkTestingTests] + samples + testSupport
+    + testDevice
     + benchmarks
 )
