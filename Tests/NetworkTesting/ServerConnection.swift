@@ -216,3 +216,39 @@ public final class ServerConnection: @unchecked Sendable {
     return all
   }
 }
+
+extension ServerConnection {
+  /// The other side of a connection, for a test that plays the client too.
+  ///
+  /// - Parameter address: `ADDRESS:PORT`, IPv4.
+  package convenience init(connectingTo address: String) throws {
+    let name = try IPv4Address(address)
+    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    guard name.withPointer({ connect(descriptor, $0, $1) }) == 0 else {
+      defer { Glibc.close(descriptor) }
+      throw TestFailure("connect \(address): \(String(cString: strerror(errno)))")
+    }
+    self.init(descriptor)
+  }
+}
+
+extension ServerConnection {
+  /// Sends zeros until nothing more is taken for `patience`; returns how many were.
+  package func sendWithoutWaiting(upTo count: Int, patience: Duration) -> Int {
+    let zeros = [UInt8](repeating: 0, count: 64 << 10)
+    var sent = 0
+    while sent < count {
+      let taken = Glibc.send(descriptor, zeros, min(zeros.count, count - sent), Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
+      if taken > 0 {
+        sent += taken
+        continue
+      }
+      var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+      guard poll(&entry, 1, Int32(patience.components.attoseconds / 1_000_000_000_000_000)) > 0 else { break }
+    }
+    return sent
+  }
+
+  /// What the kernel says that this side's send buffer holds at present, in bytes.
+  package var sendBufferCapacity: Int { BoundedSocket.capacity(of: descriptor, SO_SNDBUF) }
+}

@@ -1,0 +1,246 @@
+// What the connections of a chaos proxy share: the fault that is armed, what the client was told, and who is to be told of it.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+
+/// Owned by the ``ChaosProxy``; unchecked because the loop's thread is the only one that touches it once it runs.
+final class ChaosTraffic: @unchecked Sendable {
+  /// Content that is dropped to make room for a lie between what the server has and what the client has sent, in bytes.
+  static let droppedForLie = 8 << 10
+
+  private struct Replay {
+    let bytes: [UInt8]
+    let connection: Int
+    let pause: Duration
+    let end: ChaosFault.ReplayEnd
+    let fault: ChaosFault
+  }
+
+  private struct Recovery {
+    let number: Int
+    let kind: ChaosFault.Kind
+    let start: MonotonicInstant
+    /// What the client had been acknowledged before.
+    let acknowledged: UInt64
+  }
+
+  private let loop: EventLoop
+  private let listener: Int32
+  private let server: IPv4Address
+  private let tell: (ChaosProxy.Event) -> Void
+
+  private var connections: [Int: ChaosConnection] = [:]
+  private var replays: [ProxySocket] = []
+  private var connectionCount = 0
+  private var trigger: FaultTrigger?
+  private var pendingLie: (lie: ChaosFault.Lie, fault: ChaosFault)?
+  private var pendingReplay: Replay?
+  private var interimsEnd: MonotonicInstant?
+  private var faultCount = 0
+  private var recovery: Recovery?
+  /// The furthest byte of the upload that the client was acknowledged, and that it has sent.
+  private var acknowledged: UInt64 = 0
+  private var sentEnd: UInt64 = 0
+
+  init(listener: Int32, server: IPv4Address, loop: EventLoop, tell: @escaping (ChaosProxy.Event) -> Void) {
+    self.listener = listener
+    self.server = server
+    self.loop = loop
+    self.tell = tell
+  }
+
+  // MARK: Orders
+
+  func start() {
+    do throws(SystemError) {
+      try loop.register(listener, .readable) { [unowned self] _ in acceptAll() }
+    } catch {
+      tell(.failed(error.description))
+    }
+  }
+
+  func stop() {
+    loop.deregister(listener)
+    for connection in connections.values { connection.abandon() }
+    for replay in replays { replay.close() }
+    connections = [:]
+    replays = []
+  }
+
+  func arm(_ fault: ChaosFault) { trigger = FaultTrigger(fault) }
+
+  func disarm() {
+    trigger = nil
+    pendingLie = nil
+    pendingReplay = nil
+  }
+
+  // MARK: Connections
+
+  private func acceptAll() {
+    while true {
+      let descriptor = accept4(listener, nil, nil, Int32(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue))
+      guard descriptor >= 0 else {
+        // Whatever else a connection reports here, accept(2), is for the next one to tell again.
+        if errno == EMFILE || errno == ENFILE { tell(.failed("no descriptor is left")) }
+        return
+      }
+      open(descriptor)
+    }
+  }
+
+  private func open(_ descriptor: Int32) {
+    let number = connectionCount
+    connectionCount += 1
+    do {
+      let client = try ProxySocket(descriptor, loop)
+      do {
+        let server = try ProxySocket(connectingTo: server, loop)
+        connections[number] = ChaosConnection(number, client: client, server: server, traffic: self)
+        tell(.opened(connection: number))
+      } catch {
+        client.reset()
+        tell(.unreachable(connection: number))
+      }
+    } catch {
+      close(descriptor)
+      tell(.failed("\(error)"))
+    }
+  }
+
+  func ended(_ connection: ChaosConnection) {
+    let number = connection.number
+    tell(.closed(connection: number))
+    // Not before its own method, which calls this, has returned.
+    loop.atEndOfTurn { [weak self] in self?.connections[number] = nil }
+  }
+
+  func schedule(after delay: Duration, _ work: @escaping () -> Void) { loop.schedule(after: delay, work) }
+
+  // MARK: Whether the armed fault strikes
+
+  func strikes(beforeRequest head: MessageHead) -> ChaosFault? {
+    guard let trigger, trigger.strikes(beforeRequest: head) else { return nil }
+    return takeFault()
+  }
+
+  func strikes(at place: ChaosFault.Place, answering request: MessageHead) -> ChaosFault? {
+    guard let trigger, trigger.strikes(at: place, answering: request) else { return nil }
+    return takeFault()
+  }
+
+  /// After how many of these bytes it strikes.
+  func strike(within count: Int, of request: MessageHead) -> (ChaosFault, Int)? {
+    guard let count = trigger?.strike(within: count, of: request), let fault = takeFault() else { return nil }
+    return (fault, count)
+  }
+
+  private func takeFault() -> ChaosFault? {
+    defer { trigger = nil }
+    return trigger?.fault
+  }
+
+  /// It has happened, on a connection or, by the harness's own hand, elsewhere: from here on the client has to recover.
+  func applied(_ fault: ChaosFault, on connection: ChaosConnection?) {
+    let now = MonotonicInstant.now
+    faultCount += 1
+    recovery = Recovery(number: faultCount, kind: fault.kind, start: now, acknowledged: acknowledged)
+    tell(.applied(number: faultCount, fault, connection: connection?.number, at: now))
+  }
+
+  // MARK: What was sent and acknowledged
+
+  func sent(_ exchange: ProxiedExchange) {
+    if exchange.appends { sentEnd = max(sentEnd, exchange.offset + exchange.contentCount) }
+  }
+
+  /// A response was passed on as the server sent it.
+  func answered(_ exchange: ProxiedExchange, _ response: MessageHead) {
+    guard let offset = exchange.acknowledged(by: response) else { return }
+    acknowledged = max(acknowledged, offset)
+    // HEAD tells what arrived before the fault; recovered is who gets new bytes across.
+    guard let recovery, exchange.appends, offset > recovery.acknowledged else { return }
+    self.recovery = nil
+    let end = MonotonicInstant.now
+    tell(
+      .recovered(
+        number: recovery.number, recovery.kind, acknowledged: offset, after: end - recovery.start))
+  }
+
+  // MARK: Interim responses
+
+  func dropInterims(for duration: Duration) { interimsEnd = .now + duration }
+
+  func dropsInterim(_ head: MessageHead) -> Bool {
+    guard head.status == 104, let interimsEnd else { return false }
+    guard MonotonicInstant.now < interimsEnd else {
+      self.interimsEnd = nil
+      return false
+    }
+    tell(.droppedInterim)
+    return true
+  }
+
+  // MARK: Lies
+
+  func prepareLie(_ lie: ChaosFault.Lie, _ fault: ChaosFault) { pendingLie = (lie, fault) }
+
+  /// The head that the client is to see in the place of this one.
+  func lie(in head: MessageHead, answering exchange: ProxiedExchange, on connection: ChaosConnection) -> MessageHead {
+    guard let (lie, fault) = pendingLie, exchange.request.method == "HEAD", (200..<300).contains(head.status),
+      let truth = head.integer("Upload-Offset")
+    else { return head }
+    pendingLie = nil
+    let offset: UInt64
+    switch lie {
+    case .lower(let choice) where acknowledged < truth:
+      offset = acknowledged + (truth - acknowledged) * UInt64(choice) / 1024
+    case .higher(let choice) where truth + 1 < sentEnd:
+      offset = truth + 1 + (sentEnd - truth - 1) * UInt64(choice) / 1024
+    case .beyond(let count):
+      offset = max(truth, sentEnd) + 1 + UInt64(count)
+    default:
+      // There is no such number this time, as everything sent was acknowledged: the fault waits for another chance.
+      arm(fault)
+      return head
+    }
+    applied(fault, on: connection)
+    return head.replacing("Upload-Offset", with: "\(offset)")
+  }
+
+  // MARK: Replays
+
+  func prepareReplay(
+    of bytes: [UInt8], after pause: Duration, ends end: ChaosFault.ReplayEnd, _ fault: ChaosFault,
+    on connection: ChaosConnection
+  ) {
+    pendingReplay = Replay(bytes: bytes, connection: connection.number, pause: pause, end: end, fault: fault)
+  }
+
+  /// A request has come: if the client has moved on, the bytes of its former connection are due.
+  func requestArrived(_ head: MessageHead, on connection: ChaosConnection) {
+    guard let replay = pendingReplay, connection.number > replay.connection,
+      ["POST", "PUT", "PATCH"].contains(head.method)
+    else { return }
+    pendingReplay = nil
+    schedule(after: replay.pause) { [weak self] in self?.send(replay) }
+  }
+
+  private func send(_ replay: Replay) {
+    applied(replay.fault, on: nil)
+    guard let socket = try? ProxySocket(connectingTo: server, loop) else { return tell(.failed("no replay")) }
+    replays.append(socket)
+    socket.ended = { [unowned socket] in socket.finish() }
+    if replay.end == .reset {
+      socket.drained = { [unowned socket, weak self] in
+        // A little later, so that the server has begun to read and does not find the reset first.
+        self?.schedule(after: .milliseconds(5)) { [weak socket] in socket?.reset() }
+      }
+    }
+    socket.closed = { [weak self] _ in
+      self?.loop.atEndOfTurn { [weak self] in self?.replays.removeAll { !$0.isOpen } }
+    }
+    socket.send(replay.bytes)
+  }
+}
