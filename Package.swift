@@ -69,7 +69,10 @@ let commandTests: Target = .testTarget(
 /// The real command against itself and against faults: processes, sockets, sound devices, network namespaces.
 let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
-  dependencies: ["sluice", "TestRigs", "TestDeviceControl", "PropertyTesting", "EventLoops", "CLinux"],
+  dependencies: [
+    "sluice", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl", "PropertyTesting", "EventLoops",
+    "CLinux",
+  ],
   swiftSettings: settings)
 
 /// What is shown by a proxy that breaks connections is worth as much as the proxy.
@@ -96,6 +99,9 @@ let testSupport: [Target] = [
   .target(
     name: "NetworkTesting", dependencies: ["EventLoops", "PropertyTesting", "UploadServer", "CLinux"],
     path: "Tests/NetworkTesting", swiftSettings: settings),
+  .target(
+    name: "CommandTesting", dependencies: ["EventLoops", "NetworkTesting", "TestRigs"], path: "Tests/CommandTesting",
+    swiftSettings: settings),
   .target(name: "TestRigs", dependencies: ["TestDeviceControl"], path: "Tests/TestRigs", swiftSettings: settings),
 ]
 

@@ -1,5 +1,6 @@
 // A stream whose sender is gone before its end is never taken for a finished one.
 
+import CommandTesting
 import Glibc
 import TestRigs
 import Testing

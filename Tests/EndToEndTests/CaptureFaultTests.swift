@@ -1,6 +1,8 @@
 // The microphone, or the process that reads it, fails: what the server has stored keeps true time all the same.
 
+import CommandTesting
 import Glibc
+import NetworkTesting
 import TestDeviceControl
 import TestRigs
 import Testing

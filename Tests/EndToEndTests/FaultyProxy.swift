@@ -1,8 +1,10 @@
 // A proxy between client and server that does to connections what networks do, at a byte that the test chooses.
 
 import CLinux
+import CommandTesting
 import EventLoops
 import Glibc
+import NetworkTesting
 import Synchronization
 
 /// One thread, one connection at a time: a stream has no more.

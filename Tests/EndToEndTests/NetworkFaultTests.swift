@@ -1,5 +1,6 @@
 // A link that is cut for ten seconds without a packet to say so.
 
+import CommandTesting
 import TestRigs
 import Testing
 

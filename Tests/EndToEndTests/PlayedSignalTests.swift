@@ -1,5 +1,6 @@
 // The whole way in real time: a sound server plays a known signal, and what a file holds in the end is that signal.
 
+import CommandTesting
 import Glibc
 import TestDeviceControl
 import TestRigs

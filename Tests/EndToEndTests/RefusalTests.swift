@@ -1,5 +1,6 @@
 // Servers that answer instead of storing: not now (503), not you (401), no room (507).
 
+import CommandTesting
 import Glibc
 import PropertyTesting
 import TestRigs

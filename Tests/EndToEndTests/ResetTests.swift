@@ -1,5 +1,6 @@
 // Two hundred connections in a row reset at random offsets, from memory to memory at full speed.
 
+import CommandTesting
 import Glibc
 import PropertyTesting
 import TestRigs

@@ -1,5 +1,6 @@
 // The server dies, stalls, comes late: what it has stored in the end is compared with what the microphone heard.
 
+import CommandTesting
 import Glibc
 import TestDeviceControl
 import TestRigs

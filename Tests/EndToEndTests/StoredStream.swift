@@ -1,6 +1,8 @@
 // What a server has stored, compared with what was sent: equal outside of the holes that it recorded, zeros within.
 
+import CommandTesting
 import Glibc
+import NetworkTesting
 import TestDeviceControl
 import TestRigs
 import Testing

@@ -1,23 +1,24 @@
 // The real command, as its users run it: built beside the tests, started as a process, watched through what it prints.
 
-import EventLoops
-import Glibc
-import Synchronization
-import TestRigs
+internal import EventLoops
+internal import Glibc
+internal import NetworkTesting
+internal import Synchronization
+package import TestRigs
 
 /// A running `sluice`, client or server. Ends with its last reference.
-class SluiceProcess {
-  let output: ProgramOutput
+package class SluiceProcess {
+  package let output: ProgramOutput
   private let process: ChildProcess
   private let scratch: ScratchDirectory
 
   /// Socket buffers small enough that a stall is felt: loopback's own would swallow seconds of audio.
-  static let boundedSockets = ["64KiB", "--max-segment", "1448"]
+  package static let boundedSockets = ["64KiB", "--max-segment", "1448"]
 
   /// - Parameters:
   ///   - prefix: a program that runs `sluice` in surroundings of its own, e.g. `unshare --net`.
   ///   - input: a file for its standard input.
-  init(_ arguments: [String], prefix: [String] = [], input: String? = nil) throws {
+  package init(_ arguments: [String], prefix: [String] = [], input: String? = nil) throws {
     _ = AlsaConfiguration.path
     let scratch = ScratchDirectory()
     self.scratch = scratch
@@ -32,29 +33,29 @@ class SluiceProcess {
     process = started!
   }
 
-  var identifier: Int32 { process.identifier }
+  package var identifier: Int32 { process.identifier }
 
-  func signal(_ number: Int32) { process.signal(number) }
+  package func signal(_ number: Int32) { process.signal(number) }
 
   /// SIGKILL, and the wait for the end.
-  func kill() { process.end(SIGKILL) }
+  package func kill() { process.end(SIGKILL) }
 
   /// Stops the process for `duration`: the fault itself, no synchronisation.
-  func pause(for duration: Duration) {
+  package func pause(for duration: Duration) {
     signal(SIGSTOP)
     elapse(duration)
     signal(SIGCONT)
   }
 
   /// The exit code, when it has ended by itself.
-  func exitCode(limit: Duration = .seconds(60)) throws -> Int32 {
+  package func exitCode(limit: Duration = .seconds(60)) throws -> Int32 {
     try output.waitUntilEnd(limit: limit)
     return process.waitUntilExit()
   }
 
   /// Waits for an event of this kind among those from number `start` on.
   @discardableResult
-  func event(
+  package func event(
     _ kind: String, from start: Int = 0, limit: Duration = .seconds(60),
     where isWanted: (FlatObject) -> Bool = { _ in true }
   ) throws -> FlatObject {
@@ -63,29 +64,29 @@ class SluiceProcess {
     }
   }
 
-  func events(_ kind: String) -> [FlatObject] { output.events.filter { $0.event == kind } }
+  package func events(_ kind: String) -> [FlatObject] { output.events.filter { $0.event == kind } }
 }
 
 /// Lets a fault last. Only for durations that are the point of a test.
-func elapse(_ duration: Duration) {
+package func elapse(_ duration: Duration) {
   let end = (MonotonicInstant.now + duration).nanoseconds
   var time = timespec(tv_sec: Int(end / 1_000_000_000), tv_nsec: Int(end % 1_000_000_000))
   while clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nil) == EINTR {}
 }
 
 /// `sluice serve` on an address of this test's own, so that it can come back to the same port.
-final class ServeProcess: SluiceProcess {
-  private(set) var address = ""
+package final class ServeProcess: SluiceProcess {
+  package private(set) var address = ""
 
   /// Every test has its own address within 127.0.0.0/8: no other process takes a port there while its server is away.
-  static func freshHost() -> String {
+  package static func freshHost() -> String {
     let number = nextHost.wrappingAdd(1, ordering: .relaxed).newValue
     return "127.\(1 + getpid() >> 8 & 0x7f).\(getpid() & 0xff).\(1 + number % 254)"
   }
   private static let nextHost = Atomic<UInt32>(0)
 
   /// - Parameter address: with port 0 the kernel chooses one.
-  init(_ directory: String, address: String? = nil, prefix: [String] = [], more: [String] = []) throws {
+  package init(_ directory: String, address: String? = nil, prefix: [String] = [], more: [String] = []) throws {
     try super.init(
       ["serve", "--listen", address ?? "\(Self.freshHost()):0", "--directory", directory, "--receive-buffer"]
         + Self.boundedSockets + more, prefix: prefix)
@@ -94,20 +95,22 @@ final class ServeProcess: SluiceProcess {
     }
   }
 
-  var url: String { "http://\(address)/take" }
+  package var url: String { "http://\(address)/take" }
 }
 
 /// A subcommand that streams, with JSON Lines.
-final class StreamProcess: SluiceProcess {
+package final class StreamProcess: SluiceProcess {
   /// Streams the test microphone: mono, S16_LE, 48 kHz, periods of 10 ms, stored as WAV.
-  convenience init(
+  package convenience init(
     microphone: TestMicrophone, to url: String, deviceBuffer: String = "4s", prefix: [String] = [], more: [String] = []
   ) throws {
     try self.init(
       "mic", url, more: ["--device", microphone.name(), "--device-buffer", deviceBuffer] + more, prefix: prefix)
   }
 
-  init(_ subcommand: String, _ url: String, more: [String] = [], prefix: [String] = [], input: String? = nil) throws {
+  package init(_ subcommand: String, _ url: String, more: [String] = [], prefix: [String] = [], input: String? = nil)
+    throws
+  {
     try super.init(
       [subcommand, url, "--progress", "json", "--send-buffer"] + Self.boundedSockets + more, prefix: prefix,
       input: input)
@@ -115,22 +118,22 @@ final class StreamProcess: SluiceProcess {
 
   /// Waits until the peer has acknowledged up to `offset`, as the client knows it.
   @discardableResult
-  func acknowledged(_ offset: Int, limit: Duration = .seconds(60)) throws -> FlatObject {
+  package func acknowledged(_ offset: Int, limit: Duration = .seconds(60)) throws -> FlatObject {
     try event("progress", limit: limit) { ($0.integer("acknowledged") ?? 0) >= offset }
   }
 
   /// How much has been captured, by the last word of the client.
-  var captured: Int { events("progress").last?.integer("captured") ?? 0 }
-  var lastAcknowledged: Int { events("progress").last?.integer("acknowledged") ?? 0 }
+  package var captured: Int { events("progress").last?.integer("captured") ?? 0 }
+  package var lastAcknowledged: Int { events("progress").last?.integer("acknowledged") ?? 0 }
 
   /// Tells it to finish; its last event, when it has exited.
-  func finish(limit: Duration = .seconds(60)) throws -> FlatObject {
+  package func finish(limit: Duration = .seconds(60)) throws -> FlatObject {
     signal(SIGINT)
     return try ended(code: 0, limit: limit)
   }
 
   /// Its last event, when it has exited with `code`.
-  func ended(code: Int32, limit: Duration = .seconds(60)) throws -> FlatObject {
+  package func ended(code: Int32, limit: Duration = .seconds(60)) throws -> FlatObject {
     let actual = try exitCode(limit: limit)
     guard let last = output.events.last, last.event == "ended" else {
       throw TestFailure("no \"ended\" event: \(output.text) \(output.events.suffix(5))")

@@ -1,34 +1,34 @@
 // The JSON lines of the command, read back: one flat object a line (RFC 8259).
 
 /// One event: `{"event":"begun","offset":0,…}`. Lists are kept as their text.
-struct FlatObject: Sendable, CustomStringConvertible {
-  enum Value: Equatable, Sendable {
+package struct FlatObject: Sendable, CustomStringConvertible {
+  package enum Value: Equatable, Sendable {
     case text(String)
     /// A number, `true`, `false`, `null` or a list, as written.
     case literal(String)
   }
 
-  let values: [String: Value]
-  let description: String
+  package let values: [String: Value]
+  package let description: String
 
-  var event: String { text("event") ?? "" }
+  package var event: String { text("event") ?? "" }
 
-  func text(_ key: String) -> String? {
+  package func text(_ key: String) -> String? {
     if case .text(let text)? = values[key] { text } else { nil }
   }
 
-  func integer(_ key: String) -> Int? {
+  package func integer(_ key: String) -> Int? {
     if case .literal(let text)? = values[key] { Int(text) } else { nil }
   }
 
   /// A number with three decimals, times a thousand.
-  func thousandths(_ key: String) -> Int? {
+  package func thousandths(_ key: String) -> Int? {
     guard case .literal(let text)? = values[key] else { return nil }
     return Double(text).map { Int(($0 * 1000).rounded()) }
   }
 
   /// Nil when the line is not one whole object.
-  init?(_ line: some StringProtocol) {
+  package init?(_ line: some StringProtocol) {
     var rest = Substring(line)
     var values: [String: Value] = [:]
     guard rest.popFirst() == "{" else { return nil }

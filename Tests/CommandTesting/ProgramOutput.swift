@@ -1,11 +1,12 @@
 // What a program writes, line by line and as it comes, so that a test waits for the event and not for the clock.
 
-import EventLoops
-import Glibc
-import Synchronization
+internal import EventLoops
+internal import Glibc
+internal import NetworkTesting
+internal import Synchronization
 
 /// Reads a FIFO that a program writes into until the program's end.
-final class ProgramOutput: Sendable {
+package final class ProgramOutput: Sendable {
   private struct State {
     var events: [FlatObject] = []
     /// Lines that are no JSON: people's text.
@@ -62,13 +63,14 @@ final class ProgramOutput: Sendable {
     news.signal()
   }
 
-  var events: [FlatObject] { state.withLock { $0.events } }
-  var text: [String] { state.withLock { $0.text } }
+  package var events: [FlatObject] { state.withLock { $0.events } }
+  package var text: [String] { state.withLock { $0.text } }
 
   /// Waits until `find` finds something in what was written so far. One thread at a time.
   ///
   /// - Throws: ``TestFailure`` with all that was written, at the program's end or after `limit`.
-  func wait<Found>(for what: String, limit: Duration = .seconds(60), _ find: ([FlatObject], [String]) -> Found?) throws
+  package func wait<Found>(for what: String, limit: Duration = .seconds(60), _ find: ([FlatObject], [String]) -> Found?)
+    throws
     -> Found
   {
     let deadline = MonotonicInstant.now + limit
@@ -86,7 +88,7 @@ final class ProgramOutput: Sendable {
   }
 
   /// Waits for the program's end.
-  func waitUntilEnd(limit: Duration = .seconds(60)) throws {
+  package func waitUntilEnd(limit: Duration = .seconds(60)) throws {
     let deadline = MonotonicInstant.now + limit
     while !state.withLock({ $0.isAtEnd }) {
       var polled = pollfd(fd: news.descriptor, events: Int16(POLLIN), revents: 0)
