@@ -127,7 +127,7 @@ import Testing
     for path in [
       \UploadLimits.maximumSize, \.minimumSize, \.maximumAppendSize, \.minimumAppendSize, \.maximumAge,
     ] where random.chance(60) {
-      let bound = 999_999_999_999_999 >> UInt64.random(in: 0...49, using: &random)
+      let bound: UInt64 = 999_999_999_999_999 >> UInt64.random(in: 0...49, using: &random)
       limits[keyPath: path] = UInt64.random(in: 0...bound, using: &random)
     }
     return limits

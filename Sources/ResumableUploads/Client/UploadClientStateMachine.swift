@@ -25,6 +25,8 @@ package struct UploadClientStateMachine: Sendable {
     package var streamID: String?
     /// The digest to ask the server for (RFC 9530), e.g. `sha-256`.
     package var digestAlgorithm: String?
+    /// The digest of the whole stream, where it is known beforehand: the server can verify it.
+    package var digest: DigestField?
 
     package init() {}
   }
@@ -214,6 +216,9 @@ package struct UploadClientStateMachine: Sendable {
     if let streamID = configuration.streamID {
       request.fields.append("Stream-ID", streamID)
       request.fields.append("Stream-Offset", String(base))
+    }
+    if base == 0, let digest = configuration.digest {
+      request.fields.append(DigestField.representation, digest.value)
     }
     if let algorithm = configuration.digestAlgorithm {
       request.fields.append(DigestField.wantRepresentation, "\(algorithm)=10")
