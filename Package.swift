@@ -46,7 +46,7 @@ let rooms: [Target] =
     "UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
-    "LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture"],
+    "LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room("UploadServer", imports: ["EventLoops", "JSONLines", "CLinux"], testData: ["Corpus"])
 
@@ -54,7 +54,7 @@ let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer",
-    "CLinux",
+    "CLinux", "ResumableUploads", "Digests",
   ],
   swiftSettings: settings)
 

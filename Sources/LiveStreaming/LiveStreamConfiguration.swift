@@ -1,5 +1,7 @@
 // Everything that can be chosen about a live stream.
 
+public import Digests
+public import ResumableUploads
 public import StreamBuffers
 public import UploadClient
 
@@ -14,14 +16,45 @@ public struct LiveStreamConfiguration: Sendable {
   public var overflow = OverflowPolicy.dropOldest
   /// Whether the buffer's unused memory goes back to the system.
   public var memory = CircularBuffer.Memory.returned
-  /// Acknowledged bytes that are kept all the same while there is room, for a server that says it could not keep them; in
-  /// bytes, at most half the buffer.
+  /// Plain uploads only: bytes that TCP has acknowledged and that are kept all the same while there is room, for a server
+  /// that says it could not keep them; in bytes, at most half the buffer.
   public var retention = 256 << 10
   /// The bound pair's buffer, in bytes.
   public var pairSize = BoundPair.defaultBufferSize
   public var retry = RetryPolicy()
+  public var resumable = ResumableUse.auto
+  /// When one request of a resumable upload ends and the next begins.
+  public var rollOver = RollOver()
+  /// Goes on at the host that was asked, whatever host the server's `Location` names: for servers that do not know their
+  /// own name, as behind a proxy.
+  public var keepsOrigin = false
+  /// Asks the server for a digest of what it has (`Want-Repr-Digest`, RFC 9530) and compares it with one of what was sent.
+  public var digest: DigestAlgorithm?
+  /// Goes on with an upload that another process began.
+  public var resumeData: ResumeData?
+  /// Asked before each request for the token to send, so that one that was renewed is used; nil leaves it to ``request``.
+  public var bearerToken: (@Sendable () -> String?)?
   /// How often to tell ``LiveStreamEvent/progress(_:)``; nil for never, which costs nothing.
   public var progressInterval: Duration?
+
+  /// Whether resumable uploads are used (draft-ietf-httpbis-resumable-upload).
+  public enum ResumableUse: String, CaseIterable, Sendable {
+    /// Where the server supports them.
+    case auto
+    /// Or not at all: a server that does not support them is an error.
+    case always
+    case never
+  }
+
+  /// How much goes into one request of a resumable upload. Its 2xx acknowledges it, and the next goes out on the same
+  /// connection.
+  public struct RollOver: Equatable, Sendable {
+    /// Counted from the request's first byte.
+    public var after = Duration.seconds(10)
+    /// In bytes.
+    public var size: UInt64 = 256 << 20
+    public init() {}
+  }
 
   public init(request: UploadRequest) { self.request = request }
 

@@ -1,5 +1,6 @@
 // Everything a stream tells about itself.
 
+public import ResumableUploads
 public import UploadClient
 
 /// Something happened to a live stream. The last event is ``ended(_:)``.
@@ -14,12 +15,37 @@ public enum LiveStreamEvent: Sendable {
   case dropout(Dropout)
   /// Bytes that will not reach the server.
   case gap(Gap)
+  /// Resumable uploads only: what happened to the upload resource.
+  case upload(UploadNotice)
+  /// Resumable uploads only: the server has kept everything before this stream offset.
+  case acknowledged(UInt64)
   /// Something that the source has to tell, e.g. an overrun of the sound card.
   case source(SourceEvent)
   /// How things stand, if ``LiveStreamConfiguration/progressInterval`` asks for it.
   case progress(StreamProgress)
   /// The last event.
   case ended(StreamSummary)
+}
+
+/// Something happened to the upload resource that a stream goes into
+/// (draft-ietf-httpbis-resumable-upload, section "Upload Resource").
+public enum UploadNotice: Equatable, Sendable {
+  /// It exists; the value is what another process needs to carry it on.
+  case created(ResumeData)
+  /// The server does not support resumable uploads; why, in words. The stream goes on as one plain request.
+  case notSupported(String)
+  /// The server speaks an older interop version.
+  case steppedDown(version: Int?)
+  /// The stream goes on in a new upload resource, from this stream offset on: the one before is `gone` (404, 410), full
+  /// (`size`), too old (`expiry`), `completed` by the server, has lost bytes (`serverWentBack`), or lacks bytes that are not
+  /// kept here any more (`gap`).
+  case newPart(offset: UInt64, previous: String?, reason: String)
+  /// The server has less than it had acknowledged.
+  case serverWentBack(from: UInt64, to: UInt64)
+  /// The server claims bytes that were never sent. It is asked again.
+  case impossibleOffset(UInt64)
+  /// The server's digest of what it has, up to this stream offset, is not the digest of what was sent.
+  case digestMismatch(offset: UInt64)
 }
 
 /// The end of a request before the end of its stream.
@@ -103,7 +129,7 @@ public struct StreamProgress: Equatable, Sendable {
   public var captured: UInt64
   /// What was handed to the network, in the current request or one before.
   public var sent: UInt64
-  /// What the peer's TCP has acknowledged.
+  /// What the server has acknowledged: by its own word where uploads are resumable, else by its TCP.
   public var acknowledged: UInt64
   /// How many bytes the circular buffer holds, and how many it can.
   public var buffered: Int
@@ -127,6 +153,12 @@ public struct StreamSummary: Sendable {
   public var response: HTTPResponse?
   /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so.
   public var missingAtServer: UInt64?
+  /// Whether the stream went through resumable uploads.
+  public var isResumable = false
+  /// The upload resource that was left unfinished, for another process to carry on; nil without one.
+  public var resumeData: ResumeData?
+  /// Stream offset up to which the server's digest was equal to ours; nil if none was compared.
+  public var verified: UInt64?
   /// Why the stream ended before its source did; nil when the server has confirmed all of it.
   public var error: LiveStreamError?
 }

@@ -18,6 +18,12 @@ public final class LiveStreamer: Sendable {
     stream = try LiveStream(source: source, configuration: configuration, session: session)
   }
 
+  /// Uploads a file: optimistically, upgraded to a resumable upload where the server offers it
+  /// (draft-ietf-httpbis-resumable-upload, section "Upgrading To Resumable Uploads").
+  public init(_ file: UploadFile, configuration: LiveStreamConfiguration, session: UploadSession) {
+    stream = LiveStream(file: file, configuration: configuration, session: session)
+  }
+
   /// Starts, and tells all that happens to `handler` on the session's thread.
   public func start(_ handler: @escaping @Sendable (LiveStreamEvent) -> Void) {
     stream.loop.execute { [stream] in stream.start(handler) }
@@ -36,6 +42,16 @@ public final class LiveStreamer: Sendable {
   /// Stops the source, sends what is buffered, and ends when the server has answered.
   public func finish() { stream.loop.execute { [stream] in stream.finish() } }
 
-  /// Ends at once. What is buffered is lost, and the summary says how much.
+  /// Ends at once. What is buffered is lost, and the summary says how much, and how to go on with a resumable upload.
   public func cancel() { stream.loop.execute { [stream] in stream.cancel() } }
+
+  /// Ends, and asks the server to forget what it has of a resumable upload.
+  public func abandon() { stream.loop.execute { [stream] in stream.abandon() } }
+
+  /// Sends nothing until ``resume()``; a source goes on filling the buffer. The connection stays as long as the server
+  /// lets it; if it does not, the stream goes on where the server stands.
+  public func suspend() { stream.loop.execute { [stream] in stream.suspend() } }
+
+  /// Goes on after ``suspend()``.
+  public func resume() { stream.loop.execute { [stream] in stream.resume() } }
 }

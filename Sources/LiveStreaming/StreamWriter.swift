@@ -1,37 +1,76 @@
 // The writer between the circular buffer and the bound pair: it writes when the pair says that it has space, never before.
 
+internal import Digests
+internal import EventLoops
 internal import StreamBuffers
+internal import UploadClient
 
 /// Drains a circular buffer into the output end of one bound pair after another. Owned by the network loop's thread;
 /// unchecked for that reason.
-final class StreamWriter: @unchecked Sendable {
-  private(set) var consumer: CircularBuffer.Consumer
+final class StreamWriter: StreamContent, @unchecked Sendable {
+  private var consumer: CircularBuffer.Consumer
+  private let pairSize: Int
   /// Stream offset of the next byte to be written into the pair.
   private(set) var cursor: UInt64 = 0
 
   private var output: BoundPair.Output?
+  /// Stream offset at which the body under way ends at the latest.
+  private var bodyEnd: UInt64 = .max
   private var canWrite = false
   private var isWriting = false
+  private var running: StreamDigest?
   /// Called after bytes went into the pair, possibly from within libcurl: it must not call into libcurl.
   var didWrite: () -> Void = {}
 
-  init(consumer: consuming CircularBuffer.Consumer) { self.consumer = consumer }
+  init(consumer: consuming CircularBuffer.Consumer, pairSize: Int, digest: DigestAlgorithm?) {
+    self.consumer = consumer
+    self.pairSize = pairSize
+    running = digest.map(StreamDigest.init)
+  }
 
-  /// Writes into `output` from `offset` on.
-  func attach(_ output: consuming BoundPair.Output, at offset: UInt64) {
+  // MARK: StreamContent
+
+  var capacity: Int { consumer.capacity }
+  var oldest: UInt64 { consumer.released }
+  var head: UInt64 { consumer.head }
+  var isFinished: Bool { consumer.isFinished }
+  var dataDescriptor: Int32 { consumer.dataDescriptor }
+
+  func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
+    let pair = BoundPair.make(bufferSize: pairSize)
+    let (end, overflows) = offset.addingReportingOverflow(maximum ?? .max)
     cursor = offset
+    bodyEnd = overflows ? .max : end
     canWrite = false
+    attach(pair.output)
+    return .stream(pair.input)
+  }
+
+  private func attach(_ output: consuming BoundPair.Output) {
     self.output = consume output
     self.output?.open { [weak self] event in self?.handle(event) }
   }
 
-  /// The pair is of no use any more.
-  func detach() {
+  func endBody() -> Bool {
+    canWrite = false
+    output?.close()
+    return true
+  }
+
+  func dropBody() {
     output = nil
     canWrite = false
   }
 
   func release(upTo offset: UInt64) { consumer.release(upTo: offset) }
+
+  func requestWakeUp(at offset: UInt64) -> Bool { consumer.requestWakeUp(beyond: offset - 1) }
+
+  func digest(since start: UInt64) -> (value: Digest, upTo: UInt64)? { running?.value(since: start) }
+
+  func restartDigest(at offset: UInt64) { running?.restart(at: offset) }
+
+  // MARK: Writing
 
   private func handle(_ event: BoundPair.OutputEvent) {
     switch event {
@@ -54,14 +93,14 @@ final class StreamWriter: @unchecked Sendable {
       if cursor != start { didWrite() }
     }
     while canWrite {
-      switch consumer.read(at: cursor, { write($0) }) {
+      switch consumer.read(at: cursor, maximum: Int(clamping: bodyEnd - cursor), { write($0) }) {
       case .bytes(let count):
         cursor += UInt64(count)
+        if cursor == bodyEnd { _ = endBody() }
       case .empty:
         // In this order: after the producer has finished, the head is final.
         if consumer.isFinished, consumer.head == cursor {
-          canWrite = false
-          output?.close()
+          _ = endBody()
         } else if consumer.requestWakeUp(beyond: cursor) {
           return
         }
@@ -75,6 +114,7 @@ final class StreamWriter: @unchecked Sendable {
   private func write(_ bytes: RawSpan) -> Int {
     canWrite = false
     guard case .accepted(let count)? = output?.write(bytes) else { return 0 }
+    running?.update(bytes.extracting(first: count), at: cursor)
     return count
   }
 }

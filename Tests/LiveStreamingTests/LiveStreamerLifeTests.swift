@@ -23,6 +23,7 @@ struct LiveStreamerLifeTests {
     var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url))
     configuration.retry.initialCeiling = .milliseconds(20)
     configuration.progressInterval = .milliseconds(20)
+    configuration.resumable = .never
     let events = try LiveStreamer(source, configuration: configuration, session: session).events()
     var (kinds, last) = ([String](), "")
     for await event in events {

@@ -1,0 +1,89 @@
+// The rules for plain servers, as the shell of a stream asks for them.
+
+internal import EventLoops
+internal import ResumableUploads
+internal import UploadClient
+
+/// A stream over a server that knows nothing of resumable uploads.
+struct PlainStream: StreamStateMachine {
+  private var machine: PlainStreamStateMachine
+  private let streamID: String
+  private var events: [LiveStreamEvent] = []
+  private var requestStart: UInt64 = 0
+
+  init(policy: RetryPolicy, streamID: String) {
+    machine = PlainStreamStateMachine(policy: policy)
+    self.streamID = streamID
+  }
+
+  var isEnded: Bool { machine.state == .ended }
+  var acknowledged: UInt64 { machine.acknowledged }
+  var sent: UInt64 { machine.sent }
+  var dropouts: Int { machine.dropouts }
+  var gaps: Int { machine.gaps }
+  var lost: UInt64 { machine.lost }
+  var resent: UInt64 { machine.resent }
+  var trustsTransport: Bool { true }
+  var lifetime: Duration? { nil }
+  var base: UInt64 { 0 }
+  var resumeData: ResumeData? { nil }
+
+  mutating func takeEvents() -> [LiveStreamEvent] {
+    defer { events = [] }
+    return events
+  }
+
+  mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep { step(machine.start(now: now)) }
+
+  mutating func connected() {
+    machine.connected()
+    events.append(.streaming(offset: requestStart))
+  }
+
+  mutating func acknowledgedByTransport(bodyCount: UInt64, now: MonotonicInstant) {
+    machine.acknowledged(bodyCount: bodyCount, now: now)
+  }
+
+  mutating func wrote(upTo cursor: UInt64) { machine.wrote(upTo: cursor) }
+
+  mutating func received(
+    interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant
+  ) -> StreamStep { .none }
+
+  mutating func requestEnded(
+    _ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
+  ) -> StreamStep {
+    step(machine.requestEnded(Verdict(end.result), oldest: supply.oldest, now: now, using: &generator))
+  }
+
+  mutating func retryIsDue(_ supply: Supply) -> StreamStep {
+    step(
+      machine.retryIsDue(oldest: supply.oldest, head: supply.head, headroom: supply.restart - supply.oldest))
+  }
+
+  mutating func bytesAreReady(_ supply: Supply) -> StreamStep { .none }
+
+  mutating func expiresSoon() -> Bool { false }
+
+  mutating func stop(_ error: LiveStreamError) -> StreamStep { step(machine.stop(error)) }
+
+  mutating func abandon(_ error: LiveStreamError) -> StreamStep { stop(error) }
+
+  private mutating func step(_ action: PlainStreamStateMachine.Action) -> StreamStep {
+    switch action {
+    case .none: return .none
+    case .open(let offset, let attempt, let gap):
+      if let gap { events.append(.gap(gap)) }
+      events.append(.connecting(offset: offset, attempt: attempt))
+      requestStart = offset
+      return .request(
+        StreamRequest(
+          start: offset,
+          fields: [
+            .init(name: "Stream-ID", value: streamID), .init(name: "Stream-Offset", value: String(offset)),
+          ], content: .bytes(maximum: nil)))
+    case .wait(let dropout): return .wait(dropout)
+    case .end(let error): return .end(error)
+    }
+  }
+}

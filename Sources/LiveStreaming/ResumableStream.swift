@@ -1,0 +1,274 @@
+// A stream over a server that supports resumable uploads: the protocol's rules, and when to try again.
+
+internal import EventLoops
+internal import ResumableUploads
+internal import UploadClient
+
+/// Asks the protocol's state machine what to send, and the retry policy when.
+struct ResumableStream: StreamStateMachine {
+  /// A connection that was cut is given this long before the server is asked: it may not have noticed yet.
+  private static let firstDelay = Duration.milliseconds(25)
+
+  private var upload: UploadClientStateMachine
+  private let policy: RetryPolicy
+  private let target: String
+  private let configuration: UploadClientStateMachine.Configuration
+  /// What another process has left.
+  private let resumed: ResumeData?
+  private var events: [LiveStreamEvent] = []
+  private var isStreaming = false
+  private var attempts = 0
+  private var failuresInARow = 0
+  private var lastProgress = MonotonicInstant(nanoseconds: 0)
+  /// Why the upload is being cancelled before the stream ends.
+  private var endingError: LiveStreamError?
+  /// One past the highest byte handed over in requests before this one.
+  private var sentBefore: UInt64 = 0
+  private var requestStart: UInt64 = 0
+  private var lastNote = ""
+
+  private(set) var isEnded = false
+  private(set) var dropouts = 0
+  private(set) var gaps = 0
+  private(set) var lost: UInt64 = 0
+  private(set) var resent: UInt64 = 0
+
+  init(
+    _ configuration: UploadClientStateMachine.Configuration, target: String, policy: RetryPolicy,
+    resuming resumeData: ResumeData? = nil
+  ) {
+    upload = UploadClientStateMachine(configuration)
+    self.configuration = configuration
+    self.target = target
+    self.policy = policy
+    resumed = resumeData
+  }
+
+  var acknowledged: UInt64 { upload.acknowledged }
+  var sent: UInt64 { upload.sent == .max ? upload.acknowledged : upload.sent }
+  var trustsTransport: Bool { false }
+  var base: UInt64 { upload.base }
+  var resumeData: ResumeData? { endingError == nil ? upload.uploadURL.map(resumeData(url:)) : nil }
+  var lifetime: Duration? { upload.limits.maximumAge.map { .seconds(Int64(clamping: min($0, 1 << 32))) } }
+
+  mutating func takeEvents() -> [LiveStreamEvent] {
+    defer { events = [] }
+    return events
+  }
+
+  // MARK: Events
+
+  mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep {
+    lastProgress = now
+    if let data = resumed {
+      return step(upload.resume(url: data.upload, base: data.base, version: data.interopVersion), supply)
+    }
+    return step(upload.start(supply), supply)
+  }
+
+  mutating func connected() {
+    guard case .appending = upload.state, !isStreaming else { return }
+    isStreaming = true
+    events.append(.streaming(offset: requestStart))
+  }
+
+  mutating func acknowledgedByTransport(bodyCount: UInt64, now: MonotonicInstant) {}
+
+  mutating func wrote(upTo cursor: UInt64) {}
+
+  mutating func received(
+    interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant
+  ) -> StreamStep {
+    let before = upload.acknowledged
+    let failure = upload.received(interim: ClientAnswer(response, location: location), sentUpTo: sentUpTo)
+    noteProgress(since: before, now: now)
+    takeNotes()
+    guard let failure else { return .none }
+    // Section "Upload Creation": abort the request, and cancel the upload.
+    endingError = error(failure)
+    return step(upload.cancel(), nil)
+  }
+
+  mutating func requestEnded(
+    _ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
+  ) -> StreamStep {
+    if end.sentUpTo > requestStart, sentBefore > requestStart {
+      resent += min(end.sentUpTo, sentBefore) - requestStart
+    }
+    sentBefore = max(sentBefore, end.sentUpTo)
+    let before = upload.acknowledged
+    switch end.result {
+    case .success(let outcome):
+      let answer = ClientAnswer(outcome.response, location: end.location, isEarly: outcome.isEarly)
+      let action = upload.answered(answer, sentUpTo: end.sentUpTo, supply)
+      noteProgress(since: before, now: now)
+      // A server that answers and has everything is fine, however long its source is silent.
+      if answer.isSuccess, upload.acknowledged == supply.head { lastProgress = now }
+      switch action {
+      case .wait:
+        takeNotes()
+        var cause = Dropout.Cause.response(answer.status)
+        if answer.isSuccess { cause = .other(lastNote) }
+        var retryAfter: Duration?
+        if case .transient(_, let wanted, _) = Verdict(end.result) { retryAfter = wanted }
+        return wait(cause, retryAfter: retryAfter, now: now, using: &generator)
+      case .fail(.refused):
+        if case .permanent(let error) = Verdict(end.result) { return finish(error) }
+        return step(action, supply)
+      default: return step(action, supply)
+      }
+    case .failure:
+      let verdict = Verdict(end.result)
+      let action = upload.interrupted(sentUpTo: end.sentUpTo)
+      switch verdict {
+      case .permanent(let error): return finish(endingError ?? error)
+      case .transient(let cause, let retryAfter, _):
+        guard action == .wait else { return step(action, supply) }
+        return wait(cause, retryAfter: retryAfter, now: now, using: &generator)
+      case .complete: return .none  // a failure is none
+      }
+    }
+  }
+
+  mutating func retryIsDue(_ supply: Supply) -> StreamStep { step(upload.goOn(supply), supply) }
+
+  mutating func bytesAreReady(_ supply: Supply) -> StreamStep { step(upload.bytesAreReady(supply), supply) }
+
+  mutating func expiresSoon() -> Bool { upload.expiresSoon() }
+
+  mutating func stop(_ error: LiveStreamError) -> StreamStep { isEnded ? .none : finish(error) }
+
+  mutating func abandon(_ error: LiveStreamError) -> StreamStep {
+    guard !isEnded, endingError == nil else { return .none }
+    endingError = error
+    return step(upload.cancel(), nil)
+  }
+
+  // MARK: Steps
+
+  private mutating func step(_ action: UploadClientStateMachine.Action, _ supply: Supply?) -> StreamStep {
+    takeNotes()
+    switch action {
+    case .none, .wait: return .none
+    case .send(let request): return .request(streamRequest(request))
+    case .awaitBytes(let offset): return .awaitBytes(upTo: offset)
+    case .unsupported(let reason):
+      isEnded = true
+      return .fallBack(reason)
+    case .completed: return finish(endingError)
+    case .fail(let failure): return finish(endingError ?? error(failure))
+    }
+  }
+
+  private mutating func finish(_ error: LiveStreamError?) -> StreamStep {
+    isEnded = true
+    return .end(error)
+  }
+
+  private mutating func wait(
+    _ cause: Dropout.Cause, retryAfter: Duration?, now: MonotonicInstant,
+    using generator: inout some RandomNumberGenerator
+  ) -> StreamStep {
+    dropouts += 1
+    isStreaming = false
+    var isAnswer = false
+    if case .response = cause { isAnswer = true }
+    let delay: Duration
+    if cause == .overtaken {
+      delay = .zero
+    } else if failuresInARow == 0, !isAnswer {
+      delay = Self.firstDelay
+    } else {
+      delay = policy.delay(failures: max(failuresInARow, 1), retryAfter: retryAfter, using: &generator)
+    }
+    failuresInARow += 1
+    if let limit = policy.giveUpAfter, now + delay - lastProgress > limit {
+      return finish(
+        .init(
+          .unreachable,
+          "gave up: nothing was acknowledged for \(Int(limit.seconds)) s; the last attempt ended with: \(cause)"))
+    }
+    return .wait(Dropout(cause: cause, acknowledged: upload.acknowledged, retryDelay: delay))
+  }
+
+  private mutating func noteProgress(since before: UInt64, now: MonotonicInstant) {
+    guard upload.acknowledged > before else { return }
+    failuresInARow = 0
+    lastProgress = now
+  }
+
+  private mutating func streamRequest(_ request: ClientRequest) -> StreamRequest {
+    var start = upload.base
+    var content = StreamRequest.Content.absent
+    switch request.content {
+    case .absent: break
+    case .empty: content = .empty
+    case .bytes(let from, let maximum):
+      start = from
+      content = .bytes(maximum: maximum)
+    }
+    var rollsOver = false
+    if case .appending(let append) = upload.state {
+      start = append.start
+      rollsOver = !append.completes
+    } else if request.purpose != .cancellation {
+      attempts += 1
+      isStreaming = false
+      events.append(.connecting(offset: upload.acknowledged, attempt: attempts))
+    }
+    requestStart = start
+    return StreamRequest(
+      start: start, method: request.method, url: request.url,
+      fields: request.fields.lines.map { .init(name: $0.name, value: $0.value) }, content: content,
+      describesRepresentation: request.purpose == .creation, rollsOver: rollsOver)
+  }
+
+  private func resumeData(url: String) -> ResumeData {
+    ResumeData(
+      upload: url, target: target, base: upload.base, length: configuration.length, streamID: configuration.streamID,
+      version: upload.version)
+  }
+
+  // MARK: Words
+
+  private func error(_ failure: ClientFailure) -> LiveStreamError {
+    let kind: LiveStreamError.Kind =
+      switch failure {
+      case .cancelled: .cancelled
+      case .refused, .processingFailed, .tooLarge, .appendTooLarge, .noProgress: .refused
+      case .offsetBeyondSent, .noOffset, .noLocation, .locationChanged, .completedEarly: .protocolBroken
+      }
+    return LiveStreamError(kind, failure.description)
+  }
+
+  private mutating func takeNotes() {
+    for note in upload.takeNotes() {
+      switch note {
+      case .gap(let start, let end, let isServersFault):
+        gaps += 1
+        lost += end - start
+        events.append(
+          .gap(Gap(offset: start, length: end - start, cause: isServersFault ? .serverLost : .bufferFull)))
+      case .created(let url, _): events.append(.upload(.created(resumeData(url: url))))
+      case .newPart(let reason, let previous, let offset):
+        events.append(.upload(.newPart(offset: offset, previous: previous, reason: reason.rawValue)))
+      case .serverWentBack(let start, let end):
+        events.append(.upload(.serverWentBack(from: start, to: end)))
+      case .impossibleOffset(let offset):
+        lastNote = "the server said that it has \(offset) bytes, more than were ever sent"
+        events.append(.upload(.impossibleOffset(offset)))
+      case .steppedDown(let version):
+        events.append(.upload(.steppedDown(version: version.number)))
+      }
+    }
+  }
+}
+
+extension ClientAnswer {
+  init(_ response: HTTPResponse, location: String?, isEarly: Bool = false) {
+    self.init(
+      status: response.status,
+      fields: FieldLines(response.fields.map { .init(name: $0.name, value: $0.value) }), location: location,
+      isEarly: isEarly)
+  }
+}

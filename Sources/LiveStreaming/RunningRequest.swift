@@ -1,0 +1,32 @@
+// The request that a stream has under way, and what it is made of.
+
+internal import ResumableUploads
+internal import UploadClient
+
+struct RunningRequest {
+  let step: StreamRequest
+  /// As it was sent.
+  let whole: UploadRequest
+  let task: UploadTask
+  /// Tells its events from those of another.
+  let number: UInt64
+
+  /// Stream offset up to which its body was handed over.
+  var sentUpTo: UInt64 { step.start + task.sentByteCount }
+}
+
+extension StreamRequest {
+  /// The whole request: the user's, with what this one is about.
+  func uploadRequest(_ configuration: LiveStreamConfiguration) -> UploadRequest {
+    var request = configuration.request
+    if let token = configuration.bearerToken?() { request.bearerToken = token }
+    if let url { request = request.directed(to: url) }
+    if let method { request.method = method }
+    if !describesRepresentation {
+      // What describes the representation went with the creation (section "Upload Creation").
+      request.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
+    }
+    request.fields += fields
+    return request
+  }
+}

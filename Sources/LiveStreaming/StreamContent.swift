@@ -1,0 +1,50 @@
+// What a stream's requests carry, whether it is being captured or lies in a file.
+
+internal import Digests
+internal import EventLoops
+internal import ResumableUploads
+internal import StreamBuffers
+internal import UploadClient
+
+/// The bytes of a stream, by stream offset, and the body that carries them at the moment. On the network loop's thread only.
+protocol StreamContent: AnyObject {
+  /// How many bytes it can hold; 0 where that means nothing.
+  var capacity: Int { get }
+  /// Stream offset of the oldest byte that can still be sent.
+  var oldest: UInt64 { get }
+  /// One past the newest byte.
+  var head: UInt64 { get }
+  /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
+  var isFinished: Bool { get }
+
+  /// Begins a body at `offset`, which ends with the stream, after `maximum` bytes, or at ``endBody()``.
+  ///
+  /// - Throws: when the process lacks what that takes.
+  func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody
+  /// Lets the body under way end with what is in it; false if it cannot, because its length was announced.
+  func endBody() -> Bool
+  /// The body under way is of no use any more.
+  func dropBody()
+  /// Gives up all bytes before `offset`.
+  func release(upTo offset: UInt64)
+  /// Asks for one call of the data handler once there is a byte at `offset - 1`, or the stream has ended; false when that
+  /// is so already.
+  func requestWakeUp(at offset: UInt64) -> Bool
+  /// A representation begins at this offset: so does its digest.
+  func restartDigest(at offset: UInt64)
+  /// The digest of all bytes that went into bodies since stream offset `start`, if one is kept and begins there, and
+  /// the stream offset that it reaches to.
+  func digest(since start: UInt64) -> (value: Digest, upTo: UInt64)?
+}
+
+extension StreamContent {
+  var supply: Supply {
+    let isFinished = isFinished
+    let head = head
+    let oldest = oldest
+    return Supply(
+      oldest: oldest, head: head, isFinished: isFinished,
+      // Behind the oldest byte, so that the next write does not take the very bytes that are about to be sent.
+      restart: min(oldest + UInt64(capacity / 8), head))
+  }
+}

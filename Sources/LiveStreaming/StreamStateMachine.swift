@@ -1,0 +1,103 @@
+// What the shell of a stream asks of its rules, whichever protocol these are of.
+
+internal import EventLoops
+internal import ResumableUploads
+internal import UploadClient
+
+/// The rules of a stream over one kind of server: events in, the next step out. No I/O, no clock of its own.
+protocol StreamStateMachine {
+  var isEnded: Bool { get }
+  /// Stream offset up to which the server has the stream, as far as this protocol can know.
+  var acknowledged: UInt64 { get }
+  /// One past the highest byte ever handed to the network.
+  var sent: UInt64 { get }
+  var dropouts: Int { get }
+  var gaps: Int { get }
+  /// Bytes lost so far.
+  var lost: UInt64 { get }
+  /// Bytes handed to the network more than once.
+  var resent: UInt64 { get }
+  /// Whether what TCP has acknowledged counts, for want of anything better.
+  var trustsTransport: Bool { get }
+  /// Stream offset at which the representation begins that is being uploaded.
+  var base: UInt64 { get }
+  /// The upload resource as another process needs it; nil where there is none.
+  var resumeData: ResumeData? { get }
+  /// How long the server keeps what it has, counted from its last response; nil without limit.
+  var lifetime: Duration? { get }
+
+  /// What is to be told before the next step is taken.
+  mutating func takeEvents() -> [LiveStreamEvent]
+
+  mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep
+  /// The request's connection stands.
+  mutating func connected()
+  /// The first `bodyCount` bytes of the request's body are acknowledged by the peer's TCP.
+  mutating func acknowledgedByTransport(bodyCount: UInt64, now: MonotonicInstant)
+  /// Bytes up to `cursor` were handed to the network.
+  mutating func wrote(upTo cursor: UInt64)
+  /// - Parameters:
+  ///   - location: the response's `Location`, made absolute.
+  ///   - sentUpTo: stream offset up to which the request's body was handed over by now.
+  mutating func received(
+    interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant
+  ) -> StreamStep
+  mutating func requestEnded(
+    _ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
+  ) -> StreamStep
+  /// The delay of ``StreamStep/wait(_:)`` is over.
+  mutating func retryIsDue(_ supply: Supply) -> StreamStep
+  /// What ``StreamStep/awaitBytes(upTo:)`` waited for is there.
+  mutating func bytesAreReady(_ supply: Supply) -> StreamStep
+  /// The server's ``lifetime`` is about to end: whether the request under way has to end for that.
+  mutating func expiresSoon() -> Bool
+  /// The stream ends here, for a reason that no request has.
+  mutating func stop(_ error: LiveStreamError) -> StreamStep
+  /// Likewise, and what the server has of it shall be forgotten.
+  mutating func abandon(_ error: LiveStreamError) -> StreamStep
+}
+
+/// What the rules of a stream want done next.
+enum StreamStep: Equatable {
+  case none
+  /// Send this; what is under way, if anything, is of no interest any more.
+  case request(StreamRequest)
+  /// Nothing to send until the stream reaches this offset, or ends.
+  case awaitBytes(upTo: UInt64)
+  /// Tell the dropout, and ask again after its delay.
+  case wait(Dropout)
+  /// The server takes plain uploads only; why, in words.
+  case fallBack(String)
+  case end(LiveStreamError?)
+}
+
+/// One request of a stream.
+struct StreamRequest: Equatable {
+  enum Content: Equatable {
+    case absent, empty
+    /// The stream from `start` on, to its end or to so many bytes.
+    case bytes(maximum: UInt64?)
+  }
+
+  /// Stream offset of its first byte.
+  var start: UInt64
+  /// nil for the user's own.
+  var method: String?
+  /// nil for the stream's own; absolute.
+  var url: String?
+  var fields: [HTTPResponse.Field]
+  var content: Content
+  /// Whether it carries what describes the representation: `Content-Type` and its like.
+  var describesRepresentation = true
+  /// Whether it may end at any byte, for another to go on.
+  var rollsOver = false
+}
+
+/// How a request ended.
+struct RequestEnd {
+  var result: Result<UploadTask.Outcome, UploadError>
+  /// The response's `Location`, made absolute.
+  var location: String?
+  /// Stream offset up to which its body was handed over.
+  var sentUpTo: UInt64
+}
