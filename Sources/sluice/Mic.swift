@@ -1,6 +1,7 @@
 // sluice mic URL
 
 internal import AudioCapture
+internal import Digests
 internal import EventLoops
 internal import LiveStreaming
 internal import StreamBuffers
@@ -33,9 +34,10 @@ enum Mic {
     let microphone = try open(try captureConfiguration(values, measuresLevels: progress != .none))
     let source = MicrophoneSource(microphone, container: container)
     request.fields.addDefault("Content-Type", source.contentType)
-    let configuration = try StreamOptions.configuration(
+    var configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: microphone.format.bytesPerSecond,
       buffer: .time(.seconds(300), bytesPerSecond: microphone.format.bytesPerSecond), overflow: .dropOldest)
+    if !values.has("digest") { configuration.digest = .sha256 }
     return try StreamRun(url: request.url, progress: progress, levels: { microphone.levels() }).run(
       source, configuration)
   }

@@ -20,6 +20,7 @@ enum SluiceCommand {
     Subcommand(syntax: Mic.syntax, run: Mic.run),
     Subcommand(syntax: Heartbeat.syntax, run: Heartbeat.run),
     Subcommand(syntax: Pipe.syntax, run: Pipe.run),
+    Subcommand(syntax: Put.syntax, run: Put.run),
     Subcommand(syntax: Devices.syntax, run: Devices.run),
     Subcommand(syntax: Serve.syntax, run: Serve.run),
   ]

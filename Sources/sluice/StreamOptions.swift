@@ -1,5 +1,6 @@
 // The options that `mic`, `heartbeat` and `pipe` share, and what they make of a stream's configuration.
 
+internal import Digests
 internal import EventLoops
 internal import Glibc
 internal import LiveStreaming
@@ -21,6 +22,11 @@ enum StreamOptions {
   static let connection = [
     Option("method", value: "M", "the request's method (default POST)"),
     Option("stream-id", value: "ID", "the stream's name at the server (default: 128 random bits)"),
+    Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
+    Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 10s)"),
+    Option("roll-over-bytes", value: "SIZE", "and carries at most so much (default 256MiB)"),
+    Option("location", value: "HOW", "the server's Location: follow it, or keep the host asked (default follow)"),
+    Option("digest", value: "D", "compare with the server's: sha-256, sha-512 or none (mic: sha-256)"),
     Option("netrc", "look credentials up in ~/.netrc"),
     Option("netrc-file", value: "FILE", "look credentials up in FILE"),
     Option("proxy", value: "URL", "go through this proxy (default: $http_proxy, $https_proxy)"),
@@ -39,8 +45,8 @@ enum StreamOptions {
     Option("max-segment", value: "SIZE", "TCP_MAXSEG (default: the kernel's)"),
   ]
 
-  static func request(_ values: CommandLineSyntax.Values) throws(CommandError) -> UploadRequest {
-    var request = UploadRequest(url: values.operands[0])
+  static func request(_ values: CommandLineSyntax.Values, url: String? = nil) throws(CommandError) -> UploadRequest {
+    var request = UploadRequest(url: url ?? values.operands[0])
     request.method = values["method"] ?? "POST"
     for line in values.all("header") { request.fields.append(try field(line)) }
     request.bearerToken = try bearerToken(values)
@@ -104,7 +110,43 @@ enum StreamOptions {
     if let text = values["retry-ceiling"] {
       configuration.retry.maximumCeiling = try Units.duration(text, of: "retry-ceiling")
     }
+    try resumable(values, &configuration)
     return configuration
+  }
+
+  private static func resumable(
+    _ values: CommandLineSyntax.Values, _ configuration: inout LiveStreamConfiguration
+  ) throws(CommandError) {
+    if let text = values["resumable"] {
+      guard let use = LiveStreamConfiguration.ResumableUse(rawValue: text) else {
+        throw .usage("--resumable \"\(text)\" is none: choose auto, always or never")
+      }
+      configuration.resumable = use
+    }
+    if let text = values["roll-over-after"] {
+      configuration.rollOver.after = try Units.duration(text, of: "roll-over-after")
+    }
+    if let text = values["roll-over-bytes"] {
+      configuration.rollOver.size = UInt64(try Units.byteCount(text, of: "roll-over-bytes"))
+    }
+    switch values["location"] ?? "follow" {
+    case "follow": break
+    case "keep": configuration.keepsOrigin = true
+    case let text: throw .usage("--location \"\(text)\" is none: choose follow or keep")
+    }
+    configuration.digest = try digest(values)
+    if let path = values["bearer-token-file"] {
+      configuration.bearerToken = { try? token(inFile: path) }
+    }
+  }
+
+  static func digest(_ values: CommandLineSyntax.Values) throws(CommandError) -> DigestAlgorithm? {
+    guard let text = values["digest"], text != "none" else { return nil }
+    guard let algorithm = DigestAlgorithm(rawValue: text) else {
+      throw .usage("--digest \"\(text)\" is none: choose sha-256, sha-512 or none")
+    }
+    do throws(DigestError) { _ = try RunningDigest(algorithm) } catch { throw .usage(error.description) }
+    return algorithm
   }
 
   private static func field(_ line: String) throws(CommandError) -> HTTPResponse.Field {
@@ -119,6 +161,10 @@ enum StreamOptions {
     guard let path = values["bearer-token-file"] else {
       return getenv("SLUICE_BEARER_TOKEN").map { String(cString: $0) }
     }
+    return try token(inFile: path)
+  }
+
+  private static func token(inFile path: String) throws(CommandError) -> String {
     guard let file = fopen(path, "r") else {
       throw .usage("--bearer-token-file \"\(path)\" cannot be read: \(String(cString: strerror(errno)))")
     }

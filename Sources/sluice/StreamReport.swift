@@ -4,6 +4,7 @@ internal import AudioCapture
 internal import EventLoops
 internal import JSONLines
 internal import LiveStreaming
+internal import ResumableUploads
 internal import UploadClient
 
 enum StreamReport {
@@ -12,7 +13,8 @@ enum StreamReport {
   /// A line for what matters; nil for what does not.
   static func line(_ event: LiveStreamEvent, url: String) -> String? {
     switch event {
-    case .connecting, .progress, .interimResponse: nil
+    case .connecting, .progress, .interimResponse, .acknowledged: nil
+    case .upload(let notice): line(notice)
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
     case .dropout(let dropout):
@@ -21,6 +23,33 @@ enum StreamReport {
       "lost \(Units.text(bytes: gap.length)) at stream offset \(gap.offset): \(words(gap.cause))"
     case .source(let event): event.description
     case .ended: nil
+    }
+  }
+
+  private static func line(_ notice: UploadNotice) -> String? {
+    switch notice {
+    case .created, .steppedDown: nil
+    case .notSupported(let reason):
+      "the server does not support resumable uploads: \(reason); going on with one plain request"
+    case .newPart(let offset, _, let reason):
+      "the server's upload resource is of no more use (\(words(partEnd: reason))): going on in a new one from stream offset \(offset) on"
+    case .serverWentBack(let start, let end):
+      "the server has lost \(Units.text(bytes: start - end)) that it had acknowledged, from stream offset \(end) on"
+    case .impossibleOffset(let offset):
+      "the server claims to have \(offset) bytes, more than were ever sent: asking it again"
+    case .digestMismatch(let offset):
+      "the server's digest of the first \(Units.text(bytes: offset)) is not that of what was sent: something on the way changes bytes"
+    }
+  }
+
+  private static func words(partEnd reason: String) -> String {
+    switch reason {
+    case "gone": "it does not know it any more"
+    case "gap": "bytes that it lacks are gone here"
+    case "expiry": "its life is over"
+    case "size": "it is full"
+    case "serverWentBack": "it has lost bytes"
+    default: "it calls it complete"
     }
   }
 
@@ -49,6 +78,7 @@ enum StreamReport {
       progress.dropouts == 1 ? "1 dropout" : "\(progress.dropouts) dropouts",
     ]
     if summary.resent > 0 { parts.append("\(Units.text(bytes: summary.resent)) sent again") }
+    if summary.verified != nil, summary.verified == progress.captured { parts.append("verified by its digest") }
     lines.append(parts.joined(separator: ", "))
     let unsent = progress.captured - min(progress.captured, progress.acknowledged)
     if unsent > 0 { lines.append("\(Units.text(bytes: unsent)) captured and not acknowledged") }
@@ -117,6 +147,10 @@ enum StreamReport {
       line.add("offset", gap.offset)
       line.add("length", gap.length)
       line.add("cause", gap.cause.rawValue)
+    case .upload(let notice): line = jsonLine(notice)
+    case .acknowledged(let offset):
+      line = JSONLine(event: "acknowledged")
+      line.add("offset", offset)
     case .source(let event):
       line = JSONLine(event: event.kind)
       line.add("description", event.description)
@@ -137,11 +171,44 @@ enum StreamReport {
       line.add("resent", summary.resent)
       line.add("source_lost_frames", summary.sourceLost)
       line.add("status", summary.response?.status)
+      line.add("resumable", summary.isResumable)
+      line.add("verified", summary.verified)
       line.add("missing_at_server", summary.missingAtServer)
       line.add("error", summary.error?.description)
     }
     line.add("time", time)
     return line.line
+  }
+
+  private static func jsonLine(_ notice: UploadNotice) -> JSONLine {
+    var line: JSONLine
+    switch notice {
+    case .created(let data):
+      line = JSONLine(event: "upload-created")
+      line.add("base", data.base)
+      line.add("version", data.version)
+    case .notSupported(let reason):
+      line = JSONLine(event: "not-resumable")
+      line.add("reason", reason)
+    case .steppedDown(let version):
+      line = JSONLine(event: "stepped-down")
+      line.add("version", version)
+    case .newPart(let offset, _, let reason):
+      line = JSONLine(event: "new-part")
+      line.add("offset", offset)
+      line.add("reason", reason)
+    case .serverWentBack(let start, let end):
+      line = JSONLine(event: "server-went-back")
+      line.add("acknowledged", start)
+      line.add("offset", end)
+    case .impossibleOffset(let offset):
+      line = JSONLine(event: "impossible-offset")
+      line.add("offset", offset)
+    case .digestMismatch(let offset):
+      line = JSONLine(event: "digest-mismatch")
+      line.add("offset", offset)
+    }
+    return line
   }
 
   private static func add(_ progress: StreamProgress, to line: inout JSONLine) {

@@ -42,8 +42,25 @@ struct StreamRun {
     init() throws(SystemError) { done = try EventCounter() }
   }
 
+  /// Told everything, before it is shown.
+  var observe: @Sendable (LiveStreamEvent) -> Void = { _ in }
+  /// The status line.
+  var statusLine: @Sendable (StreamProgress) -> String? = { _ in nil }
+  /// Whether the first signal already ends it at once: what is lost by that can be had again.
+  var endsAtOnce = false
+
   /// Streams `source` until it ends or signals end it.
   func run(_ source: any StreamSource, _ chosen: LiveStreamConfiguration) throws(CommandError) -> ExitCode {
+    try run(chosen) { (configuration, session) throws(SystemError) in
+      try LiveStreamer(source, configuration: configuration, session: session)
+    }
+  }
+
+  /// Streams what `make` makes.
+  func run(
+    _ chosen: LiveStreamConfiguration,
+    _ make: (LiveStreamConfiguration, UploadSession) throws(SystemError) -> LiveStreamer
+  ) throws(CommandError) -> ExitCode {
     var configuration = chosen
     switch progress {
     case .bar: configuration.progressInterval = .milliseconds(250)
@@ -55,8 +72,9 @@ struct StreamRun {
       let signals = try Signals()
       let ending = try Ending()
       let session = try UploadSession()
-      let streamer = try LiveStreamer(source, configuration: configuration, session: session)
+      let streamer = try make(configuration, session)
       streamer.start { event in
+        observe(event)
         show(event)
         if case .streaming = event { StartupPages.giveBack() }
         if case .ended(let summary) = event {
@@ -68,7 +86,7 @@ struct StreamRun {
         session.loop.execute { session.loop.schedule(after: duration) { streamer.finish() } }
       }
       signals.wait(for: ending.done) { count in
-        if count == 1 {
+        if count == 1, !endsAtOnce {
           if progress != .json { Console.shared.say("finishing: sending what is buffered; once more to stop at once") }
           streamer.finish()
         } else {
@@ -89,7 +107,7 @@ struct StreamRun {
     }
     switch event {
     case .progress(let now):
-      console.show(status: StreamReport.statusLine(now, levels: levels(), width: Console.width))
+      console.show(status: statusLine(now) ?? StreamReport.statusLine(now, levels: levels(), width: Console.width))
     case .ended(let summary):
       console.keepStatus()
       for line in StreamReport.lines(summary) { console.say(line) }

@@ -1,0 +1,48 @@
+// The status line of an upload whose end is known.
+
+internal import EventLoops
+internal import LiveStreaming
+internal import Synchronization
+
+/// A bar, the rate over the last seconds, and when it will be done.
+final class TransferBar: Sendable {
+  private struct Sample {
+    var elapsed: Duration
+    var sent: UInt64
+  }
+
+  /// How far back the rate looks.
+  private static let window = Duration.seconds(5)
+
+  private let total: UInt64
+  private let samples = Mutex<[Sample]>([])
+
+  init(total: UInt64) { self.total = total }
+
+  /// ` 42 % ▕████████      ▏ 1.20 GB of 2.86 GB  112 MB/s  00:14 left`, as much as fits into `width` columns.
+  func line(_ progress: StreamProgress, width: Int) -> String {
+    let sent = min(max(progress.sent, progress.acknowledged), total)
+    let rate = samples.withLock { samples -> Double in
+      samples.append(Sample(elapsed: progress.elapsed, sent: sent))
+      samples.removeAll { progress.elapsed - $0.elapsed > Self.window }
+      guard let first = samples.first, progress.elapsed > first.elapsed, sent >= first.sent else { return 0 }
+      return Double(sent - first.sent) / (progress.elapsed - first.elapsed).seconds
+    }
+    let share = total == 0 ? 1 : Double(sent) / Double(total)
+    var parts = ["\(Units.text(bytes: sent)) of \(Units.text(bytes: total))"]
+    if !progress.isConnected { parts.append("not connected") }
+    if rate >= 1 {
+      parts.append("\(Units.text(bytes: UInt64(rate)))/s")
+      parts.append("\(Units.clock(.seconds(Int64((Double(total - sent) / rate).rounded(.up))))) left")
+    }
+    if progress.dropouts > 0 { parts.append("dropouts \(progress.dropouts)") }
+    let percent = Units.fixed(share * 100, decimals: 0)
+    let head = String(repeating: " ", count: max(0, 3 - percent.count)) + "\(percent) %"
+    let tail = parts.joined(separator: "  ")
+    let room = min(30, width - head.count - tail.count - 6)
+    guard room >= 5 else { return String("\(head)  \(tail)".prefix(max(0, width - 1))) }
+    let filled = Int((Double(room) * share).rounded(.down))
+    let bar = String(repeating: "█", count: filled) + String(repeating: " ", count: room - filled)
+    return "\(head) ▕\(bar)▏ \(tail)"
+  }
+}
