@@ -232,7 +232,11 @@ final class LiveStream: @unchecked Sendable {
 
   private func send(_ next: StreamRequest) {
     dropRequest()
-    if next.describesRepresentation { content.restartDigest(at: next.start) }
+    if next.describesRepresentation {
+      content.restartDigest(at: next.start)
+      if let lifetimeTimer { loop.cancel(lifetimeTimer) }
+      lifetimeTimer = nil
+    }
     let number = UInt64.random(in: .min ... .max, using: &generator)
     do {
       let body: UploadBody =
@@ -325,11 +329,10 @@ final class LiveStream: @unchecked Sendable {
       .failure(UploadError(.connectionLost, "broken off to go on in another request")), request, sentUpTo: sentUpTo)
   }
 
-  /// The upload resource's life is counted anew with each response.
+  /// The upload resource's life is counted anew with each response that tells it.
   private func noteLifetime() {
+    guard let lifetime = machine.takeLifetime(), !machine.isEnded else { return }
     if let lifetimeTimer { loop.cancel(lifetimeTimer) }
-    lifetimeTimer = nil
-    guard let lifetime = machine.lifetime, !machine.isEnded else { return }
     // Early enough for what is under way to end, and for one more request.
     let margin = max(lifetime / 10, min(.seconds(20), lifetime / 2))
     lifetimeTimer = loop.schedule(after: lifetime - margin) { [unowned self] in

@@ -24,7 +24,6 @@ struct PlainStream: StreamStateMachine {
   var lost: UInt64 { machine.lost }
   var resent: UInt64 { machine.resent }
   var trustsTransport: Bool { true }
-  var lifetime: Duration? { nil }
   var base: UInt64 { 0 }
   var resumeData: ResumeData? { nil }
 
@@ -32,6 +31,8 @@ struct PlainStream: StreamStateMachine {
     defer { events = [] }
     return events
   }
+
+  mutating func takeLifetime() -> Duration? { nil }
 
   mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep { step(machine.start(now: now)) }
 

@@ -49,11 +49,15 @@ struct ResumableStream: StreamStateMachine {
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }
   var resumeData: ResumeData? { endingError == nil ? upload.uploadURL.map(resumeData(url:)) : nil }
-  var lifetime: Duration? { upload.limits.maximumAge.map { .seconds(Int64(clamping: min($0, 1 << 32))) } }
 
   mutating func takeEvents() -> [LiveStreamEvent] {
     defer { events = [] }
     return events
+  }
+
+  mutating func takeLifetime() -> Duration? {
+    // A longer life than a century is no news.
+    upload.takeLifetime().map { .seconds(Int64(min($0, 1 << 32))) }
   }
 
   // MARK: Events
@@ -117,8 +121,12 @@ struct ResumableStream: StreamStateMachine {
         return step(action, supply)
       default: return step(action, supply)
       }
-    case .failure:
-      let verdict = Verdict(end.result)
+    case .failure(let error):
+      var verdict = Verdict(end.result)
+      if error.kind == .protocolViolation, upload.isVersionSettled {
+        // It has spoken HTTP before: an answer that was cut short on its way.
+        verdict = .transient(.other(error.description), retryAfter: nil, serverOffset: nil)
+      }
       let action = upload.interrupted(sentUpTo: end.sentUpTo)
       switch verdict {
       case .permanent(let error): return finish(endingError ?? error)

@@ -23,11 +23,11 @@ protocol StreamStateMachine {
   var base: UInt64 { get }
   /// The upload resource as another process needs it; nil where there is none.
   var resumeData: ResumeData? { get }
-  /// How long the server keeps what it has, counted from its last response; nil without limit.
-  var lifetime: Duration? { get }
 
   /// What is to be told before the next step is taken.
   mutating func takeEvents() -> [LiveStreamEvent]
+  /// How long the server keeps what it has, counted from the response just handled; nil if that did not say.
+  mutating func takeLifetime() -> Duration?
 
   mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep
   /// The request's connection stands.
@@ -49,7 +49,7 @@ protocol StreamStateMachine {
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
   /// What ``StreamStep/awaitBytes(upTo:)`` waited for is there.
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep
-  /// The server's ``lifetime`` is about to end: whether the request under way has to end for that.
+  /// The server is about to forget what it has: whether the request under way has to end for that.
   mutating func expiresSoon() -> Bool
   /// The stream ends here, for a reason that no request has.
   mutating func stop(_ error: LiveStreamError) -> StreamStep

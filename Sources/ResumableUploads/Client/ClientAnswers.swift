@@ -36,6 +36,7 @@ extension UploadClientStateMachine {
   private mutating func noteLimits(_ fields: FieldLines) {
     guard version.hasLimits, let newer = UploadLimits(fields, version: version) else { return }
     limits = limits.updated(by: newer)
+    toldLifetime = newer.maximumAge ?? toldLifetime
   }
 
   private mutating func noteStream(_ fields: FieldLines) {
@@ -83,10 +84,13 @@ extension UploadClientStateMachine {
     }
     if answer.allowsRetry { return wait(.discovery) }
     if [401, 403, 407].contains(answer.status) { return fail(.refused(status: answer.status)) }
-    // A version that it names, or signs of a server that knows older ones: the protocol of tus 1.0 answers for it then.
-    let isHint = answer.fields.contains("Tus-Version") || answer.fields.contains("Tus-Resumable")
-    if named != .absent || isHint || answer.status == 412, stepDown(to: named) { return discover() }
+    if speaksOfVersions(answer) || answer.status == 412, stepDown(to: named) { return discover() }
     return unsupported("it does not offer them (OPTIONS is answered \(answer.status), without Upload-Limit)")
+  }
+
+  /// Whether an answer names a version, or shows a server that knows older ones: the protocol of tus 1.0 answers for it then.
+  private func speaksOfVersions(_ answer: ClientAnswer) -> Bool {
+    [InteropVersion.fieldName, "Tus-Version", "Tus-Resumable"].contains { answer.fields.contains($0) }
   }
 
   /// Goes to the version that the server named, or to the next older one; false when there is none left.
@@ -128,6 +132,8 @@ extension UploadClientStateMachine {
     case _ where completeness == true: return fail(.refused(status: answer.status))
     case 400, 412, 501:
       guard announced == nil, !isVersionSettled else { break }
+      // Not with all of it in each attempt, unless the answer says that it is a matter of versions.
+      guard !isOptimistic || answer.status == 412 || speaksOfVersions(answer) else { break }
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }
       return unsupported("it speaks no version that is known here (creating one is answered \(answer.status))")
     case 413:
@@ -148,6 +154,7 @@ extension UploadClientStateMachine {
   ) -> Action {
     let completeness = version.completeness(answer.fields)
     noteLimits(answer.fields)
+    if append.isReplay, !answer.allowsRetry { return complete(upTo: append.start) }
     switch answer.status {
     case 200..<300:
       isVersionSettled = true
@@ -219,7 +226,7 @@ extension UploadClientStateMachine {
     guard isComplete else { return append(supply) }
     if supply.isFinished && claimed == supply.head {
       // Its final response was lost: the server may tell it again (section "Upload Append").
-      return send(Append(start: offset, completes: true), maximum: 0)
+      return send(Append(start: offset, completes: true, isReplay: true), maximum: 0)
     }
     return completedEarly(claimed, supply)
   }

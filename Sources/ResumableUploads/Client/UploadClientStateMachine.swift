@@ -50,6 +50,8 @@ package struct UploadClientStateMachine: Sendable {
     package var completes: Bool
     /// The upload resource ends here, the stream does not.
     package var endsPart = false
+    /// The upload is complete already; only its lost final response is asked for once more.
+    package var isReplay = false
   }
 
   package enum Next: Equatable, Sendable { case discovery, creation, offsetRetrieval }
@@ -83,6 +85,8 @@ package struct UploadClientStateMachine: Sendable {
   package internal(set) var limits = UploadLimits()
   /// How many bytes one append may have after the server refused a larger one.
   package internal(set) var shrunkAppendSize: UInt64?
+  /// How long the upload resource lives from the newest response on that said so, in seconds; see ``takeLifetime()``.
+  var toldLifetime: UInt64?
   /// Whether the server joins the upload resources of one stream (it said `Stream-ID` when it created one).
   package internal(set) var joinsParts = false
 
@@ -112,6 +116,13 @@ package struct UploadClientStateMachine: Sendable {
   package mutating func takeNotes() -> [ClientNote] {
     defer { notes = [] }
     return notes
+  }
+
+  /// How long the upload resource lives on (`max-age`), in seconds, counted from the response that was handled last; nil if
+  /// that said nothing of it.
+  package mutating func takeLifetime() -> UInt64? {
+    defer { toldLifetime = nil }
+    return toldLifetime
   }
 
   // MARK: Beginning and ending
@@ -296,7 +307,6 @@ package struct UploadClientStateMachine: Sendable {
     }
     notes.append(.newPart(reason, previous: previous, from: next))
     base = next
-    limits.maximumAge = nil
     return create(supply)
   }
 
