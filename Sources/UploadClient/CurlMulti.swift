@@ -25,6 +25,8 @@ final class CurlMulti: @unchecked Sendable {
   private var changedSockets: [Int32] = []
   var connections = ConnectionTable()
   private var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
+  /// How many there have been at once.
+  private var mostTransfers = 0
   private var timer: EventLoop.Timer?
   private var timerIsDue = false
   private var isInside = false
@@ -66,7 +68,16 @@ final class CurlMulti: @unchecked Sendable {
     }
     guard transfer.prepare(multi: self) else { return }
     transfers[transfer.easy] = transfer
+    keepConnections()
     enter { curl_multi_add_handle(handle, transfer.easy) }
+  }
+
+  /// libcurl keeps four connections for every transfer of the moment, and closes the longest idle of the others. When many
+  /// requests end in one turn, and each is to be followed by another on the same connection, the moment has few.
+  private func keepConnections() {
+    guard transfers.count > mostTransfers else { return }
+    mostTransfers = transfers.count
+    _ = sluice_multi_setopt_long(handle, CURLMOPT_MAXCONNECTS, 4 * mostTransfers)
   }
 
   /// Takes a transfer out, whatever it was doing. Its connection is closed unless its request was complete.

@@ -1,4 +1,4 @@
-// An upload in a test's hands: its body is written from the test's thread, its events are waited for.
+// A request in a test's hands: its body is written from the test's thread, its events are waited for.
 
 import EventLoops
 import NetworkTesting
@@ -56,19 +56,16 @@ final class BodyFeed: Sendable {
 }
 
 /// A started request.
-struct RunningUpload {
+struct RunningRequest {
   let task: UploadTask
-  let body: BodyFeed
   let events: EventLog<UploadTask.Event>
 
   init(
-    _ session: UploadSession, _ request: UploadRequest, pairSize: Int = BoundPair.defaultBufferSize,
+    _ session: UploadSession, _ request: UploadRequest, _ body: consuming UploadBody = .none,
     also: @escaping @Sendable () -> Void = {}
   ) throws {
     let events = try EventLog<UploadTask.Event>()
-    let pair = BoundPair.make(bufferSize: pairSize)
-    body = try BodyFeed(pair.output)
-    task = try session.upload(request, body: .stream(pair.input)) { event in
+    task = try session.upload(request, body: body) { event in
       also()
       events.append(event)
     }
@@ -97,9 +94,33 @@ struct RunningUpload {
 
   /// How many ends were told; there should be one.
   var endCount: Int { events.all.count { if case .finished = $0 { true } else { false } } }
+  var connectedCount: Int { events.all.count { if case .connected = $0 { true } else { false } } }
   var interim: [HTTPResponse] {
     events.all.compactMap { if case .interimResponse(let head) = $0 { head } else { nil } }
   }
+}
+
+/// A started request whose body the test writes.
+struct RunningUpload {
+  let request: RunningRequest
+  let body: BodyFeed
+
+  init(
+    _ session: UploadSession, _ request: UploadRequest, pairSize: Int = BoundPair.defaultBufferSize,
+    also: @escaping @Sendable () -> Void = {}
+  ) throws {
+    let pair = BoundPair.make(bufferSize: pairSize)
+    body = try BodyFeed(pair.output)
+    self.request = try RunningRequest(session, request, .stream(pair.input), also: also)
+  }
+
+  var task: UploadTask { request.task }
+  var events: EventLog<UploadTask.Event> { request.events }
+  var interim: [HTTPResponse] { request.interim }
+  var endCount: Int { request.endCount }
+  func result() throws -> Result<UploadTask.Outcome, UploadError> { try request.result() }
+  func response() throws -> HTTPResponse { try request.response() }
+  func failure() throws -> UploadError { try request.failure() }
 }
 
 /// A session for the length of a test.
