@@ -16,6 +16,12 @@ public final class TLSFrontEnd: Sendable {
   /// Where nginx writes protocol, status and subject for each request.
   public var accessLog: String { String(decoding: (try? directory.contents("access.log")) ?? [], as: UTF8.self) }
 
+  /// For each request, in the order of their ends, the number of the client's connection.
+  public var connectionLog: [String] {
+    String(decoding: (try? directory.contents("connections.log")) ?? [], as: UTF8.self)
+      .split(separator: "\n").map(String.init)
+  }
+
   private let directory: TemporaryDirectory
   private let nginx: TestProcess
 
@@ -57,6 +63,8 @@ public final class TLSFrontEnd: Sendable {
       http {
         log_format brief '$server_protocol $status $ssl_client_s_dn';
         access_log \(path)/access.log brief;
+        log_format connection '$connection';
+        access_log \(path)/connections.log connection;
         client_body_temp_path \(path)/body;
         proxy_temp_path \(path)/proxy;
         fastcgi_temp_path \(path)/fastcgi;

@@ -18,10 +18,18 @@ final class PatternFile: Sendable {
 
   init(size: Int, seed: UInt64 = 1) throws {
     directory = try TemporaryDirectory()
-    pattern = OffsetPattern(seed: seed)
+    let pattern = OffsetPattern(seed: seed)
+    self.pattern = pattern
     self.size = size
-    let pattern = pattern
-    path = try directory.write("content", (0..<size).map { pattern[UInt64($0)] })
+    var content = [UInt8](repeating: 0, count: size)
+    content.withUnsafeMutableBytes { content in
+      for start in stride(from: 0, to: size, by: OffsetPattern.longestRun) {
+        let piece = UnsafeMutableRawBufferPointer(
+          rebasing: content[start..<min(start + OffsetPattern.longestRun, size)])
+        pattern.fill(piece, at: UInt64(start))
+      }
+    }
+    path = try directory.write("content", content)
     descriptor = open(path, O_RDWR | O_CLOEXEC)
   }
 
@@ -39,7 +47,12 @@ final class PatternFile: Sendable {
 
   /// Whether `bytes` are those of the file from `offset` on.
   func holds(_ bytes: [UInt8], at offset: Int = 0) -> Bool {
-    bytes.indices.allSatisfy { bytes[$0] == pattern[UInt64(offset + $0)] }
+    bytes.withUnsafeBytes { bytes in
+      stride(from: 0, to: bytes.count, by: OffsetPattern.longestRun).allSatisfy { start in
+        let piece = UnsafeRawBufferPointer(rebasing: bytes[start..<min(start + OffsetPattern.longestRun, bytes.count)])
+        return pattern.matches(piece, at: UInt64(offset + start))
+      }
+    }
   }
 }
 
@@ -93,6 +106,16 @@ extension UploadRequest {
 }
 
 extension UploadSession {
+  /// Sends a request and gives the response.
+  func send(_ request: UploadRequest, _ body: consuming UploadBody = .none) throws -> HTTPResponse {
+    try RunningRequest(self, request, body).response()
+  }
+
+  /// Sends a range of a file and gives the response.
+  func send(_ request: UploadRequest, file: PatternFile, _ range: Range<Int>? = nil) throws -> HTTPResponse {
+    try send(request, try file.body(range))
+  }
+
   /// Sends `text` as a stream and gives the response.
   func send(_ request: UploadRequest, streaming text: String) throws -> HTTPResponse {
     let upload = try RunningUpload(self, request)

@@ -1,0 +1,278 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import Synchronization
+import Testing
+import UploadServer
+
+@testable import UploadClient
+
+@Suite("One connection for one request after another", .serialized)
+struct ConnectionReuseTests {
+  /// A request of a random kind, to its end.
+  private func anyRequest(
+    _ session: UploadSession, _ url: String, _ file: PatternFile, _ random: inout SplitMix64
+  ) throws -> HTTPResponse {
+    switch Int.random(in: 0..<8, using: &random) {
+    case 0: return try session.send(UploadRequest("HEAD", url))
+    case 1: return try session.send(UploadRequest("GET", url))
+    case 2: return try session.send(UploadRequest("OPTIONS", url))
+    case 3: return try session.send(UploadRequest("DELETE", url))
+    case 4: return try session.send(UploadRequest("POST", url), .empty)
+    case 5:
+      let count = random.size(upTo: file.size)
+      return try session.send(UploadRequest("PATCH", url), file: file, 0..<count)
+    default: return try session.send(UploadRequest("PATCH", url), streaming: "some of it")
+    }
+  }
+
+  @Test("whatever the methods and bodies, two hundred requests take one connection", arguments: Seed.several(2))
+  func anyMixture(_ seed: Seed) throws {
+    var random = seed.generator
+    let seen = try EventLog<SeenRequest>()
+    let server = try obligingServer(seen)
+    let file = try PatternFile(size: 300_000)
+    try withSession { session throws in
+      for _ in 0..<200 { #expect(try anyRequest(session, server.url, file, &random).status == 200) }
+    }
+    #expect(seen.all.count == 200)
+    #expect(Set(seen.all.map(\.connection)) == [0])
+  }
+
+  /// Appends that roll over: each begins in the handler that is told the end of the one before.
+  private final class RollingUpload: Sendable {
+    let statuses: EventLog<Int>
+    private let session: UploadSession
+    private let request: UploadRequest
+    private let left: Mutex<Int>
+
+    init(_ session: UploadSession, _ request: UploadRequest, rounds: Int) throws {
+      self.session = session
+      self.request = request
+      left = Mutex(rounds)
+      statuses = try EventLog()
+    }
+
+    func start() throws {
+      let round = left.withLock { left in
+        left -= 1
+        return left
+      }
+      var request = request
+      // HEAD, PATCH, POST by turns.
+      let method = ["HEAD", "PATCH", "POST"][round % 3]
+      request.method = method
+      let body: UploadBody = method == "HEAD" ? .none : .empty
+      _ = try session.upload(request, body: body) { [self] event in
+        guard case .finished(let result) = event else { return }
+        statuses.append((try? result.get().response.status) ?? 0)
+        if round > 0 { try? start() }
+      }
+    }
+  }
+
+  @Test("sixty uploads whose requests all end at once go on over sixty connections")
+  func manyAtOnce() throws {
+    let (uploads, rounds) = (60, 12)
+    let seen = try EventLog<SeenRequest>()
+    // Answers only when all sixty wait, so that their ends come in one turn of the loop.
+    let waiting = Mutex<[ServerConnection]>([])
+    let connections = Mutex(0)
+    let server = try ScriptedServer { connection, _ in
+      connections.withLock { $0 += 1 }
+      while true {
+        let head = try connection.head()
+        seen.append(SeenRequest(connection: 0, head: head, body: []))
+        let all = waiting.withLock { waiting -> [ServerConnection] in
+          waiting.append(connection)
+          guard waiting.count == uploads else { return [] }
+          defer { waiting = [] }
+          return waiting
+        }
+        for other in all { try other.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") }
+      }
+    }
+    try withSession { session throws in
+      let running = try (0..<uploads).map { _ in
+        try RollingUpload(session, UploadRequest(url: server.url), rounds: rounds)
+      }
+      for upload in running { try upload.start() }
+      for upload in running {
+        try upload.statuses.wait("all rounds") { $0 == [Int](repeating: 200, count: rounds) ? true : nil }
+      }
+    }
+    #expect(seen.all.count == uploads * rounds)
+    #expect(connections.withLock { $0 } == uploads)
+  }
+
+  @Test("two uploads at the same time have a connection each, and afterwards both serve again")
+  func neverShared() throws {
+    let seen = try EventLog<SeenRequest>()
+    let server = try obligingServer(seen)
+    try withSession { session throws in
+      for _ in 0..<3 {
+        let uploads = try (0..<2).map { _ in
+          let upload = try RunningUpload(session, UploadRequest("PATCH", server.url))
+          try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
+          return upload
+        }
+        for upload in uploads { try upload.body.write("mine") }
+        for upload in uploads {
+          upload.body.end()
+          #expect(try upload.response().status == 200)
+        }
+      }
+    }
+    #expect(seen.all.map(\.connection).sorted() == [0, 0, 0, 1, 1, 1])
+  }
+
+  @Test("against sluice's own server: streams, files, HEAD and refusals without content")
+  func ownServer() throws {
+    let server = try StreamServer()
+    let connections = try EventLog<Int>()
+    let relay = try ScriptedServer { connection, number in
+      connections.append(number)
+      try connection.relay(toPort: server.port)
+    }
+    let file = try PatternFile(size: 200_000)
+    try withSession { session throws in
+      for number in 0..<10 {
+        var request = UploadRequest("PUT", "\(relay.url)/kitchen")
+        request.fields = [.init(name: "Stream-ID", value: "f\(number)")]
+        #expect(try session.send(request, file: file).status == 201)
+        request.fields = [.init(name: "Stream-ID", value: "s\(number)")]
+        #expect(try session.send(request, streaming: "a stream").status == 201)
+        #expect(try session.send(UploadRequest("HEAD", relay.url)).status > 0)
+        #expect(try session.send(UploadRequest("DELETE", relay.url)).status >= 400)
+      }
+    }
+    #expect(connections.all == [0])
+    #expect(server.directory.names.count == 20)
+  }
+
+  @Test("through nginx, over TLS: HTTP/1.1 and HTTP/2", arguments: [UploadRequest.HTTPVersion.http1, .negotiated])
+  func nginx(_ version: UploadRequest.HTTPVersion) throws {
+    let seen = try EventLog<SeenRequest>()
+    let server = try obligingServer(seen)
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(server.port)")
+    let file = try PatternFile(size: 300_000)
+    let seed = Seed.several(1)[0]
+    var random = seed.generator
+    try withSession { session throws in
+      for number in 0..<60 {
+        var request = UploadRequest("PATCH", "https://localhost:\(nginx.port)/")
+        request.addressFamily = .ipv4
+        request.certificateAuthorities = nginx.authority
+        request.httpVersion = version
+        switch number % 4 {
+        case 0:
+          request.method = ["HEAD", "OPTIONS", "DELETE"].randomElement(using: &random) ?? "HEAD"
+          #expect(try session.send(request).status == 200)
+        case 1:
+          #expect(try session.send(request, .empty).status == 200)
+        case 2:
+          let count = random.size(upTo: file.size)
+          let upload = try RunningRequest(session, request, try file.body(0..<count))
+          #expect(try upload.response().status == 200)
+          #expect(upload.task.acknowledgedByteCount == UInt64(count))
+          #expect(file.holds(seen.all.last?.body ?? []) && seen.all.last?.body.count == count, "\(seed)")
+        default:
+          #expect(try session.send(request, streaming: "a stream").status == 200)
+        }
+      }
+    }
+    try eventually("nginx's log") { nginx.connectionLog.count == 60 }
+    #expect(Set(nginx.connectionLog).count == 1)
+    #expect(nginx.accessLog.contains(version == .http1 ? "HTTP/1.1 200" : "HTTP/2.0 200"))
+    #expect(seen.all.count == 60 && seen.all.allSatisfy { $0.head["Expect"] == nil })
+  }
+
+  @Test("a connection that the server closed while it was idle is not used: no request of any kind fails")
+  func closedWhileIdle() throws {
+    let closed = try EventLog<Int>()
+    let seen = try EventLog<SeenRequest>()
+    let server = try ScriptedServer { connection, number in
+      let head = try connection.head()
+      seen.append(SeenRequest(connection: number, head: head, body: try connection.anyBody(head)))
+      try connection.respond("200 OK")
+      connection.close()
+      closed.append(number)
+    }
+    let file = try PatternFile(size: 100_000)
+    try withSession { session throws in
+      var number = 0
+      func afterwards() throws {
+        // Its FIN has reached us: on the loopback that is so when close() has returned.
+        try closed.wait("the end of a connection") { $0.count > number ? true : nil }
+        number += 1
+      }
+      for _ in 0..<5 {
+        #expect(try session.send(UploadRequest("GET", server.url)).status == 200)
+        try afterwards()
+        #expect(try session.send(UploadRequest("POST", server.url), .empty).status == 200)
+        try afterwards()
+        #expect(try session.send(UploadRequest("PUT", server.url), file: file).status == 200)
+        try afterwards()
+        #expect(try session.send(UploadRequest("PATCH", server.url), streaming: "text").status == 200)
+        try afterwards()
+      }
+    }
+    #expect(seen.all.map(\.connection) == Array(0..<20))
+  }
+
+  /// Answers a first request on each connection and ends the connection when the second one's head has come, or
+  /// something of its body.
+  private func quittingServer(_ lines: EventLog<String>, inBody: Bool) throws -> ScriptedServer {
+    try ScriptedServer { connection, number in
+      for isFirst in [true, false] {
+        let head = try connection.head()
+        lines.append("\(number) \(head.line.prefix { $0 != " " })")
+        guard isFirst else {
+          if inBody { _ = try connection.bytes(1) }
+          return connection.reset()
+        }
+        _ = try connection.anyBody(head)
+        try connection.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+      }
+    }
+  }
+
+  @Test("one that ends just as a request without body bytes goes out costs nothing: the request goes out again")
+  func retried() throws {
+    let lines = try EventLog<String>()
+    let server = try quittingServer(lines, inBody: false)
+    try withSession { session throws in
+      for method in ["HEAD", "DELETE", "PATCH"] {
+        #expect(try session.send(UploadRequest("GET", server.url)).status == 200)
+        let request = try RunningRequest(session, UploadRequest(method, server.url), method == "PATCH" ? .empty : .none)
+        #expect(try request.response().status == 200)
+        #expect(request.connectedCount == 1 && request.endCount == 1)
+      }
+    }
+    // The third line is the second request once more; the next GET finds that connection and is retried itself.
+    #expect(lines.all.prefix(3) == ["0 GET", "0 HEAD", "1 HEAD"])
+    #expect(lines.all.filter { $0.hasSuffix("DELETE") }.count <= 2)
+  }
+
+  @Test("of a body nothing is sent twice by itself: the request fails as lost, and no other connection is made for it")
+  func notRetried() throws {
+    let lines = try EventLog<String>()
+    let server = try quittingServer(lines, inBody: true)
+    let file = try PatternFile(size: 100_000)
+    try withSession { session throws in
+      for number in 0..<6 {
+        #expect(try session.send(UploadRequest("GET", server.url)).status == 200)
+        if number.isMultiple(of: 2) {
+          let error = try RunningRequest(session, UploadRequest("PATCH", server.url), try file.body()).failure()
+          #expect(error.kind == .connectionLost, "\(error)")
+        } else {
+          let upload = try RunningUpload(session, UploadRequest("PATCH", server.url))
+          try upload.body.write("some")
+          let error = try upload.failure()
+          #expect(error.kind == .connectionLost, "\(error)")
+        }
+      }
+    }
+    #expect(lines.all == (0..<6).flatMap { ["\($0) GET", "\($0) PATCH"] })
+  }
+}
