@@ -93,24 +93,80 @@ struct AcknowledgementTests {
     }
   }
 
-  @Test("on a connection that was used before it is counted from the new request's start", arguments: Seed.several(2))
-  func reusedConnection(_ seed: Seed) throws {
+  /// What came before on the connection.
+  enum Before: String, CaseIterable, Sendable { case stream, file, options, emptyPost }
+
+  @Test(
+    "on a connection that was used before it is counted from the new request's start, as exactly as on a new one",
+    arguments: Before.allCases, Seed.several(2))
+  func reusedConnection(_ before: Before, _ seed: Seed) throws {
     var random = seed.generator
     let truths = try EventLog<UInt64>()
     let server = try cuttingServer(seed, truths) { connection in
-      _ = try connection.head()
-      _ = try connection.body()
-      try connection.respond("200 OK")
+      for _ in 0..<2 {
+        let head = try connection.head()
+        _ = try connection.anyBody(head)
+        try connection.respond("200 OK")
+      }
     }
-    try withSession { session in
+    let file = try PatternFile(size: 100_000)
+    try withSession { session throws in
       for number in 0..<10 {
-        let first = try RunningUpload(session, UploadRequest(url: server.url))
-        try first.body.write([UInt8](repeating: 2, count: 100_000))
-        first.body.end()
-        #expect(try first.response().status == 200)
-        let task = try cut(session, UploadRequest(url: server.url), &random)
+        var request = UploadRequest("PATCH", server.url)
+        request.socket.maximumSegment = 1448
+        request.socket.sendBuffer = 65_536
+        for _ in 0..<2 {
+          switch before {
+          case .stream: _ = try session.send(request, streaming: String(repeating: "a", count: 50_000))
+          case .file: _ = try session.send(request, file: file)
+          case .options:
+            var options = request
+            options.method = "OPTIONS"
+            _ = try session.send(options)
+          case .emptyPost: _ = try session.send(request, .empty)
+          }
+        }
+        let task = try cut(session, request, &random)
         let truth = try truths.wait("the truth") { $0.count > number ? $0[number] : nil }
         #expect(task.acknowledgedByteCount <= truth)
+        #expect(truth - min(truth, task.acknowledgedByteCount) <= 2 * 1448)
+      }
+    }
+  }
+
+  @Test(
+    "of a file, whose bytes are on the wire as they are, it is as exact, on a new connection and on a used one",
+    arguments: [false, true], Seed.several(3))
+  func file(_ isReused: Bool, _ seed: Seed) throws {
+    var random = seed.generator
+    let truths = try EventLog<UInt64>()
+    let server = try ScriptedServer(receiveBuffer: 65_536) { connection, number in
+      var random = SplitMix64(state: seed.value &+ UInt64(number))
+      if isReused {
+        _ = try connection.anyBody(try connection.head())
+        try connection.respond("200 OK")
+      }
+      _ = try connection.head()
+      let wanted = random.size(upTo: 1 << 20)
+      var count = try connection.bytes(wanted).count
+      try connection.goDeaf()
+      count += connection.takeQueued().count
+      truths.append(UInt64(count))
+      connection.reset()
+    }
+    let file = try PatternFile(size: 4_000_000)
+    try withSession { session throws in
+      for number in 0..<15 {
+        var request = UploadRequest("PATCH", server.url)
+        request.socket.maximumSegment = 1448
+        request.socket.sendBuffer = 65_536
+        request.uploadBufferSize = [16 << 10, 256 << 10].randomElement(using: &random) ?? 0
+        if isReused { _ = try session.send(request, file: file, 0..<random.size(upTo: 300_000)) }
+        let upload = try RunningRequest(session, request, try file.body())
+        #expect(try upload.failure().kind == .connectionLost)
+        let truth = try truths.wait("the truth") { $0.count > number ? $0[number] : nil }
+        #expect(upload.task.acknowledgedByteCount <= truth)
+        #expect(truth - min(truth, upload.task.acknowledgedByteCount) <= 2 * 1448)
       }
     }
   }
