@@ -48,7 +48,7 @@ let rooms: [Target] =
   + room(
     "LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
-  + room("UploadServer", imports: ["EventLoops", "JSONLines", "CLinux"], testData: ["Corpus"])
+  + room("UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "CLinux"], testData: ["Corpus"])
 
 let command: Target = .executableTarget(
   name: "sluice",

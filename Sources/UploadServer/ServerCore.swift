@@ -14,6 +14,7 @@ final class ServerCore: @unchecked Sendable {
   private let lingerTimeout: Duration
   private let store: FileStore
   private let registry: StreamRegistry
+  private let uploads: UploadResources
   private var connections: [Int32: HTTPConnection] = [:]
   private var phase = Phase.serving
   private var stopTimer: EventLoop.Timer?
@@ -41,13 +42,27 @@ final class ServerCore: @unchecked Sendable {
       case .lingering: configuration.lingerTimeout
       }
     }
+    let uploads: UploadResources
+    do throws(SystemError) {
+      uploads = UploadResources(
+        loop: loop,
+        store: try UploadRecordStore(
+          in: store.directory, durability: configuration.durability, worker: store.worker, loop: loop),
+        worker: store.worker, durability: configuration.durability, options: configuration.uploads,
+        maximumBodyLength: configuration.maximumBodyLength, emit: configuration.onEvent,
+        router: { head in configuration.handler(head) ?? Self.route(head, registry) })
+    } catch {
+      throw .unwritableDirectory(configuration.directory, reason: error.description)
+    }
+    self.uploads = uploads
+    let resumable = ResumableUploadHandler(uploads)
     var limits = RequestParser.Limits()
     limits.head = configuration.maximumHeadLength
     limits.fields = configuration.maximumFieldCount
     limits.body = configuration.maximumBodyLength
     context = ConnectionContext(
       loop: loop, timeouts: timeouts, parserLimits: limits,
-      router: { head in Self.route(head, registry) },
+      router: { head in resumable.handler(for: head) },
       refused: { peer, refusal in
         configuration.onEvent(ServerEvent(.refused, peer: peer, status: refusal.status, reason: refusal.reason))
       })
@@ -85,7 +100,7 @@ final class ServerCore: @unchecked Sendable {
           200, body: "Sluice receives streams here: POST or PUT to any path, chunked or with a Content-Length.\n"))
     case "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT":
       return FixedResponseHandler(
-        Response(405, ["allow": "GET, HEAD, POST, PUT"], body: "Streams are sent with POST or PUT.\n"))
+        Response(405, ["allow": "GET, HEAD, POST, PUT, OPTIONS"], body: "Streams are sent with POST or PUT.\n"))
     default: return FixedResponseHandler(Response(501, body: "This server does not know that method.\n"))
     }
   }
@@ -94,6 +109,7 @@ final class ServerCore: @unchecked Sendable {
 
   /// On the thread that is about to run the loop.
   func start() {
+    uploads.load()
     context.closed = { [unowned self] descriptor in
       connections[descriptor] = nil
       for listener in listeners { listener.resume() }
@@ -157,8 +173,10 @@ final class ServerCore: @unchecked Sendable {
     context.timeouts.cancel()
     // The disk may still be at work on a stream that has ended: its file gets its name, and its event, first.
     registry.whenNothingFinishes { [self] in
-      store.unlock()
-      loop.stop()
+      uploads.end { [self] in
+        store.unlock()
+        loop.stop()
+      }
     }
   }
 }

@@ -14,6 +14,10 @@ public struct ServerEvent: Sendable, Equatable {
     case interrupted
     /// The stream is complete and has its final name.
     case ended
+    /// An upload was cancelled by its client; what was kept of it is gone.
+    case cancelled
+    /// An upload that nobody went on with was given up; what was kept of it is gone.
+    case expired
     /// A request, or a connection, that was turned away.
     case refused
   }

@@ -6,7 +6,13 @@ extension UploadServer {
     public var listen: [ListenAddress]
     /// Where streams are stored. Made if it is missing and its parent exists; locked against other servers.
     public var directory: String
-    public var durability = Durability.onEnd
+    public var durability = Durability.interval
+    /// What resumable uploads may take.
+    public var uploads = Uploads()
+    /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on the server's
+    /// thread for each request, for an upload that goes on after a restart also without any, and by OPTIONS to find out
+    /// which methods there are: it must not have effects, which is what ``RequestHandler/begin(_:)`` is for.
+    public var handler: @Sendable (RequestHead) -> (any RequestHandler)? = { _ in nil }
 
     /// The longest body of a request, in bytes; nil for no limit. A larger one is answered with 413.
     public var maximumBodyLength: UInt64?

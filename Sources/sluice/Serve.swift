@@ -12,6 +12,7 @@ enum Serve {
         "listen", short: "l", value: "ADDR:PORT", "where to listen (default 127.0.0.1:8080; repeatable; unix:PATH)",
         mayRepeat: true),
       Option("directory", short: "d", value: "DIR", "where to store streams (default .)"),
+      Option("durability", value: "D", "none, interval or always: what an acknowledgement promises (default interval)"),
       Option("max-body", value: "SIZE", "the longest body of a request (default: no limit)"),
       Option("head-timeout", value: "T", "for the head of a request (default 30s)"),
       Option("body-timeout", value: "T", "for a body that is silent (default 0: for ever)"),
@@ -58,6 +59,12 @@ enum Serve {
     }
     if let text = values["max-body"] {
       configuration.maximumBodyLength = UInt64(try Units.byteCount(text, of: "max-body"))
+    }
+    if let text = values["durability"] {
+      guard let durability = Durability(rawValue: text) else {
+        throw .usage("--durability is none, interval or always, and not \"\(text)\"")
+      }
+      configuration.durability = durability
     }
     if let text = values["head-timeout"] { configuration.headTimeout = try Units.duration(text, of: "head-timeout") }
     if let text = values["body-timeout"] {

@@ -2,7 +2,7 @@
 // around any other) is a `RequestHandler` towards the connection and an `Exchange` towards the handler within.
 
 /// One request and the answer to it, from the handler's side. Only on the loop's thread.
-package protocol Exchange: AnyObject {
+public protocol Exchange: AnyObject {
   /// The other end, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
   var peer: String { get }
   /// Says that the body is wanted: `100 Continue` goes out if the client waits for it, and reading begins. May be called
@@ -22,7 +22,7 @@ package protocol Exchange: AnyObject {
 }
 
 /// Why a request ended without its body being complete.
-package enum AbortReason: Equatable, Sendable, CustomStringConvertible {
+public enum AbortReason: Equatable, Sendable, CustomStringConvertible {
   /// The client closed the connection within the body.
   case peerClosed
   /// The connection failed; the value is the `errno`'s text.
@@ -31,20 +31,23 @@ package enum AbortReason: Equatable, Sendable, CustomStringConvertible {
   case idle
   /// The body broke the rules of HTTP; why, in words.
   case malformed(String)
+  /// The upload that the request is was cancelled, or given up; why, in words.
+  case uploadEnded(String)
 
-  package var description: String {
+  public var description: String {
     switch self {
     case .peerClosed: "the client closed the connection within the body"
     case .connectionLost(let reason): "the connection was lost: \(reason)"
     case .idle: "no byte came for too long"
     case .malformed(let reason): "the body is malformed: \(reason)"
+    case .uploadEnded(let reason): reason
     }
   }
 }
 
 /// Takes one request. All calls come on the loop's thread, in this order: `begin`, any number of `receive`, then `end` or
 /// `aborted`. After the handler has answered, or has disconnected, none come.
-package protocol RequestHandler: AnyObject {
+public protocol RequestHandler: AnyObject {
   /// The head is read. The handler answers, or accepts the body, now or later.
   func begin(_ exchange: any Exchange)
   /// Body bytes: each range of `pieces`, in order, is a part of `bytes`, which is the connection's receive buffer and
@@ -62,12 +65,14 @@ package protocol RequestHandler: AnyObject {
 package typealias RequestRouter = (RequestHead) -> any RequestHandler
 
 /// Answers at once, whatever the body.
-package final class FixedResponseHandler: RequestHandler {
+public final class FixedResponseHandler: RequestHandler {
   private let response: Response
-  package init(_ response: Response) { self.response = response }
-  package func begin(_ exchange: any Exchange) { exchange.respond(response) }
-  package func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
-  package func end() {}
-  package func aborted(_ reason: AbortReason) {}
-  package func serverStops() {}
+  /// Whether the method is one that the resource knows (RFC 9110, section 15.5.6).
+  var allows: Bool { response.status != 405 && response.status != 501 }
+  public init(_ response: Response) { self.response = response }
+  public func begin(_ exchange: any Exchange) { exchange.respond(response) }
+  public func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+  public func end() {}
+  public func aborted(_ reason: AbortReason) {}
+  public func serverStops() {}
 }

@@ -1,30 +1,30 @@
 // What a request says before its body, as values: nothing here knows how it was read.
 
 /// The fields of a request or an answer, in the order in which they came. Names are held in lower case.
-package struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral {
-  package struct Field: Sendable, Equatable {
+public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral {
+  public struct Field: Sendable, Equatable {
     /// In lower case: field names compare without regard to case (RFC 9110, section 5.1).
-    package let name: String
+    public let name: String
     /// Without the white space around it. Octets that are not UTF-8 are shown as U+FFFD.
-    package let value: String
+    public let value: String
   }
 
-  package private(set) var all: [Field] = []
+  public private(set) var all: [Field] = []
 
-  package init() {}
+  public init() {}
 
-  package init(dictionaryLiteral elements: (String, String)...) {
+  public init(dictionaryLiteral elements: (String, String)...) {
     for (name, value) in elements { append(name, value) }
   }
 
   /// Adds a field. The name must be in lower case where it comes from the parser; here it is made so.
-  package mutating func append(_ name: String, _ value: String) {
+  public mutating func append(_ name: String, _ value: String) {
     all.append(Field(name: name.lowercased(), value: value))
   }
 
   /// The only value of `name` (lower case), or nil if there is none, or more than one: fields that must be single
   /// are ambiguous when they are not, and the caller asks `count` to tell the two apart.
-  package func single(_ name: String) -> String? {
+  public func single(_ name: String) -> String? {
     var found: String?
     for field in all where field.name == name {
       if found != nil { return nil }
@@ -34,7 +34,7 @@ package struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral
   }
 
   /// How many fields have this `name` (lower case).
-  package func count(_ name: String) -> Int {
+  public func count(_ name: String) -> Int {
     var count = 0
     for field in all where field.name == name { count += 1 }
     return count
@@ -42,7 +42,7 @@ package struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral
 }
 
 /// How the end of a body is known (RFC 9112, section 6.3).
-package enum BodyFraming: Equatable, Sendable {
+public enum BodyFraming: Equatable, Sendable {
   /// Neither `Content-Length` nor `Transfer-Encoding`: there is no body.
   case absent
   /// `Content-Length`, in bytes; zero is a body too, an empty one.
@@ -52,15 +52,15 @@ package enum BodyFraming: Equatable, Sendable {
 }
 
 /// A request line and its fields, checked (RFC 9112, sections 3 and 5).
-package struct RequestHead: Equatable, Sendable {
-  package var method: String
-  package var target: RequestTarget
+public struct RequestHead: Equatable, Sendable {
+  public var method: String
+  public var target: RequestTarget
   /// The minor version: 0 for HTTP/1.0, 1 for HTTP/1.1 and anything newer in the same major version.
-  package var minorVersion: Int
-  package var fields: HeaderFields
-  package var framing: BodyFraming
+  public var minorVersion: Int
+  public var fields: HeaderFields
+  public var framing: BodyFraming
   /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
-  package var expectsContinue: Bool
+  public var expectsContinue: Bool
   /// Whether the client is willing to use the connection again (RFC 9112, section 9.3).
-  package var keepsAlive: Bool
+  public var keepsAlive: Bool
 }

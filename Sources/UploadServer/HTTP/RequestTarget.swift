@@ -1,8 +1,8 @@
 // The request target (RFC 9112, section 3.2): the one part of a request line that has a grammar of its own.
 
 /// What a request is about.
-package struct RequestTarget: Equatable, Sendable {
-  package enum Form: Equatable, Sendable {
+public struct RequestTarget: Equatable, Sendable {
+  public enum Form: Equatable, Sendable {
     /// `/path?query`
     case origin
     /// `http://host/path?query`: what a client sends to a proxy, and what every server must accept.
@@ -13,11 +13,14 @@ package struct RequestTarget: Equatable, Sendable {
     case asterisk
   }
 
-  package let form: Form
+  public let form: Form
   /// The path as it was sent, percent-encoding and dot segments and all; empty for `authority` and `asterisk`.
-  package let path: String
+  public let path: String
   /// What follows the first question mark, or nil if there is none.
-  package let query: String?
+  public let query: String?
+
+  /// Path and query, as in the origin form.
+  var text: String { query.map { "\(path)?\($0)" } ?? path }
 
   /// Reads a target. Throws 400 for octets that RFC 3986 does not allow unescaped, broken percent-encoding, an encoded
   /// NUL (no name of a file can hold one), and user information, which RFC 9110, section 4.2.4 says to refuse.

@@ -1,12 +1,12 @@
 // Answers, as values and as bytes (RFC 9112, section 4; RFC 9110, section 15).
 
 /// A final answer with a short body, all of it in memory: this server hands out nothing large.
-package struct Response: Sendable, Equatable {
-  package var status: Int
-  package var fields: HeaderFields
-  package var body: [UInt8]
+public struct Response: Sendable, Equatable {
+  public var status: Int
+  public var fields: HeaderFields
+  public var body: [UInt8]
 
-  package init(_ status: Int, _ fields: HeaderFields = [:], body: String = "", type: String = "text/plain") {
+  public init(_ status: Int, _ fields: HeaderFields = [:], body: String = "", type: String = "text/plain") {
     self.status = status
     self.fields = fields
     self.body = Array(body.utf8)
@@ -22,7 +22,8 @@ package struct Response: Sendable, Equatable {
   package func serialized(keepsAlive: Bool, withBody: Bool = true, date: String) -> [UInt8] {
     var text = "HTTP/1.1 \(status) \(Self.reasonPhrase(status))\r\nDate: \(date)\r\n"
     for field in fields.all { text += "\(Self.displayed(field.name)): \(field.value)\r\n" }
-    text += "Content-Length: \(body.count)\r\n"
+    // A 204 has no content, and says nothing of its length either (RFC 9110, section 8.6).
+    if status != 204 { text += "Content-Length: \(body.count)\r\n" }
     if !keepsAlive { text += "Connection: close\r\n" }
     text += "\r\n"
     return Array(text.utf8) + (withBody ? body : [])
@@ -56,13 +57,17 @@ package struct Response: Sendable, Equatable {
     case 201: "Created"
     case 204: "No Content"
     case 400: "Bad Request"
+    case 401: "Unauthorized"
+    case 403: "Forbidden"
     case 404: "Not Found"
     case 405: "Method Not Allowed"
     case 408: "Request Timeout"
     case 409: "Conflict"
     case 411: "Length Required"
+    case 410: "Gone"
     case 413: "Content Too Large"
     case 414: "URI Too Long"
+    case 415: "Unsupported Media Type"
     case 417: "Expectation Failed"
     case 431: "Request Header Fields Too Large"
     case 500: "Internal Server Error"

@@ -33,12 +33,18 @@ final class StoredStream {
   var fileName: String { isComplete ? name.final : name.partial }
 }
 
-/// How much is done for a complete stream before its sender is told.
-public enum Durability: Sendable, Equatable {
-  /// The kernel has it: it survives the server's death, not the machine's.
+/// How much is done for a stream's bytes before its sender is told that they are kept.
+///
+/// Whatever is chosen, a byte that was acknowledged survives the server's death. What differs is the machine's: a failure of
+/// the power, or of the kernel.
+public enum Durability: String, Sendable, Equatable, CaseIterable {
+  /// The kernel has it, and writes it to the disk when it likes, within about half a minute as a rule.
   case none
-  /// The disk has it, file and name; fdatasync(2), then rename, then fsync(2) of the directory.
-  case onEnd
+  /// The disk has a complete stream, file and name, before its sender is told: fdatasync(2), then rename, then fsync(2) of
+  /// the directory. Of an upload that is not complete the disk is given everything once a second, in the background.
+  case interval
+  /// As `interval`, and no offset of an upload is told, in whatever answer, before the disk has all bytes up to it.
+  case always
 }
 
 /// A directory of streams, locked against other servers for as long as this lives.
@@ -46,10 +52,11 @@ final class FileStore: Sendable {
   /// Begins with a dot, which no stream's name does.
   private static let lockName = ".sluice.lock"
 
-  private let directory: Int32
+  /// Of the store, for whoever keeps something beside the streams.
+  let directory: Int32
   private let lock: Int32
   private let durability: Durability
-  private let worker = BackgroundWorker()
+  let worker = BackgroundWorker()
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
   init(path: String, durability: Durability) throws(UploadServerError) {
@@ -173,6 +180,36 @@ final class FileStore: Sendable {
         withExtendedLifetime(carried.stream) { carried.completion(error) }
       }
     }
+  }
+
+  /// Has the disk take what is stored of a stream; `completion` is called on the loop's thread.
+  func synchronize(_ stream: StoredStream, loop: EventLoop, completion: @escaping (SystemError?) -> Void) {
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    let descriptor = stream.descriptor
+    worker.execute {
+      let error = fdatasync(descriptor) == 0 ? nil : SystemError.last("fdatasync of a stream")
+      loop.execute { withExtendedLifetime(carried.stream) { carried.completion(error) } }
+    }
+  }
+
+  /// How many bytes of a stream are stored, growing or complete; nil if there is none of that name.
+  ///
+  /// - Parameter syncing: whether the disk must have them before this returns.
+  func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> UInt64? {
+    for (name, mode) in [(name.partial, O_RDWR), (name.final, O_RDONLY)] {
+      guard let found = try openExisting(name, mode) else { continue }
+      defer { close(found.descriptor) }
+      if syncing { try retryingInterrupts("fdatasync \(name)") { fdatasync(found.descriptor) } }
+      return found.length
+    }
+    return nil
+  }
+
+  /// Forgets a stream that is not complete.
+  func remove(_ name: StreamName) {
+    unlinkat(directory, name.partial, 0)
+    unlinkat(directory, name.gaps, 0)
   }
 
   private func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {

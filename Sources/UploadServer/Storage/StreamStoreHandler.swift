@@ -9,7 +9,7 @@ internal import JSONLines
 /// Request fields: `Stream-ID` (one to 64 of `[A-Za-z0-9._-]`, not beginning with a dot; made by the server if missing)
 /// and `Stream-Offset` (where the body begins in the stream, in bytes; 0 if missing). Answer fields: `Stream-ID`,
 /// `Stream-Offset` (how many bytes are stored: go on from there) and `Stream-Missing` (how many of them are holes).
-final class StreamStoreHandler: RequestHandler {
+final class StreamStoreHandler: KeepingRequestHandler {
   private enum State {
     case new
     /// The stream is being completed by another request.
@@ -19,7 +19,7 @@ final class StreamStoreHandler: RequestHandler {
   }
 
   private let head: RequestHead
-  private let registry: StreamRegistry
+  let registry: StreamRegistry
   private var exchange: (any Exchange)?
   private var state = State.new
   private var name: StreamName?
@@ -27,6 +27,14 @@ final class StreamStoreHandler: RequestHandler {
   private var peer = ""
   /// Bytes of this request that were stored.
   private var stored: UInt64 = 0
+  /// How many bytes of the body are compared or stored.
+  private(set) var keptCount: UInt64 = 0
+  /// Whether the request is an upload, which tells itself of what becomes of its connections.
+  private var isUpload = false
+  /// Whether the request was begun before, and goes on behind what is stored.
+  private var isRestored = false
+  /// How long the stream was when this request took it over.
+  private var lengthBefore: UInt64 = 0
 
   init(head: RequestHead, registry: StreamRegistry) {
     self.head = head
@@ -36,34 +44,53 @@ final class StreamStoreHandler: RequestHandler {
   // MARK: RequestHandler
 
   func begin(_ exchange: any Exchange) {
-    self.exchange = exchange
-    peer = exchange.peer
     guard head.framing != .absent else {
+      self.exchange = exchange
+      peer = exchange.peer
       return refuse(411, "a stream needs Transfer-Encoding: chunked or a Content-Length")
     }
+    enter(exchange, isRestored: false)
+  }
+
+  private func enter(_ exchange: any Exchange, isRestored: Bool) {
+    self.exchange = exchange
+    peer = exchange.peer
+    self.isRestored = isRestored
+    if let reason = readFields() { return refuse(400, reason) }
+    claim()
+  }
+
+  /// Draws name and offset from the fields; returns what is wrong with them.
+  private func readFields() -> String? {
     guard let id = optionalField("stream-id"), let position = optionalField("stream-offset") else {
-      return refuse(400, "Stream-ID and Stream-Offset may be given once")
+      return "Stream-ID and Stream-Offset may be given once"
     }
     if let text = id, !StreamName.isValidID(text) {
-      return refuse(
-        400, "a Stream-ID is one to 64 letters, digits, dots, underscores and hyphens, and does not begin with a dot")
+      return
+        "a Stream-ID is one to 64 letters, digits, dots, underscores and hyphens, and does not begin with a dot"
     }
     if let position {
       guard !position.isEmpty, position.utf8.allSatisfy({ Octet.isDigit($0) }), let number = UInt64(position) else {
-        return refuse(400, "a Stream-Offset is a number of bytes below 2^64")
+        return "a Stream-Offset is a number of bytes below 2^64"
       }
       guard id != nil || number == 0 else {
-        return refuse(400, "a Stream-Offset needs a Stream-ID to say of which stream")
+        return "a Stream-Offset needs a Stream-ID to say of which stream"
       }
       offset = number
     }
     name = StreamName(
       path: head.target.path, streamID: id ?? StreamName.randomID(), mediaType: head.fields.single("content-type"))
-    claim()
+    return nil
   }
 
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
-    guard case .streaming(let stream, var placement) = state else { return }
+    guard let error = keep(bytes, pieces: pieces), case .streaming(let stream, _) = state else { return }
+    fail(stream, error)
+  }
+
+  /// Compares and stores; what the disk does not take is told to the caller.
+  func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError? {
+    guard case .streaming(let stream, var placement) = state else { return nil }
     let count = pieces.reduce(0) { $0 + $1.count }
     let repeated = placement.repeated(count)
     if repeated > 0 {
@@ -71,27 +98,36 @@ final class StreamStoreHandler: RequestHandler {
         guard
           try BodyWriter.matches(stream.descriptor, bytes, pieces, count: repeated, at: placement.cursor)
         else {
-          return conflict(stream, "the bytes differ from those that are stored at the same offset")
+          conflict(stream, "the bytes differ from those that are stored at the same offset")
+          return nil
         }
       } catch {
-        return fail(stream, error)
+        return error
       }
       placement.verified(repeated)
     }
+    var failure: SystemError?
     if count > repeated {
-      guard !stream.isComplete else { return conflict(stream, "the stream is complete and has no such bytes") }
+      guard !stream.isComplete else {
+        conflict(stream, "the stream is complete and has no such bytes")
+        return nil
+      }
       let (written, error) = BodyWriter.write(
         stream.descriptor, bytes, pieces, skipping: repeated, at: placement.cursor)
       placement.stored(written)
       stored += UInt64(written)
       stream.length = placement.length
-      if let error { return fail(stream, error) }
+      failure = error
     }
     state = .streaming(stream, placement)
+    keptCount = placement.cursor - offset
+    return failure
   }
 
   func end() {
     guard case .streaming(let stream, _) = state else { return }
+    // An upload ends with another connection than it began with.
+    if let exchange { peer = exchange.peer }
     state = .done
     // A client that lost the answer asks again, and gets it.
     if stream.isComplete { return acknowledge(stream, 200) }
@@ -127,6 +163,83 @@ final class StreamStoreHandler: RequestHandler {
     }
   }
 
+  // MARK: KeepingRequestHandler
+
+  private(set) var madeFile = false
+
+  func settle() -> Settlement {
+    if let reason = readFields() {
+      return .response(Response(400, body: reason + "\n"))
+    }
+    // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
+    return .fields(["stream-id": name?.streamID ?? StreamName.randomID()])
+  }
+
+  func beginKeeping(_ exchange: any Exchange) {
+    isUpload = true
+    enter(exchange, isRestored: false)
+  }
+
+  func restoreKeeping(_ exchange: any Exchange) {
+    isUpload = true
+    enter(exchange, isRestored: true)
+  }
+
+  func measureKept(syncing: Bool) throws(SystemError) -> UInt64? {
+    guard readFields() == nil, let name else { return nil }
+    if let older = registry.owner(of: name) { older.yieldStream() }
+    guard let length = try registry.store.measure(name, syncing: syncing), length >= offset else { return nil }
+    return length - offset
+  }
+
+  func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
+    guard case .streaming(let stream, _) = state else { return completion(keptCount, nil) }
+    let count = keptCount
+    registry.store.synchronize(stream, loop: registry.loop) { completion(count, $0) }
+  }
+
+  func drop(to count: UInt64) throws(SystemError) {
+    guard case .streaming(let stream, _) = state else { return }
+    // What was there before this request stays: of that, bytes were only compared.
+    let length = max(offset + count, lengthBefore)
+    if length < stream.length {
+      try retryingInterrupts("ftruncate of a stream") { ftruncate(stream.descriptor, off_t(length)) }
+    }
+    stream.length = length
+    state = .streaming(stream, StreamPlacement(cursor: offset + count, length: length))
+    keptCount = count
+  }
+
+  var keptFile: (descriptor: Int32, start: UInt64)? {
+    guard case .streaming(let stream, _) = state else { return nil }
+    return (stream.descriptor, offset)
+  }
+
+  func park() {
+    if case .streaming(let stream, _) = state { leave(stream) }
+    state = .done
+    exchange = nil
+  }
+
+  func discard(madeFile: Bool) {
+    guard madeFile, readFields() == nil, let name else { return }
+    // Whoever goes on with the stream now has made it his own.
+    if registry.owner(of: name) == nil { registry.store.remove(name) }
+  }
+
+  func describe(_ kind: ServerEvent.Kind) -> ServerEvent {
+    if name == nil { _ = readFields() }
+    if case .streaming(let stream, _) = state {
+      var event = event(kind, stream)
+      event.missing = stream.missing
+      return event
+    }
+    var event = ServerEvent(kind, peer: peer)
+    event.stream = name?.streamID
+    event.file = name?.partial
+    return event
+  }
+
   // MARK: Beginning
 
   /// The value of a field; `.some(nil)` if it is not there, nil if it is there more than once.
@@ -157,6 +270,8 @@ final class StreamStoreHandler: RequestHandler {
       emitRefusal(Self.status(of: error), "\(error)")
       return answer(Self.status(of: error), nil, error.reason, retries: true)
     }
+    lengthBefore = stream.length
+    if isRestored { return goOn(stream, exchange) }
     let beginning = StreamPlacement.begin(
       offset: offset, length: stream.length, isComplete: stream.isComplete, maximumHole: registry.maximumHole)
     switch beginning {
@@ -172,6 +287,8 @@ final class StreamStoreHandler: RequestHandler {
       state = .streaming(stream, placement)
     }
     registry.claim(name, for: self)
+    madeFile = stream.isNew
+    lengthBefore = stream.length
     var event = event(stream.isNew ? .begun : .continued, stream)
     event.offset = offset
     event.missing = stream.missing
@@ -180,11 +297,24 @@ final class StreamStoreHandler: RequestHandler {
     exchange.acceptBody()
   }
 
+  /// Goes on with an upload's body where its stored bytes end: they were compared, or stored, when they came.
+  private func goOn(_ stream: StoredStream, _ exchange: any Exchange) {
+    // The file was there a moment ago, when the upload looked how much it holds.
+    guard stream.length >= offset, !stream.isNew else {
+      state = .done
+      return answer(503, nil, "the stream is gone", retries: true)
+    }
+    state = .streaming(stream, StreamPlacement(cursor: stream.length, length: stream.length))
+    keptCount = stream.length - offset
+    registry.claim(stream.name, for: self)
+    exchange.acceptBody()
+  }
+
   /// A newer request goes on with the stream: everything that has arrived here is stored, then this connection ends.
   private func yieldStream() {
     exchange?.takeArrived()
     guard case .streaming(let stream, _) = state else { return }
-    interrupt(stream, "a newer request goes on with the stream")
+    if isUpload { leave(stream) } else { interrupt(stream, "a newer request goes on with the stream") }
     state = .done
     exchange?.disconnect()
     exchange = nil
@@ -197,7 +327,7 @@ final class StreamStoreHandler: RequestHandler {
   private func interrupt(_ stream: StoredStream, _ reason: String, status: Int? = nil) {
     leave(stream)
     // Asking for the answer again interrupts nothing.
-    if stream.isComplete { return }
+    if stream.isComplete || isUpload { return }
     var event = event(.interrupted, stream)
     event.offset = stream.length
     event.bytes = stored

@@ -1,0 +1,173 @@
+// Answers of the protocol itself as values: which fields each of them carries.
+
+/// A response that an upload resource gives in its own name, or the fields that it adds to that of another.
+package struct ServerAnswer: Equatable, Sendable {
+  package var status: Int
+  package var fields: FieldLines
+  package var body: String
+  package var mediaType: String
+
+  package init(_ status: Int, _ fields: FieldLines = [:], body: String = "", mediaType: String = "text/plain") {
+    self.status = status
+    self.fields = fields
+    self.body = body
+    self.mediaType = mediaType
+  }
+
+  /// What of an upload resource answers need to know.
+  package struct Standing: Equatable, Sendable {
+    package var offset: UInt64
+    package var length: UInt64?
+    package var isComplete: Bool
+    package var limits: UploadLimits
+    package var location: String
+
+    package init(offset: UInt64, length: UInt64?, isComplete: Bool, limits: UploadLimits, location: String) {
+      self.offset = offset
+      self.length = length
+      self.isComplete = isComplete
+      self.limits = limits
+      self.location = location
+    }
+  }
+
+  /// Seconds after which a client may try again what cannot be done now.
+  private static let retryDelay = 2
+
+  // MARK: Interim
+
+  /// The fields of the 104 that announces a new resource; nil where the version is unknown to us or not named (appendix
+  /// "Draft Version Identification").
+  package static func announcement(_ standing: Standing, _ version: InteropVersion) -> FieldLines? {
+    guard version.number != nil else { return nil }
+    var fields: FieldLines = ["Location": standing.location]
+    version.setVersion(&fields)
+    addLimits(standing.limits, version, &fields)
+    return fields
+  }
+
+  /// The fields of a 104 that tells progress; nil where the version has none. Never a `Location` (section "Upload Append").
+  package static func progress(_ offset: UInt64, _ version: InteropVersion) -> FieldLines? {
+    guard version.number != nil, version.tellsProgress, let value = UploadFields.value(offset) else { return nil }
+    var fields: FieldLines = [UploadFields.offset: value]
+    version.setVersion(&fields)
+    return fields
+  }
+
+  // MARK: Final
+
+  /// A creation whose content was fully processed, with more to come: 201.
+  package static func created(_ standing: Standing, _ version: InteropVersion) -> ServerAnswer {
+    var answer = ServerAnswer(201, ["Location": standing.location])
+    answer.addState(standing, version, tellsLength: false)
+    return answer
+  }
+
+  /// The same of an append: 204.
+  package static func appended(_ standing: Standing, _ version: InteropVersion) -> ServerAnswer {
+    var answer = ServerAnswer(204)
+    answer.addState(standing, version, tellsLength: false)
+    return answer
+  }
+
+  /// To HEAD and GET: 204.
+  package static func retrieved(_ standing: Standing, _ version: InteropVersion) -> ServerAnswer {
+    var answer = ServerAnswer(204)
+    answer.addState(standing, version, tellsLength: true)
+    answer.fields.append("Cache-Control", "no-store")
+    return answer
+  }
+
+  /// To DELETE: 204.
+  package static func cancelled(_ version: InteropVersion) -> ServerAnswer {
+    var answer = ServerAnswer(204)
+    version.setVersion(&answer.fields)
+    return answer
+  }
+
+  /// To OPTIONS of a target that supports uploads, or of `*`.
+  package static func discovered(
+    _ limits: UploadLimits, _ version: InteropVersion, allow: String
+  ) -> ServerAnswer {
+    // A request that names no version, or one of nobody's, is told of the newest: so a client learns what to speak.
+    let version = version.number == nil ? .newest : version
+    var answer = ServerAnswer(204, ["Allow": allow])
+    version.setVersion(&answer.fields)
+    addLimits(limits, version, &answer.fields)
+    return answer
+  }
+
+  /// To OPTIONS of an upload resource.
+  package static func discoveredResource(_ version: InteropVersion) -> ServerAnswer {
+    var answer = ServerAnswer(
+      204, ["Allow": ServerRequest.resourceMethods, "Accept-Patch": UploadFields.partialUpload])
+    version.setVersion(&answer.fields)
+    return answer
+  }
+
+  /// - Parameter standing: of the resource, where there is one.
+  package static func refused(
+    _ refusal: UploadRefusal, _ version: InteropVersion, limits: UploadLimits, standing: Standing? = nil
+  ) -> ServerAnswer {
+    var answer = ServerAnswer(refusal.status, body: refusal.reason + "\n")
+    if let problem = refusal.problem {
+      answer.mediaType = ProblemType.mediaType
+      answer.body = problem.json
+    }
+    switch refusal {
+    case .methodNotAllowed: answer.fields.append("Allow", ServerRequest.resourceMethods)
+    case .mediaType: answer.fields.append("Accept-Patch", UploadFields.partialUpload)
+    default: break
+    }
+    if refusal.tellsOffset {
+      // Never the resource's own response (section "Completeness").
+      version.setCompleteness(false, &answer.fields)
+      if let standing, let value = UploadFields.value(standing.offset) {
+        answer.fields.append(UploadFields.offset, value)
+      }
+    }
+    if refusal.allowsRetry { answer.fields.append("Retry-After", String(retryDelay)) }
+    version.setVersion(&answer.fields)
+    if refusal.tellsLimits { addLimits(standing?.limits ?? limits, version, &answer.fields) }
+    return answer
+  }
+
+  /// What is added to a response that comes from processing the representation.
+  ///
+  /// - Parameter offset: nil where it is not worth telling.
+  package static func completedFields(_ version: InteropVersion, offset: UInt64) -> FieldLines {
+    var fields = FieldLines()
+    version.setCompleteness(true, &fields)
+    if let value = UploadFields.value(offset) { fields.append(UploadFields.offset, value) }
+    version.setVersion(&fields)
+    return fields
+  }
+
+  // MARK: Parts
+
+  private mutating func addState(_ standing: Standing, _ version: InteropVersion, tellsLength: Bool) {
+    version.setCompleteness(standing.isComplete, &fields)
+    if let value = UploadFields.value(standing.offset) { fields.append(UploadFields.offset, value) }
+    version.setVersion(&fields)
+    guard version.hasLimits else { return }
+    if tellsLength, let length = standing.length.flatMap(UploadFields.value) {
+      fields.append(UploadFields.length, length)
+    }
+    Self.addLimits(standing.limits, version, &fields)
+  }
+
+  private static func addLimits(_ limits: UploadLimits, _ version: InteropVersion, _ fields: inout FieldLines) {
+    if version.hasLimits { fields.append(UploadFields.limit, limits.value(version: version)) }
+  }
+}
+
+extension ProblemType {
+  /// The body of the answer (RFC 9457, section 3).
+  package var json: String {
+    var members = ["\"type\":\"\(uri)\"", "\"title\":\"\(title)\"", "\"status\":\(status)"]
+    if case .mismatchingOffset(let expected, let provided) = self {
+      members += ["\"expected-offset\":\(expected)", "\"provided-offset\":\(provided)"]
+    }
+    return "{" + members.joined(separator: ",") + "}\n"
+  }
+}

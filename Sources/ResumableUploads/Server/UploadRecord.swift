@@ -1,0 +1,144 @@
+// What has to outlive the server of an upload resource, as text: one line a field, each value a structured field, so that
+// the parser which reads the protocol reads this too.
+
+/// The state of an upload resource beside its bytes. The offset is not among it: it is how many bytes are kept.
+package struct UploadRecord: Equatable, Sendable {
+  /// The response that was produced from processing the representation.
+  package struct Response: Equatable, Sendable {
+    package var status: Int
+    package var fields: FieldLines
+    package var body: [UInt8]
+
+    package init(status: Int, fields: FieldLines, body: [UInt8]) {
+      self.status = status
+      self.fields = fields
+      self.body = body
+    }
+  }
+
+  /// The request that created the resource: method, target, and fields without the protocol's own.
+  package var method: String
+  package var target: String
+  package var fields: FieldLines
+  /// Seconds since 1970.
+  package var created: Int64
+  /// What identifies the creator's credential, if there was one: never the credential itself.
+  package var credential: [UInt8]?
+  /// Who else counts as the creator: the peer's address without its port.
+  package var client: String
+  package var length: UInt64?
+  /// Whether the request has been begun, and so something must be kept.
+  package var hasBegun = false
+  /// Whether the file that bytes go into was made for this upload, and goes with it.
+  package var ownsFile = false
+  /// An offset that was announced; the true one is this or more.
+  package var promised: UInt64 = 0
+  package var deactivation: Deactivation?
+  package var response: Response?
+
+  package init(
+    method: String, target: String, fields: FieldLines, created: Int64, credential: [UInt8]?, client: String
+  ) {
+    self.method = method
+    self.target = target
+    self.fields = fields
+    self.created = created
+    self.credential = credential
+    self.client = client
+  }
+
+  private static let format: Int64 = 1
+
+  // MARK: Text
+
+  /// The record's text; nil if a value is beyond what a structured field holds.
+  package var text: String? {
+    var lines: [String] = []
+    var isWhole = true
+    func add(_ name: String, _ item: Item) {
+      guard let value = item.serialized else {
+        isWhole = false
+        return
+      }
+      lines.append("\(name): \(value)\n")
+    }
+    func add(_ name: String, _ fields: FieldLines) {
+      for line in fields.lines {
+        add(name, Item(.displayString(line.value), [Parameter(key: "name", value: .displayString(line.name))]))
+      }
+    }
+    func count(_ value: UInt64) -> Item { Item(.integer(Int64(clamping: value))) }
+    add("Upload-Record", Item(.integer(Self.format)))
+    add("Created", Item(.date(created)))
+    add("Method", Item(.displayString(method)))
+    add("Target", Item(.displayString(target)))
+    add("Field", fields)
+    if let credential { add("Credential", Item(.bytes(credential))) }
+    add("Client", Item(.displayString(client)))
+    if let length { add("Length", count(length)) }
+    add("Begun", Item(.boolean(hasBegun)))
+    add("Owns-File", Item(.boolean(ownsFile)))
+    add("Promised", count(promised))
+    if let deactivation { add("Deactivated", Item(.token(deactivation.rawValue))) }
+    if let response {
+      add("Response-Status", Item(.integer(Int64(response.status))))
+      add("Response-Field", response.fields)
+      add("Response-Body", Item(.bytes(response.body)))
+    }
+    // A file that was cut short is no record.
+    add("End", Item(.boolean(true)))
+    return isWhole ? lines.joined() : nil
+  }
+
+  /// Reads a record; nil for anything that ``text`` would not have written, since a guess would be worse than none.
+  package init?(parsing text: String) {
+    var values: [(name: String, item: Item)] = []
+    for line in text.split(separator: "\n", omittingEmptySubsequences: false).dropLast() {
+      guard let colon = line.firstIndex(of: ":"), let item = Item(parsing: String(line[line.index(after: colon)...]))
+      else { return nil }
+      values.append((String(line[..<colon]), item))
+    }
+    guard text.hasSuffix("\n"), values.last?.name == "End" else { return nil }
+    func single(_ name: String) -> BareItem? { values.first { $0.name == name }?.item.value }
+    func string(_ name: String) -> String? {
+      if case .displayString(let text)? = single(name) { text } else { nil }
+    }
+    func count(_ name: String) -> UInt64? {
+      if case .integer(let count)? = single(name), count >= 0 { UInt64(count) } else { nil }
+    }
+    guard single("Upload-Record") == .integer(Self.format), let method = string("Method"),
+      let target = string("Target"),
+      let fields = Self.fields("Field", values), case .date(let created)? = single("Created"),
+      let client = string("Client"),
+      case .boolean(let hasBegun)? = single("Begun"), case .boolean(let ownsFile)? = single("Owns-File"),
+      let promised = count("Promised")
+    else { return nil }
+    self.init(method: method, target: target, fields: fields, created: created, credential: nil, client: client)
+    (self.hasBegun, self.ownsFile, self.promised) = (hasBegun, ownsFile, promised)
+    if case .bytes(let credential)? = single("Credential") { self.credential = credential }
+    length = count("Length")
+    if case .token(let cause)? = single("Deactivated") {
+      guard let deactivation = Deactivation(rawValue: cause) else { return nil }
+      self.deactivation = deactivation
+    }
+    if let status = count("Response-Status") {
+      guard status <= 999, let fields = Self.fields("Response-Field", values),
+        case .bytes(let body)? = single("Response-Body")
+      else { return nil }
+      response = Response(status: Int(status), fields: fields, body: body)
+    }
+    // What was not understood above would be lost by the next writing: then the file is not one of ours.
+    guard self.text == text else { return nil }
+  }
+
+  private static func fields(_ name: String, _ values: [(name: String, item: Item)]) -> FieldLines? {
+    var fields = FieldLines()
+    for value in values where value.name == name {
+      guard case .displayString(let text) = value.item.value, value.item.parameters.count == 1,
+        case .displayString(let fieldName) = value.item.parameters[0].value
+      else { return nil }
+      fields.append(fieldName, text)
+    }
+    return fields
+  }
+}

@@ -1,0 +1,144 @@
+// Why a request of the protocol is turned away, as a value: the status, the fields and the body follow from it.
+
+/// Why an upload resource rejects every further interaction.
+package enum Deactivation: String, Equatable, Sendable, CaseIterable {
+  /// DELETE (section "Upload Cancellation").
+  case cancelled
+  /// Nobody came for as long as a resource lives.
+  case expired
+  /// More bytes came than the length that was announced (section "Upload Append").
+  case lengthExceeded = "length-exceeded"
+  /// Bytes that were acknowledged are not there any more (section "Offset").
+  case stateLost = "state-lost"
+  /// The resource that the upload is for has let go of it without a response.
+  case abandoned
+
+  package var description: String {
+    switch self {
+    case .cancelled: "the upload was cancelled"
+    case .expired: "the upload has expired"
+    case .lengthExceeded: "the upload is longer than the length that was announced"
+    case .stateLost: "the server has lost a part of what it had acknowledged"
+    case .abandoned: "the upload was given up by what it was for"
+    }
+  }
+}
+
+/// A request that is not carried out. Nothing of the upload changes by it, unless it says so.
+package enum UploadRefusal: Error, Equatable, Sendable {
+  /// Not a version of the table, and the request cannot be served without it.
+  case unsupportedVersion
+  case missingOffset
+  case missingCompleteness
+  /// PATCH without `application/partial-upload`.
+  case mediaType
+  /// PATCH begins elsewhere than where the resource stands (section "Upload Append").
+  case mismatchingOffset(expected: UInt64, provided: UInt64)
+  /// `Upload-Length`, `Content-Length` and what was said before do not agree (section "Length").
+  case inconsistentLength
+  /// More than `max-size`.
+  case representationTooLarge
+  /// More than `max-append-size`.
+  case contentTooLarge
+  /// Less than `min-append-size`, in a request that does not complete the upload.
+  case contentTooSmall
+  /// All bytes were there already when these came.
+  case completed
+  case deactivated(Deactivation)
+  case unknownResource
+  case methodNotAllowed
+  /// So many resources, or so many of this client, are at work that there is none to be had now.
+  case tooManyUploads
+  /// The bytes that unfinished uploads may take are taken, in total or by this client.
+  case quotaExhausted
+  /// The disk did not take the bytes; the value is the errno's text.
+  case notStored(String, isFull: Bool)
+  /// The content is not what its `Content-Digest` says (RFC 9530, section 2).
+  case contentDigest
+  /// Fewer bytes came in a while than `--min-rate` asks for.
+  case tooSlow
+  case serverStops
+  /// The handler asked to try again later.
+  case handlerNotReady(status: Int, reason: String)
+
+  package var status: Int {
+    switch self {
+    case .unsupportedVersion, .missingOffset, .missingCompleteness, .inconsistentLength, .contentTooSmall,
+      .contentDigest:
+      400
+    case .unknownResource: 404
+    case .methodNotAllowed: 405
+    case .tooSlow: 408
+    case .mismatchingOffset, .completed: 409
+    case .deactivated: 410
+    case .representationTooLarge, .contentTooLarge: 413
+    case .mediaType: 415
+    case .tooManyUploads, .serverStops: 503
+    case .quotaExhausted: 507
+    case .notStored(_, let isFull): isFull ? 507 : 500
+    case .handlerNotReady(let status, _): status
+    }
+  }
+
+  /// The cause and the remedy, for people.
+  package var reason: String {
+    switch self {
+    case .unsupportedVersion:
+      "this server does not know that Upload-Draft-Interop-Version; its newest is in the same field of this answer"
+    case .missingOffset: "a PATCH to an upload resource says where it begins: Upload-Offset, a number of bytes"
+    case .missingCompleteness: "a PATCH to an upload resource says whether it is the last: Upload-Complete: ?0 or ?1"
+    case .mediaType: "a PATCH to an upload resource has the Content-Type application/partial-upload"
+    case .mismatchingOffset(let expected, let provided):
+      "the upload goes on at offset \(expected), and the request begins at \(provided)"
+    case .inconsistentLength: "the lengths that were given for the upload do not agree"
+    case .representationTooLarge: "the upload is larger than this server accepts; Upload-Limit says how large it may be"
+    case .contentTooLarge: "the request is larger than this server accepts; Upload-Limit says how large it may be"
+    case .contentTooSmall: "the request is smaller than this server accepts; Upload-Limit says how small it may be"
+    case .completed: "the upload is complete: nothing can be appended to it"
+    case .deactivated(let cause): cause.description
+    case .unknownResource: "there is no such upload"
+    case .methodNotAllowed: "an upload resource knows HEAD, GET, PATCH, DELETE and OPTIONS"
+    case .tooManyUploads: "too many uploads are unfinished: end or cancel one, or come back later"
+    case .quotaExhausted:
+      "unfinished uploads take all the room that they may: complete or cancel one, or come back later"
+    case .notStored(let reason, _): reason
+    case .contentDigest: "the content is not what its Content-Digest says; nothing of it was appended"
+    case .tooSlow: "the content comes more slowly than this server accepts"
+    case .serverStops: "the server stops"
+    case .handlerNotReady(_, let reason): reason
+    }
+  }
+
+  /// The problem type that the protocol has for it.
+  package var problem: ProblemType? {
+    switch self {
+    case .mismatchingOffset(let expected, let provided): .mismatchingOffset(expected: expected, provided: provided)
+    case .inconsistentLength: .inconsistentLength
+    default: nil
+    }
+  }
+
+  /// Whether the same may succeed later, so that the answer says when: `Retry-After`.
+  package var allowsRetry: Bool {
+    switch self {
+    case .tooManyUploads, .quotaExhausted, .notStored, .serverStops, .handlerNotReady: true
+    default: false
+    }
+  }
+
+  /// Whether the answer tells the limits (section "Limits": a 413 because of them SHOULD).
+  package var tellsLimits: Bool {
+    switch self {
+    case .representationTooLarge, .contentTooLarge, .contentTooSmall, .quotaExhausted, .tooManyUploads: true
+    default: false
+    }
+  }
+
+  /// Whether the resource still stands somewhere, and says where.
+  package var tellsOffset: Bool {
+    switch self {
+    case .deactivated, .unknownResource, .methodNotAllowed, .unsupportedVersion, .tooManyUploads: false
+    default: true
+    }
+  }
+}

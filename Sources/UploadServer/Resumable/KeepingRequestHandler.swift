@@ -1,0 +1,47 @@
+// What a handler offers that keeps the body's bytes itself, so that a resumable upload need not keep them a second time.
+
+internal import EventLoops
+
+/// A handler whose own files are what an upload's offset is counted by. It can be given up at any time and begun again, by
+/// another instance or another process, and goes on behind what it has kept.
+///
+/// All calls come on the loop's thread. Instead of `begin` comes ``beginKeeping(_:)`` or ``restoreKeeping(_:)``, and instead
+/// of `receive` comes ``keep(_:pieces:)``.
+protocol KeepingRequestHandler: RequestHandler {
+  /// Looks at the request without touching anything: the fields that an answer to the creation tells and that every later
+  /// beginning of this request must have, such as an identifier that was made up; or the response to a request that
+  /// cannot be served.
+  func settle() -> Settlement
+  /// How many bytes of the body are kept; nil if what was kept is not there any more. Whoever adds to them now is made to
+  /// stop.
+  ///
+  /// - Parameter syncing: whether the disk must have them before this returns.
+  func measureKept(syncing: Bool) throws(SystemError) -> UInt64?
+  /// As `begin`.
+  func beginKeeping(_ exchange: any Exchange)
+  /// As `begin`, for a request that was begun before.
+  func restoreKeeping(_ exchange: any Exchange)
+  /// Whether the file that bytes go into was made by ``beginKeeping(_:)``.
+  var madeFile: Bool { get }
+  /// How many bytes of the body are kept, from its beginning on.
+  var keptCount: UInt64 { get }
+  /// As `receive`, but what the disk does not take is told to the caller, and is no response.
+  func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError?
+  /// Has the disk take what is kept; `completion` is called on the loop's thread with how many bytes these were.
+  func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
+  /// Forgets bytes of this instance's that were kept beyond `count`.
+  func drop(to count: UInt64) throws(SystemError)
+  /// Where the bytes of the body lie: a descriptor that stays valid until the next call, and the place of the first in it.
+  var keptFile: (descriptor: Int32, start: UInt64)? { get }
+  /// Lets go of everything but what is on the disk. Nothing more is called but ``discard(madeFile:)``.
+  func park()
+  /// The upload will never be complete. Removes what it has made.
+  func discard(madeFile: Bool)
+  /// An event about what this request is for.
+  func describe(_ kind: ServerEvent.Kind) -> ServerEvent
+}
+
+enum Settlement {
+  case fields(HeaderFields)
+  case response(Response)
+}

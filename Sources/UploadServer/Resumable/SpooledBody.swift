@@ -1,0 +1,129 @@
+// The bytes of an upload for a handler that keeps none: a file beside the upload's record, handed on as it grows, and
+// handed on anew from its beginning after a restart.
+
+internal import EventLoops
+internal import Glibc
+
+/// A file of one upload's bytes, and how far its handler has been given them.
+final class SpooledBody: UploadBody {
+  /// How much is read back for the handler in one turn of the loop, in bytes: other streams have their turn in between.
+  private static let turn = 256 * 1024
+
+  private let loop: EventLoop
+  private let worker: BackgroundWorker
+  private let descriptor: Int32
+  private let handler: any RequestHandler
+  private(set) var keptCount: UInt64
+  /// How many bytes the handler was given.
+  private var fed: UInt64 = 0
+  /// How many it may be given; nil for all.
+  private var heldFrom: UInt64?
+  private var accepted = false
+  private var ended = false
+  private var isOver = false
+  private var isPumping = false
+  /// What was kept cannot be read back.
+  private let unreadable: () -> Void
+
+  /// Takes over the descriptor of a file that holds `keptCount` bytes.
+  init(
+    descriptor: Int32, keptCount: UInt64, handler: any RequestHandler, loop: EventLoop, worker: BackgroundWorker,
+    unreadable: @escaping () -> Void
+  ) {
+    self.unreadable = unreadable
+    self.descriptor = descriptor
+    self.keptCount = keptCount
+    self.handler = handler
+    self.loop = loop
+    self.worker = worker
+  }
+
+  deinit { close(descriptor) }
+
+  var file: (descriptor: Int32, start: UInt64)? { (descriptor, 0) }
+
+  func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError? {
+    let (written, error) = BodyWriter.write(descriptor, bytes, pieces, skipping: 0, at: keptCount)
+    let isNext = accepted && heldFrom == nil && fed == keptCount && !isPumping
+    keptCount += UInt64(written)
+    if isNext {
+      fed = keptCount
+      handler.receive(bytes, pieces: error == nil ? pieces : pieces.prefix(octets: written))
+    } else {
+      pump()
+    }
+    return error
+  }
+
+  /// The handler wants the body.
+  func accept() {
+    accepted = true
+    pump()
+  }
+
+  /// The handler has answered, or is given up: it hears nothing more.
+  func stopFeeding() { isOver = true }
+
+  func hold() { heldFrom = heldFrom ?? keptCount }
+
+  func release() {
+    heldFrom = nil
+    pump()
+  }
+
+  func drop(to count: UInt64) throws(SystemError) {
+    try retryingInterrupts("ftruncate of an upload") { ftruncate(descriptor, off_t(count)) }
+    keptCount = count
+  }
+
+  func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
+    let count = keptCount
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (body: self, completion: completion)
+    let (descriptor, loop) = (descriptor, loop)
+    worker.execute {
+      let error = fdatasync(descriptor) == 0 ? nil : SystemError.last("fdatasync of an upload")
+      loop.execute { withExtendedLifetime(carried.body) { carried.completion(count, error) } }
+    }
+  }
+
+  func end() {
+    ended = true
+    pump()
+  }
+
+  // MARK: Handing on
+
+  /// Gives the handler what it lacks, a piece at a time.
+  private func pump() {
+    guard accepted, !isPumping, !isOver else { return }
+    let limit = heldFrom ?? keptCount
+    guard fed < limit else {
+      if ended, heldFrom == nil {
+        isOver = true
+        handler.end()
+      }
+      return
+    }
+    isPumping = true
+    // In a turn of its own: not within the call of the handler that asked for it, nor in front of the other streams.
+    loop.schedule(after: .zero) { [self] in
+      isPumping = false
+      readBack(upTo: heldFrom ?? keptCount)
+      pump()
+    }
+  }
+
+  private func readBack(upTo limit: UInt64) {
+    guard !isOver, fed < limit else { return }
+    let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: Int(min(UInt64(Self.turn), limit - fed)))
+    defer { buffer.deallocate() }
+    let count = pread(descriptor, buffer.baseAddress, buffer.count, off_t(fed))
+    guard count > 0 else {
+      isOver = true
+      return unreadable()
+    }
+    fed += UInt64(count)
+    handler.receive(UnsafeBufferPointer(rebasing: buffer[..<count]).span, pieces: [0..<count])
+  }
+}

@@ -1,0 +1,70 @@
+// The clocks of one transfer: when progress is told, when the disk is asked, whether bytes come fast enough.
+
+internal import EventLoops
+internal import ResumableUploads
+
+/// The timers of the transfer at work. Each runs only while there is something for it to do.
+final class UploadProgress {
+  /// How often the disk is asked to take what has come, with ``Durability/interval``.
+  private static let syncInterval = Duration.seconds(1)
+  /// Over how long the rate of a transfer is judged.
+  private static let rateWindow = Duration.seconds(10)
+
+  private let loop: EventLoop
+  var schedule = ProgressSchedule()
+  var isSyncing = false
+  private var announcement: EventLoop.Timer?
+  private var sync: EventLoop.Timer?
+  private var rate: EventLoop.Timer?
+
+  init(_ loop: EventLoop) { self.loop = loop }
+
+  var now: Int64 { MonotonicInstant.now.nanoseconds }
+
+  func begin() {
+    end()
+    schedule = ProgressSchedule()
+  }
+
+  /// Nothing is told any more. What is to be synced still is.
+  func end() {
+    if let announcement { loop.cancel(announcement) }
+    if let rate { loop.cancel(rate) }
+    (announcement, rate) = (nil, nil)
+  }
+
+  func setTimer(at nanoseconds: Int64, _ work: @escaping () -> Void) {
+    announcement = loop.schedule(at: MonotonicInstant(nanoseconds: nanoseconds)) { [self] in
+      announcement = nil
+      work()
+    }
+  }
+
+  /// Runs `work` once the interval is over, unless it is to run already.
+  func syncLater(_ work: @escaping () -> Void) {
+    guard sync == nil else { return }
+    sync = loop.schedule(after: Self.syncInterval) { [self] in
+      sync = nil
+      work()
+    }
+  }
+
+  /// No sync is wanted any more.
+  func cancelSync() {
+    if let sync { loop.cancel(sync) }
+    sync = nil
+  }
+
+  /// Calls `tooSlow` when within a window fewer than `minimum` bytes a second have come.
+  ///
+  /// - Parameter received: how many bytes have come in all.
+  func watchRate(minimum: UInt64, received: @escaping () -> UInt64, tooSlow: @escaping () -> Void) {
+    let before = received()
+    rate = loop.schedule(after: Self.rateWindow) { [self] in
+      rate = nil
+      let came = received() - min(before, received())
+      guard came >= minimum * UInt64(Self.rateWindow.nanoseconds / 1_000_000_000) else { return tooSlow() }
+      watchRate(minimum: minimum, received: received, tooSlow: tooSlow)
+    }
+  }
+}

@@ -1,0 +1,232 @@
+// Upload resources on the disk: a directory beside the streams with a record for each, and the bytes of those uploads whose
+// handlers keep none.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+internal import ResumableUploads
+
+/// The directory `.uploads` of a store. A record is replaced as a whole or not at all: SIGKILL at any instant leaves the
+/// former one or the new one. Only on the loop's thread, but for what it hands to the worker.
+final class UploadRecordStore: @unchecked Sendable {
+  /// Begins with a dot, which no stream's name does.
+  static let directoryName = ".uploads"
+  private static let recordSuffix = ".upload"
+  private static let bodySuffix = ".body"
+
+  private let parent: Int32
+  /// -1 until something is to be kept there.
+  private var directory: Int32
+  private let durability: Durability
+  private let worker: BackgroundWorker
+  private let loop: EventLoop
+  /// Writings that the disk has not taken yet.
+  private var pending = 0
+  private var idle: (() -> Void)?
+
+  /// - Parameter parent: the store's directory, which stays open for longer than this.
+  init(in parent: Int32, durability: Durability, worker: BackgroundWorker, loop: EventLoop) throws(SystemError) {
+    self.parent = parent
+    self.durability = durability
+    self.worker = worker
+    self.loop = loop
+    directory = -1
+    do throws(SystemError) { directory = try Self.open(in: parent) } catch { if !error.isMissing { throw error } }
+  }
+
+  deinit { if directory >= 0 { close(directory) } }
+
+  private static func open(in parent: Int32) throws(SystemError) -> Int32 {
+    try retryingInterrupts("open \(directoryName)") {
+      openat(parent, directoryName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    }
+  }
+
+  /// The directory, made when something is to be kept there.
+  private func opened() throws(SystemError) -> Int32 {
+    if directory < 0 {
+      // Nobody but the server has business with what is in there: the names are what protects uploads.
+      mkdirat(parent, Self.directoryName, 0o700)
+      directory = try Self.open(in: parent)
+      if durability != .none { fsync(parent) }
+    }
+    return directory
+  }
+
+  // MARK: Records
+
+  /// Writes a record. With ``Durability/always`` the disk has it when `completion` is called, on the loop's thread;
+  /// otherwise it is called before this returns.
+  func write(_ record: UploadRecord, _ token: String, _ completion: @escaping (SystemError?) -> Void) {
+    guard let text = record.text else {
+      return completion(SystemError(operation: "write the record of an upload", code: EINVAL))
+    }
+    let bytes = Array(text.utf8)
+    let directory: Int32
+    do throws(SystemError) { directory = try opened() } catch { return completion(error) }
+    switch durability {
+    case .none, .interval:
+      let error = Self.attempt { () throws(SystemError) in try Self.replace(token, bytes, in: directory, syncing: false)
+      }
+      if error == nil && durability == .interval { syncLater(token) }
+      completion(error)
+    case .always:
+      pending += 1
+      // Touched on the loop's thread only; the worker merely carries it back there.
+      nonisolated(unsafe) let completion = completion
+      worker.execute { [self] in
+        let error = Self.attempt { () throws(SystemError) in
+          try Self.replace(token, bytes, in: directory, syncing: true)
+          try retryingInterrupts("fsync of \(Self.directoryName)") { fsync(directory) }
+        }
+        loop.execute { [self] in
+          completion(error)
+          written()
+        }
+      }
+    }
+  }
+
+  /// The name of the temporary file is the record's own: there is one writer, and one that died has left nothing of use.
+  private static func replace(
+    _ token: String, _ bytes: [UInt8], in directory: Int32, syncing: Bool
+  ) throws(SystemError) {
+    let temporary = token + ".new"
+    let flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC
+    let descriptor = try retryingInterrupts("create the record of an upload") {
+      openat(directory, temporary, flags, 0o600)
+    }
+    defer { close(descriptor) }
+    var written = 0
+    while written < bytes.count {
+      written += try retryingInterrupts("write the record of an upload") {
+        bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress! + written, $0.count - written) }  // not empty
+      }
+    }
+    if syncing { try retryingInterrupts("fdatasync of the record of an upload") { fdatasync(descriptor) } }
+    try retryingInterrupts("rename the record of an upload") {
+      renameat(directory, temporary, directory, token + recordSuffix)
+    }
+  }
+
+  /// In the background and without anyone waiting: after a failure of the power the record may be the former one.
+  private func syncLater(_ token: String) {
+    pending += 1
+    let directory = directory
+    worker.execute { [self] in
+      let descriptor = openat(directory, token + Self.recordSuffix, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+      if descriptor >= 0 {
+        fdatasync(descriptor)
+        close(descriptor)
+        fsync(directory)
+      }
+      loop.execute { [self] in written() }
+    }
+  }
+
+  private func written() {
+    pending -= 1
+    if pending == 0, let idle {
+      self.idle = nil
+      idle()
+    }
+  }
+
+  /// Calls `action` when the disk has every record: now, or when it does.
+  func whenIdle(_ action: @escaping () -> Void) {
+    if pending == 0 { action() } else { idle = action }
+  }
+
+  /// Notes that the upload is alive, for a server that comes after this one.
+  func touch(_ token: String) { utimensat(directory, token + Self.recordSuffix, nil, 0) }
+
+  func remove(_ token: String) {
+    let directory = directory
+    let remove = { @Sendable in
+      for suffix in [Self.recordSuffix, Self.bodySuffix] { _ = unlinkat(directory, token + suffix, 0) }
+    }
+    // Behind what the worker has still to write, or the record would come back.
+    if durability == .always { worker.execute(remove) } else { remove() }
+  }
+
+  struct Stored {
+    var token: String
+    /// nil if it cannot be read.
+    var record: UploadRecord?
+    /// How long ago it was alive.
+    var age: Duration
+  }
+
+  /// All records that are there. Temporary files of a server that died are removed.
+  func load() -> [Stored] {
+    guard directory >= 0 else { return [] }
+    let copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard copy >= 0, let stream = fdopendir(copy) else { return [] }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while let entry = readdir(stream) {
+      names.append(
+        withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) })
+    }
+    var records: [Stored] = []
+    for name in names {
+      if name.hasSuffix(".new") {
+        unlinkat(directory, name, 0)
+      } else if name.hasSuffix(Self.recordSuffix) {
+        records.append(read(String(name.dropLast(Self.recordSuffix.count)), name))
+      }
+    }
+    return records
+  }
+
+  private func read(_ token: String, _ name: String) -> Stored {
+    let descriptor = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    var stored = Stored(token: token, record: nil, age: .zero)
+    guard descriptor >= 0 else { return stored }
+    defer { close(descriptor) }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { return stored }
+    stored.age = .seconds(max(0, WallClock.now.seconds - Int64(status.st_mtim.tv_sec)))
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    while case let count = Glibc.read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
+    stored.record = UploadRecord(parsing: String(decoding: text, as: UTF8.self))
+    return stored
+  }
+
+  // MARK: Bytes
+
+  /// Opens the file of an upload's bytes. Returns its descriptor, which is the caller's, and how many bytes it holds.
+  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (descriptor: Int32, count: UInt64) {
+    let flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (creating ? O_CREAT : 0)
+    let directory = try opened()
+    let descriptor = try retryingInterrupts("open the bytes of an upload") {
+      openat(directory, token + Self.bodySuffix, flags, 0o600)
+    }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+      close(descriptor)
+      throw SystemError(operation: "open the bytes of an upload", code: EINVAL)
+    }
+    return (descriptor, UInt64(status.st_size))
+  }
+
+  /// How many bytes are there, without keeping the file open.
+  func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64 {
+    let (descriptor, count) = try openBody(token, creating: false)
+    defer { close(descriptor) }
+    if syncing { try retryingInterrupts("fdatasync of an upload") { fdatasync(descriptor) } }
+    return count
+  }
+
+  func removeBody(_ token: String) { unlinkat(directory, token + Self.bodySuffix, 0) }
+
+  private static func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
+    do throws(SystemError) {
+      try body()
+      return nil
+    } catch {
+      return error
+    }
+  }
+}

@@ -1,0 +1,157 @@
+// The content of an upload's requests: taken as far as it may be, kept, synced, told of.
+
+internal import EventLoops
+internal import Glibc
+internal import ResumableUploads
+
+extension UploadResource {
+  // MARK: Content
+
+  func received(_ bytes: Span<UInt8>, pieces: [Range<Int>], by transfer: UploadTransfer) {
+    let count = UInt64(pieces.reduce(0) { $0 + $1.count })
+    let intake = state.received(count, by: transfer.number, quota: resources.quotaRoom(of: owner))
+    if state.isInactive, let refusal = intake.refusal { return exceeded(transfer, refusal) }
+    var error: SystemError?
+    if intake.count > 0, let body {
+      error = body.append(bytes, pieces: intake.count == count ? pieces : pieces.prefix(octets: Int(intake.count)))
+      countKept()
+    }
+    // The handler may have answered, or left, within that.
+    guard self.transfer === transfer else { return }
+    if let error { return reject(transfer, .notStored(error.reason, isFull: error.isFull)) }
+    if let refusal = intake.refusal { return reject(transfer, refusal) }
+    if intake.count > 0 { bytesKept(transfer) }
+  }
+
+  /// Brings the offset in line with what is kept.
+  func countKept() {
+    guard let body, isUnfinished, body.keptCount > state.offset else { return }
+    let count = body.keptCount - state.offset
+    state.kept(count)
+    resources.kept(count, by: owner)
+  }
+
+  /// The upload is longer than its length: nobody can tell which of the two is wrong.
+  private func exceeded(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
+    self.transfer = nil
+    transfer.resource = nil
+    progress.end()
+    wentInactive(peer: transfer.peer, event: .interrupted)
+    transfer.respond(ServerAnswer.refused(refusal, transfer.request.version, limits: state.limits))
+  }
+
+  func contentEnded(_ transfer: UploadTransfer) {
+    let isCurrent = self.transfer === transfer
+    switch state.contentEnded(transfer.number) {
+    case .ignore: break
+    case .refuse(let refusal):
+      guard isCurrent else { return }
+      self.transfer = nil
+      transfer.resource = nil
+      progress.end()
+      whenDurable { [self] failure in refuse(transfer, failure ?? refusal) }
+      rest()
+    case .acknowledge:
+      guard isCurrent else { return }
+      self.transfer = nil
+      transfer.resource = nil
+      progress.end()
+      touch()
+      whenDurable { [self] failure in
+        if let failure { return refuse(transfer, failure) }
+        let version = transfer.request.version
+        guard transfer.isCreation else { return transfer.respond(ServerAnswer.appended(standing(), version)) }
+        var answer = ServerAnswer.created(standing(), version)
+        answer.fields.lines += FieldLines(settled).lines
+        transfer.respond(answer)
+      }
+      rest()
+    case .process:
+      progress.end()
+      body?.end()
+    }
+  }
+
+  // MARK: Durability
+
+  /// Calls `completion` when the offset may be told: at once, or when the disk has all that is kept by now.
+  func whenDurable(_ completion: @escaping (UploadRefusal?) -> Void) {
+    guard state.awaitsDisk, state.durable < state.offset, let body else { return completion(nil) }
+    body.synchronize { [self] count, error in
+      guard let error else {
+        state.synced(to: count)
+        return completion(nil)
+      }
+      syncFailed(error)
+      completion(.notStored(error.reason, isFull: error.isFull))
+    }
+  }
+
+  /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be counted
+  /// on any more.
+  func syncFailed(_ error: SystemError) {
+    guard state.phase == .incomplete else { return }
+    if state.announced <= state.durable, let body {
+      do throws(SystemError) {
+        let count = state.offset - state.durable
+        try body.drop(to: state.durable)
+        state.dropped(to: state.durable)
+        resources.gaveBack(count, by: owner)
+        return
+      } catch {}
+    }
+    deactivate(.stateLost, peer: nil, reason: "\(error)")
+  }
+
+  // MARK: Telling
+
+  /// Bytes of the transfer at work were kept.
+  private func bytesKept(_ transfer: UploadTransfer) {
+    if resources.durability == .interval {
+      progress.syncLater { [self] in
+        let size = state.offset
+        body?.synchronize { [self] count, error in
+          if let error { syncFailed(error) } else { state.synced(to: min(count, size)) }
+        }
+      }
+    }
+    guard transfer.tellsProgress else { return }
+    tellProgress(progress.schedule.kept(now: progress.now))
+  }
+
+  /// - Parameter evenIfKnown: also an offset that was told before, to a request that has not heard of it.
+  func tellProgress(_ action: ProgressSchedule.Action, evenIfKnown: Bool = false) {
+    switch action {
+    case .nothing: break
+    case .setTimer(let time):
+      progress.setTimer(at: time) { [self] in tellProgress(progress.schedule.timerFired(now: progress.now)) }
+    case .announce:
+      guard let transfer, transfer.tellsProgress else { return }
+      if let offset = state.announceProgress() ?? (evenIfKnown ? state.announced : nil),
+        let fields = ServerAnswer.progress(offset, transfer.request.version)
+      {
+        transfer.sendInterim(fields)
+      }
+      // The disk is asked for as much as has come while it was busy, again and again: a sync for each announcement.
+      guard state.awaitsDisk, state.durable < state.offset, !progress.isSyncing else { return }
+      progress.isSyncing = true
+      whenDurable { [self] failure in
+        progress.isSyncing = false
+        guard failure == nil, self.transfer === transfer else { return }
+        tellProgress(progress.schedule.kept(now: progress.now))
+      }
+    }
+  }
+}
+
+extension UploadTransfer {
+  /// Whether this request is told of its progress at all: its version has that, and what has come is not still to be
+  /// judged by its digest.
+  var tellsProgress: Bool { request.version.number != nil && request.version.tellsProgress }
+}
+
+extension SystemError {
+  /// Whether there is no room, as opposed to something being wrong.
+  var isFull: Bool { code == ENOSPC || code == EDQUOT || code == EFBIG }
+  var isMissing: Bool { code == ENOENT }
+}

@@ -1,0 +1,290 @@
+// The handler within an upload: begun when it is needed, given up when it is not, begun again where it stood.
+
+internal import EventLoops
+internal import ResumableUploads
+
+extension UploadResource {
+  /// How long a resource that nobody uses keeps its handler.
+  private static let parkDelay = Duration.seconds(60)
+
+  private var keeper: (any KeepingRequestHandler)? { handler as? any KeepingRequestHandler }
+
+  private func makeHandler() -> (any RequestHandler)? { RequestHead(record).map(resources.router) }
+
+  // MARK: Beginning
+
+  /// Sees to it that bytes can be kept and that the handler wants them; goes on in ``proceed()``.
+  func openBody() {
+    if handler != nil {
+      // It may still be thinking about it.
+      if handlerAccepted { wanted() }
+      return
+    }
+    guard let handler = makeHandler() else { return deactivate(.stateLost, peer: nil) }
+    self.handler = handler
+    let exchange = UploadResourceExchange(self, peer: peer)
+    self.exchange = exchange
+    if let keeper {
+      body = HandlerKeptBody(keeper)
+      if record.hasBegun { keeper.restoreKeeping(exchange) } else { keeper.beginKeeping(exchange) }
+      return
+    }
+    do throws(SystemError) {
+      let (descriptor, count) = try resources.store.openBody(token, creating: !record.hasBegun)
+      body = SpooledBody(
+        descriptor: descriptor, keptCount: count, handler: handler, loop: resources.loop, worker: resources.worker,
+        unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
+    } catch {
+      release()
+      if let transfer { reject(transfer, .notStored(error.reason, isFull: error.isFull)) }
+      return
+    }
+    if !record.hasBegun, let transfer { emit(.begun, transfer) }
+    handler.begin(exchange)
+  }
+
+  /// The handler within wants its body.
+  func handlerAccepts() {
+    guard !handlerAccepted, isUnfinished else { return }
+    handlerAccepted = true
+    guard !record.hasBegun else { return wanted() }
+    record.hasBegun = true
+    record.ownsFile = keeper?.madeFile ?? false
+    // Before the first byte: a server that comes after us must know that there is something to go on with.
+    save { [self] error in
+      guard let error else { return wanted() }
+      if let transfer { reject(transfer, .notStored(error.reason, isFull: error.isFull)) }
+    }
+  }
+
+  /// Bytes can be kept now.
+  private func wanted() {
+    (body as? SpooledBody)?.accept()
+    // A handler that stores by stream offset may have made somebody else let go, and found more than there was before.
+    if let body, state.phase == .incomplete, body.keptCount != state.offset {
+      let before = state.offset
+      do throws(UploadRefusal) {
+        try state.foundKept(body.keptCount)
+        resources.kept(state.offset - min(before, state.offset), by: owner)
+        if let transfer, transfer.request.offset != state.offset {
+          return reject(
+            transfer, .mismatchingOffset(expected: state.offset, provided: transfer.request.offset))
+        }
+      } catch {
+        return wentInactive(peer: nil, event: .interrupted)
+      }
+    }
+    proceed()
+  }
+
+  /// Looks how many bytes are kept while no handler is there to say so.
+  func measureKept() throws(SystemError) -> UInt64? {
+    guard record.hasBegun else { return 0 }
+    guard let handler = makeHandler() else { return nil }
+    if let keeper = handler as? any KeepingRequestHandler {
+      return try keeper.measureKept(syncing: resources.durability == .always)
+    }
+    do throws(SystemError) {
+      return try resources.store.measureBody(token, syncing: resources.durability == .always)
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+  }
+
+  /// Before an offset is told or compared: what is kept may have grown by another request for the same stream.
+  func lookAfterBytes() throws(UploadRefusal) {
+    guard state.phase == .incomplete, handler == nil, record.hasBegun else { return }
+    let before = state.offset
+    let kept: UInt64?
+    do throws(SystemError) {
+      kept = try measureKept()
+    } catch {
+      throw .notStored(error.reason, isFull: error.isFull)
+    }
+    do throws(UploadRefusal) {
+      try state.foundKept(kept)
+    } catch {
+      wentInactive(peer: nil, event: .interrupted)
+      throw error
+    }
+    resources.kept(state.offset - min(before, state.offset), by: owner)
+    resources.gaveBack(before - min(before, state.offset), by: owner)
+  }
+
+  // MARK: What the handler asks for
+
+  func handlerSendsInterim(_ status: Int, _ fields: HeaderFields) { transfer?.exchange?.sendInterim(status, fields) }
+
+  /// The handler's answer: the response to the whole upload, early or in time.
+  func handlerResponds(_ response: Response) {
+    countKept()
+    // The request whose client waits for it.
+    let waiting = transfer
+    transfer = nil
+    waiting?.resource = nil
+    progress.end()
+    if response.asksToRetry { return postpone(response, waiting) }
+    let isInTime = state.phase == .processing
+    _ = state.responded()
+    let isKeeping = keeper != nil
+    release()
+    record.response = UploadRecord.Response(
+      status: response.status, fields: FieldLines(response.fields), body: response.body)
+    record.promised = max(record.promised, state.offset)
+    resources.finished(self, keeping: state.offset)
+    // A handler that keeps its bytes tells of them itself.
+    if !isKeeping, isInTime { emitEnded(response, waiting) }
+    save { [self] error in
+      if let error { resources.emit(ServerEvent(.refused, reason: "\(error)")) }
+      resources.store.removeBody(token)
+      guard let waiting else { return }
+      var response = response
+      response.add(ServerAnswer.completedFields(waiting.request.version, offset: state.announceOffset()))
+      waiting.respond(response)
+    }
+  }
+
+  /// The handler cannot do its work now: the upload stays where it is.
+  private func postpone(_ response: Response, _ waiting: UploadTransfer?) {
+    _ = state.processingPostponed()
+    release()
+    wasInterrupted = true
+    guard let waiting else { return }
+    let reason = String(decoding: response.body, as: UTF8.self)
+    refuse(waiting, .handlerNotReady(status: response.status, reason: reason.isEmpty ? "not now" : reason.trimmedLine))
+  }
+
+  /// The handler has let go without an answer.
+  func handlerLeaves() {
+    countKept()
+    guard keeper != nil else { return deactivate(.abandoned, peer: nil) }
+    // Another request goes on with the same stream. What it adds are bytes of this upload too, for a byte of a stream is the
+    // same whoever brings it: the next request of ours looks how many there are.
+    release()
+    guard let transfer else { return }
+    state.ended(transfer.number)
+    cutOff()
+  }
+
+  /// Lets go of the handler; the state stands as it is.
+  private func release() {
+    exchange?.cutOff()
+    exchange = nil
+    (body as? SpooledBody)?.stopFeeding()
+    body = nil
+    handler = nil
+    handlerAccepted = false
+    progress.cancelSync()
+  }
+
+  // MARK: Rest
+
+  /// No request is at work: after a while the handler is given up.
+  func rest() {
+    guard state.phase == .incomplete, handler != nil, parkTimer == nil else { return }
+    parkTimer = resources.loop.schedule(after: Self.parkDelay) { [self] in
+      parkTimer = nil
+      park()
+    }
+  }
+
+  private func park() {
+    // A handler that keeps nothing was promised one request without a break.
+    guard let keeper, state.phase == .incomplete, state.transfer == nil else { return }
+    whenDurable { [self] _ in
+      guard state.phase == .incomplete, state.transfer == nil, handler != nil else { return }
+      let announced = state.announced
+      keeper.park()
+      release()
+      if announced > record.promised { save() }
+    }
+  }
+
+  // MARK: The end
+
+  /// Gives the upload up. Requests at work on it end without an answer.
+  func deactivate(_ cause: Deactivation, peer: String?, reason: String? = nil) {
+    let wasUnfinished = isUnfinished
+    do throws(UploadRefusal) {
+      _ = try state.deactivate(cause)
+    } catch {
+      return
+    }
+    let cut = transfer
+    transfer = nil
+    progress.end()
+    cut?.cutOff()
+    record.response = nil
+    guard wasUnfinished else { return save() }
+    let event: ServerEvent.Kind =
+      switch cause {
+      case .cancelled: .cancelled
+      case .expired: .expired
+      default: .interrupted
+      }
+    wentInactive(peer: peer, event: event, reason: reason)
+  }
+
+  /// The state is inactive: what the upload holds goes.
+  func wentInactive(peer: String?, event kind: ServerEvent.Kind, reason: String? = nil) {
+    guard case .inactive(let cause) = state.phase else { return }
+    touch()
+    let kept = state.offset
+    let handler = handler ?? makeHandler()
+    var event = (handler as? any KeepingRequestHandler)?.describe(kind) ?? ServerEvent(kind)
+    let wasBegun = self.handler != nil
+    release()
+    if let keeper = handler as? any KeepingRequestHandler {
+      if cause == .cancelled || cause == .expired {
+        if wasBegun { keeper.park() }
+        keeper.discard(madeFile: record.ownsFile)
+      } else if wasBegun {
+        keeper.park()
+      }
+    } else {
+      if wasBegun { handler?.aborted(.uploadEnded(cause.description)) }
+      resources.store.removeBody(token)
+    }
+    event.peer = peer
+    event.offset = kept
+    event.reason = reason ?? cause.description
+    resources.finished(self, keeping: kept)
+    resources.emit(event)
+    save()
+  }
+
+  // MARK: Events
+
+  func emit(_ kind: ServerEvent.Kind, _ transfer: UploadTransfer, reason: String? = nil, status: Int? = nil) {
+    // Before the first byte was asked for there is no stream to speak of.
+    guard handler != nil || record.hasBegun else { return }
+    let described = (handler ?? makeHandler()) as? any KeepingRequestHandler
+    var event = described?.describe(kind) ?? ServerEvent(kind)
+    event.peer = transfer.peer
+    event.offset = state.offset
+    if kind == .interrupted { event.bytes = state.offset - min(state.offset, transfer.request.offset) }
+    event.reason = reason
+    event.status = status
+    resources.emit(event)
+  }
+
+  private func emitEnded(_ response: Response, _ transfer: UploadTransfer?) {
+    var event = ServerEvent(.ended, peer: transfer?.peer ?? owner.address, status: response.status)
+    event.bytes = state.offset
+    resources.emit(event)
+  }
+}
+
+extension Response {
+  /// Whether the same request may succeed later: then it is no response to an upload that could be gone on with.
+  fileprivate var asksToRetry: Bool { (status == 503 || status == 507) && fields.count("retry-after") > 0 }
+
+  mutating func add(_ lines: FieldLines) {
+    for line in lines.lines { fields.append(line.name, line.value) }
+  }
+}
+
+extension String {
+  fileprivate var trimmedLine: String { split(separator: "\n").first.map(String.init) ?? "" }
+}

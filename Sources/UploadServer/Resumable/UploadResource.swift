@@ -1,0 +1,290 @@
+// An upload resource: its state machine, its bytes and its handler, joined. Everything here runs on the loop's thread.
+
+internal import EventLoops
+internal import ResumableUploads
+
+/// One resumable upload from its creation until it is forgotten, however many requests and servers that takes.
+final class UploadResource {
+  let token: String
+  let owner: UploadOwner
+  /// Fields of the creation's answers that are the handler's.
+  let settled: HeaderFields
+  unowned let resources: UploadResources
+  var record: UploadRecord
+  var state: UploadResourceState
+  private(set) var lastActivity: MonotonicInstant
+
+  /// The request at work.
+  var transfer: UploadTransfer?
+  /// What the wrapped handler has of us; nil while there is no handler.
+  var exchange: UploadResourceExchange?
+  var handler: (any RequestHandler)?
+  var body: (any UploadBody)?
+  /// Whether the handler has said that it wants the body.
+  var handlerAccepted = false
+  /// Whether a transfer broke off since the last one went on.
+  var wasInterrupted = false
+  /// The clocks of the transfer at work.
+  let progress: UploadProgress
+  var parkTimer: EventLoop.Timer?
+  private var lastTouch: MonotonicInstant
+
+  /// A new resource.
+  ///
+  /// - Parameter settled: what the handler wants its request to have, and the creation's answers to tell.
+  init(
+    _ token: String, _ state: UploadResourceState, _ transfer: UploadTransfer, settled: HeaderFields,
+    _ resources: UploadResources
+  ) {
+    self.settled = settled
+    self.token = token
+    self.state = state
+    self.resources = resources
+    owner = transfer.client
+    var head = transfer.head
+    for field in settled.all where head.fields.count(field.name) == 0 { head.fields.append(field.name, field.value) }
+    record = UploadRecord(
+      method: head.method, target: head.target.text, fields: FieldLines(head.fields), created: WallClock.now.seconds,
+      credential: owner.credential, client: owner.address)
+    record.length = state.length
+    lastActivity = .now
+    lastTouch = lastActivity
+    progress = UploadProgress(resources.loop)
+  }
+
+  /// A resource of an earlier server; nil if its request cannot be made out any more.
+  init?(_ token: String, _ record: UploadRecord, _ age: Duration, _ resources: UploadResources) {
+    self.token = token
+    self.record = record
+    settled = [:]
+    self.resources = resources
+    owner = UploadOwner(credential: record.credential, address: record.client)
+    lastActivity = MonotonicInstant(nanoseconds: MonotonicInstant.now.nanoseconds - age.nanoseconds)
+    lastTouch = lastActivity
+    wasInterrupted = true
+    progress = UploadProgress(resources.loop)
+    var phase = UploadResourceState.Phase.incomplete
+    if record.response != nil { phase = .complete }
+    if let cause = record.deactivation { phase = .inactive(cause) }
+    func state(_ offset: UInt64) -> UploadResourceState {
+      UploadResourceState(
+        restoring: phase, offset: offset, promised: record.promised, length: record.length, limits: resources.limits,
+        awaitsDisk: resources.durability == .always)
+    }
+    self.state = state(record.promised)
+    guard RequestHead(record) != nil else { return nil }
+    guard phase == .incomplete else { return }
+    do throws(SystemError) {
+      // Begun, and nothing is there: whatever was acknowledged is lost.
+      if let kept = try measureKept() { self.state = state(kept) } else { try? self.state.foundKept(nil) }
+    } catch {
+      return nil
+    }
+  }
+
+  // MARK: Standing
+
+  /// Whether bytes are kept for it that are not yet anybody's.
+  var isUnfinished: Bool { state.phase == .incomplete || state.phase == .processing }
+  /// Whether a request, or the handler's work on the whole, is under way.
+  var isAtWork: Bool { state.transfer != nil || state.phase == .processing }
+  var keptCount: UInt64 { state.offset }
+  var peer: String { transfer?.peer ?? owner.address }
+
+  var location: String { resources.options.publicURL + ResumableUploadHandler.prefix + token }
+
+  func standing() -> ServerAnswer.Standing {
+    ServerAnswer.Standing(
+      offset: state.announceOffset(), length: state.length, isComplete: state.phase == .complete, limits: state.limits,
+      location: location)
+  }
+
+  /// Puts the end of the resource's life as far away as it was at the beginning.
+  func touch() {
+    lastActivity = .now
+    // For the next server, and not with every request.
+    guard lastActivity - lastTouch > .seconds(30) else { return }
+    lastTouch = lastActivity
+    resources.store.touch(token)
+  }
+
+  func save(_ completion: @escaping (SystemError?) -> Void = { _ in }) {
+    record.length = state.length
+    record.promised = max(record.promised, state.announced)
+    if case .inactive(let cause) = state.phase { record.deactivation = cause }
+    resources.store.write(record, token, completion)
+  }
+
+  // MARK: Requests
+
+  /// The request that created the resource.
+  func create(_ new: UploadTransfer) {
+    adopt(new)
+    save { [self] error in
+      guard state.transfer?.number == new.number else { return }
+      if let error {
+        // Without its record an upload would not outlive the server, and that was promised.
+        resources.emit(ServerEvent(.refused, peer: new.peer, reason: "\(error)"))
+        return reject(new, .notStored(error.reason, isFull: error.isFull))
+      }
+      if var fields = ServerAnswer.announcement(standing(), new.request.version) {
+        fields.lines += FieldLines(settled).lines
+        new.sendInterim(fields)
+      }
+      start(new)
+    }
+  }
+
+  /// PATCH.
+  func append(_ new: UploadTransfer) {
+    touch()
+    // TCP has told the client of the transfer at work that we have these bytes.
+    takeArrived()
+    do throws(UploadRefusal) {
+      try lookAfterBytes()
+    } catch {
+      return refuse(new, error)
+    }
+    let lengthBefore = state.length
+    switch state.append(new.request) {
+    case .refuse(let refusal): refuse(new, refusal)
+    case .replay:
+      var response = record.response.map { Response($0) } ?? Response(204)
+      response.add(ServerAnswer.completedFields(new.request.version, offset: state.offset))
+      new.respond(response)
+    case .awaitResponse(let replaced):
+      if replaced != nil { cutOff() }
+      adopt(new)
+      new.exchange?.acceptBody()
+    case .begin(let replaced):
+      if replaced != nil { cutOff() }
+      adopt(new)
+      guard state.length != lengthBefore else { return start(new) }
+      // The length is a promise that holds for all requests to come (section "Upload Append").
+      save { [self] error in
+        guard state.transfer?.number == new.number else { return }
+        if let error { reject(new, .notStored(error.reason, isFull: error.isFull)) } else { start(new) }
+      }
+    }
+  }
+
+  /// HEAD or GET.
+  func retrieve(_ request: UploadQuery) {
+    touch()
+    takeArrived()
+    do throws(UploadRefusal) {
+      try lookAfterBytes()
+      if try state.retrieve() != nil { cutOff() }
+    } catch {
+      return request.respond(refusal(error, request.version))
+    }
+    whenDurable { [self] refusal in
+      if let refusal { return request.respond(self.refusal(refusal, request.version)) }
+      request.respond(ServerAnswer.retrieved(standing(), request.version))
+    }
+  }
+
+  /// DELETE.
+  func cancel(_ request: UploadQuery) {
+    if case .inactive(let cause) = state.phase {
+      return request.respond(refusal(.deactivated(cause), request.version))
+    }
+    // In-flight requests are terminated before the response is sent (section "Upload Cancellation").
+    deactivate(.cancelled, peer: request.peer)
+    request.respond(ServerAnswer.cancelled(request.version))
+  }
+
+  func refuse(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
+    resources.emit(ServerEvent(.refused, peer: transfer.peer, status: refusal.status, reason: refusal.reason))
+    transfer.respond(self.refusal(refusal, transfer.request.version))
+  }
+
+  private func refusal(_ refusal: UploadRefusal, _ version: InteropVersion) -> ServerAnswer {
+    ServerAnswer.refused(
+      refusal, version, limits: state.limits,
+      standing: refusal.tellsOffset && !state.isInactive ? standing() : nil)
+  }
+
+  // MARK: The transfer at work
+
+  private func adopt(_ new: UploadTransfer) {
+    transfer = new
+    new.resource = self
+    new.number = state.transfer?.number ?? 0
+    progress.begin()
+    if let parkTimer { resources.loop.cancel(parkTimer) }
+    parkTimer = nil
+  }
+
+  /// Reads what has arrived for the transfer at work.
+  func takeArrived() { transfer?.exchange?.takeArrived() }
+
+  /// Ends the transfer at work without an answer: a newer request has come. The state knows already.
+  func cutOff() {
+    guard let transfer else { return }
+    self.transfer = nil
+    transfer.cutOff()
+    leftBehind(transfer, "a newer request goes on with the upload")
+  }
+
+  /// Says what the client is to be told of, and asks for its content.
+  private func start(_ new: UploadTransfer) {
+    // An empty part needs nobody to take it.
+    guard new.request.content.mayHaveBytes || new.request.completes else {
+      new.exchange?.acceptBody()
+      return
+    }
+    openBody()
+  }
+
+  /// The handler wants the body, and its bytes can be kept: the content of the transfer at work may come.
+  func proceed() {
+    guard let transfer, state.transfer != nil, state.phase == .incomplete else { return }
+    if wasInterrupted {
+      wasInterrupted = false
+      emit(.continued, transfer)
+    }
+    if !transfer.isCreation { tellProgress(progress.schedule.accepted(now: progress.now), evenIfKnown: true) }
+    transfer.exchange?.acceptBody()
+  }
+
+  /// Transfer `transfer` is over without its content being complete.
+  func interrupted(_ transfer: UploadTransfer, _ reason: String) {
+    guard state.ended(transfer.number) else { return }
+    if self.transfer === transfer { self.transfer = nil }
+    leftBehind(transfer, reason)
+  }
+
+  private func leftBehind(_ transfer: UploadTransfer, _ reason: String, status: Int? = nil) {
+    progress.end()
+    touch()
+    wasInterrupted = true
+    emit(.interrupted, transfer, reason: reason, status: status)
+    rest()
+  }
+
+  /// Ends the transfer at work with an answer of the protocol's.
+  func reject(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
+    guard self.transfer === transfer else { return }
+    state.ended(transfer.number)
+    self.transfer = nil
+    transfer.resource = nil
+    leftBehind(transfer, refusal.reason, status: refusal.status)
+    whenDurable { [self] _ in transfer.respond(self.refusal(refusal, transfer.request.version)) }
+  }
+
+  func serverStops(_ transfer: UploadTransfer) {
+    // TCP has told the client that we have these bytes.
+    takeArrived()
+    // A representation that is being processed is waited for.
+    guard self.transfer === transfer, state.phase == .incomplete else { return }
+    reject(transfer, .serverStops)
+  }
+
+  func serverEnds() {
+    progress.end()
+    if let parkTimer { resources.loop.cancel(parkTimer) }
+    parkTimer = nil
+    if isUnfinished && state.announced > record.promised { save() }
+  }
+}

@@ -1,0 +1,34 @@
+// What a wrapped handler sees of its upload: one request, whose connection never breaks.
+
+/// An upload resource, from the side of the handler within. After its answer, or when it is given up, every call is ignored.
+final class UploadResourceExchange: Exchange {
+  private var resource: UploadResource?
+  private let firstPeer: String
+
+  init(_ resource: UploadResource, peer: String) {
+    self.resource = resource
+    firstPeer = peer
+  }
+
+  /// The other end of the request at work.
+  var peer: String { resource?.peer ?? firstPeer }
+
+  func cutOff() { resource = nil }
+
+  func acceptBody() { resource?.handlerAccepts() }
+  func sendInterim(_ status: Int, _ fields: HeaderFields) { resource?.handlerSendsInterim(status, fields) }
+
+  func respond(_ response: Response) {
+    let resource = resource
+    self.resource = nil
+    resource?.handlerResponds(response)
+  }
+
+  func takeArrived() { resource?.takeArrived() }
+
+  func disconnect() {
+    let resource = resource
+    self.resource = nil
+    resource?.handlerLeaves()
+  }
+}

@@ -1,0 +1,32 @@
+// What resumable uploads may take of a server, with what it is when nobody chooses.
+
+extension UploadServer.Configuration {
+  /// Limits of resumable uploads (draft-ietf-httpbis-resumable-upload, section "Limits"), and how they are reached. Sizes are
+  /// in bytes, nil is no limit. An owner is a credential, or an address where the server asks for none.
+  public struct Uploads: Sendable {
+    /// The longest representation (`max-size`, 413).
+    public var maximumSize: UInt64?
+    /// The longest content of one request (`max-append-size`, 413).
+    public var maximumAppendSize: UInt64?
+    /// The shortest content of a request that has a length and does not complete the upload (`min-append-size`, 400).
+    public var minimumAppendSize: UInt64?
+    /// How long an upload lives after the last request to it (`max-age`, whole seconds); it is answered with 410 then, and
+    /// forgotten after as long again. A complete upload tells its response for as long.
+    public var maximumAge = Duration.seconds(24 * 3600)
+    /// How many unfinished uploads there may be (503).
+    public var maximumCount = 10_000
+    /// How many of them one owner may have (503).
+    public var maximumCountPerClient: Int?
+    /// How many bytes unfinished uploads may keep in all (507).
+    public var quota: UInt64?
+    /// How many of them one owner's may keep (507).
+    public var quotaPerClient: UInt64?
+    /// How many bytes a second a request must bring, over ten seconds (408); nil because a live source may be silent.
+    public var minimumRate: UInt64?
+    /// What an upload's `Location` begins with: `https://example.com/ingest` where a front end serves this server under that
+    /// URL and strips the path; empty for a path alone, which is right wherever paths are not rewritten.
+    public var publicURL = ""
+
+    public init() {}
+  }
+}
