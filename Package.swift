@@ -70,7 +70,8 @@ let commandTests: Target = .testTarget(
 let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
   dependencies: [
-    "sluice", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl", "PropertyTesting", "EventLoops",
+    "sluice", "ChaosTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl", "PropertyTesting",
+    "EventLoops",
     "CLinux",
   ],
   swiftSettings: settings)
@@ -101,6 +102,13 @@ let testSupport: [Target] = [
     path: "Tests/NetworkTesting", swiftSettings: settings),
   .target(
     name: "CommandTesting", dependencies: ["EventLoops", "NetworkTesting", "TestRigs"], path: "Tests/CommandTesting",
+    swiftSettings: settings),
+  .target(
+    name: "ChaosTesting", dependencies: ["CommandTesting", "EventLoops", "NetworkTesting", "PropertyTesting"],
+    path: "Tests/ChaosTesting", swiftSettings: settings),
+  // Runs the `sluice` beside it, which is therefore built with it.
+  .executableTarget(
+    name: "chaos", dependencies: ["ChaosTesting", "NetworkTesting", "sluice"], path: "Tests/Chaos",
     swiftSettings: settings),
   .target(name: "TestRigs", dependencies: ["TestDeviceControl"], path: "Tests/TestRigs", swiftSettings: settings),
 ]

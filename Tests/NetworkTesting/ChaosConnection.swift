@@ -155,6 +155,7 @@ final class ChaosConnection {
     }
     traffic.sent(exchange)
     switch fault.effect {
+    case .tell: break
     case .reset:
       resetBoth()
     case .finToServer(let reachesClient):

@@ -20,7 +20,7 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
     case offsetLower = "offset-lower"
     case offsetHigher = "offset-higher"
     case offsetBeyond = "offset-beyond"
-    /// SIGKILL and a new start: the harness's own, told to the proxy so that it is counted and timed with the others.
+    /// SIGKILL and a new start: the harness's own, at a place that the proxy tells, counted and timed with the others.
     case serverKill = "server-kill"
   }
 
@@ -39,6 +39,8 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
   }
 
   package enum Effect: Equatable, Sendable {
+    /// Nothing is done here: whoever waits for the event does something elsewhere.
+    case tell
     /// RST to both sides; what was under way here is gone.
     case reset
     /// An orderly end towards the server, while the client's bytes are still taken, and dropped. When the server closes in

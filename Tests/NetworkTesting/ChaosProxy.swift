@@ -76,10 +76,6 @@ package final class ChaosProxy: Sendable {
   /// Forgets a fault that has not struck. Any thread but the proxy's.
   package func disarm() throws { try onLoop { $0.disarm() } }
 
-  /// Counts a fault that the harness itself has made, and waits for the recovery from it as from the others. Any thread
-  /// but the proxy's.
-  package func applied(_ fault: ChaosFault) throws { try onLoop { $0.applied(fault, on: nil) } }
-
   /// Runs `work` between two turns and returns after it.
   private func onLoop(_ work: @escaping @Sendable (ChaosTraffic) -> Void) throws {
     // Kept by the work too: a wait that was given up must not take the counter away from under it.
@@ -113,10 +109,12 @@ package final class ChaosProxy: Sendable {
 
   /// How many bytes of one direction the proxy and the kernel may hold between client and server, in bytes: what its
   /// receiving socket and its sending socket may keep by the kernel's word, and what it has read and not written.
-  package static func bytesHeld() throws -> Int {
+  package static func bytesHeld() throws -> Int { try socketBuffers() + ProxySocket.readSize }
+
+  /// What a receive buffer and a send buffer together may hold that are asked for as the proxy's are (64 KiB each), in bytes.
+  package static func socketBuffers() throws -> Int {
     let probe = try BoundedSocket.make()
     defer { close(probe) }
     return BoundedSocket.capacity(of: probe, SO_RCVBUF) + BoundedSocket.capacity(of: probe, SO_SNDBUF)
-      + ProxySocket.readSize
   }
 }

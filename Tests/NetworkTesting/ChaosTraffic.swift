@@ -141,7 +141,7 @@ final class ChaosTraffic: @unchecked Sendable {
     return trigger?.fault
   }
 
-  /// It has happened, on a connection or, by the harness's own hand, elsewhere: from here on the client has to recover.
+  /// It has happened, on a connection or beside them: from here on the client has to recover.
   func applied(_ fault: ChaosFault, on connection: ChaosConnection?) {
     let now = MonotonicInstant.now
     faultCount += 1

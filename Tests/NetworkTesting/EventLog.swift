@@ -30,12 +30,21 @@ public final class EventLog<Event: Sendable>: Sendable {
   public func wait<Found>(
     _ what: @autoclosure () -> String, within limit: Duration = .seconds(20), _ find: ([Event]) -> Found?
   ) throws -> Found {
+    try wait(what(), within: limit, from: 0) { find(Array($0)) }
+  }
+
+  /// Waits until `find` makes something of the events from number `start` on; the indices of the slice count them all.
+  @discardableResult
+  package func wait<Found>(
+    _ what: @autoclosure () -> String, within limit: Duration = .seconds(20), from start: Int,
+    _ find: (ArraySlice<Event>) -> Found?
+  ) throws -> Found {
     let deadline = MonotonicInstant.now + limit
     while true {
-      if let found = find(all) { return found }
+      if let found = find(all[start...]) { return found }
       let remaining = deadline - .now
       guard remaining.nanoseconds > 0, waitUntilReadable(arrived.descriptor, limit: remaining) else {
-        throw TestFailure("\(what()) did not come; there were \(all)")
+        throw TestFailure("\(what()) did not come; there were \(all[start...])")
       }
       arrived.drain()
     }

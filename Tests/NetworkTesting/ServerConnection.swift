@@ -244,7 +244,7 @@ extension ServerConnection {
         continue
       }
       var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-      guard poll(&entry, 1, Int32(patience.components.attoseconds / 1_000_000_000_000_000)) > 0 else { break }
+      guard poll(&entry, 1, Int32(patience.milliseconds)) > 0 else { break }
     }
     return sent
   }

@@ -1,10 +1,12 @@
 // A directory for one test.
 
 public import Glibc
+internal import Synchronization
 
 /// Removed with everything in it when the test is over.
 public final class TemporaryDirectory: Sendable {
   public let path: String
+  private let isKept = Atomic<Bool>(false)
 
   public init() throws {
     var template = Array("/tmp/sluice-test.XXXXXX".utf8CString)
@@ -16,7 +18,12 @@ public final class TemporaryDirectory: Sendable {
     path = made
   }
 
-  deinit { _ = try? TestProcess("/bin/rm", ["-rf", path]).wait() }
+  deinit {
+    if !isKept.load(ordering: .relaxed) { _ = try? TestProcess("/bin/rm", ["-rf", path]).wait() }
+  }
+
+  /// Leaves it where it is, for whoever wants to see what went wrong.
+  package func keep() { isKept.store(true, ordering: .relaxed) }
 
   /// Writes a file and returns its path.
   @discardableResult

@@ -1,0 +1,71 @@
+// chaos: many faults between a real client and a real server, and whether every byte arrives once. `make chaos` runs it long.
+
+internal import ChaosTesting
+internal import Glibc
+internal import NetworkTesting
+
+let usage = """
+  Usage: chaos [--faults N] [--runs N] [--seed N] [--kinds KIND,KIND] [--rate BYTES]
+
+    --faults N      faults in each run (default 1000)
+    --runs N        runs, each with a seed of its own (default 1)
+    --seed N        the first run's seed; the next ones follow (default: drawn)
+    --kinds LIST    only these: \(ChaosFault.Kind.allCases.map(\.rawValue).joined(separator: ","))
+    --rate BYTES    of the source, a second (default 4000000)
+  """
+
+/// Written at once, for whoever watches: no buffer of the C library in between.
+func say(_ text: String, to descriptor: Int32 = 1) {
+  let bytes = Array((text + "\n").utf8)
+  _ = write(descriptor, bytes, bytes.count)
+}
+
+func fail(_ message: String, _ code: Int32) -> Never {
+  say("chaos: \(message)", to: 2)
+  exit(code)
+}
+
+var options = ChaosRun.Options(seed: UInt64.random(in: 0...999_999_999), faults: 1000)
+var runs = 1
+var chosenKinds = ""
+var arguments = CommandLine.arguments.dropFirst()
+while let name = arguments.popFirst() {
+  if name == "--help" {
+    say(usage)
+    exit(0)
+  }
+  guard let value = arguments.popFirst() else { fail("\(name) wants a value\n\(usage)", 64) }
+  func positive() -> Int {
+    guard let number = Int(value), number > 0 else { fail("\(name) \(value) is no number above 0", 64) }
+    return number
+  }
+  switch name {
+  case "--faults": options.faults = positive()
+  case "--runs": runs = positive()
+  case "--rate": options.bytesPerSecond = positive()
+  case "--seed":
+    guard let seed = UInt64(value) else { fail("--seed \(value) is no number", 64) }
+    options.seed = seed
+  case "--kinds":
+    chosenKinds = value
+    options.kinds = value.split(separator: ",").map { text in
+      guard let kind = ChaosFault.Kind(rawValue: String(text)) else {
+        fail("--kinds: there is no \(text)\n\(usage)", 64)
+      }
+      return kind
+    }
+  default: fail("there is no \(name)\n\(usage)", 64)
+  }
+}
+
+for index in 0..<runs {
+  do {
+    say(try ChaosRun(options).perform().description)
+  } catch {
+    var again = "chaos --seed \(options.seed) --faults \(options.faults) --rate \(options.bytesPerSecond)"
+    if !chosenKinds.isEmpty { again += " --kinds \(chosenKinds)" }
+    fail("run \(index + 1) of \(runs) failed: \(error)\nagain with: \(again)", 1)
+  }
+  options.seed &+= 1
+}
+say("\(runs) run\(runs == 1 ? "" : "s") of \(options.faults) faults: every byte stored, once")

@@ -1,0 +1,312 @@
+// One chaos run: the real server, the real client, a stream without a pause, and faults one after another.
+
+internal import CommandTesting
+internal import EventLoops
+internal import Glibc
+package import NetworkTesting
+internal import PropertyTesting
+
+/// Streams through a proxy that breaks connections, and a server that is killed, until as many faults have struck as were
+/// asked for; then ends the stream and compares what was stored with what was sent.
+package final class ChaosRun {
+  package struct Options: Sendable {
+    package var seed: UInt64
+    /// How many faults, those at the creation and at the completion of the upload included.
+    package var faults: Int
+    package var kinds = ChaosFault.Kind.allCases
+    /// The rate of the source.
+    package var bytesPerSecond = 4_000_000
+
+    package init(seed: UInt64, faults: Int) {
+      self.seed = seed
+      self.faults = faults
+    }
+  }
+
+  /// What the client is told, and what follows from it for the faults.
+  enum Client {
+    static let appendSize = 256 << 10
+    static let options = [
+      "--resumable", "always", "--roll-over-after", "250ms", "--roll-over-bytes", "256KiB",
+      "--response-timeout", "500ms", "--stall-timeout", "500ms", "--connect-timeout", "1s", "--retry-ceiling", "20ms",
+    ]
+    static let scale = ChaosFault.Scale(span: 128 << 10, patience: .milliseconds(500))
+    /// What libcurl takes at once of a pipe's stream, and the bound pair in front of it, in bytes.
+    static let buffers = 256 << 10 + 64 << 10
+  }
+
+  /// How long to wait for a fault to strike, or for the client to recover: many times what either takes.
+  private static let limit = Duration.seconds(30)
+  /// In percent: how often another fault strikes while the client recovers from one.
+  private static let compoundShare = 15
+  private static let clientEnded = "the client has ended"
+
+  private let options: Options
+  private let directory: TemporaryDirectory
+  private let pattern: StampedPattern
+  private var random: SplitMix64
+  private let address: String
+  private var servers: [ServeProcess] = []
+  private let proxy: ChaosProxy
+  private let client: StreamProcess
+  private let input: PacedInput
+  /// How many of the proxy's events have been dealt with.
+  private var cursor = 0
+  private var struck = 0
+  private var peakMemory = 0
+
+  /// Starts server, proxy and client.
+  package init(_ options: Options) throws {
+    // Or the bound on what is sent again would say less than it seems: a blackhole takes a whole append.
+    precondition(Client.appendSize <= Client.buffers)
+    self.options = options
+    random = SplitMix64(state: options.seed)
+    pattern = StampedPattern(seed: options.seed)
+    directory = try TemporaryDirectory()
+    guard mkdir("\(directory.path)/stored", 0o700) == 0 else { throw SystemError.last("mkdir stored") }
+    let server = try Self.serve(directory, nil)
+    servers = [server]
+    address = server.address
+    proxy = try ChaosProxy(to: address, listen: "\(ServeProcess.freshHost()):0")
+    input = try PacedInput("\(directory.path)/input", pattern, bytesPerSecond: options.bytesPerSecond)
+    if let fault = Self.draw(options, .start, &random) { try proxy.arm(fault) }
+    try input.start()
+    client = try StreamProcess("pipe", "\(proxy.url)/chaos.bin", more: Client.options, input: input.path)
+  }
+
+  private static func serve(_ directory: TemporaryDirectory, _ address: String?) throws -> ServeProcess {
+    // SIGKILL takes no page cache with it: what a power cut would do is not what this run shows.
+    try ServeProcess("\(directory.path)/stored", address: address, more: ["--durability", "none"])
+  }
+
+  /// Runs to the end.
+  ///
+  /// - Throws: ``TestFailure`` when a promise was not kept; all logs are kept then, and the error says where.
+  package func perform() throws -> ChaosReport {
+    do {
+      return try run()
+    } catch {
+      directory.keep()
+      writeLogs()
+      throw TestFailure(
+        "seed \(options.seed), after \(struck) faults: \(error)\nlogs and what was stored: \(directory.path)")
+    }
+  }
+
+  private func run() throws -> ChaosReport {
+    let start = MonotonicInstant.now
+    try client.event("connecting")
+    input.isBeingRead()
+    try watchClient()
+    // The start's is armed already, the completion's comes at the end.
+    if Self.hasKind(options, .start) { try strike(nil) }
+    while struck < options.faults - 1 { try strike(Self.draw(options, .steady, &random)) }
+    let length = try finish()
+    let duration = MonotonicInstant.now - start
+    return try check(length, duration)
+  }
+
+  /// The client's end wakes whoever waits for the proxy.
+  private func watchClient() throws {
+    let (output, events) = (client.output, proxy.events)
+    try NamedThread("chaos client") {
+      try? output.waitUntilEnd(limit: .seconds(24 * 3600))
+      events.append(.failed(Self.clientEnded))
+    }.detach()
+  }
+
+  // MARK: Faults
+
+  private static func hasKind(_ options: Options, _ moment: ChaosFault.Moment) -> Bool {
+    var random = SplitMix64(state: 0)
+    return options.kinds.contains {
+      ChaosFault.draw($0, at: moment, scale: Client.scale, using: &random) != nil
+    }
+  }
+
+  /// A fault for this moment, of a kind that goes with it; nil when none of those wanted does.
+  private static func draw(
+    _ options: Options, _ moment: ChaosFault.Moment, _ random: inout SplitMix64
+  ) -> ChaosFault? {
+    guard hasKind(options, moment) else { return nil }
+    while let kind = options.kinds.randomElement(using: &random) {
+      if let fault = ChaosFault.draw(kind, at: moment, scale: Client.scale, using: &random) { return fault }
+    }
+    return nil
+  }
+
+  /// Arms this fault, or takes the one that is armed, and returns when the client has recovered from it, and perhaps from
+  /// another one that struck meanwhile.
+  private func strike(_ fault: ChaosFault?) throws {
+    if let fault { try proxy.arm(fault) }
+    try waitUntilStruck()
+    if struck < options.faults - 1, random.chance(Self.compoundShare),
+      let second = Self.draw(options, .recovery, &random)
+    {
+      try proxy.arm(second)
+      if try waitUntilStruckOrRecovered() { return try waitUntilRecovered() }
+      // The client had recovered before it met this one. Perhaps it does now, at the last moment.
+      try proxy.disarm()
+      if try hasStruck() { try waitUntilRecovered() }
+      return
+    }
+    try waitUntilRecovered()
+  }
+
+  private func waitUntilStruck() throws {
+    let fault = try next("a fault that was armed to strike") { event -> ChaosFault? in
+      if case .applied(_, let fault, _, _) = event { fault } else { nil }
+    }
+    try haveStruck(fault)
+  }
+
+  private func waitUntilRecovered() throws {
+    let number = struck
+    try next("the recovery from fault \(number)") { event -> Bool? in
+      if case .recovered(number, _, _, _) = event { true } else { nil }
+    }
+  }
+
+  /// True when the armed fault has struck, false when the client has recovered from the one before.
+  private func waitUntilStruckOrRecovered() throws -> Bool {
+    let number = struck
+    let fault = try next("another fault, or the recovery from \(number)") { event -> ChaosFault?? in
+      switch event {
+      case .applied(_, let fault, _, _): .some(fault)
+      case .recovered(number, _, _, _): .some(nil)
+      default: nil
+      }
+    }
+    guard let fault else { return false }
+    try haveStruck(fault)
+    return true
+  }
+
+  /// Whether another fault is among the events so far.
+  private func hasStruck() throws -> Bool {
+    for event in proxy.events.all.dropFirst(cursor) {
+      if case .applied = event {
+        try waitUntilStruck()
+        return true
+      }
+    }
+    return false
+  }
+
+  private func haveStruck(_ fault: ChaosFault) throws {
+    struck += 1
+    guard fault.kind == .serverKill, let server = servers.last else { return }
+    server.kill()
+    // How long it is away: the fault itself.
+    elapse(.milliseconds(Int.random(in: 0...200, using: &random)))
+    servers.append(try Self.serve(directory, address))
+  }
+
+  /// The next event, from those not dealt with, of which `find` makes something.
+  @discardableResult
+  private func next<Found>(_ what: String, _ find: (ChaosProxy.Event) -> Found?) throws -> Found {
+    var failure: String?
+    let (found, end) = try proxy.events.wait(what, within: Self.limit, from: cursor) { events -> (Found?, Int)? in
+      for (index, event) in zip(events.indices, events) {
+        if case .failed(let reason) = event {
+          failure = reason
+          return (nil, index)
+        }
+        if let found = find(event) { return (found, index + 1) }
+      }
+      return nil
+    }
+    cursor = end
+    guard let found else { throw TestFailure("\(failure ?? "") while waiting for \(what)") }
+    return found
+  }
+
+  // MARK: The end
+
+  /// Ends the stream, with a fault at the completion of the upload; its length.
+  private func finish() throws -> UInt64 {
+    let fault = struck < options.faults ? Self.draw(options, .completion, &random) : nil
+    if let fault { try proxy.arm(fault) }
+    peakMemory = max(peakMemory, try memory())
+    let length = input.finish()
+    if fault != nil { try waitUntilStruck() }
+    try proxy.events.wait("the client's end", within: Self.limit, from: cursor) { events in
+      events.contains { if case .failed(Self.clientEnded) = $0 { true } else { false } } ? true : nil
+    }
+    return length
+  }
+
+  /// The client's VmHWM, in bytes; proc(5).
+  private func memory() throws -> Int {
+    let text = String(decoding: try fileContents("/proc/\(client.identifier)/status"), as: UTF8.self)
+    for line in text.split(separator: "\n") where line.hasPrefix("VmHWM:") {
+      if let kilobytes = line.split(whereSeparator: { $0 == " " || $0 == "\t" }).dropFirst().first.flatMap({ Int($0) })
+      {
+        return kilobytes << 10
+      }
+    }
+    throw TestFailure("/proc says nothing of the client's memory")
+  }
+
+  private func check(_ length: UInt64, _ duration: Duration) throws -> ChaosReport {
+    let summary = try client.ended(code: 0)
+    let events = proxy.events.all
+    func expect(_ name: String, _ value: UInt64) throws {
+      guard summary.integer(name) == Int(value) else { throw TestFailure("\(name) is not \(value): \(summary)") }
+    }
+    try expect("captured", length)
+    try expect("acknowledged", length)
+    try expect("lost", 0)
+    try expect("gaps", 0)
+    var report = ChaosReport(
+      seed: options.seed, duration: duration, length: length, digest: try checkStored(length), counts: proxy.counts,
+      recoveries: [], connections: 0, droppedInterims: 0, resent: UInt64(summary.integer("resent") ?? 0),
+      bytesInFlight: try Self.bytesInFlight(), clientMemory: peakMemory)
+    for event in events {
+      switch event {
+      case .opened: report.connections += 1
+      case .droppedInterim: report.droppedInterims += 1
+      case .recovered(_, let kind, _, let time): report.recoveries.append(.init(kind: kind, duration: time))
+      default: break
+      }
+    }
+    guard report.resent < report.resentBound || report.resent == 0 else {
+      throw TestFailure("\(report.resent) bytes were sent again: more than can have been under way\n\(report)")
+    }
+    return report
+  }
+
+  /// The digest of what was stored, which is all that was sent, once.
+  private func checkStored(_ length: UInt64) throws -> String {
+    // Several servers may say so: one that was killed at the last moment, and its successor.
+    let files = Set(servers.flatMap { $0.events("ended") }.compactMap { $0.text("file") })
+    guard files.count == 1, let file = files.first else {
+      throw TestFailure("not one complete file but \(files.sorted())")
+    }
+    let path = "\(directory.path)/stored/\(file)"
+    var status = stat()
+    guard stat(path, &status) == 0 else { throw SystemError.last(path) }
+    let digests = (try pattern.digest(count: length), try StampedPattern.digest(file: path))
+    guard status.st_size == off_t(length), digests.0 == digests.1 else {
+      let difference = try pattern.firstDifference(file: path, count: length)
+      throw TestFailure("\(file) is not what was sent: \(difference ?? "\(digests)")")
+    }
+    return digests.0
+  }
+
+  private static func bytesInFlight() throws -> Int {
+    // The client's send buffer and the server's receive buffer are asked for like the proxy's own.
+    try ChaosProxy.bytesHeld() + ChaosProxy.socketBuffers() + Client.buffers
+  }
+
+  private func writeLogs() {
+    func write(_ name: String, _ lines: [String]) {
+      _ = try? directory.write(name, lines.joined(separator: "\n") + "\n")
+    }
+    write("client.log", client.output.text + client.output.events.map(\.description))
+    for (index, server) in servers.enumerated() {
+      write("server-\(index).log", server.output.text + server.output.events.map(\.description))
+    }
+    write("proxy.log", proxy.events.all.map { "\($0)" })
+  }
+}

@@ -1,0 +1,91 @@
+// What the client streams: a pattern at a bounded rate, through a FIFO that is its standard input.
+
+internal import CommandTesting
+internal import EventLoops
+internal import Glibc
+internal import NetworkTesting
+internal import Synchronization
+
+/// Writes a stream at a bounded rate until it is told to end; what had to wait goes out as fast as it is read.
+final class PacedInput: Sendable {
+  /// The FIFO; to be opened for reading by the client.
+  let path: String
+  private let pattern: StampedPattern
+  private let bytesPerSecond: Int
+  private let isEnding = Atomic<Bool>(false)
+  private let written = Atomic<UInt64>(0)
+  private let thread = Mutex<NamedThread?>(nil)
+  private let placeholder = Mutex<Int32>(-1)
+
+  /// - Parameter path: where to make the FIFO.
+  init(_ path: String, _ pattern: StampedPattern, bytesPerSecond: Int) throws {
+    self.path = path
+    self.pattern = pattern
+    self.bytesPerSecond = bytesPerSecond
+    try retryingInterrupts("mkfifo \(path)") { mkfifo(path, 0o600) }
+  }
+
+  /// Opens the FIFO and starts to write into it.
+  func start() throws {
+    // Held open for reading until the client reads, so that nothing waits for a client that never comes.
+    let reader = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) }
+    placeholder.withLock { $0 = reader }
+    let descriptor = try retryingInterrupts("open \(path)") { open(path, O_WRONLY | O_CLOEXEC) }
+    let running = try NamedThread("chaos input") { [self] in
+      writeAll(descriptor)
+      close(descriptor)
+    }
+    thread.withLock { $0 = running }
+  }
+
+  /// The client has opened the FIFO: from here on its end is seen here (as EPIPE: signals are blocked on the thread).
+  func isBeingRead() {
+    placeholder.withLock { descriptor in
+      if descriptor >= 0 { close(descriptor) }
+      descriptor = -1
+    }
+  }
+
+  /// Ends the stream where it is; how many bytes it has.
+  func finish() -> UInt64 {
+    isBeingRead()
+    isEnding.store(true, ordering: .relaxed)
+    thread.withLock { thread in
+      thread?.join()
+      thread = nil
+    }
+    return written.load(ordering: .relaxed)
+  }
+
+  private func writeAll(_ descriptor: Int32) {
+    let start = MonotonicInstant.now
+    var block = [UInt8](repeating: 0, count: StampedPattern.blockSize)
+    var index: UInt64 = 0
+    while !isEnding.load(ordering: .relaxed) {
+      let due = start + .nanoseconds(Int64(index) * Int64(block.count) * 1_000_000_000 / Int64(bytesPerSecond))
+      // The pace of the source, not a wait for anything. Some milliseconds' worth at a time.
+      if due - .now > .milliseconds(4) { elapse(.milliseconds(4)) }
+      block.withUnsafeMutableBytes { pattern.fill($0, block: index) }
+      guard write(descriptor, block, block.count) else { return }
+      index += 1
+    }
+    // A part of a block at the end, so that the length is a multiple of nothing.
+    block.withUnsafeMutableBytes { pattern.fill($0, block: index) }
+    _ = write(descriptor, block, 1 + Int(index % UInt64(block.count - 1)))
+  }
+
+  private func write(_ descriptor: Int32, _ bytes: [UInt8], _ count: Int) -> Bool {
+    var done = 0
+    while done < count {
+      let taken = bytes.withUnsafeBytes { all in
+        let rest = UnsafeRawBufferPointer(rebasing: all[done..<count])
+        return Glibc.write(descriptor, rest.baseAddress, rest.count)
+      }
+      if taken < 0 && errno == EINTR { continue }
+      guard taken > 0 else { return false }
+      done += taken
+      written.wrappingAdd(UInt64(taken), ordering: .relaxed)
+    }
+    return true
+  }
+}
