@@ -17,7 +17,7 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 SANITIZED := StreamBuffersTests|EventLoopsTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-thread test-address fuzz lint format bench bench-faults install clean \
+.PHONY: help run build test test-thread test-address fuzz lint format chaos bench bench-faults install clean \
         packages test-packages bench-packages
 
 help: ## this list
@@ -40,6 +40,11 @@ test-thread: packages ## the buffers and loops under ThreadSanitizer
 test-address: packages test-packages ## all tests under AddressSanitizer
 	LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks-not-ours.txt \
 	  $(SWIFT) test --sanitize=address --scratch-path .build/address
+
+chaos: packages ## 1,000 faults in one run, and 100 runs of 50: is every byte stored, once? CHAOS="--seed 1" for another choice
+	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
+	.build/chaos/release/chaos $(or $(CHAOS),--faults 1000)
+	$(if $(CHAOS),,.build/chaos/release/chaos --faults 50 --runs 100)
 
 fuzz: packages ## the parsers under libFuzzer, for FUZZ_SECONDS (60) in total
 	Fuzz/run.sh $(or $(FUZZ_SECONDS),60)

@@ -46,7 +46,8 @@ let rooms: [Target] =
     "UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
-    "LiveStreaming", imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
+    "LiveStreaming",
+    imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room("UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "CLinux"], testData: ["Corpus"])
 

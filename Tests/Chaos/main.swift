@@ -11,7 +11,7 @@ let usage = """
     --runs N        runs, each with a seed of its own (default 1)
     --seed N        the first run's seed; the next ones follow (default: drawn)
     --kinds LIST    only these: \(ChaosFault.Kind.allCases.map(\.rawValue).joined(separator: ","))
-    --rate BYTES    of the source, a second (default 4000000)
+    --rate BYTES    of the source, a second (default: by the seed)
   """
 
 /// Written at once, for whoever watches: no buffer of the C library in between.
@@ -62,7 +62,8 @@ for index in 0..<runs {
   do {
     say(try ChaosRun(options).perform().description)
   } catch {
-    var again = "chaos --seed \(options.seed) --faults \(options.faults) --rate \(options.bytesPerSecond)"
+    var again = "chaos --seed \(options.seed) --faults \(options.faults)"
+    if let rate = options.bytesPerSecond { again += " --rate \(rate)" }
     if !chosenKinds.isEmpty { again += " --kinds \(chosenKinds)" }
     fail("run \(index + 1) of \(runs) failed: \(error)\nagain with: \(again)", 1)
   }

@@ -11,6 +11,7 @@ package struct ChaosReport: Sendable, CustomStringConvertible {
   }
 
   package var seed: UInt64
+  package var pace: ChaosPace
   /// From the client's start to its end.
   package var duration: Duration
   /// Bytes sent, and stored.
@@ -36,7 +37,8 @@ package struct ChaosReport: Sendable, CustomStringConvertible {
     var lines = [
       "seed \(seed): \(faults) faults, \(connections) connections, \(Self.fixed(duration.seconds)) s; "
         + "\(length) bytes stored, SHA-256 equal: \(digest)",
-      Self.row("", "faults", "median", "p99", "longest (ms until a new byte is acknowledged)"),
+      "  \(pace); milliseconds from a fault to the first new byte acknowledged:",
+      Self.row("", "faults", "median", "p99", "longest"),
     ]
     for kind in ChaosFault.Kind.allCases {
       guard let count = counts[kind] else { continue }

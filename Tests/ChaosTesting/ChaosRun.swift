@@ -14,25 +14,13 @@ package final class ChaosRun {
     /// How many faults, those at the creation and at the completion of the upload included.
     package var faults: Int
     package var kinds = ChaosFault.Kind.allCases
-    /// The rate of the source.
-    package var bytesPerSecond = 4_000_000
+    /// The rate of the source; nil for the one that the seed gives.
+    package var bytesPerSecond: Int?
 
     package init(seed: UInt64, faults: Int) {
       self.seed = seed
       self.faults = faults
     }
-  }
-
-  /// What the client is told, and what follows from it for the faults.
-  enum Client {
-    static let appendSize = 256 << 10
-    static let options = [
-      "--resumable", "always", "--roll-over-after", "250ms", "--roll-over-bytes", "256KiB",
-      "--response-timeout", "500ms", "--stall-timeout", "500ms", "--connect-timeout", "1s", "--retry-ceiling", "20ms",
-    ]
-    static let scale = ChaosFault.Scale(span: 128 << 10, patience: .milliseconds(500))
-    /// What libcurl takes at once of a pipe's stream, and the bound pair in front of it, in bytes.
-    static let buffers = 256 << 10 + 64 << 10
   }
 
   /// How long to wait for a fault to strike, or for the client to recover: many times what either takes.
@@ -44,23 +32,23 @@ package final class ChaosRun {
   private let options: Options
   private let directory: TemporaryDirectory
   private let pattern: StampedPattern
+  private let pace: ChaosPace
   private var random: SplitMix64
   private let address: String
   private var servers: [ServeProcess] = []
   private let proxy: ChaosProxy
   private let client: StreamProcess
   private let input: PacedInput
-  /// How many of the proxy's events have been dealt with.
+  /// How many of the proxy's events were dealt with.
   private var cursor = 0
   private var struck = 0
   private var peakMemory = 0
 
   /// Starts server, proxy and client.
   package init(_ options: Options) throws {
-    // Or the bound on what is sent again would say less than it seems: a blackhole takes a whole append.
-    precondition(Client.appendSize <= Client.buffers)
     self.options = options
     random = SplitMix64(state: options.seed)
+    pace = ChaosPace.drawn(options.bytesPerSecond, using: &random)
     pattern = StampedPattern(seed: options.seed)
     directory = try TemporaryDirectory()
     guard mkdir("\(directory.path)/stored", 0o700) == 0 else { throw SystemError.last("mkdir stored") }
@@ -68,10 +56,10 @@ package final class ChaosRun {
     servers = [server]
     address = server.address
     proxy = try ChaosProxy(to: address, listen: "\(ServeProcess.freshHost()):0")
-    input = try PacedInput("\(directory.path)/input", pattern, bytesPerSecond: options.bytesPerSecond)
-    if let fault = Self.draw(options, .start, &random) { try proxy.arm(fault) }
+    input = try PacedInput("\(directory.path)/input", pattern, bytesPerSecond: pace.bytesPerSecond)
+    if let fault = Self.draw(options, .start, pace, &random) { try proxy.arm(fault) }
     try input.start()
-    client = try StreamProcess("pipe", "\(proxy.url)/chaos.bin", more: Client.options, input: input.path)
+    client = try StreamProcess("pipe", "\(proxy.url)/chaos.bin", more: pace.clientOptions, input: input.path)
   }
 
   private static func serve(_ directory: TemporaryDirectory, _ address: String?) throws -> ServeProcess {
@@ -100,7 +88,7 @@ package final class ChaosRun {
     try watchClient()
     // The start's is armed already, the completion's comes at the end.
     if Self.hasKind(options, .start) { try strike(nil) }
-    while struck < options.faults - 1 { try strike(Self.draw(options, .steady, &random)) }
+    while struck < options.faults - 1 { try strike(Self.draw(options, .steady, pace, &random)) }
     let length = try finish()
     let duration = MonotonicInstant.now - start
     return try check(length, duration)
@@ -119,18 +107,17 @@ package final class ChaosRun {
 
   private static func hasKind(_ options: Options, _ moment: ChaosFault.Moment) -> Bool {
     var random = SplitMix64(state: 0)
-    return options.kinds.contains {
-      ChaosFault.draw($0, at: moment, scale: Client.scale, using: &random) != nil
-    }
+    let scale = ChaosFault.Scale(span: 1, patience: .milliseconds(1))
+    return options.kinds.contains { ChaosFault.draw($0, at: moment, scale: scale, using: &random) != nil }
   }
 
   /// A fault for this moment, of a kind that goes with it; nil when none of those wanted does.
   private static func draw(
-    _ options: Options, _ moment: ChaosFault.Moment, _ random: inout SplitMix64
+    _ options: Options, _ moment: ChaosFault.Moment, _ pace: ChaosPace, _ random: inout SplitMix64
   ) -> ChaosFault? {
     guard hasKind(options, moment) else { return nil }
     while let kind = options.kinds.randomElement(using: &random) {
-      if let fault = ChaosFault.draw(kind, at: moment, scale: Client.scale, using: &random) { return fault }
+      if let fault = ChaosFault.draw(kind, at: moment, scale: pace.scale, using: &random) { return fault }
     }
     return nil
   }
@@ -141,7 +128,7 @@ package final class ChaosRun {
     if let fault { try proxy.arm(fault) }
     try waitUntilStruck()
     if struck < options.faults - 1, random.chance(Self.compoundShare),
-      let second = Self.draw(options, .recovery, &random)
+      let second = Self.draw(options, .recovery, pace, &random)
     {
       try proxy.arm(second)
       if try waitUntilStruckOrRecovered() { return try waitUntilRecovered() }
@@ -197,6 +184,7 @@ package final class ChaosRun {
     struck += 1
     guard fault.kind == .serverKill, let server = servers.last else { return }
     server.kill()
+    try proxy.awaitRecovery()
     // How long it is away: the fault itself.
     elapse(.milliseconds(Int.random(in: 0...200, using: &random)))
     servers.append(try Self.serve(directory, address))
@@ -217,7 +205,10 @@ package final class ChaosRun {
       return nil
     }
     cursor = end
-    guard let found else { throw TestFailure("\(failure ?? "") while waiting for \(what)") }
+    guard let found else {
+      let last = client.events("ended").last?.text("error") ?? client.output.text.last ?? ""
+      throw TestFailure("\(failure ?? "") while waiting for \(what): \(last)")
+    }
     return found
   }
 
@@ -225,7 +216,7 @@ package final class ChaosRun {
 
   /// Ends the stream, with a fault at the completion of the upload; its length.
   private func finish() throws -> UInt64 {
-    let fault = struck < options.faults ? Self.draw(options, .completion, &random) : nil
+    let fault = struck < options.faults ? Self.draw(options, .completion, pace, &random) : nil
     if let fault { try proxy.arm(fault) }
     peakMemory = max(peakMemory, try memory())
     let length = input.finish()
@@ -259,7 +250,8 @@ package final class ChaosRun {
     try expect("lost", 0)
     try expect("gaps", 0)
     var report = ChaosReport(
-      seed: options.seed, duration: duration, length: length, digest: try checkStored(length), counts: proxy.counts,
+      seed: options.seed, pace: pace, duration: duration, length: length, digest: try checkStored(length),
+      counts: proxy.counts,
       recoveries: [], connections: 0, droppedInterims: 0, resent: UInt64(summary.integer("resent") ?? 0),
       bytesInFlight: try Self.bytesInFlight(), clientMemory: peakMemory)
     for event in events {
@@ -296,7 +288,7 @@ package final class ChaosRun {
 
   private static func bytesInFlight() throws -> Int {
     // The client's send buffer and the server's receive buffer are asked for like the proxy's own.
-    try ChaosProxy.bytesHeld() + ChaosProxy.socketBuffers() + Client.buffers
+    try ChaosProxy.bytesHeld() + ChaosProxy.socketBuffers() + ChaosPace.clientBuffers
   }
 
   private func writeLogs() {

@@ -39,7 +39,8 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
   }
 
   package enum Effect: Equatable, Sendable {
-    /// Nothing is done here: whoever waits for the event does something elsewhere.
+    /// Nothing is done here: whoever waits for the event does something elsewhere, and then says
+    /// ``ChaosProxy/awaitRecovery()``.
     case tell
     /// RST to both sides; what was under way here is gone.
     case reset

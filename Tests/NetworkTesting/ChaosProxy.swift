@@ -76,6 +76,13 @@ package final class ChaosProxy: Sendable {
   /// Forgets a fault that has not struck. Any thread but the proxy's.
   package func disarm() throws { try onLoop { $0.disarm() } }
 
+  /// The harm that the harness does itself (``ChaosFault/Effect/tell``) is done: from here on the client has to recover. Any
+  /// thread but the proxy's.
+  package func awaitRecovery() throws {
+    let start = MonotonicInstant.now
+    try onLoop { $0.awaitRecovery(since: start) }
+  }
+
   /// Runs `work` between two turns and returns after it.
   private func onLoop(_ work: @escaping @Sendable (ChaosTraffic) -> Void) throws {
     // Kept by the work too: a wait that was given up must not take the counter away from under it.

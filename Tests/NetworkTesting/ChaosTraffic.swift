@@ -38,6 +38,7 @@ final class ChaosTraffic: @unchecked Sendable {
   private var pendingReplay: Replay?
   private var interimsEnd: MonotonicInstant?
   private var faultCount = 0
+  private var lastFault: ChaosFault?
   private var recovery: Recovery?
   /// The furthest byte of the upload that the client was acknowledged, and that it has sent.
   private var acknowledged: UInt64 = 0
@@ -145,8 +146,17 @@ final class ChaosTraffic: @unchecked Sendable {
   func applied(_ fault: ChaosFault, on connection: ChaosConnection?) {
     let now = MonotonicInstant.now
     faultCount += 1
-    recovery = Recovery(number: faultCount, kind: fault.kind, start: now, acknowledged: acknowledged)
+    lastFault = fault
+    // What is done elsewhere is done a moment later: until then the client is acknowledged as before.
+    recovery = nil
+    if fault.effect != .tell { awaitRecovery(since: now) }
     tell(.applied(number: faultCount, fault, connection: connection?.number, at: now))
+  }
+
+  /// The last fault has done its harm: the next new byte of an append that is acknowledged is the recovery from it.
+  func awaitRecovery(since start: MonotonicInstant) {
+    guard let lastFault else { return }
+    recovery = Recovery(number: faultCount, kind: lastFault.kind, start: start, acknowledged: acknowledged)
   }
 
   // MARK: What was sent and acknowledged

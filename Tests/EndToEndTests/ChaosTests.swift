@@ -1,0 +1,17 @@
+// The chaos run in short; `make chaos` is the long one.
+
+import ChaosTesting
+import Testing
+
+@Suite("Chaos")
+struct ChaosTests {
+  @Test(
+    "60 faults, one after another: the stored stream is the sent one, once, and only what was under way is sent again",
+    arguments: [UInt64(20_261_120)])
+  func short(seed: UInt64) throws {
+    let report = try ChaosRun(ChaosRun.Options(seed: seed, faults: 60)).perform()
+    print(report)
+    #expect(report.faults == 60)
+    #expect(report.resent < report.resentBound)
+  }
+}
