@@ -84,7 +84,7 @@ extension UploadClientStateMachine {
     }
     if answer.allowsRetry { return wait(.discovery) }
     if [401, 403, 407].contains(answer.status) { return fail(.refused(status: answer.status)) }
-    if speaksOfVersions(answer) || answer.status == 412, stepDown(to: named) { return discover() }
+    if speaksOfVersions(answer) || answer.status == 412, stepDown(to: named) { return discoverOrCreate(supply) }
     return unsupported("it does not offer them (OPTIONS is answered \(answer.status), without Upload-Limit)")
   }
 
@@ -115,8 +115,9 @@ extension UploadClientStateMachine {
     switch answer.status {
     case 200..<300:
       if isOptimistic, completeness != false {
-        if answer.isEarly && sentUpTo < supply.head { return fail(.completedEarly) }
-        return complete(upTo: sentUpTo)
+        let claimed = UploadFields.offset(answer.fields).map { base + $0 }
+        guard claimed ?? (answer.isEarly ? base : sentUpTo) == supply.head else { return fail(.completedEarly) }
+        return complete(upTo: supply.head)
       }
       if completeness == true { return fail(.completedEarly) }
       if let announced, let location = answer.location, announced != location { return fail(.locationChanged) }
@@ -158,23 +159,30 @@ extension UploadClientStateMachine {
     switch answer.status {
     case 200..<300:
       isVersionSettled = true
-      // Silence in the answer to a completing request means done: many servers say nothing.
-      if completeness ?? append.completes {
-        if !append.completes && !(supply.isFinished && sentUpTo == supply.head) {
-          return completedEarly(sentUpTo, supply)
-        }
-        if !append.endsPart { return complete(upTo: sentUpTo) }
-        acknowledge(upTo: append.start)
-        return beginPart(supply)
-      }
       let claimed = UploadFields.offset(answer.fields).map { base + $0 }
+      let tookAll = !answer.isEarly && (claimed ?? sentUpTo) == sentUpTo
+      // Silence in the answer to a completing request means done: many servers say nothing.
+      if completeness ?? (append.completes && tookAll) {
+        if append.endsPart {
+          acknowledge(upTo: append.start)
+          return beginPart(supply)
+        }
+        // Complete may be what was not transmitted in full (section "Completeness"): then it has what it says that it has, or
+        // what it said before.
+        let end = tookAll ? sentUpTo : min(claimed ?? acknowledged, sentUpTo)
+        guard supply.isFinished, end == supply.head else { return completedEarly(end, supply) }
+        return complete(upTo: end)
+      }
       if append.completes || answer.isEarly || (claimed ?? sentUpTo) != sentUpTo { return detour(answer.status) }
       acknowledge(upTo: sentUpTo)
       offset = sentUpTo
       return self.append(supply)
     case _ where completeness == true: return fail(.processingFailed(status: answer.status))
     case 404, 410: return gone(append, supply)
-    case 413: return shrink(sentUpTo - min(sentUpTo, append.start), supply)
+    case 413:
+      // Before the content's end it is its size that is refused, and not the part of it that was sent by then.
+      let sent = sentUpTo - min(sentUpTo, append.start)
+      return shrink(answer.isEarly ? appendMaximum ?? sent : sent, supply)
     case 307, 308: return redirected(answer)
     // 400 is what some servers say after an interruption. One of them destroys an upload with its 409: ask, never guess.
     case 400, 409: return detour(answer.status)

@@ -92,6 +92,8 @@ package struct UploadClientStateMachine: Sendable {
 
   /// Where the next append begins, as the server said.
   var offset: UInt64 = 0
+  /// The most bytes that the append under way may have.
+  var appendMaximum: UInt64?
   /// The upload resource has to end although the stream does not.
   var partEnd: PartEnd?
   /// Answers since the last progress that made the client ask again at once: they must not go on for ever.
@@ -128,7 +130,7 @@ package struct UploadClientStateMachine: Sendable {
   // MARK: Beginning and ending
 
   package mutating func start(_ supply: Supply) -> Action {
-    configuration.discovers && !isOptimistic ? discover() : create(supply)
+    configuration.discovers && !isOptimistic ? discoverOrCreate(supply) : create(supply)
   }
 
   /// Goes on with an upload resource that another process has left behind.
@@ -153,7 +155,7 @@ package struct UploadClientStateMachine: Sendable {
   package mutating func goOn(_ supply: Supply) -> Action {
     guard case .interrupted(let next) = state else { return .none }
     switch next {
-    case .discovery: return discover()
+    case .discovery: return discoverOrCreate(supply)
     case .creation: return create(supply)
     case .offsetRetrieval: return retrieveOffset()
     }
@@ -200,6 +202,9 @@ package struct UploadClientStateMachine: Sendable {
 
   // MARK: Requests
 
+  /// Versions without limits have nothing that an answer to OPTIONS could show support by.
+  mutating func discoverOrCreate(_ supply: Supply) -> Action { version.hasLimits ? discover() : create(supply) }
+
   mutating func discover() -> Action {
     state = .discovering
     // Without Upload-Complete: or it would be a creation (section "Limits").
@@ -241,17 +246,22 @@ package struct UploadClientStateMachine: Sendable {
   mutating func append(_ supply: Supply) -> Action {
     if offset < supply.oldest { partEnd = .gap }
     if let partEnd { return endPart(partEnd, supply) }
-    var maximum = [configuration.appendSize, limits.maximumAppendSize, shrunkAppendSize].compactMap { $0 }.min()
+    let least = limits.minimumAppendSize ?? 1
+    // The server's least is above the user's most.
+    let wanted = configuration.appendSize.map { max($0, least) }
+    var maximum = [wanted, limits.maximumAppendSize, shrunkAppendSize].compactMap { $0 }.min()
     if let size = limits.maximumSize {
       let room = size - min(size, offset - base)
-      if room == 0, !(supply.isFinished && supply.head == offset) { return endPart(.size, supply) }
+      let takesRest = supply.isFinished && supply.head - offset <= room
+      // A rest that is too small for an append of its own stays empty.
+      if room < max(1, least), !takesRest { return endPart(.size, supply) }
       maximum = min(maximum ?? .max, room)
     }
     let available = supply.head - offset
     let completes = supply.isFinished && available <= maximum ?? .max
     if !completes {
       // A smaller one might be refused (`min-append-size`), and its size is not to be changed any more once it has begun.
-      let minimum = max(1, min(limits.minimumAppendSize ?? 1, maximum ?? .max))
+      let minimum = max(1, min(least, maximum ?? .max))
       if available < minimum && !supply.isFinished {
         state = .ready
         return .awaitBytes(upTo: offset + minimum)
@@ -265,6 +275,7 @@ package struct UploadClientStateMachine: Sendable {
       return fail(.tooLarge(limit: 999_999_999_999_999))
     }
     state = .appending(append)
+    appendMaximum = maximum
     var request = request(
       .append, url: uploadURL, content: maximum == 0 ? .empty : .bytes(from: append.start, maximum: maximum))
     request.fields.append(UploadFields.offset, value)

@@ -1,0 +1,376 @@
+// The server's state machine with a disk and nothing else: what its shell does, in memory, one event after another.
+
+import PropertyTesting
+
+@testable import ResumableUploads
+
+/// What an exchange brings to the server, in order.
+enum Upstream: Equatable {
+  case head(ModelRequest)
+  case bytes([UInt8])
+  /// The content's end, as it should be.
+  case end
+  /// The connection's end, before that of the content or after it.
+  case closed
+}
+
+/// What the server gives back on it.
+enum Downstream: Equatable {
+  case interim(FieldLines)
+  case final(ServerAnswer)
+  case closed
+}
+
+struct ModelRequest: Equatable {
+  var method: String
+  /// nil for the target that uploads are for.
+  var url: String?
+  var fields: FieldLines
+  var content: RequestSummary.Content
+}
+
+/// A server on which the checker has to find fault: the proof that it can.
+enum Sabotage: CaseIterable {
+  /// An offset is told before its bytes are kept.
+  case announcesEarly
+  /// After a restart a byte of the end is missing, and nobody says so.
+  case losesOnRestart
+  /// An older request may still append when a newer one has taken over.
+  case letsOldRequestsAppend
+  /// A PATCH is appended wherever it begins.
+  case ignoresOffsets
+  /// HEAD tells the offset of the disk, and not the one that the next PATCH has to begin at.
+  case tellsOldOffset
+  /// A roll-over's acknowledgement does not wait for the disk.
+  case acknowledgesBeforeDisk
+}
+
+struct ModelServer {
+  struct Resource {
+    let url: String
+    /// Stream offset of its first byte, as the client said it.
+    let base: UInt64
+    var state: UploadResourceState
+    var bytes: [UInt8] = []
+    /// How many of them would survive a power failure, and how many after the sync that is under way.
+    var synced = 0
+    var syncing: Int?
+    /// The exchange of the state's transfer.
+    var transfer: (number: Int, exchange: Int, version: InteropVersion, isCreation: Bool)?
+    /// The handler has the whole representation and makes its response.
+    var isResponding = false
+    /// Offset that went out in the last answer to HEAD, as long as nothing has touched the resource since.
+    var promised: UInt64?
+    /// The largest offset that was told since the server started: no later one may be smaller.
+    var told: UInt64 = 0
+  }
+
+  /// What waits until the disk has so much of a resource.
+  private struct Pending {
+    var exchange: Int
+    var resource: Int
+    var count: Int
+    /// nil: the handler may begin.
+    var answer: ServerAnswer?
+  }
+
+  private(set) var resources: [Resource] = []
+  private var pending: [Pending] = []
+  private var output: [(exchange: Int, message: Downstream)] = []
+  private let limits: UploadLimits
+  let awaitsDisk: Bool
+  private let joinsParts: Bool
+  private let pattern: OffsetPattern
+  private let sabotage: Sabotage?
+  /// What must never happen, and did.
+  private(set) var violation: String?
+
+  init(
+    limits: UploadLimits, awaitsDisk: Bool, joinsParts: Bool, pattern: OffsetPattern, sabotage: Sabotage?
+  ) {
+    (self.limits, self.awaitsDisk, self.joinsParts) = (limits, awaitsDisk, joinsParts)
+    (self.pattern, self.sabotage) = (pattern, sabotage)
+  }
+
+  /// What the server has to send since the last call.
+  mutating func takeOutput() -> [(exchange: Int, message: Downstream)] {
+    defer { output = [] }
+    return output
+  }
+
+  /// Whether an answer on this exchange may still come by itself.
+  func owes(_ exchange: Int) -> Bool {
+    pending.contains { $0.exchange == exchange }
+      || resources.contains { $0.isResponding && $0.transfer?.exchange == exchange }
+  }
+
+  /// The exchange at work on the resource that `request` is about: all that has arrived of it is taken first.
+  func exchangeAtWork(_ request: ModelRequest) -> Int? {
+    index(request.url).flatMap { resources[$0].transfer?.exchange }
+  }
+
+  private func index(_ url: String?) -> Int? { url.flatMap { url in resources.firstIndex { $0.url == url } } }
+
+  // MARK: Messages
+
+  mutating func receive(_ message: Upstream, on exchange: Int) {
+    switch message {
+    case .head(let request): received(request, exchange)
+    case .bytes(let bytes): received(bytes, exchange)
+    case .end: contentEnded(exchange)
+    case .closed:
+      pending.removeAll { $0.exchange == exchange && $0.answer != nil }
+      guard let index = transferring(exchange), let transfer = resources[index].transfer else { return }
+      // All bytes have come: processing goes on for whoever asks for the response.
+      resources[index].state.ended(transfer.number)
+      resources[index].transfer = nil
+    }
+  }
+
+  private func transferring(_ exchange: Int) -> Int? {
+    resources.firstIndex { $0.transfer?.exchange == exchange }
+  }
+
+  private mutating func received(_ request: ModelRequest, _ exchange: Int) {
+    let summary = RequestSummary(
+      method: request.method, target: request.url == nil ? .other : .uploadResource, fields: request.fields,
+      content: request.content)
+    let asked = ServerRequest(summary)
+    switch asked {
+    case .plain: violation = "the client sent a request that asks nothing of the protocol: \(request)"
+    case .discover(let version):
+      output.append((exchange, .final(.discovered(limits, version, allow: "POST, OPTIONS"))))
+    case .create(let transfer): create(transfer, request, exchange)
+    case .refuse(let refusal, let version): refuse(refusal, version, nil, exchange)
+    case .retrieve(let version), .cancel(let version), .discoverResource(let version):
+      guard let index = index(request.url) else { return refuse(.unknownResource, version, nil, exchange) }
+      ask(asked, version, index, exchange)
+    case .append(let transfer):
+      guard let index = index(request.url) else { return refuse(.unknownResource, transfer.version, nil, exchange) }
+      append(transfer, index, exchange)
+    }
+  }
+
+  private mutating func create(_ transfer: UploadTransferRequest, _ request: ModelRequest, _ exchange: Int) {
+    let state: UploadResourceState
+    do throws(UploadRefusal) {
+      state = try UploadResourceState(creating: transfer, limits: limits, awaitsDisk: awaitsDisk)
+    } catch {
+      return refuse(error, transfer.version, nil, exchange)
+    }
+    // The record is on the disk before anybody hears of the resource, so a restart finds it.
+    let base = request.fields["Stream-Offset"].flatMap { UInt64($0) } ?? 0
+    resources.append(Resource(url: "http://server/.uploads/\(resources.count)", base: base, state: state))
+    let index = resources.count - 1
+    resources[index].transfer = (state.transfer?.number ?? 0, exchange, transfer.version, true)
+    if var fields = ServerAnswer.announcement(standing(index), transfer.version) {
+      addStreamID(&fields)
+      output.append((exchange, .interim(fields)))
+    }
+  }
+
+  private func addStreamID(_ fields: inout FieldLines) { if joinsParts { fields.append("Stream-ID", "stream") } }
+
+  private mutating func ask(_ asked: ServerRequest, _ version: InteropVersion, _ index: Int, _ exchange: Int) {
+    do throws(UploadRefusal) {
+      if case .cancel = asked {
+        if try resources[index].state.deactivate(.cancelled) != nil { disconnect(index) }
+        return output.append((exchange, .final(.cancelled(version))))
+      }
+      if try resources[index].state.retrieve() != nil { disconnect(index) }
+    } catch {
+      return refuse(error, version, index, exchange)
+    }
+    var standing = standing(index)
+    if sabotage == .tellsOldOffset { standing.offset = UInt64(resources[index].synced) }
+    if standing.offset < resources[index].told {
+      violation = "\(resources[index].url) stands at \(standing.offset) and told \(resources[index].told) (Offset)"
+    }
+    answer(.retrieved(standing, version), index, exchange)
+    resources[index].promised = standing.offset
+  }
+
+  private mutating func append(_ request: UploadTransferRequest, _ index: Int, _ exchange: Int) {
+    let promised = resources[index].promised
+    resources[index].promised = nil
+    var request = request
+    if sabotage == .ignoresOffsets { request.offset = resources[index].state.offset }
+    switch resources[index].state.append(request) {
+    case .begin(let former), .awaitResponse(let former):
+      if former != nil { disconnect(index) }
+      let number = resources[index].state.transfer?.number ?? 0
+      resources[index].transfer = (number, exchange, request.version, false)
+      // Tells the client that the offset matched, where that may be told yet.
+      if !awaitsDisk || resources[index].state.durable == resources[index].state.offset {
+        tellProgress(index, again: true)
+      }
+    case .replay:
+      output.append((exchange, .final(response(index, request.version))))
+    case .refuse(let refusal):
+      if case .mismatchingOffset(_, let provided) = refusal, provided == promised {
+        violation = "the offset \(provided) that HEAD was told is refused, and nothing has come between (Concurrency)"
+      }
+      refuse(refusal, request.version, index, exchange)
+    }
+  }
+
+  private mutating func received(_ bytes: [UInt8], _ exchange: Int) {
+    var found = transferring(exchange)
+    if found == nil, sabotage == .letsOldRequestsAppend { found = resources.indices.last }
+    guard let index = found, let transfer = resources[index].transfer else { return }
+    let intake = resources[index].state.received(UInt64(bytes.count), by: transfer.number)
+    keep(bytes.prefix(Int(intake.count)), index)
+    resources[index].state.kept(intake.count)
+    if sabotage == .announcesEarly { resources[index].state.kept(1) }
+    if let refusal = intake.refusal {
+      resources[index].state.ended(transfer.number)
+      resources[index].transfer = nil
+      refuse(refusal, transfer.version, index, exchange)
+    }
+  }
+
+  private mutating func keep(_ bytes: some Collection<UInt8>, _ index: Int) {
+    for byte in bytes {
+      let offset = resources[index].base + UInt64(resources[index].bytes.count)
+      if byte != pattern[offset] {
+        violation = "\(resources[index].url) keeps at stream offset \(offset) a byte of elsewhere (invariant 1)"
+      }
+      resources[index].bytes.append(byte)
+    }
+    resources[index].promised = bytes.isEmpty ? resources[index].promised : nil
+  }
+
+  private mutating func contentEnded(_ exchange: Int) {
+    guard let index = transferring(exchange), let transfer = resources[index].transfer else { return }
+    switch resources[index].state.contentEnded(transfer.number) {
+    case .ignore: break
+    case .acknowledge:
+      resources[index].transfer = nil
+      var acknowledgement: ServerAnswer =
+        transfer.isCreation
+        ? .created(standing(index), transfer.version) : .appended(standing(index), transfer.version)
+      if transfer.isCreation { addStreamID(&acknowledgement.fields) }
+      answer(acknowledgement, index, exchange)
+    case .process: whenDurable(Pending(exchange: exchange, resource: index, count: resources[index].bytes.count))
+    case .refuse(let refusal):
+      resources[index].transfer = nil
+      refuse(refusal, transfer.version, index, exchange)
+    }
+  }
+
+  // MARK: Answers
+
+  private func standing(_ index: Int) -> ServerAnswer.Standing {
+    let resource = resources[index]
+    return .init(
+      offset: resource.state.offset, length: resource.state.length, isComplete: resource.state.phase == .complete,
+      limits: limits, location: resource.url)
+  }
+
+  private func response(_ index: Int, _ version: InteropVersion) -> ServerAnswer {
+    ServerAnswer(200, ServerAnswer.completedFields(version, offset: resources[index].state.offset))
+  }
+
+  private mutating func refuse(_ refusal: UploadRefusal, _ version: InteropVersion, _ index: Int?, _ exchange: Int) {
+    let answer = ServerAnswer.refused(refusal, version, limits: limits, standing: index.map(standing))
+    if let index { self.answer(answer, index, exchange) } else { output.append((exchange, .final(answer))) }
+  }
+
+  /// Answers once the disk has what the answer speaks of.
+  private mutating func answer(_ answer: ServerAnswer, _ index: Int, _ exchange: Int) {
+    let pending = Pending(exchange: exchange, resource: index, count: resources[index].bytes.count, answer: answer)
+    if sabotage == .acknowledgesBeforeDisk { perform(pending) } else { whenDurable(pending) }
+  }
+
+  private mutating func whenDurable(_ item: Pending) {
+    if !awaitsDisk || resources[item.resource].synced >= item.count { perform(item) } else { pending.append(item) }
+  }
+
+  private mutating func perform(_ item: Pending) {
+    guard let answer = item.answer else {
+      resources[item.resource].isResponding = resources[item.resource].state.phase == .processing
+      return
+    }
+    check(answer.fields, item.resource)
+    output.append((item.exchange, .final(answer)))
+  }
+
+  /// Invariant 3, of whatever leaves the server.
+  private mutating func check(_ fields: FieldLines, _ index: Int) {
+    guard let offset = UploadFields.offset(fields) else { return }
+    let resource = resources[index]
+    let kept = awaitsDisk ? resource.synced : resource.bytes.count
+    if offset > UInt64(kept) { violation = "\(resource.url) tells \(offset) and has kept \(kept) (invariant 3)" }
+    resources[index].told = max(resources[index].told, offset)
+  }
+
+  private mutating func disconnect(_ index: Int) {
+    guard let transfer = resources[index].transfer else { return }
+    resources[index].transfer = nil
+    pending.removeAll { $0.exchange == transfer.exchange && $0.answer != nil }
+    output.append((transfer.exchange, .closed))
+  }
+
+  // MARK: What happens by itself
+
+  func canStartSync(_ index: Int) -> Bool {
+    awaitsDisk && resources[index].syncing == nil && resources[index].synced < resources[index].bytes.count
+  }
+
+  mutating func startSync(_ index: Int) { resources[index].syncing = resources[index].bytes.count }
+
+  mutating func endSync(_ index: Int) {
+    guard let count = resources[index].syncing else { return }
+    resources[index].syncing = nil
+    resources[index].synced = count
+    resources[index].state.synced(to: UInt64(count))
+    let ready = pending.filter { $0.resource == index && $0.count <= count }
+    pending.removeAll { $0.resource == index && $0.count <= count }
+    for item in ready { perform(item) }
+  }
+
+  mutating func tellProgress(_ index: Int, again: Bool = false) {
+    guard let transfer = resources[index].transfer else { return }
+    let offset = again ? resources[index].state.announceOffset() : resources[index].state.announceProgress()
+    guard let offset, let fields = ServerAnswer.progress(offset, transfer.version) else { return }
+    check(fields, index)
+    output.append((transfer.exchange, .interim(fields)))
+  }
+
+  /// The handler's response, when it has everything or early.
+  mutating func respond(_ index: Int) {
+    resources[index].isResponding = false
+    let transfer = resources[index].transfer
+    guard resources[index].state.phase == .processing || resources[index].state.phase == .incomplete else { return }
+    let number = resources[index].state.responded()
+    resources[index].transfer = nil
+    guard let transfer, transfer.number == number else { return }
+    answer(response(index, transfer.version), index, transfer.exchange)
+  }
+
+  mutating func expire(_ index: Int) {
+    // What is inactive already stays what it is.
+    _ = try? resources[index].state.deactivate(.expired)
+    disconnect(index)
+  }
+
+  /// The process dies, or the machine: of what the disk has not, a part is gone then.
+  mutating func restart(isPowerFailure: Bool, _ random: inout SplitMix64) {
+    pending = []
+    for index in resources.indices {
+      var resource = resources[index]
+      (resource.transfer, resource.syncing, resource.isResponding, resource.promised) = (nil, nil, false, nil)
+      if isPowerFailure {
+        resource.bytes.removeLast(Int.random(in: 0...resource.bytes.count - resource.synced, using: &random))
+      }
+      if sabotage == .losesOnRestart, !resource.bytes.isEmpty { resource.bytes.removeLast() }
+      // A response that was not stored is made again, by whoever completes the upload again.
+      let phase = resource.state.phase == .processing ? .incomplete : resource.state.phase
+      resource.synced = resource.bytes.count
+      resource.state = UploadResourceState(
+        restoring: phase, offset: UInt64(resource.bytes.count), promised: sabotage == nil ? resource.told : 0,
+        length: random.chance(50) ? resource.state.length : nil, limits: limits, awaitsDisk: awaitsDisk)
+      resources[index] = resource
+    }
+  }
+}

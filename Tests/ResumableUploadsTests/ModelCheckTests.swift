@@ -1,0 +1,113 @@
+// The model checker: both state machines against each other under everything that networks, crashes and other people's
+// software do to them.
+//
+// Invariants, looked at after every step: the server keeps exactly the stream's bytes, in order, none lost or twice (1);
+// the client lets go of no byte that the server has not durably kept (2); the server tells no offset beyond what it has
+// kept (3); an offset told to HEAD is one that the next PATCH may begin at; one request at a time. And when the faults
+// stop, the upload completes within a bounded number of steps.
+
+import Glibc
+import PropertyTesting
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("Model checking: client and server against each other") struct ModelCheckTests {
+  /// `SLUICE_MODEL_STEPS` in the environment asks for more.
+  static let steps = getenv("SLUICE_MODEL_STEPS").flatMap { Int(String(cString: $0)) } ?? 100_000
+
+  @Test("nothing is lost, repeated or let go too early, and every upload completes", arguments: Seed.several(1))
+  func invariants(seed: Seed) {
+    var seeds = seed.generator
+    var plan = ModelRun.Plan(seed: seed.value)
+    var total = Tally()
+    while total.steps < Self.steps {
+      let run = ModelRun.run(plan)
+      total.add(run)
+      if let violation = run.violation {
+        Issue.record(Comment(rawValue: Shrinking(plan, violation).report))
+        return
+      }
+      plan.seed = seeds.next()
+    }
+    print(total.summary)
+    // A check under faults that do not happen would check nothing.
+    for fault in ModelFault.allCases { #expect(total.faults[fault, default: 0] > 0, "\(fault) never happened") }
+  }
+
+  @Test("a server that breaks the protocol is found out, and by a short trace", arguments: Sabotage.allCases)
+  func sabotage(sabotage: Sabotage) throws {
+    for seed in UInt64(1)...2000 {
+      var plan = ModelRun.Plan(seed: seed)
+      plan.sabotage = sabotage
+      guard let violation = ModelRun.run(plan).violation else { continue }
+      let shrunk = Shrinking(plan, violation)
+      #expect(shrunk.run.applied.count <= 6, "\(shrunk.report)")
+      return
+    }
+    Issue.record("2000 runs against it found nothing")
+  }
+}
+
+private struct Tally {
+  var runs = 0
+  var steps = 0
+  var longestQuiet = 0
+  var faults: [ModelFault: Int] = [:]
+
+  mutating func add(_ run: ModelRun) {
+    runs += 1
+    steps += run.stepCount
+    longestQuiet = max(longestQuiet, run.quietSteps)
+    for fault in run.applied { faults[fault, default: 0] += 1 }
+  }
+
+  var summary: String {
+    let kinds = ModelFault.allCases.map { "\($0) \(faults[$0, default: 0])" }.joined(separator: ", ")
+    return """
+      model: \(runs) runs, \(steps) steps, \(faults.values.reduce(0, +)) faults (\(kinds)); \
+      at most \(longestQuiet) steps to the end after the last fault
+      """
+  }
+}
+
+/// A failing run with as few faults as it needs.
+private struct Shrinking {
+  private(set) var plan: ModelRun.Plan
+  private(set) var run: ModelRun
+
+  init(_ failing: ModelRun.Plan, _ violation: String) {
+    plan = failing
+    run = ModelRun.run(failing)
+    // First by halves: how many of the faults are enough.
+    var (enough, few) = (run.faultCount, -1)
+    while enough - few > 1 {
+      let middle = (enough + few + 1) / 2
+      var shorter = plan
+      shorter.maximumFaults = middle
+      let found = ModelRun.run(shorter)
+      if found.violation != nil { (plan, run, enough) = (shorter, found, middle) } else { few = middle }
+    }
+    // Then one by one, the last first: which of them are not needed.
+    for fault in stride(from: enough, to: 0, by: -1) {
+      var shorter = plan
+      shorter.leftOut.insert(fault)
+      let found = ModelRun.run(shorter)
+      if found.violation != nil { (plan, run) = (shorter, found) }
+    }
+    plan.traces = true
+    run = ModelRun.run(plan)
+  }
+
+  var report: String {
+    let trace = run.world.trace?.lines ?? []
+    let shown = trace.suffix(150)
+    return """
+      \(run.violation ?? "not seen again")
+      SLUICE_SEED=\(plan.seed), \(run.applied.count) faults needed: \(run.applied)
+      \(run.world.conditions)
+      \(trace.count - shown.count) lines before these:
+      \(shown.joined(separator: "\n"))
+      """
+  }
+}
