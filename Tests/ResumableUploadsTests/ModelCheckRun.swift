@@ -53,11 +53,13 @@ struct ModelRun {
   private var provocations = 0
   private var progress: UInt64 = 0
   private var liesWereTold = false
+  /// Faults that wait for an answer which they can spoil, with the number that they draw from.
+  private var armed: [(fault: ModelFault, random: SplitMix64)] = []
 
   /// So long faults go on, if the client does not come to its end in spite of them.
   private static let noisySteps = 1500
   /// Percent of steps.
-  private static let faultRate = 4
+  private static let faultRate = 7
 
   private init(_ plan: Plan) {
     self.plan = plan
@@ -89,7 +91,7 @@ struct ModelRun {
     violation =
       world.outcome == nil
       ? "no end within \(patience) steps after the last fault: \(world.machine.state)"
-      : world.finalViolation(liesWereTold: liesWereTold)
+      : world.finalViolation(liesWereTold: liesWereTold, mayEndEarly: applied.contains(.earlyResponse))
   }
 
   private mutating func step() {
@@ -99,7 +101,14 @@ struct ModelRun {
       let exchange = world.exchanges[place]
       if former.last?.request != exchange.request { former.append((exchange.request, [])) }
       former[former.count - 1].sent = exchange.sent
-      if case .final(let answer)? = exchange.down.last { lastAnswer = answer }
+      // A final refusal that is taken for another's answer ends an upload, and rightly so.
+      if case .final(let answer)? = exchange.down.last, answer.status < 400 || answer.status == 409 {
+        lastAnswer = answer
+      }
+    }
+    if var waiting = armed.first, apply(waiting.fault, &waiting.random) {
+      armed = []
+      note(waiting.fault)
     }
     if world.released > progress { (progress, provocations) = (world.released, 0) }
     if violation == nil { violation = world.violation }
@@ -112,7 +121,15 @@ struct ModelRun {
     var random = SplitMix64(state: faults.next())
     faultCount += 1
     if faultCount > plan.maximumFaults || plan.leftOut.contains(faultCount) { return }
-    guard let kind = ModelFault.allCases.randomElement(using: &random), apply(kind, &random) else { return }
+    guard let kind = ModelFault.allCases.randomElement(using: &random) else { return }
+    if kind == .lie || kind == .lostAnswer {
+      if armed.isEmpty { armed.append((kind, random)) }
+      return
+    }
+    if apply(kind, &random) { note(kind) }
+  }
+
+  private mutating func note(_ kind: ModelFault) {
     applied.append(kind)
     world.log("*** fault \(faultCount): \(kind)")
     world.collect()
@@ -157,6 +174,8 @@ struct ModelRun {
     case .duplicate:
       guard let place, world.exchanges[place].request.url != nil, let lastAnswer, provoke() else { return false }
       world.exchanges[place].down.insert(.final(lastAnswer), at: 0)
+      // What was true then need not be true now.
+      liesWereTold = true
     case .restart: world.restartServer(isPowerFailure: false, tells: random.chance(80), &random)
     case .powerFailure: world.restartServer(isPowerFailure: true, tells: random.chance(20), &random)
     case .expiry:
@@ -172,9 +191,11 @@ struct ModelRun {
   }
 
   private mutating func lie(_ place: Int?, _ random: inout SplitMix64) -> Bool {
-    // An answer to HEAD or a refusal. Who acknowledges what it has not kept, in a 104 or a 2xx, cannot be found out.
+    // An answer to HEAD or a refusal. Who acknowledges what it has not kept, in a 104 or a 2xx, cannot be found out; and who
+    // calls complete what is not all of it has ended it.
     guard let place, case .final(var answer)? = world.exchanges[place].down.last,
       world.exchanges[place].request.method == "HEAD" || answer.status == 409,
+      world.machine.version.completeness(answer.fields) != true,
       let offset = UploadFields.offset(answer.fields), provoke()
     else { return false }
     let sent = world.machine.sent - min(world.machine.sent, world.machine.base)

@@ -221,7 +221,6 @@ struct ModelServer {
     let intake = resources[index].state.received(UInt64(bytes.count), by: transfer.number)
     keep(bytes.prefix(Int(intake.count)), index)
     resources[index].state.kept(intake.count)
-    if sabotage == .announcesEarly { resources[index].state.kept(1) }
     if let refusal = intake.refusal {
       resources[index].state.ended(transfer.number)
       resources[index].transfer = nil
@@ -263,7 +262,8 @@ struct ModelServer {
   private func standing(_ index: Int) -> ServerAnswer.Standing {
     let resource = resources[index]
     return .init(
-      offset: resource.state.offset, length: resource.state.length, isComplete: resource.state.phase == .complete,
+      offset: resource.state.offset + (sabotage == .announcesEarly ? 1 : 0), length: resource.state.length,
+      isComplete: resource.state.phase == .complete,
       limits: limits, location: resource.url)
   }
 

@@ -38,9 +38,15 @@ struct ModelConditions {
     configuration.discovers = random.chance(50)
     configuration.isOptimistic = random.chance(20)
     configuration.streamID = "stream"
-    if configuration.isOptimistic || random.chance(20) { configuration.length = length }
     if random.chance(30) { configuration.appendSize = UInt64(random.size(upTo: 400)) }
     if random.chance(30) { limits.maximumAppendSize = UInt64(random.size(upTo: 400)) }
+    // The smaller the appends, the more of them: some dozens say as much as thousands.
+    if let size = [configuration.appendSize, limits.maximumAppendSize].compactMap({ $0 }).min() {
+      length = min(length, 50 * size)
+    }
+    if configuration.isOptimistic || random.chance(20) { configuration.length = length }
+    // Limits that nobody can tell nobody can keep; but a 413 says enough of its own.
+    guard configuration.version.hasLimits else { return }
     if random.chance(30) {
       limits.minimumAppendSize = UInt64.random(in: 0...min(limits.maximumAppendSize ?? 40, 40), using: &random)
     }
@@ -392,7 +398,9 @@ struct ModelWorld {
   }
 
   /// What has to be true when the client has ended.
-  func finalViolation(liesWereTold: Bool) -> String? {
+  func finalViolation(liesWereTold: Bool, mayEndEarly: Bool) -> String? {
+    // "The client cannot continue the upload" (section "Upload Creation", example D), where it cannot begin another one.
+    if mayEndEarly, outcome == .fail(.completedEarly) { return nil }
     guard outcome == .completed else { return "the client ended with \(outcome.map { "\($0)" } ?? "nothing")" }
     guard isFinished, released == conditions.length else {
       return "the client calls it complete with \(released) of \(conditions.length) bytes acknowledged"
