@@ -18,7 +18,8 @@ extension UploadClientStateMachine {
         take(location: location)
         noteStream(answer.fields)
       }
-      noteProgress(answer.fields)
+      // As long as nobody has said where the upload goes on, a lost connection means all of it once more.
+      if announced != nil { noteProgress(answer.fields) }
     case .appending: noteProgress(answer.fields)
     default: break
     }
@@ -116,8 +117,9 @@ extension UploadClientStateMachine {
     case 200..<300:
       if isOptimistic, completeness != false {
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
-        guard claimed ?? (answer.isEarly ? base : sentUpTo) == supply.head else { return fail(.completedEarly) }
-        return complete(upTo: supply.head)
+        let end = claimed ?? (answer.isEarly ? base : sentUpTo)
+        guard supply.isFinished, end == supply.head else { return fail(.completedEarly) }
+        return complete(upTo: end)
       }
       if completeness == true { return fail(.completedEarly) }
       if let announced, let location = answer.location, announced != location { return fail(.locationChanged) }
@@ -213,24 +215,35 @@ extension UploadClientStateMachine {
   private mutating func resynchronized(_ claimed: UInt64, isComplete: Bool, _ supply: Supply) -> Action {
     guard claimed <= min(sent, supply.head) else {
       notes.append(.impossibleOffset(claimed))
-      detours += 1
+      disbelieved += 1
       // Once more: an answer can be spoiled on its way. Then it is a failure, and the upload is left as it is: a live
       // stream's bytes are worth more at the server than gone.
-      if detours > 3 { return fail(.offsetBeyondSent(offset: claimed, sent: min(sent, supply.head))) }
+      if disbelieved > 3 { return fail(.offsetBeyondSent(offset: claimed, sent: min(sent, supply.head))) }
       return wait(.offsetRetrieval)
     }
     if sent == .max { sent = claimed }
     if claimed < acknowledged {
+      // Once more here as well: what follows is a break in the stream, or bytes sent twice.
+      if disbelieved == 0 {
+        disbelieved += 1
+        return wait(.offsetRetrieval)
+      }
       notes.append(.serverWentBack(from: acknowledged, to: claimed))
       if claimed < supply.oldest {
         partEnd = .serverWentBack
         acknowledged = claimed
         offset = claimed
+        disbelieved = 0
         return beginPart(supply)
       }
       acknowledged = claimed
     }
+    disbelieved = 0
     offset = claimed
+    if claimed > furthest {
+      // Progress, although no answer has said so.
+      (furthest, detours) = (claimed, 0)
+    }
     guard isComplete else { return append(supply) }
     if supply.isFinished && claimed == supply.head {
       // Its final response was lost: the server may tell it again (section "Upload Append").

@@ -98,6 +98,10 @@ package struct UploadClientStateMachine: Sendable {
   var partEnd: PartEnd?
   /// Answers since the last progress that made the client ask again at once: they must not go on for ever.
   var detours = 0
+  /// Answers to HEAD in a row that could not be believed.
+  var disbelieved = 0
+  /// The largest offset that HEAD was told.
+  var furthest: UInt64 = 0
   /// What the 104 of the creation under way has announced.
   var announced: String?
   var notes: [ClientNote] = []
