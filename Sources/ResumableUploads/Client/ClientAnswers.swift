@@ -10,6 +10,7 @@ extension UploadClientStateMachine {
     guard answer.status == UploadFields.resumptionSupported, speaksVersion(answer.fields) else { return nil }
     isVersionSettled = true
     noteLimits(answer.fields)
+    if let failure = exceededLimit { return failure }
     switch state {
     case .creating:
       if let location = answer.location {
@@ -63,7 +64,7 @@ extension UploadClientStateMachine {
     case .creating: return created(answer, sentUpTo: sentUpTo, supply)
     case .appending(let append): return appended(append, answer, sentUpTo: sentUpTo, supply)
     case .retrievingOffset: return retrieved(answer, supply)
-    case .cancelling: return fail(.cancelled)
+    case .cancelling: return cancelled(answer)
     case .idle, .ready, .interrupted, .ended: return .none
     }
   }
@@ -122,7 +123,9 @@ extension UploadClientStateMachine {
         return complete(upTo: end)
       }
       if completeness == true { return fail(.completedEarly) }
-      if let announced, let location = answer.location, announced != location { return fail(.locationChanged) }
+      if let announced, let location = answer.location, announced != location {
+        return abandon(.locationChanged)
+      }
       guard let location = answer.location ?? announced else {
         return configuration.discovers ? unsupported("it took an empty upload for a whole one") : fail(.noLocation)
       }
@@ -140,9 +143,7 @@ extension UploadClientStateMachine {
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }
       return unsupported("it speaks no version that is known here (creating one is answered \(answer.status))")
     case 413:
-      if let size = limits.maximumSize, let length = configuration.length, length - min(base, length) > size {
-        return fail(.tooLarge(limit: size))
-      }
+      if let failure = exceededLimit { return abandon(failure) }
       guard isOptimistic else { break }
       // In parts, then, with care.
       isOptimistic = false

@@ -56,6 +56,14 @@ package enum ClientFailure: Equatable, Sendable {
   /// The server ended the upload before the stream was over.
   case completedEarly
 
+  /// Whether the upload resource is of no use to anybody afterwards.
+  var isFinal: Bool {
+    switch self {
+    case .processingFailed, .completedEarly, .offsetBeyondSent, .locationChanged, .tooLarge: true
+    case .cancelled, .refused, .noProgress, .noOffset, .noLocation, .appendTooLarge: false
+    }
+  }
+
   /// For people.
   package var description: String {
     switch self {

@@ -18,8 +18,18 @@ extension UploadClientStateMachine {
     return .send(request(.offsetRetrieval, url: uploadURL, content: .absent))
   }
 
+  /// The limit that an upload of known length cannot keep to; nil while it keeps to all.
+  var exceededLimit: ClientFailure? {
+    guard let size = limits.maximumSize, let length = configuration.length, length - min(base, length) > size else {
+      return nil
+    }
+    return .tooLarge(limit: size)
+  }
+
   mutating func create(_ supply: Supply) -> Action {
+    if let failure = exceededLimit { return fail(failure) }
     state = .creating
+    isForgotten = false
     announced = nil
     uploadURL = nil
     offset = base
@@ -45,6 +55,7 @@ extension UploadClientStateMachine {
 
   /// The next append, as far as there is something to append.
   mutating func append(_ supply: Supply) -> Action {
+    if let failure = exceededLimit { return abandon(failure) }
     if offset < supply.oldest { partEnd = .gap }
     if let partEnd { return endPart(partEnd, supply) }
     let least = limits.minimumAppendSize ?? 1

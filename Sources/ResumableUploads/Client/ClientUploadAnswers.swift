@@ -65,10 +65,11 @@ extension UploadClientStateMachine {
     guard claimed <= min(sent, supply.head) else {
       notes.append(.impossibleOffset(claimed))
       disbelieved += 1
-      // Once more: an answer can be spoiled on its way. Then it is a failure, and the upload is left as it is: a live
-      // stream's bytes are worth more at the server than gone.
-      if disbelieved > 3 { return fail(.offsetBeyondSent(offset: claimed, sent: min(sent, supply.head))) }
-      return wait(.offsetRetrieval)
+      // Once more: an answer can be spoiled on its way.
+      guard disbelieved > 3 else { return wait(.offsetRetrieval) }
+      let failure = ClientFailure.offsetBeyondSent(offset: claimed, sent: min(sent, supply.head))
+      // Cancelled, as it should be, where it can be sent anew. What a live stream has there is worth more than nothing.
+      return configuration.length == nil ? fail(failure) : abandon(failure)
     }
     if sent == .max { sent = claimed }
     if claimed < acknowledged {
@@ -101,11 +102,26 @@ extension UploadClientStateMachine {
     return completedEarly(claimed, supply)
   }
 
+  /// The answer to a cancellation: only one that says so means that the server has forgotten the upload.
+  mutating func cancelled(_ answer: ClientAnswer) -> Action {
+    switch answer.status {
+    case 307, 308:
+      detours += 1
+      guard detours <= Self.maximumDetours, let location = answer.location else { break }
+      uploadURL = location
+      return abandon(reason ?? .cancelled)
+    case 200..<300, 404, 410: isForgotten = true
+    default: break
+    }
+    return fail(reason ?? .cancelled)
+  }
+
   // MARK: What answers have in common
 
   mutating func complete(upTo end: UInt64) -> Action {
     acknowledge(upTo: end)
     state = .ended
+    isForgotten = true
     return .completed
   }
 
@@ -134,10 +150,7 @@ extension UploadClientStateMachine {
   /// 404 or 410: the upload resource is no more.
   mutating func gone(_ append: Append?, _ supply: Supply) -> Action {
     // Some servers forget an upload as soon as it is complete: all of it was acknowledged, so nothing is missing.
-    if supply.isFinished, acknowledged == supply.head {
-      state = .ended
-      return .completed
-    }
+    if supply.isFinished, acknowledged == supply.head { return complete(upTo: supply.head) }
     detours += 1
     if detours > Self.maximumDetours { return fail(.noProgress(status: 404)) }
     partEnd = .gone

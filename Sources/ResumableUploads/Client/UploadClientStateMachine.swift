@@ -90,6 +90,9 @@ package struct UploadClientStateMachine: Sendable {
   /// Whether the server joins the upload resources of one stream (it said `Stream-ID` when it created one).
   package internal(set) var joinsParts = false
 
+  /// Whether there is nothing left at the server to go on with: it has everything, has let it go, or has the wrong things.
+  package internal(set) var isForgotten = false
+
   /// Where the next append begins, as the server said.
   var offset: UInt64 = 0
   /// The most bytes that the append under way may have.
@@ -102,6 +105,8 @@ package struct UploadClientStateMachine: Sendable {
   var disbelieved = 0
   /// The largest offset that HEAD was told.
   var furthest: UInt64 = 0
+  /// Why the upload is being cancelled, unless somebody wishes it.
+  var reason: ClientFailure?
   /// What the 104 of the creation under way has announced.
   var announced: String?
   var notes: [ClientNote] = []
@@ -146,11 +151,12 @@ package struct UploadClientStateMachine: Sendable {
   }
 
   /// The server shall forget the upload (section "Upload Cancellation").
-  package mutating func cancel() -> Action {
-    guard let uploadURL else {
-      state = .ended
-      return .fail(.cancelled)
-    }
+  package mutating func cancel() -> Action { abandon(.cancelled) }
+
+  /// Gives the upload up for a reason of which the server is told.
+  mutating func abandon(_ reason: ClientFailure) -> Action {
+    guard let uploadURL else { return fail(reason) }
+    self.reason = reason
     state = .cancelling
     return .send(request(.cancellation, url: uploadURL, content: .absent))
   }
@@ -169,7 +175,9 @@ package struct UploadClientStateMachine: Sendable {
 
   /// The upload resource's life (`max-age`) is about to end: the next answer is followed by a new one.
   package mutating func expiresSoon() -> Bool {
-    guard uploadURL != nil, partEnd == nil else { return false }
+    // A representation of known length is one upload, which lives as long as it is let. And an upload that has got nowhere
+    // in its life is followed by none that would.
+    guard uploadURL != nil, partEnd == nil, configuration.length == nil, acknowledged > base else { return false }
     partEnd = .expiry
     return true
   }
@@ -181,9 +189,7 @@ package struct UploadClientStateMachine: Sendable {
     case .discovering: return wait(.discovery)
     case .creating: return wait(creationIsLost())
     case .appending, .retrievingOffset: return wait(.offsetRetrieval)
-    case .cancelling:
-      state = .ended
-      return .fail(.cancelled)
+    case .cancelling: return fail(reason ?? .cancelled)
     case .idle, .ready, .interrupted, .ended: return .none
     }
   }
@@ -195,6 +201,7 @@ package struct UploadClientStateMachine: Sendable {
 
   mutating func fail(_ failure: ClientFailure) -> Action {
     state = .ended
+    isForgotten = isForgotten || failure.isFinal
     return .fail(failure)
   }
 
