@@ -41,6 +41,13 @@ extension UploadClientStateMachine {
     toldLifetime = newer.maximumAge ?? toldLifetime
   }
 
+  /// What an answer says about completeness, by this version's field or by the other: SwiftNIO's final responses have
+  /// `Upload-Incomplete` where the version says `Upload-Complete`, and the other way round.
+  func completeness(_ fields: FieldLines) -> Bool? {
+    version.completeness(fields)
+      ?? InteropVersion.drafts.first { $0.invertsCompleteness != version.invertsCompleteness }?.completeness(fields)
+  }
+
   mutating func noteStream(_ fields: FieldLines) {
     if let streamID = configuration.streamID { joinsParts = fields["Stream-ID"] == streamID }
   }
@@ -112,15 +119,18 @@ extension UploadClientStateMachine {
   }
 
   mutating func created(_ answer: ClientAnswer, sentUpTo: UInt64, _ supply: Supply) -> Action {
-    let completeness = version.completeness(answer.fields)
+    let completeness = completeness(answer.fields)
     noteLimits(answer.fields)
     switch answer.status {
     case 200..<300:
       if isOptimistic, completeness != false {
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
         let end = claimed ?? (answer.isEarly ? base : sentUpTo)
-        guard supply.isFinished, end == supply.head else { return fail(.completedEarly) }
-        return complete(upTo: end)
+        if supply.isFinished, end == supply.head { return complete(upTo: end) }
+        guard completeness == nil, let announced else { return fail(.completedEarly) }
+        // It has not said that it wants no more.
+        take(location: announced)
+        return detour(answer.status)
       }
       if completeness == true { return fail(.completedEarly) }
       if let announced, let location = answer.location, announced != location {
@@ -136,6 +146,10 @@ extension UploadClientStateMachine {
       if isOptimistic || (UploadFields.offset(answer.fields) ?? 0) != 0 { return retrieveOffset() }
       return append(supply)
     case _ where completeness == true: return fail(.refused(status: answer.status))
+    case 400 where announced != nil:
+      // There was an upload until something came between: so some servers call an interruption.
+      _ = creationIsLost()
+      return detour(answer.status)
     case 400, 412, 501:
       guard announced == nil, !isVersionSettled else { break }
       // Not with all of it in each attempt, unless the answer says that it is a matter of versions.

@@ -29,7 +29,7 @@ extension UploadClientStateMachine {
   mutating func create(_ supply: Supply) -> Action {
     if let failure = exceededLimit { return fail(failure) }
     state = .creating
-    isForgotten = false
+    (isForgotten, awaitsFinalResponse) = (false, false)
     announced = nil
     uploadURL = nil
     offset = base

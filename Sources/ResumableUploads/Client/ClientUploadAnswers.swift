@@ -4,13 +4,18 @@ extension UploadClientStateMachine {
   mutating func appended(
     _ append: Append, _ answer: ClientAnswer, sentUpTo: UInt64, _ supply: Supply
   ) -> Action {
-    let completeness = version.completeness(answer.fields)
+    let completeness = completeness(answer.fields)
+    let claimed = UploadFields.offset(answer.fields).map { base + $0 }
     noteLimits(answer.fields)
-    if append.isReplay, !answer.allowsRetry { return complete(upTo: append.start) }
+    // An answer that tells where an append has to begin is none of the target's, whatever it says about completeness.
+    let isConflict = answer.status == 409 && claimed != nil
+    if append.isReplay, !answer.allowsRetry, answer.isSuccess || completeness != true || isConflict {
+      // It is complete, as HEAD has said; a server need not tell the final response again.
+      return complete(upTo: append.start)
+    }
     switch answer.status {
     case 200..<300:
       isVersionSettled = true
-      let claimed = UploadFields.offset(answer.fields).map { base + $0 }
       let tookAll = !answer.isEarly && (claimed ?? sentUpTo) == sentUpTo
       // Silence in the answer to a completing request means done: many servers say nothing.
       if completeness ?? (append.completes && tookAll) {
@@ -28,7 +33,7 @@ extension UploadClientStateMachine {
       acknowledge(upTo: sentUpTo)
       offset = sentUpTo
       return self.append(supply)
-    case _ where completeness == true: return fail(.processingFailed(status: answer.status))
+    case _ where completeness == true && !isConflict: return fail(.processingFailed(status: answer.status))
     case 404, 410: return gone(append, supply)
     case 413:
       // Before the content's end it is its size that is refused, and not the part of it that was sent by then.
@@ -49,7 +54,7 @@ extension UploadClientStateMachine {
       guard let count = UploadFields.offset(answer.fields) else {
         return detours < Self.maximumDetours ? detour(answer.status) : fail(.noOffset)
       }
-      return resynchronized(base + count, isComplete: version.completeness(answer.fields) == true, supply)
+      return resynchronized(base + count, isComplete: completeness(answer.fields) == true, supply)
     case 404, 410: return gone(nil, supply)
     case 307, 308: return redirected(answer)
     case 400, 409:
@@ -149,8 +154,9 @@ extension UploadClientStateMachine {
 
   /// 404 or 410: the upload resource is no more.
   mutating func gone(_ append: Append?, _ supply: Supply) -> Action {
-    // Some servers forget an upload as soon as it is complete: all of it was acknowledged, so nothing is missing.
-    if supply.isFinished, acknowledged == supply.head { return complete(upTo: supply.head) }
+    // Some servers forget an upload as soon as it is complete. It is if it was asked to be and all of it is acknowledged; one
+    // that was never asked to be has lost it.
+    if append == nil, awaitsFinalResponse, supply.isFinished, acknowledged == supply.head { return complete(upTo: supply.head) }
     detours += 1
     if detours > Self.maximumDetours { return fail(.noProgress(status: 404)) }
     partEnd = .gone

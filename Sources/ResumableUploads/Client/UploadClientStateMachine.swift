@@ -107,6 +107,8 @@ package struct UploadClientStateMachine: Sendable {
   var furthest: UInt64 = 0
   /// Why the upload is being cancelled, unless somebody wishes it.
   var reason: ClientFailure?
+  /// Whether an append that completes the upload went out as a whole, and no answer came.
+  var awaitsFinalResponse = false
   /// What the 104 of the creation under way has announced.
   var announced: String?
   var notes: [ClientNote] = []
@@ -187,8 +189,13 @@ package struct UploadClientStateMachine: Sendable {
     sent = max(sent, sentUpTo)
     switch state {
     case .discovering: return wait(.discovery)
-    case .creating: return wait(creationIsLost())
-    case .appending, .retrievingOffset: return wait(.offsetRetrieval)
+    case .creating:
+      awaitsFinalResponse = isOptimistic && announced != nil && sentUpTo == configuration.length
+      return wait(creationIsLost())
+    case .appending(let append):
+      if append.completes, !append.endsPart, sentUpTo == append.start + (appendMaximum ?? 0) { awaitsFinalResponse = true }
+      return wait(.offsetRetrieval)
+    case .retrievingOffset: return wait(.offsetRetrieval)
     case .cancelling: return fail(reason ?? .cancelled)
     case .idle, .ready, .interrupted, .ended: return .none
     }
