@@ -17,7 +17,7 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 SANITIZED := StreamBuffersTests|EventLoopsTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-thread test-address fuzz lint format chaos bench bench-faults install clean \
+.PHONY: help run build test test-thread test-address fuzz lint format chaos model bench bench-faults install clean \
         packages test-packages bench-packages
 
 help: ## this list
@@ -45,6 +45,9 @@ chaos: packages ## 1,000 faults in one run, and 100 runs of 50: is every byte st
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
 	.build/chaos/release/chaos $(or $(CHAOS),--faults 1000)
 	$(if $(CHAOS),,.build/chaos/release/chaos --faults 50 --runs 100)
+
+model: packages ## client and server machine against each other, MODEL_STEPS (1,000,000) random events
+	SLUICE_MODEL_STEPS=$(or $(MODEL_STEPS),1000000) $(SWIFT) test --filter ModelCheckTests
 
 fuzz: packages ## the parsers under libFuzzer, for FUZZ_SECONDS (60) in total
 	Fuzz/run.sh $(or $(FUZZ_SECONDS),60)
