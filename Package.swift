@@ -49,7 +49,7 @@ let rooms: [Target] =
     "LiveStreaming",
     imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
-  + room("UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "CLinux"], testData: ["Corpus"])
+  + room("UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "Digests", "CLinux"], testData: ["Corpus"])
 
 let command: Target = .executableTarget(
   name: "sluice",

@@ -42,6 +42,9 @@ final class ServerCore: @unchecked Sendable {
       case .lingering: configuration.lingerTimeout
       }
     }
+    let tokens = try configuration.tokenFile.map { path throws(UploadServerError) in
+      try TokenFile(path: path) { configuration.onEvent(ServerEvent(.refused, reason: $0)) }
+    }
     let uploads: UploadResources
     do throws(SystemError) {
       uploads = UploadResources(
@@ -50,6 +53,7 @@ final class ServerCore: @unchecked Sendable {
           in: store.directory, durability: configuration.durability, worker: store.worker, loop: loop),
         worker: store.worker, durability: configuration.durability, options: configuration.uploads,
         maximumBodyLength: configuration.maximumBodyLength, emit: configuration.onEvent,
+        isValid: { tokens?.isValid($0) ?? true },
         router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     } catch {
       throw .unwritableDirectory(configuration.directory, reason: error.description)
@@ -62,7 +66,13 @@ final class ServerCore: @unchecked Sendable {
     limits.body = configuration.maximumBodyLength
     context = ConnectionContext(
       loop: loop, timeouts: timeouts, parserLimits: limits,
-      router: { head in resumable.handler(for: head) },
+      router: { head in
+        guard let tokens else { return resumable.handler(for: head) }
+        guard let credential = tokens.credential(head.fields.single("authorization")) else { return Self.unauthorized }
+        var head = head
+        head.credential = credential
+        return resumable.handler(for: head)
+      },
       refused: { peer, refusal in
         configuration.onEvent(ServerEvent(.refused, peer: peer, status: refusal.status, reason: refusal.reason))
       })
@@ -87,6 +97,12 @@ final class ServerCore: @unchecked Sendable {
   }
 
   // MARK: Requests
+
+  private static var unauthorized: FixedResponseHandler {
+    FixedResponseHandler(
+      Response(
+        401, ["www-authenticate": "Bearer"], body: "This server asks for a token: Authorization: Bearer TOKEN.\n"))
+  }
 
   private static func route(_ head: RequestHead, _ registry: StreamRegistry) -> any RequestHandler {
     switch head.method {

@@ -7,6 +7,10 @@ extension UploadServer {
     /// Where streams are stored. Made if it is missing and its parent exists; locked against other servers.
     public var directory: String
     public var durability = Durability.interval
+    /// A file with the SHA-256 of each token that is let in, in hexadecimal, one a line, and a name behind it if one likes;
+    /// `#` begins a comment. With it every request needs `Authorization: Bearer`, and is else answered with 401; uploads
+    /// and streams belong to the token that began them. Read again when it changes. nil lets everyone in.
+    public var tokenFile: String?
     /// What resumable uploads may take.
     public var uploads = Uploads()
     /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on the server's

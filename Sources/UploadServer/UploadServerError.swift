@@ -22,6 +22,8 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
   case unwritableDirectory(String, reason: String)
   /// Another server stores into the directory.
   case directoryInUse(String)
+  /// The file of tokens cannot be read; `line` is counted from 1.
+  case tokenFile(String, line: Int?, reason: String)
   /// The process lacks something that every server needs.
   case resources(String)
 
@@ -44,6 +46,11 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
       "cannot write into the directory \"\(path)\": \(reason); change its permissions, or name another with --directory"
     case .directoryInUse(let path):
       "another server stores into \"\(path)\": stop it, or name another with --directory"
+    case .tokenFile(let path, let line, let reason):
+      line.map {
+        "line \($0) of the token file \"\(path)\": \(reason); write the SHA-256 of a token, as sha256sum does"
+      }
+        ?? "cannot read the token file \"\(path)\": \(reason)"
     case .resources(let reason): "the server cannot be started: \(reason)"
     }
   }

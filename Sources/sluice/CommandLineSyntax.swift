@@ -32,11 +32,13 @@ struct CommandLineSyntax: Sendable {
   let options: [Option]
   /// Understood too, and shown by `sluice help connection`.
   var connectionOptions: [Option] = []
+  /// Understood too, and shown by `sluice help uploads`.
+  var uploadOptions: [Option] = []
   let example: String
 
   static let helpOption = Option("help", short: "h", "print this help")
 
-  private var allOptions: [Option] { options + connectionOptions + [Self.helpOption] }
+  private var allOptions: [Option] { options + connectionOptions + uploadOptions + [Self.helpOption] }
 
   /// The values given, in the order of the command line.
   struct Values {
@@ -118,6 +120,7 @@ struct CommandLineSyntax: Sendable {
     var lines = ["\(usage)", summary, ""]
     lines += Self.table(options + [Self.helpOption])
     if !connectionOptions.isEmpty { lines += ["", "Options of the connection: sluice help connection"] }
+    if !uploadOptions.isEmpty { lines += ["", "Limits of resumable uploads: sluice help uploads"] }
     lines += ["", "Example: \(example)"]
     return lines.joined(separator: "\n")
   }

@@ -12,7 +12,9 @@ enum Serve {
         "listen", short: "l", value: "ADDR:PORT", "where to listen (default 127.0.0.1:8080; repeatable; unix:PATH)",
         mayRepeat: true),
       Option("directory", short: "d", value: "DIR", "where to store streams (default .)"),
-      Option("durability", value: "D", "none, interval or always: what an acknowledgement promises (default interval)"),
+      Option("durability", value: "D", "acknowledged bytes are on disk: none|interval|always (default interval)"),
+      Option("token-file", value: "FILE", "SHA-256 of each token that is let in, one a line (default: all are)"),
+      Option("public-url", value: "URL", "what uploads' URLs begin with, where a front end rewrites paths"),
       Option("max-body", value: "SIZE", "the longest body of a request (default: no limit)"),
       Option("head-timeout", value: "T", "for the head of a request (default 30s)"),
       Option("body-timeout", value: "T", "for a body that is silent (default 0: for ever)"),
@@ -20,7 +22,20 @@ enum Serve {
       Option("receive-buffer", value: "SIZE", "SO_RCVBUF (default: the kernel's)"),
       Option("max-segment", value: "SIZE", "TCP_MAXSEG (default: the kernel's)"),
     ],
-    example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
+    uploadOptions: uploadOptions, example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
+
+  /// Limits of resumable uploads.
+  static let uploadOptions: [Option] = [
+    Option("max-size", value: "SIZE", "of a whole upload (default: no limit)"),
+    Option("max-append-size", value: "SIZE", "of one request's content (default: no limit)"),
+    Option("min-append-size", value: "SIZE", "of one request's content, but for the last (default 0)"),
+    Option("max-age", value: "T", "an upload lives on after its last request (default 24h)"),
+    Option("max-uploads", value: "N", "that are unfinished (default 10000)"),
+    Option("max-uploads-per-client", value: "N", "of one token, or one address (default: no limit)"),
+    Option("quota", value: "SIZE", "that unfinished uploads may take (default: no limit)"),
+    Option("quota-per-client", value: "SIZE", "of one token's, or one address's (default: no limit)"),
+    Option("min-rate", value: "SIZE", "that a request must bring a second (default 0: it may be silent)"),
+  ]
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let server = try open(try configuration(values))
@@ -66,6 +81,8 @@ enum Serve {
       }
       configuration.durability = durability
     }
+    configuration.tokenFile = values["token-file"]
+    configuration.uploads = try uploads(values)
     if let text = values["head-timeout"] { configuration.headTimeout = try Units.duration(text, of: "head-timeout") }
     if let text = values["body-timeout"] {
       configuration.bodyIdleTimeout = try Units.duration(text, of: "body-timeout")
@@ -82,6 +99,39 @@ enum Serve {
     return configuration
   }
 
+  private static func uploads(
+    _ values: CommandLineSyntax.Values
+  ) throws(CommandError) -> UploadServer.Configuration.Uploads {
+    var uploads = UploadServer.Configuration.Uploads()
+    func size(_ name: String) throws(CommandError) -> UInt64? {
+      guard let text = values[name], text != "0" else { return nil }
+      return UInt64(try Units.byteCount(text, of: name))
+    }
+    func count(_ name: String) throws(CommandError) -> Int? {
+      guard let text = values[name] else { return nil }
+      return try Units.integer(text, of: name, in: 1...10_000_000)
+    }
+    uploads.maximumSize = try size("max-size")
+    uploads.maximumAppendSize = try size("max-append-size")
+    uploads.minimumAppendSize = try size("min-append-size")
+    uploads.quota = try size("quota")
+    uploads.quotaPerClient = try size("quota-per-client")
+    uploads.minimumRate = try size("min-rate")
+    uploads.maximumCount = try count("max-uploads") ?? uploads.maximumCount
+    uploads.maximumCountPerClient = try count("max-uploads-per-client")
+    if let text = values["max-age"] {
+      uploads.maximumAge = try Units.duration(text, of: "max-age")
+      guard uploads.maximumAge >= .seconds(1) else { throw .usage("--max-age is a second at least") }
+    }
+    if let text = values["public-url"] {
+      guard text.hasPrefix("http://") || text.hasPrefix("https://") || text.hasPrefix("/") else {
+        throw .usage("--public-url \"\(text)\" is no beginning of a URL: write https://example.com/ingest")
+      }
+      uploads.publicURL = text.hasSuffix("/") ? String(text.dropLast()) : text
+    }
+    return uploads
+  }
+
   private static func open(_ configuration: UploadServer.Configuration) throws(CommandError) -> UploadServer {
     do throws(UploadServerError) {
       return try UploadServer(configuration: configuration)
@@ -91,7 +141,7 @@ enum Serve {
         case .malformedAddress: .usage
         case .unknownHost, .portTaken, .notOurAddress, .cannotListen: .unavailable
         case .portNotPermitted: .notPermitted
-        case .noDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
+        case .noDirectory, .unwritableDirectory, .directoryInUse, .resources, .tokenFile: .inputOutput
         }
       throw CommandError(code, error.description)
     }

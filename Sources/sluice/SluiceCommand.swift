@@ -55,6 +55,12 @@ enum SluiceCommand {
             separator: "\n"))
         return .done
       }
+      if topic == "uploads" {
+        Console.shared.put(
+          (["Limits of resumable uploads, which sluice serve understands:", ""]
+            + CommandLineSyntax.table(Serve.uploadOptions)).joined(separator: "\n"))
+        return .done
+      }
       return try help(on: topic)
     case "--version":
       Console.shared.put("sluice \(sluiceVersion)")

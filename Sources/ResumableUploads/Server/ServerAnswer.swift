@@ -117,6 +117,7 @@ package struct ServerAnswer: Equatable, Sendable {
     switch refusal {
     case .methodNotAllowed: answer.fields.append("Allow", ServerRequest.resourceMethods)
     case .mediaType: answer.fields.append("Accept-Patch", UploadFields.partialUpload)
+    case .notAuthorized: answer.fields.append("WWW-Authenticate", "Bearer")
     default: break
     }
     if refusal.tellsOffset {

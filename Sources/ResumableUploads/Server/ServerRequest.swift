@@ -46,6 +46,8 @@ package struct UploadTransferRequest: Equatable, Sendable {
   package var content: RequestSummary.Content
   /// `Upload-Length`, where the version has it.
   package var uploadLength: UInt64?
+  /// Whether the content comes with a digest that it is to be judged by.
+  package var hasDigest = false
 
   package init(
     version: InteropVersion, offset: UInt64, completes: Bool, content: RequestSummary.Content,

@@ -58,6 +58,8 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   /// Fewer bytes came in a while than `--min-rate` asks for.
   case tooSlow
   case serverStops
+  /// The credential that the upload was created with is not one any more (section "Security Considerations").
+  case notAuthorized
   /// The handler asked to try again later.
   case handlerNotReady(status: Int, reason: String)
 
@@ -66,6 +68,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     case .unsupportedVersion, .missingOffset, .missingCompleteness, .inconsistentLength, .contentTooSmall,
       .contentDigest:
       400
+    case .notAuthorized: 401
     case .unknownResource: 404
     case .methodNotAllowed: 405
     case .tooSlow: 408
@@ -105,6 +108,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     case .contentDigest: "the content is not what its Content-Digest says; nothing of it was appended"
     case .tooSlow: "the content comes more slowly than this server accepts"
     case .serverStops: "the server stops"
+    case .notAuthorized: "the credential is not valid any more"
     case .handlerNotReady(_, let reason): reason
     }
   }

@@ -20,14 +20,19 @@ package struct UploadResourceState: Equatable, Sendable {
     package let request: UploadTransferRequest
     /// Bytes of its content that were kept.
     package fileprivate(set) var received: UInt64 = 0
+    /// Bytes that were kept and do not count yet: the content has a digest, and is appended as a whole or, if it breaks off,
+    /// as far as it came (section "Content Digests").
+    package fileprivate(set) var pending: UInt64 = 0
   }
 
   package private(set) var phase = Phase.incomplete
-  /// The offset: how many bytes of the representation are kept. Never decreases, but by ``dropped(to:)``, which takes
-  /// back only what was never announced.
+  /// The offset: how many bytes of the representation are kept, without those that do not count yet. Never decreases, but
+  /// by ``lostUnsynced()``, which takes back only what was never announced.
   package private(set) var offset: UInt64
   /// How many of them are as durable as an acknowledgement promises.
   package private(set) var durable: UInt64
+  /// How many bytes are kept, those included that do not count yet.
+  package var keptCount: UInt64 { offset + (transfer?.pending ?? 0) }
   /// The largest offset that any client was told.
   package private(set) var announced: UInt64 = 0
   package private(set) var length: UInt64?
@@ -75,7 +80,8 @@ package struct UploadResourceState: Equatable, Sendable {
   // MARK: Requests
 
   package enum AppendAction: Equatable, Sendable {
-    /// The transfer begins. The one named is ended without an answer first: its client gave it up, or it is a stray.
+    /// The transfer begins. The one named is ended without an answer first: its client gave it up, or it is a stray. What is
+    /// kept of it and did not count is sent again, and must be dropped.
     case begin(replacing: Int?)
     /// All bytes are here; the transfer waits for the response that is being made, in place of the one named.
     case awaitResponse(replacing: Int?)
@@ -124,6 +130,13 @@ package struct UploadResourceState: Equatable, Sendable {
   /// have been told before, so that the offset which goes out is the one that the next PATCH must begin at.
   package mutating func retrieve() throws(UploadRefusal) -> Int? {
     if case .inactive(let cause) = phase { throw .deactivated(cause) }
+    return endTransfer()
+  }
+
+  /// Ends the transfer at work. What has come of content whose digest nobody can judge any more is kept: "as much as
+  /// possible" (section "Upload Append").
+  private mutating func endTransfer() -> Int? {
+    offset += transfer?.pending ?? 0
     defer { transfer = nil }
     return transfer?.number
   }
@@ -134,8 +147,7 @@ package struct UploadResourceState: Equatable, Sendable {
   package mutating func deactivate(_ cause: Deactivation) throws(UploadRefusal) -> Int? {
     if case .inactive(let former) = phase { throw .deactivated(former) }
     phase = .inactive(cause)
-    defer { transfer = nil }
-    return transfer?.number
+    return endTransfer()
   }
 
   /// Checks lengths and limits of a request; returns the length, if it is known now.
@@ -171,7 +183,7 @@ package struct UploadResourceState: Equatable, Sendable {
   /// `count` bytes of the content of transfer `number` have come.
   package mutating func received(_ count: UInt64, by number: Int, quota: UInt64 = .max) -> Intake {
     guard phase == .incomplete, let transfer, transfer.number == number else { return Intake(count: 0, refusal: nil) }
-    if let length, count > length - offset {
+    if let length, count > length - min(length, keptCount) {
       phase = .inactive(.lengthExceeded)
       self.transfer = nil
       return Intake(count: 0, refusal: .inconsistentLength)
@@ -179,8 +191,8 @@ package struct UploadResourceState: Equatable, Sendable {
     var intake = Intake(count: count, refusal: nil)
     // Beyond what a structured field holds, no offset could be told.
     let maximumSize = limits.maximumSize ?? UInt64(BareItem.largestInteger)
-    if intake.count > maximumSize - min(maximumSize, offset) {
-      intake = Intake(count: maximumSize - min(maximumSize, offset), refusal: .representationTooLarge)
+    if intake.count > maximumSize - min(maximumSize, keptCount) {
+      intake = Intake(count: maximumSize - min(maximumSize, keptCount), refusal: .representationTooLarge)
     }
     if let maximum = limits.maximumAppendSize, intake.count > maximum - min(maximum, transfer.received) {
       intake = Intake(count: maximum - min(maximum, transfer.received), refusal: .contentTooLarge)
@@ -191,19 +203,29 @@ package struct UploadResourceState: Equatable, Sendable {
 
   /// That many bytes more are kept.
   package mutating func kept(_ count: UInt64) {
-    offset += count
     transfer?.received += count
+    if transfer?.request.hasDigest == true { transfer?.pending += count } else { offset += count }
   }
+
+  /// The content of the transfer at work is what its digest says: it counts.
+  package mutating func contentVerified() {
+    offset += transfer?.pending ?? 0
+    transfer?.pending = 0
+  }
+
+  /// It is not: nothing of it counts. The bytes are dropped, and the transfer is over.
+  package mutating func contentRefuted() { transfer = nil }
 
   /// The disk has everything up to this offset.
   package mutating func synced(to offset: UInt64) { durable = max(durable, min(offset, self.offset)) }
 
-  /// The content of the transfer is not what its digest says: what was kept of it is given back, none of which was
-  /// announced.
-  package mutating func dropped(to offset: UInt64) {
-    precondition(offset >= announced && offset <= self.offset, "what was announced is never taken back")
-    self.offset = offset
-    durable = min(durable, offset)
+  /// The disk has lost what it had not taken yet. Returns the offset that is left, or nil if more was announced than that:
+  /// then the upload is lost.
+  package mutating func lostUnsynced() -> UInt64? {
+    guard durable >= announced else { return nil }
+    offset = durable
+    transfer?.pending = 0
+    return offset
   }
 
   /// What may be said of the offset now; nil if it was said before. Says that it is said.
@@ -251,7 +273,7 @@ package struct UploadResourceState: Equatable, Sendable {
   @discardableResult
   package mutating func ended(_ number: Int) -> Bool {
     guard transfer?.number == number else { return false }
-    transfer = nil
+    _ = endTransfer()
     return true
   }
 

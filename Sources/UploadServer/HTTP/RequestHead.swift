@@ -61,6 +61,9 @@ public struct RequestHead: Equatable, Sendable {
   public var framing: BodyFraming
   /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
   public var expectsContinue: Bool
+  /// What identifies the credential that the request was let in by, where the server asks for one: the SHA-256 of a bearer
+  /// token, and not the token.
+  public internal(set) var credential: [UInt8]?
   /// Whether the client is willing to use the connection again (RFC 9112, section 9.3).
   public var keepsAlive: Bool
 }

@@ -37,7 +37,7 @@ final class ResumableUploadHandler {
       return FixedResponseHandler(Response(ServerAnswer.discoveredResource(version)))
     case .create(let request): return creation(request, head)
     case .append(let request):
-      return UploadTransfer(request, head: head, credential: nil) { [resources] transfer in
+      return UploadTransfer(request, head: head) { [resources] transfer in
         guard let resource = Self.resource(of: head, resources) else {
           return transfer.respond(
             ServerAnswer.refused(.unknownResource, request.version, limits: resources.limits))
@@ -50,7 +50,10 @@ final class ResumableUploadHandler {
   }
 
   private static func resource(of head: RequestHead, _ resources: UploadResources) -> UploadResource? {
-    resources[String(head.target.path.dropFirst(prefix.count))]
+    // Somebody else's upload is as good as none (section "Security Considerations").
+    resources[String(head.target.path.dropFirst(prefix.count))].flatMap {
+      $0.owner.credential == head.credential ? $0 : nil
+    }
   }
 
   private func query(
@@ -78,7 +81,7 @@ final class ResumableUploadHandler {
       case .response(let response): return FixedResponseHandler(response)
       }
     }
-    return UploadTransfer(request, head: inner, credential: nil) { [resources] transfer in
+    return UploadTransfer(request, head: head) { [resources] transfer in
       resources.create(transfer, settled: settled)
     }
   }
@@ -131,6 +134,7 @@ extension RequestHead {
     self.init(
       method: record.method, target: target, minorVersion: 1, fields: HeaderFields(record.fields),
       framing: record.length.map { .sized($0) } ?? .chunked, expectsContinue: false, keepsAlive: true)
+    credential = record.credential
   }
 }
 

@@ -13,7 +13,13 @@ extension UploadResource {
     if state.isInactive, let refusal = intake.refusal { return exceeded(transfer, refusal) }
     var error: SystemError?
     if intake.count > 0, let body {
-      error = body.append(bytes, pieces: intake.count == count ? pieces : pieces.prefix(octets: Int(intake.count)))
+      let wanted = intake.count == count ? pieces : pieces.prefix(octets: Int(intake.count))
+      let before = body.keptCount
+      error = body.append(bytes, pieces: wanted)
+      // Not those that the disk did not take, nor those that the handler turned down.
+      let kept = wanted.prefix(octets: Int(body.keptCount - before))
+      transfer.digest?.update(bytes, kept)
+      digests?.update(bytes, kept, at: before)
       countKept()
     }
     // The handler may have answered, or left, within that.
@@ -25,8 +31,8 @@ extension UploadResource {
 
   /// Brings the offset in line with what is kept.
   func countKept() {
-    guard let body, isUnfinished, body.keptCount > state.offset else { return }
-    let count = body.keptCount - state.offset
+    guard let body, isUnfinished, body.keptCount > state.keptCount else { return }
+    let count = body.keptCount - state.keptCount
     state.kept(count)
     resources.kept(count, by: owner)
   }
@@ -42,6 +48,10 @@ extension UploadResource {
 
   func contentEnded(_ transfer: UploadTransfer) {
     let isCurrent = self.transfer === transfer
+    if isCurrent, state.phase == .incomplete {
+      guard judgeContent(transfer) else { return }
+      if transfer.request.completes, !resources.isStillAuthorized(owner) { return reject(transfer, .notAuthorized) }
+    }
     switch state.contentEnded(transfer.number) {
     case .ignore: break
     case .refuse(let refusal):
@@ -60,15 +70,73 @@ extension UploadResource {
       whenDurable { [self] failure in
         if let failure { return refuse(transfer, failure) }
         let version = transfer.request.version
-        guard transfer.isCreation else { return transfer.respond(ServerAnswer.appended(standing(), version)) }
-        var answer = ServerAnswer.created(standing(), version)
-        answer.fields.lines += FieldLines(settled).lines
+        var answer: ServerAnswer
+        if transfer.isCreation {
+          answer = ServerAnswer.created(standing(), version)
+          answer.fields.lines += FieldLines(settled).lines
+        } else {
+          answer = ServerAnswer.appended(standing(), version)
+        }
+        if let field = digests?.field(at: state.offset) { answer.fields.append(DigestField.representation, field) }
         transfer.respond(answer)
       }
       rest()
     case .process:
       progress.end()
-      body?.end()
+      process()
+    }
+  }
+
+  /// Whether the content is what its digest says, or has none. If it is not, the transfer is answered and nothing of it
+  /// stays.
+  private func judgeContent(_ transfer: UploadTransfer) -> Bool {
+    guard let digest = transfer.digest else { return true }
+    if digest.isRight {
+      state.contentVerified()
+      body?.release()
+      return true
+    }
+    state.contentRefuted()
+    self.transfer = nil
+    transfer.resource = nil
+    progress.end()
+    guard dropUncounted() else { return false }
+    refuse(transfer, .contentDigest)
+    rest()
+    return false
+  }
+
+  /// Takes back what is kept and does not count. False if that failed, and the upload with it.
+  @discardableResult
+  func dropUncounted() -> Bool {
+    guard let body, body.keptCount > state.keptCount else { return true }
+    let surplus = body.keptCount - state.keptCount
+    do throws(SystemError) {
+      try body.drop(to: state.keptCount)
+    } catch {
+      // Bytes that nobody vouches for cannot be told from the others any more.
+      deactivate(.stateLost, peer: nil, reason: "\(error)")
+      return false
+    }
+    body.release()
+    digests?.rewind(to: state.keptCount)
+    resources.gaveBack(surplus, by: owner)
+    return true
+  }
+
+  /// All bytes are here. They are compared with the digest that the creation gave, and then the handler has its turn.
+  private func process() {
+    guard let digests, let body else {
+      self.body?.end()
+      return
+    }
+    digests.catchUp(with: body, loop: resources.loop, worker: resources.worker) { [self] verdict in
+      guard state.phase == .processing else { return }
+      switch verdict {
+      case .right: self.body?.end()
+      case .wrong: fail()
+      case .unreadable: postpone(500, "what is kept of the upload cannot be read now")
+      }
     }
   }
 
@@ -91,16 +159,7 @@ extension UploadResource {
   /// on any more.
   func syncFailed(_ error: SystemError) {
     guard state.phase == .incomplete else { return }
-    if state.announced <= state.durable, let body {
-      do throws(SystemError) {
-        let count = state.offset - state.durable
-        try body.drop(to: state.durable)
-        state.dropped(to: state.durable)
-        resources.gaveBack(count, by: owner)
-        return
-      } catch {}
-    }
-    deactivate(.stateLost, peer: nil, reason: "\(error)")
+    if state.lostUnsynced() != nil { dropUncounted() } else { deactivate(.stateLost, peer: nil, reason: "\(error)") }
   }
 
   // MARK: Telling
@@ -147,7 +206,7 @@ extension UploadResource {
 extension UploadTransfer {
   /// Whether this request is told of its progress at all: its version has that, and what has come is not still to be
   /// judged by its digest.
-  var tellsProgress: Bool { request.version.number != nil && request.version.tellsProgress }
+  var tellsProgress: Bool { request.version.number != nil && request.version.tellsProgress && digest == nil }
 }
 
 extension SystemError {

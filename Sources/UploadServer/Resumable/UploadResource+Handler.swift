@@ -60,6 +60,7 @@ extension UploadResource {
   /// Bytes can be kept now.
   private func wanted() {
     (body as? SpooledBody)?.accept()
+    if let body, let digests { digests.catchUpInBackground(with: body, loop: resources.loop, worker: resources.worker) }
     // A handler that stores by stream offset may have made somebody else let go, and found more than there was before.
     if let body, state.phase == .incomplete, body.keptCount != state.offset {
       let before = state.offset
@@ -119,23 +120,48 @@ extension UploadResource {
   /// The handler's answer: the response to the whole upload, early or in time.
   func handlerResponds(_ response: Response) {
     countKept()
-    // The request whose client waits for it.
+    let waiting = takeWaiting()
+    if response.asksToRetry {
+      let reason = String(decoding: response.body, as: UTF8.self).firstLine
+      return postpone(response.status, reason.isEmpty ? "not now" : reason, waiting)
+    }
+    let isInTime = state.phase == .processing
+    // A handler that keeps its bytes tells of them itself.
+    let isKeeping = keeper != nil
+    conclude(response, waiting)
+    if !isKeeping, isInTime { emitEnded(response, waiting) }
+  }
+
+  /// The request whose client waits for an answer.
+  private func takeWaiting() -> UploadTransfer? {
     let waiting = transfer
     transfer = nil
     waiting?.resource = nil
     progress.end()
-    if response.asksToRetry { return postpone(response, waiting) }
-    let isInTime = state.phase == .processing
+    return waiting
+  }
+
+  /// The representation is not the one that was announced: it is not processed (section "Representation Digests").
+  func fail() {
+    let waiting = takeWaiting()
+    let reason = "the representation is not what the Repr-Digest of the upload's creation says; it is not processed"
+    if let waiting { emit(.interrupted, waiting, reason: reason, status: 400) }
+    // What a keeping handler has stays as it is: unfinished, and perhaps the only copy of what was sent.
+    if let keeper { keeper.park() } else { handler?.aborted(.uploadEnded(reason)) }
+    conclude(Response(400, body: reason + "\n"), waiting)
+  }
+
+  /// The upload is complete by this response.
+  private func conclude(_ response: Response, _ waiting: UploadTransfer?) {
+    var response = response
+    if let field = digests?.field(at: state.offset) { response.fields.append("repr-digest", field) }
     _ = state.responded()
-    let isKeeping = keeper != nil
     release()
     record.response = UploadRecord.Response(
       status: response.status, fields: FieldLines(response.fields), body: response.body)
     record.promised = max(record.promised, state.offset)
     resources.finished(self, keeping: state.offset)
-    // A handler that keeps its bytes tells of them itself.
-    if !isKeeping, isInTime { emitEnded(response, waiting) }
-    save { [self] error in
+    save { [self, response] error in
       if let error { resources.emit(ServerEvent(.refused, reason: "\(error)")) }
       resources.store.removeBody(token)
       guard let waiting else { return }
@@ -145,14 +171,17 @@ extension UploadResource {
     }
   }
 
-  /// The handler cannot do its work now: the upload stays where it is.
-  private func postpone(_ response: Response, _ waiting: UploadTransfer?) {
+  /// The upload cannot be processed now, and stays where it is.
+  func postpone(_ status: Int, _ reason: String) {
+    keeper?.park()
+    postpone(status, reason, takeWaiting())
+  }
+
+  private func postpone(_ status: Int, _ reason: String, _ waiting: UploadTransfer?) {
     _ = state.processingPostponed()
     release()
     wasInterrupted = true
-    guard let waiting else { return }
-    let reason = String(decoding: response.body, as: UTF8.self)
-    refuse(waiting, .handlerNotReady(status: response.status, reason: reason.isEmpty ? "not now" : reason.trimmedLine))
+    if let waiting { refuse(waiting, .handlerNotReady(status: status, reason: reason)) }
   }
 
   /// The handler has let go without an answer.
@@ -286,5 +315,5 @@ extension Response {
 }
 
 extension String {
-  fileprivate var trimmedLine: String { split(separator: "\n").first.map(String.init) ?? "" }
+  fileprivate var firstLine: String { split(separator: "\n").first.map(String.init) ?? "" }
 }

@@ -26,6 +26,8 @@ final class UploadResource {
   var wasInterrupted = false
   /// The clocks of the transfer at work.
   let progress: UploadProgress
+  /// The digests of all bytes, if the creation gave one or asked for one.
+  let digests: UploadDigests?
   var parkTimer: EventLoop.Timer?
   private var lastTouch: MonotonicInstant
 
@@ -41,7 +43,8 @@ final class UploadResource {
     self.state = state
     self.resources = resources
     owner = transfer.client
-    var head = transfer.head
+    var head = transfer.head.forUpload(length: nil)
+    digests = UploadDigests(head.fields)
     for field in settled.all where head.fields.count(field.name) == 0 { head.fields.append(field.name, field.value) }
     record = UploadRecord(
       method: head.method, target: head.target.text, fields: FieldLines(head.fields), created: WallClock.now.seconds,
@@ -57,6 +60,7 @@ final class UploadResource {
     self.token = token
     self.record = record
     settled = [:]
+    digests = UploadDigests(HeaderFields(record.fields))
     self.resources = resources
     owner = UploadOwner(credential: record.credential, address: record.client)
     lastActivity = MonotonicInstant(nanoseconds: MonotonicInstant.now.nanoseconds - age.nanoseconds)
@@ -157,7 +161,10 @@ final class UploadResource {
       adopt(new)
       new.exchange?.acceptBody()
     case .begin(let replaced):
-      if replaced != nil { cutOff() }
+      if replaced != nil {
+        cutOff()
+        guard dropUncounted() else { return refuse(new, .deactivated(.stateLost)) }
+      }
       adopt(new)
       guard state.length != lengthBefore else { return start(new) }
       // The length is a promise that holds for all requests to come (section "Upload Append").
@@ -224,6 +231,8 @@ final class UploadResource {
     guard let transfer else { return }
     self.transfer = nil
     transfer.cutOff()
+    // What came counts, if it is not sent again.
+    if let body, body.keptCount == state.keptCount { body.release() }
     leftBehind(transfer, "a newer request goes on with the upload")
   }
 
@@ -245,6 +254,15 @@ final class UploadResource {
       emit(.continued, transfer)
     }
     if !transfer.isCreation { tellProgress(progress.schedule.accepted(now: progress.now), evenIfKnown: true) }
+    if let rate = resources.options.minimumRate, transfer.request.content.mayHaveBytes {
+      progress.watchRate(minimum: rate, received: { [self] in state.transfer?.received ?? 0 }) { [self] in
+        reject(transfer, .tooSlow)
+      }
+    }
+    if transfer.digest != nil {
+      body?.hold()
+      digests?.save()
+    }
     transfer.exchange?.acceptBody()
   }
 
@@ -252,6 +270,7 @@ final class UploadResource {
   func interrupted(_ transfer: UploadTransfer, _ reason: String) {
     guard state.ended(transfer.number) else { return }
     if self.transfer === transfer { self.transfer = nil }
+    body?.release()
     leftBehind(transfer, reason)
   }
 
@@ -269,6 +288,7 @@ final class UploadResource {
     state.ended(transfer.number)
     self.transfer = nil
     transfer.resource = nil
+    body?.release()
     leftBehind(transfer, refusal.reason, status: refusal.status)
     whenDurable { [self] _ in transfer.respond(self.refusal(refusal, transfer.request.version)) }
   }

@@ -14,6 +14,8 @@ final class UploadResources {
   /// The resource that each request is for: the router within.
   let router: RequestRouter
   let limits: UploadLimits
+  /// Whether a credential is valid now.
+  private let isValid: ([UInt8]) -> Bool
 
   private var table: [String: UploadResource] = [:]
   private var usage = UploadUsage()
@@ -23,8 +25,9 @@ final class UploadResources {
   init(
     loop: EventLoop, store: UploadRecordStore, worker: BackgroundWorker, durability: Durability,
     options: UploadServer.Configuration.Uploads, maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
-    router: @escaping RequestRouter
+    isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
   ) {
+    self.isValid = isValid
     self.loop = loop
     self.store = store
     self.worker = worker
@@ -94,6 +97,9 @@ final class UploadResources {
     }
     guard quotaRoom(of: owner) > 0 else { throw .quotaExhausted }
   }
+
+  /// Whether an upload may still be completed for its owner: between its creation and its end a token may have been withdrawn.
+  func isStillAuthorized(_ owner: UploadOwner) -> Bool { owner.credential.map(isValid) ?? true }
 
   // MARK: Quotas
 

@@ -4,9 +4,11 @@ internal import ResumableUploads
 
 /// A creation or an append. It lives as long as its request; the upload resource outlives it.
 final class UploadTransfer: RequestHandler {
-  let request: UploadTransferRequest
-  /// The head without anything of the protocol's, for a creation.
+  private(set) var request: UploadTransferRequest
+  /// As it came.
   let head: RequestHead
+  /// What the content must be, if the request says that.
+  let digest: ContentDigest?
   /// Whose request this is.
   private(set) var client: UploadOwner
   private let start: (UploadTransfer) -> Void
@@ -20,12 +22,13 @@ final class UploadTransfer: RequestHandler {
 
   /// - Parameter start: finds or creates the resource, once the peer is known.
   init(
-    _ request: UploadTransferRequest, head: RequestHead, credential: [UInt8]?,
-    start: @escaping (UploadTransfer) -> Void
+    _ request: UploadTransferRequest, head: RequestHead, start: @escaping (UploadTransfer) -> Void
   ) {
+    digest = ContentDigest(head.fields)
     self.request = request
+    self.request.hasDigest = digest != nil
     self.head = head
-    client = UploadOwner(credential: credential, address: "")
+    client = UploadOwner(credential: head.credential, address: "")
     self.start = start
   }
 

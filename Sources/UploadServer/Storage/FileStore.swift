@@ -55,6 +55,7 @@ final class FileStore: Sendable {
   /// Of the store, for whoever keeps something beside the streams.
   let directory: Int32
   private let lock: Int32
+  private let owners: StreamOwners
   private let durability: Durability
   let worker = BackgroundWorker()
 
@@ -79,6 +80,7 @@ final class FileStore: Sendable {
     }
     self.directory = directory
     self.lock = lock
+    owners = StreamOwners(in: directory)
   }
 
   deinit {
@@ -90,8 +92,25 @@ final class FileStore: Sendable {
   /// Lets another server have the directory. Nothing may be stored after it.
   func unlock() { flock(lock, LOCK_UN) }
 
+  /// Whether a credential may go on with the stream of that name: it began it, or nobody has, or no credential was asked for.
+  func admits(_ credential: [UInt8]?, to name: StreamName) -> Bool {
+    guard let credential, let owner = owners.owner(of: name) else { return true }
+    if owner == credential { return true }
+    // The record of a stream whose files were removed binds nobody.
+    let files = [name.partial, name.final]
+    return files.allSatisfy { faccessat(directory, $0, F_OK, AT_SYMLINK_NOFOLLOW) != 0 }
+  }
+
   /// Finds the stream of that name, growing or complete, or begins it.
-  func open(_ name: StreamName) throws(SystemError) -> StoredStream {
+  ///
+  /// - Parameter credential: whose stream it is from now on, unless it is somebody's already.
+  func open(_ name: StreamName, for credential: [UInt8]?) throws(SystemError) -> StoredStream {
+    // Before there is a file: one without an owner is everybody's.
+    if let credential, owners.owner(of: name) != credential { try owners.record(credential, of: name) }
+    return try open(name)
+  }
+
+  private func open(_ name: StreamName) throws(SystemError) -> StoredStream {
     if let growing = try openExisting(name.partial, O_RDWR) {
       let missing = readMissing(name, length: growing.length)
       return StoredStream(
@@ -210,6 +229,7 @@ final class FileStore: Sendable {
   func remove(_ name: StreamName) {
     unlinkat(directory, name.partial, 0)
     unlinkat(directory, name.gaps, 0)
+    owners.forget(name)
   }
 
   private func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {

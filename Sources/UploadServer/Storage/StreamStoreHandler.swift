@@ -168,8 +168,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private(set) var madeFile = false
 
   func settle() -> Settlement {
-    if let reason = readFields() {
-      return .response(Response(400, body: reason + "\n"))
+    if let reason = readFields() { return .response(Response(400, body: reason + "\n")) }
+    if let name, !registry.store.admits(head.credential, to: name) {
+      return .response(Response(403, body: Self.notYours + "\n"))
     }
     // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
     return .fields(["stream-id": name?.streamID ?? StreamName.randomID()])
@@ -254,6 +255,10 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// Takes the stream over, finds the place of the body in it, and asks for the body.
   private func claim() {
     guard let name, let exchange else { return }
+    guard registry.store.admits(head.credential, to: name) else {
+      state = .done
+      return refuse(403, Self.notYours)
+    }
     if let older = registry.owner(of: name) { older.yieldStream() }
     let waits = registry.waits(for: name) { [self] in
       if case .waiting = state { claim() }
@@ -264,7 +269,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     }
     let stream: StoredStream
     do throws(SystemError) {
-      stream = try registry.store.open(name)
+      stream = try registry.store.open(name, for: head.credential)
     } catch {
       state = .done
       emitRefusal(Self.status(of: error), "\(error)")
@@ -355,6 +360,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
     state = .done
     answer(status, stream, reason, retries: true)
   }
+
+  private static let notYours = "the stream belongs to another token"
 
   private func refuse(_ status: Int, _ reason: String) {
     state = .done

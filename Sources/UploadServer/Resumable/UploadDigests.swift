@@ -1,0 +1,225 @@
+// Digests of what is uploaded: of all of it, across requests and restarts, and of one request's content (RFC 9530).
+
+internal import Digests
+internal import EventLoops
+internal import Glibc
+internal import ResumableUploads
+
+/// A running digest that several may hold; one thread at a time.
+private final class SharedDigest: @unchecked Sendable {
+  var running: RunningDigest
+
+  init(_ algorithm: DigestAlgorithm) throws(DigestError) { running = try RunningDigest(algorithm) }
+  init(copyOf other: SharedDigest) throws(DigestError) { running = try other.running.fork() }
+
+  func update(_ bytes: Span<UInt8>, _ pieces: [Range<Int>]) {
+    for piece in pieces { running.update(bytes.extracting(piece).bytes) }
+  }
+
+  func isEqual(_ value: [UInt8]) -> Bool {
+    guard let digest = try? running.value() else { return false }
+    return digest.bytes == value
+  }
+}
+
+/// The digests of a representation. It takes the bytes as they come; what came before it, or while it was behind, it reads
+/// again from the disk, in the background. Only on the loop's thread.
+final class UploadDigests {
+  /// How far behind it may be to catch up without a thread, in bytes.
+  private static let smallGap: UInt64 = 1 << 20
+
+  /// What `Repr-Digest` of the creation says, as far as we can judge it. Unknown algorithms are ignored (RFC 9530, section 2).
+  private let expected: [(algorithm: DigestAlgorithm, value: [UInt8])]
+  /// What answers tell: the first that `Want-Repr-Digest` asks for and we have.
+  private let wanted: DigestAlgorithm?
+  private var running: [DigestAlgorithm: SharedDigest] = [:]
+  /// How many bytes of the representation are in.
+  private var count: UInt64 = 0
+  /// As it was when bytes began to come that may be taken back.
+  private var saved: (running: [DigestAlgorithm: SharedDigest], count: UInt64)?
+  private var isCatchingUp = false
+  /// Which ``running`` it is: the worker may come back to others than it went out with.
+  private var generation = 0
+  private var whenCurrent: ((Verdict) -> Void)?
+
+  /// nil if no digest is given or wanted that we know.
+  init?(_ fields: HeaderFields) {
+    let lines = FieldLines(fields)
+    let given = lines[DigestField.representation].flatMap { DigestField(parsing: $0) }?.digests ?? []
+    expected = given.compactMap { member in
+      DigestAlgorithm(name: member.algorithm).map { (algorithm: $0, value: member.value) }
+    }
+    wanted =
+      DigestField.wanted(parsing: lines[DigestField.wantRepresentation] ?? "")
+      .lazy.compactMap { DigestAlgorithm(name: $0) }.first
+    if expected.isEmpty && wanted == nil { return nil }
+    begin()
+  }
+
+  /// An algorithm that libcrypto does not have here is one that we do not know.
+  private func begin() {
+    generation += 1
+    running = [:]
+    count = 0
+    for algorithm in Set(expected.map(\.algorithm) + (wanted.map { [$0] } ?? [])) {
+      if let digest = try? SharedDigest(algorithm) { running[algorithm] = digest }
+    }
+  }
+
+  // MARK: Bytes
+
+  /// Takes bytes that were kept at `offset`; those that do not come next are read again later.
+  func update(_ bytes: Span<UInt8>, _ pieces: [Range<Int>], at offset: UInt64) {
+    guard offset == count, !isCatchingUp else { return }
+    for digest in running.values { digest.update(bytes, pieces) }
+    count += UInt64(pieces.reduce(0) { $0 + $1.count })
+  }
+
+  /// From here on bytes may be taken back.
+  func save() {
+    guard !isCatchingUp else {
+      saved = nil
+      return
+    }
+    var copies: [DigestAlgorithm: SharedDigest] = [:]
+    for (algorithm, digest) in running {
+      guard let copy = try? SharedDigest(copyOf: digest) else {
+        saved = nil
+        return
+      }
+      copies[algorithm] = copy
+    }
+    saved = (copies, count)
+  }
+
+  /// Bytes beyond `offset` were taken back.
+  func rewind(to offset: UInt64) {
+    guard count > offset else { return }
+    // What the worker is just reading is replaced, not changed under it.
+    generation += 1
+    if let saved, saved.count <= offset { (running, count) = saved } else { begin() }
+    saved = nil
+  }
+
+  /// `Repr-Digest` of the first `offset` bytes, if it was asked for and all of them are in.
+  func field(at offset: UInt64) -> String? {
+    guard let wanted, count == offset, !isCatchingUp, let digest = try? running[wanted]?.running.value() else {
+      return nil
+    }
+    return DigestField([(wanted.name, digest.bytes)]).value
+  }
+
+  // MARK: Catching up
+
+  enum Verdict { case right, wrong, unreadable }
+
+  /// Sees to it that everything is in, and says whether it is what was announced. On the loop's thread, now or later.
+  func catchUp(
+    with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker, _ completion: @escaping (Verdict) -> Void
+  ) {
+    whenCurrent = completion
+    catchUpInBackground(with: body, loop: loop, worker: worker)
+  }
+
+  func catchUpInBackground(with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker) {
+    guard !isCatchingUp else { return }
+    let end = body.keptCount
+    if count < end, let file = body.file {
+      if end - count <= Self.smallGap {
+        guard Self.read(file.descriptor, from: file.start + count, count: end - count, into: Array(running.values))
+        else {
+          return unreadable()
+        }
+        count = end
+      } else {
+        return readInBackground(body, file, upTo: end, loop, worker)
+      }
+    }
+    if count == end, let action = whenCurrent {
+      whenCurrent = nil
+      action(expected.allSatisfy { running[$0.algorithm]?.isEqual($0.value) ?? true } ? .right : .wrong)
+    }
+  }
+
+  /// Half of a piece may be in: from the beginning, the next time.
+  private func unreadable() {
+    begin()
+    let action = whenCurrent
+    whenCurrent = nil
+    action?(.unreadable)
+  }
+
+  private func readInBackground(
+    _ body: any UploadBody, _ file: (descriptor: Int32, start: UInt64), upTo end: UInt64, _ loop: EventLoop,
+    _ worker: BackgroundWorker
+  ) {
+    // One of its own: the body may let go of its descriptor meanwhile, and the number would be another file's.
+    let descriptor = fcntl(file.descriptor, F_DUPFD_CLOEXEC, 0)
+    guard descriptor >= 0 else { return unreadable() }
+    isCatchingUp = true
+    let generation = generation
+    let digests = running
+    let (start, length) = (file.start + count, end - count)
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (digests: self, body: body)
+    worker.execute {
+      let isRead = Self.read(descriptor, from: start, count: length, into: Array(digests.values))
+      close(descriptor)
+      loop.execute {
+        let digests = carried.digests
+        digests.isCatchingUp = false
+        guard digests.generation == generation else {
+          return digests.catchUpInBackground(with: carried.body, loop: loop, worker: worker)
+        }
+        guard isRead else { return digests.unreadable() }
+        digests.count = end
+        digests.catchUpInBackground(with: carried.body, loop: loop, worker: worker)
+      }
+    }
+  }
+
+  private static func read(
+    _ descriptor: Int32, from start: UInt64, count: UInt64, into digests: [SharedDigest]
+  ) -> Bool {
+    let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: 256 * 1024)
+    defer { buffer.deallocate() }
+    var done: UInt64 = 0
+    while done < count {
+      let wanted = Int(min(UInt64(buffer.count), count - done))
+      let got = pread(descriptor, buffer.baseAddress, wanted, off_t(start + done))
+      if got < 0 && errno == EINTR { continue }
+      guard got > 0 else { return false }
+      let span = UnsafeBufferPointer(rebasing: buffer[..<got]).span
+      for digest in digests { digest.update(span, [0..<got]) }
+      done += UInt64(got)
+    }
+    return true
+  }
+}
+
+/// What one request's content must be, by its `Content-Digest`. Only on the loop's thread.
+final class ContentDigest {
+  private let expected: [[UInt8]]
+  private let running: [SharedDigest]
+
+  /// nil if there is none that we know.
+  init?(_ fields: HeaderFields) {
+    let given = FieldLines(fields)[DigestField.content].flatMap { DigestField(parsing: $0) }?.digests ?? []
+    var (expected, running): ([[UInt8]], [SharedDigest]) = ([], [])
+    for member in given {
+      guard let algorithm = DigestAlgorithm(name: member.algorithm), let digest = try? SharedDigest(algorithm) else {
+        continue
+      }
+      expected.append(member.value)
+      running.append(digest)
+    }
+    if running.isEmpty { return nil }
+    (self.expected, self.running) = (expected, running)
+  }
+
+  func update(_ bytes: Span<UInt8>, _ pieces: [Range<Int>]) {
+    for digest in running { digest.update(bytes, pieces) }
+  }
+
+  var isRight: Bool { zip(running, expected).allSatisfy { $0.isEqual($1) } }
+}

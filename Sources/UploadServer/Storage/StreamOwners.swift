@@ -1,0 +1,46 @@
+// Whose stream is whose, where the server asks for tokens: an ID that somebody guessed gives nobody a stream.
+
+internal import EventLoops
+internal import Glibc
+
+/// A small file for each stream with what identifies the credential that began it, in a directory of their own.
+struct StreamOwners: Sendable {
+  /// Begins with a dot, which no stream's name does.
+  private static let directoryName = ".owners"
+  private let parent: Int32
+
+  /// - Parameter parent: the store's directory, which stays open for longer than this.
+  init(in parent: Int32) { self.parent = parent }
+
+  private func path(_ name: StreamName) -> String { "\(Self.directoryName)/\(name.base)" }
+
+  /// nil if nobody's is recorded. A record that cannot be read is nobody's credential: then nobody is let in.
+  func owner(of name: StreamName) -> [UInt8]? {
+    let descriptor = openat(parent, path(name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    guard descriptor >= 0 else { return errno == ENOENT ? nil : [] }
+    defer { close(descriptor) }
+    var bytes = [UInt8](repeating: 0, count: 256)
+    return Array(bytes.prefix(max(0, read(descriptor, &bytes, bytes.count))))
+  }
+
+  func record(_ credential: [UInt8], of name: StreamName) throws(SystemError) {
+    mkdirat(parent, Self.directoryName, 0o700)
+    // Replaced as a whole: half a record would lock the owner out.
+    let temporary = path(name) + "~"
+    let descriptor = try retryingInterrupts("create the owner's record of a stream") {
+      openat(parent, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    }
+    defer { close(descriptor) }
+    let written = try retryingInterrupts("write the owner's record of a stream") {
+      credential.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+    }
+    guard written == credential.count else {
+      throw SystemError(operation: "write the owner's record of a stream", code: ENOSPC)
+    }
+    try retryingInterrupts("rename the owner's record of a stream") {
+      renameat(parent, temporary, parent, path(name))
+    }
+  }
+
+  func forget(_ name: StreamName) { unlinkat(parent, path(name), 0) }
+}

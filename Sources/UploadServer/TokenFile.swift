@@ -1,0 +1,117 @@
+// Who may use the server: bearer tokens (RFC 6750), of which only hashes are at hand.
+
+internal import Digests
+internal import EventLoops
+internal import Glibc
+
+/// A file of hashed tokens: on each line the SHA-256 of a token in hexadecimal, and behind it, for people, whose it is. `#`
+/// begins a comment.
+///
+///     printf %s "$TOKEN" | sha256sum
+///
+/// It is read again when it has changed; a mistake in it leaves the tokens as they were. Only on the loop's thread.
+final class TokenFile {
+  /// Several requests within that time do not look at the file twice.
+  private static let patience = Duration.seconds(1)
+
+  private struct Stamp: Equatable {
+    var seconds = 0
+    var nanoseconds = 0
+    var size = 0
+    var inode: UInt64 = 0
+  }
+
+  private let path: String
+  private let complain: (String) -> Void
+  private var hashes: [Digest]
+  private var stamp: Stamp
+  private var lastLook = MonotonicInstant.now
+
+  /// - Parameter complain: told when the file has become unreadable.
+  init(path: String, complain: @escaping (String) -> Void) throws(UploadServerError) {
+    self.path = path
+    self.complain = complain
+    stamp = Self.stamp(of: path)
+    hashes = try Self.read(path)
+  }
+
+  /// What identifies the token of an `Authorization` field; nil if it is none of the file's.
+  func credential(_ authorization: String?) -> [UInt8]? {
+    guard let authorization, let token = Self.bearer(authorization) else { return nil }
+    guard let hash = try? Digest(.sha256, of: Array(token.utf8).span.bytes) else { return nil }
+    return isValid(hash) ? hash.bytes : nil
+  }
+
+  /// Whether a credential that was valid is so still.
+  func isValid(_ credential: [UInt8]) -> Bool { Digest(.sha256, bytes: credential).map(isValid) ?? false }
+
+  /// Compares with every one of them, whichever is equal: the time tells nothing.
+  private func isValid(_ hash: Digest) -> Bool {
+    readAgain()
+    return hashes.reduce(false) { found, candidate in candidate.isEqual(to: hash) || found }
+  }
+
+  /// `Bearer`, in letters of either case, and a token (RFC 6750, section 2.1).
+  private static func bearer(_ authorization: String) -> Substring? {
+    guard authorization.prefix(7).lowercased() == "bearer " else { return nil }
+    let token = authorization.dropFirst(7).drop { $0 == " " }
+    return token.isEmpty ? nil : token
+  }
+
+  // MARK: The file
+
+  private func readAgain() {
+    let now = MonotonicInstant.now
+    guard now - lastLook >= Self.patience else { return }
+    lastLook = now
+    let found = Self.stamp(of: path)
+    guard found != stamp else { return }
+    stamp = found
+    do throws(UploadServerError) {
+      hashes = try Self.read(path)
+    } catch {
+      complain("\(error); the tokens that were read before stay valid")
+    }
+  }
+
+  private static func stamp(of path: String) -> Stamp {
+    var status = stat()
+    guard stat(path, &status) == 0 else { return Stamp() }
+    return Stamp(
+      seconds: status.st_mtim.tv_sec, nanoseconds: status.st_mtim.tv_nsec, size: Int(status.st_size),
+      inode: UInt64(status.st_ino))
+  }
+
+  private static func read(_ path: String) throws(UploadServerError) -> [Digest] {
+    guard let file = fopen(path, "re") else {
+      throw .tokenFile(path, line: nil, reason: String(cString: strerror(errno)))
+    }
+    defer { fclose(file) }
+    var line: UnsafeMutablePointer<CChar>?
+    var capacity = 0
+    defer { free(line) }
+    var hashes: [Digest] = []
+    var number = 0
+    while case let count = getline(&line, &capacity, file), count > 0, let line {
+      number += 1
+      let octets = UnsafeRawBufferPointer(start: line, count: count)
+      let text = String(decoding: octets, as: UTF8.self)
+      guard let word = text.split(whereSeparator: \.isWhitespace).first, !word.hasPrefix("#") else { continue }
+      guard let bytes = bytes(word), let hash = Digest(.sha256, bytes: bytes) else {
+        throw .tokenFile(path, line: number, reason: "it does not begin with 64 hexadecimal digits")
+      }
+      hashes.append(hash)
+    }
+    return hashes
+  }
+
+  private static func bytes(_ text: Substring) -> [UInt8]? {
+    var bytes: [UInt8] = []
+    var octets = text.utf8.makeIterator()
+    while let first = octets.next() {
+      guard let high = Octet.hexValue(first), let low = octets.next().flatMap(Octet.hexValue) else { return nil }
+      bytes.append(high << 4 | low)
+    }
+    return bytes
+  }
+}
