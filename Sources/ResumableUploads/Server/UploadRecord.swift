@@ -26,6 +26,9 @@ package struct UploadRecord: Equatable, Sendable {
   package var credential: [UInt8]?
   /// Who else counts as the creator: the peer's address without its port.
   package var client: String
+  /// What the creation was told: limits SHOULD NOT change to the client's disadvantage (section "Limits"), whatever the
+  /// server is started with the next time.
+  package var limits: UploadLimits
   package var length: UInt64?
   /// Whether the request has been begun, and so something must be kept.
   package var hasBegun = false
@@ -37,8 +40,10 @@ package struct UploadRecord: Equatable, Sendable {
   package var response: Response?
 
   package init(
-    method: String, target: String, fields: FieldLines, created: Int64, credential: [UInt8]?, client: String
+    method: String, target: String, fields: FieldLines, created: Int64, credential: [UInt8]?, client: String,
+    limits: UploadLimits
   ) {
+    self.limits = limits
     self.method = method
     self.target = target
     self.fields = fields
@@ -75,6 +80,7 @@ package struct UploadRecord: Equatable, Sendable {
     add("Field", fields)
     if let credential { add("Credential", Item(.bytes(credential))) }
     add("Client", Item(.displayString(client)))
+    add("Limits", Item(.string(limits.value())))
     if let length { add("Length", count(length)) }
     add("Begun", Item(.boolean(hasBegun)))
     add("Owns-File", Item(.boolean(ownsFile)))
@@ -110,10 +116,13 @@ package struct UploadRecord: Equatable, Sendable {
       let target = string("Target"),
       let fields = Self.fields("Field", values), case .date(let created)? = single("Created"),
       let client = string("Client"),
-      case .boolean(let hasBegun)? = single("Begun"), case .boolean(let ownsFile)? = single("Owns-File"),
+      case .string(let limitsText)? = single("Limits"),
+      let limits = UploadLimits([UploadFields.limit: limitsText]), case .boolean(let hasBegun)? = single("Begun"),
+      case .boolean(let ownsFile)? = single("Owns-File"),
       let promised = count("Promised")
     else { return nil }
-    self.init(method: method, target: target, fields: fields, created: created, credential: nil, client: client)
+    self.init(
+      method: method, target: target, fields: fields, created: created, credential: nil, client: client, limits: limits)
     (self.hasBegun, self.ownsFile, self.promised) = (hasBegun, ownsFile, promised)
     if case .bytes(let credential)? = single("Credential") { self.credential = credential }
     length = count("Length")

@@ -185,7 +185,7 @@ package struct UploadResourceState: Equatable, Sendable {
     guard phase == .incomplete, let transfer, transfer.number == number else { return Intake(count: 0, refusal: nil) }
     if let length, count > length - min(length, keptCount) {
       phase = .inactive(.lengthExceeded)
-      self.transfer = nil
+      _ = endTransfer()
       return Intake(count: 0, refusal: .inconsistentLength)
     }
     var intake = Intake(count: count, refusal: nil)
@@ -281,16 +281,14 @@ package struct UploadResourceState: Equatable, Sendable {
   package mutating func responded() -> Int? {
     guard phase == .incomplete || phase == .processing else { return nil }
     phase = .complete
-    defer { transfer = nil }
-    return transfer?.number
+    return endTransfer()
   }
 
   /// Processing failed in a way that may pass: the upload stands where it stood before its last request.
   package mutating func processingPostponed() -> Int? {
     guard phase == .incomplete || phase == .processing else { return nil }
     phase = .incomplete
-    defer { transfer = nil }
-    return transfer?.number
+    return endTransfer()
   }
 
   /// What is kept was looked at anew, and the disk has it: another request may have brought bytes of the same stream. nil

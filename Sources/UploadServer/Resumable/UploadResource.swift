@@ -48,7 +48,7 @@ final class UploadResource {
     for field in settled.all where head.fields.count(field.name) == 0 { head.fields.append(field.name, field.value) }
     record = UploadRecord(
       method: head.method, target: head.target.text, fields: FieldLines(head.fields), created: WallClock.now.seconds,
-      credential: owner.credential, client: owner.address)
+      credential: owner.credential, client: owner.address, limits: state.limits)
     record.length = state.length
     lastActivity = .now
     lastTouch = lastActivity
@@ -72,7 +72,7 @@ final class UploadResource {
     if let cause = record.deactivation { phase = .inactive(cause) }
     func state(_ offset: UInt64) -> UploadResourceState {
       UploadResourceState(
-        restoring: phase, offset: offset, promised: record.promised, length: record.length, limits: resources.limits,
+        restoring: phase, offset: offset, promised: record.promised, length: record.length, limits: record.limits,
         awaitsDisk: resources.durability == .always)
     }
     self.state = state(record.promised)
@@ -93,6 +93,8 @@ final class UploadResource {
   /// Whether a request, or the handler's work on the whole, is under way.
   var isAtWork: Bool { state.transfer != nil || state.phase == .processing }
   var keptCount: UInt64 { state.offset }
+  /// When it has been left alone for as long as it lives.
+  var deadline: MonotonicInstant { lastActivity + .seconds(Int64(clamping: state.limits.maximumAge ?? .max)) }
   var peer: String { transfer?.peer ?? owner.address }
 
   var location: String { resources.options.publicURL + ResumableUploadHandler.prefix + token }

@@ -135,15 +135,14 @@ final class UploadResources {
 
   /// The timer is never moved to a later time: it fires, finds that its resource was alive, and is set anew.
   private func armExpiry() {
-    guard !stops, expiryTimer == nil, let first = table.values.lazy.map(\.lastActivity).min() else { return }
-    let deadline = first + options.maximumAge
+    guard !stops, expiryTimer == nil, let deadline = table.values.lazy.map(\.deadline).min() else { return }
     expiryTimer = (loop.schedule(at: deadline) { [unowned self] in expire() }, deadline)
   }
 
   private func expire() {
     expiryTimer = nil
     let now = MonotonicInstant.now
-    for resource in Array(table.values) where resource.lastActivity + options.maximumAge <= now {
+    for resource in Array(table.values) where resource.deadline <= now {
       if !resource.isUnfinished {
         forget(resource)
       } else if resource.isAtWork {

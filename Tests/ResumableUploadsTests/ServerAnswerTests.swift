@@ -1,0 +1,144 @@
+// Which fields the answers of an upload resource carry, in each version.
+
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("A server's answers")
+struct ServerAnswerTests {
+  private var limits: UploadLimits {
+    var limits = UploadLimits()
+    (limits.maximumSize, limits.maximumAge) = (100, 60)
+    return limits
+  }
+
+  private func standing(isComplete: Bool = false) -> ServerAnswer.Standing {
+    ServerAnswer.Standing(offset: 5, length: 9, isComplete: isComplete, limits: limits, location: "/u/1")
+  }
+
+  @Test(
+    "no 104 to a request that names no version (draft, section Draft Version Identification)",
+    arguments: InteropVersion.drafts)
+  func announcements(_ version: InteropVersion) throws {
+    #expect(ServerAnswer.announcement(standing(), .none) == nil)
+    #expect(ServerAnswer.progress(5, .none) == nil)
+    let fields = try #require(ServerAnswer.announcement(standing(), version))
+    #expect(fields["Upload-Draft-Interop-Version"] == version.number.map(String.init))
+    // A 104 MUST include Location, and Upload-Limit with the limits (section Upload Creation).
+    #expect(fields["Location"] == "/u/1")
+    #expect(fields.contains("Upload-Limit") == version.hasLimits)
+  }
+
+  @Test("progress is told by Upload-Offset without Location (draft, section Upload Append), and not before version 5")
+  func progress() throws {
+    for version in InteropVersion.drafts {
+      let fields = ServerAnswer.progress(7, version)
+      #expect((fields != nil) == ((version.number ?? 0) >= 5))
+      guard let fields else { continue }
+      #expect(fields["Upload-Offset"] == "7" && !fields.contains("Location"))
+      #expect(fields["Upload-Draft-Interop-Version"] == version.number.map(String.init))
+    }
+  }
+
+  @Test("version 6 calls the lifetime expires, later ones max-age; earlier ones have no limits")
+  func lifetime() {
+    let expected = [8: "max-age=60", 7: "max-age=60", 6: "expires=60"]
+    for version in InteropVersion.drafts {
+      let field = ServerAnswer.created(standing(), version).fields["Upload-Limit"]
+      #expect(field == version.number.flatMap { expected[$0] }.map { "max-size=100, \($0)" })
+    }
+  }
+
+  @Test("completeness is told in each version's own way (draft, section Completeness)")
+  func completeness() {
+    for version in InteropVersion.drafts {
+      let fields = ServerAnswer.completedFields(version, offset: 5)
+      #expect(fields["Upload-Complete"] == (version.number == 3 ? nil : "?1"))
+      #expect(fields["Upload-Incomplete"] == (version.number == 3 ? "?0" : nil))
+      let refused = ServerAnswer.refused(.mismatchingOffset(expected: 5, provided: 6), version, limits: limits)
+      #expect(version.completeness(refused.fields) == false)
+    }
+  }
+
+  @Test("to HEAD: offset, completeness, length, limits, and no-store (draft, section Offset Retrieval)")
+  func retrieved() {
+    let fields = ServerAnswer.retrieved(standing(), .newest).fields
+    #expect(fields["Upload-Offset"] == "5" && fields["Upload-Complete"] == "?0" && fields["Upload-Length"] == "9")
+    #expect(fields["Upload-Limit"] == "max-size=100, max-age=60" && fields["Cache-Control"] == "no-store")
+    #expect(ServerAnswer.retrieved(standing(isComplete: true), .newest).fields["Upload-Complete"] == "?1")
+  }
+
+  @Test("without limits OPTIONS says min-size=0 (draft, section Limits)")
+  func noLimits() {
+    let answer = ServerAnswer.discovered(UploadLimits(), .newest, allow: "POST")
+    #expect(answer.fields["Upload-Limit"] == "min-size=0" && answer.fields["Allow"] == "POST")
+  }
+
+  @Test("the answer to a wrong offset is a problem with both offsets (draft, section Mismatching Offset)")
+  func mismatchingOffset() {
+    let answer = ServerAnswer.refused(
+      .mismatchingOffset(expected: 5, provided: 9), .newest, limits: limits, standing: standing())
+    #expect(answer.status == 409 && answer.mediaType == "application/problem+json")
+    #expect(answer.fields["Upload-Offset"] == "5" && answer.fields["Upload-Complete"] == "?0")
+    #expect(
+      answer.body == "{\"type\":\"https://iana.org/assignments/http-problem-types#mismatching-upload-offset\","
+        + "\"title\":\"Mismatching Upload Offset\",\"status\":409,\"expected-offset\":5,\"provided-offset\":9}\n")
+  }
+
+  @Test("the answer to inconsistent lengths is a problem (draft, section Inconsistent Length)")
+  func inconsistentLength() {
+    let answer = ServerAnswer.refused(.inconsistentLength, .newest, limits: limits)
+    #expect(answer.status == 400 && answer.mediaType == "application/problem+json")
+    #expect(answer.body.contains("#inconsistent-upload-length\""))
+  }
+
+  @Test("a 413 tells the limits (draft, section Limits)")
+  func tooLarge() {
+    for refusal in [UploadRefusal.representationTooLarge, .contentTooLarge] {
+      let answer = ServerAnswer.refused(refusal, .newest, limits: limits)
+      #expect(answer.status == 413 && answer.fields["Upload-Limit"] == "max-size=100, max-age=60")
+    }
+  }
+
+  @Test("what may be tried again says when; what names a method or a type says which")
+  func remedies() {
+    for refusal in [UploadRefusal.quotaExhausted, .tooManyUploads, .serverStops, .notStored("full", isFull: true)] {
+      #expect(ServerAnswer.refused(refusal, .newest, limits: limits).fields["Retry-After"] == "2")
+    }
+    #expect(
+      ServerAnswer.refused(.methodNotAllowed, .newest, limits: limits).fields["Allow"]
+        == "HEAD, GET, PATCH, DELETE, OPTIONS")
+    #expect(
+      ServerAnswer.refused(.mediaType, .newest, limits: limits).fields["Accept-Patch"] == "application/partial-upload")
+    #expect(
+      ServerAnswer.refused(.unsupportedVersion, .newest, limits: limits).fields["Upload-Draft-Interop-Version"] == "8")
+  }
+
+  @Test("progress is announced at once at the beginning and then four times a second, and never forgotten")
+  func schedule() {
+    var schedule = ProgressSchedule()
+    let step = ProgressSchedule.interval / 10
+    #expect(schedule.accepted(now: 0) == .announce)
+    #expect(schedule.kept(now: 1) == .announce)
+    // A stream of pieces: one timer at a time, and an announcement each time it fires.
+    var announcements = 0
+    var timer: Int64?
+    for now in stride(from: 2, through: 40 * step, by: Int64.Stride(step)) {
+      if let due = timer, due <= now {
+        #expect(schedule.timerFired(now: now) == .announce)
+        announcements += 1
+        timer = nil
+      }
+      switch schedule.kept(now: now) {
+      case .announce: announcements += 1
+      case .setTimer(let time):
+        #expect(timer == nil)
+        timer = time
+      case .nothing: #expect(timer != nil)
+      }
+    }
+    #expect((3...5).contains(announcements))
+    // What came last is announced by the timer that is left.
+    #expect(timer != nil)
+  }
+}

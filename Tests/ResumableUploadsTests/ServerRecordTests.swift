@@ -1,0 +1,65 @@
+// What outlives the server, as text and back.
+
+import PropertyTesting
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The record of an upload")
+struct ServerRecordTests {
+  private func record(_ random: inout SplitMix64) -> UploadRecord {
+    func text(_ random: inout SplitMix64) -> String {
+      let alphabet = Array("aZ09 -_.,:;=\"%\\\u{e9}\u{1F600}\t\u{7f}?")
+      return String((0..<Int.random(in: 0...12, using: &random)).map { _ in alphabet.randomElement(using: &random)! })  // not empty
+    }
+    func fields(_ random: inout SplitMix64) -> FieldLines {
+      FieldLines(
+        (0..<Int.random(in: 0...4, using: &random)).map { _ in .init(name: text(&random), value: text(&random)) })
+    }
+    func bytes(_ random: inout SplitMix64) -> [UInt8] {
+      (0..<Int.random(in: 0...40, using: &random)).map { _ in UInt8.random(in: 0...255, using: &random) }
+    }
+    var limits = UploadLimits()
+    limits.maximumAge = UInt64.random(in: 0...1000, using: &random)
+    if random.chance(50) { limits.maximumSize = 12 }
+    var record = UploadRecord(
+      method: text(&random), target: text(&random), fields: fields(&random), created: 1_700_000_000,
+      credential: random.chance(50) ? bytes(&random) : nil, client: text(&random), limits: limits)
+    if random.chance(50) { record.length = UInt64.random(in: 0...999_999_999_999_999, using: &random) }
+    record.hasBegun = random.chance(50)
+    record.ownsFile = random.chance(50)
+    record.promised = UInt64.random(in: 0...999_999_999_999_999, using: &random)
+    if random.chance(30) { record.deactivation = Deactivation.allCases.randomElement(using: &random) }
+    if random.chance(30) {
+      record.response = .init(
+        status: Int.random(in: 200...599, using: &random), fields: fields(&random), body: bytes(&random))
+    }
+    return record
+  }
+
+  @Test("a record is read as it was written, whatever a peer sent", arguments: Seed.several(1))
+  func roundTrip(_ seed: Seed) throws {
+    var random = seed.generator
+    for _ in 0..<1_000 {
+      let record = record(&random)
+      #expect(UploadRecord(parsing: try #require(record.text)) == record)
+    }
+  }
+
+  @Test("a record that was cut short or changed is no record, and never a trap", arguments: Seed.several(1))
+  func damaged(_ seed: Seed) throws {
+    var random = seed.generator
+    for _ in 0..<50 {
+      let record = record(&random)
+      let text = Array(try #require(record.text).utf8)
+      for end in 0..<text.count {
+        #expect(UploadRecord(parsing: String(decoding: text[..<end], as: UTF8.self)) == nil)
+      }
+      var changed = text
+      changed[Int.random(in: 0..<changed.count, using: &random)] = UInt8.random(in: 0...255, using: &random)
+      // Another record, or none; what is read is what would be written.
+      let changedText = String(decoding: changed, as: UTF8.self)
+      if let read = UploadRecord(parsing: changedText) { #expect(read.text == changedText) }
+    }
+  }
+}

@@ -1,0 +1,277 @@
+// An upload resource as a state machine: the draft's rules one by one, and random orders of events against a model.
+
+import PropertyTesting
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("An upload resource")
+struct ServerStateTests {
+  private static func request(
+    _ offset: UInt64 = 0, completes: Bool = false, _ content: RequestSummary.Content = .unsized, length: UInt64? = nil
+  ) -> UploadTransferRequest {
+    UploadTransferRequest(
+      version: .newest, offset: offset, completes: completes, content: content, uploadLength: length)
+  }
+
+  private static func resource(
+    _ request: UploadTransferRequest = request(), limits: UploadLimits = UploadLimits(), awaitsDisk: Bool = false
+  ) throws -> UploadResourceState {
+    try UploadResourceState(creating: request, limits: limits, awaitsDisk: awaitsDisk)
+  }
+
+  /// A resource that keeps `count` bytes and has no request at work.
+  private static func holding(
+    _ count: UInt64, length: UInt64? = nil, limits: UploadLimits = UploadLimits()
+  ) throws -> UploadResourceState {
+    var state = try resource(request(length: length), limits: limits)
+    #expect(state.received(count, by: 1) == .init(count: count, refusal: nil))
+    state.kept(count)
+    #expect(state.contentEnded(1) == .acknowledge)
+    return state
+  }
+
+  @Test("an append goes on at the offset, and only there: 409 otherwise (draft, section Upload Append)")
+  func offsets() throws {
+    var state = try Self.holding(5)
+    for offset in [0, 4, 6, 1_000_000] as [UInt64] {
+      #expect(
+        state.append(Self.request(offset)) == .refuse(.mismatchingOffset(expected: 5, provided: offset)))
+    }
+    #expect(state.append(Self.request(5)) == .begin(replacing: nil))
+  }
+
+  @Test("a stale append does not end the one at work; one with the right offset does (draft, section Concurrency)")
+  func takeOver() throws {
+    var state = try Self.resource()
+    state.kept(7)
+    #expect(state.append(Self.request(3)) == .refuse(.mismatchingOffset(expected: 7, provided: 3)))
+    #expect(state.transfer?.number == 1)
+    #expect(state.append(Self.request(7)) == .begin(replacing: 1))
+    #expect(state.transfer?.number == 2)
+    // What still comes of the older one is nobody's.
+    #expect(state.received(10, by: 1) == .init(count: 0, refusal: nil))
+    #expect(state.contentEnded(1) == .ignore)
+    let wasAtWork = state.ended(1)
+    #expect(!wasAtWork)
+    #expect(state.transfer?.number == 2)
+  }
+
+  @Test("a retrieved offset is accepted by the next append (draft, section Concurrency)")
+  func retrievedOffset() throws {
+    var state = try Self.resource()
+    state.kept(7)
+    let ended = try state.retrieve()
+    #expect(ended == 1)
+    let offset = state.announceOffset()
+    #expect(state.received(3, by: 1) == .init(count: 0, refusal: nil))
+    #expect(state.append(Self.request(offset)) == .begin(replacing: nil))
+  }
+
+  @Test("an interrupted upload is not complete, and keeps what came (draft, sections Upload Creation, Upload Append)")
+  func interruption() throws {
+    var state = try Self.resource(Self.request(completes: true, .sized(10)))
+    state.kept(4)
+    let wasAtWork = state.ended(1)
+    #expect(wasAtWork)
+    #expect(state.phase == .incomplete && state.offset == 4)
+    #expect(state.append(Self.request(4, completes: true)) == .begin(replacing: nil))
+    state.kept(6)
+    #expect(state.contentEnded(2) == .process)
+    #expect(state.phase == .processing && state.length == 10)
+  }
+
+  @Test("Upload-Length and Content-Length of one request must agree (draft, section Length)")
+  func lengthsOfOneRequest() throws {
+    #expect(throws: UploadRefusal.inconsistentLength) {
+      try Self.resource(Self.request(completes: true, .sized(5), length: 6))
+    }
+    // A part says nothing about the whole.
+    #expect(try Self.resource(Self.request(completes: false, .sized(5), length: 6)).length == 6)
+    #expect(try Self.resource(Self.request(completes: true, .sized(5))).length == 5)
+    #expect(try Self.resource(Self.request(completes: true, .unsized)).length == nil)
+  }
+
+  @Test("lengths of several requests must agree, and the first is recorded (draft, sections Length, Upload Append)")
+  func lengthsOfSeveralRequests() throws {
+    var state = try Self.holding(5, length: 10)
+    #expect(state.append(Self.request(5, length: 11)) == .refuse(.inconsistentLength))
+    #expect(state.append(Self.request(5, completes: true, .sized(6))) == .refuse(.inconsistentLength))
+    #expect(state.append(Self.request(5, .sized(6))) == .refuse(.inconsistentLength))
+    #expect(state.append(Self.request(5, completes: true, .sized(5), length: 10)) == .begin(replacing: nil))
+    var late = try Self.holding(5)
+    #expect(late.append(Self.request(5, length: 8)) == .begin(replacing: nil))
+    #expect(late.length == 8)
+    #expect(late.append(Self.request(5, length: 9)) == .refuse(.inconsistentLength))
+    var short = try Self.holding(5)
+    #expect(short.append(Self.request(5, length: 4)) == .refuse(.inconsistentLength))
+  }
+
+  @Test("content beyond the length makes the resource invalid (draft, section Upload Append)")
+  func lengthExceeded() throws {
+    var state = try Self.resource(Self.request(length: 10))
+    #expect(state.received(10, by: 1) == .init(count: 10, refusal: nil))
+    state.kept(10)
+    #expect(state.received(1, by: 1) == .init(count: 0, refusal: .inconsistentLength))
+    #expect(state.phase == .inactive(.lengthExceeded))
+    #expect(state.append(Self.request(10)) == .refuse(.deactivated(.lengthExceeded)))
+    #expect(throws: UploadRefusal.deactivated(.lengthExceeded)) { try state.retrieve() }
+  }
+
+  @Test("content that ends before the length completes nothing, and stays (draft, section Length)")
+  func lengthMissed() throws {
+    var state = try Self.resource(Self.request(completes: true, length: 10))
+    state.kept(9)
+    #expect(state.contentEnded(1) == .refuse(.inconsistentLength))
+    #expect(state.phase == .incomplete && state.offset == 9)
+  }
+
+  @Test("offset and length do not complete an upload; Upload-Complete does (draft, section Length)")
+  func lengthReached() throws {
+    var state = try Self.holding(10, length: 10)
+    #expect(state.phase == .incomplete)
+    #expect(state.append(Self.request(10, completes: true, .sized(0))) == .begin(replacing: nil))
+    #expect(state.contentEnded(2) == .process)
+  }
+
+  @Test("limits: of the whole, of one request, of the smallest part (draft, section Limits)")
+  func limits() throws {
+    var limits = UploadLimits()
+    (limits.maximumSize, limits.maximumAppendSize, limits.minimumAppendSize) = (100, 60, 10)
+    #expect(throws: UploadRefusal.representationTooLarge) {
+      try Self.resource(Self.request(length: 101), limits: limits)
+    }
+    #expect(throws: UploadRefusal.contentTooLarge) { try Self.resource(Self.request(0, .sized(61)), limits: limits) }
+    #expect(throws: UploadRefusal.contentTooSmall) { try Self.resource(Self.request(0, .sized(9)), limits: limits) }
+    // The minimum is not for a creation without content, nor for the end.
+    _ = try Self.resource(Self.request(0, .sized(0)), limits: limits)
+    _ = try Self.resource(Self.request(completes: true, .sized(9)), limits: limits)
+
+    var state = try Self.resource(limits: limits)
+    #expect(state.received(70, by: 1) == .init(count: 60, refusal: .contentTooLarge))
+    state.kept(60)
+    #expect(state.received(1, by: 1) == .init(count: 0, refusal: .contentTooLarge))
+    let wasAtWork = state.ended(1)
+    #expect(wasAtWork)
+    #expect(state.append(Self.request(60, .sized(41))) == .refuse(.representationTooLarge))
+    #expect(state.append(Self.request(60, .sized(9))) == .refuse(.contentTooSmall))
+    var last = state
+    #expect(last.append(Self.request(60, completes: true, .sized(9))) == .begin(replacing: nil))
+    #expect(state.append(Self.request(60)) == .begin(replacing: nil))
+    #expect(state.received(50, by: 2, quota: 20) == .init(count: 20, refusal: .quotaExhausted))
+    #expect(state.received(50, by: 2) == .init(count: 40, refusal: .representationTooLarge))
+    state.kept(40)
+    // What is kept can still be completed.
+    _ = state.ended(2)
+    #expect(state.append(Self.request(100, completes: true, .sized(0))) == .begin(replacing: nil))
+  }
+
+  @Test("no offset is announced that could not be written in a field (RFC 9651, section 3.3.1)")
+  func largestOffset() throws {
+    var state = UploadResourceState(
+      restoring: .incomplete, offset: 999_999_999_999_990, promised: 0, length: nil, limits: UploadLimits(),
+      awaitsDisk: false)
+    #expect(state.append(Self.request(999_999_999_999_990)) == .begin(replacing: nil))
+    #expect(state.received(100, by: 1) == .init(count: 9, refusal: .representationTooLarge))
+  }
+
+  @Test(
+    "after the end nothing can be appended; the response is asked for by completing again (draft, section Upload Append)"
+  )
+  func completed() throws {
+    var state = try Self.resource(Self.request(completes: true))
+    state.kept(5)
+    #expect(state.contentEnded(1) == .process)
+    // Before the response: the client that asks for it takes the place of the one that is gone.
+    #expect(state.append(Self.request(5, completes: true, .sized(0))) == .awaitResponse(replacing: 1))
+    #expect(state.append(Self.request(5)) == .refuse(.completed))
+    #expect(state.append(Self.request(4)) == .refuse(.mismatchingOffset(expected: 5, provided: 4)))
+    #expect(state.responded() == 2)
+    #expect(state.phase == .complete)
+    #expect(state.responded() == nil)
+    #expect(state.append(Self.request(5, completes: true, .absent)) == .replay)
+    #expect(state.append(Self.request(5, completes: true, .sized(1))) == .refuse(.completed))
+    #expect(state.append(Self.request(5, completes: false, .absent)) == .refuse(.completed))
+    let ended = try state.retrieve()
+    #expect(ended == nil)
+    #expect(state.offset == 5)
+  }
+
+  @Test("an early response completes the upload, wherever it stands (draft, section Completeness)")
+  func earlyResponse() throws {
+    var state = try Self.resource()
+    state.kept(3)
+    #expect(state.responded() == 1)
+    #expect(state.phase == .complete)
+    #expect(state.append(Self.request(3)) == .refuse(.completed))
+  }
+
+  @Test("a cancelled upload rejects everything (draft, section Upload Cancellation)")
+  func cancelled() throws {
+    var state = try Self.resource()
+    let ended = try state.deactivate(.cancelled)
+    #expect(ended == 1)
+    #expect(state.append(Self.request()) == .refuse(.deactivated(.cancelled)))
+    #expect(throws: UploadRefusal.deactivated(.cancelled)) { try state.retrieve() }
+    #expect(throws: UploadRefusal.deactivated(.cancelled)) { try state.deactivate(.expired) }
+  }
+
+  @Test("fewer bytes than were acknowledged are a loss, and never papered over (draft, section Offset)")
+  func stateLost() throws {
+    let lost = UploadResourceState(
+      restoring: .incomplete, offset: 9, promised: 10, length: nil, limits: UploadLimits(), awaitsDisk: false)
+    #expect(lost.phase == .inactive(.stateLost))
+    var state = try Self.holding(5)
+    #expect(state.announceOffset() == 5)
+    try state.foundKept(8)
+    #expect(state.offset == 8)
+    #expect(throws: UploadRefusal.deactivated(.stateLost)) { try state.foundKept(4) }
+    #expect(state.phase == .inactive(.stateLost))
+    var gone = try Self.holding(0)
+    #expect(throws: UploadRefusal.deactivated(.stateLost)) { try gone.foundKept(nil) }
+  }
+
+  @Test(
+    "with a digest of its content, a request is appended as a whole; cut short, as far as it came (draft, section Content Digests)"
+  )
+  func contentDigest() throws {
+    var digested = Self.request()
+    digested.hasDigest = true
+    var state = try Self.resource(digested)
+    state.kept(5)
+    #expect(state.offset == 0 && state.keptCount == 5)
+    #expect(state.announceProgress() == nil)
+    // Not what it should be: nothing of it counts.
+    var wrong = state
+    wrong.contentRefuted()
+    #expect(wrong.offset == 0 && wrong.keptCount == 0)
+    var right = state
+    right.contentVerified()
+    #expect(right.offset == 5)
+    #expect(right.contentEnded(1) == .acknowledge)
+    var cut = state
+    let ended = try cut.retrieve()
+    #expect(ended == 1)
+    #expect(cut.offset == 5)
+    // Whoever begins where the client stands sends it again.
+    #expect(state.append(Self.request(0)) == .begin(replacing: 1))
+    #expect(state.offset == 0 && state.keptCount == 0)
+  }
+
+  @Test("where the disk is to be awaited, no offset is told before it has the bytes")
+  func durability() throws {
+    var state = try Self.resource(awaitsDisk: true)
+    state.kept(5)
+    #expect(state.announceProgress() == nil)
+    #expect(state.announceOffset() == 0)
+    state.synced(to: 3)
+    #expect(state.announceProgress() == 3)
+    #expect(state.announceProgress() == nil)
+    state.kept(5)
+    state.synced(to: 100)
+    #expect(state.announceOffset() == 10)
+    state.kept(5)
+    #expect(state.lostUnsynced() == 10)
+    #expect(state.offset == 10)
+  }
+}
