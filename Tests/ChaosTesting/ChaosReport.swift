@@ -24,6 +24,8 @@ package struct ChaosReport: Sendable, CustomStringConvertible {
   package var droppedInterims: Int
   /// Bytes that the client sent more than once, by its own account.
   package var resent: UInt64
+  /// Bytes of content that came into the proxy beyond the stream's length. No more than ``resent``: some die on their way.
+  package var seenAgain: UInt64
   /// What can be under way between the client's cursor and the server's file, in bytes.
   package var bytesInFlight: Int
   /// The client's largest resident memory, in bytes (VmHWM).
@@ -46,7 +48,7 @@ package struct ChaosReport: Sendable, CustomStringConvertible {
     }
     lines.append(Self.row("all", faults, recoveries))
     lines.append(
-      "  sent again: \(resent) bytes, \(resent / UInt64(max(1, faults))) a fault; "
+      "  sent again: \(resent) bytes (\(seenAgain) came into the proxy), \(resent / UInt64(max(1, faults))) a fault; "
         + "in flight at most \(bytesInFlight), so the bound is \(resentBound)")
     lines.append("  104 responses dropped: \(droppedInterims)")
     lines.append("  the client's memory at its largest: \(Self.fixed(Double(clientMemory) / 1_048_576)) MiB")

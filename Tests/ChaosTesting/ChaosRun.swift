@@ -253,7 +253,8 @@ package final class ChaosRun {
       seed: options.seed, pace: pace, duration: duration, length: length, digest: try checkStored(length),
       counts: proxy.counts,
       recoveries: [], connections: 0, droppedInterims: 0, resent: UInt64(summary.integer("resent") ?? 0),
-      bytesInFlight: try Self.bytesInFlight(), clientMemory: peakMemory)
+      seenAgain: proxy.contentReceived - min(length, proxy.contentReceived), bytesInFlight: try Self.bytesInFlight(),
+      clientMemory: peakMemory)
     for event in events {
       switch event {
       case .opened: report.connections += 1
@@ -261,6 +262,10 @@ package final class ChaosRun {
       case .recovered(_, let kind, _, let time): report.recoveries.append(.init(kind: kind, duration: time))
       default: break
       }
+    }
+    // The client's own account, and whether it can be believed.
+    guard report.seenAgain <= report.resent else {
+      throw TestFailure("\(report.seenAgain) bytes came again, and the client counts \(report.resent)\n\(report)")
     }
     guard report.resent < report.resentBound || report.resent == 0 else {
       throw TestFailure("\(report.resent) bytes were sent again: more than can have been under way\n\(report)")
@@ -276,6 +281,9 @@ package final class ChaosRun {
       throw TestFailure("not one complete file but \(files.sorted())")
     }
     let path = "\(directory.path)/stored/\(file)"
+    guard try fileNames(in: "\(directory.path)/stored") == [file] else {
+      throw TestFailure("beside \(file) there is more: \(try fileNames(in: "\(directory.path)/stored"))")
+    }
     var status = stat()
     guard stat(path, &status) == 0 else { throw SystemError.last(path) }
     let digests = (try pattern.digest(count: length), try StampedPattern.digest(file: path))

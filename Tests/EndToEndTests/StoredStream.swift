@@ -31,16 +31,7 @@ struct StoredStream {
   }
 
   /// The names in a directory, without the server's lock.
-  static func names(in directory: String) -> [String] {
-    guard let stream = opendir(directory) else { return [] }
-    defer { closedir(stream) }
-    var names: [String] = []
-    while let entry = readdir(stream) {
-      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-      if !name.hasPrefix(".") { names.append(name) }
-    }
-    return names.sorted()
-  }
+  static func names(in directory: String) -> [String] { (try? fileNames(in: directory)) ?? [] }
 
   static func contents(_ path: String) throws -> [UInt8] {
     guard let file = fopen(path, "r") else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }

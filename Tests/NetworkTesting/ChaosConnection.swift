@@ -47,8 +47,7 @@ final class ChaosConnection {
       switch requests.next(bytes, &position) {
       case .incomplete: break scanning
       case .head(let head):
-        exchanges.append(ProxiedExchange(head))
-        traffic.requestArrived(head, on: self)
+        exchanges.append(ProxiedExchange(traffic.requestArrived(head, on: self), head))
         if passesUp, let fault = traffic.strikes(beforeRequest: head) { strike(fault, exchanges[exchanges.count - 1]) }
         pass(up: head.bytes[...])
       case .framing(let range): pass(up: record(bytes, range))
@@ -68,13 +67,14 @@ final class ChaosConnection {
     if passesUp, let (fault, count) = traffic.strike(within: rest.count, of: exchanges[index].request) {
       let before = rest.prefix(count)
       exchanges[index].contentCount += UInt64(count)
+      traffic.sent(count, of: exchanges[index])
       pass(up: record(bytes, before))
       strike(fault, exchanges[index])
       rest = before.endIndex..<rest.upperBound
     }
     guard client.isOpen, let index = exchanges.indices.last else { return }
     exchanges[index].contentCount += UInt64(rest.count)
-    traffic.sent(exchanges[index])
+    traffic.sent(rest.count, of: exchanges[index])
     pass(up: record(bytes, rest))
     if let left = dropsBeforeEnd {
       dropsBeforeEnd = left - rest.count
@@ -148,12 +148,7 @@ final class ChaosConnection {
   // MARK: Faults
 
   private func strike(_ fault: ChaosFault, _ exchange: ProxiedExchange) {
-    // Replays and lies strike later, and say so themselves.
-    switch fault.effect {
-    case .replay, .lie: break
-    default: traffic.applied(fault, on: self)
-    }
-    traffic.sent(exchange)
+    if !fault.effect.strikesLater { traffic.applied(fault, on: self) }
     switch fault.effect {
     case .tell: break
     case .reset:

@@ -68,6 +68,22 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
     case dropInterims(Duration)
     /// Both sides see an orderly end, and the next answer to HEAD is changed.
     case lie(Lie)
+
+    /// Whether the request that it struck is over for the client, so that only a later one can be the recovery.
+    var endsRequest: Bool {
+      switch self {
+      case .delay, .dropInterims, .replay: false
+      default: true
+      }
+    }
+
+    /// Whether what happens at the fault's place is only the preparation: it has struck when its bytes or its lie are told.
+    var strikesLater: Bool {
+      switch self {
+      case .replay, .lie: true
+      default: false
+      }
+    }
   }
 
   package enum ReplayEnd: Equatable, Sendable {

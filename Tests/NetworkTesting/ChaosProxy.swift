@@ -107,6 +107,9 @@ package final class ChaosProxy: Sendable {
     }
   }
 
+  /// How much content of appends has come in, repetitions included, in bytes. Any thread.
+  package var contentReceived: UInt64 { traffic.contentCount.load(ordering: .relaxed) }
+
   /// How many faults of each kind have struck.
   package var counts: [ChaosFault.Kind: Int] {
     events.all.reduce(into: [:]) { counts, event in

@@ -3,6 +3,7 @@
 internal import CLinux
 internal import EventLoops
 internal import Glibc
+internal import Synchronization
 
 /// Owned by the ``ChaosProxy``; unchecked because the loop's thread is the only one that touches it once it runs.
 final class ChaosTraffic: @unchecked Sendable {
@@ -23,6 +24,8 @@ final class ChaosTraffic: @unchecked Sendable {
     let start: MonotonicInstant
     /// What the client had been acknowledged before.
     let acknowledged: UInt64
+    /// The first request that can be the recovery.
+    let firstRequest: Int
   }
 
   private let loop: EventLoop
@@ -33,6 +36,7 @@ final class ChaosTraffic: @unchecked Sendable {
   private var connections: [Int: ChaosConnection] = [:]
   private var replays: [ProxySocket] = []
   private var connectionCount = 0
+  private var requestCount = 0
   private var trigger: FaultTrigger?
   private var pendingLie: (lie: ChaosFault.Lie, fault: ChaosFault)?
   private var pendingReplay: Replay?
@@ -43,6 +47,8 @@ final class ChaosTraffic: @unchecked Sendable {
   /// The furthest byte of the upload that the client was acknowledged, and that it has sent.
   private var acknowledged: UInt64 = 0
   private var sentEnd: UInt64 = 0
+  /// Content of appends that came in, repetitions included. The only thing here that other threads read.
+  let contentCount = Atomic<UInt64>(0)
 
   init(listener: Int32, server: IPv4Address, loop: EventLoop, tell: @escaping (ChaosProxy.Event) -> Void) {
     self.listener = listener
@@ -156,13 +162,18 @@ final class ChaosTraffic: @unchecked Sendable {
   /// The last fault has done its harm: the next new byte of an append that is acknowledged is the recovery from it.
   func awaitRecovery(since start: MonotonicInstant) {
     guard let lastFault else { return }
-    recovery = Recovery(number: faultCount, kind: lastFault.kind, start: start, acknowledged: acknowledged)
+    recovery = Recovery(
+      number: faultCount, kind: lastFault.kind, start: start, acknowledged: acknowledged,
+      firstRequest: lastFault.effect.endsRequest ? requestCount : 0)
   }
 
   // MARK: What was sent and acknowledged
 
-  func sent(_ exchange: ProxiedExchange) {
-    if exchange.appends { sentEnd = max(sentEnd, exchange.offset + exchange.contentCount) }
+  /// So much more content of this request has come, which is counted in it.
+  func sent(_ count: Int, of exchange: ProxiedExchange) {
+    guard exchange.appends else { return }
+    contentCount.wrappingAdd(UInt64(count), ordering: .relaxed)
+    sentEnd = max(sentEnd, exchange.offset + exchange.contentCount)
   }
 
   /// A response was passed on as the server sent it.
@@ -170,7 +181,8 @@ final class ChaosTraffic: @unchecked Sendable {
     guard let offset = exchange.acknowledged(by: response) else { return }
     acknowledged = max(acknowledged, offset)
     // HEAD tells what arrived before the fault; recovered is who gets new bytes across.
-    guard let recovery, exchange.appends, offset > recovery.acknowledged else { return }
+    guard let recovery, exchange.appends, exchange.number >= recovery.firstRequest, offset > recovery.acknowledged
+    else { return }
     self.recovery = nil
     let end = MonotonicInstant.now
     tell(
@@ -228,13 +240,16 @@ final class ChaosTraffic: @unchecked Sendable {
     pendingReplay = Replay(bytes: bytes, connection: connection.number, pause: pause, end: end, fault: fault)
   }
 
-  /// A request has come: if the client has moved on, the bytes of its former connection are due.
-  func requestArrived(_ head: MessageHead, on connection: ChaosConnection) {
-    guard let replay = pendingReplay, connection.number > replay.connection,
+  /// A request has come; its number. If the client has moved on, the bytes of its former connection are due.
+  func requestArrived(_ head: MessageHead, on connection: ChaosConnection) -> Int {
+    defer { requestCount += 1 }
+    if let replay = pendingReplay, connection.number > replay.connection,
       ["POST", "PUT", "PATCH"].contains(head.method)
-    else { return }
-    pendingReplay = nil
-    schedule(after: replay.pause) { [weak self] in self?.send(replay) }
+    {
+      pendingReplay = nil
+      schedule(after: replay.pause) { [weak self] in self?.send(replay) }
+    }
+    return requestCount
   }
 
   private func send(_ replay: Replay) {

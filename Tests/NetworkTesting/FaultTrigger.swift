@@ -37,6 +37,8 @@ struct FaultTrigger: Sendable {
 
 /// A request and what was seen of it, until its final response is over.
 struct ProxiedExchange {
+  /// Counts the requests of all connections.
+  let number: Int
   let request: MessageHead
   /// Where its content begins in the upload: `Upload-Offset`, 0 for a creation.
   let offset: UInt64
@@ -50,7 +52,8 @@ struct ProxiedExchange {
   /// As much as is kept of a body: more than the request of a live stream has when it is cut early.
   static let recordingLimit = 64 << 10
 
-  init(_ request: MessageHead) {
+  init(_ number: Int, _ request: MessageHead) {
+    self.number = number
     self.request = request
     offset = request.integer("Upload-Offset") ?? 0
     recording = request.bytes
