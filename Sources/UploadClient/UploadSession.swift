@@ -25,9 +25,9 @@ public final class UploadSession: Sendable {
   ///
   /// Requests to one origin, one after another, go over one connection, whatever their methods and bodies, unless the server
   /// or a failure closed it; two at the same time never share one, on HTTP/2 neither. A connection that the server closed while
-  /// it was idle is noticed before it is used; if it is closed just as the request goes out, libcurl sends a request without
-  /// body bytes once more on a new connection. Of a body nothing is ever sent twice by itself: once the first byte
-  /// was handed over, the request fails as ``UploadError/Kind/connectionLost``, and what the server has is for its owner to ask.
+  /// it was idle is noticed before it is used. If it is closed just as the request goes out, a request without body bytes
+  /// goes out once more, on a new connection. One with a body fails as ``UploadError/Kind/connectionLost``, always once
+  /// its first byte was handed over: what the server has of it is for the body's owner to ask.
   ///
   /// Redirects (3xx) are not followed but returned, and `Expect: 100-continue` is never sent.
   ///

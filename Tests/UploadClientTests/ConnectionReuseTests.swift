@@ -275,4 +275,35 @@ struct ConnectionReuseTests {
     }
     #expect(lines.all == (0..<6).flatMap { ["\($0) GET", "\($0) PATCH"] })
   }
+
+  @Test("on a unix socket, too, and there the end of a used connection is noticed while a stream is silent")
+  func unixSocket() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/socket"
+    let connections = try EventLog<Int>()
+    let server = try ScriptedServer(.unix(path)) { connection, number in
+      connections.append(number)
+      for _ in 0..<3 {
+        _ = try connection.anyBody(try connection.head())
+        try connection.respond("200 OK")
+      }
+      _ = try connection.head()
+      _ = try connection.chunk()
+      connection.shutdownWriting()
+      _ = connection.waitForEnd()
+    }
+    let file = try PatternFile(size: 100_000)
+    try withSession { session throws in
+      var request = UploadRequest("PATCH", "http://some.host/path")
+      request.unixSocket = path
+      #expect(try session.send(request, file: file).status == 200)
+      #expect(try session.send(request, .empty).status == 200)
+      #expect(try session.send(request, streaming: "text").status == 200)
+      let upload = try RunningUpload(session, request)
+      try upload.body.write("begun")
+      #expect(try upload.failure().kind == .connectionLost)
+    }
+    #expect(connections.all == [0])
+    server.close()
+  }
 }
