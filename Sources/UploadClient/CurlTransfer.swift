@@ -156,9 +156,14 @@ final class CurlTransfer: @unchecked Sendable {
 
   private func endLater(after limit: Duration) {
     if let responseTimer { loop.cancel(responseTimer) }
+    updateAcknowledged()
+    let acknowledged = task.acknowledgedByteCount
     responseTimer = loop.schedule(after: limit) { [weak self] in
       guard let self else { return }
       responseTimer = nil
+      updateAcknowledged()
+      // The kernel was still delivering what it had taken: a slow line may need longer than the limit for that alone.
+      if task.acknowledgedByteCount > acknowledged { return endLater(after: limit) }
       finish(
         with: machine.ended(
           failure: UploadError(.timedOut, "no response within \(limit.seconds) s after the end of the body")))
