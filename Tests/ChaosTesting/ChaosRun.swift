@@ -88,7 +88,7 @@ package final class ChaosRun {
     try watchClient()
     // The start's is armed already, the completion's comes at the end.
     if Self.hasKind(options, .start) { try strike(nil) }
-    while struck < options.faults - 1 { try strike(Self.draw(options, .steady, pace, &random)) }
+    while struck < lastBeforeCompletion { try strike(Self.draw(options, .steady, pace, &random)) }
     let length = try finish()
     let duration = MonotonicInstant.now - start
     return try check(length, duration)
@@ -104,6 +104,9 @@ package final class ChaosRun {
   }
 
   // MARK: Faults
+
+  /// How many faults there are to be when the stream is told to end.
+  private var lastBeforeCompletion: Int { options.faults - (Self.hasKind(options, .completion) ? 1 : 0) }
 
   private static func hasKind(_ options: Options, _ moment: ChaosFault.Moment) -> Bool {
     var random = SplitMix64(state: 0)
@@ -127,7 +130,7 @@ package final class ChaosRun {
   private func strike(_ fault: ChaosFault?) throws {
     if let fault { try proxy.arm(fault) }
     try waitUntilStruck()
-    if struck < options.faults - 1, random.chance(Self.compoundShare),
+    if struck < lastBeforeCompletion, random.chance(Self.compoundShare),
       let second = Self.draw(options, .recovery, pace, &random)
     {
       try proxy.arm(second)

@@ -25,7 +25,7 @@ final class FaultyProxy: Sendable {
   }
 
   let address: String
-  private let server: SocketAddress
+  private let server: IPv4Address
   private let listener: Int32
   private let fate: @Sendable (Int) -> Fate
   private let stopRequest: EventCounter
@@ -36,10 +36,10 @@ final class FaultyProxy: Sendable {
   ///   - server: `ADDRESS:PORT`, IPv4.
   ///   - fate: of connection number 0, 1, ….
   init(to server: String, fate: @escaping @Sendable (Int) -> Fate) throws {
-    self.server = try SocketAddress(server)
+    self.server = try IPv4Address(server)
     self.fate = fate
     stopRequest = try EventCounter()
-    var local = try SocketAddress("\(ServeProcess.freshHost()):0")
+    let local = try IPv4Address("\(ServeProcess.freshHost()):0")
     let listener = try tcpSocket()
     self.listener = listener
     // Bounded as the ends are; accepted connections inherit it.
@@ -47,8 +47,7 @@ final class FaultyProxy: Sendable {
     Self.set(listener, Int32(IPPROTO_TCP), TCP_MAXSEG, 1448)
     try retryingInterrupts("bind") { local.withPointer { Glibc.bind(listener, $0, $1) } }
     try retryingInterrupts("listen") { listen(listener, 16) }
-    try local.readName(of: listener)
-    address = local.description
+    address = try IPv4Address(of: listener).description
     let running = try NamedThread("test proxy") { [self] in run() }
     thread.withLock { $0 = running }
   }
@@ -210,9 +209,8 @@ final class FaultyProxy: Sendable {
 
   private func connect() throws -> Int32 {
     let descriptor = try tcpSocket()
-    var address = server
     do {
-      try retryingInterrupts("connect \(server)") { address.withPointer { Glibc.connect(descriptor, $0, $1) } }
+      try retryingInterrupts("connect \(server)") { server.withPointer { Glibc.connect(descriptor, $0, $1) } }
     } catch {
       close(descriptor)
       throw error
@@ -228,38 +226,4 @@ final class FaultyProxy: Sendable {
 
 private func tcpSocket() throws -> Int32 {
   try retryingInterrupts("socket") { socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0) }
-}
-
-/// An IPv4 address and a port.
-struct SocketAddress: Sendable, CustomStringConvertible {
-  private var address = sockaddr_in()
-
-  init(_ text: String) throws {
-    let parts = text.split(separator: ":")
-    address.sin_family = sa_family_t(AF_INET)
-    guard parts.count == 2, let port = UInt16(parts[1]), inet_pton(AF_INET, String(parts[0]), &address.sin_addr) == 1
-    else {
-      throw TestFailure("\(text) is no ADDRESS:PORT")
-    }
-    address.sin_port = port.bigEndian
-  }
-
-  mutating func withPointer<Result>(_ body: (UnsafeMutablePointer<sockaddr>, socklen_t) -> Result) -> Result {
-    withUnsafeMutablePointer(to: &address) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
-    }
-  }
-
-  mutating func readName(of descriptor: Int32) throws {
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    try retryingInterrupts("getsockname") { withPointer { address, _ in getsockname(descriptor, address, &length) } }
-  }
-
-  var description: String {
-    var text = [CChar](repeating: 0, count: Int(INET_ADDRSTRLEN))
-    var copy = address.sin_addr
-    inet_ntop(AF_INET, &copy, &text, socklen_t(text.count))
-    return
-      "\(String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)):\(UInt16(bigEndian: address.sin_port))"
-  }
 }

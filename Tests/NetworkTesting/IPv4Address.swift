@@ -1,14 +1,14 @@
 // Where a proxy listens and connects to, and what its sockets can hold.
 
 internal import EventLoops
-internal import Glibc
+package import Glibc
 
 /// An IPv4 address and a port.
-struct IPv4Address: Sendable, CustomStringConvertible {
+package struct IPv4Address: Sendable, CustomStringConvertible {
   private var name = sockaddr_in()
 
   /// - Parameter text: `ADDRESS:PORT`, as `sluice serve` says it.
-  init(_ text: String) throws {
+  package init(_ text: String) throws {
     let parts = text.split(separator: ":")
     name.sin_family = sa_family_t(AF_INET)
     guard parts.count == 2, let port = UInt16(parts[1]), inet_pton(AF_INET, String(parts[0]), &name.sin_addr) == 1
@@ -16,14 +16,14 @@ struct IPv4Address: Sendable, CustomStringConvertible {
     name.sin_port = port.bigEndian
   }
 
-  func withPointer<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
+  package func withPointer<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
     withUnsafePointer(to: name) {
       $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_in>.size)) }
     }
   }
 
   /// The address that a socket is bound to.
-  init(of descriptor: Int32) throws {
+  package init(of descriptor: Int32) throws {
     var length = socklen_t(MemoryLayout<sockaddr_in>.size)
     let status = withUnsafeMutablePointer(to: &name) {
       $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &length) }
@@ -31,7 +31,7 @@ struct IPv4Address: Sendable, CustomStringConvertible {
     guard status == 0 else { throw SystemError.last("getsockname") }
   }
 
-  var description: String {
+  package var description: String {
     var text = [CChar](repeating: 0, count: Int(INET_ADDRSTRLEN))
     var address = name.sin_addr
     inet_ntop(AF_INET, &address, &text, socklen_t(text.count))
