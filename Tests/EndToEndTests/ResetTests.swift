@@ -6,7 +6,7 @@ import PropertyTesting
 import TestRigs
 import Testing
 
-@Suite("Connections reset at random")
+@Suite("Connections of a plain stream reset at random")
 struct ResetTests {
   private static let resets = 200
   /// On a tmpfs: no disk slows the bytes down, so that resets hit buffers that are full.
@@ -44,7 +44,8 @@ struct ResetTests {
     StoredStream, FlatObject
   ) {
     let input = memory.write(plan.bytes, to: "input")
-    let client = try StreamProcess("pipe", proxy.url, more: ["--retry-ceiling", "5ms"], input: input)
+    let client = try StreamProcess(
+      "pipe", proxy.url, more: StreamProcess.plain + ["--retry-ceiling", "5ms"], input: input)
     let summary = try client.ended(code: 0, limit: .seconds(100))
     let ended = try server.event("ended")
     #expect(proxy.connections == Self.resets + 1)

@@ -14,11 +14,11 @@ struct ServerFaultTests {
   private let scratch = ScratchDirectory()
 
   @Test(
-    "killed and started again after 3 s: nothing is missing but what its TCP had acknowledged and it had not read, and that is said",
+    "killed and started again after 3 s: nothing of a plain stream is missing but what its TCP had acknowledged and it had not read, and that is said",
     arguments: [false, true])
   func killed(unread: Bool) throws {
     let first = try ServeProcess(scratch.path)
-    let client = try StreamProcess(microphone: microphone, to: first.url)
+    let client = try StreamProcess(microphone: microphone, to: first.url, more: StreamProcess.plain)
     try client.acknowledged(2 * second)
     if unread {
       // Stopped first, so that bytes are acknowledged and not read: they die with it.
@@ -46,6 +46,35 @@ struct ServerFaultTests {
     #expect(summary.integer("acknowledged") == stored.bytes.count)
     #expect(summary.integer("dropouts") ?? 0 >= 1)
     #expect(stored.frameCount >= 6 * 48_000)
+    #expect(microphone.framesLost == 0)
+  }
+
+  @Test("killed and started again after 3 s: nothing of a resumable upload is missing, whatever it had not read")
+  func killedInUpload() throws {
+    let first = try ServeProcess(scratch.path)
+    let client = try StreamProcess(
+      microphone: microphone, to: first.url, more: ["--resumable", "always", "--retry-ceiling", "500ms"])
+    try client.acknowledged(second)
+    // Stopped first, so that bytes are acknowledged by its TCP and not read: they die with it, and only that.
+    let sent = try #require(client.events("progress").last?.integer("sent"))
+    first.signal(SIGSTOP)
+    try client.event("progress") { $0.integer("sent") ?? 0 > sent + second / 4 }
+    first.kill()
+    elapse(.seconds(3))
+    let server = try ServeProcess(scratch.path, address: first.address)
+    try client.acknowledged(client.captured + second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.firstDifferenceFromMicrophone() == nil)
+    #expect(stored.holes.isEmpty)
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(summary.integer("acknowledged") == stored.bytes.count)
+    #expect(summary.integer("lost") == 0)
+    #expect(summary.integer("resent") ?? 0 > 0, "nothing was unread: this run shows less than it should")
+    #expect(stored.frameCount >= 5 * 48_000)
     #expect(microphone.framesLost == 0)
   }
 
