@@ -29,20 +29,20 @@ package final class ChaosRun {
   private static let compoundShare = 15
   private static let clientEnded = "the client has ended"
 
-  private let options: Options
-  private let directory: TemporaryDirectory
-  private let pattern: StampedPattern
-  private let pace: ChaosPace
+  let options: Options
+  let directory: TemporaryDirectory
+  let pattern: StampedPattern
+  let pace: ChaosPace
   private var random: SplitMix64
   private let address: String
-  private var servers: [ServeProcess] = []
-  private let proxy: ChaosProxy
-  private let client: StreamProcess
+  private(set) var servers: [ServeProcess] = []
+  let proxy: ChaosProxy
+  let client: StreamProcess
   private let input: PacedInput
   /// How many of the proxy's events were dealt with.
   private var cursor = 0
   private var struck = 0
-  private var peakMemory = 0
+  private(set) var peakMemory = 0
 
   /// Starts server, proxy and client.
   package init(_ options: Options) throws {
@@ -240,66 +240,6 @@ package final class ChaosRun {
       }
     }
     throw TestFailure("/proc says nothing of the client's memory")
-  }
-
-  private func check(_ length: UInt64, _ duration: Duration) throws -> ChaosReport {
-    let summary = try client.ended(code: 0)
-    let events = proxy.events.all
-    func expect(_ name: String, _ value: UInt64) throws {
-      guard summary.integer(name) == Int(value) else { throw TestFailure("\(name) is not \(value): \(summary)") }
-    }
-    try expect("captured", length)
-    try expect("acknowledged", length)
-    try expect("lost", 0)
-    try expect("gaps", 0)
-    var report = ChaosReport(
-      seed: options.seed, pace: pace, duration: duration, length: length, digest: try checkStored(length),
-      counts: proxy.counts,
-      recoveries: [], connections: 0, droppedInterims: 0, resent: UInt64(summary.integer("resent") ?? 0),
-      seenAgain: proxy.contentReceived - min(length, proxy.contentReceived), bytesInFlight: try Self.bytesInFlight(),
-      clientMemory: peakMemory)
-    for event in events {
-      switch event {
-      case .opened: report.connections += 1
-      case .droppedInterim: report.droppedInterims += 1
-      case .recovered(_, let kind, _, let time): report.recoveries.append(.init(kind: kind, duration: time))
-      default: break
-      }
-    }
-    // The client's own account, and whether it can be believed.
-    guard report.seenAgain <= report.resent else {
-      throw TestFailure("\(report.seenAgain) bytes came again, and the client counts \(report.resent)\n\(report)")
-    }
-    guard report.resent < report.resentBound || report.resent == 0 else {
-      throw TestFailure("\(report.resent) bytes were sent again: more than can have been under way\n\(report)")
-    }
-    return report
-  }
-
-  /// The digest of what was stored, which is all that was sent, once.
-  private func checkStored(_ length: UInt64) throws -> String {
-    // Several servers may say so: one that was killed at the last moment, and its successor.
-    let files = Set(servers.flatMap { $0.events("ended") }.compactMap { $0.text("file") })
-    guard files.count == 1, let file = files.first else {
-      throw TestFailure("not one complete file but \(files.sorted())")
-    }
-    let path = "\(directory.path)/stored/\(file)"
-    guard try fileNames(in: "\(directory.path)/stored") == [file] else {
-      throw TestFailure("beside \(file) there is more: \(try fileNames(in: "\(directory.path)/stored"))")
-    }
-    var status = stat()
-    guard stat(path, &status) == 0 else { throw SystemError.last(path) }
-    let digests = (try pattern.digest(count: length), try StampedPattern.digest(file: path))
-    guard status.st_size == off_t(length), digests.0 == digests.1 else {
-      let difference = try pattern.firstDifference(file: path, count: length)
-      throw TestFailure("\(file) is not what was sent: \(difference ?? "\(digests)")")
-    }
-    return digests.0
-  }
-
-  private static func bytesInFlight() throws -> Int {
-    // The client's send buffer and the server's receive buffer are asked for like the proxy's own.
-    try ChaosProxy.bytesHeld() + ChaosProxy.socketBuffers() + ChaosPace.clientBuffers
   }
 
   private func writeLogs() {
