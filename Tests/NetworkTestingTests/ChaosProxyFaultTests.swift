@@ -66,7 +66,8 @@ struct ChaosProxyFaultTests {
     } else {
       // Far more than any buffer: somebody takes it.
       try client.send([UInt8](repeating: 0, count: 2_000_000))
-      #expect(!bench.closed(0))
+      // The server has closed long since. Nothing of it is to come, so there is no event to wait for.
+      #expect(!waitUntilReadable(client.descriptor, limit: .milliseconds(300)))
     }
     client.close()
     try bench.waitUntilClosed(0)
@@ -94,11 +95,8 @@ struct ChaosProxyFaultTests {
     try client.send([UInt8](repeating: 0, count: 2_000_000))
     try server.waitForContent(0, 70_000)
     client.close()
-    // Another connection comes and goes meanwhile: the proxy has had the client's end since long.
-    let other = try bench.client()
-    try bench.beginPatch(other, length: 10, sent: 10)
-    #expect(try other.head().line.contains("204"))
-    #expect(!server.hasEnded(0))
+    // Nothing is to happen, so there is no event to wait for: many times what an end takes to be passed on.
+    #expect(throws: TestFailure.self) { try server.waitForEnd(0, within: .milliseconds(300)) }
     #expect(!bench.closed(0))
     #expect(server.content(0) == Array(pattern[..<70_000]))
   }
