@@ -78,23 +78,29 @@ extension UploadClientStateMachine {
 
   mutating func discovered(_ answer: ClientAnswer, _ supply: Supply) -> Action {
     let named = InteropVersion.Named(answer.fields)
-    if answer.isSuccess, let found = UploadLimits(answer.fields, version: version) {
+    // A target that knows no OPTIONS itself may be wrapped by something that adds the limits to what it says.
+    let found = [200, 204, 404, 405].contains(answer.status) ? UploadLimits(answer.fields, version: version) : nil
+    if let found {
       limits = limits.updated(by: found)
       isVersionSettled = true
-      if asksForLimits {
-        asksForLimits = false
-        return uploadURL == nil ? create(supply) : retrieveOffset()
-      }
-      return create(supply)
     }
     if asksForLimits {
       asksForLimits = false
       return uploadURL == nil ? create(supply) : retrieveOffset()
     }
+    if found != nil || (answer.isSuccess && named == .known(version)) { return create(supply) }
+    if answer.status == 500 {
+      // An outage, or what a plain server makes of OPTIONS: that it would say each time.
+      detours += 1
+      if detours > 2 { return unsupported("it answers OPTIONS with 500 each time", or: .refused(status: 500)) }
+    }
     if answer.allowsRetry { return wait(.discovery) }
-    if [401, 403, 407].contains(answer.status) { return fail(.refused(status: answer.status)) }
+    // 403 may be about OPTIONS alone: the request itself will tell.
+    if [401, 407].contains(answer.status) { return fail(.refused(status: answer.status)) }
     if speaksOfVersions(answer) || answer.status == 412, stepDown(to: named) { return discoverOrCreate(supply) }
-    return unsupported("it does not offer them (OPTIONS is answered \(answer.status), without Upload-Limit)")
+    return unsupported(
+      "it does not offer them (OPTIONS is answered \(answer.status), without Upload-Limit)",
+      or: .refused(status: answer.status))
   }
 
   /// Whether an answer names a version, or shows a server that knows older ones: the protocol of tus 1.0 answers for it then.
@@ -113,9 +119,18 @@ extension UploadClientStateMachine {
     return true
   }
 
-  mutating func unsupported(_ reason: String) -> Action {
+  /// For want of resumable uploads the stream goes elsewhere as a whole, unless the server has a part of it already.
+  private mutating func unsupported(_ reason: String, or failure: ClientFailure) -> Action {
+    guard configuration.length != nil || max(base, acknowledged) == 0 else { return fail(failure) }
     state = .ended
     return .unsupported(reason)
+  }
+
+  /// Whether the server may refuse resumability because there is too little to be uploaded, or perhaps too little
+  /// (`min-size`, section "Limits").
+  private var isBelowMinimum: Bool {
+    guard let minimum = limits.minimumSize, minimum > 0, !isOptimistic, configuration.discovers else { return false }
+    return configuration.length ?? 0 < minimum
   }
 
   mutating func created(_ answer: ClientAnswer, sentUpTo: UInt64, _ supply: Supply) -> Action {
@@ -137,7 +152,8 @@ extension UploadClientStateMachine {
         return abandon(.locationChanged)
       }
       guard let location = answer.location ?? announced else {
-        return configuration.discovers ? unsupported("it took an empty upload for a whole one") : fail(.noLocation)
+        return configuration.discovers
+          ? unsupported("it took an empty upload for a whole one", or: .noLocation) : fail(.noLocation)
       }
       isVersionSettled = true
       take(location: location)
@@ -150,12 +166,17 @@ extension UploadClientStateMachine {
       // There was an upload until something came between: so some servers call an interruption.
       _ = creationIsLost()
       return detour(answer.status)
-    case 400, 412, 501:
-      guard announced == nil, !isVersionSettled else { break }
+    case 400 where !isVersionSettled, 412 where !isVersionSettled, 501 where !isVersionSettled:
       // Not with all of it in each attempt, unless the answer says that it is a matter of versions.
       guard !isOptimistic || answer.status == 412 || speaksOfVersions(answer) else { break }
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }
-      return unsupported("it speaks no version that is known here (creating one is answered \(answer.status))")
+      return unsupported(
+        "it speaks no version that is known here (creating one is answered \(answer.status))",
+        or: .refused(status: answer.status))
+    case 400 where isBelowMinimum, 411 where isBelowMinimum, 422 where isBelowMinimum:
+      return unsupported(
+        "it takes none of less than \(limits.minimumSize ?? 0) bytes, or of unknown length",
+        or: .refused(status: answer.status))
     case 413:
       if let failure = exceededLimit { return abandon(failure) }
       guard isOptimistic else { break }
