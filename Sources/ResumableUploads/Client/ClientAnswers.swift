@@ -27,6 +27,13 @@ extension UploadClientStateMachine {
     return nil
   }
 
+  /// Whether the creation under way carries more than the server takes in one request: to be broken off, for the upload to go
+  /// on in smaller ones (`max-append-size`, section "Limits").
+  package var exceedsAppendSize: Bool {
+    guard state == .creating, isOptimistic, announced != nil, let size = limits.maximumAppendSize else { return false }
+    return configuration.length.map { $0 - min(base, $0) > size } ?? false
+  }
+
   func speaksVersion(_ fields: FieldLines) -> Bool {
     switch InteropVersion.Named(fields) {
     case .absent: version.number == nil
@@ -182,7 +189,8 @@ extension UploadClientStateMachine {
       guard isOptimistic else { break }
       // In parts, then, with care.
       isOptimistic = false
-      return shrink(sentUpTo - min(sentUpTo, base), supply)
+      appendMaximum = supply.head - base
+      return shrink(refusedSize(sentUpTo - min(sentUpTo, base)), supply)
     default: break
     }
     return answer.allowsRetry ? wait(creationIsLost()) : fail(.refused(status: answer.status))

@@ -29,7 +29,9 @@ extension UploadClientStateMachine {
   mutating func create(_ supply: Supply) -> Action {
     if let failure = exceededLimit { return fail(failure) }
     state = .creating
-    (isForgotten, awaitsFinalResponse) = (false, false)
+    (isForgotten, awaitsFinalResponse, hasToldLength, confirms) = (false, false, false, false)
+    // Another process's bytes are in another upload.
+    if sent == .max { sent = base }
     announced = nil
     uploadURL = nil
     offset = base
@@ -56,30 +58,52 @@ extension UploadClientStateMachine {
   /// The next append, as far as there is something to append.
   mutating func append(_ supply: Supply) -> Action {
     if let failure = exceededLimit { return abandon(failure) }
-    if offset < supply.oldest { partEnd = .gap }
-    if let partEnd { return endPart(partEnd, supply) }
-    let least = limits.minimumAppendSize ?? 1
-    // The server's least is above the user's most.
-    let wanted = configuration.appendSize.map { max($0, least) }
-    var maximum = [wanted, limits.maximumAppendSize, shrunkAppendSize].compactMap { $0 }.min()
-    if let size = limits.maximumSize {
-      let room = size - min(size, offset - base)
-      let takesRest = supply.isFinished && supply.head - offset <= room
-      // A rest that is too small for an append of its own stays empty.
-      if room < max(1, least), !takesRest { return endPart(.size, supply) }
-      maximum = min(maximum ?? .max, room)
+    if offset < supply.oldest {
+      partEnd = partEnd ?? .gap
+    } else if partEnd == .gap || partEnd == .serverWentBack {
+      // It has more than it had said.
+      partEnd = nil
     }
     let available = supply.head - offset
-    let completes = supply.isFinished && available <= maximum ?? .max
-    if !completes {
-      // A smaller one might be refused (`min-append-size`), and its size is not to be changed any more once it has begun.
-      let minimum = max(1, min(least, maximum ?? .max))
-      if available < minimum && !supply.isFinished {
-        state = .ready
-        return .awaitBytes(upTo: offset + minimum)
+    let isDone = supply.isFinished && available == 0
+    if let partEnd, !isDone { return endPart(partEnd, supply) }
+    let least = max(1, limits.minimumAppendSize ?? 1)
+    var maximum = maximumAppendSize(atLeast: least)
+    if let size = limits.maximumSize {
+      let room = size - min(size, offset - base)
+      // A rest that is too small for an append of its own stays empty.
+      if room < least, !(supply.isFinished && available <= room) {
+        // An upload resource that takes nothing is followed by another like it.
+        return offset == base ? abandon(.tooLarge(limit: size)) : endPart(.size, supply)
       }
+      maximum = min(maximum ?? .max, room)
     }
-    return send(Append(start: offset, completes: completes), maximum: completes ? available : maximum)
+    if supply.isFinished, available <= maximum ?? .max {
+      return send(Append(start: offset, completes: true), maximum: available)
+    }
+    if let maximum, maximum < least { return abandon(.appendTooLarge) }
+    // A smaller one might be refused (`min-append-size`).
+    if available < least, !supply.isFinished { return awaitBytes(upTo: offset + least) }
+    return send(Append(start: offset, completes: false, minimum: least), maximum: maximum)
+  }
+
+  /// The most bytes of one append; nil without limit.
+  private func maximumAppendSize(atLeast least: UInt64) -> UInt64? {
+    // The server's least is above the user's most.
+    [configuration.appendSize.map { max($0, least) }, limits.maximumAppendSize, shrunkAppendSize].compactMap { $0 }
+      .min()
+  }
+
+  /// There is nothing to append yet.
+  private mutating func awaitBytes(upTo end: UInt64) -> Action {
+    guard offset > acknowledged else {
+      state = .ready
+      return .awaitBytes(upTo: end)
+    }
+    // HEAD has said so, and no append shows whether it is true. If the buffer is full, the source waits for the answer.
+    if limits.minimumAppendSize ?? 0 == 0 { return send(Append(start: offset, completes: false), maximum: 0) }
+    confirms = true
+    return detour(200)
   }
 
   mutating func send(_ append: Append, maximum: UInt64?) -> Action {
@@ -88,11 +112,20 @@ extension UploadClientStateMachine {
     }
     state = .appending(append)
     appendMaximum = maximum
+    confirms = false
     var request = request(
       .append, url: uploadURL, content: maximum == 0 ? .empty : .bytes(from: append.start, maximum: maximum))
     request.fields.append(UploadFields.offset, value)
     version.setCompleteness(append.completes, &request.fields)
     if version.namesMediaType { request.fields.append("Content-Type", UploadFields.partialUpload) }
+    // As soon as it is known, and where Content-Length does not say it (section "Length"); once, for some servers refuse
+    // a second one even if it is equal.
+    if version.hasLimits, append.completes, let maximum, maximum > 0, configuration.length == nil, !hasToldLength,
+      let length = UploadFields.value(append.start + maximum - base)
+    {
+      request.fields.append(UploadFields.length, length)
+      hasToldLength = true
+    }
     // Asks intermediaries to forward what they have as it comes (draft-ietf-httpbis-incremental, section 3).
     request.fields.append("Incremental", "?1")
     return .send(request)
@@ -125,7 +158,8 @@ extension UploadClientStateMachine {
     let kept = reason == .gone ? acknowledged : max(acknowledged, offset)
     var next = reason == .gone ? supply.oldest : max(offset, supply.oldest)
     if supply.oldest > kept {
-      next = max(supply.restart, supply.oldest)
+      // What the server lost is followed by all that is kept here.
+      if reason != .serverWentBack { next = max(supply.restart, supply.oldest) }
       notes.append(.gap(from: kept, to: next, isServersFault: reason == .serverWentBack))
     }
     notes.append(.newPart(reason, previous: previous, from: next))

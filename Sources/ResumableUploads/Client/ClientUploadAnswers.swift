@@ -36,9 +36,7 @@ extension UploadClientStateMachine {
     case _ where completeness == true && !isConflict: return fail(.processingFailed(status: answer.status))
     case 404, 410: return gone(append, supply)
     case 413:
-      // Before the content's end it is its size that is refused, and not the part of it that was sent by then.
-      let sent = sentUpTo - min(sentUpTo, append.start)
-      return shrink(answer.isEarly ? appendMaximum ?? sent : sent, supply)
+      return shrink(refusedSize(sentUpTo - min(sentUpTo, append.start)), supply)
     case 307, 308: return redirected(answer)
     // 400 is what some servers say after an interruption. One of them destroys an upload with its 409: ask, never guess.
     case 400, 409: return detour(answer.status)
@@ -85,20 +83,15 @@ extension UploadClientStateMachine {
       }
       notes.append(.serverWentBack(from: acknowledged, to: claimed))
       if claimed < supply.oldest {
-        partEnd = .serverWentBack
-        acknowledged = claimed
-        offset = claimed
-        disbelieved = 0
-        return beginPart(supply)
+        (acknowledged, offset, disbelieved) = (claimed, claimed, 0)
+        return isComplete ? completedEarly(claimed, supply, .serverWentBack) : endPart(.serverWentBack, supply)
       }
       acknowledged = claimed
     }
-    disbelieved = 0
-    offset = claimed
-    if claimed > furthest {
-      // Progress, although no answer has said so.
-      (furthest, detours) = (claimed, 0)
-    }
+    if confirms, claimed == offset { acknowledge(upTo: claimed) }
+    (disbelieved, offset, confirms) = (0, claimed, false)
+    // Progress, although no answer has said so.
+    if claimed > furthest { (furthest, detours) = (claimed, 0) }
     guard isComplete else { return append(supply) }
     if supply.isFinished && claimed == supply.head {
       // Its final response was lost: the server may tell it again (section "Upload Append").
@@ -131,12 +124,12 @@ extension UploadClientStateMachine {
   }
 
   /// The server has closed the upload, the stream goes on: in another one.
-  mutating func completedEarly(_ end: UInt64, _ supply: Supply) -> Action {
+  mutating func completedEarly(_ end: UInt64, _ supply: Supply, _ reason: PartEnd = .completed) -> Action {
     guard configuration.length == nil, detours < Self.maximumDetours else { return fail(.completedEarly) }
     detours += 1
     acknowledge(upTo: end)
     offset = end
-    partEnd = .completed
+    partEnd = reason
     return beginPart(supply)
   }
 
@@ -156,28 +149,38 @@ extension UploadClientStateMachine {
   mutating func gone(_ append: Append?, _ supply: Supply) -> Action {
     // Some servers forget an upload as soon as it is complete. It is if it was asked to be and all of it is acknowledged; one
     // that was never asked to be has lost it.
-    if append == nil, awaitsFinalResponse, supply.isFinished, acknowledged == supply.head { return complete(upTo: supply.head) }
+    if append == nil, awaitsFinalResponse, supply.isFinished, acknowledged == supply.head {
+      return complete(upTo: supply.head)
+    }
     detours += 1
     if detours > Self.maximumDetours { return fail(.noProgress(status: 404)) }
     partEnd = .gone
     return beginPart(supply)
   }
 
+  /// How large the content was that 413 has refused, as far as that can be known.
+  func refusedSize(_ sent: UInt64) -> UInt64 {
+    // A file's size was announced: it is that which is refused, however little of it was sent by then. Of a stream the
+    // server has seen no more than what was sent; what is less than a buffer's worth says nothing.
+    configuration.length == nil ? min(appendMaximum ?? .max, max(sent, 64 << 10)) : appendMaximum ?? sent
+  }
+
   /// 413: smaller appends, as the server says, or as it turns out.
   mutating func shrink(_ size: UInt64, _ supply: Supply) -> Action {
     detours += 1
-    if detours > Self.maximumDetours * 4 { return fail(.appendTooLarge) }
     let smallest = max(1, limits.minimumAppendSize ?? 1)
     let allowed = limits.maximumAppendSize ?? .max
     if allowed >= size {
       // Not known, or not true: an intermediary may have limits of its own.
-      if size <= smallest, size > 0 { return fail(.appendTooLarge) }
+      if size <= smallest || detours > Self.maximumDetours * 4 { return fail(.appendTooLarge) }
       let before = shrunkAppendSize ?? .max
-      shrunkAppendSize = max(smallest, min(before / 2, max(size, 2) / 2))
+      shrunkAppendSize = max(smallest, min(before / 2, size / 2))
       if limits.maximumAppendSize == nil, before == .max, version.hasLimits {
         asksForLimits = true
         return discover()
       }
+    } else if detours > Self.maximumDetours {
+      return fail(.appendTooLarge)
     }
     return uploadURL == nil ? create(supply) : retrieveOffset()
   }

@@ -52,6 +52,8 @@ package struct UploadClientStateMachine: Sendable {
     package var endsPart = false
     /// The upload is complete already; only its lost final response is asked for once more.
     package var isReplay = false
+    /// How many bytes its content has to have, unless the stream ends.
+    package var minimum: UInt64 = 0
   }
 
   package enum Next: Equatable, Sendable { case discovery, creation, offsetRetrieval }
@@ -101,8 +103,14 @@ package struct UploadClientStateMachine: Sendable {
   var partEnd: PartEnd?
   /// Answers since the last progress that made the client ask again at once: they must not go on for ever.
   var detours = 0
+  /// Whether the offset is retrieved once more because there was nothing to be appended at it.
+  var confirms = false
+  /// Whether the upload's length was told with one of its appends.
+  var hasToldLength = false
   /// Answers to HEAD in a row that could not be believed.
   var disbelieved = 0
+  /// The largest offset that was ever acknowledged.
+  var mostAcknowledged: UInt64 = 0
   /// The largest offset that HEAD was told.
   var furthest: UInt64 = 0
   /// Why the upload is being cancelled, unless somebody wishes it.
@@ -193,7 +201,9 @@ package struct UploadClientStateMachine: Sendable {
       awaitsFinalResponse = isOptimistic && announced != nil && sentUpTo == configuration.length
       return wait(creationIsLost())
     case .appending(let append):
-      if append.completes, !append.endsPart, sentUpTo == append.start + (appendMaximum ?? 0) { awaitsFinalResponse = true }
+      if append.completes, !append.endsPart, sentUpTo == append.start + (appendMaximum ?? 0) {
+        awaitsFinalResponse = true
+      }
       return wait(.offsetRetrieval)
     case .retrievingOffset: return wait(.offsetRetrieval)
     case .cancelling: return fail(reason ?? .cancelled)
@@ -215,6 +225,7 @@ package struct UploadClientStateMachine: Sendable {
   mutating func acknowledge(upTo offset: UInt64) {
     guard offset > acknowledged else { return }
     acknowledged = offset
-    detours = 0
+    // Progress is what was never there before: what is forgotten again and again would be sent for ever.
+    if offset > mostAcknowledged { (mostAcknowledged, detours) = (offset, 0) }
   }
 }
