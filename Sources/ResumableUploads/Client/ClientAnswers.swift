@@ -96,10 +96,10 @@ extension UploadClientStateMachine {
       return uploadURL == nil ? create(supply) : retrieveOffset()
     }
     if found != nil || (answer.isSuccess && named == .known(version)) { return create(supply) }
-    if answer.status == 500 {
+    if answer.status == 500, !isVersionSettled {
       // An outage, or what a plain server makes of OPTIONS: that it would say each time.
-      detours += 1
-      if detours > 2 { return unsupported("it answers OPTIONS with 500 each time", or: .refused(status: 500)) }
+      refusedQuestions += 1
+      if refusedQuestions > 2 { return unsupported("it answers OPTIONS with 500 each time", or: .refused(status: 500)) }
     }
     if answer.allowsRetry { return wait(.discovery) }
     // 403 may be about OPTIONS alone: the request itself will tell.

@@ -107,6 +107,8 @@ package struct UploadClientStateMachine: Sendable {
   var confirms = false
   /// Whether the upload's length was told with one of its appends.
   var hasToldLength = false
+  /// How often OPTIONS was answered with 500.
+  var refusedQuestions = 0
   /// Answers to HEAD in a row that could not be believed.
   var disbelieved = 0
   /// The largest offset that was ever acknowledged.
