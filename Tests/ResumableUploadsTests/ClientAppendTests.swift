@@ -1,0 +1,260 @@
+// How a client appends, and what it makes of each answer (draft, section Upload Append).
+
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client appends") struct ClientAppendTests {
+  // MARK: What is sent
+
+  @Test("an append is a PATCH of partial-upload with offset and completeness (draft, section Upload Append)")
+  func request() {
+    let client = ClientScript.created(500)
+    #expect(client.request?.method == "PATCH" && client.request?.url == ClientScript.upload)
+    #expect(client.fields["Content-Type"] == "application/partial-upload")
+    #expect(client.fields["Upload-Offset"] == "0" && client.fields["Upload-Complete"] == "?0")
+  }
+
+  @Test("it asks intermediaries to forward it as it comes (draft, section Incremental Transfer)")
+  func incremental() {
+    #expect(ClientScript.created(500).fields["Incremental"] == "?1")
+  }
+
+  @Test("the media type is named by the versions that have it, completeness by each version's own field")
+  func versions() {
+    for version in InteropVersion.drafts {
+      let client = ClientScript.created(500) { $0.version = version }
+      #expect((client.fields["Content-Type"] == "application/partial-upload") == ((version.number ?? 9) >= 6))
+      #expect(client.fields[version.completenessFieldName] == (version.number == 3 ? "?1" : "?0"))
+    }
+  }
+
+  @Test("content that is the end of the representation completes it (draft, section Upload Append)")
+  func end() {
+    let client = ClientScript.created(500, isFinished: true)
+    #expect(client.fields["Upload-Complete"] == "?1" && client.maximum == 500)
+  }
+
+  @Test("an append without content completes what is all there (draft, section Upload Append)")
+  func emptyEnd() {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.supply.isFinished = true
+    client.answer(204, ["Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 500" && client.maximum == 0 && client.fields["Upload-Complete"] == "?1")
+    client.answer(200, ["Upload-Complete": "?1"])
+    #expect(client.next == "completed")
+  }
+
+  @Test("the length of a stream is told as soon as it is known, and once (draft, section Length)")
+  func length() {
+    var client = ClientScript.created(500) { $0.appendSize = 300 }
+    #expect(client.fields["Upload-Length"] == nil)
+    client.sendAll()
+    client.grow(to: 550, isFinished: true)
+    client.answer(204, ["Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 300" && client.fields["Upload-Length"] == "550")
+    client.send(upTo: 400)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "400"])
+    #expect(client.next == "PATCH 400" && client.fields["Upload-Length"] == nil)
+    // Without content there is a Content-Length of 0, which says the same.
+    client = .created(0, isFinished: true)
+    #expect(client.maximum == 0 && client.fields["Upload-Length"] == nil)
+  }
+
+  @Test(
+    "the next append begins where the last ended, at once and on what its 2xx acknowledged (draft, section Upload Append)"
+  )
+  func rollOver() {
+    var client = ClientScript.created(500)
+    client.send(upTo: 200)
+    client.answer(204, ["Upload-Complete": "?0"])
+    #expect(client.machine.acknowledged == 200)
+    #expect(client.next == "PATCH 200" && client.request?.content == .bytes(from: 200, maximum: nil))
+    client.sendAll()
+    client.answer(204)
+    #expect(client.machine.acknowledged == 500 && client.next == "await 501")
+    client.grow(to: 501)
+    #expect(client.next == "PATCH 500")
+  }
+
+  // MARK: Final responses
+
+  @Test(
+    "a 2xx to ?0 means appended, whether it says incomplete, or nothing, or its offset (draft, section Upload Append)",
+    arguments: [["Upload-Complete": "?0"], [:], ["Upload-Offset": "500"], ["Upload-Incomplete": "?1"]] as [FieldLines])
+  func appended(_ fields: FieldLines) {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.answer(201, fields)
+    #expect(client.machine.acknowledged == 500 && client.next == "await 501")
+  }
+
+  @Test("a 2xx that tells another offset than was sent acknowledges nothing: the offset is asked for")
+  func otherOffset() {
+    for claim in ["499", "501", "0"] {
+      var client = ClientScript.created(500)
+      client.sendAll()
+      client.answer(204, ["Upload-Offset": claim])
+      #expect(client.next == "HEAD" && client.machine.acknowledged == 0, "\(claim)")
+    }
+  }
+
+  @Test("a 2xx before the content's end acknowledges nothing: the offset is asked for")
+  func early() {
+    for isFinished in [false, true] {
+      var client = ClientScript.created(500, isFinished: isFinished)
+      client.send(upTo: 100)
+      client.answer(204, isEarly: true)
+      #expect(client.next == "HEAD" && client.machine.acknowledged == 0)
+    }
+  }
+
+  @Test(
+    "a 2xx to ?1 means done, unless it says incomplete: many servers say nothing",
+    arguments: [[:], ["Upload-Complete": "?1"], ["Upload-Incomplete": "?0"], ["Upload-Offset": "500"]] as [FieldLines])
+  func done(_ fields: FieldLines) {
+    for version in InteropVersion.drafts {
+      var client = ClientScript.created(500, isFinished: true) { $0.version = version }
+      client.sendAll()
+      client.answer(200, fields)
+      #expect(client.next == "completed" && client.machine.acknowledged == 500, "\(version.number ?? 0)")
+    }
+  }
+
+  @Test("a 2xx to ?1 that says incomplete is no end: the offset is asked for, and the upload completed")
+  func notDone() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.answer(204, ["Upload-Complete": "?0"])
+    #expect(client.next == "HEAD")
+    client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 500" && client.maximum == 0 && client.fields["Upload-Complete"] == "?1")
+  }
+
+  @Test(
+    "an error with Upload-Complete: ?1 comes from processing: resuming would not resolve it (draft, section Upload Append)",
+    arguments: [400, 401, 404, 409, 413, 422, 500, 503])
+  func processing(_ status: Int) {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    #expect(client.answer(status, ["Upload-Complete": "?1"]) == .fail(.processingFailed(status: status)))
+    #expect(client.machine.isForgotten)
+    // SwiftNIO says it by the other field.
+    client = .created(500, isFinished: true)
+    client.sendAll()
+    #expect(client.answer(status, ["Upload-Incomplete": "?0"]) == .fail(.processingFailed(status: status)))
+  }
+
+  @Test("5xx, and nothing at all: the offset is retrieved after a while (draft, section Upload Append)")
+  func retryable() {
+    for status in [408, 423, 429, 500, 502, 503, 504, 507, nil] {
+      var client = ClientScript.created(500)
+      client.send(upTo: 200)
+      if let status {
+        #expect(client.answer(status) == .wait)
+        client.goOn()
+      } else {
+        client.lose()
+      }
+      #expect(client.next == "HEAD")
+      client.answer(204, ["Upload-Offset": "150"])
+      #expect(client.next == "PATCH 150" && client.request?.content == .bytes(from: 150, maximum: nil))
+    }
+  }
+
+  @Test("other 4xx are final (draft, section Upload Append)", arguments: [401, 403, 405, 411, 415, 422])
+  func refused(_ status: Int) {
+    var client = ClientScript.created(500)
+    #expect(client.answer(status) == .fail(.refused(status: status)))
+    #expect(!client.machine.isForgotten, "with the right credentials somebody may go on")
+  }
+
+  @Test(
+    "307 and 308 lead to another URI, where the offset is asked for first (draft, section Upload Append)",
+    arguments: [307, 308])
+  func redirect(_ status: Int) {
+    var client = ClientScript.created(500)
+    client.answer(status, location: ClientScript.other)
+    #expect(client.next == "HEAD" && client.request?.url == ClientScript.other)
+    client.answer(204, ["Upload-Offset": "0"])
+    #expect(client.next == "PATCH 0" && client.request?.url == ClientScript.other)
+    #expect(client.answer(status) == .fail(.noLocation))
+  }
+
+  @Test("a circle of redirects ends")
+  func circle() {
+    var client = ClientScript.created(500)
+    for number in 0..<100 where client.failure == nil {
+      client.answer(308, location: "http://host/uploads/\(number % 2)")
+    }
+    #expect(client.failure == .noProgress(status: 308))
+  }
+
+  // MARK: Conflicts
+
+  @Test("409 with an offset: the offset is asked for all the same, and never guessed (draft, section Upload Append)")
+  func conflict() {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.answer(409, ["Upload-Offset": "100", "Upload-Complete": "?0"])
+    #expect(client.next == "HEAD")
+    client.answer(204, ["Upload-Offset": "100"])
+    #expect(client.next == "PATCH 100")
+  }
+
+  @Test("409 without an offset, and 400 after an interruption: likewise", arguments: [400, 409])
+  func conflictWithoutOffset(_ status: Int) {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.answer(status)
+    #expect(client.next == "HEAD")
+  }
+
+  @Test("409 that destroyed the upload: HEAD says so, and a new upload begins with what is kept")
+  func conflictDestroys() {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.interim(["Upload-Offset": "200"])
+    client.release(upTo: 200)
+    client.answer(409, ["Upload-Offset": "500", "Upload-Complete": "?0"])
+    client.answer(404)
+    #expect(client.next == "CREATE" && client.machine.base == 200)
+    #expect(client.newParts() == [.gone])
+  }
+
+  @Test("409 that tells an offset is about the upload, whatever it says about completeness")
+  func conflictOfComplete() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.answer(409, ["Upload-Offset": "100", "Upload-Complete": "?1"])
+    #expect(client.next == "HEAD")
+  }
+
+  @Test("answers that never bring progress end it after a while", arguments: [400, 409, 204])
+  func noProgress(_ status: Int) {
+    var client = ClientScript.created(500)
+    var count = 0
+    while client.failure == nil, count < 100 {
+      client.send(upTo: 100)
+      client.answer(status, status == 204 ? ["Upload-Offset": "7777"] : [:])
+      if client.next == "HEAD" { client.answer(204, ["Upload-Offset": "0"]) }
+      count += 1
+    }
+    #expect(client.failure == .noProgress(status: status) && count < 20)
+  }
+
+  @Test("an offset that no structured field can hold is never sent: a petabyte is where uploads end")
+  func petabyte() {
+    let largest: UInt64 = 999_999_999_999_999
+    var client = ClientScript.live(largest + 10)
+    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
+    client.answer(204, ["Upload-Offset": "\(largest)"])
+    #expect(client.next == "PATCH \(largest)")
+    client.sendAll()
+    client.answer(204)
+    client.grow(to: largest + 20)
+    #expect(client.failure == .tooLarge(limit: largest))
+  }
+}

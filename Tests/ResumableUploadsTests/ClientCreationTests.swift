@@ -1,0 +1,296 @@
+// How a client creates an upload resource, and what it makes of each answer (draft, section Upload Creation).
+
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client creates an upload") struct ClientCreationTests {
+  private static let upload = ClientScript.upload
+
+  // MARK: What is sent
+
+  @Test(
+    "a stream of unknown end is created empty and incomplete (draft, sections Upload Creation, Careful Upload Creation)"
+  )
+  func careful() {
+    var client = ClientScript.live(500)
+    client.start()
+    #expect(client.request?.purpose == .creation && client.request?.content == .empty && client.request?.url == nil)
+    #expect(client.fields["Upload-Complete"] == "?0" && client.fields["Upload-Length"] == nil)
+    #expect(client.fields["Upload-Offset"] == nil && client.fields["Content-Type"] == nil)
+  }
+
+  @Test(
+    "a whole representation goes with its creation, and says so and how long it is (draft, section Upload Creation)")
+  func optimistic() {
+    var client = ClientScript.file(500)
+    client.start()
+    #expect(client.request?.content == .bytes(from: 0, maximum: nil) && client.request?.method == nil)
+    #expect(client.fields["Upload-Complete"] == "?1")
+    // Content-Length is the same: a file has not more and not less.
+    #expect(client.fields["Upload-Length"] == "500")
+  }
+
+  @Test("upgrading changes nothing but the fields of the protocol (draft, section Upgrading To Resumable Uploads)")
+  func upgrade() {
+    var client = ClientScript.file(500)
+    client.start()
+    let own = client.fields.without(UploadFields.all).lines
+    #expect(own.isEmpty, "\(own)")
+  }
+
+  @Test("an empty representation is complete at once (draft, section Upload Creation)")
+  func empty() {
+    var client = ClientScript.file(0)
+    client.start()
+    #expect(client.fields["Upload-Complete"] == "?1" && client.fields["Upload-Length"] == "0")
+    client.answer(200)
+    #expect(client.next == "completed")
+  }
+
+  @Test("each request says the interop version, whatever it is for (draft, section Draft Version Identification)")
+  func version() {
+    var client = ClientScript.live(10) { $0.discovers = true }
+    var methods: Set<String> = []
+    func look() {
+      #expect(client.fields["Upload-Draft-Interop-Version"] == "8", "\(client.next)")
+      methods.insert(client.request?.method ?? "creation")
+    }
+    client.start()
+    look()
+    client.answer(204, ["Upload-Limit": "min-size=0"])
+    look()
+    client.answer(201, location: Self.upload)
+    look()
+    client.lose()
+    look()
+    client.perform(client.machine.cancel())
+    look()
+    #expect(methods == ["OPTIONS", "creation", "PATCH", "HEAD", "DELETE"])
+  }
+
+  @Test("stream, digest and the wish for one go with the creation")
+  func metadata() {
+    var client = ClientScript.file(3) {
+      $0.streamID = "kitchen"
+      $0.digestAlgorithm = "sha-256"
+      $0.digest = DigestField([("sha-256", [1, 2, 3])])
+    }
+    client.start()
+    #expect(client.fields["Stream-ID"] == "kitchen" && client.fields["Stream-Offset"] == "0")
+    #expect(client.fields["Want-Repr-Digest"] == "sha-256=10" && client.fields["Repr-Digest"] == "sha-256=:AQID:")
+  }
+
+  // MARK: 2xx
+
+  @Test("2xx to all of it: the upload is complete (draft, section Upload Creation)", arguments: [200, 201, 204])
+  func whole(_ status: Int) {
+    var client = ClientScript.file(500)
+    client.start()
+    client.sendAll()
+    client.answer(status)
+    #expect(client.next == "completed" && client.machine.acknowledged == 500)
+  }
+
+  @Test("2xx to a part of it: the client goes on at Location (draft, section Upload Creation)")
+  func part() {
+    var client = ClientScript.live(500)
+    client.start()
+    client.answer(201, ["Upload-Complete": "?0"], location: Self.upload)
+    #expect(client.next == "PATCH 0" && client.request?.url == Self.upload)
+    #expect(client.machine.takeNotes() == [.created(url: Self.upload, base: 0)])
+  }
+
+  @Test("2xx to a part without Location, but after a 104 that had one: the client goes on there")
+  func announced() {
+    var client = ClientScript.live(500)
+    client.start()
+    client.interim(location: Self.upload)
+    client.answer(201)
+    #expect(client.next == "PATCH 0" && client.request?.url == Self.upload)
+  }
+
+  @Test("2xx without Location ever: nobody knows where to go on")
+  func noLocation() {
+    var client = ClientScript.live(500)
+    client.start()
+    client.answer(201)
+    #expect(client.failure == .noLocation)
+  }
+
+  @Test("2xx to an empty creation that tells an offset: it is asked for, and not taken for granted")
+  func offsetOfNothing() {
+    var client = ClientScript.live(500)
+    client.start()
+    client.answer(201, ["Upload-Offset": "17"], location: Self.upload)
+    #expect(client.next == "HEAD")
+  }
+
+  @Test("2xx that says incomplete to the whole: the offset is asked for, and the rest appended")
+  func incomplete() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.sendAll()
+    client.answer(201, ["Upload-Complete": "?0"], location: Self.upload)
+    #expect(client.next == "HEAD")
+    client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 300" && client.fields["Upload-Complete"] == "?1" && client.maximum == 200)
+  }
+
+  @Test("2xx with an offset before the end is not success, however little else it says")
+  func lessThanSent() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: Self.upload)
+    client.sendAll()
+    client.answer(200, ["Upload-Offset": "300"])
+    #expect(client.next == "HEAD")
+  }
+
+  @Test("an early 2xx without a word of completeness is asked about if there is somebody to ask, and an error if not")
+  func early() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.send(upTo: 100)
+    #expect(client.answer(200, isEarly: true) == .fail(.completedEarly))
+    client = .file(500)
+    client.start()
+    client.interim(location: Self.upload)
+    client.send(upTo: 100)
+    client.answer(200, isEarly: true)
+    #expect(client.next == "HEAD")
+  }
+
+  @Test("an early 2xx with Upload-Complete: ?1 is the target's answer: no resumption (draft, section Completeness)")
+  func earlyComplete() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: Self.upload)
+    client.send(upTo: 100)
+    #expect(client.answer(200, ["Upload-Complete": "?1"], isEarly: true) == .fail(.completedEarly))
+    #expect(client.machine.isForgotten)
+  }
+
+  // MARK: Location
+
+  @Test(
+    "a Location that differs from the announced one: abort and cancel the upload (draft, section Upload Creation)",
+    arguments: [true, false])
+  func locationChanged(isInterim: Bool) {
+    var client = ClientScript.live(500)
+    client.start()
+    client.interim(location: Self.upload)
+    if isInterim {
+      #expect(client.interim(location: ClientScript.other) == .locationChanged)
+      client.perform(client.machine.cancel())
+    } else {
+      client.answer(201, ["Upload-Complete": "?0"], location: ClientScript.other)
+    }
+    #expect(client.next == "DELETE" && client.request?.url == Self.upload)
+    client.answer(204)
+    #expect(client.failure == (isInterim ? .cancelled : .locationChanged) && client.machine.isForgotten)
+  }
+
+  @Test("the final response of a complete upload may have a Location of its own (draft, section Upload Creation)")
+  func locationOfResult() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: Self.upload)
+    client.sendAll()
+    client.answer(201, ["Upload-Complete": "?1"], location: "http://host/files/7")
+    #expect(client.next == "completed")
+  }
+
+  @Test("the same Location as often as the server likes is no change")
+  func locationRepeated() {
+    var client = ClientScript.live(500)
+    client.start()
+    for _ in 0..<3 { #expect(client.interim(location: Self.upload) == nil) }
+    client.answer(201, location: Self.upload)
+    #expect(client.next == "PATCH 0")
+    #expect(client.machine.takeNotes().count == 1, "one upload resource was created, not several")
+  }
+
+  // MARK: Refusals, 5xx, nothing
+
+  @Test("4xx is final (draft, section Upload Creation)", arguments: [401, 403, 404, 405, 409, 410, 415, 422, 451])
+  func refused(_ status: Int) {
+    for client in [ClientScript.live(500), .file(500)] {
+      var client = client
+      client.start()
+      #expect(client.answer(status) == .fail(.refused(status: status)))
+    }
+  }
+
+  @Test(
+    "4xx whose semantics allow a retry is tried again (draft, section Upload Creation)",
+    arguments: [408, 423, 425, 429])
+  func retried(_ status: Int) {
+    var client = ClientScript.live(500)
+    client.start()
+    #expect(client.answer(status) == .wait)
+    client.goOn()
+    #expect(client.next == "CREATE")
+  }
+
+  @Test(
+    "5xx, or no answer at all, after a 104 with Location: the offset is retrieved (draft, section Upload Creation)",
+    arguments: [500, 502, 503, 504, nil])
+  func resumable(_ status: Int?) {
+    for client in [ClientScript.live(500), .file(500)] {
+      var client = client
+      client.start()
+      client.interim(location: Self.upload)
+      client.send(upTo: 200)
+      if let status {
+        #expect(client.answer(status) == .wait)
+        client.goOn()
+      } else {
+        client.lose()
+      }
+      #expect(client.next == "HEAD" && client.request?.url == Self.upload)
+    }
+  }
+
+  @Test("400 after a 104 with Location is what some servers call an interruption: the offset is retrieved")
+  func badRequestInTheMiddle() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: Self.upload)
+    client.send(upTo: 200)
+    client.answer(400)
+    #expect(client.next == "HEAD")
+    // Said with Upload-Complete it is the target's word (example D).
+    client = .file(500)
+    client.start()
+    client.interim(location: Self.upload)
+    #expect(client.answer(400, ["Upload-Complete": "?1"]) == .fail(.refused(status: 400)))
+  }
+
+  @Test(
+    "without a 104 an interrupted creation is asked for with care the next time (draft, section Optimistic Upload Creation)"
+  )
+  func lostWithoutTrace() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.send(upTo: 200)
+    client.lose()
+    #expect(client.next == "CREATE" && client.request?.content == .empty && client.fields["Upload-Complete"] == "?0")
+    #expect(client.fields["Upload-Length"] == "500")
+    client.answer(201, location: Self.upload)
+    // With Upload-Complete: ?1 and a Content-Length the length is the same as before: it must be.
+    #expect(client.next == "PATCH 0" && client.maximum == 500 && client.fields["Upload-Complete"] == "?1")
+    #expect(client.fields["Upload-Length"] == nil, "some servers refuse it twice")
+  }
+
+  @Test("the same, where the server may be a plain one: it is asked by OPTIONS before anything is created")
+  func lostAndAsked() {
+    var client = ClientScript.file(500) { $0.discovers = true }
+    client.start()
+    client.send(upTo: 200)
+    client.lose()
+    #expect(client.next == "OPTIONS")
+    client.answer(405)
+    #expect(client.next == "unsupported")
+  }
+}

@@ -1,0 +1,323 @@
+// How an upload ends: complete, gone, cancelled, in parts; and what another process needs to go on.
+
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client's upload ends") struct ClientEndTests {
+  // MARK: Gone
+
+  @Test(
+    "404 or 410 in the middle: a new upload goes on from the oldest byte kept, and the break is said",
+    arguments: [404, 410])
+  func gone(_ status: Int) {
+    for asks in [true, false] {
+      var client = ClientScript.created(500) { $0.streamID = "s" }
+      client.send(upTo: 300)
+      client.interim(["Upload-Offset": "200"])
+      client.release(upTo: 180)
+      _ = client.machine.takeNotes()
+      if asks { client.lose() }
+      client.answer(status)
+      #expect(client.next == "CREATE" && client.machine.base == 180 && client.machine.acknowledged == 180)
+      #expect(client.fields["Stream-ID"] == "s" && client.fields["Stream-Offset"] == "180")
+      #expect(client.machine.takeNotes() == [.newPart(.gone, previous: ClientScript.upload, from: 180)])
+      client.answer(201, location: ClientScript.other)
+      #expect(client.machine.takeNotes() == [.created(url: ClientScript.other, base: 180)])
+    }
+  }
+
+  @Test("what was not acknowledged and is not kept is lost, and said; it begins where it will not be overtaken at once")
+  func goneWithGap() {
+    var client = ClientScript.created(500)
+    client.send(upTo: 300)
+    client.interim(["Upload-Offset": "200"])
+    client.release(upTo: 250, restart: 280)
+    _ = client.machine.takeNotes()
+    client.answer(404)
+    #expect(client.machine.base == 280)
+    #expect(
+      client.machine.takeNotes() == [
+        .gap(from: 200, to: 280, isServersFault: false), .newPart(.gone, previous: ClientScript.upload, from: 280),
+      ])
+  }
+
+  @Test("a file begins again at its first byte")
+  func fileGone() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: ClientScript.upload)
+    client.sendAll()
+    client.interim(["Upload-Offset": "400"])
+    client.lose()
+    client.answer(404)
+    #expect(client.request?.content == .bytes(from: 0, maximum: nil) && client.fields["Upload-Length"] == "500")
+  }
+
+  @Test("a server that forgets the same upload at the same byte each time is given up")
+  func goneForEver() {
+    var client = ClientScript.file(500)
+    client.start()
+    var count = 0
+    while client.failure == nil, count < 200 {
+      client.interim(location: ClientScript.upload)
+      client.send(upTo: 400)
+      client.interim(["Upload-Offset": "300"])
+      client.lose()
+      client.answer(404)
+      count += 1
+    }
+    #expect(client.failure == .noProgress(status: 404) && count < 20)
+  }
+
+  @Test("a finished upload may answer 404: if it was asked to be finished and all of it is acknowledged, it is")
+  func forgottenWhenComplete() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.interim(["Upload-Offset": "500"])
+    client.lose()
+    client.answer(404)
+    #expect(client.next == "completed")
+  }
+
+  @Test("if it was not, it is gone, although all of it was acknowledged")
+  func forgottenBeforeComplete() {
+    // The request that asks it to be complete is itself the one that is refused.
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.supply.isFinished = true
+    client.answer(204)
+    #expect(client.next == "PATCH 500" && client.fields["Upload-Complete"] == "?1")
+    client.answer(404)
+    #expect(client.next == "CREATE")
+    // Nobody has asked it yet.
+    client = .created(500)
+    client.sendAll()
+    client.interim(["Upload-Offset": "500"])
+    client.supply.isFinished = true
+    client.lose()
+    client.answer(404)
+    #expect(client.next == "CREATE")
+    // Its content had not ended.
+    client = .created(500, isFinished: true)
+    client.send(upTo: 499)
+    client.lose()
+    client.answer(404)
+    #expect(client.next == "CREATE")
+  }
+
+  // MARK: Early completion
+
+  @Test(
+    "a server that completes a stream's upload by itself: what goes on goes into another one (draft, section Completeness)"
+  )
+  func completedEarly() {
+    var client = ClientScript.created(500)
+    client.send(upTo: 300)
+    client.answer(200, ["Upload-Complete": "?1"])
+    #expect(client.next == "CREATE" && client.machine.base == 300 && client.newParts() == [.completed])
+  }
+
+  @Test("before the content's end it has what it says that it has, or said before (draft, section Completeness)")
+  func completedInTheMiddle() {
+    for (fields, base) in [(["Upload-Complete": "?1"], 100), (["Upload-Complete": "?1", "Upload-Offset": "150"], 150)]
+      as [(FieldLines, UInt64)]
+    {
+      var client = ClientScript.created(500)
+      client.send(upTo: 300)
+      client.interim(["Upload-Offset": "100"])
+      client.answer(200, fields, isEarly: true)
+      #expect(client.next == "CREATE" && client.machine.base == base)
+    }
+  }
+
+  @Test("what HEAD calls complete is not appended to (draft, section Completeness)")
+  func completeByHead() {
+    var client = ClientScript.created(500)
+    client.send(upTo: 300)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?1"])
+    #expect(client.next == "CREATE" && client.machine.base == 300)
+  }
+
+  @Test("half of a file is no file: an upload that ends before it is a failure")
+  func fileCompletedEarly() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: ClientScript.upload)
+    client.send(upTo: 300)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?1"])
+    #expect(client.failure == .completedEarly)
+  }
+
+  @Test("a server that completes everything at once, always, is not fed for ever")
+  func completedForEver() {
+    var client = ClientScript.live(500)
+    client.start()
+    var count = 0
+    while client.failure == nil, count < 200 {
+      if client.next == "CREATE" {
+        client.answer(201, location: ClientScript.upload)
+      } else {
+        client.answer(200, ["Upload-Complete": "?1"], isEarly: true)
+      }
+      count += 1
+    }
+    #expect(client.failure == .completedEarly && count < 50)
+  }
+
+  // MARK: Gaps
+
+  @Test("bytes that were due are gone here: the part is completed, the gap said, the stream goes on behind it")
+  func gap() {
+    var client = ClientScript.created(500)
+    client.send(upTo: 200)
+    client.lose()
+    client.release(upTo: 350, restart: 400)
+    _ = client.machine.takeNotes()
+    client.answer(204, ["Upload-Offset": "200"])
+    #expect(client.next == "PATCH 200" && client.maximum == 0 && client.fields["Upload-Complete"] == "?1")
+    client.answer(200, ["Upload-Complete": "?1"])
+    #expect(client.next == "CREATE" && client.machine.base == 400)
+    #expect(
+      client.machine.takeNotes() == [
+        .gap(from: 200, to: 400, isServersFault: false), .newPart(.gap, previous: ClientScript.upload, from: 400),
+      ])
+  }
+
+  @Test("a server that joins the parts of a stream is left its unfinished ones")
+  func gapWhereJoined() {
+    var client = ClientScript.live(500) { $0.streamID = "s" }
+    client.start()
+    client.answer(201, ["Stream-ID": "s"], location: ClientScript.upload)
+    client.send(upTo: 200)
+    client.lose()
+    client.release(upTo: 350, restart: 400)
+    client.answer(204, ["Upload-Offset": "200"])
+    #expect(client.next == "CREATE" && client.fields["Stream-Offset"] == "400")
+  }
+
+  @Test("the end of a part is as safe as anything else: lost on the way, it is asked for and said again")
+  func partEndLost() {
+    var client = ClientScript.created(500, limits: "max-size=200")
+    client.sendAll()
+    client.answer(204)
+    #expect(client.next == "PATCH 200" && client.maximum == 0)
+    client.lose()
+    #expect(client.next == "HEAD")
+    client.answer(204, ["Upload-Offset": "200", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 200" && client.maximum == 0 && client.fields["Upload-Complete"] == "?1")
+    client.lose()
+    client.answer(204, ["Upload-Offset": "200", "Upload-Complete": "?1"])
+    #expect(client.next == "CREATE" && client.machine.base == 200)
+  }
+
+  // MARK: Cancellation
+
+  @Test("cancelling is a DELETE to the upload resource (draft, section Upload Cancellation)")
+  func cancellation() {
+    var client = ClientScript.created(500)
+    client.perform(client.machine.cancel())
+    #expect(client.next == "DELETE" && client.request?.url == ClientScript.upload && client.request?.content == .absent)
+    #expect(client.fields.without([InteropVersion.fieldName]).lines.isEmpty)
+  }
+
+  @Test("only an answer that says so means that it is forgotten")
+  func cancellationAnswers() {
+    for (status, isForgotten) in [
+      (200, true), (204, true), (404, true), (410, true), (401, false), (405, false), (503, false),
+    ] {
+      var client = ClientScript.created(500)
+      client.perform(client.machine.cancel())
+      client.answer(status)
+      #expect(client.failure == .cancelled && client.machine.isForgotten == isForgotten, "\(status)")
+    }
+    var client = ClientScript.created(500)
+    client.perform(client.machine.cancel())
+    client.lose()
+    #expect(client.failure == .cancelled && !client.machine.isForgotten)
+  }
+
+  @Test("307 and 308 lead a cancellation on, too, but not in circles")
+  func cancellationRedirected() {
+    var client = ClientScript.created(500)
+    client.perform(client.machine.cancel())
+    client.answer(308, location: ClientScript.other)
+    #expect(client.next == "DELETE" && client.request?.url == ClientScript.other)
+    var count = 0
+    while client.failure == nil, count < 100 {
+      client.answer(307, location: ClientScript.upload)
+      count += 1
+    }
+    #expect(client.failure == .cancelled && count < 20)
+  }
+
+  @Test("where there is no upload resource there is nothing to be cancelled")
+  func nothingToCancel() {
+    var client = ClientScript.live(500)
+    client.start()
+    #expect(client.machine.cancel() == .fail(.cancelled))
+  }
+
+  // MARK: Resume data
+
+  @Test("an upload that another process left is asked for its offset, and goes on there in its version")
+  func resume() {
+    var client = ClientScript.live(500, isFinished: true) { $0.length = 500 }
+    client.perform(
+      client.machine.resume(url: ClientScript.upload, base: 0, version: InteropVersion(number: 6) ?? .newest))
+    #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
+    #expect(client.fields["Upload-Draft-Interop-Version"] == "6")
+    client.answer(204, ["Upload-Offset": "123"])
+    #expect(client.next == "PATCH 123" && client.maximum == 377 && client.machine.sent == 123)
+  }
+
+  @Test("an offset beyond the file's end is not that file's")
+  func resumeBeyond() {
+    var client = ClientScript.live(500, isFinished: true) { $0.length = 500 }
+    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
+    while client.next == "HEAD" { if client.answer(204, ["Upload-Offset": "501"]) == .wait { client.goOn() } }
+    #expect(client.next == "DELETE")
+  }
+
+  @Test("one that is gone begins again, and what was sent counts from there")
+  func resumeGone() {
+    var client = ClientScript.file(500)
+    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
+    client.answer(410)
+    #expect(client.request?.content == .bytes(from: 0, maximum: nil))
+    client.interim(location: ClientScript.other)
+    client.send(upTo: 100)
+    client.lose()
+    #expect(client.answer(204, ["Upload-Offset": "300"]) == .wait, "only 100 bytes were sent")
+  }
+
+  @Test("resume data as text is read as it was written, and nothing else is read")
+  func resumeData() throws {
+    for version in [InteropVersion.none] + InteropVersion.drafts {
+      let data = ResumeData(
+        upload: "http://host/uploads/\"1\\", target: "https://h/x?a=\"b\"", base: 7, length: 1 << 40, streamID: "s-1",
+        version: version)
+      let text = try #require(data.text)
+      #expect(ResumeData(text) == data && ResumeData(text)?.interopVersion == version && !text.contains("\n"))
+    }
+    let least = ResumeData(
+      upload: "http://h/1", target: "http://h/", base: 0, length: nil, streamID: nil, version: .newest)
+    let text = try #require(least.text)
+    #expect(ResumeData(text) == least)
+    #expect(
+      ResumeData(upload: "http://h/ü", target: "http://h/", base: 0, length: nil, streamID: nil, version: .newest).text
+        == nil)
+    for wrong in [
+      "", "hello", text.replacing("format=1", with: "format=2"), text.replacing("format=1, ", with: ""),
+      text.replacing("base=0", with: "base=-1"), text.replacing("base=0", with: "base=0.5"),
+      text.replacing("version=8", with: "version=99"), text.replacing("upload=", with: "uploads="),
+      text.replacing("\"http://h/\"", with: "http"), "\(text),",
+    ] {
+      #expect(ResumeData(wrong) == nil, "\(wrong)")
+    }
+    // What a later version of this format adds is no obstacle.
+    #expect(ResumeData("\(text), colour=\"red\"") == least)
+  }
+}

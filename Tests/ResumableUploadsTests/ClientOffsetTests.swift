@@ -1,0 +1,252 @@
+// How a client learns how far the server is, and what it believes of it (draft, section Offset Retrieval).
+
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client asks for the offset") struct ClientOffsetTests {
+  /// A stream of 500 bytes, of which 300 were sent when its connection was lost; HEAD is under way.
+  private func interrupted(acknowledged: UInt64 = 0, isFinished: Bool = false) -> ClientScript {
+    var client = ClientScript.created(500, isFinished: isFinished)
+    client.send(upTo: 300)
+    if acknowledged > 0 {
+      client.interim(["Upload-Offset": "\(acknowledged)"])
+      client.release(upTo: acknowledged)
+    }
+    client.lose()
+    _ = client.machine.takeNotes()
+    return client
+  }
+
+  @Test("it asks by HEAD, without content (draft, section Offset Retrieval)")
+  func request() {
+    let client = interrupted()
+    #expect(client.next == "HEAD" && client.request?.content == .absent && client.request?.url == ClientScript.upload)
+    #expect(client.fields.without([InteropVersion.fieldName]).lines.isEmpty, "some servers refuse any other field")
+  }
+
+  @Test("it goes on at the offset that it is told (draft, section Offset Retrieval)", arguments: [200, 204])
+  func goesOn(_ status: Int) {
+    for offset in [0, 1, 299, 300] {
+      var client = interrupted()
+      client.answer(status, ["Upload-Offset": "\(offset)", "Upload-Complete": "?0"])
+      #expect(client.next == "PATCH \(offset)" && client.request?.content == .bytes(from: UInt64(offset), maximum: nil))
+    }
+  }
+
+  @Test("what is told is enough: without Upload-Complete, Upload-Length and Upload-Limit it goes on as well")
+  func bare() {
+    var client = interrupted()
+    client.answer(200, ["Upload-Offset": "200"])
+    #expect(client.next == "PATCH 200")
+  }
+
+  @Test("bytes go when an append shows that the offset was true, for an answer can be spoiled on its way")
+  func confirmed() {
+    var client = interrupted()
+    client.answer(204, ["Upload-Offset": "200"])
+    #expect(client.machine.acknowledged == 0)
+    client.interim(["Upload-Offset": "200"])
+    #expect(client.machine.acknowledged == 200)
+  }
+
+  @Test("with nothing to append an append without content shows it: a full buffer would wait for ever")
+  func confirmedWithoutBytes() {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.lose()
+    client.answer(204, ["Upload-Offset": "500"])
+    #expect(client.next == "PATCH 500" && client.maximum == 0 && client.fields["Upload-Complete"] == "?0")
+    client.answer(204)
+    #expect(client.machine.acknowledged == 500 && client.next == "await 501")
+  }
+
+  @Test("where min-append-size forbids that, being told the same twice shows it (draft, section Limits)")
+  func confirmedTwice() {
+    var client = ClientScript.created(500, limits: "min-append-size=10")
+    client.sendAll()
+    client.lose()
+    client.answer(204, ["Upload-Offset": "500"])
+    #expect(client.next == "HEAD" && client.machine.acknowledged == 0)
+    client.answer(204, ["Upload-Offset": "500"])
+    #expect(client.machine.acknowledged == 500 && client.next == "await 510")
+  }
+
+  // MARK: What cannot be
+
+  @Test(
+    "more than was ever sent is asked for again, and then the end: it has not come from here (draft, section Offset Retrieval)"
+  )
+  func beyondSent() {
+    var client = interrupted()
+    var count = 0
+    while client.answer(204, ["Upload-Offset": "301"]) == .wait, count < 100 {
+      #expect(client.machine.takeNotes() == [.impossibleOffset(301)])
+      client.goOn()
+      #expect(client.next == "HEAD")
+      count += 1
+    }
+    #expect(client.failure == .offsetBeyondSent(offset: 301, sent: 300) && (1..<10).contains(count))
+    #expect(client.machine.isForgotten, "who resumed it would go on behind bytes that nobody sent")
+  }
+
+  @Test("a file's upload is cancelled then (draft, section Offset Retrieval)")
+  func beyondSentOfFile() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: ClientScript.upload)
+    client.send(upTo: 300)
+    client.lose()
+    while client.next == "HEAD" { if client.answer(204, ["Upload-Offset": "400"]) == .wait { client.goOn() } }
+    #expect(client.next == "DELETE")
+    client.answer(204)
+    #expect(client.failure == .offsetBeyondSent(offset: 400, sent: 300))
+  }
+
+  @Test("a single answer that was spoiled costs nothing but another question")
+  func beyondSentOnce() {
+    var client = interrupted()
+    client.answer(204, ["Upload-Offset": "5000"])
+    client.goOn()
+    client.answer(204, ["Upload-Offset": "300"])
+    #expect(client.next == "PATCH 300")
+  }
+
+  @Test("less than was acknowledged, but kept here: it is said, and sent again (draft, section Offset)")
+  func wentBack() {
+    var client = interrupted(acknowledged: 200)
+    client.supply.oldest = 100
+    #expect(client.answer(204, ["Upload-Offset": "150"]) == .wait, "asked twice: an answer can be spoiled on its way")
+    client.goOn()
+    client.answer(204, ["Upload-Offset": "150"])
+    #expect(client.machine.takeNotes() == [.serverWentBack(from: 200, to: 150)])
+    #expect(client.next == "PATCH 150")
+  }
+
+  @Test(
+    "less than is kept here: the loss is said, what the server has is completed, and all that is kept goes on behind it"
+  )
+  func lostForGood() {
+    var client = interrupted(acknowledged: 200)
+    client.supply.restart = 260
+    client.answer(204, ["Upload-Offset": "150"])
+    client.goOn()
+    client.answer(204, ["Upload-Offset": "150"])
+    #expect(client.next == "PATCH 150" && client.fields["Upload-Complete"] == "?1" && client.maximum == 0)
+    client.answer(200, ["Upload-Complete": "?1"])
+    #expect(client.next == "CREATE" && client.machine.base == 200, "not one byte that is kept is left out")
+    #expect(
+      client.machine.takeNotes() == [
+        .serverWentBack(from: 200, to: 150), .gap(from: 150, to: 200, isServersFault: true),
+        .newPart(.serverWentBack, previous: ClientScript.upload, from: 200),
+      ])
+  }
+
+  @Test("an upload that has the bytes after all goes on as if nothing had been")
+  func lostAndFound() {
+    var client = interrupted(acknowledged: 200)
+    for _ in 0..<2 { if client.answer(204, ["Upload-Offset": "150"]) == .wait { client.goOn() } }
+    client.answer(409, ["Upload-Offset": "250"])
+    client.answer(204, ["Upload-Offset": "250"])
+    #expect(client.next == "PATCH 250" && client.fields["Upload-Complete"] == "?0")
+  }
+
+  @Test(
+    "an Upload-Offset that is missing or no non-negative Integer: asked for again, then the end (draft, section Offset)"
+  )
+  func noOffset() {
+    for fields in [[:], ["Upload-Offset": "-5"], ["Upload-Offset": "1.0"]] as [FieldLines] {
+      var client = interrupted()
+      var count = 0
+      while client.next == "HEAD", count < 100 {
+        client.answer(204, fields)
+        count += 1
+      }
+      #expect(client.failure == .noOffset && count < 20)
+    }
+  }
+
+  // MARK: Status
+
+  @Test("307 and 308: the question goes to the new URI (draft, section Offset Retrieval)", arguments: [307, 308])
+  func redirect(_ status: Int) {
+    var client = interrupted()
+    client.answer(status, location: ClientScript.other)
+    #expect(client.next == "HEAD" && client.request?.url == ClientScript.other)
+  }
+
+  @Test("4xx are final (draft, section Offset Retrieval)", arguments: [401, 403, 405, 415])
+  func refused(_ status: Int) {
+    var client = interrupted()
+    #expect(client.answer(status) == .fail(.refused(status: status)))
+  }
+
+  @Test("5xx, a locked upload, or nothing at all: asked again after a while (draft, section Offset Retrieval)")
+  func retry() {
+    for status in [400, 408, 409, 423, 429, 500, 502, 503, nil] {
+      var client = interrupted()
+      if let status {
+        #expect(client.answer(status) == .wait)
+        client.goOn()
+      } else {
+        client.lose()
+      }
+      #expect(client.next == "HEAD")
+    }
+  }
+
+  @Test("400 and 409 for ever are an end", arguments: [400, 409])
+  func refusedForEver(_ status: Int) {
+    var client = interrupted()
+    var count = 0
+    while client.answer(status) == .wait, count < 100 {
+      client.goOn()
+      count += 1
+    }
+    #expect(client.failure == .noProgress(status: status) && count < 20)
+  }
+
+  // MARK: Lost final responses
+
+  @Test("complete, and all of it: the final response is asked for once more (draft, section Upload Append)")
+  func lostFinalResponse() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.lose()
+    client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+    #expect(client.next == "PATCH 500" && client.maximum == 0 && client.fields["Upload-Complete"] == "?1")
+    client.answer(200, ["Upload-Complete": "?1"])
+    #expect(client.next == "completed" && client.machine.acknowledged == 500)
+  }
+
+  @Test("a server that does not tell it again has said enough", arguments: [400, 404, 409, 410, 405])
+  func notReplayed(_ status: Int) {
+    for fields in [[:], ["Upload-Complete": "?0"]] as [FieldLines] {
+      var client = ClientScript.created(500, isFinished: true)
+      client.sendAll()
+      client.lose()
+      client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+      client.answer(status, fields)
+      #expect(client.next == "completed")
+    }
+  }
+
+  @Test("SwiftNIO answers the repeated request with 409, its offset, and ?1: that is no failure of processing")
+  func conflictOnReplay() {
+    var client = ClientScript.created(500, isFinished: true) { $0.version = InteropVersion(number: 6) ?? .newest }
+    client.sendAll()
+    client.lose()
+    client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+    client.answer(409, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+    #expect(client.next == "completed")
+  }
+
+  @Test("a final response that is told again and is an error is the upload's end (draft, section Upload Append)")
+  func failureOnReplay() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.lose()
+    client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+    #expect(client.answer(422, ["Upload-Complete": "?1"]) == .fail(.processingFailed(status: 422)))
+  }
+}

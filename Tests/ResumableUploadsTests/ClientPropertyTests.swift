@@ -1,0 +1,286 @@
+// The client's state machine against a server that says anything at all, in any order, and then the truth.
+
+import PropertyTesting
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client under any answers") struct ClientPropertyTests {
+  /// A client, its buffer, and a server that keeps what it is sent and answers as it likes.
+  private struct World {
+    var random: SplitMix64
+    var machine: UploadClientStateMachine
+    let isFile: Bool
+    let length: UInt64
+    var head: UInt64 = 0
+    var isFinished = false
+    /// What the client has let go.
+    var released: UInt64 = 0
+    var current: ClientRequest?
+    var sentUpTo: UInt64 = 0
+    var waits = false
+    var awaited: UInt64?
+    var outcome: UploadClientStateMachine.Action?
+    var requests = 0
+    /// The uploads of the server that are not gone: base, bytes, whether complete.
+    var uploads: [String: (base: UInt64, count: UInt64, isComplete: Bool)] = [:]
+    var uploadCount = 0
+    var violation: String?
+    /// What was acknowledged in the current upload by an answer that may be believed: 104, 2xx.
+    var acknowledged: UInt64 = 0
+
+    init(_ seed: Seed) {
+      random = seed.generator
+      isFile = random.chance(40)
+      length = UInt64(random.size(upTo: 4000))
+      var configuration = UploadClientStateMachine.Configuration()
+      configuration.discovers = random.chance(50)
+      let isOptimistic = random.chance(70)
+      configuration.isOptimistic = isFile ? isOptimistic : false
+      if isFile { configuration.length = length }
+      if random.chance(50) { configuration.appendSize = UInt64(random.size(upTo: 700)) }
+      configuration.version = InteropVersion.drafts.randomElement(using: &random) ?? .newest
+      machine = UploadClientStateMachine(configuration)
+      if isFile { (head, isFinished) = (length, true) }
+      let supply = supply
+      perform(machine.start(supply))
+    }
+
+    var supply: Supply { Supply(oldest: isFile ? 0 : released, head: head, isFinished: isFinished) }
+
+    mutating func perform(_ action: UploadClientStateMachine.Action) {
+      for case .serverWentBack(_, let offset) in machine.takeNotes() {
+        // It has said that it has lost them, and was asked twice.
+        acknowledged = min(acknowledged, offset)
+      }
+      if machine.acknowledged > machine.sent && machine.sent != 0 { violation = "acknowledged what was never sent" }
+      released = max(released, machine.acknowledged)
+      (waits, awaited) = (false, nil)
+      switch action {
+      case .none: break
+      case .send(let request):
+        if current != nil { violation = "two requests at once" }
+        requests += 1
+        current = request
+        sentUpTo = machine.base
+        switch request.content {
+        case .bytes(let start, _):
+          sentUpTo = start
+          // The heart of it: what is acknowledged goes out no more, unless its upload is no more.
+          if request.purpose == .append, start < acknowledged {
+            violation = "\(start) was acknowledged up to \(acknowledged)"
+          }
+          if request.purpose == .append, !isFile, start < released { violation = "\(start) is released" }
+        case .empty: if case .appending(let append) = machine.state { sentUpTo = append.start }
+        case .absent: break
+        }
+        if request.purpose == .creation { acknowledged = machine.base }
+      case .awaitBytes(let end): awaited = end
+      case .wait: waits = true
+      case .completed, .fail, .unsupported: outcome = action
+      }
+    }
+
+    /// The client's own doings; true if there was one.
+    mutating func move() -> Bool {
+      if !isFinished, random.chance(20) {
+        head = min(length, head + UInt64(random.size(upTo: 300)))
+        isFinished = head == length
+      }
+      if waits {
+        perform(machine.goOn(supply))
+        return true
+      }
+      if let awaited {
+        if !isFinished && head < awaited {
+          head = min(length, head + UInt64(random.size(upTo: 300)))
+          isFinished = head == length
+          if head < awaited && !isFinished { return true }
+        }
+        perform(machine.bytesAreReady(supply))
+        return true
+      }
+      return false
+    }
+
+    mutating func hand(all: Bool) {
+      guard case .bytes(let start, let maximum)? = current?.content else { return }
+      let end = min(head, start + min(maximum ?? .max, .max - start))
+      sentUpTo = all || end <= sentUpTo ? max(sentUpTo, end) : UInt64.random(in: sentUpTo...end, using: &random)
+    }
+
+    mutating func answer(_ status: Int, _ fields: FieldLines, location: String? = nil, isEarly: Bool = false) {
+      current = nil
+      perform(
+        machine.answered(
+          ClientAnswer(status: status, fields: fields, location: location, isEarly: isEarly), sentUpTo: sentUpTo, supply
+        ))
+    }
+
+    mutating func interrupt() {
+      current = nil
+      perform(machine.interrupted(sentUpTo: sentUpTo))
+    }
+
+    // MARK: A server that does as it should
+
+    mutating func answerTruly() {
+      guard let request = current else { return }
+      hand(all: true)
+      var fields = FieldLines()
+      machine.version.setVersion(&fields)
+      switch request.purpose {
+      case .discovery: answer(200, machine.version.hasLimits ? ["Upload-Limit": "min-size=0"] : fields)
+      case .cancellation: answer(204, [:])
+      case .creation:
+        uploadCount += 1
+        let url = "http://host/uploads/\(uploadCount)"
+        let isComplete = machine.version.completeness(request.fields) == true
+        uploads[url] = (machine.base, sentUpTo - machine.base, isComplete)
+        if isComplete { acknowledged = sentUpTo }
+        machine.version.setCompleteness(isComplete, &fields)
+        answer(201, fields, location: url)
+      case .offsetRetrieval, .append: answerUpload(request, fields)
+      }
+    }
+
+    private mutating func answerUpload(_ request: ClientRequest, _ fields: FieldLines) {
+      guard let url = request.url, var upload = uploads[url] else { return answer(404, [:]) }
+      var fields = fields
+      func finish(_ status: Int) {
+        fields.append("Upload-Offset", String(upload.count))
+        machine.version.setCompleteness(upload.isComplete, &fields)
+        answer(status, fields)
+      }
+      guard request.purpose == .append else { return finish(204) }
+      guard UploadFields.offset(request.fields) == upload.count, !upload.isComplete || request.content == .empty else {
+        return finish(409)
+      }
+      upload.count = sentUpTo - upload.base
+      upload.isComplete = machine.version.completeness(request.fields) == true
+      uploads[url] = upload
+      acknowledged = sentUpTo
+      finish(upload.isComplete ? 200 : 204)
+    }
+
+    // MARK: One that says anything
+
+    mutating func anyFields() -> FieldLines {
+      var fields = FieldLines()
+      if random.chance(60) { machine.version.setVersion(&fields) }
+      if random.chance(30) {
+        fields.append("Upload-Offset", String(UInt64.random(in: 0...length + 10, using: &random)))
+      }
+      if random.chance(20) { machine.version.setCompleteness(random.chance(30), &fields) }
+      if random.chance(15) {
+        let key = ["max-append-size", "min-append-size", "max-age", "min-size"].randomElement(using: &random) ?? ""
+        fields.append("Upload-Limit", "\(key)=\(random.size(upTo: 500))")
+      }
+      if random.chance(5) { fields.append("Upload-Limit", "max-size=\(length + 10)") }
+      return fields
+    }
+
+    mutating func answerAnything() {
+      guard current != nil else { return }
+      hand(all: random.chance(50))
+      let places = Array(uploads.keys) + ["http://host/uploads/none"]
+      let place = random.chance(20) ? places.randomElement(using: &random) : nil
+      switch random.chance(35) ? 0 : random.chance(50) ? 1 : 2 {
+      case 0: interrupt()
+      case 1:
+        let answer = ClientAnswer(status: 104, fields: anyFields(), location: place)
+        if let failure = machine.received(interim: answer, sentUpTo: sentUpTo) {
+          _ = failure
+          current = nil
+          perform(machine.cancel())
+        }
+        // Acknowledged is acknowledged, whoever said so.
+        acknowledged = max(acknowledged, machine.acknowledged)
+        perform(.none)
+      default:
+        let status =
+          [200, 204, 307, 308, 400, 404, 408, 409, 410, 412, 413, 423, 429, 500, 501, 503].randomElement(using: &random)
+          ?? 500
+        answer(status, anyFields(), location: place, isEarly: random.chance(30))
+        acknowledged = machine.acknowledged
+      }
+    }
+  }
+
+  @Test(
+    "under any answers: one request at a time, nothing acknowledged is sent again, and there is an end when they are true again",
+    arguments: Seed.several(40))
+  func anyAnswers(_ seed: Seed) {
+    var seeds = seed.generator
+    for _ in 0..<100 {
+      let one = Seed(seeds.next())
+      var world = World(one)
+      var steps = 0
+      while world.outcome == nil, world.violation == nil, steps < 200 {
+        if !world.move() { world.random.chance(60) ? world.answerTruly() : world.answerAnything() }
+        steps += 1
+      }
+      // Any 2xx that was invented may have moved the client elsewhere than the server is; the truth sets that right.
+      var quiet = 0
+      while world.outcome == nil, world.violation == nil, quiet < 20_000 {
+        if !world.move() { world.answerTruly() }
+        quiet += 1
+      }
+      if let violation = world.violation { Issue.record("\(one): \(violation)") }
+      if world.outcome == nil { Issue.record("\(one): no end in \(quiet) steps, at \(world.machine.state)") }
+      if world.outcome == .completed, !(world.isFinished && world.machine.acknowledged == world.length) {
+        Issue.record("\(one): complete at \(world.machine.acknowledged) of \(world.length)")
+      }
+    }
+  }
+
+  @Test(
+    "a server that is only ever cut off gets every byte once: nothing that it has is sent again",
+    arguments: Seed.several(40))
+  func onlyInterruptions(_ seed: Seed) {
+    var seeds = seed.generator
+    for _ in 0..<50 {
+      let one = Seed(seeds.next())
+      var world = World(one)
+      var steps = 0
+      while world.outcome == nil, world.violation == nil, steps < 50_000 {
+        if !world.move() {
+          if world.random.chance(70) {
+            world.answerTruly()
+          } else {
+            world.hand(all: false)
+            // What arrived of it stays.
+            if let request = world.current, request.purpose == .append, let url = request.url,
+              let upload = world.uploads[url], UploadFields.offset(request.fields) == upload.count,
+              !upload.isComplete, world.sentUpTo > upload.base + upload.count
+            {
+              let arrived = UInt64.random(in: upload.base + upload.count...world.sentUpTo, using: &world.random)
+              world.uploads[url]?.count = arrived - upload.base
+              world.acknowledged = arrived
+            }
+            world.interrupt()
+          }
+        }
+        steps += 1
+      }
+      #expect(
+        world.outcome == .completed && world.violation == nil, "\(one): \(world.violation ?? "\(world.machine.state)")")
+      #expect(world.machine.acknowledged == world.length)
+    }
+  }
+
+  @Test("after the end nothing that comes means anything", arguments: Seed.several(5))
+  func afterTheEnd(_ seed: Seed) {
+    var world = World(seed)
+    var steps = 0
+    while world.outcome == nil, steps < 50_000 {
+      if !world.move() { world.answerTruly() }
+      steps += 1
+    }
+    #expect(world.machine.state == .ended)
+    #expect(world.machine.answered(ClientAnswer(status: 500, fields: [:]), sentUpTo: 0, world.supply) == .none)
+    #expect(world.machine.interrupted(sentUpTo: 0) == .none && world.machine.goOn(world.supply) == .none)
+    #expect(world.machine.bytesAreReady(world.supply) == .none && world.machine.takeNotes().isEmpty)
+    #expect(world.machine.state == .ended)
+  }
+}

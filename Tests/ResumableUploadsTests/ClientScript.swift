@@ -1,0 +1,154 @@
+// A client's state machine in a test's hands: what the server says goes in, the next request comes out.
+
+import Testing
+
+@testable import ResumableUploads
+
+/// A client, what of its stream is at hand, and how far the request under way has got.
+struct ClientScript {
+  static let upload = "http://host/uploads/1"
+  static let other = "http://host/uploads/2"
+
+  var machine: UploadClientStateMachine
+  var supply: Supply
+  /// Stream offset up to which the request under way was handed over.
+  var sentUpTo: UInt64 = 0
+  private(set) var last = UploadClientStateMachine.Action.none
+
+  init(
+    _ supply: Supply = Supply(oldest: 0, head: 0, isFinished: false),
+    _ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }
+  ) {
+    var configuration = UploadClientStateMachine.Configuration()
+    configuration.discovers = false
+    change(&configuration)
+    machine = UploadClientStateMachine(configuration)
+    self.supply = supply
+  }
+
+  /// A stream of so many bytes, of which all are there, and which goes on.
+  static func live(
+    _ head: UInt64, isFinished: Bool = false,
+    _ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }
+  ) -> ClientScript {
+    ClientScript(Supply(oldest: 0, head: head, isFinished: isFinished), change)
+  }
+
+  /// A file of so many bytes, sent with the creation.
+  static func file(
+    _ length: UInt64, _ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }
+  ) -> ClientScript {
+    live(length, isFinished: true) { configuration in
+      configuration.isOptimistic = true
+      configuration.length = length
+      change(&configuration)
+    }
+  }
+
+  /// A live stream whose upload resource exists; the next request is an append, or awaits bytes.
+  static func created(
+    _ head: UInt64, isFinished: Bool = false, limits: String? = nil,
+    _ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }
+  ) -> ClientScript {
+    var client = live(head, isFinished: isFinished, change)
+    client.start()
+    client.answer(201, limits.map { ["Upload-Limit": $0] } ?? [:], location: upload)
+    return client
+  }
+
+  // MARK: Events
+
+  @discardableResult
+  mutating func perform(_ action: UploadClientStateMachine.Action) -> UploadClientStateMachine.Action {
+    last = action
+    switch request?.content {
+    case .bytes(let start, _): sentUpTo = start
+    case .empty:
+      if case .appending(let append) = machine.state { sentUpTo = append.start } else { sentUpTo = machine.base }
+    case .absent, nil: sentUpTo = machine.base
+    }
+    return action
+  }
+
+  @discardableResult
+  mutating func start() -> UploadClientStateMachine.Action { perform(machine.start(supply)) }
+
+  /// The request under way hands over everything that it may.
+  mutating func sendAll() { send(upTo: supply.head) }
+
+  mutating func send(upTo end: UInt64) {
+    guard case .bytes(let start, let maximum)? = request?.content else { return }
+    sentUpTo = min(end, start + (maximum ?? .max - start))
+  }
+
+  @discardableResult
+  mutating func answer(_ status: Int, _ fields: FieldLines = [:], location: String? = nil, isEarly: Bool = false)
+    -> UploadClientStateMachine.Action
+  {
+    perform(
+      machine.answered(
+        ClientAnswer(status: status, fields: fields, location: location, isEarly: isEarly), sentUpTo: sentUpTo, supply))
+  }
+
+  /// A 104 of the client's own version.
+  @discardableResult
+  mutating func interim(_ fields: FieldLines = [:], location: String? = nil, status: Int = 104) -> ClientFailure? {
+    var fields = fields
+    machine.version.setVersion(&fields)
+    return machine.received(
+      interim: ClientAnswer(status: status, fields: fields, location: location), sentUpTo: sentUpTo)
+  }
+
+  /// The connection is lost; after the delay the client goes on.
+  @discardableResult
+  mutating func lose() -> UploadClientStateMachine.Action {
+    let action = machine.interrupted(sentUpTo: sentUpTo)
+    return action == .wait ? goOn() : perform(action)
+  }
+
+  @discardableResult
+  mutating func goOn() -> UploadClientStateMachine.Action { perform(machine.goOn(supply)) }
+
+  /// The stream has grown.
+  @discardableResult
+  mutating func grow(to head: UInt64, isFinished: Bool = false) -> UploadClientStateMachine.Action {
+    supply = Supply(oldest: supply.oldest, head: head, isFinished: isFinished)
+    return machine.state == .ready ? perform(machine.bytesAreReady(supply)) : last
+  }
+
+  /// Bytes before that offset are not kept any more.
+  mutating func release(upTo oldest: UInt64, restart: UInt64? = nil) {
+    supply = Supply(oldest: oldest, head: supply.head, isFinished: supply.isFinished, restart: restart)
+  }
+
+  // MARK: What came of it
+
+  var request: ClientRequest? { if case .send(let request) = last { request } else { nil } }
+  var fields: FieldLines { request?.fields ?? [:] }
+  var failure: ClientFailure? { if case .fail(let failure) = last { failure } else { nil } }
+  /// Method and offset, as `PATCH 100`; else the action.
+  var next: String {
+    switch last {
+    case .send(let request):
+      let method = request.method ?? "CREATE"
+      return [method, request.fields["Upload-Offset"]].compactMap { $0 }.joined(separator: " ")
+    case .fail: return "fail"
+    case .unsupported: return "unsupported"
+    case .awaitBytes(let end): return "await \(end)"
+    case .none: return "none"
+    case .wait: return "wait"
+    case .completed: return "completed"
+    }
+  }
+  /// Bytes that the request may carry at most; 0 for an empty content, nil for none or no limit.
+  var maximum: UInt64? {
+    switch request?.content {
+    case .bytes(_, let maximum): maximum
+    case .empty: 0
+    case .absent, nil: nil
+    }
+  }
+  mutating func newParts() -> [PartEnd] {
+    machine.takeNotes().compactMap { if case .newPart(let end, _, _) = $0 { end } else { nil } }
+  }
+}

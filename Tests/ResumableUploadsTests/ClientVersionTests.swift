@@ -1,0 +1,230 @@
+// How a client finds out whether a server supports resumable uploads, and which of the drafts it speaks.
+
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client finds the version") struct ClientVersionTests {
+  private func asking(_ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }) -> ClientScript {
+    var client = ClientScript.live(500) {
+      $0.discovers = true
+      change(&$0)
+    }
+    client.start()
+    return client
+  }
+
+  private func steps(_ client: inout ClientScript) -> [Int?] {
+    client.machine.takeNotes().compactMap { if case .steppedDown(let version) = $0 { version.number } else { nil } }
+  }
+
+  // MARK: OPTIONS
+
+  @Test("it asks by OPTIONS without Upload-Complete, or it would be a creation (draft, section Limits)")
+  func request() {
+    let client = asking()
+    #expect(client.next == "OPTIONS" && client.request?.url == nil && client.request?.content == .absent)
+    #expect(client.fields.without([InteropVersion.fieldName]).lines.isEmpty)
+  }
+
+  @Test("Upload-Limit in the answer is support, whatever it says; the limits hold at once (draft, section Limits)")
+  func supported() {
+    for status in [200, 204] {
+      var client = asking()
+      client.answer(status, ["Upload-Limit": "min-size=0, max-append-size=100"])
+      #expect(client.next == "CREATE")
+      client.answer(201, location: ClientScript.upload)
+      #expect(client.maximum == 100)
+    }
+  }
+
+  @Test("a target that knows no OPTIONS, wrapped by something that does", arguments: [404, 405])
+  func wrapped(_ status: Int) {
+    var client = asking()
+    client.answer(status, ["Upload-Limit": "min-size=0", "Upload-Draft-Interop-Version": "8"])
+    #expect(client.next == "CREATE")
+  }
+
+  @Test("a success that names the very version is support, limits or not")
+  func withoutLimits() {
+    var client = asking()
+    client.answer(204, ["Upload-Draft-Interop-Version": "8"])
+    #expect(client.next == "CREATE")
+  }
+
+  @Test("any other answer is a plain server's", arguments: [200, 204, 301, 400, 403, 404, 405, 501])
+  func plain(_ status: Int) {
+    var client = asking()
+    client.answer(status)
+    #expect(client.next == "unsupported")
+    client = asking()
+    client.answer(status, ["Upload-Limit": "max-size=\"much\"", "Allow": "POST"])
+    #expect(client.next == "unsupported", "a field that is ignored is none")
+  }
+
+  @Test("credentials are missing for the answer already", arguments: [401, 407])
+  func unauthorized(_ status: Int) {
+    var client = asking()
+    #expect(client.answer(status) == .fail(.refused(status: status)))
+  }
+
+  @Test("an outage is waited for; 500 each time is what a plain server makes of OPTIONS")
+  func outage() {
+    for status in [502, 503, 504, 429] {
+      var client = asking()
+      for _ in 0..<50 {
+        #expect(client.answer(status) == .wait)
+        client.goOn()
+        #expect(client.next == "OPTIONS")
+      }
+    }
+    var client = asking()
+    var count = 0
+    while client.answer(500) == .wait, count < 50 {
+      client.goOn()
+      count += 1
+    }
+    #expect(client.next == "unsupported" && (1..<5).contains(count))
+  }
+
+  @Test("a question without an answer is asked again")
+  func lost() {
+    var client = asking()
+    client.lose()
+    #expect(client.next == "OPTIONS")
+  }
+
+  // MARK: Stepping down
+
+  @Test("SwiftNIO: 400 names its newest version, and that is asked next")
+  func named() {
+    var client = asking()
+    client.answer(400, ["Upload-Draft-Interop-Version": "6"])
+    #expect(client.next == "OPTIONS" && client.fields["Upload-Draft-Interop-Version"] == "6")
+    client.answer(200, ["Upload-Limit": "min-size=0", "Upload-Draft-Interop-Version": "6"])
+    #expect(client.next == "CREATE" && client.fields["Upload-Draft-Interop-Version"] == "6" && steps(&client) == [6])
+  }
+
+  @Test("a server of before OPTIONS names its version: it is created at once")
+  func namedBeforeOptions() {
+    for number in [3, 4, 5] {
+      var client = asking()
+      client.answer(400, ["Upload-Draft-Interop-Version": "\(number)"])
+      #expect(client.next == "CREATE" && client.fields["Upload-Draft-Interop-Version"] == "\(number)")
+    }
+  }
+
+  @Test("tusd: OPTIONS of an unknown version is answered by tus 1.0, and so it steps down until it is understood")
+  func tusd() {
+    var client = asking()
+    for number in [8, 7] {
+      #expect(client.next == "OPTIONS" && client.fields["Upload-Draft-Interop-Version"] == "\(number)")
+      client.answer(200, ["Tus-Version": "1.0.0", "Tus-Resumable": "1.0.0", "Tus-Extension": "creation"])
+    }
+    client.answer(200, ["Upload-Limit": "min-size=0,max-size=1000", "Tus-Version": "1.0.0"])
+    #expect(
+      client.next == "CREATE" && client.fields["Upload-Draft-Interop-Version"] == "6" && steps(&client) == [7, 6])
+    #expect(client.machine.limits.maximumSize == 1000)
+  }
+
+  @Test("412 of tus 1.0 to a creation: down to the last version, each once, and then there is none")
+  func tusWithoutDrafts() {
+    for makesFile in [true, false] {
+      var client = makesFile ? ClientScript.file(500) : ClientScript.live(500)
+      client.start()
+      var versions: [String?] = []
+      while client.next == "CREATE", versions.count < 100 {
+        versions.append(client.fields["Upload-Draft-Interop-Version"])
+        client.answer(412, ["Tus-Resumable": "1.0.0"])
+      }
+      #expect(versions == ["8", "7", "6", "5", "4", "3"] && client.next == "unsupported")
+    }
+  }
+
+  @Test("the fields are those of the version that was found (appendix Draft Version Identification)")
+  func fieldsOfVersion() {
+    var client = asking()
+    client.answer(400, ["Upload-Draft-Interop-Version": "3"])
+    #expect(client.fields["Upload-Incomplete"] == "?1" && client.fields["Upload-Complete"] == nil)
+    client.answer(201, ["Upload-Incomplete": "?1", "Upload-Draft-Interop-Version": "3"], location: ClientScript.upload)
+    #expect(
+      client.next == "PATCH 0" && client.fields["Content-Type"] == nil && client.fields["Upload-Incomplete"] == "?1")
+    client.sendAll()
+    client.answer(201, ["Upload-Incomplete": "?1", "Upload-Offset": "500"])
+    client.grow(to: 500, isFinished: true)
+    #expect(client.fields["Upload-Incomplete"] == "?0" && client.fields["Upload-Length"] == nil)
+    client.answer(200, ["Upload-Incomplete": "?0"])
+    #expect(client.next == "completed")
+  }
+
+  @Test("a version that is newer, or nobody's, is stepped down from one by one")
+  func unknownVersion() {
+    var client = asking()
+    for number in ["9", "1", "x", "8"] {
+      if client.next == "OPTIONS" { client.answer(400, ["Upload-Draft-Interop-Version": number]) }
+    }
+    #expect(steps(&client) == [7, 6, 5])
+  }
+
+  @Test("what was found is remembered: by a new part, and after every interruption")
+  func remembered() {
+    var client = asking()
+    client.answer(400, ["Upload-Draft-Interop-Version": "6"])
+    client.answer(204, ["Upload-Limit": "min-size=0"])
+    client.lose()
+    #expect(client.next == "CREATE" && client.fields["Upload-Draft-Interop-Version"] == "6")
+    client.answer(201, location: ClientScript.upload)
+    client.answer(404)
+    #expect(client.next == "CREATE" && client.fields["Upload-Draft-Interop-Version"] == "6")
+    client.answer(400, ["Upload-Draft-Interop-Version": "5"])
+    #expect(client.failure == .refused(status: 400), "a server that was understood is not misunderstood later")
+  }
+
+  @Test("a body is not sent again and again for an answer that says nothing of versions")
+  func bodyOnce() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.sendAll()
+    #expect(client.answer(400) == .fail(.refused(status: 400)))
+    client = .file(500)
+    client.start()
+    client.answer(400, ["Upload-Draft-Interop-Version": "6"])
+    #expect(client.next == "CREATE" && client.request?.content == .bytes(from: 0, maximum: nil))
+  }
+
+  @Test("the RFC to come has no version field and nothing to step down to")
+  func rfc() {
+    var client = asking { $0.version = .none }
+    #expect(client.next == "OPTIONS" && client.fields.lines.isEmpty)
+    client.answer(200, ["Upload-Limit": "min-size=0"])
+    #expect(client.next == "CREATE" && client.fields["Upload-Complete"] == "?0")
+    client.answer(201, location: ClientScript.upload)
+    #expect(client.fields["Upload-Draft-Interop-Version"] == nil && client.next == "PATCH 0")
+    client = asking { $0.version = .none }
+    client.answer(400, ["Upload-Draft-Interop-Version": "6"])
+    #expect(client.next == "unsupported")
+  }
+
+  @Test("no support is said only while all of the stream can still go elsewhere")
+  func tooLateForPlain() {
+    var client = ClientScript.created(500) { $0.discovers = true }
+    client = asking()
+    client.answer(200, ["Upload-Limit": "min-size=0"])
+    client.answer(201, location: ClientScript.upload)
+    client.sendAll()
+    client.interim(["Upload-Offset": "500"])
+    client.release(upTo: 500)
+    client.answer(410)
+    #expect(client.next == "CREATE" && client.machine.base == 500)
+    client.answer(201)
+    #expect(client.failure == .noLocation)
+  }
+
+  @Test("an empty upload that was taken for a whole one is a plain server's answer")
+  func takenForWhole() {
+    var client = asking()
+    client.answer(200, ["Upload-Limit": "min-size=0"])
+    client.answer(200)
+    #expect(client.next == "unsupported")
+  }
+}
