@@ -364,6 +364,9 @@ struct ModelServer {
         resource.bytes.removeLast(Int.random(in: 0...resource.bytes.count - resource.synced, using: &random))
       }
       if sabotage == .losesOnRestart, !resource.bytes.isEmpty { resource.bytes.removeLast() }
+      // Who does not wait for the disk may not know what was told either.
+      let isForgotten = isPowerFailure && !awaitsDisk && random.chance(50)
+      if isForgotten { resource.told = min(resource.told, UInt64(resource.bytes.count)) }
       // A response that was not stored is made again, by whoever completes the upload again.
       let phase = resource.state.phase == .processing ? .incomplete : resource.state.phase
       resource.synced = resource.bytes.count

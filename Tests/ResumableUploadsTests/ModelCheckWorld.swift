@@ -27,12 +27,15 @@ struct ModelConditions {
   var joinsParts: Bool
   /// Whether the server lets resources expire, and handlers answer early.
   var endsUploads: Bool
+  /// Whether a power failure takes bytes that were acknowledged, from a server that does not wait for its disk.
+  var losesAcknowledged: Bool
   /// Whether contents of known size have a Content-Length.
   var sizesContent: Bool
 
   init(_ random: inout SplitMix64) {
     length = UInt64(random.size(upTo: 3000)) - 1
     (awaitsDisk, joinsParts) = (random.chance(50), random.chance(50))
+    losesAcknowledged = !awaitsDisk && random.chance(20)
     (endsUploads, sizesContent) = (random.chance(15), random.chance(50))
     configuration.version = ([.none] + InteropVersion.drafts).randomElement(using: &random) ?? .newest
     configuration.discovers = random.chance(50)
@@ -82,7 +85,8 @@ struct ModelWorld {
   private var awaited: UInt64?
   /// The upload resources that the client knows of, with where it believes that they begin.
   private var parts: [(url: String, base: UInt64)] = []
-  private(set) var gaps: [ClientNote] = []
+  private var gaps: [ClientNote] = []
+  private var breaks: [ClientNote] = []
   private(set) var outcome: UploadClientStateMachine.Action?
 
   private(set) var violation: String?
@@ -111,6 +115,7 @@ struct ModelWorld {
       switch note {
       case .created(let url, let base): parts.append((url, base))
       case .gap, .serverWentBack: gaps.append(note)
+      case .newPart: breaks.append(note)
       default: break
       }
     }
@@ -354,7 +359,8 @@ struct ModelWorld {
   // MARK: Faults
 
   mutating func restartServer(isPowerFailure: Bool, tells: Bool, _ random: inout SplitMix64) {
-    server.restart(isPowerFailure: isPowerFailure && conditions.awaitsDisk, &random)
+    let loses = isPowerFailure && (conditions.awaitsDisk || conditions.losesAcknowledged)
+    server.restart(isPowerFailure: loses, &random)
     for place in exchanges.indices {
       exchanges[place].isServerThere = false
       exchanges[place].up = []
@@ -393,7 +399,7 @@ struct ModelWorld {
 
   /// Invariant 2.
   private mutating func checkReleased() {
-    guard violation == nil, released > 0, kept < released else { return }
+    guard violation == nil, released > 0, !conditions.losesAcknowledged, kept < released else { return }
     violation = "the client let go of everything up to \(released), and the server has kept \(kept) (invariant 2)"
   }
 
@@ -405,14 +411,21 @@ struct ModelWorld {
     guard isFinished, released == conditions.length else {
       return "the client calls it complete with \(released) of \(conditions.length) bytes acknowledged"
     }
+    if conditions.losesAcknowledged, kept < conditions.length {
+      // What is lost is said: there is a break that names both parts, and no upload that passes for a whole one.
+      return breaks.isEmpty && gaps.isEmpty
+        ? "the server has \(kept) bytes of \(conditions.length), and nobody says so" : nil
+    }
     guard kept == conditions.length else { return "the server has \(kept) bytes of \(conditions.length)" }
     guard let last = parts.last, let resource = server.resources.first(where: { $0.url == last.url }) else {
       // An optimistic creation whose resource was never announced: it is the last one.
       return server.resources.contains { $0.state.phase == .complete } ? nil : "no upload resource is complete"
     }
-    if !conditions.endsUploads, resource.state.phase != .complete { return "\(resource.url) is not complete" }
+    if !conditions.endsUploads, !conditions.losesAcknowledged, resource.state.phase != .complete {
+      return "\(resource.url) is not complete"
+    }
     // Lies and expiry may cost a part that begins anew; else the parts are side by side, nothing lost and nothing twice.
-    guard !conditions.endsUploads, !liesWereTold else { return nil }
+    guard !conditions.endsUploads, !conditions.losesAcknowledged, !liesWereTold else { return nil }
     if !gaps.isEmpty { return "the client tells of a loss where none was: \(gaps)" }
     var end: UInt64 = 0
     for part in parts {
@@ -420,8 +433,11 @@ struct ModelWorld {
         return "\(part.url) is nowhere"
       }
       guard part.base == resource.base else { return "\(part.url) begins elsewhere for the client" }
-      guard part.base == end else { return "a part begins at \(part.base), and the one before it ends at \(end)" }
-      end += UInt64(resource.bytes.count)
+      // Where parts are joined, the server finds what it has.
+      guard part.base == end || (conditions.joinsParts && part.base < end) else {
+        return "a part begins at \(part.base), and the one before it ends at \(end)"
+      }
+      end = part.base + UInt64(resource.bytes.count)
     }
     return end == conditions.length ? nil : "the parts end at \(end) of \(conditions.length)"
   }

@@ -189,7 +189,7 @@ extension UploadClientStateMachine {
       guard isOptimistic else { break }
       // In parts, then, with care.
       isOptimistic = false
-      appendMaximum = supply.head - base
+      appendMaximum = max(supply.head, configuration.length ?? 0) - base
       return shrink(refusedSize(sentUpTo - min(sentUpTo, base)), supply)
     default: break
     }

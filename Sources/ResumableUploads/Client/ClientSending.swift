@@ -156,7 +156,9 @@ extension UploadClientStateMachine {
     partEnd = nil
     // What is acknowledged is nobody's to send again, unless the upload is gone that had it.
     let kept = reason == .gone ? acknowledged : max(acknowledged, offset)
-    var next = reason == .gone ? supply.oldest : max(offset, supply.oldest)
+    // What only HEAD has told comes once more: a server that joins parts finds it there, and no part begins behind what was
+    // kept because of one wrong answer.
+    var next = reason == .gone ? supply.oldest : max(acknowledged, supply.oldest)
     if supply.oldest > kept {
       // What the server lost is followed by all that is kept here.
       if reason != .serverWentBack { next = max(supply.restart, supply.oldest) }

@@ -90,6 +90,7 @@ extension UploadClientStateMachine {
     }
     if confirms, claimed == offset { acknowledge(upTo: claimed) }
     (disbelieved, offset, confirms) = (0, claimed, false)
+    awaitsFinalResponse = awaitsFinalResponse && isComplete
     // Progress, although no answer has said so.
     if claimed > furthest { (furthest, detours) = (claimed, 0) }
     guard isComplete else { return append(supply) }
