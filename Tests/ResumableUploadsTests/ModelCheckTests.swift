@@ -85,7 +85,7 @@ private struct Shrinking {
       var other = failing
       other.seed = seeds.next()
       let found = ModelRun.run(other)
-      if found.violation != nil, found.stepCount < run.stepCount { (plan, run) = (other, found) }
+      if found.violation != nil, found.applied.count < run.applied.count { (plan, run) = (other, found) }
     }
     // First by halves: how many of the faults are enough.
     var (enough, few) = (run.faultCount, -1)
