@@ -10,37 +10,37 @@ internal import UploadClient
 final class LiveStream: @unchecked Sendable {
   let loop: EventLoop
 
-  private let configuration: LiveStreamConfiguration
-  private let session: UploadSession
-  private let content: any StreamContent
+  let configuration: LiveStreamConfiguration
+  let session: UploadSession
+  let content: any StreamContent
   /// What produces the content, and how it is woken; nil for content that is all there.
-  private let live: LiveSource?
+  let live: LiveSource?
 
-  private var machine: any StreamStateMachine
-  private var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
-  private var request: RunningRequest?
-  private var startTime = MonotonicInstant(nanoseconds: 0)
-  private var transport: TransportAcknowledgements
-  private var progressTimer: EventLoop.Timer?
-  private var retryTimer: EventLoop.Timer?
-  private var rollOverTimer: EventLoop.Timer?
-  private var lifetimeTimer: EventLoop.Timer?
-  private var awaitedOffset: UInt64?
-  private var isStarted = false
-  private var isSuspended = false
+  var machine: any StreamStateMachine
+  var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
+  var request: RunningRequest?
+  var startTime = MonotonicInstant(nanoseconds: 0)
+  var transport: TransportAcknowledgements
+  var progressTimer: EventLoop.Timer?
+  var retryTimer: EventLoop.Timer?
+  var rollOverTimer: EventLoop.Timer?
+  var lifetimeTimer: EventLoop.Timer?
+  var awaitedOffset: UInt64?
+  var isStarted = false
+  var isSuspended = false
   /// What became due while suspended.
-  private var heldStep: StreamStep?
-  private var toldAcknowledged: UInt64 = 0
-  private var verified: UInt64?
-  private var sourceError: LiveStreamError?
-  private var sourceLost: UInt64 = 0
-  private var response: HTTPResponse?
+  var heldStep: StreamStep?
+  var toldAcknowledged: UInt64 = 0
+  var verified: UInt64?
+  var sourceError: LiveStreamError?
+  var sourceLost: UInt64 = 0
+  var response: HTTPResponse?
   /// Itself, from its start to its end: its owner may keep nothing but the events.
-  private var keptAlive: LiveStream?
-  private var generator = SystemRandomNumberGenerator()
+  var keptAlive: LiveStream?
+  var generator = SystemRandomNumberGenerator()
 
   /// libcurl fails a transfer after 300 KB of response heads, interim ones included: a request ends before that.
-  private static let responseHeaderLimit: UInt64 = 200_000
+  static let responseHeaderLimit: UInt64 = 200_000
 
   /// Streams a source through a circular buffer.
   convenience init(
@@ -80,7 +80,7 @@ final class LiveStream: @unchecked Sendable {
     machine = Self.rules(configuration, upload)
   }
 
-  private static func rules(
+  static func rules(
     _ configuration: LiveStreamConfiguration, _ chosen: UploadClientStateMachine.Configuration
   ) -> any StreamStateMachine {
     guard configuration.resumable != .never else { return plainRules(configuration) }
@@ -93,7 +93,7 @@ final class LiveStream: @unchecked Sendable {
       upload, target: configuration.request.url, policy: configuration.retry, resuming: configuration.resumeData)
   }
 
-  private static func plainRules(_ configuration: LiveStreamConfiguration) -> any StreamStateMachine {
+  static func plainRules(_ configuration: LiveStreamConfiguration) -> any StreamStateMachine {
     PlainStream(policy: configuration.retry, streamID: configuration.streamID)
   }
 
@@ -151,9 +151,9 @@ final class LiveStream: @unchecked Sendable {
     }
   }
 
-  private static let cancelled = LiveStreamError(.cancelled, "stopped before everything was sent")
+  static let cancelled = LiveStreamError(.cancelled, "stopped before everything was sent")
 
-  private func sourceContext() -> SourceContext {
+  func sourceContext() -> SourceContext {
     SourceContext(
       loop: loop, overflow: configuration.overflow,
       report: { [weak self, loop] event in
@@ -168,7 +168,7 @@ final class LiveStream: @unchecked Sendable {
       })
   }
 
-  private func end(_ error: LiveStreamError?) {
+  func end(_ error: LiveStreamError?) {
     for timer in [progressTimer, retryTimer, rollOverTimer, lifetimeTimer, transport.timer] {
       if let timer { loop.cancel(timer) }
     }
@@ -185,255 +185,5 @@ final class LiveStream: @unchecked Sendable {
     handler = { _ in }
     // Not at once: it is still on the stack.
     loop.atEndOfTurn { [self] in keptAlive = nil }
-  }
-
-  // MARK: Steps
-
-  private func perform(_ step: StreamStep) {
-    for event in machine.takeEvents() { handler(event) }
-    settleAcknowledged()
-    switch step {
-    case .none: break
-    case .end(let error): end(error)
-    case _ where isSuspended: heldStep = step
-    case .request(let next): send(next)
-    case .awaitBytes(let offset):
-      awaitedOffset = offset
-      if !content.requestWakeUp(at: offset) { dataArrived() }
-    case .wait(let dropout):
-      handler(.dropout(dropout))
-      retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in
-        retryTimer = nil
-        perform(machine.retryIsDue(content.supply))
-      }
-    case .fallBack(let reason):
-      guard configuration.resumable == .auto else {
-        return end(
-          LiveStreamError(
-            .refused,
-            "the server does not support resumable uploads: \(reason); --resumable auto goes on without them"))
-      }
-      handler(.upload(.notSupported(reason)))
-      machine = Self.plainRules(configuration)
-      perform(machine.start(content.supply, now: .now))
-    }
-  }
-
-  /// There are bytes where there were none, or the stream has ended.
-  private func dataArrived() {
-    guard let offset = awaitedOffset else { return live?.writer.write() ?? () }
-    // In this order: after the producer has finished, the head is final.
-    guard content.isFinished || content.head >= offset || !content.requestWakeUp(at: offset) else { return }
-    awaitedOffset = nil
-    perform(machine.bytesAreReady(content.supply))
-  }
-
-  // MARK: One request after another
-
-  private func send(_ next: StreamRequest) {
-    dropRequest()
-    if next.describesRepresentation {
-      content.restartDigest(at: next.start)
-      if let lifetimeTimer { loop.cancel(lifetimeTimer) }
-      lifetimeTimer = nil
-    }
-    let number = UInt64.random(in: .min ... .max, using: &generator)
-    do {
-      let body: UploadBody =
-        switch next.content {
-        case .absent: .none
-        case .empty: .empty
-        case .bytes(let maximum): try content.openBody(from: next.start, maximum: maximum)
-        }
-      let whole = next.uploadRequest(configuration)
-      let task = try session.upload(whole, body: body) { [weak self] event in
-        guard let self, let request, request.number == number else { return }
-        handle(event, request)
-      }
-      request = RunningRequest(step: next, whole: whole, task: task, number: number)
-      transport.begin(at: next.start)
-    } catch {
-      content.dropBody()
-      let kind: LiveStreamError.Kind = error is SystemError ? .source : .invalidRequest
-      perform(machine.stop(LiveStreamError(kind, "\(error)")))
-    }
-  }
-
-  private func dropRequest() {
-    guard let request else { return }
-    self.request = nil
-    request.task.cancel()
-    content.dropBody()
-    if let rollOverTimer { loop.cancel(rollOverTimer) }
-    rollOverTimer = nil
-  }
-
-  private func handle(_ event: UploadTask.Event, _ request: RunningRequest) {
-    switch event {
-    case .connected:
-      machine.connected()
-      perform(.none)
-    case .interimResponse(let response):
-      handler(.interimResponse(response))
-      let step = machine.received(
-        interim: response, location: location(response, request), sentUpTo: request.sentUpTo, now: .now)
-      noteLifetime()
-      perform(step)
-      if request.task.responseHeaderByteCount > Self.responseHeaderLimit { rollOver() }
-    case .finished(let result):
-      takeCounts()
-      let sentUpTo = request.sentUpTo
-      self.request = nil
-      content.dropBody()
-      if let rollOverTimer { loop.cancel(rollOverTimer) }
-      rollOverTimer = nil
-      finished(result, request, sentUpTo: sentUpTo)
-    }
-  }
-
-  private func finished(
-    _ result: Result<UploadTask.Outcome, UploadError>, _ request: RunningRequest, sentUpTo: UInt64
-  ) {
-    var result = result
-    var place: String?
-    if case .success(let outcome) = result {
-      response = outcome.response
-      place = location(outcome.response, request)
-      if outcome.response.status == 401, let token = configuration.bearerToken?(), token != request.whole.bearerToken {
-        // It ran out, and has been renewed meanwhile.
-        result = .failure(UploadError(.connectionLost, "the bearer token has changed"))
-      }
-      compareDigest(outcome.response, sentUpTo: sentUpTo)
-    }
-    let step = machine.requestEnded(
-      RequestEnd(result: result, location: place, sentUpTo: sentUpTo), content.supply, now: .now, using: &generator)
-    noteLifetime()
-    perform(step)
-  }
-
-  private func location(_ response: HTTPResponse, _ request: RunningRequest) -> String? {
-    guard let value = response["Location"] else { return nil }
-    return configuration.keepsOrigin
-      ? request.whole.keepingOrigin(ofLocation: value) : request.whole.resolving(location: value)
-  }
-
-  /// The request under way ends where it is, for another to go on.
-  private func rollOver() {
-    rollOverTimer = nil
-    guard let request, request.step.rollsOver else { return }
-    if content.endBody() { return }
-    // Its length was announced: it can only be broken off.
-    let sentUpTo = request.sentUpTo
-    dropRequest()
-    finished(
-      .failure(UploadError(.connectionLost, "broken off to go on in another request")), request, sentUpTo: sentUpTo)
-  }
-
-  /// The upload resource's life is counted anew with each response that tells it.
-  private func noteLifetime() {
-    guard let lifetime = machine.takeLifetime(), !machine.isEnded else { return }
-    if let lifetimeTimer { loop.cancel(lifetimeTimer) }
-    // Early enough for what is under way to end, and for one more request.
-    let margin = max(lifetime / 10, min(.seconds(20), lifetime / 2))
-    lifetimeTimer = loop.schedule(after: lifetime - margin) { [unowned self] in
-      lifetimeTimer = nil
-      guard machine.expiresSoon() else { return }
-      if request != nil { return rollOver() }
-      if awaitedOffset != nil {
-        awaitedOffset = nil
-        perform(machine.bytesAreReady(content.supply))
-      }
-    }
-  }
-
-  /// `Repr-Digest` (RFC 9530) against the digest of what went out.
-  private func compareDigest(_ response: HTTPResponse, sentUpTo: UInt64) {
-    guard let algorithm = configuration.digest, response.isSuccess, let text = response[DigestField.representation],
-      let theirs = DigestField(parsing: text)?[algorithm.name], let ours = content.digest(since: machine.base),
-      ours.upTo == sentUpTo
-    else { return }
-    if theirs == ours.value.bytes {
-      verified = sentUpTo
-    } else {
-      handler(.upload(.digestMismatch(offset: sentUpTo)))
-      sourceError =
-        sourceError
-        ?? LiveStreamError(
-          .protocolBroken, "the server has other bytes than were sent: its \(algorithm.name) digest differs")
-    }
-  }
-
-  // MARK: Acknowledgements
-
-  /// The writer has written into the pair.
-  private func didWrite() {
-    if machine.trustsTransport {
-      guard let writer = live?.writer else { return }
-      if transport.isDue(writer, now: .now) { checkTransport() }
-      schedulePressureCheck(writer)
-    } else if rollOverTimer == nil, let request, request.step.rollsOver {
-      rollOverTimer = loop.schedule(after: configuration.rollOver.after) { [unowned self] in rollOver() }
-    }
-  }
-
-  private func checkTransport() {
-    request?.task.updateAcknowledged()
-    takeCounts()
-    settleAcknowledged()
-  }
-
-  private func takeCounts() {
-    guard let request else { return }
-    machine.wrote(upTo: request.step.start + request.task.sentByteCount)
-    machine.acknowledgedByTransport(bodyCount: request.task.acknowledgedByteCount, now: .now)
-  }
-
-  /// Tells what is acknowledged, and gives it up.
-  private func settleAcknowledged() {
-    let acknowledged = machine.acknowledged
-    if machine.trustsTransport {
-      // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed again.
-      content.release(upTo: transport.releasable(acknowledged: acknowledged, capacity: content.capacity))
-    } else {
-      content.release(upTo: acknowledged)
-      if acknowledged > toldAcknowledged {
-        toldAcknowledged = acknowledged
-        handler(.acknowledged(acknowledged))
-      }
-    }
-  }
-
-  private func schedulePressureCheck(_ writer: StreamWriter) {
-    guard transport.timer == nil, let delay = transport.pressureDelay(writer, acknowledged: machine.acknowledged) else {
-      return
-    }
-    transport.timer = loop.schedule(after: delay) { [unowned self] in
-      transport.timer = nil
-      let before = machine.acknowledged
-      checkTransport()
-      transport.looked(hasProgress: machine.acknowledged > before)
-      if request != nil { schedulePressureCheck(writer) }
-    }
-  }
-
-  // MARK: Progress
-
-  private func tickProgress() {
-    guard let interval = configuration.progressInterval else { return }
-    progressTimer = loop.schedule(after: interval) { [unowned self] in
-      if machine.trustsTransport { checkTransport() }
-      handler(.progress(progress()))
-      tickProgress()
-    }
-  }
-
-  private func progress() -> StreamProgress {
-    let head = content.head
-    let sent = max(machine.sent, request?.sentUpTo ?? 0)
-    return StreamProgress(
-      elapsed: .now - startTime, captured: head, sent: sent, acknowledged: machine.acknowledged,
-      buffered: live == nil ? 0 : Int(head - min(head, max(machine.acknowledged, content.oldest))),
-      capacity: live == nil ? 0 : configuration.buffer.byteCount,
-      dropouts: machine.dropouts, lost: machine.lost, isConnected: request != nil || awaitedOffset != nil)
   }
 }

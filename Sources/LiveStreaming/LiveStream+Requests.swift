@@ -1,0 +1,166 @@
+// A live stream's requests: what its rules want done, one request after another, and how each ends.
+
+internal import EventLoops
+internal import ResumableUploads
+internal import UploadClient
+
+extension LiveStream {
+  // MARK: Steps
+
+  func perform(_ step: StreamStep) {
+    for event in machine.takeEvents() { handler(event) }
+    settleAcknowledged()
+    switch step {
+    case .none: break
+    case .end(let error): end(error)
+    case _ where isSuspended: heldStep = step
+    case .request(let next): send(next)
+    case .awaitBytes(let offset):
+      awaitedOffset = offset
+      if !content.requestWakeUp(at: offset) { dataArrived() }
+    case .wait(let dropout):
+      handler(.dropout(dropout))
+      retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in
+        retryTimer = nil
+        perform(machine.retryIsDue(content.supply))
+      }
+    case .fallBack(let reason):
+      guard configuration.resumable == .auto else {
+        return end(
+          LiveStreamError(
+            .refused,
+            "the server does not support resumable uploads: \(reason); --resumable auto goes on without them"))
+      }
+      handler(.upload(.notSupported(reason)))
+      machine = Self.plainRules(configuration)
+      perform(machine.start(content.supply, now: .now))
+    }
+  }
+
+  /// There are bytes where there were none, or the stream has ended.
+  func dataArrived() {
+    guard let offset = awaitedOffset else { return live?.writer.write() ?? () }
+    // In this order: after the producer has finished, the head is final.
+    guard content.isFinished || content.head >= offset || !content.requestWakeUp(at: offset) else { return }
+    awaitedOffset = nil
+    perform(machine.bytesAreReady(content.supply))
+  }
+
+  // MARK: One request after another
+
+  func send(_ next: StreamRequest) {
+    dropRequest()
+    if next.describesRepresentation {
+      content.restartDigest(at: next.start)
+      if let lifetimeTimer { loop.cancel(lifetimeTimer) }
+      lifetimeTimer = nil
+    }
+    let number = UInt64.random(in: .min ... .max, using: &generator)
+    do {
+      let body: UploadBody =
+        switch next.content {
+        case .absent: .none
+        case .empty: .empty
+        case .bytes(let maximum): try content.openBody(from: next.start, maximum: maximum)
+        }
+      let whole = next.uploadRequest(configuration)
+      let task = try session.upload(whole, body: body) { [weak self] event in
+        guard let self, let request, request.number == number else { return }
+        handle(event, request)
+      }
+      request = RunningRequest(step: next, whole: whole, task: task, number: number)
+      transport.begin(at: next.start)
+    } catch {
+      content.dropBody()
+      let kind: LiveStreamError.Kind = error is SystemError ? .source : .invalidRequest
+      perform(machine.stop(LiveStreamError(kind, "\(error)")))
+    }
+  }
+
+  func dropRequest() {
+    guard let request else { return }
+    self.request = nil
+    request.task.cancel()
+    content.dropBody()
+    if let rollOverTimer { loop.cancel(rollOverTimer) }
+    rollOverTimer = nil
+  }
+
+  func handle(_ event: UploadTask.Event, _ request: RunningRequest) {
+    switch event {
+    case .connected:
+      machine.connected()
+      perform(.none)
+    case .interimResponse(let response):
+      handler(.interimResponse(response))
+      let step = machine.received(
+        interim: response, location: location(response, request), sentUpTo: request.sentUpTo, now: .now)
+      noteLifetime()
+      perform(step)
+      if request.task.responseHeaderByteCount > Self.responseHeaderLimit { rollOver() }
+    case .finished(let result):
+      takeCounts()
+      let sentUpTo = request.sentUpTo
+      self.request = nil
+      content.dropBody()
+      if let rollOverTimer { loop.cancel(rollOverTimer) }
+      rollOverTimer = nil
+      finished(result, request, sentUpTo: sentUpTo)
+    }
+  }
+
+  func finished(
+    _ result: Result<UploadTask.Outcome, UploadError>, _ request: RunningRequest, sentUpTo: UInt64
+  ) {
+    var result = result
+    var place: String?
+    if case .success(let outcome) = result {
+      response = outcome.response
+      place = location(outcome.response, request)
+      if outcome.response.status == 401, let token = configuration.bearerToken?(), token != request.whole.bearerToken {
+        // It ran out, and has been renewed meanwhile.
+        result = .failure(UploadError(.connectionLost, "the bearer token has changed"))
+      }
+      compareDigest(outcome.response, sentUpTo: sentUpTo)
+    }
+    let step = machine.requestEnded(
+      RequestEnd(result: result, location: place, sentUpTo: sentUpTo), content.supply, now: .now, using: &generator)
+    noteLifetime()
+    perform(step)
+  }
+
+  func location(_ response: HTTPResponse, _ request: RunningRequest) -> String? {
+    guard let value = response["Location"] else { return nil }
+    return configuration.keepsOrigin
+      ? request.whole.keepingOrigin(ofLocation: value) : request.whole.resolving(location: value)
+  }
+
+  /// The request under way ends where it is, for another to go on.
+  func rollOver() {
+    rollOverTimer = nil
+    guard let request, request.step.rollsOver else { return }
+    if content.endBody() { return }
+    // Its length was announced: it can only be broken off.
+    let sentUpTo = request.sentUpTo
+    dropRequest()
+    finished(
+      .failure(UploadError(.connectionLost, "broken off to go on in another request")), request, sentUpTo: sentUpTo)
+  }
+
+  /// The upload resource's life is counted anew with each response that tells it.
+  func noteLifetime() {
+    guard let lifetime = machine.takeLifetime(), !machine.isEnded else { return }
+    if let lifetimeTimer { loop.cancel(lifetimeTimer) }
+    // Early enough for what is under way to end, and for one more request.
+    let margin = max(lifetime / 10, min(.seconds(20), lifetime / 2))
+    lifetimeTimer = loop.schedule(after: lifetime - margin) { [unowned self] in
+      lifetimeTimer = nil
+      guard machine.expiresSoon() else { return }
+      if request != nil { return rollOver() }
+      if awaitedOffset != nil {
+        awaitedOffset = nil
+        perform(machine.bytesAreReady(content.supply))
+      }
+    }
+  }
+}
