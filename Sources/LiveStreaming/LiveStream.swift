@@ -28,6 +28,7 @@ final class LiveStream: @unchecked Sendable {
   var awaitedOffset: UInt64?
   var isStarted = false
   var isSuspended = false
+  var isAbandoned = false
   /// What became due while suspended.
   var heldStep: StreamStep?
   var toldAcknowledged: UInt64 = 0
@@ -106,6 +107,14 @@ final class LiveStream: @unchecked Sendable {
     startTime = .now
     guard !machine.isEnded else { return end(Self.cancelled) }
     keptAlive = self
+    if isAbandoned { return perform(machine.abandon(Self.cancelled)) }
+    if live != nil, configuration.resumeData != nil {
+      return perform(
+        machine.stop(
+          LiveStreamError(
+            .invalidRequest, "only a file can be carried on: what a source gives now is not what it gave then")
+        ))
+    }
     do {
       try live?.start(on: loop, context: sourceContext(), dataArrived: { [unowned self] in dataArrived() })
     } catch let error as LiveStreamError {
@@ -131,8 +140,11 @@ final class LiveStream: @unchecked Sendable {
 
   /// Ends, and lets the server forget what it has (section "Upload Cancellation").
   func abandon() {
-    let step = machine.abandon(Self.cancelled)
-    if isStarted { perform(step) }
+    isAbandoned = true
+    // One that was not started yet asks for that when it is.
+    guard isStarted else { return }
+    (isSuspended, heldStep) = (false, nil)
+    perform(machine.abandon(Self.cancelled))
   }
 
   func suspend() {

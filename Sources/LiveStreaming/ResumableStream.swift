@@ -48,7 +48,7 @@ struct ResumableStream: StreamStateMachine {
   var sent: UInt64 { upload.sent == .max ? upload.acknowledged : upload.sent }
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }
-  var resumeData: ResumeData? { endingError == nil ? upload.uploadURL.map(resumeData(url:)) : nil }
+  var resumeData: ResumeData? { upload.isForgotten ? nil : upload.uploadURL.map(resumeData(url:)) }
 
   mutating func takeEvents() -> [LiveStreamEvent] {
     defer { events = [] }
@@ -65,6 +65,10 @@ struct ResumableStream: StreamStateMachine {
   mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep {
     lastProgress = now
     if let data = resumed {
+      if let length = data.length, let own = configuration.length, length != own {
+        return finish(
+          .init(.invalidRequest, "the upload is one of \(length) bytes, and there are \(own): it is of something else"))
+      }
       return step(upload.resume(url: data.upload, base: data.base, version: data.interopVersion), supply)
     }
     return step(upload.start(supply), supply)
@@ -149,6 +153,9 @@ struct ResumableStream: StreamStateMachine {
   mutating func abandon(_ error: LiveStreamError) -> StreamStep {
     guard !isEnded, endingError == nil else { return .none }
     endingError = error
+    if upload.state == .idle, let data = resumed {
+      _ = upload.resume(url: data.upload, base: data.base, version: data.interopVersion)
+    }
     return step(upload.cancel(), nil)
   }
 
