@@ -63,12 +63,13 @@ extension LiveStream {
         case .empty: .empty
         case .bytes(let maximum): try content.openBody(from: next.start, maximum: maximum)
         }
-      let whole = next.uploadRequest(configuration)
+      let token = configuration.bearerToken?()
+      let whole = next.uploadRequest(configuration, token: token)
       let task = try session.upload(whole, body: body) { [weak self] event in
         guard let self, let request, request.number == number else { return }
         handle(event, request)
       }
-      request = RunningRequest(step: next, whole: whole, task: task, number: number)
+      request = RunningRequest(step: next, whole: whole, token: token, task: task, number: number)
       transport.begin(at: next.start)
     } catch {
       content.dropBody()
@@ -117,7 +118,7 @@ extension LiveStream {
     if case .success(let outcome) = result {
       response = outcome.response
       place = location(outcome.response, request)
-      if outcome.response.status == 401, let token = configuration.bearerToken?(), token != request.whole.bearerToken {
+      if outcome.response.status == 401, let token = configuration.bearerToken?(), token != request.token {
         // It ran out, and has been renewed meanwhile.
         result = .failure(UploadError(.connectionLost, "the bearer token has changed"))
       }

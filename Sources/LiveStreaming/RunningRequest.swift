@@ -7,6 +7,8 @@ struct RunningRequest {
   let step: StreamRequest
   /// As it was sent.
   let whole: UploadRequest
+  /// The bearer token that there was then, whether or not the request may carry it.
+  let token: String?
   let task: UploadTask
   /// Tells its events from those of another.
   let number: UInt64
@@ -17,9 +19,9 @@ struct RunningRequest {
 
 extension StreamRequest {
   /// The whole request: the user's, with what this one is about.
-  func uploadRequest(_ configuration: LiveStreamConfiguration) -> UploadRequest {
+  func uploadRequest(_ configuration: LiveStreamConfiguration, token: String?) -> UploadRequest {
     var request = configuration.request
-    if let token = configuration.bearerToken?() { request.bearerToken = token }
+    if let token { request.bearerToken = token }
     if let url { request = request.directed(to: url) }
     if let method { request.method = method }
     if !describesRepresentation {
