@@ -32,7 +32,7 @@ extension LiveStream {
             "the server does not support resumable uploads: \(reason); --resumable auto goes on without them"))
       }
       handler(.upload(.notSupported(reason)))
-      machine = Self.plainRules(configuration)
+      machine = Self.plainRules(configuration, isLive: live != nil)
       perform(machine.start(content.supply, now: .now))
     }
   }
@@ -113,6 +113,10 @@ extension LiveStream {
   func finished(
     _ result: Result<UploadTask.Outcome, UploadError>, _ request: RunningRequest, sentUpTo: UInt64
   ) {
+    if case .failure(let error) = result, error.kind == .bodyFailed, live == nil {
+      // A file that cannot be read will not be read the next time.
+      return perform(machine.stop(LiveStreamError(.source, error.description)))
+    }
     var result = result
     var place: String?
     if case .success(let outcome) = result {

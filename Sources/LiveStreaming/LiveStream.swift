@@ -84,7 +84,7 @@ final class LiveStream: @unchecked Sendable {
   static func rules(
     _ configuration: LiveStreamConfiguration, _ chosen: UploadClientStateMachine.Configuration
   ) -> any StreamStateMachine {
-    guard configuration.resumable != .never else { return plainRules(configuration) }
+    guard configuration.resumable != .never else { return plainRules(configuration, isLive: chosen.length == nil) }
     var upload = chosen
     upload.discovers = configuration.resumable == .auto
     upload.appendSize = configuration.rollOver.size
@@ -94,8 +94,8 @@ final class LiveStream: @unchecked Sendable {
       upload, target: configuration.request.url, policy: configuration.retry, resuming: configuration.resumeData)
   }
 
-  static func plainRules(_ configuration: LiveStreamConfiguration) -> any StreamStateMachine {
-    PlainStream(policy: configuration.retry, streamID: configuration.streamID)
+  static func plainRules(_ configuration: LiveStreamConfiguration, isLive: Bool) -> any StreamStateMachine {
+    PlainStream(policy: configuration.retry, streamID: configuration.streamID, isLive: isLive)
   }
 
   // MARK: Start and end

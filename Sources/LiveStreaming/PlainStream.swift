@@ -8,12 +8,16 @@ internal import UploadClient
 struct PlainStream: StreamStateMachine {
   private var machine: PlainStreamStateMachine
   private let streamID: String
+  private let isLive: Bool
   private var events: [LiveStreamEvent] = []
   private var requestStart: UInt64 = 0
 
-  init(policy: RetryPolicy, streamID: String) {
+  /// - Parameter isLive: whether its bytes come once. Others are sent whole after a dropout, unless the server itself says
+  ///   where to go on: one that knows nothing of `Stream-Offset` would keep the last part for the whole.
+  init(policy: RetryPolicy, streamID: String, isLive: Bool) {
     machine = PlainStreamStateMachine(policy: policy)
     self.streamID = streamID
+    self.isLive = isLive
   }
 
   var isEnded: Bool { machine.state == .ended }
@@ -42,7 +46,7 @@ struct PlainStream: StreamStateMachine {
   }
 
   mutating func acknowledgedByTransport(bodyCount: UInt64, now: MonotonicInstant) {
-    machine.acknowledged(bodyCount: bodyCount, now: now)
+    if isLive { machine.acknowledged(bodyCount: bodyCount, now: now) }
   }
 
   mutating func wrote(upTo cursor: UInt64) { machine.wrote(upTo: cursor) }
