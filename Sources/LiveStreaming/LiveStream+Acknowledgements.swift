@@ -15,8 +15,15 @@ extension LiveStream {
       guard let writer = live?.writer else { return }
       if transport.isDue(writer, now: .now) { checkTransport() }
       schedulePressureCheck(writer)
-    } else if rollOverTimer == nil, let request, request.step.rollsOver {
-      rollOverTimer = loop.schedule(after: configuration.rollOver.after) { [unowned self] in rollOver() }
+    } else if let request, request.step.rollsOver {
+      if rollOverTimer == nil {
+        rollOverTimer = loop.schedule(after: configuration.rollOver.after) { [unowned self] in rollOver() }
+      }
+      // A server that tells nothing before the end of a request is asked for its word while there is still room.
+      if let writer = live?.writer, Int(writer.cursor - min(writer.cursor, machine.acknowledged)) > writer.capacity / 2
+      {
+        rollOver()
+      }
     }
   }
 
@@ -66,6 +73,8 @@ extension LiveStream {
       let theirs = DigestField(parsing: text)?[algorithm.name], let ours = content.digest(since: machine.base),
       ours.upTo == sentUpTo
     else { return }
+    // It is the digest of what the server has, which may be less than what was sent.
+    if let offset = response[UploadFields.offset], UInt64(offset) != sentUpTo - machine.base { return }
     if theirs == ours.value.bytes {
       verified = sentUpTo
     } else {

@@ -16,9 +16,18 @@ extension LiveStream {
     case _ where isSuspended: heldStep = step
     case .request(let next): send(next)
     case .awaitBytes(let offset):
+      if live != nil, offset - min(offset, machine.acknowledged) > content.capacity {
+        return end(
+          LiveStreamError(
+            .refused,
+            "the server takes nothing below \(offset - machine.acknowledged) bytes, and the buffer holds \(content.capacity): make it larger"
+          ))
+      }
       awaitedOffset = offset
       if !content.requestWakeUp(at: offset) { dataArrived() }
     case .wait(let dropout):
+      // Nothing is under way as a rule; what is has to end.
+      dropRequest()
       handler(.dropout(dropout))
       retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in
         retryTimer = nil
@@ -142,9 +151,10 @@ extension LiveStream {
 
   /// The request under way ends where it is, for another to go on.
   func rollOver() {
+    if let rollOverTimer { loop.cancel(rollOverTimer) }
     rollOverTimer = nil
     guard let request, request.step.rollsOver else { return }
-    if content.endBody() { return }
+    if content.endBody(atLeast: request.step.minimumEnd) { return }
     // Its length was announced: it can only be broken off.
     let sentUpTo = request.sentUpTo
     dropRequest()

@@ -91,6 +91,14 @@ struct ResumableStream: StreamStateMachine {
     let failure = upload.received(interim: ClientAnswer(response, location: location), sentUpTo: sentUpTo)
     noteProgress(since: before, now: now)
     takeNotes()
+    if failure == nil, upload.exceedsAppendSize, upload.interrupted(sentUpTo: sentUpTo) == .wait {
+      dropouts += 1
+      noteResent(sentUpTo)
+      return .wait(
+        Dropout(
+          cause: .other("the server takes no more than \(upload.limits.maximumAppendSize ?? 0) bytes in one request"),
+          acknowledged: upload.acknowledged, retryDelay: Self.firstDelay))
+    }
     guard let failure else { return .none }
     // Section "Upload Creation": abort the request, and cancel the upload.
     endingError = error(failure)
@@ -100,10 +108,7 @@ struct ResumableStream: StreamStateMachine {
   mutating func requestEnded(
     _ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
   ) -> StreamStep {
-    if end.sentUpTo > requestStart, sentBefore > requestStart {
-      resent += min(end.sentUpTo, sentBefore) - requestStart
-    }
-    sentBefore = max(sentBefore, end.sentUpTo)
+    noteResent(end.sentUpTo)
     let before = upload.acknowledged
     switch end.result {
     case .success(let outcome):
@@ -140,6 +145,11 @@ struct ResumableStream: StreamStateMachine {
       case .complete: return .none  // a failure is none
       }
     }
+  }
+
+  private mutating func noteResent(_ sentUpTo: UInt64) {
+    if sentUpTo > requestStart, sentBefore > requestStart { resent += min(sentUpTo, sentBefore) - requestStart }
+    sentBefore = max(sentBefore, sentUpTo)
   }
 
   mutating func retryIsDue(_ supply: Supply) -> StreamStep { step(upload.goOn(supply), supply) }
@@ -223,9 +233,11 @@ struct ResumableStream: StreamStateMachine {
       content = .bytes(maximum: maximum)
     }
     var rollsOver = false
+    var minimumEnd = start
     if case .appending(let append) = upload.state {
       start = append.start
       rollsOver = !append.completes
+      minimumEnd = start + append.minimum
     } else if request.purpose != .cancellation {
       attempts += 1
       isStreaming = false
@@ -235,7 +247,7 @@ struct ResumableStream: StreamStateMachine {
     return StreamRequest(
       start: start, method: request.method, url: request.url,
       fields: request.fields.lines.map { .init(name: $0.name, value: $0.value) }, content: content,
-      describesRepresentation: request.purpose == .creation, rollsOver: rollsOver)
+      describesRepresentation: request.purpose == .creation, rollsOver: rollsOver, minimumEnd: minimumEnd)
   }
 
   private func resumeData(url: String) -> ResumeData {

@@ -17,12 +17,13 @@ protocol StreamContent: AnyObject {
   /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
   var isFinished: Bool { get }
 
-  /// Begins a body at `offset`, which ends with the stream, after `maximum` bytes, or at ``endBody()``.
+  /// Begins a body at `offset`, which ends with the stream, after `maximum` bytes, or at ``endBody(atLeast:)``.
   ///
   /// - Throws: when the process lacks what that takes.
   func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody
-  /// Lets the body under way end with what is in it; false if it cannot, because its length was announced.
-  func endBody() -> Bool
+  /// Lets the body under way end with what is in it, or at stream offset `end` if that is further; false if it cannot,
+  /// because its length was announced.
+  func endBody(atLeast end: UInt64) -> Bool
   /// The body under way is of no use any more.
   func dropBody()
   /// Gives up all bytes before `offset`.

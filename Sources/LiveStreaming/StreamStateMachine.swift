@@ -89,8 +89,10 @@ struct StreamRequest: Equatable {
   var content: Content
   /// Whether it carries what describes the representation: `Content-Type` and its like.
   var describesRepresentation = true
-  /// Whether it may end at any byte, for another to go on.
+  /// Whether it may end at any byte from `minimumEnd` on, for another to go on.
   var rollsOver = false
+  /// Stream offset.
+  var minimumEnd: UInt64 = 0
 }
 
 /// How a request ended.

@@ -51,10 +51,14 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     self.output?.open { [weak self] event in self?.handle(event) }
   }
 
-  func endBody() -> Bool {
+  func endBody(atLeast end: UInt64) -> Bool {
+    if cursor < end { bodyEnd = min(bodyEnd, end) } else { closeBody() }
+    return true
+  }
+
+  private func closeBody() {
     canWrite = false
     output?.close()
-    return true
   }
 
   func dropBody() {
@@ -96,11 +100,11 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       switch consumer.read(at: cursor, maximum: Int(clamping: bodyEnd - cursor), { write($0) }) {
       case .bytes(let count):
         cursor += UInt64(count)
-        if cursor == bodyEnd { _ = endBody() }
+        if cursor == bodyEnd { closeBody() }
       case .empty:
         // In this order: after the producer has finished, the head is final.
         if consumer.isFinished, consumer.head == cursor {
-          _ = endBody()
+          closeBody()
         } else if consumer.requestWakeUp(beyond: cursor) {
           return
         }

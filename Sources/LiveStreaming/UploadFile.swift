@@ -81,7 +81,7 @@ final class FileContent: StreamContent {
     return try file.body(offset..<(offset + min(maximum ?? .max, rest)))
   }
 
-  func endBody() -> Bool { false }
+  func endBody(atLeast end: UInt64) -> Bool { false }
   func dropBody() {}
   func release(upTo offset: UInt64) {}
   func requestWakeUp(at offset: UInt64) -> Bool { false }
