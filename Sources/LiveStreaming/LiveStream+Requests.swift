@@ -52,7 +52,7 @@ extension LiveStream {
     // In this order: after the producer has finished, the head is final.
     guard content.isFinished || content.head >= offset || !content.requestWakeUp(at: offset) else { return }
     awaitedOffset = nil
-    perform(machine.bytesAreReady(content.supply))
+    perform(machine.bytesAreReady(content.supply, now: .now))
   }
 
   // MARK: One request after another
@@ -174,7 +174,7 @@ extension LiveStream {
       if request != nil { return rollOver() }
       if awaitedOffset != nil {
         awaitedOffset = nil
-        perform(machine.bytesAreReady(content.supply))
+        perform(machine.bytesAreReady(content.supply, now: .now))
       }
     }
   }

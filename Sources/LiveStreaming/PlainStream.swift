@@ -66,7 +66,7 @@ struct PlainStream: StreamStateMachine {
       machine.retryIsDue(oldest: supply.oldest, head: supply.head, headroom: supply.restart - supply.oldest))
   }
 
-  mutating func bytesAreReady(_ supply: Supply) -> StreamStep { .none }
+  mutating func bytesAreReady(_ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }
 
   mutating func expiresSoon() -> Bool { false }
 

@@ -25,7 +25,8 @@ struct ResumableStream: StreamStateMachine {
   /// One past the highest byte handed over in requests before this one.
   private var sentBefore: UInt64 = 0
   private var requestStart: UInt64 = 0
-  private var lastNote = ""
+  /// What was wrong with the offset that was told last.
+  private var lastNote: String?
 
   private(set) var isEnded = false
   private(set) var dropouts = 0
@@ -116,16 +117,16 @@ struct ResumableStream: StreamStateMachine {
       let action = upload.answered(answer, sentUpTo: end.sentUpTo, supply)
       noteProgress(since: before, now: now)
       // A server that answers and has everything is fine, however long its source is silent.
-      if answer.isSuccess, upload.acknowledged == supply.head { lastProgress = now }
+      if answer.isSuccess, upload.acknowledged == supply.head { (lastProgress, failuresInARow) = (now, 0) }
       switch action {
       case .wait:
         takeNotes()
         var cause = Dropout.Cause.response(answer.status)
-        if answer.isSuccess { cause = .other(lastNote) }
-        var retryAfter: Duration?
-        if case .transient(_, let wanted, _) = Verdict(end.result) { retryAfter = wanted }
-        return wait(cause, retryAfter: retryAfter, now: now, using: &generator)
-      case .fail(.refused):
+        if answer.isSuccess { cause = .other(lastNote ?? "the server told less than it had acknowledged") }
+        lastNote = nil
+        return wait(cause, retryAfter: Verdict.retryAfter(outcome.response), now: now, using: &generator)
+      // Where an upload resource has moved to is nobody's to read, and nowhere to stream to.
+      case .fail(.refused) where upload.uploadURL == nil || !(300..<400).contains(answer.status):
         if case .permanent(let error) = Verdict(end.result) { return finish(error) }
         return step(action, supply)
       default: return step(action, supply)
@@ -136,6 +137,8 @@ struct ResumableStream: StreamStateMachine {
         // It has spoken HTTP before: an answer that was cut short on its way.
         verdict = .transient(.other(error.description), retryAfter: nil, serverOffset: nil)
       }
+      // A connection that had nothing left to acknowledge was fine until now, however long its source was silent.
+      if failuresInARow == 0, upload.acknowledged >= end.sentUpTo { lastProgress = now }
       let action = upload.interrupted(sentUpTo: end.sentUpTo)
       switch verdict {
       case .permanent(let error): return finish(endingError ?? error)
@@ -154,7 +157,11 @@ struct ResumableStream: StreamStateMachine {
 
   mutating func retryIsDue(_ supply: Supply) -> StreamStep { step(upload.goOn(supply), supply) }
 
-  mutating func bytesAreReady(_ supply: Supply) -> StreamStep { step(upload.bytesAreReady(supply), supply) }
+  mutating func bytesAreReady(_ supply: Supply, now: MonotonicInstant) -> StreamStep {
+    // There was nothing that could have been acknowledged.
+    lastProgress = now
+    return step(upload.bytesAreReady(supply), supply)
+  }
 
   mutating func expiresSoon() -> Bool { upload.expiresSoon() }
 

@@ -48,7 +48,7 @@ protocol StreamStateMachine {
   /// The delay of ``StreamStep/wait(_:)`` is over.
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
   /// What ``StreamStep/awaitBytes(upTo:)`` waited for is there.
-  mutating func bytesAreReady(_ supply: Supply) -> StreamStep
+  mutating func bytesAreReady(_ supply: Supply, now: MonotonicInstant) -> StreamStep
   /// The server is about to forget what it has: whether the request under way has to end for that.
   mutating func expiresSoon() -> Bool
   /// The stream ends here, for a reason that no request has.

@@ -20,6 +20,11 @@ enum Verdict: Equatable {
     }
   }
 
+  /// What a response asks to be waited for, whatever its status (RFC 9110, section 10.2.3).
+  static func retryAfter(_ response: HTTPResponse, wallClock: Int = time(nil)) -> Duration? {
+    response.retryAfter(wallClock: wallClock)
+  }
+
   private static func judge(_ outcome: UploadTask.Outcome, _ wallClock: Int) -> Verdict {
     let response = outcome.response
     let status = response.status
