@@ -1,0 +1,71 @@
+// The protocol spoken by hand, one field at a time, so that a test shows what goes over the wire.
+
+import Testing
+import UploadServer
+
+extension RawClient {
+  /// Sends a request; with `body` it has a Content-Length, with `chunked` its content is to be sent by the test.
+  func request(
+    _ method: String, _ target: String, version: Int? = 8, _ lines: [String] = [], body: String? = nil,
+    chunked: Bool = false
+  ) throws {
+    var head = ["\(method) \(target) HTTP/1.1", "Host: h"] + lines
+    if let version { head.append("Upload-Draft-Interop-Version: \(version)") }
+    if let body { head.append("Content-Length: \(body.utf8.count)") }
+    if chunked { head.append("Transfer-Encoding: chunked") }
+    try send(head.joined(separator: "\r\n") + "\r\n\r\n" + (body ?? ""))
+  }
+
+  /// An append in the newest version.
+  func patch(
+    _ location: String, at offset: Int, completes: Bool = false, _ lines: [String] = [], body: String? = nil,
+    chunked: Bool = false
+  ) throws {
+    try request(
+      "PATCH", location,
+      [
+        "Content-Type: application/partial-upload", "Upload-Offset: \(offset)",
+        "Upload-Complete: ?\(completes ? 1 : 0)",
+      ]
+        + lines, body: body, chunked: chunked)
+  }
+
+  /// The next final answer, and the interim ones before it.
+  func final(withBody: Bool = true) throws -> (answer: Answer, interim: [Answer]) {
+    var interim: [Answer] = []
+    while true {
+      let answer = try answer(withBody: withBody)
+      if answer.status >= 200 { return (answer, interim) }
+      interim.append(answer)
+    }
+  }
+
+  /// Waits for the 104 that says that so many bytes are kept.
+  func awaitProgress(_ offset: Int) throws {
+    while true {
+      let answer = try answer()
+      guard answer.status == 104 else { throw TestFailure("no progress to \(offset), but \(answer)") }
+      if answer["upload-offset"] == "\(offset)" { return }
+    }
+  }
+
+  /// What the resource says of itself.
+  func head(_ location: String) throws -> Answer {
+    try request("HEAD", location)
+    return try final(withBody: false).answer
+  }
+}
+
+extension TestServer {
+  /// Creates an upload without content.
+  func create(_ path: String = "/t.txt", _ lines: [String] = []) throws -> String {
+    let client = try connect()
+    try client.request("POST", path, ["Upload-Complete: ?0"] + lines, body: "")
+    let answer = try client.final().answer
+    guard answer.status == 201, let location = answer["location"] else { throw TestFailure("no upload: \(answer)") }
+    return location
+  }
+
+  /// The only stream's file.
+  var onlyFile: String { directory.names.first { !$0.hasPrefix(".") } ?? "none" }
+}
