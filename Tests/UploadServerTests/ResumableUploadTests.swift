@@ -268,6 +268,7 @@ struct ResumableUploadTests {
         try client.send("0\r\n\r\n")
         #expect(try client.final().answer.status == 200)
       }
+      client.disconnect()
       test.stop()
     }
     let test = try TestServer(in: directory)

@@ -204,9 +204,8 @@ extension UploadResource {
 }
 
 extension UploadTransfer {
-  /// Whether this request is told of its progress at all: its version has that, and what has come is not still to be
-  /// judged by its digest.
-  var tellsProgress: Bool { request.version.number != nil && request.version.tellsProgress && digest == nil }
+  /// Whether this request is told of its progress at all: its version has that.
+  var tellsProgress: Bool { request.version.number != nil && request.version.tellsProgress }
 }
 
 extension SystemError {

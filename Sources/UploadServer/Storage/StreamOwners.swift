@@ -20,7 +20,8 @@ struct StreamOwners: Sendable {
     guard descriptor >= 0 else { return errno == ENOENT ? nil : [] }
     defer { close(descriptor) }
     var bytes = [UInt8](repeating: 0, count: 256)
-    return Array(bytes.prefix(max(0, read(descriptor, &bytes, bytes.count))))
+    let count = read(descriptor, &bytes, bytes.count)
+    return Array(bytes.prefix(max(0, count)))
   }
 
   func record(_ credential: [UInt8], of name: StreamName) throws(SystemError) {

@@ -1,0 +1,310 @@
+// What the server allows, and to whom: limits, quotas, lifetimes, rates, tokens, digests of the whole.
+
+import Glibc
+import Testing
+import UploadServer
+
+@Suite("Limits of resumable uploads", .serialized)
+struct UploadLimitTests {
+  @Test("sizes: 413 with the limits, and what was kept stays (draft, section Limits)")
+  func sizes() throws {
+    let test = try TestServer {
+      $0.uploads.maximumSize = 10
+      $0.uploads.maximumAppendSize = 6
+    }
+    let client = try test.connect()
+    try client.request("POST", "/a", ["Upload-Complete: ?0", "Upload-Length: 11"], body: "")
+    let refused = try client.final().answer
+    #expect(refused.status == 413 && refused["upload-complete"] == "?0")
+    #expect(refused["upload-limit"] == "max-size=10, max-append-size=6, max-age=86400")
+    let location = try test.create()
+    let large = try test.connect()
+    try large.patch(location, at: 0, body: "1234567")
+    #expect(try large.final().answer.status == 413)
+    let chunked = try test.connect()
+    try chunked.patch(location, at: 0, chunked: true)
+    try chunked.sendChunk("12345678")
+    let cut = try chunked.final().answer
+    #expect(cut.status == 413 && cut["upload-offset"] == "6")
+    let rest = try test.connect()
+    try rest.patch(location, at: 6, chunked: true)
+    try rest.sendChunk("78901")
+    #expect(try rest.final().answer["upload-offset"] == "10")
+    let last = try test.connect()
+    try last.patch(location, at: 10, completes: true, body: "")
+    #expect(try last.final().answer.status == 201)
+    #expect(try test.directory.text(test.onlyFile) == "1234567890")
+  }
+
+  @Test(
+    "so many uploads at once, in all and of one client, and one more when one is over (draft, section Security Considerations)"
+  )
+  func counts() throws {
+    for perClient in [true, false] {
+      let test = try TestServer {
+        if perClient { $0.uploads.maximumCountPerClient = 2 } else { $0.uploads.maximumCount = 2 }
+      }
+      let first = try test.create()
+      _ = try test.create()
+      let client = try test.connect()
+      try client.request("POST", "/a", ["Upload-Complete: ?0"], body: "")
+      let refused = try client.final().answer
+      #expect(refused.status == 503 && refused["retry-after"] == "2")
+      try client.request("DELETE", first)
+      #expect(try client.final().answer.status == 204)
+      let third = try test.create()
+      try client.patch(third, at: 0, completes: true, body: "abc")
+      #expect(try client.final().answer.status == 201)
+      _ = try test.create()
+    }
+  }
+
+  @Test("so many bytes of unfinished uploads, also after a restart; a complete one counts no more")
+  func quota() throws {
+    let directory = TemporaryDirectory()
+    var location = ""
+    do {
+      let test = try TestServer(in: directory) { $0.uploads.quota = 10 }
+      location = try test.create()
+      let client = try test.connect()
+      try client.patch(location, at: 0, chunked: true)
+      try client.sendChunk("1234567890123")
+      let refused = try client.final().answer
+      #expect(refused.status == 507 && refused["upload-offset"] == "10" && refused["retry-after"] == "2")
+      client.disconnect()
+      test.stop()
+    }
+    let test = try TestServer(in: directory) { $0.uploads.quotaPerClient = 10 }
+    let client = try test.connect()
+    try client.request("POST", "/b", ["Upload-Complete: ?0"], body: "")
+    #expect(try client.final().answer.status == 507)
+    let again = try test.connect()
+    try again.patch(location, at: 10, completes: true, body: "")
+    #expect(try again.final().answer["upload-complete"] == "?1")
+    _ = try test.create()
+  }
+
+  @Test("an upload that nobody goes on with expires, and is gone with all that it made (draft, section Limits)")
+  func expiry() throws {
+    let test = try TestServer { $0.uploads.maximumAge = .seconds(1) }
+    let location = try test.create()
+    let client = try test.connect()
+    try client.patch(location, at: 0, body: "abc")
+    #expect(try client.final().answer["upload-limit"] == "max-age=1")
+    let expired = try test.events.wait(.expired)
+    #expect(expired.offset == 3)
+    #expect(test.directory.names == [".uploads"])
+    #expect(try client.head(location).status == 410)
+  }
+
+  @Test("one that is at work does not expire, however silent it is")
+  func silentButAtWork() throws {
+    let test = try TestServer { $0.uploads.maximumAge = .seconds(1) }
+    let live = try test.connect()
+    let location = try test.create()
+    try live.patch(location, at: 0, chunked: true)
+    try live.sendChunk("abc")
+    try live.awaitProgress(3)
+    // Another one expires meanwhile: so much time has passed.
+    _ = try test.create()
+    _ = try test.events.wait(.expired)
+    _ = try test.create()
+    _ = try test.events.wait(.expired, count: 2)
+    try live.sendChunk("def")
+    try live.send("0\r\n\r\n")
+    #expect(try live.final().answer["upload-offset"] == "6")
+  }
+
+  // MARK: Tokens
+
+  /// A server that lets in `alpha` and `beta`.
+  private func guarded(_ directory: TemporaryDirectory = TemporaryDirectory()) throws -> TestServer {
+    let path = directory.path + "/tokens"
+    // SHA-256 of the two words, by sha256sum.
+    try write(
+      """
+      # who may stream
+      8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8  the kitchen
+
+      F44E64E75F3948E9F73F8DFA94721C4CE8CBB4F265C4790C702B2D41CFBF2753
+      """, path)
+    return try TestServer(in: directory) { $0.tokenFile = path }
+  }
+
+  private func write(_ text: String, _ path: String) throws {
+    guard let file = fopen(path, "w") else { throw TestFailure("cannot write \(path)") }
+    fputs(text, file)
+    fclose(file)
+  }
+
+  private let alpha = "Authorization: Bearer alpha"
+  private let beta = "Authorization: bearer beta"
+
+  @Test("without a token of the file nothing is served")
+  func unauthorized() throws {
+    let test = try guarded()
+    for lines in [[], ["Authorization: Bearer gamma"], ["Authorization: Basic alpha"], ["Authorization: Bearer "]] {
+      for method in ["GET", "OPTIONS", "POST"] {
+        let client = try test.connect()
+        try client.request(method, "/", lines, body: "")
+        let answer = try client.final().answer
+        #expect(answer.status == 401 && answer["www-authenticate"] == "Bearer")
+      }
+    }
+    let client = try test.connect()
+    try client.request("GET", "/", [alpha])
+    #expect(try client.final().answer.status == 200)
+  }
+
+  @Test(
+    "an upload and a stream belong to the token that began them, also after a restart (draft, section Security Considerations)"
+  )
+  func owners() throws {
+    let directory = TemporaryDirectory()
+    var location = ""
+    func check(_ test: TestServer, offset: Int) throws {
+      let other = try test.connect()
+      for method in ["HEAD", "DELETE"] {
+        try other.request(method, location, [beta])
+        #expect(try other.final(withBody: method != "HEAD").answer.status == 404)
+      }
+      try other.patch(location, at: offset, [beta], body: "")
+      #expect(try other.final().answer.status == 404)
+      try other.request("POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: s", beta], body: "")
+      #expect(try other.final().answer.status == 403)
+      try other.request("POST", "/t.txt", version: nil, ["Stream-ID: s", beta], body: "")
+      #expect(try other.answer().status == 403)
+      let own = try test.connect()
+      try own.patch(location, at: offset, [alpha], body: "abc")
+      let answer = try own.final().answer
+      #expect(answer["upload-offset"] == "\(offset + 3)", "\(answer)")
+    }
+    let test = try guarded(directory)
+    location = try test.create("/t.txt", ["Stream-ID: s", alpha])
+    let own = try test.connect()
+    try own.patch(location, at: 0, [alpha], body: "abc")
+    #expect(try own.final().answer.status == 204)
+    own.disconnect()
+    try check(test, offset: 3)
+    test.stop()
+    try check(try guarded(directory), offset: 6)
+    // The token itself is nowhere.
+    #expect(try Command.run("grep", ["-rqe", "alpha", directory.path]) == 1)
+  }
+
+  @Test("a token that was withdrawn completes nothing (draft, section Security Considerations)")
+  func withdrawn() throws {
+    let directory = TemporaryDirectory()
+    let test = try guarded(directory)
+    let location = try test.create("/t.txt", [alpha])
+    let client = try test.connect()
+    try client.patch(location, at: 0, completes: true, [alpha], chunked: true)
+    try client.sendChunk("abc")
+    try client.awaitProgress(3)
+    try write("", directory.path + "/tokens")
+    // The file is looked at once a second at most.
+    while case let other = try test.connect(),
+      try other.rawStatus("GET / HTTP/1.1\r\nHost: h\r\n\(alpha)\r\n\r\n") == 200
+    {
+      poll(nil, 0, 20)
+    }
+    try client.send("0\r\n\r\n")
+    let answer = try client.final().answer
+    #expect(answer.status == 401 && answer["upload-complete"] == "?0")
+    #expect(test.directory.names.contains { $0.hasSuffix(".part") })
+  }
+
+  @Test("a line of the token file that is none is named")
+  func malformedTokenFile() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    try write("# fine\n\nalpha\n", path)
+    #expect(throws: UploadServerError.tokenFile(path, line: 3, reason: "it does not begin with 64 hexadecimal digits"))
+    {
+      do { _ = try TestServer { $0.tokenFile = path } } catch { throw error }
+    }
+    #expect(throws: UploadServerError.self) { _ = try TestServer { $0.tokenFile = path + "s" } }
+  }
+
+  // MARK: Digests of the whole
+
+  // FIPS 180-4: SHA-256 and SHA-512 of "abc".
+  private let sha256 = "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
+  private let sha512 =
+    "sha-512=:3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/uu9RU1EI2Q86A4qmslPpUyknw==:"
+
+  @Test("a representation is what its Repr-Digest says, or it is not processed (draft, section Representation Digests)")
+  func representationDigest() throws {
+    for (text, isRight) in [("abc", true), ("abd", false)] {
+      for digests in [sha256, sha512, "md5=:AA==:, \(sha256), \(sha512)"] {
+        let test = try TestServer()
+        let location = try test.create("/t.txt", ["Repr-Digest: \(digests)"])
+        let client = try test.connect()
+        try client.patch(location, at: 0, body: String(text.prefix(1)))
+        _ = try client.final()
+        try client.patch(location, at: 1, completes: true, body: String(text.dropFirst()))
+        let answer = try client.final().answer
+        #expect(answer.status == (isRight ? 201 : 400) && answer["upload-complete"] == "?1")
+        #expect(test.onlyFile.hasSuffix(isRight ? ".txt" : ".part"))
+        #expect(try client.head(location)["upload-complete"] == "?1")
+      }
+    }
+  }
+
+  @Test(
+    "who wants a digest of what the server has is told it with each answer, also after a restart (draft, section Representation Digests)"
+  )
+  func wantedDigest() throws {
+    let directory = TemporaryDirectory()
+    var location = ""
+    do {
+      let test = try TestServer(in: directory)
+      location = try test.create("/t.txt", ["Want-Repr-Digest: md5=9, sha-512=1, sha-256=8"])
+      let client = try test.connect()
+      try client.patch(location, at: 0, body: "abc")
+      #expect(try client.final().answer["repr-digest"] == sha256)
+      client.disconnect()
+      test.stop()
+    }
+    let test = try TestServer(in: directory)
+    let client = try test.connect()
+    try client.patch(location, at: 3, completes: true, body: "")
+    #expect(try client.final().answer["repr-digest"] == sha256)
+    // Also the answer that is given again.
+    try client.patch(location, at: 3, completes: true, body: "")
+    #expect(try client.final().answer["repr-digest"] == sha256)
+  }
+
+  @Test("after a restart a long upload's digest is caught up with, while its bytes still come")
+  func caughtUp() throws {
+    let directory = TemporaryDirectory()
+    let half = (0..<8_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }
+    var location = ""
+    do {
+      let test = try TestServer(in: directory)
+      location = try test.create("/t.bin", ["Want-Repr-Digest: sha-256=1"])
+      let client = try test.connect()
+      try client.patch(location, at: 0, ["Content-Length: \(half.count)"])
+      try client.send(half)
+      _ = try client.final()
+      client.disconnect()
+      test.stop()
+    }
+    let test = try TestServer(in: directory)
+    let client = try test.connect()
+    try client.patch(location, at: half.count, completes: true, ["Content-Length: \(half.count)"])
+    try client.send(half)
+    let answer = try client.final().answer
+    let file = directory.path + "/" + test.onlyFile
+    try Command.run(
+      "sh", ["-c", "openssl dgst -sha256 -binary '\(file)' | base64 -w0"], output: directory.path + "/sum")
+    #expect(answer["repr-digest"] == "sha-256=:\(try directory.text("sum")):")
+  }
+}
+
+extension RawClient {
+  fileprivate func rawStatus(_ text: String) throws -> Int {
+    try send(text)
+    return try answer().status
+  }
+}

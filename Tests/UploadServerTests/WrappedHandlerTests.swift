@@ -1,0 +1,220 @@
+// Any handler behind resumable uploads: it sees one ordinary request, whatever becomes of the connections.
+
+import Glibc
+import Synchronization
+import Testing
+import UploadServer
+
+@Suite("A handler behind resumable uploads", .serialized)
+struct WrappedHandlerTests {
+  /// What all handlers of a test were told, in order.
+  final class Log: Sendable {
+    private let lines = Mutex<[String]>([])
+    func add(_ line: String) { lines.withLock { $0.append(line) } }
+    var all: [String] { lines.withLock { $0 } }
+  }
+
+  /// Keeps nothing, and answers with all that it was given.
+  final class Echo: RequestHandler {
+    private let head: RequestHead
+    private let log: Log
+    private let answers: (String) -> Response?
+    private var exchange: (any Exchange)?
+    private var body = ""
+
+    /// - Parameter answers: an early answer to what has come so far.
+    init(_ head: RequestHead, _ log: Log, _ answers: @escaping (String) -> Response?) {
+      self.head = head
+      self.log = log
+      self.answers = answers
+    }
+
+    func begin(_ exchange: any Exchange) {
+      self.exchange = exchange
+      let fields = head.fields.all.map { "\($0.name)=\($0.value)" }.joined(separator: " ")
+      log.add("begin \(head.method) \(head.target.path) \(fields) \(head.framing)")
+      exchange.acceptBody()
+    }
+    func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+      for piece in pieces { for index in piece { body.unicodeScalars.append(Unicode.Scalar(bytes[index])) } }
+      if let answer = answers(body) { exchange?.respond(answer) }
+    }
+    func end() {
+      log.add("end \(body)")
+      exchange?.respond(Response(200, ["x-length": "\(body.utf8.count)"], body: body))
+    }
+    func aborted(_ reason: AbortReason) { log.add("aborted: \(reason)") }
+    func serverStops() { log.add("stops") }
+  }
+
+  private func server(
+    _ log: Log, in directory: TemporaryDirectory = TemporaryDirectory(),
+    answers: @escaping @Sendable (String) -> Response? = { _ in nil }
+  ) throws -> TestServer {
+    try TestServer(in: directory) {
+      $0.handler = { head in head.target.path == "/echo" ? Echo(head, log, answers) : nil }
+    }
+  }
+
+  /// What a transfer that is cut off brings.
+  private func interrupted(_ test: TestServer, _ location: String, at offset: Int, _ text: String) throws {
+    let client = try test.connect()
+    try client.patch(location, at: offset, chunked: true)
+    try client.sendChunk(text)
+    try client.awaitProgress(offset + text.utf8.count)
+    client.reset()
+  }
+
+  @Test("it is begun once, given the body in order, and ended once, by however many connections")
+  func oneRequest() throws {
+    let log = Log()
+    let test = try server(log)
+    let location = try test.create("/echo", ["X-Mine: yes", "Authorization: Bearer secret", "Upload-Length: 9"])
+    #expect(log.all == [])
+    for (index, text) in ["ab", "cd", "ef"].enumerated() { try interrupted(test, location, at: index * 2, text) }
+    let client = try test.connect()
+    #expect(try client.head(location)["upload-offset"] == "6")
+    try client.patch(location, at: 6, completes: true, body: "ghi")
+    let answer = try client.final().answer
+    #expect(answer.status == 200 && answer.body == "abcdefghi" && answer["x-length"] == "9")
+    #expect(answer["upload-complete"] == "?1")
+    #expect(log.all == ["begin POST /echo host=h x-mine=yes sized(9)", "end abcdefghi"])
+    // Its bytes are nobody's any more.
+    #expect(try ScratchListing(test.directory.path + "/.uploads").names.allSatisfy { $0.hasSuffix(".upload") })
+  }
+
+  @Test("after a restart it is begun anew and given the body from its beginning")
+  func restarted() throws {
+    let directory = TemporaryDirectory()
+    let log = Log()
+    var location = ""
+    do {
+      let test = try server(log, in: directory)
+      location = try test.create("/echo")
+      try interrupted(test, location, at: 0, "abc")
+      _ = try test.events.wait(.interrupted)
+      test.stop()
+    }
+    let test = try server(log, in: directory)
+    let client = try test.connect()
+    #expect(try client.head(location)["upload-offset"] == "3")
+    try client.patch(location, at: 3, body: "def")
+    #expect(try client.final().answer["upload-offset"] == "6")
+    try client.patch(location, at: 6, completes: true, body: "")
+    #expect(try client.final().answer.body == "abcdef")
+    #expect(log.all.count { $0.hasPrefix("begin") } == 2 && log.all.last == "end abcdef")
+  }
+
+  @Test(
+    "its early answer completes the upload and reaches the client, and whoever asks again (draft, section Completeness)"
+  )
+  func early() throws {
+    let log = Log()
+    let test = try server(log) { $0.utf8.count >= 3 ? Response(422, body: "no more\n") : nil }
+    let location = try test.create("/echo")
+    let client = try test.connect()
+    try client.patch(location, at: 0, chunked: true)
+    try client.sendChunk("abc")
+    let answer = try client.final().answer
+    #expect(answer.status == 422 && answer["upload-complete"] == "?1" && answer.body == "no more\n")
+    let again = try test.connect()
+    #expect(try again.head(location)["upload-complete"] == "?1")
+    try again.patch(location, at: 3, completes: true, body: "")
+    #expect(try again.final().answer.status == 422)
+  }
+
+  @Test("an answer that asks to try again leaves the upload where it stands")
+  func postponed() throws {
+    let log = Log()
+    let attempts = Mutex(0)
+    let test = try server(log) { _ in
+      attempts.withLock {
+        $0 += 1
+        return $0 == 1 ? Response(503, ["retry-after": "1"], body: "later\n") : nil
+      }
+    }
+    let location = try test.create("/echo")
+    let client = try test.connect()
+    try client.patch(location, at: 0, body: "abc")
+    let refused = try client.final().answer
+    #expect(refused.status == 503 && refused["upload-complete"] == "?0" && refused["upload-offset"] == "3")
+    let again = try test.connect()
+    #expect(try again.head(location)["upload-offset"] == "3")
+    try again.patch(location, at: 3, completes: true, body: "")
+    #expect(try again.final().answer.body == "abc")
+  }
+
+  @Test("it hears of the end of an upload that is cancelled, and of nothing before")
+  func cancelled() throws {
+    let log = Log()
+    let test = try server(log)
+    let location = try test.create("/echo")
+    try interrupted(test, location, at: 0, "abc")
+    let client = try test.connect()
+    try client.request("DELETE", location)
+    #expect(try client.final().answer.status == 204)
+    #expect(log.all.last == "aborted: the upload was cancelled" && log.all.count == 2)
+  }
+
+  @Test(
+    "content is handed on only when its digest is right, and dropped when it is wrong (draft, section Content Digests)")
+  func contentDigest() throws {
+    let log = Log()
+    let test = try server(log)
+    let location = try test.create("/echo")
+    let client = try test.connect()
+    // SHA-256 of "abc", FIPS 180-4.
+    let digest = "Content-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
+    try client.patch(location, at: 0, [digest], body: "abd")
+    let wrong = try client.final().answer
+    #expect(wrong.status == 400 && wrong["upload-offset"] == "0" && wrong["upload-complete"] == "?0")
+    #expect(try client.head(location)["upload-offset"] == "0")
+    try client.patch(location, at: 0, [digest], body: "abc")
+    #expect(try client.final().answer["upload-offset"] == "3")
+    // Cut short, nobody can judge it: as much as came is kept.
+    let cut = try test.connect()
+    try cut.patch(location, at: 3, [digest], chunked: true)
+    try cut.awaitProgress(3)
+    try cut.sendChunk("ab")
+    while cut.unacknowledged > 0 { sched_yield() }
+    #expect(try client.head(location)["upload-offset"] == "5")
+    // Whoever begins where the client stands sends it again, and what nobody vouches for goes.
+    let older = try test.connect()
+    try older.patch(location, at: 5, [digest], chunked: true)
+    try older.awaitProgress(5)
+    try older.sendChunk("XY")
+    while older.unacknowledged > 0 { sched_yield() }
+    try client.patch(location, at: 5, ["Content-Digest: unknown=:AA==:"], body: "c")
+    #expect(try client.final().answer["upload-offset"] == "6")
+    try client.patch(location, at: 6, completes: true, body: "")
+    #expect(try client.final().answer.body == "abcabc")
+  }
+
+  @Test("plain requests reach it as they did before")
+  func plain() throws {
+    let log = Log()
+    let test = try server(log)
+    let client = try test.connect()
+    try client.request("PUT", "/echo", version: nil, body: "abc")
+    let answer = try client.answer()
+    #expect(answer.body == "abc" && answer["upload-complete"] == nil)
+    try client.request("PUT", "/echo", version: 99, ["Upload-Complete: ?1"], body: "abc")
+    #expect(try client.answer().body == "abc")
+    #expect(!test.directory.exists(".uploads"))
+  }
+}
+
+/// The names in a directory.
+struct ScratchListing {
+  let names: [String]
+  init(_ path: String) throws {
+    guard let directory = opendir(path) else { throw TestFailure("no directory \(path)") }
+    defer { closedir(directory) }
+    var names: [String] = []
+    while let entry = readdir(directory) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if name != "." && name != ".." { names.append(name) }
+    }
+    self.names = names.sorted()
+  }
+}
