@@ -49,7 +49,9 @@ let rooms: [Target] =
     "LiveStreaming",
     imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
-  + room("UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "Digests", "CLinux"], testData: ["Corpus"])
+  + room(
+    "UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "Digests", "CLinux"],
+    testsImport: ["SyncGate"], testData: ["Corpus"])
 
 let command: Target = .executableTarget(
   name: "sluice",
@@ -98,6 +100,7 @@ let testSupport: [Target] = [
   .target(
     name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
   .target(name: "CallCounter", path: "Tests/CallCounter"),
+  .target(name: "SyncGate", path: "Tests/SyncGate"),
   .target(
     name: "NetworkTesting", dependencies: ["EventLoops", "PropertyTesting", "UploadServer", "CLinux"],
     path: "Tests/NetworkTesting", swiftSettings: settings),

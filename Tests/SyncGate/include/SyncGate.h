@@ -1,0 +1,11 @@
+// Stands in front of fdatasync(2), so that "told only once the disk has it" can be watched: a disk that takes its time, or fails.
+#pragma once
+
+/// From here on fdatasync waits, whoever calls it.
+void sync_gate_close(void);
+/// Lets all that wait go on, and those to come.
+void sync_gate_open(void);
+/// How many calls there were, those that wait included.
+unsigned long sync_gate_calls(void);
+/// Makes every call fail with that errno; 0 ends it.
+void sync_gate_fail(int error);

@@ -1,0 +1,153 @@
+// Exchanges as URLSession makes them (SwiftNIO's NIOResumableUploadTests show its requests), and what curl makes of us.
+
+import Testing
+import UploadServer
+
+@Suite("Clients that there are", .serialized)
+struct OldClientTests {
+  /// One iteration of the draft as Apple's systems speak it.
+  struct Dialect: CustomTestStringConvertible, Sendable {
+    let version: Int
+    let system: String
+    /// The field that says whether a request is the last, and its values for last and not last.
+    let completeness: (name: String, last: String, part: String)
+    let tellsProgress: Bool
+    /// What else its creations and appends carry.
+    let creation: [String]
+    let append: [String]
+    var testDescription: String { "\(system), version \(version)" }
+  }
+
+  static let dialects = [
+    Dialect(
+      version: 3, system: "iOS 17", completeness: ("Upload-Incomplete", "?0", "?1"), tellsProgress: false,
+      creation: [], append: []),
+    Dialect(
+      version: 4, system: "nobody's", completeness: ("Upload-Complete", "?1", "?0"), tellsProgress: false,
+      creation: [], append: []),
+    Dialect(
+      version: 5, system: "iOS 18.0", completeness: ("Upload-Complete", "?1", "?0"), tellsProgress: true,
+      // Not of this version: it must not matter.
+      creation: ["Upload-Length: 999"], append: []),
+    Dialect(
+      version: 6, system: "iOS 18.1", completeness: ("Upload-Complete", "?1", "?0"), tellsProgress: true,
+      creation: ["Upload-Length: 10"],
+      append: ["Upload-Length: 10", "Content-Type: application/partial-upload"]),
+    Dialect(
+      version: 7, system: "draft -08", completeness: ("Upload-Complete", "?1", "?0"), tellsProgress: true,
+      creation: ["Upload-Length: 10"], append: ["Content-Type: application/partial-upload"]),
+  ]
+
+  @Test("an upload that breaks off is asked for and completed, in its own version throughout", arguments: dialects)
+  func resumed(_ dialect: Dialect) throws {
+    let test = try TestServer()
+    let last = "\(dialect.completeness.name): \(dialect.completeness.last)"
+    let first = try test.connect()
+    try first.request(
+      "POST", "/u.txt", version: dialect.version, [last, "Content-Length: 10", "Accept: */*"] + dialect.creation)
+    let announced = try first.answer()
+    #expect(announced.status == 104 && announced["upload-draft-interop-version"] == "\(dialect.version)")
+    #expect((announced["upload-limit"] != nil) == (dialect.version >= 6))
+    if dialect.version >= 6 {
+      #expect(announced["upload-limit"] == (dialect.version == 6 ? "expires=86400" : "max-age=86400"))
+    }
+    let location = try #require(announced["location"])
+    try first.send("01234")
+    while first.unacknowledged > 0 {}
+    first.shutdownWriting()
+    _ = try test.events.wait(.interrupted)
+
+    let second = try test.connect()
+    try second.request("HEAD", location, version: dialect.version)
+    let standing = try second.final(withBody: false).answer
+    #expect(standing.status == 204 && standing["upload-offset"] == "5")
+    #expect(standing["upload-draft-interop-version"] == "\(dialect.version)")
+    #expect(standing[dialect.completeness.name] == dialect.completeness.part)
+    try second.request(
+      "PATCH", location, version: dialect.version, [last, "Upload-Offset: 5"] + dialect.append, body: "56789")
+    let (answer, interim) = try second.final()
+    #expect(answer.status == 201 && answer[dialect.completeness.name] == dialect.completeness.last)
+    #expect(answer["upload-draft-interop-version"] == "\(dialect.version)")
+    #expect(interim.isEmpty == !dialect.tellsProgress)
+    #expect(interim.allSatisfy { $0["upload-draft-interop-version"] == "\(dialect.version)" })
+    #expect(try test.directory.text(test.onlyFile) == "0123456789")
+  }
+
+  @Test("an upload in parts, in each version", arguments: dialects)
+  func parts(_ dialect: Dialect) throws {
+    let test = try TestServer()
+    let (name, last, part) = dialect.completeness
+    let client = try test.connect()
+    try client.request("POST", "/u.txt", version: dialect.version, ["\(name): \(part)"], body: "01234")
+    let created = try client.final().answer
+    #expect(created.status == 201 && created[name] == part && created["upload-offset"] == "5")
+    let location = try #require(created["location"])
+    try client.request(
+      "PATCH", location, version: dialect.version, ["\(name): \(part)", "Upload-Offset: 5"] + dialect.append,
+      body: "567")
+    let appended = try client.final().answer
+    #expect(appended.status == 204 && appended[name] == part)
+    try client.request(
+      "PATCH", location, version: dialect.version, ["\(name): \(last)", "Upload-Offset: 8"] + dialect.append, body: "89"
+    )
+    #expect(try client.final().answer[name] == last)
+    #expect(try test.directory.text(test.onlyFile) == "0123456789")
+  }
+
+  @Test(
+    "a request without a version is served as the RFC to come, without 104 (draft, section Draft Version Identification)"
+  )
+  func noVersion() throws {
+    let test = try TestServer()
+    let client = try test.connect()
+    try client.request("POST", "/u.txt", version: nil, ["Upload-Complete: ?0"], body: "abc")
+    let (created, interim) = try client.final()
+    #expect(created.status == 201 && interim.isEmpty && created["upload-draft-interop-version"] == nil)
+    let location = try #require(created["location"])
+    try client.request(
+      "PATCH", location, version: nil,
+      ["Upload-Complete: ?1", "Upload-Offset: 3", "Content-Type: application/partial-upload"], body: "def")
+    let (answer, more) = try client.final()
+    #expect(answer.status == 201 && more.isEmpty && answer["upload-complete"] == "?1")
+  }
+
+  @Test("a part in a version of nobody's is refused, with the version that we speak")
+  func unknownVersion() throws {
+    let test = try TestServer()
+    let client = try test.connect()
+    try client.request("POST", "/u.txt", version: 9, ["Upload-Complete: ?0"], body: "")
+    let answer = try client.final().answer
+    #expect(answer.status == 400 && answer["upload-draft-interop-version"] == "8")
+  }
+
+  @Test("curl creates, asks, appends, completes and reads what it is told")
+  func curl() throws {
+    let test = try TestServer()
+    let directory = TemporaryDirectory()
+    func curl(_ arguments: [String]) throws -> String {
+      let status = try Command.run(
+        "curl", ["-sS", "-D", "-", "-H", "Upload-Draft-Interop-Version: 8", "--max-time", "20"] + arguments,
+        output: directory.path + "/out")
+      let output = try directory.text("out")
+      guard status == 0 else { throw TestFailure("curl ended with \(status): \(output)") }
+      return output
+    }
+    let url = "http://\(test.address)"
+    let created = try curl([
+      url + "/c.txt", "-H", "Upload-Complete: ?0", "--data-binary", "abc", "-H", "Content-Type: text/plain",
+      // SHA-256 of "abcdef", by sha256sum.
+      "-H", "Repr-Digest: sha-256=:vvV+x/U6bUC+tkCngKY5yDvCmsipgW8fxsXG3Nk8RyE=:",
+    ])
+    #expect(created.contains("HTTP/1.1 104") && created.contains("HTTP/1.1 201"))
+    let line = try #require(created.split(separator: "\r\n").first { $0.hasPrefix("Location: ") })
+    let location = url + line.dropFirst(10)
+    #expect(try curl(["-I", location]).contains("Upload-Offset: 3\r\n"))
+    let ended = try curl([
+      location, "-X", "PATCH", "-H", "Upload-Complete: ?1", "-H", "Upload-Offset: 3", "-H",
+      "Content-Type: application/partial-upload", "--data-binary", "def",
+    ])
+    #expect(ended.contains("HTTP/1.1 201") && ended.contains("Upload-Complete: ?1\r\n"))
+    #expect(try test.directory.text(test.onlyFile) == "abcdef")
+    #expect(try curl(["-X", "DELETE", location]).contains("HTTP/1.1 204"))
+  }
+}

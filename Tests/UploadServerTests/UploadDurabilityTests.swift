@@ -1,0 +1,139 @@
+// What an acknowledgement promises, watched at the call that keeps the promise. Each test has a process of its own, since
+// fdatasync is the whole process's.
+
+import Glibc
+import SyncGate
+import Testing
+import UploadServer
+
+@Suite("Durability of resumable uploads")
+struct UploadDurabilityTests {
+  @Test("with always, neither a 104 nor a 2xx nor an answer to HEAD tells an offset before the disk has it")
+  func always() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      let location = try test.create()
+      let client = try test.connect()
+      try client.patch(location, at: 0, chunked: true)
+      try client.awaitProgress(0)
+      sync_gate_close()
+      try client.sendChunk("abc")
+      // Until the server asks the disk.
+      let before = sync_gate_calls()
+      while sync_gate_calls() == before { sched_yield() }
+      try require(!client.hasAnswer, "no 104 while the disk is at work")
+      sync_gate_open()
+      try client.awaitProgress(3)
+
+      sync_gate_close()
+      try client.sendChunk("def")
+      try client.send("0\r\n\r\n")
+      while client.unacknowledged > 0 { sched_yield() }
+      let asking = try test.connect()
+      try asking.request("HEAD", location)
+      // Another request is served meanwhile: the loop does not wait for the disk.
+      let other = try test.connect()
+      try other.request("GET", "/")
+      try require(try other.final().answer.status == 200, "the loop goes on")
+      try require(!client.hasAnswer && !asking.hasAnswer, "neither 204 nor the answer to HEAD before the disk")
+      sync_gate_open()
+      try require(try client.final().answer["upload-offset"] == "6", "then the append is acknowledged")
+      try require(try asking.final(withBody: false).answer["upload-offset"] == "6", "and HEAD is answered")
+    }
+  }
+
+  @Test("with always, a creation is announced only once its record is on the disk")
+  func record() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      sync_gate_close()
+      let client = try test.connect()
+      try client.request("POST", "/t", ["Upload-Complete: ?0"], body: "")
+      while sync_gate_calls() == 0 { sched_yield() }
+      try require(!client.hasAnswer, "no URL for what a power failure would undo")
+      sync_gate_open()
+      try require(try client.final().answer.status == 201, "then it is")
+    }
+  }
+
+  @Test("with none nothing is ever synced; with interval a busy upload is, in the background, once a second at most")
+  func noneAndInterval() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .none }
+      let location = try test.create()
+      let client = try test.connect()
+      for offset in 0..<20 {
+        try client.patch(location, at: offset, completes: offset == 19, body: "x")
+        _ = try client.final()
+      }
+      try require(sync_gate_calls() == 0, "none")
+
+      let busy = try TestServer { $0.durability = .interval }
+      let upload = try busy.create()
+      let appending = try busy.connect()
+      // The record's, in the background.
+      while sync_gate_calls() == 0 { sched_yield() }
+      try appending.patch(upload, at: 0, chunked: true)
+      try appending.awaitProgress(0)
+      var time = timespec()
+      clock_gettime(CLOCK_MONOTONIC, &time)
+      let start = time.tv_sec
+      var pieces = 0
+      while time.tv_sec < start + 4 {
+        try appending.sendChunk("x")
+        pieces += 1
+        // A pause between pieces of a live stream.
+        poll(nil, 0, 10)
+        clock_gettime(CLOCK_MONOTONIC, &time)
+      }
+      let calls = sync_gate_calls()
+      try require(calls >= 3 && calls <= 9, "\(calls) syncs for \(pieces) pieces in about 4 seconds")
+    }
+  }
+
+  @Test("what the disk refuses to take does not count: with always the upload goes back to what is safe, and says so")
+  func refusedByTheDisk() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      let location = try test.create()
+      let client = try test.connect()
+      try client.patch(location, at: 0, body: "abc")
+      try require(try client.final().answer["upload-offset"] == "3", "safe")
+      sync_gate_fail(EIO)
+      try client.patch(location, at: 3, body: "def")
+      let refused = try client.final().answer
+      try require(refused.status == 500 && refused["upload-offset"] == "3", "refused: \(refused)")
+      sync_gate_fail(0)
+      let again = try test.connect()
+      try require(try again.head(location)["upload-offset"] == "3", "as told")
+      try again.patch(location, at: 3, completes: true, body: "DEF")
+      try require(try again.final().answer.status == 201, "and on")
+      try require(try test.directory.text(test.onlyFile) == "abcDEF", "what was refused is not there twice")
+    }
+  }
+
+  @Test(
+    "with interval, an upload whose acknowledged bytes the disk refuses is given up, and that is said (draft, section Offset)"
+  )
+  func lostInTheBackground() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .interval }
+      let location = try test.create()
+      let client = try test.connect()
+      try client.patch(location, at: 0, body: "abc")
+      try require(try client.final().answer.status == 204, "acknowledged")
+      sync_gate_fail(EIO)
+      _ = try test.events.wait(.interrupted)
+      sync_gate_fail(0)
+      try require(try client.head(location).status == 410, "a loss is not papered over")
+    }
+  }
+}
+
+extension RawClient {
+  /// Whether anything has come that was not read.
+  fileprivate var hasAnswer: Bool {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    return poll(&entry, 1, 0) == 1
+  }
+}

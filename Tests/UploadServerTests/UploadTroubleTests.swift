@@ -1,0 +1,207 @@
+// Uploads when things go wrong: full disks, power cut between any two instants, several clients at once.
+
+import Glibc
+import PropertyTesting
+import Synchronization
+import Testing
+import UploadServer
+
+@Suite("Resumable uploads in trouble", .serialized)
+struct UploadTroubleTests {
+  private static func bytes(_ range: Range<Int>) -> [UInt8] {
+    range.map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
+  }
+
+  @Test(
+    "on a full disk what was kept counts, and the upload goes on there when there is room",
+    .enabled(if: ServerFaultTests.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func diskFull() throws {
+    let directory = TemporaryDirectory()
+    try Command.run("mount", ["-t", "tmpfs", "-o", "size=1m", "none", directory.path])
+    // Lazily: the server lets go of its directory a moment after it has said that it ended.
+    defer { _ = try? Command.run("umount", ["-l", directory.path]) }
+    for durability in Durability.allCases {
+      let test = try TestServer(in: directory) {
+        $0.lingerTimeout = .seconds(1)
+        $0.durability = durability
+      }
+      try Command.run("mount", ["-o", "remount,size=1m", directory.path])
+      let all = Self.bytes(0..<2_000_000)
+      let location = try test.create("/t.bin", ["Stream-ID: \(durability)"])
+      let client = try test.connect()
+      try client.patch(location, at: 0, chunked: true)
+      for start in stride(from: 0, to: all.count, by: 50_000) {
+        do { try client.sendChunk(Array(all[start..<(start + 50_000)])) } catch { break }
+      }
+      let refused = try client.final().answer
+      #expect(refused.status == 507 && refused["upload-complete"] == "?0" && refused["retry-after"] == "2")
+      let offset = try #require(refused["upload-offset"].flatMap { Int($0) })
+      #expect(offset > 500_000 && offset <= 1_048_576)
+      client.disconnect()
+      // No room for a record either: there is no upload then, and what there was stays.
+      let other = try test.connect()
+      try other.request("POST", "/u", ["Upload-Complete: ?0"], body: "")
+      #expect(try other.final().answer.status == 507)
+      let asking = try test.connect()
+      #expect(try asking.head(location)["upload-offset"] == "\(offset)")
+
+      try Command.run("mount", ["-o", "remount,size=8m", directory.path])
+      try asking.patch(location, at: offset, completes: true, ["Content-Length: \(all.count - offset)"])
+      try asking.send(Array(all[offset...]))
+      #expect(try asking.final().answer.status == 201)
+      #expect(try directory.contents("t-\(durability).bin") == all)
+      unlink(directory.path + "/t-\(durability).bin")
+      asking.disconnect()
+      test.stop()
+    }
+  }
+
+  @Test(
+    "a copy of the directory, taken at any instant, is a consistent state: it has all that was acknowledged, and goes on",
+    arguments: [Durability.none, .interval, .always], Seed.several(1))
+  func copied(_ durability: Durability, _ seed: Seed) throws {
+    var random = seed.generator
+    let test = try TestServer { $0.durability = durability }
+    let all = Self.bytes(0..<600_000)
+    let location = try test.create("/t.bin", ["Upload-Length: \(all.count)", "Stream-ID: c"])
+    let client = try test.connect()
+    try client.patch(location, at: 0, completes: true, chunked: true)
+    var sent = 0
+    var told = 0
+    while sent < all.count {
+      let count = min(all.count - sent, Int.random(in: 1...40_000, using: &random))
+      try client.sendChunk(Array(all[sent..<(sent + count)]))
+      sent += count
+      while let answer = try client.answerAtHand() {
+        if answer.status == 104, let offset = answer["upload-offset"].flatMap({ Int($0) }) { told = offset }
+      }
+      guard random.chance(25) else { continue }
+      let copy = TemporaryDirectory()
+      // The server writes on meanwhile: a file is copied as it is at some instant, as a failing machine would leave it.
+      try Command.run(
+        "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+      let other = try TestServer(in: copy) { $0.durability = durability }
+      let second = try other.connect()
+      let standing = try second.head(location)
+      let offset = try #require(standing["upload-offset"].flatMap { Int($0) }, "\(standing)")
+      #expect(offset >= told && offset <= sent && standing["upload-complete"] == "?0")
+      try second.patch(location, at: offset, completes: true, ["Content-Length: \(all.count - offset)"])
+      try second.send(Array(all[offset...]))
+      #expect(try second.final().answer["upload-complete"] == "?1")
+      #expect(try copy.contents("t-c.bin") == all)
+      second.disconnect()
+    }
+    try client.send("0\r\n\r\n")
+    #expect(try client.final().answer.status == 201)
+    #expect(try test.directory.contents("t-c.bin") == all)
+  }
+
+  @Test(
+    "many clients on one upload at once, appending, asking, breaking off: every byte is stored once and in order",
+    arguments: [true, false], Seed.several(2))
+  func concurrent(_ isKept: Bool, _ seed: Seed) throws {
+    let size = 300_000
+    let all = Self.bytes(0..<size)
+    let received = Mutex<[UInt8]>([])
+    let test = try TestServer {
+      // Either the store keeps the bytes, or they are spooled for a handler.
+      if !isKept { $0.handler = { _ in Collector { bytes in received.withLock { $0 = bytes } } } }
+    }
+    let location = try test.create("/t.bin", ["Stream-ID: m"])
+    let address = test.address
+    let isOver = Mutex(false)
+    @Sendable func worker(_ seed: UInt64) {
+      var random = SplitMix64(state: seed)
+      while !isOver.withLock({ $0 }) {
+        do {
+          let client = try RawClient(address)
+          let standing = try client.head(location)
+          guard let offset = standing["upload-offset"].flatMap({ Int($0) }) else { continue }
+          if standing["upload-complete"] == "?1" { return isOver.withLock { $0 = true } }
+          let count = min(size - offset, Int.random(in: 0...30_000, using: &random))
+          let completes = offset + count == size
+          // Whether the request is one that is answered.
+          var isWhole = true
+          if offset > 1, random.chance(10) {
+            // From long ago: refused, and nobody is hurt.
+            try client.patch(location, at: offset / 2, chunked: true)
+            try client.sendChunk("x")
+          } else if random.chance(50) {
+            // At the offset that was told, which may be stale by now.
+            try client.patch(location, at: offset, completes: completes, ["Content-Length: \(count)"])
+            try client.send(Array(all[offset..<(offset + count)]))
+          } else if count > 0 {
+            try client.patch(location, at: offset, chunked: true)
+            try client.sendChunk(Array(all[offset..<(offset + count)]))
+            isWhole = random.chance(50)
+            if isWhole { try client.send("0\r\n\r\n") } else { client.reset() }
+          } else {
+            isWhole = false
+          }
+          if isWhole, random.chance(70) { _ = try client.final() }
+        } catch {
+          // Whoever is taken over from is cut off: that is what is tested.
+        }
+      }
+    }
+    let seeds = (0..<4).map { seed.value &+ UInt64($0) }
+    try concurrently({ worker(seeds[0]) }, { worker(seeds[1]) }, { worker(seeds[2]) }, { worker(seeds[3]) })
+    if isKept {
+      #expect(try test.directory.contents("t-m.bin") == all)
+    } else {
+      #expect(received.withLock { $0 } == all)
+    }
+  }
+
+  @Test(
+    "DELETE in the middle of appends by others leaves nothing, and nobody's bytes come back", arguments: Seed.several(2)
+  )
+  func deletedMeanwhile(_ seed: Seed) throws {
+    let test = try TestServer()
+    var random = seed.generator
+    for _ in 0..<20 {
+      let location = try test.create("/t.bin", ["Stream-ID: d"])
+      let appending = try test.connect()
+      try appending.patch(location, at: 0, chunked: true)
+      try appending.sendChunk(Self.bytes(0..<Int.random(in: 1...50_000, using: &random)))
+      let cancelling = try test.connect()
+      try cancelling.request("DELETE", location)
+      try? appending.sendChunk("more")
+      #expect(try cancelling.final().answer.status == 204)
+      #expect(try cancelling.head(location).status == 410)
+      #expect(test.directory.names == [".uploads"])
+    }
+  }
+}
+
+/// Gathers a body and hands it out at its end.
+private final class Collector: RequestHandler {
+  private let done: ([UInt8]) -> Void
+  private var exchange: (any Exchange)?
+  private var body: [UInt8] = []
+
+  init(_ done: @escaping ([UInt8]) -> Void) { self.done = done }
+
+  func begin(_ exchange: any Exchange) {
+    self.exchange = exchange
+    exchange.acceptBody()
+  }
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+    for piece in pieces { for index in piece { body.append(bytes[index]) } }
+  }
+  func end() {
+    done(body)
+    exchange?.respond(Response(200))
+  }
+  func aborted(_ reason: AbortReason) {}
+  func serverStops() {}
+}
+
+extension RawClient {
+  /// The next answer, if one has come whole.
+  fileprivate func answerAtHand() throws -> Answer? {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    guard poll(&entry, 1, 0) == 1 else { return nil }
+    return try answer()
+  }
+}
