@@ -92,6 +92,9 @@ let samples: [Target] = [
   .executableTarget(
     name: "sample-microphone", dependencies: ["AudioCapture", "LiveStreaming", "UploadClient", "StreamBuffers"],
     path: "samples/microphone", swiftSettings: settings),
+  .executableTarget(
+    name: "sample-resumable-handler", dependencies: ["UploadServer", "Digests"], path: "samples/resumable-handler",
+    swiftSettings: settings),
 ]
 
 /// What the tests of several rooms share: seeds that can be run again, counts of allocations and calls, real ALSA and

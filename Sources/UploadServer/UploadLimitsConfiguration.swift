@@ -21,8 +21,10 @@ extension UploadServer.Configuration {
     public var quota: UInt64?
     /// How many of them one owner's may keep (507).
     public var quotaPerClient: UInt64?
-    /// How many bytes a second a request must bring, over ten seconds (408); nil because a live source may be silent.
+    /// How many bytes a second a request must bring (408); nil because a live source may be silent.
     public var minimumRate: UInt64?
+    /// Over how long that is judged; whole seconds.
+    public var rateWindow = Duration.seconds(10)
     /// What an upload's `Location` begins with: `https://example.com/ingest` where a front end serves this server under that
     /// URL and strips the path; empty for a path alone, which is right wherever paths are not rewritten.
     public var publicURL = ""

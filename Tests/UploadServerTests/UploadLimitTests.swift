@@ -115,6 +115,21 @@ struct UploadLimitTests {
     #expect(try live.final().answer["upload-offset"] == "6")
   }
 
+  @Test("who brings less than the least rate is cut off, and keeps what came (draft, section Security Considerations)")
+  func tooSlow() throws {
+    let test = try TestServer {
+      $0.uploads.minimumRate = 1000
+      $0.uploads.rateWindow = .seconds(1)
+    }
+    let location = try test.create()
+    let slow = try test.connect()
+    try slow.patch(location, at: 0, chunked: true)
+    try slow.sendChunk("abc")
+    let answer = try slow.final().answer
+    #expect(answer.status == 408 && answer["upload-offset"] == "3" && answer["upload-complete"] == "?0")
+    #expect(try test.connect().head(location)["upload-offset"] == "3")
+  }
+
   // MARK: Tokens
 
   /// A server that lets in `alpha` and `beta`.

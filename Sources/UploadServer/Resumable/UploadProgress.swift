@@ -7,8 +7,6 @@ internal import ResumableUploads
 final class UploadProgress {
   /// How often the disk is asked to take what has come, with ``Durability/interval``.
   private static let syncInterval = Duration.seconds(1)
-  /// Over how long the rate of a transfer is judged.
-  private static let rateWindow = Duration.seconds(10)
 
   private let loop: EventLoop
   var schedule = ProgressSchedule()
@@ -58,13 +56,16 @@ final class UploadProgress {
   /// Calls `tooSlow` when within a window fewer than `minimum` bytes a second have come.
   ///
   /// - Parameter received: how many bytes have come in all.
-  func watchRate(minimum: UInt64, received: @escaping () -> UInt64, tooSlow: @escaping () -> Void) {
+  func watchRate(
+    minimum: UInt64, window: Duration, received: @escaping () -> UInt64, tooSlow: @escaping () -> Void
+  ) {
     let before = received()
-    rate = loop.schedule(after: Self.rateWindow) { [self] in
+    rate = loop.schedule(after: window) { [self] in
       rate = nil
       let came = received() - min(before, received())
-      guard came >= minimum * UInt64(Self.rateWindow.nanoseconds / 1_000_000_000) else { return tooSlow() }
-      watchRate(minimum: minimum, received: received, tooSlow: tooSlow)
+      let (least, overflow) = minimum.multipliedReportingOverflow(by: UInt64(max(1, window.components.seconds)))
+      guard !overflow, came >= least else { return tooSlow() }
+      watchRate(minimum: minimum, window: window, received: received, tooSlow: tooSlow)
     }
   }
 }

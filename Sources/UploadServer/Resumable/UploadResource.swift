@@ -257,7 +257,9 @@ final class UploadResource {
     }
     if !transfer.isCreation { tellProgress(progress.schedule.accepted(now: progress.now), evenIfKnown: true) }
     if let rate = resources.options.minimumRate, transfer.request.content.mayHaveBytes {
-      progress.watchRate(minimum: rate, received: { [self] in state.transfer?.received ?? 0 }) { [self] in
+      progress.watchRate(
+        minimum: rate, window: resources.options.rateWindow, received: { [self] in state.transfer?.received ?? 0 }
+      ) { [self] in
         reject(transfer, .tooSlow)
       }
     }

@@ -1,0 +1,40 @@
+// A server whose handler hashes what it is sent: twenty lines that know nothing of resumable uploads, and whose clients may be
+// cut off as often as they like.
+//
+//     swift run sample-resumable-handler &
+//     curl -T film.mp4 -H "Upload-Complete: ?1" -H "Upload-Draft-Interop-Version: 8" http://localhost:8080/checksum
+
+import Digests
+import UploadServer
+
+/// Begun once, given the body in order, ended once, by however many connections it came.
+final class ChecksumHandler: RequestHandler {
+  private var digest: RunningDigest
+  private var exchange: (any Exchange)?
+
+  init() throws { digest = try RunningDigest(.sha256) }
+
+  func begin(_ exchange: any Exchange) {
+    self.exchange = exchange
+    exchange.acceptBody()
+  }
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+    for piece in pieces { digest.update(bytes.extracting(piece).bytes) }
+  }
+  func end() {
+    let text = (try? digest.value())?.hexadecimal ?? "libcrypto has no SHA-256 here"
+    exchange?.respond(Response(200, body: "\(text)  \(digest.byteCount) bytes\n"))
+  }
+  func aborted(_ reason: AbortReason) { print("given up: \(reason)") }
+  func serverStops() {}
+}
+
+@main
+struct ResumableHandler {
+  static func main() throws {
+    let address = try ListenAddress(CommandLine.arguments.dropFirst().first ?? "127.0.0.1:8080")
+    var configuration = UploadServer.Configuration(listen: [address], directory: "uploads") { print($0.jsonLine) }
+    configuration.handler = { head in head.target.path == "/checksum" ? try? ChecksumHandler() : nil }
+    try UploadServer(configuration: configuration).run()
+  }
+}
