@@ -119,7 +119,7 @@ struct ServerAnswerTests {
     var schedule = ProgressSchedule()
     let step = ProgressSchedule.interval / 10
     #expect(schedule.accepted(now: 0) == .announce)
-    #expect(schedule.kept(now: 1) == .announce)
+    #expect(schedule.kept(100, now: 1) == .announce)
     // A stream of pieces: one timer at a time, and an announcement each time it fires.
     var announcements = 0
     var timer: Int64?
@@ -129,7 +129,7 @@ struct ServerAnswerTests {
         announcements += 1
         timer = nil
       }
-      switch schedule.kept(now: now) {
+      switch schedule.kept(100, now: now) {
       case .announce: announcements += 1
       case .setTimer(let time):
         #expect(timer == nil)
@@ -140,5 +140,23 @@ struct ServerAnswerTests {
     #expect((3...5).contains(announcements))
     // What came last is announced by the timer that is left.
     #expect(timer != nil)
+  }
+
+  @Test("a fast transfer is told of every two megabytes at once, and of less and less as it grows")
+  func fastSchedule() {
+    var schedule = ProgressSchedule()
+    #expect(schedule.accepted(now: 0) == .announce)
+    var (announcements, announced, furthestBehind): (Int, UInt64, UInt64) = (0, 0, 0)
+    // 256 KiB at a time, in no time at all: no timer ever fires.
+    for kept in stride(from: 256 << 10, through: 10 << 30, by: 256 << 10) {
+      if schedule.kept(256 << 10, now: 1) == .announce {
+        announcements += 1
+        announced = UInt64(kept)
+      }
+      if kept <= 256 << 20 { furthestBehind = max(furthestBehind, UInt64(kept) - announced) }
+    }
+    #expect(furthestBehind < ProgressSchedule.step)
+    // libcurl's limit of 300 KB, at a hundred bytes or so each.
+    #expect((500...700).contains(announcements))
   }
 }

@@ -1,12 +1,15 @@
-// When a 104 tells progress: at once where that helps, and otherwise at most a few times a second.
+// When a 104 tells progress: at once where that helps, and otherwise at most a few times a second, or once in some megabytes.
 
 /// Decides when the offset of a transfer is announced. Times are nanoseconds of any clock that does not go back.
 ///
 /// libcurl fails a transfer after 300 KB of response heads: with about a hundred bytes each, four a second last for twelve
-/// minutes, and clients roll over long before.
+/// minutes, and clients roll over long before. A fast client keeps what is not acknowledged, and has to wait when that is
+/// much: for it bytes count and not time, less and less often, so that ten gigabytes in one request make 600 announcements.
 package struct ProgressSchedule: Equatable, Sendable {
   /// The least time between two announcements.
   package static let interval: Int64 = 250_000_000
+  /// So many bytes are announced before their time is there; or a 128th of the transfer, if that is more.
+  package static let step: UInt64 = 2 << 20
 
   package enum Action: Equatable, Sendable {
     case nothing
@@ -17,7 +20,8 @@ package struct ProgressSchedule: Equatable, Sendable {
 
   private var last: Int64?
   private var isTimerSet = false
-  private var hasKeptBytes = false
+  private var keptCount: UInt64 = 0
+  private var announcedCount: UInt64 = 0
 
   package init() {}
 
@@ -27,24 +31,28 @@ package struct ProgressSchedule: Equatable, Sendable {
     return .announce
   }
 
-  /// Bytes were kept that were not announced.
-  package mutating func kept(now: Int64) -> Action {
+  /// `count` more bytes were kept, or some that were kept before can be announced now.
+  package mutating func kept(_ count: UInt64, now: Int64) -> Action {
     // The first ones at once: the client sees that bytes get through.
-    let isFirst = !hasKeptBytes
-    hasKeptBytes = true
-    if !isFirst, let last, now - last < Self.interval {
+    let isFirst = keptCount == 0
+    keptCount += count
+    if !isFirst, keptCount - announcedCount < max(Self.step, keptCount / 128), let last, now - last < Self.interval {
       if isTimerSet { return .nothing }
       isTimerSet = true
       return .setTimer(at: last + Self.interval)
     }
-    last = now
-    return .announce
+    return announce(now)
   }
 
   /// The end of a burst is announced too, however short it was.
   package mutating func timerFired(now: Int64) -> Action {
     isTimerSet = false
+    return announce(now)
+  }
+
+  private mutating func announce(_ now: Int64) -> Action {
     last = now
+    announcedCount = keptCount
     return .announce
   }
 }

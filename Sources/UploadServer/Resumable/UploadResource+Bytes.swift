@@ -26,7 +26,7 @@ extension UploadResource {
     guard self.transfer === transfer else { return }
     if let error { return reject(transfer, .notStored(error.reason, isFull: error.isFull)) }
     if let refusal = intake.refusal { return reject(transfer, refusal) }
-    if intake.count > 0 { bytesKept(transfer) }
+    if intake.count > 0 { bytesKept(intake.count, transfer) }
   }
 
   /// Brings the offset in line with what is kept.
@@ -165,7 +165,7 @@ extension UploadResource {
   // MARK: Telling
 
   /// Bytes of the transfer at work were kept.
-  private func bytesKept(_ transfer: UploadTransfer) {
+  private func bytesKept(_ count: UInt64, _ transfer: UploadTransfer) {
     if resources.durability == .interval {
       progress.syncLater { [self] in
         let size = state.offset
@@ -175,7 +175,7 @@ extension UploadResource {
       }
     }
     guard transfer.tellsProgress else { return }
-    tellProgress(progress.schedule.kept(now: progress.now))
+    tellProgress(progress.schedule.kept(count, now: progress.now))
   }
 
   /// - Parameter evenIfKnown: also an offset that was told before, to a request that has not heard of it.
@@ -197,7 +197,7 @@ extension UploadResource {
       whenDurable { [self] failure in
         progress.isSyncing = false
         guard failure == nil, self.transfer === transfer else { return }
-        tellProgress(progress.schedule.kept(now: progress.now))
+        tellProgress(progress.schedule.kept(0, now: progress.now))
       }
     }
   }
