@@ -26,7 +26,8 @@ import contenders
 import testmic_signal
 from beds import TestMicrophoneBed
 from contenders import Capture, Contender
-from harness import BenchmarkError, Pipeline, Receiver, end_on_signals, need, scratch_directory
+from harness import BenchmarkError, Pipeline, end_on_signals, need, scratch_directory
+from instruments import Receiver
 from network import enter_bounded_network
 from recording import Request, read_requests
 from report import machine, markdown_table, print_table, write_section

@@ -7,9 +7,7 @@ are what the kernel accounted. Waiting is for events (a pidfd, a line), always w
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import queue
 import random
 import resource
 import select
@@ -17,7 +15,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -226,68 +223,6 @@ class MemorySampler:
                 pss += amounts.get("Pss:", 0) * 1024
         self.peak_rss = max(self.peak_rss, rss)
         self.peak_pss = max(self.peak_pss, pss)
-
-
-class Receiver:
-    """receiver.py as a process of its own, which can be told to misbehave and be killed for good."""
-
-    def __init__(self, directory: Path, bounded: bool = False) -> None:
-        self.directory = directory
-        self.port = free_port()
-        self.events: list[dict[str, object]] = []
-        self._bounded = bounded
-        self._process: Process | None = None
-        self._lines: queue.Queue[dict[str, object]] = queue.Queue()
-
-    def start(self) -> None:
-        """Starts it, again on the same port if it ran before, and returns when it listens."""
-        command = [sys.executable, str(HERE / "receiver.py"), "--directory", str(self.directory)]
-        command += ["--port", str(self.port)] + (["--bounded"] if self._bounded else [])
-        self._process = Process(command, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        with contextlib.suppress(PermissionError):
-            # It stamps arrivals: a stamp must not wait behind the processes that are measured.
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, -10)
-        self._lines = queue.Queue()
-        threading.Thread(target=self._read, args=(self._process, self._lines), daemon=True).start()
-        self.wait_for("listening", 10)
-
-    @staticmethod
-    def _read(process: Process, lines: queue.Queue[dict[str, object]]) -> None:
-        assert process.pipes.stdout
-        with process.pipes.stdout as output:
-            for line in output:
-                lines.put(json.loads(line))
-
-    def wait_for(self, event: str, seconds: float) -> dict[str, object]:
-        """The next event of that name; those before it are kept in `events`."""
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                found = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                raise BenchmarkError(f"no {event!r} at the server within {seconds:g} s") from None
-            self.events.append(found)
-            if found["event"] == event:
-                return found
-
-    def order(self, words: str) -> None:
-        assert self._process and self._process.pipes.stdin
-        self._process.pipes.stdin.write(words.encode() + b"\n")
-        self._process.pipes.stdin.flush()
-
-    def kill(self) -> None:
-        """SIGKILL: no goodbye on its connections but what the kernel says."""
-        self._close(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._close(signal.SIGTERM)
-
-    def _close(self, how: signal.Signals) -> None:
-        if self._process:
-            self._process.end(how)
-            if self._process.pipes.stdin:
-                self._process.pipes.stdin.close()
-            self._process = None
 
 
 def free_port() -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from beds import Bed
 from contenders import Capture, Contender
-from harness import BenchmarkError, MemorySampler, Pipeline, Process, Receiver
+from harness import BenchmarkError, MemorySampler, Pipeline, Process
+from instruments import Receiver
 from recording import delays, percentile, read_requests
 
 # From the first byte at the server: programs load, connect and find their pace. Not measured.

@@ -10,7 +10,8 @@ import unittest
 import testmic_signal
 from contenders import ARECORD, FFMPEG
 from faults import merged, placed, what_was_told
-from harness import Receiver, scratch_directory
+from harness import scratch_directory
+from instruments import Receiver
 from http_body import BodyDecoder, Head, ProtocolError
 from recording import Arrival, Request, delays, percentile, read_requests
 

@@ -1,0 +1,132 @@
+"""What people use instead, when the server goes away and comes back: ffmpeg begun again by a shell loop, `curl --retry`.
+
+Each is given what makes it come back soonest: a second between attempts, without end. One outage to a run: curl begins a
+file again from its first byte, so a later outage would cost it more than the one before.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import BenchmarkError, Pipeline
+from instruments import Receiver
+from load import PACED_PIECE, PACED_RATE, Feeder, Pattern
+from recording import Request, read_requests
+
+# How long each streams before the server dies.
+BEFORE = 2.0
+# From the server's return until it counts as not coming back.
+PATIENCE = 40.0
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A way to upload that has to survive."""
+
+    key: str
+    title: str
+    command: Callable[[str, Path], list[str]]  # from a URL and a file of the stream
+    is_live: bool  # reads a pipe, in real time; else the file
+
+
+def _ffmpeg(url: str, _: Path) -> list[str]:
+    words = [
+        *("ffmpeg", "-hide_banner", "-nostats", "-loglevel", "error", "-f", "s16le", "-ar", str(PACED_RATE // 2)),
+        *("-ac", "1", "-i", "pipe:0", "-c", "copy", "-f", "s16le", "-flush_packets", "1", url),
+    ]
+    return ["sh", "-c", f"until {shlex.join(words)}; do sleep 1; done"]
+
+
+def _curl(url: str, file: Path, *options: str) -> list[str]:
+    # Without the last one it does not try again after a reset, but ends.
+    retrying = ["--retry", "1000", "--retry-delay", "1", "--retry-connrefused", "--retry-all-errors"]
+    return ["curl", "-sSf", "-T", str(file), "-H", "Expect:", *retrying, *options, url]
+
+
+def _curl_paced(url: str, file: Path) -> list[str]:
+    return _curl(url, file, "--limit-rate", str(PACED_RATE))
+
+
+PACED = (
+    Rival("ffmpeg", "ffmpeg in a loop, 32 kB/s", _ffmpeg, True),
+    Rival("curl", "curl --retry, 32 kB/s", _curl_paced, False),
+)
+FAST = (Rival("curl-fast", "curl --retry, as fast as it goes", _curl, False),)
+
+
+@dataclass
+class Return:
+    """What the server's absence cost a rival."""
+
+    first_ms: float  # from the server's return to the first byte that it got
+    new_ms: float  # … to the first byte that it did not have before
+    again: int  # bytes sent again until then
+    lost: int  # bytes of the stream that are nowhere
+
+
+def interrupted(rival: Rival, pattern: Pattern, file: Path, down: float, before: float, directory: Path) -> Return:
+    """Streams for `before` seconds, kills the server, starts it again `down` seconds later."""
+    store = directory / "store"
+    store.mkdir(parents=True)
+    receiver = Receiver(store)
+    receiver.start()
+    feeder = Feeder(pattern, is_paced=True) if rival.is_live else None
+    command = rival.command(f"http://127.0.0.1:{receiver.port}/stream", file)
+    with open(os.devnull, "rb") as nothing:
+        pipeline = Pipeline([command], {}, directory, stdin=feeder.reader if feeder else nothing.fileno())
+    if feeder:
+        feeder.start()
+    try:
+        receiver.wait_for("first byte", 20)
+        time.sleep(before)  # the world goes on; not a wait for anything
+        receiver.kill()
+        time.sleep(down)
+        returned = receiver.start()
+        receiver.wait_for("first byte", PATIENCE)
+        had = _longest(store)
+        # What is awaited here is in the record with its time: this only waits until it is there.
+        deadline = time.monotonic() + PATIENCE
+        while not rival.is_live and _last_length(store) <= had:
+            if pipeline.members[0].wait(0.05) or time.monotonic() > deadline:
+                raise BenchmarkError(f"{rival.title} does not get beyond byte {had}; it said: {pipeline.said()}")
+    finally:
+        # The shell of a loop and what it runs at the moment: a process group of their own.
+        os.killpg(pipeline.members[0].pid, signal.SIGKILL)
+        pipeline.kill()
+        if feeder:
+            feeder.finish()
+        receiver.stop()
+    return _judge(read_requests(store), rival, pattern, returned)
+
+
+def _bodies(store: Path) -> list[int]:
+    return [path.stat().st_size for path in sorted(store.glob("*.body"))]
+
+
+def _last_length(store: Path) -> int:
+    return _bodies(store)[-1]
+
+
+def _longest(store: Path) -> int:
+    return max(_bodies(store)[:-1])
+
+
+def _judge(requests: list[Request], rival: Rival, pattern: Pattern, returned: int) -> Return:
+    *before, last = requests
+    first_ms = (last.arrivals[0].ns - returned) / 1e6
+    if rival.is_live:
+        end = (pattern.offset(before[0].body) or 0) + len(before[0].body)
+        start = pattern.offset(last.body[: 4 * PACED_PIECE])
+        if start is None:
+            # Too little has come to hold a whole piece: nothing to tell the place by.
+            raise BenchmarkError(f"{rival.title}: {len(last.body)} bytes after the return are too few")
+        return Return(first_ms, first_ms, 0, start - end)
+    had = max(len(each.body) for each in before)
+    new = next(arrival for arrival in last.arrivals if arrival.received > had)
+    return Return(first_ms, (new.ns - returned) / 1e6, had, 0)

@@ -1,0 +1,89 @@
+"""`sluice serve` as a server that can be killed and comes back, on the same port and with the same directory."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from contenders import SLUICE
+from harness import BenchmarkError, Process, free_port
+
+
+class SluiceServer:
+    """Our own server; what it says is kept in `log`."""
+
+    name = "sluice serve"
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory / "store"
+        self.directory.mkdir(parents=True)
+        self.port = free_port()
+        self.log = directory / "log"
+        self.process: Process | None = None
+        address = f"127.0.0.1:{self.port}"
+        self._command = [str(SLUICE), "serve", "--listen", address, "--directory", str(self.directory), *options]
+
+    def start(self) -> tuple[int, int]:
+        """Starts it and returns when it was started and since when it listens (CLOCK_MONOTONIC, ns)."""
+        listening: list[int] = []
+        said = threading.Event()
+        started = time.monotonic_ns()
+        with open(self.log, "ab") as log:
+            process = Process(self._command, {}, stdin=subprocess.DEVNULL, stdout=log.fileno(), stderr=subprocess.PIPE)
+        self.process = process
+
+        def read() -> None:
+            assert process.pipes.stderr
+            with process.pipes.stderr as lines, open(self.log, "ab") as log:
+                for line in lines:
+                    if line.startswith(b"listening on") and not listening:
+                        listening.append(time.monotonic_ns())
+                        said.set()
+                    log.write(line)
+            said.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        if not said.wait(10) or not listening:
+            raise BenchmarkError(f"sluice serve does not listen: {self.log.read_text(errors='replace')}")
+        return started, listening[0]
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process:
+            self.process.end(how)
+            self.process = None
+
+    def cpu_ns(self) -> int:
+        """CPU time that the running process has used so far."""
+        return self.process.cpu_ns() if self.process else 0
+
+    def stored(self) -> list[Path]:
+        """The streams, growing or complete; not what belongs to the server itself."""
+        return [path for path in self.directory.glob("[!.]*") if path.is_file()]
+
+    def clear(self) -> None:
+        """Removes all streams; it must not be at work on any."""
+        for path in self.stored():
+            path.unlink()
+
+
+@contextlib.contextmanager
+def sluice_server(directory: Path, *options: str) -> Iterator[SluiceServer]:
+    """Runs for the time of a `with` block."""
+    server = SluiceServer(directory, *options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
