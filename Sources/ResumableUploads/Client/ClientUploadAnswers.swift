@@ -53,7 +53,11 @@ extension UploadClientStateMachine {
         return detours < Self.maximumDetours ? detour(answer.status) : fail(.noOffset)
       }
       return resynchronized(base + count, isComplete: completeness(answer.fields) == true, supply)
-    case 404, 410: return gone(nil, supply)
+    case 410:
+      // Not 404: this one was ended, and not forgotten.
+      awaitsFinalResponse = false
+      return gone(nil, supply)
+    case 404: return gone(nil, supply)
     case 307, 308: return redirected(answer)
     case 400, 409:
       detours += 1
@@ -92,7 +96,7 @@ extension UploadClientStateMachine {
     (disbelieved, offset, confirms) = (0, claimed, false)
     awaitsFinalResponse = awaitsFinalResponse && isComplete
     // Progress, although no answer has said so.
-    if claimed > furthest { (furthest, detours) = (claimed, 0) }
+    if claimed > furthest { (furthest, detours, shrinks) = (claimed, 0, 0) }
     guard isComplete else { return append(supply) }
     if supply.isFinished && claimed == supply.head {
       // Its final response was lost: the server may tell it again (section "Upload Append").
@@ -168,7 +172,8 @@ extension UploadClientStateMachine {
 
   /// 413: smaller appends, as the server says, or as it turns out.
   mutating func shrink(_ size: UInt64, _ supply: Supply) -> Action {
-    detours += 1
+    shrinks += 1
+    if shrinks > Self.maximumShrinks { return fail(.appendTooLarge) }
     let smallest = max(1, limits.minimumAppendSize ?? 1)
     let allowed = limits.maximumAppendSize ?? .max
     if allowed >= size {

@@ -103,6 +103,8 @@ package struct UploadClientStateMachine: Sendable {
   var partEnd: PartEnd?
   /// Answers since the last progress that made the client ask again at once: they must not go on for ever.
   var detours = 0
+  /// Refusals of an append's size since then: they lead somewhere, but not for ever either.
+  var shrinks = 0
   /// Whether the offset is retrieved once more because there was nothing to be appended at it.
   var confirms = false
   /// Whether the upload's length was told with one of its appends.
@@ -128,6 +130,8 @@ package struct UploadClientStateMachine: Sendable {
 
   /// More detours than this without progress are no way any more.
   static let maximumDetours = 8
+  /// By halves, from anything down to one.
+  static let maximumShrinks = 64
 
   package init(_ configuration: Configuration) {
     self.configuration = configuration
@@ -228,6 +232,6 @@ package struct UploadClientStateMachine: Sendable {
     guard offset > acknowledged else { return }
     acknowledged = offset
     // Progress is what was never there before: what is forgotten again and again would be sent for ever.
-    if offset > mostAcknowledged { (mostAcknowledged, detours) = (offset, 0) }
+    if offset > mostAcknowledged { (mostAcknowledged, detours, shrinks) = (offset, 0, 0) }
   }
 }
