@@ -4,31 +4,6 @@ import PropertyTesting
 
 @testable import ResumableUploads
 
-/// What an exchange brings to the server, in order.
-enum Upstream: Equatable {
-  case head(ModelRequest)
-  case bytes([UInt8])
-  /// The content's end, as it should be.
-  case end
-  /// The connection's end, before that of the content or after it.
-  case closed
-}
-
-/// What the server gives back on it.
-enum Downstream: Equatable {
-  case interim(FieldLines)
-  case final(ServerAnswer)
-  case closed
-}
-
-struct ModelRequest: Equatable {
-  var method: String
-  /// nil for the target that uploads are for.
-  var url: String?
-  var fields: FieldLines
-  var content: RequestSummary.Content
-}
-
 /// A server on which the checker has to find fault: the proof that it can.
 enum Sabotage: CaseIterable {
   /// An offset is told before its bytes are kept.
@@ -61,6 +36,8 @@ struct ModelServer {
     var isResponding = false
     /// Offset that went out in the last answer to HEAD, as long as nothing has touched the resource since.
     var promised: UInt64?
+    /// Its handler has had everything and has answered: the resource may go, what it was for stays.
+    var wasComplete = false
     /// The largest offset that was told since the server started: no later one may be smaller.
     var told: UInt64 = 0
   }
@@ -349,6 +326,7 @@ struct ModelServer {
   }
 
   mutating func expire(_ index: Int) {
+    resources[index].wasComplete = resources[index].wasComplete || resources[index].state.phase == .complete
     // What is inactive already stays what it is.
     _ = try? resources[index].state.deactivate(.expired)
     disconnect(index)
@@ -360,7 +338,8 @@ struct ModelServer {
     for index in resources.indices {
       var resource = resources[index]
       (resource.transfer, resource.syncing, resource.isResponding, resource.promised) = (nil, nil, false, nil)
-      if isPowerFailure {
+      // What is complete is on the disk, whatever the durability.
+      if isPowerFailure, resource.state.phase != .complete {
         resource.bytes.removeLast(Int.random(in: 0...resource.bytes.count - resource.synced, using: &random))
       }
       if sabotage == .losesOnRestart, !resource.bytes.isEmpty { resource.bytes.removeLast() }

@@ -4,62 +4,6 @@ import PropertyTesting
 
 @testable import ResumableUploads
 
-/// A request on its way, with its answers: its connection, as far as it matters to the protocol.
-struct ModelExchange {
-  let number: Int
-  let request: ModelRequest
-  /// On the way to the server, and to the client.
-  var up: [Upstream]
-  var down: [Downstream] = []
-  var isClientThere = true
-  var isServerThere = true
-  /// All that the client has sent, for a replay.
-  var sent: [Upstream]
-}
-
-/// What a run is made of, drawn from its seed.
-struct ModelConditions {
-  var configuration = UploadClientStateMachine.Configuration()
-  var limits = UploadLimits()
-  /// The stream's bytes.
-  var length: UInt64
-  var awaitsDisk: Bool
-  var joinsParts: Bool
-  /// Whether the server lets resources expire, and handlers answer early.
-  var endsUploads: Bool
-  /// Whether a power failure takes bytes that were acknowledged, from a server that does not wait for its disk.
-  var losesAcknowledged: Bool
-  /// Whether contents of known size have a Content-Length.
-  var sizesContent: Bool
-
-  init(_ random: inout SplitMix64) {
-    length = UInt64(random.size(upTo: 3000)) - 1
-    (awaitsDisk, joinsParts) = (random.chance(50), random.chance(50))
-    losesAcknowledged = !awaitsDisk && random.chance(20)
-    (endsUploads, sizesContent) = (random.chance(15), random.chance(50))
-    configuration.version = ([.none] + InteropVersion.drafts).randomElement(using: &random) ?? .newest
-    configuration.discovers = random.chance(50)
-    configuration.isOptimistic = random.chance(20)
-    configuration.streamID = "stream"
-    if random.chance(30) { configuration.appendSize = UInt64(random.size(upTo: 400)) }
-    if random.chance(30) { limits.maximumAppendSize = UInt64(random.size(upTo: 400)) }
-    // The smaller the appends, the more of them: some dozens say as much as thousands.
-    if let size = [configuration.appendSize, limits.maximumAppendSize].compactMap({ $0 }).min() {
-      length = min(length, 50 * size)
-    }
-    if configuration.isOptimistic || random.chance(20) { configuration.length = length }
-    // Limits that nobody can tell nobody can keep; but a 413 says enough of its own.
-    guard configuration.version.hasLimits else { return }
-    if random.chance(30) {
-      limits.minimumAppendSize = UInt64.random(in: 0...min(limits.maximumAppendSize ?? 40, 40), using: &random)
-    }
-    // A representation of a known length that does not fit is not begun at all.
-    if configuration.length == nil, random.chance(20) {
-      limits.maximumSize = UInt64.random(in: 100...3000, using: &random)
-    }
-  }
-}
-
 struct ModelWorld {
   /// What happened, in words; a class, for it is written to while the world is looked at.
   final class Trace { var lines: [String] = [] }
@@ -74,8 +18,8 @@ struct ModelWorld {
 
   // MARK: The client's shell
 
-  private var head: UInt64 = 0
-  private var isFinished = false
+  private(set) var head: UInt64 = 0
+  private(set) var isFinished = false
   /// The oldest byte that the client still has.
   private(set) var released: UInt64 = 0
   /// The exchange under way; everything that comes on another is nobody's.
@@ -84,12 +28,12 @@ struct ModelWorld {
   private var waits = false
   private var awaited: UInt64?
   /// The upload resources that the client knows of, with where it believes that they begin.
-  private var parts: [(url: String, base: UInt64)] = []
-  private var gaps: [ClientNote] = []
-  private var breaks: [ClientNote] = []
+  private(set) var parts: [(url: String, base: UInt64)] = []
+  private(set) var gaps: [ClientNote] = []
+  private(set) var breaks: [ClientNote] = []
   private(set) var outcome: UploadClientStateMachine.Action?
 
-  private(set) var violation: String?
+  var violation: String?
   let trace: Trace?
 
   init(seed: UInt64, traces: Bool, sabotage: Sabotage?) {
@@ -379,66 +323,5 @@ struct ModelWorld {
     exchange.isClientThere = false
     exchanges.append(exchange)
     return exchangeCount
-  }
-
-  // MARK: Invariants
-
-  /// Stream offset up to which the server has everything, as durably as it promises.
-  private var kept: UInt64 {
-    var reach: UInt64 = 0
-    var grows = true
-    while grows {
-      grows = false
-      for resource in server.resources {
-        let end = resource.base + UInt64(conditions.awaitsDisk ? resource.synced : resource.bytes.count)
-        if resource.base <= reach, end > reach { (reach, grows) = (end, true) }
-      }
-    }
-    return reach
-  }
-
-  /// Invariant 2.
-  private mutating func checkReleased() {
-    guard violation == nil, released > 0, !conditions.losesAcknowledged, kept < released else { return }
-    violation = "the client let go of everything up to \(released), and the server has kept \(kept) (invariant 2)"
-  }
-
-  /// What has to be true when the client has ended.
-  func finalViolation(liesWereTold: Bool, mayEndEarly: Bool) -> String? {
-    // "The client cannot continue the upload" (section "Upload Creation", example D), where it cannot begin another one.
-    if mayEndEarly, outcome == .fail(.completedEarly) { return nil }
-    guard outcome == .completed else { return "the client ended with \(outcome.map { "\($0)" } ?? "nothing")" }
-    guard isFinished, released == conditions.length else {
-      return "the client calls it complete with \(released) of \(conditions.length) bytes acknowledged"
-    }
-    if conditions.losesAcknowledged, kept < conditions.length {
-      // What is lost is said: there is a break that names both parts, and no upload that passes for a whole one.
-      return breaks.isEmpty && gaps.isEmpty
-        ? "the server has \(kept) bytes of \(conditions.length), and nobody says so" : nil
-    }
-    guard kept == conditions.length else { return "the server has \(kept) bytes of \(conditions.length)" }
-    guard let last = parts.last, let resource = server.resources.first(where: { $0.url == last.url }) else {
-      // An optimistic creation whose resource was never announced: it is the last one.
-      return server.resources.contains { $0.state.phase == .complete } ? nil : "no upload resource is complete"
-    }
-    if !conditions.endsUploads, !conditions.losesAcknowledged, resource.state.phase != .complete {
-      return "\(resource.url) is not complete"
-    }
-    // Lies and expiry may cost a part that begins anew; else the parts are side by side, nothing lost and nothing twice.
-    guard !conditions.endsUploads, !conditions.losesAcknowledged, !liesWereTold else { return nil }
-    if !gaps.isEmpty { return "the client tells of a loss where none was: \(gaps)" }
-    var end: UInt64 = 0
-    for part in parts {
-      guard let resource = server.resources.first(where: { $0.url == part.url }) else {
-        return "\(part.url) is nowhere"
-      }
-      guard part.base == resource.base else { return "\(part.url) begins elsewhere for the client" }
-      // Where parts are joined, the server finds what it has.
-      guard part.base == end || (conditions.joinsParts && part.base < end) else {
-        return "a part begins at \(part.base), and the one before it ends at \(end)"
-      }
-      end = part.base + UInt64(resource.bytes.count)
-    }
-    return end == conditions.length ? nil : "the parts end at \(end) of \(conditions.length)"
   }
 }

@@ -1,0 +1,70 @@
+// What has to be true of client and server after each step, and at the end.
+
+@testable import ResumableUploads
+
+extension ModelWorld {
+  /// Stream offset up to which the server has everything, as durably as it promises.
+  ///
+  /// - Parameter lives: without what upload resources had that are no more.
+  private func kept(lives: Bool = false) -> UInt64 {
+    var reach: UInt64 = 0
+    var grows = true
+    while grows {
+      grows = false
+      for resource in server.resources {
+        if lives, case .inactive = resource.state.phase, !resource.wasComplete { continue }
+        let end = resource.base + UInt64(conditions.awaitsDisk ? resource.synced : resource.bytes.count)
+        if resource.base <= reach, end > reach { (reach, grows) = (end, true) }
+      }
+    }
+    return reach
+  }
+
+  /// Invariant 2.
+  mutating func checkReleased() {
+    guard violation == nil, released > 0, !conditions.losesAcknowledged else { return }
+    let kept = kept()
+    if kept >= released { return }
+    violation = "the client let go of everything up to \(released), and the server has kept \(kept) (invariant 2)"
+  }
+
+  /// What has to be true when the client has ended.
+  func finalViolation(liesWereTold: Bool, mayEndEarly: Bool) -> String? {
+    // "The client cannot continue the upload" (section "Upload Creation", example D), where it cannot begin another one.
+    if mayEndEarly, outcome == .fail(.completedEarly) { return nil }
+    guard outcome == .completed else { return "the client ended with \(outcome.map { "\($0)" } ?? "nothing")" }
+    guard isFinished, released == conditions.length else {
+      return "the client calls it complete with \(released) of \(conditions.length) bytes acknowledged"
+    }
+    let kept = kept(lives: true)
+    if conditions.losesAcknowledged || conditions.endsUploads, kept < conditions.length {
+      // What is lost is said: there is a break that names both parts, and no upload that passes for a whole one.
+      return breaks.isEmpty && gaps.isEmpty
+        ? "the server has \(kept) bytes of \(conditions.length), and nobody says so" : nil
+    }
+    guard kept == conditions.length else { return "the server has \(kept) bytes of \(conditions.length)" }
+    guard let last = parts.last, let resource = server.resources.first(where: { $0.url == last.url }) else {
+      // An optimistic creation whose resource was never announced: it is the last one.
+      return server.resources.contains { $0.state.phase == .complete } ? nil : "no upload resource is complete"
+    }
+    if !conditions.endsUploads, !conditions.losesAcknowledged, resource.state.phase != .complete {
+      return "\(resource.url) is not complete"
+    }
+    // Lies and expiry may cost a part that begins anew; else the parts are side by side, nothing lost and nothing twice.
+    guard !conditions.endsUploads, !conditions.losesAcknowledged, !liesWereTold else { return nil }
+    if !gaps.isEmpty { return "the client tells of a loss where none was: \(gaps)" }
+    var end: UInt64 = 0
+    for part in parts {
+      guard let resource = server.resources.first(where: { $0.url == part.url }) else {
+        return "\(part.url) is nowhere"
+      }
+      guard part.base == resource.base else { return "\(part.url) begins elsewhere for the client" }
+      // Where parts are joined, the server finds what it has.
+      guard part.base == end || (conditions.joinsParts && part.base < end) else {
+        return "a part begins at \(part.base), and the one before it ends at \(end)"
+      }
+      end = part.base + UInt64(resource.bytes.count)
+    }
+    return end == conditions.length ? nil : "the parts end at \(end) of \(conditions.length)"
+  }
+}
