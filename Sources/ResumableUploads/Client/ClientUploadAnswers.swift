@@ -178,15 +178,13 @@ extension UploadClientStateMachine {
     let allowed = limits.maximumAppendSize ?? .max
     if allowed >= size {
       // Not known, or not true: an intermediary may have limits of its own.
-      if size <= smallest || detours > Self.maximumDetours * 4 { return fail(.appendTooLarge) }
+      if size <= smallest { return fail(.appendTooLarge) }
       let before = shrunkAppendSize ?? .max
       shrunkAppendSize = max(smallest, min(before / 2, size / 2))
       if limits.maximumAppendSize == nil, before == .max, version.hasLimits {
         asksForLimits = true
         return discover()
       }
-    } else if detours > Self.maximumDetours {
-      return fail(.appendTooLarge)
     }
     return uploadURL == nil ? create(supply) : retrieveOffset()
   }
