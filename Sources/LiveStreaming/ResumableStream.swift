@@ -9,13 +9,13 @@ struct ResumableStream: StreamStateMachine {
   /// A connection that was cut is given this long before the server is asked: it may not have noticed yet.
   private static let firstDelay = Duration.milliseconds(25)
 
-  private var upload: UploadClientStateMachine
+  var upload: UploadClientStateMachine
   private let policy: RetryPolicy
   private let target: String
   private let configuration: UploadClientStateMachine.Configuration
   /// What another process has left.
   private let resumed: ResumeData?
-  private var events: [LiveStreamEvent] = []
+  var events: [LiveStreamEvent] = []
   private var isStreaming = false
   private var attempts = 0
   private var failuresInARow = 0
@@ -26,12 +26,12 @@ struct ResumableStream: StreamStateMachine {
   private var sentBefore: UInt64 = 0
   private var requestStart: UInt64 = 0
   /// What was wrong with the offset that was told last.
-  private var lastNote: String?
+  var lastNote: String?
 
   private(set) var isEnded = false
   private(set) var dropouts = 0
-  private(set) var gaps = 0
-  private(set) var lost: UInt64 = 0
+  var gaps = 0
+  var lost: UInt64 = 0
   private(set) var resent: UInt64 = 0
 
   init(
@@ -117,7 +117,8 @@ struct ResumableStream: StreamStateMachine {
       let action = upload.answered(answer, sentUpTo: end.sentUpTo, supply)
       noteProgress(since: before, now: now)
       // A server that answers and has everything is fine, however long its source is silent.
-      if answer.isSuccess, upload.acknowledged == supply.head { (lastProgress, failuresInARow) = (now, 0) }
+      if answer.isSuccess, upload.acknowledged == supply.head { lastProgress = now }
+      if case .awaitBytes = action { failuresInARow = 0 }
       switch action {
       case .wait:
         takeNotes()
@@ -257,52 +258,9 @@ struct ResumableStream: StreamStateMachine {
       describesRepresentation: request.purpose == .creation, rollsOver: rollsOver, minimumEnd: minimumEnd)
   }
 
-  private func resumeData(url: String) -> ResumeData {
+  func resumeData(url: String) -> ResumeData {
     ResumeData(
       upload: url, target: target, base: upload.base, length: configuration.length, streamID: configuration.streamID,
       version: upload.version)
-  }
-
-  // MARK: Words
-
-  private func error(_ failure: ClientFailure) -> LiveStreamError {
-    let kind: LiveStreamError.Kind =
-      switch failure {
-      case .cancelled: .cancelled
-      case .refused, .processingFailed, .tooLarge, .appendTooLarge, .noProgress: .refused
-      case .offsetBeyondSent, .noOffset, .noLocation, .locationChanged, .completedEarly: .protocolBroken
-      }
-    return LiveStreamError(kind, failure.description)
-  }
-
-  private mutating func takeNotes() {
-    for note in upload.takeNotes() {
-      switch note {
-      case .gap(let start, let end, let isServersFault):
-        gaps += 1
-        lost += end - start
-        events.append(
-          .gap(Gap(offset: start, length: end - start, cause: isServersFault ? .serverLost : .bufferFull)))
-      case .created(let url, _): events.append(.upload(.created(resumeData(url: url))))
-      case .newPart(let reason, let previous, let offset):
-        events.append(.upload(.newPart(offset: offset, previous: previous, reason: reason.rawValue)))
-      case .serverWentBack(let start, let end):
-        events.append(.upload(.serverWentBack(from: start, to: end)))
-      case .impossibleOffset(let offset):
-        lastNote = "the server said that it has \(offset) bytes, more than were ever sent"
-        events.append(.upload(.impossibleOffset(offset)))
-      case .steppedDown(let version):
-        events.append(.upload(.steppedDown(version: version.number)))
-      }
-    }
-  }
-}
-
-extension ClientAnswer {
-  init(_ response: HTTPResponse, location: String?, isEarly: Bool = false) {
-    self.init(
-      status: response.status,
-      fields: FieldLines(response.fields.map { .init(name: $0.name, value: $0.value) }), location: location,
-      isEarly: isEarly)
   }
 }

@@ -1,0 +1,47 @@
+// What the protocol's state machine tells, in a stream's own events and errors.
+
+internal import ResumableUploads
+internal import UploadClient
+
+extension ResumableStream {
+  func error(_ failure: ClientFailure) -> LiveStreamError {
+    let kind: LiveStreamError.Kind =
+      switch failure {
+      case .cancelled: .cancelled
+      case .refused, .processingFailed, .tooLarge, .appendTooLarge, .noProgress: .refused
+      case .offsetBeyondSent, .noOffset, .noLocation, .locationChanged, .completedEarly: .protocolBroken
+      }
+    return LiveStreamError(kind, failure.description)
+  }
+
+  mutating func takeNotes() {
+    for note in upload.takeNotes() {
+      switch note {
+      case .gap(let start, let end, let isServersFault):
+        gaps += 1
+        lost += end - start
+        events.append(
+          .gap(Gap(offset: start, length: end - start, cause: isServersFault ? .serverLost : .bufferFull)))
+      case .created(let url, _): events.append(.upload(.created(resumeData(url: url))))
+      case .newPart(let reason, let previous, let offset):
+        events.append(.upload(.newPart(offset: offset, previous: previous, reason: reason.rawValue)))
+      case .serverWentBack(let start, let end):
+        events.append(.upload(.serverWentBack(from: start, to: end)))
+      case .impossibleOffset(let offset):
+        lastNote = "the server said that it has \(offset) bytes, more than were ever sent"
+        events.append(.upload(.impossibleOffset(offset)))
+      case .steppedDown(let version):
+        events.append(.upload(.steppedDown(version: version.number)))
+      }
+    }
+  }
+}
+
+extension ClientAnswer {
+  init(_ response: HTTPResponse, location: String?, isEarly: Bool = false) {
+    self.init(
+      status: response.status,
+      fields: FieldLines(response.fields.map { .init(name: $0.name, value: $0.value) }), location: location,
+      isEarly: isEarly)
+  }
+}
