@@ -90,8 +90,11 @@ final class LiveStream: @unchecked Sendable {
     upload.appendSize = configuration.rollOver.size
     upload.streamID = configuration.streamID
     upload.digestAlgorithm = configuration.digest?.name
+    var resumed = configuration.resumeData
+    // With the user and password of this request, where they belong to that origin.
+    if let url = resumed.flatMap({ configuration.request.resolving(location: $0.upload) }) { resumed?.upload = url }
     return ResumableStream(
-      upload, target: configuration.request.url, policy: configuration.retry, resuming: configuration.resumeData)
+      upload, target: configuration.request.url, policy: configuration.retry, resuming: resumed)
   }
 
   static func plainRules(_ configuration: LiveStreamConfiguration, isLive: Bool) -> any StreamStateMachine {

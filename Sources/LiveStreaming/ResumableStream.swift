@@ -259,8 +259,10 @@ struct ResumableStream: StreamStateMachine {
   }
 
   func resumeData(url: String) -> ResumeData {
+    // User and password are the request's, and no part of where the upload is.
     ResumeData(
-      upload: url, target: target, base: upload.base, length: configuration.length, streamID: configuration.streamID,
+      upload: UploadRequest.withoutCredentials(url), target: UploadRequest.withoutCredentials(target),
+      base: upload.base, length: configuration.length, streamID: configuration.streamID,
       version: upload.version)
   }
 }

@@ -5,6 +5,7 @@ internal import Glibc
 internal import LiveStreaming
 internal import ResumableUploads
 internal import StreamBuffers
+internal import Synchronization
 internal import UploadClient
 
 enum Put {
@@ -48,6 +49,7 @@ enum Put {
     run.observe = { memory.note($0) }
     run.statusLine = { bar.line($0, width: Console.width) }
     let abandons = values.has("abandon")
+    if abandons { run.report = abandoned }
     let code = try run.run(configuration) { (configuration, session) in
       let streamer = LiveStreamer(file, configuration: configuration, session: session)
       if abandons { streamer.abandon() }
@@ -58,6 +60,14 @@ enum Put {
         "go on with: sluice put --resume \(path) \(UploadRequest.withoutCredentials(values.operands[1]))")
     }
     return code
+  }
+
+  /// The end of an upload that was to be abandoned: it is a success if the server has forgotten it.
+  private static func abandoned(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
+    if summary.resumeData == nil { return (["the server has forgotten the upload"], .done) }
+    if summary.error?.kind != .cancelled { return (StreamReport.lines(summary), ExitCode(summary.error)) }
+    let reason = summary.response.map { "it answered \($0.status)" } ?? "it could not be reached, or did not answer"
+    return (["sluice: the server has not forgotten the upload: \(reason); try again later"], .unavailable)
   }
 
   /// As curl's `-T`: a URL that ends in a slash is a place for files, and the file's name belongs behind it.
@@ -89,6 +99,8 @@ private final class ResumeFile: Sendable {
   private let path: String
   /// Size and time of change: what must be the same for the bytes to be taken for the same.
   private let identity: String
+  /// Whether what it holds is this process's upload, and not that of another that was interrupted.
+  private let isOurs = Mutex(false)
 
   init(path: String, file: UploadFile) {
     self.path = path
@@ -102,7 +114,7 @@ private final class ResumeFile: Sendable {
     case .upload(.created(let data)): write(data)
     case .ended(let summary):
       // Nothing to go on with: done, refused for good, or forgotten by the server.
-      if summary.resumeData == nil { unlink(path) }
+      if summary.error == nil || (summary.resumeData == nil && isOurs.withLock { $0 }) { unlink(path) }
     default: break
     }
   }
@@ -110,17 +122,20 @@ private final class ResumeFile: Sendable {
   private func write(_ data: ResumeData) {
     guard let text = data.text else { return }
     let temporary = path + ".new"
-    let descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    // A file that somebody else made keeps its owner and its permissions.
+    unlink(temporary)
+    let descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
     let bytes = Array("\(text)\n\(identity)\n".utf8)
+    let isWritten =
+      descriptor >= 0 && bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) } == bytes.count
     // Without it the upload goes on as long as this process does: no reason to end it, but one to say so.
-    guard descriptor >= 0, bytes.withUnsafeBytes({ Glibc.write(descriptor, $0.baseAddress, $0.count) }) == bytes.count,
-      close(descriptor) == 0, rename(temporary, path) == 0
-    else {
+    guard isWritten, close(descriptor) == 0, rename(temporary, path) == 0 else {
       Console.shared.say(
         "\(path) cannot be written (\(String(cString: strerror(errno)))): an interrupted upload will not be remembered; choose another with --resume-file"
       )
       return
     }
+    isOurs.withLock { $0 = true }
   }
 
   func read(target: String) throws(CommandError) -> ResumeData {
@@ -141,9 +156,10 @@ private final class ResumeFile: Sendable {
       throw CommandError(
         .inputOutput, "the file has changed since its upload was interrupted: upload it anew, without --resume")
     }
-    guard data.target == target else {
+    guard data.target == UploadRequest.withoutCredentials(target) else {
       throw .usage("the upload in \(path) goes to \(UploadRequest.withoutCredentials(data.target)): give that URL")
     }
+    isOurs.withLock { $0 = true }
     return data
   }
 }

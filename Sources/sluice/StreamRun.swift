@@ -44,6 +44,10 @@ struct StreamRun {
 
   /// Told everything, before it is shown.
   var observe: @Sendable (LiveStreamEvent) -> Void = { _ in }
+  /// What is said at the end, and the exit code.
+  var report: @Sendable (StreamSummary) -> (lines: [String], code: ExitCode) = {
+    (StreamReport.lines($0), ExitCode($0.error))
+  }
   /// The status line.
   var statusLine: @Sendable (StreamProgress) -> String? = { _ in nil }
   /// Whether the first signal already ends it at once: what is lost by that can be had again.
@@ -94,7 +98,7 @@ struct StreamRun {
         }
       }
       session.close()
-      return ExitCode(ending.summary.withLock { $0?.error })
+      return ending.summary.withLock { $0.map(report)?.code ?? .done }
     } catch {
       throw CommandError(.inputOutput, error.description)
     }
@@ -110,7 +114,7 @@ struct StreamRun {
       console.show(status: statusLine(now) ?? StreamReport.statusLine(now, levels: levels(), width: Console.width))
     case .ended(let summary):
       console.keepStatus()
-      for line in StreamReport.lines(summary) { console.say(line) }
+      for line in report(summary).lines { console.say(line) }
     default:
       if let line = StreamReport.line(event, url: UploadRequest.withoutCredentials(url)) { console.say(line) }
     }
