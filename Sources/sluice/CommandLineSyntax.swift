@@ -30,7 +30,7 @@ struct CommandLineSyntax: Sendable {
   let operands: [String]
   /// Shown by `--help`.
   let options: [Option]
-  /// Understood too, and shown by `sluice help connection`.
+  /// Understood too, and shown by `sluice help resuming` and `sluice help connection`.
   var connectionOptions: [Option] = []
   /// Understood too, and shown by `sluice help uploads`.
   var uploadOptions: [Option] = []
@@ -119,7 +119,7 @@ struct CommandLineSyntax: Sendable {
     // Fits 24 lines with the prompt behind it: for `mic`, there is no line to spare.
     var lines = ["\(usage)", summary, ""]
     lines += Self.table(options + [Self.helpOption])
-    if !connectionOptions.isEmpty { lines += ["", "Options of the connection: sluice help connection"] }
+    if !connectionOptions.isEmpty { lines += ["", "More options: sluice help resuming, sluice help connection"] }
     if !uploadOptions.isEmpty { lines += ["", "Limits of resumable uploads: sluice help uploads"] }
     lines += ["", "Example: \(example)"]
     return lines.joined(separator: "\n")

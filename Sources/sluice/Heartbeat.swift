@@ -14,7 +14,7 @@ enum Heartbeat {
       Option("duration", value: "T", "end after this long (default: when told to)"),
       StreamOptions.buffer, StreamOptions.overflow,
     ] + StreamOptions.shown,
-    connectionOptions: StreamOptions.connection,
+    connectionOptions: StreamOptions.resuming + StreamOptions.connection,
     example: "sluice heartbeat http://localhost:8080/pulse --interval 10s")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

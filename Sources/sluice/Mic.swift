@@ -22,7 +22,7 @@ enum Mic {
       Option("duration", short: "d", value: "T", "end after exactly this much audio (default: when told to)"),
       StreamOptions.buffer, StreamOptions.overflow,
     ] + StreamOptions.shown,
-    connectionOptions: StreamOptions.connection,
+    connectionOptions: StreamOptions.resuming + StreamOptions.connection,
     example: "sluice mic http://localhost:8080/kitchen --device hw:CARD=Mic --buffer 10min")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

@@ -13,7 +13,7 @@ enum Pipe {
       Option("duration", value: "T", "end after this long (default: at the end of the input)"),
       StreamOptions.buffer, StreamOptions.overflow,
     ] + StreamOptions.shown,
-    connectionOptions: StreamOptions.connection,
+    connectionOptions: StreamOptions.resuming + StreamOptions.connection,
     example: "journalctl -f | sluice pipe http://localhost:8080/journal.log --content-type text/plain")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

@@ -17,7 +17,7 @@ enum Put {
       Option("abandon", "let the server forget such an upload instead"),
       Option("content-type", value: "TYPE", "what the bytes are (default application/octet-stream)"),
     ] + StreamOptions.shown,
-    connectionOptions: StreamOptions.connection,
+    connectionOptions: StreamOptions.resuming + StreamOptions.connection,
     example: "sluice put recording.wav http://localhost:8080/archive/ --digest sha-256")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

@@ -33,9 +33,17 @@ enum SluiceCommand {
     \(subcommands.map(\.overviewLine).joined(separator: "\n"))
 
       sluice SUBCOMMAND --help    the subcommand's options and an example
-      sluice help connection      options of the connection, which all that stream understand
+      sluice help resuming        options of resumable uploads, which all that stream understand
+      sluice help connection      options of the connection, likewise
       sluice --version            the version
     """
+
+  /// Options that are too many for the subcommands' own help.
+  static let topics: [String: (title: String, options: [Option])] = [
+    "resuming": ("Options of resumable uploads", StreamOptions.resuming),
+    "connection": ("Options of the connection", StreamOptions.connection),
+    "uploads": ("Limits of resumable uploads, which sluice serve understands", Serve.uploadOptions),
+  ]
 
   static func run(_ arguments: ArraySlice<String>) throws(CommandError) -> ExitCode {
     var rest = arguments
@@ -49,19 +57,9 @@ enum SluiceCommand {
         Console.shared.put(overview)
         return .done
       }
-      if topic == "connection" {
-        Console.shared.put(
-          (["Options of the connection:", ""] + CommandLineSyntax.table(StreamOptions.connection)).joined(
-            separator: "\n"))
-        return .done
-      }
-      if topic == "uploads" {
-        Console.shared.put(
-          (["Limits of resumable uploads, which sluice serve understands:", ""]
-            + CommandLineSyntax.table(Serve.uploadOptions)).joined(separator: "\n"))
-        return .done
-      }
-      return try help(on: topic)
+      guard let table = topics[topic] else { return try help(on: topic) }
+      Console.shared.put((["\(table.title):", ""] + CommandLineSyntax.table(table.options)).joined(separator: "\n"))
+      return .done
     case "--version":
       Console.shared.put("sluice \(sluiceVersion)")
       return .done

@@ -18,15 +18,19 @@ enum StreamOptions {
   /// Shown in each subcommand's help.
   static let shown = [header, token, giveUp, progress]
 
-  /// Understood by all, and shown by `sluice help connection`.
-  static let connection = [
-    Option("method", value: "M", "the request's method (default POST)"),
-    Option("stream-id", value: "ID", "the stream's name at the server (default: 128 random bits)"),
+  /// Understood by all, and shown by `sluice help resuming`.
+  static let resuming = [
     Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
     Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 10s)"),
     Option("roll-over-bytes", value: "SIZE", "and carries at most so much (default 256MiB)"),
     Option("location", value: "HOW", "the server's Location: follow it, or keep the host asked (default follow)"),
     Option("digest", value: "D", "compare with the server's: sha-256, sha-512 or none (mic: sha-256)"),
+  ]
+
+  /// Understood by all, and shown by `sluice help connection`.
+  static let connection = [
+    Option("method", value: "M", "the request's method (default POST)"),
+    Option("stream-id", value: "ID", "the stream's name at the server (default: 128 random bits)"),
     Option("netrc", "look credentials up in ~/.netrc"),
     Option("netrc-file", value: "FILE", "look credentials up in FILE"),
     Option("proxy", value: "URL", "go through this proxy (default: $http_proxy, $https_proxy)"),

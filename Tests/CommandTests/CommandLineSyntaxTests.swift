@@ -82,8 +82,10 @@ struct CommandLineSyntaxTests {
       #expect(words.first == subcommand.syntax.name)
       _ = try subcommand.syntax.parse(words.dropFirst())
     }
-    let connection = CommandLineSyntax.table(StreamOptions.connection)
-    #expect(connection.count + 2 <= 23 && connection.allSatisfy { $0.count <= 100 })
+    for (topic, shown) in SluiceCommand.topics {
+      let table = CommandLineSyntax.table(shown.options)
+      #expect(table.count + 2 <= 23 && table.allSatisfy { $0.count <= 100 }, "\(topic): \(table.count) lines")
+    }
   }
 
   @Test("a mistyped subcommand names the nearest")

@@ -290,7 +290,10 @@ struct CommandProcessTests {
 
   @Test(
     "help and version are data: on standard output, with 0",
-    arguments: [["--help"], ["help"], ["help", "connection"], ["help", "mic"], ["serve", "-h"], ["--version"]])
+    arguments: [
+      ["--help"], ["help"], ["help", "connection"], ["help", "resuming"], ["help", "uploads"], ["help", "mic"],
+      ["help", "put"], ["serve", "-h"], ["--version"],
+    ])
   func help(_ arguments: [String]) throws {
     let process = try sluice(arguments)
     #expect(try process.wait() == 0)
