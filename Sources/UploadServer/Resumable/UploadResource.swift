@@ -127,12 +127,13 @@ final class UploadResource {
   func create(_ new: UploadTransfer) {
     adopt(new)
     save { [self] error in
-      guard state.transfer?.number == new.number else { return }
       if let error {
-        // Without its record an upload would not outlive the server, and that was promised.
-        resources.emit(ServerEvent(.refused, peer: new.peer, reason: "\(error)"))
-        return reject(new, .notStored(error.reason, isFull: error.isFull))
+        // Without its record an upload would not outlive the server, and nobody knows its URL yet.
+        transfer = nil
+        resources.neverCreated(self)
+        return refuse(new, .notStored(error.reason, isFull: error.isFull))
       }
+      guard state.transfer?.number == new.number else { return }
       if var fields = ServerAnswer.announcement(standing(), new.request.version) {
         fields.lines += FieldLines(settled).lines
         new.sendInterim(fields)
@@ -258,10 +259,8 @@ final class UploadResource {
     if !transfer.isCreation { tellProgress(progress.schedule.accepted(now: progress.now), evenIfKnown: true) }
     if let rate = resources.options.minimumRate, transfer.request.content.mayHaveBytes {
       progress.watchRate(
-        minimum: rate, window: resources.options.rateWindow, received: { [self] in state.transfer?.received ?? 0 }
-      ) { [self] in
-        reject(transfer, .tooSlow)
-      }
+        minimum: rate, window: resources.options.rateWindow,
+        received: { [self] in state.transfer?.received ?? 0 }, tooSlow: { [self] in reject(transfer, .tooSlow) })
     }
     if transfer.digest != nil {
       body?.hold()

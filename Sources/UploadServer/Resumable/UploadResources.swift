@@ -90,6 +90,12 @@ final class UploadResources {
     }
   }
 
+  /// The record of a new resource could not be written.
+  func neverCreated(_ resource: UploadResource) {
+    usage.remove(resource.owner, bytes: resource.keptCount)
+    forget(resource)
+  }
+
   private func admit(_ owner: UploadOwner) throws(UploadRefusal) {
     if stops { throw .serverStops }
     guard usage.count < options.maximumCount, usage.count(of: owner) < options.maximumCountPerClient ?? .max else {

@@ -1,7 +1,6 @@
 // A thread for what takes the disk a while: waiting for it on the loop's thread would make every stream wait.
 
 internal import EventLoops
-internal import Synchronization
 
 /// Runs work one after another on a thread of its own, which exists only while there is work.
 final class BackgroundWorker: Sendable {
@@ -10,7 +9,7 @@ final class BackgroundWorker: Sendable {
     var isRunning = false
   }
 
-  private let queue = Mutex(Queue())
+  private let queue = Lock(Queue())
 
   /// Runs `work` after all that was handed in before. Any thread. If no thread can be started, runs it here and now.
   func execute(_ work: @escaping @Sendable () -> Void) {
