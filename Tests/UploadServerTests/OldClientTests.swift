@@ -53,7 +53,7 @@ struct OldClientTests {
     }
     let location = try #require(announced["location"])
     try first.send("01234")
-    while first.unacknowledged > 0 {}
+    try waitUntil("all has arrived") { first.unacknowledged == 0 }
     first.shutdownWriting()
     _ = try test.events.wait(.interrupted)
 

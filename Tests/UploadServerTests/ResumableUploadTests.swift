@@ -132,7 +132,7 @@ struct ResumableUploadTests {
       // The append is accepted when it is told where it stands.
       try older.awaitProgress(start)
       try older.sendChunk([UInt8](repeating: UInt8(round), count: 50_000))
-      while older.unacknowledged > 0 { sched_yield() }
+      try waitUntil("all has arrived") { older.unacknowledged == 0 }
       let newer = try test.connect()
       let offset = try newer.head(location)["upload-offset"].flatMap { Int($0) }
       #expect(offset == start + 50_000)

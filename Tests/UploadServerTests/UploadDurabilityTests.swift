@@ -17,10 +17,9 @@ struct UploadDurabilityTests {
       try client.patch(location, at: 0, chunked: true)
       try client.awaitProgress(0)
       sync_gate_close()
-      try client.sendChunk("abc")
-      // Until the server asks the disk.
       let before = sync_gate_calls()
-      while sync_gate_calls() == before { sched_yield() }
+      try client.sendChunk("abc")
+      try waitUntil("the server asks the disk") { sync_gate_calls() > before }
       try require(!client.hasAnswer, "no 104 while the disk is at work")
       sync_gate_open()
       try client.awaitProgress(3)
@@ -28,7 +27,7 @@ struct UploadDurabilityTests {
       sync_gate_close()
       try client.sendChunk("def")
       try client.send("0\r\n\r\n")
-      while client.unacknowledged > 0 { sched_yield() }
+      try waitUntil("all has arrived") { client.unacknowledged == 0 }
       let asking = try test.connect()
       try asking.request("HEAD", location)
       // Another request is served meanwhile: the loop does not wait for the disk.
@@ -49,7 +48,7 @@ struct UploadDurabilityTests {
       sync_gate_close()
       let client = try test.connect()
       try client.request("POST", "/t", ["Upload-Complete: ?0"], body: "")
-      while sync_gate_calls() == 0 { sched_yield() }
+      try waitUntil("the server asks the disk") { sync_gate_calls() > 0 }
       try require(!client.hasAnswer, "no URL for what a power failure would undo")
       sync_gate_open()
       try require(try client.final().answer.status == 201, "then it is")
@@ -72,7 +71,7 @@ struct UploadDurabilityTests {
       let upload = try busy.create()
       let appending = try busy.connect()
       // The record's, in the background.
-      while sync_gate_calls() == 0 { sched_yield() }
+      try waitUntil("the record is synced") { sync_gate_calls() > 0 }
       try appending.patch(upload, at: 0, chunked: true)
       try appending.awaitProgress(0)
       var time = timespec()

@@ -1,5 +1,6 @@
 // The protocol spoken by hand, one field at a time, so that a test shows what goes over the wire.
 
+import Glibc
 import Testing
 import UploadServer
 
@@ -54,6 +55,15 @@ extension RawClient {
     try request("HEAD", location)
     return try final(withBody: false).answer
   }
+}
+
+/// Asks again and again, for what no event tells; a server that never gets there fails a test instead of hanging it.
+func waitUntil(_ claim: String, within seconds: Int = 20, _ condition: () -> Bool) throws {
+  for _ in 0..<(seconds * 1000) {
+    if condition() { return }
+    poll(nil, 0, 1)
+  }
+  throw TestFailure("it never came about that \(claim)")
 }
 
 extension TestServer {

@@ -176,14 +176,14 @@ struct WrappedHandlerTests {
     try cut.patch(location, at: 3, [digest], chunked: true)
     try cut.awaitProgress(3)
     try cut.sendChunk("ab")
-    while cut.unacknowledged > 0 { sched_yield() }
+    try waitUntil("all has arrived") { cut.unacknowledged == 0 }
     #expect(try client.head(location)["upload-offset"] == "5")
     // Whoever begins where the client stands sends it again, and what nobody vouches for goes.
     let older = try test.connect()
     try older.patch(location, at: 5, [digest], chunked: true)
     try older.awaitProgress(5)
     try older.sendChunk("XY")
-    while older.unacknowledged > 0 { sched_yield() }
+    try waitUntil("all has arrived") { older.unacknowledged == 0 }
     try client.patch(location, at: 5, ["Content-Digest: unknown=:AA==:"], body: "c")
     #expect(try client.final().answer["upload-offset"] == "6")
     try client.patch(location, at: 6, completes: true, body: "")
