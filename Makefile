@@ -17,11 +17,12 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 SANITIZED := StreamBuffersTests|EventLoopsTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-thread test-address fuzz lint format chaos model bench bench-faults install clean \
+.PHONY: help run build test test-thread test-address fuzz lint format chaos model bench bench-faults bench-recovery bench-throughput \
+        bench-memory bench-acknowledgements install clean \
         packages test-packages bench-packages
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: build ## stream a microphone (a virtual one where there is none), kill the server, check what was stored
 	@SLUICE=$(CURDIR)/.build/release/sluice samples/demo.sh
@@ -65,6 +66,18 @@ bench: build bench-packages ## us and arecord|curl, ffmpeg, GStreamer, side by s
 
 bench-faults: build bench-packages ## the audio that each of them loses to the same faults
 	python3 benchmarks/faults.py $(BENCH)
+
+bench-recovery: build bench-packages test-packages ## how long a stream stands still after an outage, beside ffmpeg and curl
+	python3 benchmarks/recovery.py $(BENCH)
+
+bench-throughput: build test-packages ## sluice put and pipe through the resumable protocol, beside plain curl
+	python3 benchmarks/throughput.py $(BENCH)
+
+bench-memory: build ## whether memory is flat over ten gigabytes, at both ends
+	python3 benchmarks/memory.py $(BENCH)
+
+bench-acknowledgements: build bench-packages ## what it costs a microphone's stream that it is acknowledged
+	python3 benchmarks/acknowledgements.py $(BENCH)
 
 install: build ## into PREFIX (/usr/local)
 	install -D -m 755 .build/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from beds import Bed
 from contenders import Capture, Contender
 from harness import BenchmarkError, MemorySampler, Pipeline, Process
-from instruments import Receiver
-from recording import delays, percentile, read_requests
+from instruments import Instrument, Receiver
+from recording import delays, joined, percentile, read_requests
 
 # From the first byte at the server: programs load, connect and find their pace. Not measured.
 SETTLING = 2.0
@@ -34,7 +35,9 @@ class Figures:
     delay_is_absolute: bool  # False: above the quickest frame of the run
     arrivals_per_s: float  # recv calls of the server that returned body bytes
     missing_ms: float | None  # audio that the body lacks between its first and its last sample
+    wakeups_per_s: float  # of all its threads: how often they waited, as the kernel counts (getrusage(2), ru_nvcsw)
     syscalls_per_s: float | None = None  # from a run of its own, under strace
+    server_cpu_s_per_min: float | None = None  # of a server that is measured, too
 
     def json(self) -> dict[str, object]:
         return asdict(self)
@@ -43,12 +46,21 @@ class Figures:
 class Run:
     """A contender streaming from a bed into a receiver of its own, for the time of a `with` block."""
 
-    def __init__(self, contender: Contender, bed: Bed, directory: Path, rate: int, channels: int) -> None:
-        self.store = directory / "store"
+    def __init__(
+        self,
+        contender: Contender,
+        bed: Bed,
+        directory: Path,
+        rate: int,
+        channels: int,
+        receiver: Callable[[Path], Instrument] = Receiver,
+    ) -> None:
+        """`receiver` stamps and stores what arrives in a directory."""
+        self.store = directory / "arrivals"
         self.store.mkdir(parents=True)
         self.bed = bed
         bed.prepare_run(directory, contender.period_ms)
-        self.receiver = Receiver(self.store)
+        self.receiver = receiver(self.store)
         self.receiver.start()
         url = f"http://127.0.0.1:{self.receiver.port}/stream"
         self.capture = Capture(bed.device, url, rate, channels, 2 * channels)
@@ -81,17 +93,30 @@ class Run:
             raise BenchmarkError(f"{self.contender.title} ended by itself; it said: {self.pipeline.said()}")
 
 
-def measure(contender: Contender, bed: Bed, directory: Path, seconds: float, rate: int, channels: int) -> Figures:
-    """CPU, memory and delay over `seconds` of steady streaming."""
-    with Run(contender, bed, directory, rate, channels) as run:
+def measure(
+    contender: Contender,
+    bed: Bed,
+    directory: Path,
+    seconds: float,
+    rate: int,
+    channels: int,
+    receiver: Callable[[Path], Instrument] = Receiver,
+    server: Process | None = None,
+) -> Figures:
+    """CPU, memory and delay over `seconds` of steady streaming; of `server` the CPU as well."""
+    with Run(contender, bed, directory, rate, channels, receiver) as run:
         memory = MemorySampler(run.pipeline)
+        server_before = server.cpu_ns() if server else 0
+        waits_before = wait_count(run.pipeline)
         cpu_before, before = run.pipeline.cpu_ns(), time.monotonic_ns()
         run.run_for(seconds)
         cpu_after, after = run.pipeline.cpu_ns(), time.monotonic_ns()
+        waits_after = wait_count(run.pipeline)
+        server_after = server.cpu_ns() if server else 0
         memory.finish()
         run.pipeline.interrupt()
         started = bed.capture_start_ns()
-    stream = max(read_requests(run.store), key=lambda request: len(request.body))
+    stream = joined(read_requests(run.store))
     frame_bytes, first_ns = run.capture.frame_bytes, 0.0 if started is None else float(started)
     found = bed.locate(stream.body, frame_bytes)
     if found is not None:
@@ -113,7 +138,20 @@ def measure(contender: Contender, bed: Bed, directory: Path, seconds: float, rat
         delay_is_absolute=started is not None,
         arrivals_per_s=len(window) / ((after - before) / 1e9),
         missing_ms=None if found is None else found.missing_frames * 1e3 / rate,
+        wakeups_per_s=(waits_after - waits_before) / ((after - before) / 1e9),
+        server_cpu_s_per_min=(server_after - server_before) / (after - before) * 60 if server else None,
     )
+
+
+def wait_count(pipeline: Pipeline) -> int:
+    """How often threads of its members that still live have waited so far."""
+    count = 0
+    for member in pipeline.members:
+        for status in Path(f"/proc/{member.pid}/task").glob("*/status"):
+            # "voluntary_ctxt_switches:	150"
+            found = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status.read_text(), re.MULTILINE)
+            count += int(found[1]) if found else 0
+    return count
 
 
 def count_syscalls(

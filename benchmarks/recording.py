@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -31,7 +31,15 @@ class Request:
     @property
     def stream_offset(self) -> int | None:
         """Where the client says that this body's first byte belongs (`Stream-Offset`), if it says so."""
-        text = self.fields.get("stream-offset")
+        return self._number("stream-offset")
+
+    @property
+    def upload_offset(self) -> int | None:
+        """Where this body's first byte belongs in a resumable upload (`Upload-Offset`), if it appends to one."""
+        return self._number("upload-offset")
+
+    def _number(self, name: str) -> int | None:
+        text = self.fields.get(name)
         return int(text) if text is not None and text.isdigit() else None
 
 
@@ -53,6 +61,24 @@ def read_requests(directory: Path) -> list[Request]:
             )
         )
     return requests
+
+
+def joined(requests: list[Request]) -> Request:
+    """The stream as one request: the longest one, or all parts of a resumable upload, which must follow one another."""
+    parts = [request for request in requests if request.upload_offset is not None]
+    if not parts:
+        return max(requests, key=lambda request: len(request.body))
+    whole = replace(parts[0], body=b"", arrivals=[])
+    bodies = []
+    length = 0
+    for part in parts:
+        if part.upload_offset != length:
+            raise ValueError(f"a part begins at {part.upload_offset} where {length} bytes have come")
+        whole.arrivals += [Arrival(length + arrival.received, arrival.ns) for arrival in part.arrivals]
+        bodies.append(part.body)
+        length += len(part.body)
+    whole.body = b"".join(bodies)
+    return whole
 
 
 def percentile(ordered: list[float], share: float) -> float:

@@ -101,11 +101,7 @@ class Session:
                 relay.order("reset")
                 reset = int(str(relay.wait_for("reset", 10)["at_ns"]))
                 dropout = stream.wait_for("dropout", start, lambda event: _is("dropout", event), PATIENCE)
-                first = stream.events.index(dropout)
-                before = max(
-                    (each.number("offset") for each in stream.events[:first] if _is("acknowledged", each)), default=0
-                )
-                recovered = stream.wait_acknowledged(first, before, PATIENCE)
+                recovered = self._recovered(stream, stream.events.index(dropout))
                 found.above_ms.append((recovered.ns - reset) / 1e6)
                 found.failures.append(self._dropouts(stream, dropout.ns + 1, recovered.ns))
             self._end(stream, server, found)
@@ -123,8 +119,7 @@ class Session:
 
     def _note_return(self, stream: SluiceStream, returned: int, found: Outages) -> None:
         start = next((n for n, event in enumerate(stream.events) if event.ns >= returned), len(stream.events))
-        before = max((each.number("offset") for each in stream.events[:start] if _is("acknowledged", each)), default=0)
-        recovered = stream.wait_acknowledged(start, before, PATIENCE)
+        recovered = self._recovered(stream, start)
         dropouts = [event for event in stream.events if _is("dropout", event) and event.ns < recovered.ns]
         # The pause that ran at the return; or, where an attempt had just begun and found nobody, the one that followed.
         due = [event.ns + event.number("retry_seconds") * 1e9 for event in dropouts]
@@ -132,6 +127,13 @@ class Session:
         found.pause_ms.append(left / 1e6)
         found.above_ms.append((recovered.ns - returned - left) / 1e6)
         found.failures.append(self._dropouts(stream, returned + int(left), recovered.ns))
+
+    @staticmethod
+    def _recovered(stream: SluiceStream, start: int) -> Event:
+        """The first acknowledgement of a byte that went out after event number `start`: not of one that the server had
+        before, and only now tells of."""
+        streaming = stream.wait_for("streaming", start, lambda event: _is("streaming", event), PATIENCE)
+        return stream.wait_acknowledged(stream.events.index(streaming), streaming.number("offset"), PATIENCE)
 
     @staticmethod
     def _dropouts(stream: SluiceStream, start: int, end: int) -> int:
