@@ -154,7 +154,9 @@ extension UploadClientStateMachine {
   mutating func gone(_ append: Append?, _ supply: Supply) -> Action {
     // Some servers forget an upload as soon as it is complete. It is if it was asked to be and all of it is acknowledged; one
     // that was never asked to be has lost it.
-    if append == nil, awaitsFinalResponse, supply.isFinished, acknowledged == supply.head { return complete(upTo: supply.head) }
+    if append == nil, awaitsFinalResponse, supply.isFinished, acknowledged == supply.head {
+      return complete(upTo: supply.head)
+    }
     detours += 1
     if detours > Self.maximumDetours { return fail(.noProgress(status: 404)) }
     partEnd = .gone

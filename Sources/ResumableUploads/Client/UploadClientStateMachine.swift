@@ -207,7 +207,9 @@ package struct UploadClientStateMachine: Sendable {
       awaitsFinalResponse = isOptimistic && announced != nil && sentUpTo == configuration.length
       return wait(creationIsLost())
     case .appending(let append):
-      if append.completes, !append.endsPart, sentUpTo == append.start + (appendMaximum ?? 0) { awaitsFinalResponse = true }
+      if append.completes, !append.endsPart, sentUpTo == append.start + (appendMaximum ?? 0) {
+        awaitsFinalResponse = true
+      }
       return wait(.offsetRetrieval)
     case .retrievingOffset: return wait(.offsetRetrieval)
     case .cancelling: return fail(reason ?? .cancelled)
