@@ -29,6 +29,9 @@ extension UploadServer.Configuration {
     /// URL and strips the path; empty for a path alone, which is right wherever paths are not rewritten.
     public var publicURL = ""
 
+    /// How long an upload that no request is at work on keeps its handler and its descriptors.
+    package var parkDelay = Duration.seconds(60)
+
     public init() {}
   }
 }

@@ -371,6 +371,42 @@ struct ResumableUploadTests {
     #expect(try client.final().answer.status == 400)
   }
 
+  @Test("an upload that rests costs no descriptor, and goes on as if nothing had been", arguments: [true, false])
+  func parked(_ isKept: Bool) throws {
+    let log = WrappedHandlerTests.Log()
+    let test = try TestServer {
+      $0.uploads.parkDelay = .milliseconds(1)
+      if !isKept { $0.handler = { WrappedHandlerTests.Echo($0, log) { _ in nil } } }
+    }
+    /// Whether a file of this server's is open, but for its directories and its lock.
+    func holdsFile() -> Bool {
+      guard let names = try? ScratchListing("/proc/self/fd").names else { return true }
+      return names.contains { name in
+        var target = [CChar](repeating: 0, count: 512)
+        let count = readlink("/proc/self/fd/\(name)", &target, target.count - 1)
+        let path = String(decoding: target.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        return path.hasPrefix(test.directory.path) && (path.hasSuffix(".part") || path.hasSuffix(".body"))
+      }
+    }
+    let location = try test.create()
+    for round in 0..<3 {
+      let client = try test.connect()
+      #expect(try client.head(location)["upload-offset"] == "\(round * 3)")
+      try client.patch(location, at: round * 3, body: "abc")
+      #expect(try client.final().answer.status == 204)
+      try waitUntil("the file is closed") { !holdsFile() }
+    }
+    let client = try test.connect()
+    try client.patch(location, at: 9, completes: true, body: "")
+    #expect(try client.final().answer["upload-complete"] == "?1")
+    if isKept {
+      #expect(try test.directory.text(test.onlyFile) == "abcabcabc")
+      #expect(test.events.all.map(\.kind) == [.begun, .ended])
+    } else {
+      #expect(log.all.count == 2 && log.all.last == "end abcabcabc")
+    }
+  }
+
   @Test("a Location begins with what the front end calls us")
   func publicURL() throws {
     let test = try TestServer { $0.uploads.publicURL = "https://example.com/in" }

@@ -11,7 +11,9 @@ final class SpooledBody: UploadBody {
 
   private let loop: EventLoop
   private let worker: BackgroundWorker
-  private let descriptor: Int32
+  /// -1 while the file is closed.
+  private var descriptor: Int32
+  private let reopen: () throws(SystemError) -> Int32
   private let handler: any RequestHandler
   private(set) var keptCount: UInt64
   /// How many bytes the handler was given.
@@ -28,8 +30,9 @@ final class SpooledBody: UploadBody {
   /// Takes over the descriptor of a file that holds `keptCount` bytes.
   init(
     descriptor: Int32, keptCount: UInt64, handler: any RequestHandler, loop: EventLoop, worker: BackgroundWorker,
-    unreadable: @escaping () -> Void
+    reopen: @escaping () throws(SystemError) -> Int32, unreadable: @escaping () -> Void
   ) {
+    self.reopen = reopen
     self.unreadable = unreadable
     self.descriptor = descriptor
     self.keptCount = keptCount
@@ -38,11 +41,25 @@ final class SpooledBody: UploadBody {
     self.worker = worker
   }
 
-  deinit { close(descriptor) }
+  deinit { if descriptor >= 0 { close(descriptor) } }
 
-  var file: (descriptor: Int32, start: UInt64)? { (descriptor, 0) }
+  /// Nobody is at work: the descriptor can serve somebody else. The file is opened again when it is needed.
+  func closeFile() {
+    guard !isPumping, descriptor >= 0 else { return }
+    close(descriptor)
+    descriptor = -1
+  }
+
+  private func open() -> SystemError? {
+    guard descriptor < 0 else { return nil }
+    do throws(SystemError) { descriptor = try reopen() } catch { return error }
+    return nil
+  }
+
+  var file: (descriptor: Int32, start: UInt64)? { open() == nil ? (descriptor, 0) : nil }
 
   func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError? {
+    if let error = open() { return error }
     let (written, error) = BodyWriter.write(descriptor, bytes, pieces, skipping: 0, at: keptCount)
     let isNext = accepted && heldFrom == nil && fed == keptCount && !isPumping
     keptCount += UInt64(written)
@@ -72,12 +89,15 @@ final class SpooledBody: UploadBody {
   }
 
   func drop(to count: UInt64) throws(SystemError) {
+    if let error = open() { throw error }
     try retryingInterrupts("ftruncate of an upload") { ftruncate(descriptor, off_t(count)) }
     keptCount = count
   }
 
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
     let count = keptCount
+    // What was closed had been synced, where that was promised.
+    guard descriptor >= 0 else { return completion(count, nil) }
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (body: self, completion: completion)
     let (descriptor, loop) = (descriptor, loop)
@@ -116,6 +136,10 @@ final class SpooledBody: UploadBody {
 
   private func readBack(upTo limit: UInt64) {
     guard !isOver, fed < limit else { return }
+    if open() != nil {
+      isOver = true
+      return unreadable()
+    }
     let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: Int(min(UInt64(Self.turn), limit - fed)))
     defer { buffer.deallocate() }
     let count = pread(descriptor, buffer.baseAddress, buffer.count, off_t(fed))

@@ -4,9 +4,6 @@ internal import EventLoops
 internal import ResumableUploads
 
 extension UploadResource {
-  /// How long a resource that nobody uses keeps its handler.
-  private static let parkDelay = Duration.seconds(60)
-
   private var keeper: (any KeepingRequestHandler)? { handler as? any KeepingRequestHandler }
 
   private func makeHandler() -> (any RequestHandler)? { RequestHead(record).map(resources.router) }
@@ -33,7 +30,9 @@ extension UploadResource {
       let (descriptor, count) = try resources.store.openBody(token, creating: !record.hasBegun)
       body = SpooledBody(
         descriptor: descriptor, keptCount: count, handler: handler, loop: resources.loop, worker: resources.worker,
-        unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
+        reopen: { [store = resources.store, token] () throws(SystemError) in
+          try store.openBody(token, creating: false).descriptor
+        }, unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
     } catch {
       release()
       if let transfer { reject(transfer, .notStored(error.reason, isFull: error.isFull)) }
@@ -212,21 +211,24 @@ extension UploadResource {
   /// No request is at work: after a while the handler is given up.
   func rest() {
     guard state.phase == .incomplete, handler != nil, parkTimer == nil else { return }
-    parkTimer = resources.loop.schedule(after: Self.parkDelay) { [self] in
+    parkTimer = resources.loop.schedule(after: resources.options.parkDelay) { [self] in
       parkTimer = nil
       park()
     }
   }
 
   private func park() {
-    // A handler that keeps nothing was promised one request without a break.
-    guard let keeper, state.phase == .incomplete, state.transfer == nil else { return }
+    guard state.phase == .incomplete, state.transfer == nil, handler != nil else { return }
     whenDurable { [self] _ in
       guard state.phase == .incomplete, state.transfer == nil, handler != nil else { return }
-      let announced = state.announced
-      keeper.park()
-      release()
-      if announced > record.promised { save() }
+      if let keeper {
+        keeper.park()
+        release()
+      } else {
+        // A handler that keeps nothing was promised one request without a break: it stays, and only its file is closed.
+        (body as? SpooledBody)?.closeFile()
+      }
+      if state.announced > record.promised { save() }
     }
   }
 
