@@ -17,6 +17,8 @@ struct ResumableStream: StreamStateMachine {
   private let resumed: ResumeData?
   var events: [LiveStreamEvent] = []
   private var isStreaming = false
+  /// Whether an attempt is under way that has been told.
+  private var isConnecting = false
   private var attempts = 0
   private var failuresInARow = 0
   private var lastProgress = MonotonicInstant(nanoseconds: 0)
@@ -77,7 +79,7 @@ struct ResumableStream: StreamStateMachine {
 
   mutating func connected() {
     guard case .appending = upload.state, !isStreaming else { return }
-    isStreaming = true
+    (isStreaming, isConnecting) = (true, false)
     events.append(.streaming(offset: requestStart))
   }
 
@@ -203,7 +205,7 @@ struct ResumableStream: StreamStateMachine {
     using generator: inout some RandomNumberGenerator
   ) -> StreamStep {
     dropouts += 1
-    isStreaming = false
+    (isStreaming, isConnecting) = (false, false)
     var isAnswer = false
     if case .response = cause { isAnswer = true }
     let delay: Duration
@@ -247,9 +249,13 @@ struct ResumableStream: StreamStateMachine {
       rollsOver = !append.completes
       minimumEnd = start + append.minimum
     } else if request.purpose != .cancellation {
-      attempts += 1
       isStreaming = false
-      events.append(.connecting(offset: upload.acknowledged, attempt: attempts))
+      // One attempt, however many questions it takes.
+      if !isConnecting {
+        isConnecting = true
+        attempts += 1
+        events.append(.connecting(offset: upload.acknowledged, attempt: attempts))
+      }
     }
     requestStart = start
     return StreamRequest(
