@@ -32,6 +32,13 @@ extension UploadServer.Configuration {
     /// How long an upload that no request is at work on keeps its handler and its descriptors.
     package var parkDelay = Duration.seconds(60)
 
+    /// How many 104 (Upload Resumption Supported) responses a request is sent at most that came through a proxy (one that says
+    /// so by `Via`, `Forwarded` or `X-Forwarded-For`); nil for no limit, as where there is no proxy.
+    ///
+    /// Those built on Go's `net/http` before 1.23 (Caddy, Traefik) bear five, the 100 included, and then fail the request.
+    /// nginx bears none, for it takes the first for the final response. HTTP/1.0 is sent none in any case.
+    public var maximumForwardedInterimCount: Int? = 4
+
     public init() {}
   }
 }

@@ -34,6 +34,7 @@ enum Serve {
     Option("max-uploads-per-client", value: "N", "of one token, or one address (default: no limit)"),
     Option("quota", value: "SIZE", "that unfinished uploads may take (default: no limit)"),
     Option("quota-per-client", value: "SIZE", "of one token's, or one address's (default: no limit)"),
+    Option("proxied-interims", value: "N", "104s that a proxy's request is sent at most (default 4; nginx: 0; all)"),
     Option("min-rate", value: "SIZE", "that a request must bring a second (default 0: it may be silent)"),
   ]
 
@@ -119,6 +120,10 @@ enum Serve {
     uploads.minimumRate = try size("min-rate")
     uploads.maximumCount = try count("max-uploads") ?? uploads.maximumCount
     uploads.maximumCountPerClient = try count("max-uploads-per-client")
+    if let text = values["proxied-interims"] {
+      uploads.maximumForwardedInterimCount =
+        text == "all" ? nil : try Units.integer(text, of: "proxied-interims", in: 0...1000)
+    }
     if let text = values["max-age"] {
       uploads.maximumAge = try Units.duration(text, of: "max-age")
       guard uploads.maximumAge >= .seconds(1) else { throw .usage("--max-age is a second at least") }

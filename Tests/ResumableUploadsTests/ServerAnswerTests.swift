@@ -159,4 +159,29 @@ struct ServerAnswerTests {
     // libcurl's limit of 300 KB, at a hundred bytes or so each.
     #expect((500...700).contains(announcements))
   }
+
+  @Test("with a limit, progress is announced so many times, at growing distances, however much comes and however long")
+  func limitedSchedule() {
+    for limit in 0...6 {
+      var schedule = ProgressSchedule(limit: limit)
+      var announced: [Int64] = []
+      var timer: Int64?
+      if schedule.accepted(now: 0) == .announce { announced.append(0) }
+      for now in stride(from: Int64(1), to: 20_000 * ProgressSchedule.interval, by: 25_000_000) {
+        if let due = timer, due <= now {
+          timer = nil
+          if schedule.timerFired(now: now) == .announce { announced.append(now) }
+        }
+        switch schedule.kept(1 << 20, now: now) {
+        case .announce: announced.append(now)
+        case .setTimer(let time): timer = time
+        case .nothing: break
+        }
+      }
+      #expect(announced.count == limit)
+      let distances = zip(announced.dropFirst(2), announced.dropFirst()).map { $0 - $1 }
+      #expect(zip(distances.dropFirst(), distances).allSatisfy { $0 > 4 * $1 })
+      #expect(distances.first.map { $0 >= ProgressSchedule.interval } != false)
+    }
+  }
 }

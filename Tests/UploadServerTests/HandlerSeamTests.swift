@@ -115,4 +115,14 @@ struct HandlerSeamTests {
     #expect(try client.answer().status == 104)
     #expect(try client.answer().body == "abc")
   }
+
+  @Test("HTTP/1.0 is sent no interim answers, for it would take the first one for the last (RFC 9110, section 15.2)")
+  func http10() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    let client = try RawClient(bed.listener.address)
+    try client.send("POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc")
+    let answer = try client.answer()
+    #expect(answer.status == 200 && answer.body == "abc")
+  }
 }

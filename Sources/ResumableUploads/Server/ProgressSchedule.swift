@@ -5,6 +5,9 @@
 /// libcurl fails a transfer after 300 KB of response heads: with about a hundred bytes each, four a second last for twelve
 /// minutes, and clients roll over long before. A fast client keeps what is not acknowledged, and has to wait when that is
 /// much: for it bytes count and not time, less and less often, so that ten gigabytes in one request make 600 announcements.
+///
+/// Proxies are less patient: those built on Go's `net/http` before 1.23 fail a request at its sixth interim response. So there
+/// may be a limit, and then the announcements come at growing distances.
 package struct ProgressSchedule: Equatable, Sendable {
   /// The least time between two announcements.
   package static let interval: Int64 = 250_000_000
@@ -18,28 +21,31 @@ package struct ProgressSchedule: Equatable, Sendable {
     case setTimer(at: Int64)
   }
 
+  private let limit: Int?
+  /// How many there were.
+  private var announcements = 0
   private var last: Int64?
   private var isTimerSet = false
   private var keptCount: UInt64 = 0
   private var announcedCount: UInt64 = 0
 
-  package init() {}
+  /// - Parameter limit: how many announcements there may be; nil for as many as time and bytes ask for.
+  package init(limit: Int? = nil) { self.limit = limit }
 
   /// The append was accepted: an announcement tells the client that the offset matched.
-  package mutating func accepted(now: Int64) -> Action {
-    last = now
-    return .announce
-  }
+  package mutating func accepted(now: Int64) -> Action { announce(now) }
 
   /// `count` more bytes were kept, or some that were kept before can be announced now.
   package mutating func kept(_ count: UInt64, now: Int64) -> Action {
     // The first ones at once: the client sees that bytes get through.
     let isFirst = keptCount == 0
     keptCount += count
-    if !isFirst, keptCount - announcedCount < max(Self.step, keptCount / 128), let last, now - last < Self.interval {
+    if let limit, announcements >= limit { return .nothing }
+    let isMuch = limit == nil && keptCount - announcedCount >= max(Self.step, keptCount / 128)
+    if !isFirst, !isMuch, let last, now - last < distance {
       if isTimerSet { return .nothing }
       isTimerSet = true
-      return .setTimer(at: last + Self.interval)
+      return .setTimer(at: last + distance)
     }
     return announce(now)
   }
@@ -50,7 +56,16 @@ package struct ProgressSchedule: Equatable, Sendable {
     return announce(now)
   }
 
+  /// The least time from the last announcement to the next one.
+  private var distance: Int64 {
+    guard limit != nil else { return Self.interval }
+    // After the acceptance and the first bytes: 0.25 s, 2 s, 16 s, …
+    return Self.interval << (3 * Int64(min(max(announcements - 2, 0), 8)))
+  }
+
   private mutating func announce(_ now: Int64) -> Action {
+    if let limit, announcements >= limit { return .nothing }
+    announcements += 1
     last = now
     announcedCount = keptCount
     return .announce

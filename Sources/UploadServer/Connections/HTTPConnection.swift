@@ -172,7 +172,7 @@ final class HTTPConnection {
   }
 
   func sendInterim(_ status: Int, _ fields: HeaderFields) {
-    guard state.hasOpenRequest, unsent.count < Self.interimLimit else { return }
+    guard state.hasOpenRequest, state.takesInterims, unsent.count < Self.interimLimit else { return }
     send(Response.interim(status, fields))
     settle(progress: false)
   }

@@ -32,6 +32,9 @@ struct HTTPConnectionState {
   private var keepsAlive = false
   private var hasBody = false
   private(set) var isHeadMethod = false
+  /// Whether the request may be sent interim responses: HTTP/1.0 has none, and whoever speaks it would take the first one
+  /// for the answer (RFC 9110, section 15.2). nginx does, to servers behind it, if not told otherwise.
+  private(set) var takesInterims = false
 
   /// Whether the parser may go on.
   var parses: Bool { state == .idle || state == .head || state == .body }
@@ -65,6 +68,7 @@ struct HTTPConnectionState {
     keepsAlive = head.keepsAlive
     hasBody = head.framing != .absent && head.framing != .sized(0)
     isHeadMethod = head.method == "HEAD"
+    takesInterims = head.minorVersion > 0
   }
 
   enum AcceptAction: Equatable { case read, sendContinueAndRead, ignore }

@@ -66,4 +66,7 @@ public struct RequestHead: Equatable, Sendable {
   public internal(set) var credential: [UInt8]?
   /// Whether the client is willing to use the connection again (RFC 9112, section 9.3).
   public var keepsAlive: Bool
+
+  /// Whether it came through a proxy that says so: RFC 9110, section 7.6.3; RFC 7239; and what was there before them.
+  var wasForwarded: Bool { ["via", "forwarded", "x-forwarded-for"].contains { fields.count($0) > 0 } }
 }

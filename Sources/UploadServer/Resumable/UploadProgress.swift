@@ -19,9 +19,10 @@ final class UploadProgress {
 
   var now: Int64 { MonotonicInstant.now.nanoseconds }
 
-  func begin() {
+  /// - Parameter limit: how many times progress may be told.
+  func begin(limit: Int?) {
     end()
-    schedule = ProgressSchedule()
+    schedule = ProgressSchedule(limit: limit)
   }
 
   /// Nothing is told any more. What is to be synced still is.

@@ -134,7 +134,7 @@ final class UploadResource {
         return refuse(new, .notStored(error.reason, isFull: error.isFull))
       }
       guard state.transfer?.number == new.number else { return }
-      if var fields = ServerAnswer.announcement(standing(), new.request.version) {
+      if interimLimit(new) != 0, var fields = ServerAnswer.announcement(standing(), new.request.version) {
         fields.lines += FieldLines(settled).lines
         new.sendInterim(fields)
       }
@@ -217,11 +217,17 @@ final class UploadResource {
 
   // MARK: The transfer at work
 
+  /// How many interim responses the request may be sent; nil for any number.
+  private func interimLimit(_ transfer: UploadTransfer) -> Int? {
+    transfer.head.wasForwarded ? resources.options.maximumForwardedInterimCount : nil
+  }
+
   private func adopt(_ new: UploadTransfer) {
     transfer = new
     new.resource = self
     new.number = state.transfer?.number ?? 0
-    progress.begin()
+    // The creation's announcement is one of them.
+    progress.begin(limit: interimLimit(new).map { new.isCreation ? max(0, $0 - 1) : $0 })
     if let parkTimer { resources.loop.cancel(parkTimer) }
     parkTimer = nil
   }
