@@ -73,7 +73,8 @@ extension LiveStream {
         case .bytes(let maximum): try content.openBody(from: next.start, maximum: maximum)
         }
       let token = configuration.bearerToken?()
-      let whole = next.uploadRequest(configuration, token: token)
+      var whole = next.uploadRequest(configuration, token: token)
+      if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
       let task = try session.upload(whole, body: body) { [weak self] event in
         guard let self, let request, request.number == number else { return }
         handle(event, request)
@@ -107,7 +108,8 @@ extension LiveStream {
         interim: response, location: location(response, request), sentUpTo: request.sentUpTo, now: .now)
       noteLifetime()
       perform(step)
-      if request.task.responseHeaderByteCount > Self.responseHeaderLimit { rollOver() }
+      let isLast = intermediary.received(interimOf: request.number)
+      if isLast || request.task.responseHeaderByteCount > Self.responseHeaderLimit { rollOver() }
     case .finished(let result):
       takeCounts()
       let sentUpTo = request.sentUpTo
@@ -126,6 +128,7 @@ extension LiveStream {
       // A file that cannot be read will not be read the next time.
       return perform(machine.stop(LiveStreamError(.source, error.description)))
     }
+    intermediary.ended(result)
     var result = result
     var place: String?
     if case .success(let outcome) = result {

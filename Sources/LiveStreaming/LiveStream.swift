@@ -36,6 +36,7 @@ final class LiveStream: @unchecked Sendable {
   var sourceError: LiveStreamError?
   var sourceLost: UInt64 = 0
   var response: HTTPResponse?
+  var intermediary = IntermediaryLimits()
   /// Itself, from its start to its end: its owner may keep nothing but the events.
   var keptAlive: LiveStream?
   var generator = SystemRandomNumberGenerator()

@@ -207,7 +207,8 @@ struct ResumableStream: StreamStateMachine {
     dropouts += 1
     (isStreaming, isConnecting) = (false, false)
     var isAnswer = false
-    if case .response = cause { isAnswer = true }
+    // A 502 tells of a connection that broke behind a proxy: as good a reason to come back soon as one that broke here.
+    if case .response(let status) = cause { isAnswer = status != 502 || retryAfter != nil }
     let delay: Duration
     if cause == .overtaken {
       delay = .zero

@@ -27,6 +27,9 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case badCredentialsFile
     /// What came back is not HTTP.
     case protocolViolation
+    /// What came back breaks the rules of HTTP/2; HTTP/1.1 may get through. A proxy that takes an interim response for the
+    /// final one does this (nginx with any 1xx but 103, and with that before 1.29).
+    case http2Violation
     /// ``UploadTask/cancel()`` was called.
     case cancelled
     /// The body's writer broke the stream off, or the file could not be read to its end.
@@ -69,6 +72,9 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case CURLE_SEND_FAIL_REWIND:
       // libcurl would have sent the request again on another connection, and cannot: its body is gone.
       self.init(.connectionLost, "the connection, which had carried a request before, ended in the body")
+    // RFC 9113, section 7: found on this side, or told by the other; libcurl has no code for it.
+    case CURLE_HTTP2 where words.contains("PROTOCOL_ERROR"), CURLE_HTTP2_STREAM where words.contains("PROTOCOL_ERROR"):
+      self.init(.http2Violation, words)
     case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE, CURLE_HTTP2, CURLE_HTTP2_STREAM:
       self.init(.connectionLost, words)
     case CURLE_SSL_CONNECT_ERROR:

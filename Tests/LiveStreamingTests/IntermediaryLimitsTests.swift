@@ -1,0 +1,71 @@
+// What a stream learns of the proxies on its way.
+
+import Testing
+
+@testable import LiveStreaming
+@testable import UploadClient
+
+@Suite("Limits of intermediaries")
+struct IntermediaryLimitsTests {
+  private func ended(_ status: Int) -> Result<UploadTask.Outcome, UploadError> {
+    .success(UploadTask.Outcome(response: HTTPResponse(status: status, fields: []), isEarly: true))
+  }
+
+  private func expectLast(_ isLast: Bool, _ limits: inout IntermediaryLimits, _ request: UInt64) {
+    let answer = limits.received(interimOf: request)
+    #expect(answer == isLast)
+  }
+
+  private static let lost = Result<UploadTask.Outcome, UploadError>.failure(UploadError(.connectionLost, ""))
+
+  @Test("after two requests that broke behind exactly five interim responses, the fourth of each is the last")
+  func go() {
+    for ends in [[ended(502), ended(502)], [Self.lost, Self.lost], [ended(502), Self.lost]] {
+      var limits = IntermediaryLimits()
+      for (request, end) in ends.enumerated() {
+        for _ in 0..<5 { expectLast(false, &limits, UInt64(request)) }
+        limits.ended(end)
+        // What is asked in between has none, and says nothing.
+        limits.ended(ended(204))
+      }
+      for request: UInt64 in 2...3 {
+        for number in 1...4 { expectLast(number == 4, &limits, request) }
+        limits.ended(ended(204))
+      }
+    }
+  }
+
+  @Test("nothing follows from fewer or more, from other answers, from one request alone, or where a sixth got through")
+  func others() {
+    for (count, end) in [
+      (4, ended(502)), (6, ended(502)), (0, ended(502)), (4, Self.lost), (6, Self.lost), (5, ended(503)),
+      (5, ended(204)),
+      (5, .failure(UploadError(.timedOut, ""))),
+    ] {
+      var limits = IntermediaryLimits()
+      for request: UInt64 in 0..<4 {
+        for _ in 0..<count { expectLast(false, &limits, request) }
+        limits.ended(end)
+      }
+      for _ in 0..<1000 { expectLast(false, &limits, 4) }
+    }
+    var limits = IntermediaryLimits()
+    for request: UInt64 in 0..<10 {
+      for _ in 0..<5 { expectLast(false, &limits, request) }
+      limits.ended(Self.lost)
+      for _ in 0..<6 { expectLast(false, &limits, 100 + request) }
+      limits.ended(ended(204))
+    }
+  }
+
+  @Test("HTTP/2 is given up when its rules are broken, and for nothing else")
+  func http2() {
+    var limits = IntermediaryLimits()
+    for kind in [UploadError.Kind.connectionLost, .timedOut, .protocolViolation, .unreachable, .other] {
+      limits.ended(.failure(UploadError(kind, "")))
+      #expect(!limits.needsHTTP1)
+    }
+    limits.ended(.failure(UploadError(.http2Violation, "")))
+    #expect(limits.needsHTTP1)
+  }
+}
