@@ -59,10 +59,15 @@ final class LiveStream: @unchecked Sendable {
       configuration: configuration, session: session, upload: UploadClientStateMachine.Configuration())
   }
 
+  /// The longest file that goes out with its creation, in bytes. Where a proxy drops the 104 that says where to go on, all that
+  /// was sent is lost with the connection; so a longer file is worth a round trip or two before it (section "Careful Upload
+  /// Creation").
+  private static let optimisticLimit: UInt64 = 4 << 20
+
   /// Uploads a file.
   convenience init(file: UploadFile, configuration: LiveStreamConfiguration, session: UploadSession) {
     var upload = UploadClientStateMachine.Configuration()
-    upload.isOptimistic = true
+    upload.isOptimistic = file.size <= Self.optimisticLimit
     upload.length = file.size
     upload.digest = file.digest.map { DigestField([($0.algorithm.name, $0.bytes)]) }
     self.init(
