@@ -7,9 +7,9 @@ internal import NetworkTesting
 internal import Synchronization
 
 /// Writes a stream at a bounded rate until it is told to end; what had to wait goes out as fast as it is read.
-final class PacedInput: Sendable {
+package final class PacedInput: Sendable {
   /// The FIFO; to be opened for reading by the client.
-  let path: String
+  package let path: String
   private let pattern: StampedPattern
   private let bytesPerSecond: Int
   private let isEnding = Atomic<Bool>(false)
@@ -18,7 +18,7 @@ final class PacedInput: Sendable {
   private let placeholder = Mutex<Int32>(-1)
 
   /// - Parameter path: where to make the FIFO.
-  init(_ path: String, _ pattern: StampedPattern, bytesPerSecond: Int) throws {
+  package init(_ path: String, _ pattern: StampedPattern, bytesPerSecond: Int) throws {
     self.path = path
     self.pattern = pattern
     self.bytesPerSecond = bytesPerSecond
@@ -26,7 +26,7 @@ final class PacedInput: Sendable {
   }
 
   /// Opens the FIFO and starts to write into it.
-  func start() throws {
+  package func start() throws {
     // Held open for reading until the client reads, so that nothing waits for a client that never comes.
     let reader = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) }
     placeholder.withLock { $0 = reader }
@@ -39,7 +39,7 @@ final class PacedInput: Sendable {
   }
 
   /// The client has opened the FIFO: from here on its end is seen here (as EPIPE: signals are blocked on the thread).
-  func isBeingRead() {
+  package func isBeingRead() {
     placeholder.withLock { descriptor in
       if descriptor >= 0 { close(descriptor) }
       descriptor = -1
@@ -47,7 +47,7 @@ final class PacedInput: Sendable {
   }
 
   /// Ends the stream where it is; how many bytes it has.
-  func finish() -> UInt64 {
+  package func finish() -> UInt64 {
     isBeingRead()
     isEnding.store(true, ordering: .relaxed)
     thread.withLock { thread in

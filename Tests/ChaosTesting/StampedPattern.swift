@@ -6,22 +6,22 @@ internal import PropertyTesting
 
 /// An ``OffsetPattern`` in which every block begins with its own number: bytes that are stored twice, left out or put
 /// elsewhere, by whatever distance, are seen, and tell where they belong.
-struct StampedPattern: Sendable {
+package struct StampedPattern: Sendable {
   /// In bytes.
-  static let blockSize = 4096
+  package static let blockSize = 4096
   private let pattern: OffsetPattern
 
-  init(seed: UInt64) { pattern = OffsetPattern(seed: seed) }
+  package init(seed: UInt64) { pattern = OffsetPattern(seed: seed) }
 
   /// One block of the stream.
-  func fill(_ target: UnsafeMutableRawBufferPointer, block: UInt64) {
+  package func fill(_ target: UnsafeMutableRawBufferPointer, block: UInt64) {
     precondition(target.count == Self.blockSize)
     pattern.fill(target, at: block * UInt64(Self.blockSize))
     target.storeBytes(of: block, as: UInt64.self)
   }
 
   /// The SHA-256 of the first `count` bytes, in hexadecimal, by the program that others check with too.
-  func digest(count: UInt64) throws -> String {
+  package func digest(count: UInt64) throws -> String {
     let program = try TestProcess("sha256sum", [], input: .pipe)
     var block = [UInt8](repeating: 0, count: Self.blockSize)
     var many: [UInt8] = []
@@ -39,7 +39,7 @@ struct StampedPattern: Sendable {
   }
 
   /// The SHA-256 of a file, in hexadecimal.
-  static func digest(file: String) throws -> String { try digest(said: TestProcess("sha256sum", [file])) }
+  package static func digest(file: String) throws -> String { try digest(said: TestProcess("sha256sum", [file])) }
 
   private static func digest(said program: TestProcess) throws -> String {
     guard try program.wait() == 0, let digest = program.output.first?.split(separator: " ").first else {
@@ -49,7 +49,7 @@ struct StampedPattern: Sendable {
   }
 
   /// The first offset at which a file is not the first `count` bytes of the stream, in words; nil if it is.
-  func firstDifference(file path: String, count: UInt64) throws -> String? {
+  package func firstDifference(file path: String, count: UInt64) throws -> String? {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }
     defer { close(descriptor) }

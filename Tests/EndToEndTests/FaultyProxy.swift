@@ -12,6 +12,8 @@ final class FaultyProxy: Sendable {
   /// What becomes of a connection. Counts are bytes from the client, the request's head included.
   enum Fate: Sendable {
     case relay
+    /// The same, and in the middle, before another byte is passed on, something happens elsewhere.
+    case meanwhile(after: Int, @Sendable () -> Void)
     /// A reset in the middle: what had arrived here and was not passed on is lost, though TCP has acknowledged it.
     case reset(after: Int)
     /// A reset that keeps TCP's word: first no more packets are let in, then all that was acknowledged is passed on.
@@ -71,7 +73,8 @@ final class FaultyProxy: Sendable {
 
   private func run() {
     while wait(for: [listener]) != nil {
-      let client = accept(listener, nil, nil)
+      // Not for programs started meanwhile: with a copy of the socket there, a close would end nothing.
+      let client = accept4(listener, nil, nil, Int32(SOCK_CLOEXEC.rawValue))
       guard client >= 0 else { continue }
       serve(client, fate(count.wrappingAdd(1, ordering: .relaxed).oldValue))
     }
@@ -95,6 +98,11 @@ final class FaultyProxy: Sendable {
     switch fate {
     case .refuse: break
     case .relay: relay(client, upstream, limit: .max)
+    case .meanwhile(let count, let happen):
+      if relay(client, upstream, limit: count) {
+        happen()
+        relay(client, upstream, limit: .max)
+      }
     case .reset(let count):
       if relay(client, upstream, limit: count) {
         reset(client)

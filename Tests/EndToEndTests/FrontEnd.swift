@@ -1,0 +1,166 @@
+// nginx and Caddy as people put them in front of a server: Debian's programs, and the configurations that `samples/` offers.
+
+import CommandTesting
+import EventLoops
+import Glibc
+import NetworkTesting
+import TestRigs
+
+/// A front end that ends TLS, on an address of its own, so that it can be killed and come back to the same port.
+final class FrontEnd {
+  enum Program: String, CaseIterable, Sendable {
+    case nginx, caddy
+  }
+
+  /// What the sample does not say.
+  struct Changes: Sendable {
+    /// Whether it keeps an append to itself until that is complete.
+    var buffersRequests = false
+    /// Serve under `/ingest/`, and strip that.
+    var hasPrefix = false
+    /// HTTP/1.0 to the server behind, nginx's default.
+    var speaksHTTP10 = false
+    /// A connection to the server for each request: nginx's default again.
+    var closesConnections = false
+  }
+
+  static let isInstalled = ChildProcess.isInstalled("nginx") && ChildProcess.isInstalled("caddy")
+
+  /// `ADDRESS:PORT`.
+  let address: String
+  private let command: [String]
+  private let directory: TemporaryDirectory
+  private var process: TestProcess
+  /// The certificate, which is its own authority: a PEM file.
+  var certificate: String { "\(directory.path)/server.pem" }
+  var url: String { "https://\(address)" }
+
+  /// - Parameters:
+  ///   - address: `ADDRESS:PORT`; nobody else may use the port.
+  ///   - backend: the same of the server behind.
+  ///   - names: the addresses, beside its own, that clients call it by.
+  init(
+    _ program: Program, at address: String = "\(ServeProcess.freshHost()):8443", backend: String, names: [String] = [],
+    changes: Changes = Changes()
+  ) throws {
+    self.address = address
+    directory = try TemporaryDirectory()
+    try Self.makeCertificate(directory.path, for: names + [Self.host(address)])
+    let path = directory.path
+    switch program {
+    case .nginx:
+      let file = try directory.write("nginx.conf", try Self.nginx(path, address, backend, changes))
+      command = ["nginx", "-p", path, "-e", "stderr", "-c", file]
+    case .caddy:
+      let file = try directory.write("Caddyfile", try Self.caddy(path, address, backend, changes))
+      command = ["env", "HOME=\(path)", "caddy", "run", "--adapter", "caddyfile", "--config", file]
+    }
+    process = try Self.start(command)
+  }
+
+  static func host(_ address: String) -> String { String(address.prefix { $0 != ":" }) }
+
+  /// SIGKILL: what it held is gone.
+  func kill() throws {
+    process.signal(SIGKILL)
+    try process.wait()
+  }
+
+  /// Again, as it was.
+  func restart() throws { process = try Self.start(command) }
+
+  private static func start(_ command: [String]) throws -> TestProcess {
+    // setpriv (util-linux): the kernel ends it should the test process die.
+    let process = try TestProcess("setpriv", ["--pdeathsig", "KILL"] + command)
+    // nginx listens before it says the one, Caddy before it says the other.
+    try process.lines.first("the front end's start") {
+      $0.text.contains("event method") || $0.text.contains("serving initial configuration")
+    }
+    return process
+  }
+
+  // MARK: Configurations
+
+  /// Everything in a sample that a test changes; each has to be there.
+  private static func sample(_ name: String, _ changes: [(String, String)]) throws -> String {
+    // Three steps up from this file is the package.
+    let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+    var text = String(decoding: try fileContents("/\(root)/samples/\(name)"), as: UTF8.self)
+    for (from, to) in changes {
+      let parts = text.split(separator: from, maxSplits: 1, omittingEmptySubsequences: false)
+      guard parts.count == 2 else { throw TestFailure("samples/\(name) does not say \"\(from)\"") }
+      text = parts[0] + to + parts[1]
+    }
+    return text
+  }
+
+  private static func nginx(
+    _ path: String, _ address: String, _ backend: String, _ changes: Changes
+  ) throws -> String {
+    var edits = [
+      ("server 127.0.0.1:8080", "server \(backend)"), ("listen 443", "listen \(address)"),
+      ("/etc/ssl/certs/stream.example.com.pem", "\(path)/server.pem"),
+      ("/etc/ssl/private/stream.example.com.key", "\(path)/server.key"),
+    ]
+    if changes.buffersRequests { edits.append(("proxy_request_buffering off", "proxy_request_buffering on")) }
+    if changes.speaksHTTP10 { edits.append(("proxy_http_version 1.1", "proxy_http_version 1.0")) }
+    if changes.closesConnections {
+      edits.append(("proxy_set_header Connection \"\"", "proxy_set_header Connection close"))
+    }
+    if changes.hasPrefix {
+      edits.append(("location / {", "location /ingest/ {"))
+      edits.append(("proxy_pass http://sluice;", "proxy_pass http://sluice/;"))
+    }
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \(path)/\($0);" }
+    // One process and no master: a signal hits all of it.
+    return """
+      daemon off;
+      master_process off;
+      user root;
+      pid \(path)/nginx.pid;
+      error_log stderr notice;
+      events { worker_connections 512; }
+      http {
+      access_log off;
+      \(temporary.joined(separator: "\n"))
+      \(try sample("nginx.conf", edits))
+      }
+      """
+  }
+
+  private static func caddy(
+    _ path: String, _ address: String, _ backend: String, _ changes: Changes
+  ) throws -> String {
+    let port = address.split(separator: ":").last ?? ""
+    let site = "https://:\(port) {\n\tbind \(host(address))\n\ttls \(path)/server.pem \(path)/server.key"
+    var edits = [
+      // Without a name, for clients come through proxies with addresses of their own.
+      ("stream.example.com {", site),
+      (
+        "reverse_proxy 127.0.0.1:8080 {",
+        "\(changes.hasPrefix ? "handle_path /ingest/* {\n\t" : "")reverse_proxy \(backend) {"
+      ),
+    ]
+    if changes.buffersRequests { edits.append(("# buffer_requests", "buffer_requests")) }
+    if changes.hasPrefix { edits.append(("# Under a path", "}\n\t# Under a path")) }
+    return """
+      {
+      	admin off
+      	auto_https off
+      }
+      \(try sample("Caddyfile", edits))
+      """
+  }
+
+  private static func makeCertificate(_ path: String, for hosts: [String]) throws {
+    let names = hosts.map { "IP:\($0)" }.joined(separator: ",")
+    let process = try TestProcess(
+      "openssl",
+      [
+        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+        "-subj", "/CN=sluice test", "-addext", "subjectAltName=\(names)", "-keyout", "\(path)/server.key",
+        "-out", "\(path)/server.pem",
+      ])
+    guard try process.wait() == 0 else { throw TestFailure("openssl: \(process.errors)") }
+  }
+}

@@ -1,0 +1,191 @@
+// Resumable uploads through nginx and Caddy, which buffer, drop interim responses, answer in a server's stead, and die.
+
+import ChaosTesting
+import CommandTesting
+import NetworkTesting
+import TestRigs
+import Testing
+
+@Suite(
+  "Through real front ends",
+  .enabled(if: FrontEnd.isInstalled, "nginx (package nginx-light) and caddy have to be installed"))
+struct FrontEndTests {
+  /// What one append may carry. All before it is acknowledged, so nothing else is ever sent again.
+  private static let appendSize = 256 << 10
+
+  @Test(
+    "a stream, its connections reset, the front end and the server killed: stored once and whole, and only what was under way sent again",
+    arguments: Route.all)
+  func stream(route: Route) throws {
+    let run = try FrontEndRun(
+      route,
+      faults: [
+        .reset(after: 200_000), .frontEndKilled(after: 150_000), .reset(after: 250_000), .serverKilled(after: 200_000),
+      ])
+    let pattern = StampedPattern(seed: 20_261_121)
+    let input = try PacedInput("\(run.directory.path)/input", pattern, bytesPerSecond: 400_000)
+    try input.start()
+    let client = try StreamProcess(
+      "pipe", "\(run.url)/stream.bin",
+      more: run.clientOptions + [
+        "--resumable", "always", "--roll-over-after", "200ms", "--roll-over-bytes", "\(Self.appendSize)",
+      ], input: input.path)
+    try client.event("connecting")
+    input.isBeingRead()
+    try run.doFaults(to: client)
+    // The last of them is over when the stream goes on: several appends more.
+    let before = client.events("acknowledged").count
+    try client.output.wait(for: "five more acknowledgements") { events, _ in
+      events.count { $0.event == "acknowledged" } >= before + 5 ? () : nil
+    }
+    let length = input.finish()
+    let summary = try client.ended(code: 0)
+
+    #expect(summary.integer("captured") == Int(length))
+    #expect(summary.integer("acknowledged") == Int(length))
+    #expect(summary.integer("lost") == 0)
+    let file = try run.storedFile()
+    #expect(try pattern.firstDifference(file: file, count: length) == nil)
+    #expect(try StampedPattern.digest(file: file) == pattern.digest(count: length))
+    #expect(client.events("upload-created").count == 1)
+    // A server that is away for a moment, a front end may not have met.
+    #expect(summary.integer("dropouts") ?? 0 >= 3)
+    #expect(summary.integer("resent") ?? .max <= 4 * Self.appendSize)
+    // A front end that passes them on passes them all; the other is not sent any.
+    #expect(client.events("interim-response").isEmpty == (route.program == .nginx))
+  }
+
+  private static func bytes(_ count: Int, seed: UInt64) -> [UInt8] {
+    let pattern = StampedPattern(seed: seed)
+    let size = StampedPattern.blockSize
+    var bytes = [UInt8](repeating: 0, count: (count / size + 1) * size)
+    for block in 0..<bytes.count / size {
+      bytes[block * size..<(block + 1) * size].withUnsafeMutableBytes { pattern.fill($0, block: UInt64(block)) }
+    }
+    return Array(bytes.prefix(count))
+  }
+
+  @Test("a file, likewise", arguments: Route.all)
+  func file(route: Route) throws {
+    let run = try FrontEndRun(
+      route,
+      faults: [
+        .reset(after: 1_500_000), .frontEndKilled(after: 1_200_000), .reset(after: 1_700_000),
+        .serverKilled(after: 1_300_000),
+      ])
+    let bytes = Self.bytes(10_000_001, seed: 20_261_122)
+    let path = try run.directory.write("file.bin", bytes)
+    let client = try StreamProcess(
+      "put", path, more: ["\(run.url)/"] + run.clientOptions + ["--resumable", "always", "--roll-over-bytes", "1MiB"])
+    try run.doFaults(to: client)
+    let summary = try client.ended(code: 0)
+
+    #expect(summary.integer("acknowledged") == bytes.count)
+    #expect(try StampedPattern.digest(file: run.storedFile()) == StampedPattern.digest(file: path))
+    // A server that is away for a moment, a front end may not have met.
+    #expect(summary.integer("dropouts") ?? 0 >= 3)
+    #expect(summary.integer("resent") ?? .max <= 4 << 20)
+    // Asked for before the first byte: whoever drops a 104 costs nothing.
+    #expect(client.events("upload-created").count == 1)
+  }
+
+  @Test(
+    "under a path of its own: the server says what its URLs begin with, or the client keeps to the host that it asked",
+    arguments: FrontEnd.Program.allCases, [false, true])
+  func location(program: FrontEnd.Program, keepsHost: Bool) throws {
+    let route = Route(program: program, isHTTP1: false, changes: .init(hasPrefix: true))
+    let run = try FrontEndRun(
+      route, serverOptions: ["--public-url", keepsHost ? "http://backend.invalid:1/ingest" : "/ingest"])
+    let bytes = Array("not all at once".utf8)
+    let path = try run.directory.write("file.txt", bytes)
+    // Careful creation, for the upload's URL is what this is about.
+    let client = try StreamProcess(
+      "pipe", "\(run.url)/ingest/file.txt",
+      more: run.clientOptions + ["--resumable", "always"] + (keepsHost ? ["--location", "keep"] : []), input: path)
+    let summary = try client.ended(code: 0)
+    #expect(summary.integer("acknowledged") == bytes.count)
+    #expect(summary.integer("dropouts") == 0)
+    #expect(try fileContents(run.storedFile()) == bytes)
+  }
+
+  @Test("nginx as it is by default, HTTP/1.0 inside: no interim response goes to it, and files and streams arrive")
+  func http10() throws {
+    let route = Route(
+      program: .nginx, isHTTP1: false,
+      changes: .init(buffersRequests: true, speaksHTTP10: true, closesConnections: true))
+    // The server may send interim responses here.
+    let run = try FrontEndRun(
+      route, faults: [.reset(after: 600_000)], serverOptions: ["--proxied-interims", "all"], mayInterim: true)
+    let bytes = Self.bytes(2_000_001, seed: 20_261_123)
+    let path = try run.directory.write("file.bin", bytes)
+    let client = try StreamProcess(
+      "put", path, more: ["\(run.url)/"] + run.clientOptions + ["--resumable", "always", "--roll-over-bytes", "256KiB"])
+    #expect(try client.ended(code: 0).integer("acknowledged") == bytes.count)
+    #expect(client.events("interim-response").isEmpty)
+    #expect(try StampedPattern.digest(file: run.storedFile()) == StampedPattern.digest(file: path))
+  }
+
+  @Test("a server that sends nginx interim responses all the same: the client gives HTTP/2 up, and loses nothing")
+  func http2GivenUp() throws {
+    // Or nginx, which takes the rest of the connection for the first response's content, would wait for its end.
+    let route = Route(program: .nginx, isHTTP1: false, changes: .init(closesConnections: true))
+    let run = try FrontEndRun(route, serverOptions: ["--proxied-interims", "all"], mayInterim: true)
+    let pattern = StampedPattern(seed: 20_261_124)
+    let input = try PacedInput("\(run.directory.path)/input", pattern, bytesPerSecond: 400_000)
+    try input.start()
+    let client = try StreamProcess(
+      "pipe", "\(run.directURL)/stream.bin",
+      more: run.clientOptions + ["--resumable", "always", "--roll-over-after", "200ms"],
+      input: input.path)
+    try client.event("connecting")
+    input.isBeingRead()
+    try client.output.wait(for: "four acknowledgements") { events, _ in
+      events.count { $0.event == "acknowledged" } >= 4 ? () : nil
+    }
+    let length = input.finish()
+    let summary = try client.ended(code: 0)
+    // The creation, once.
+    #expect(client.events("dropout").count == 1)
+    #expect(client.events("dropout").first?.text("cause")?.contains("going on with HTTP/1.1") == true)
+    #expect(summary.integer("acknowledged") == Int(length))
+    #expect(summary.integer("resent") == 0)
+    #expect(try StampedPattern.digest(file: run.storedFile()) == pattern.digest(count: length))
+  }
+
+  @Test(
+    "a server that sends Caddy more interim responses than it bears: after two failures the stream avoids that")
+  func interimLimit() throws {
+    let run = try FrontEndRun(Route(program: .caddy, isHTTP1: false), serverOptions: ["--proxied-interims", "all"])
+    let pattern = StampedPattern(seed: 20_261_125)
+    let input = try PacedInput("\(run.directory.path)/input", pattern, bytesPerSecond: 1_000_000)
+    try input.start()
+    let client = try StreamProcess(
+      "pipe", "\(run.url)/stream.bin", more: run.clientOptions + ["--resumable", "always"], input: input.path)
+    try client.event("connecting")
+    input.isBeingRead()
+    try client.output.wait(for: "two dropouts") { events, _ in events.count { $0.event == "dropout" } >= 2 ? () : nil }
+    // Five times as many as a request can have without that.
+    let before = client.events("interim-response").count
+    try client.output.wait(for: "25 interim responses") { events, _ in
+      events.count { $0.event == "interim-response" } >= before + 25 ? () : nil
+    }
+    let length = input.finish()
+    let summary = try client.ended(code: 0)
+    #expect(client.events("dropout").count == 2)
+    #expect(summary.integer("acknowledged") == Int(length))
+    #expect(try StampedPattern.digest(file: run.storedFile()) == pattern.digest(count: length))
+  }
+
+  @Test("a file through the same: it fails again and again, and arrives with little sent again and without long pauses")
+  func interimLimitOfFile() throws {
+    let run = try FrontEndRun(Route(program: .caddy, isHTTP1: false), serverOptions: ["--proxied-interims", "all"])
+    let path = try run.directory.write("file.bin", Self.bytes(40_000_000, seed: 20_261_126))
+    // Were they pauses after answers, and not after broken connections, they could be that long.
+    let client = try StreamProcess("put", path, more: ["\(run.url)/", "--ca-file", run.certificate])
+    #expect(try client.ended(code: 0).integer("acknowledged") == 40_000_000)
+    let dropouts = client.events("dropout")
+    #expect(dropouts.count >= 2)
+    #expect(dropouts.allSatisfy { $0.thousandths("retry_seconds") ?? 0 <= 25 })
+    #expect(try StampedPattern.digest(file: run.storedFile()) == StampedPattern.digest(file: path))
+  }
+}
