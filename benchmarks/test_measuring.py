@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import http.client
+import os
 import random
+import time
 import unittest
 
 import testmic_signal
 from contenders import ARECORD, FFMPEG
 from faults import merged, placed, what_was_told
-from harness import scratch_directory
-from instruments import Receiver
+from harness import BenchmarkError, scratch_directory
+from instruments import Receiver, Relay
+from load import PACED_PIECE, Feeder, Pattern
 from http_body import BodyDecoder, Head, ProtocolError
-from recording import Arrival, Request, delays, percentile, read_requests
+from recording import Arrival, Request, delays, joined, percentile, read_requests
 
 SEED = random.randrange(1 << 32)
 
@@ -97,6 +100,102 @@ class Losses(unittest.TestCase):
         self.assertEqual(what_was_told(nothing, much, ARECORD, False)[0], "amount")
         self.assertEqual(what_was_told("Connection refused", "", FFMPEG, False)[0], "error")
         self.assertEqual(what_was_told("", "Exiting: error at the end", FFMPEG, False)[0], "nothing")
+
+
+class Uploads(unittest.TestCase):
+    @staticmethod
+    def part(offset: int, body: bytes, arrivals: list[Arrival]) -> Request:
+        return Request(0, "PATCH", "/upload", {"upload-offset": str(offset)}, body, arrivals)
+
+    def test_the_parts_of_an_upload_are_one_stream(self) -> None:
+        creation = request()
+        parts = [self.part(0, b"abc", [Arrival(1, 10), Arrival(3, 20)]), self.part(3, b"de", [Arrival(2, 30)])]
+        whole = joined([creation, *parts])
+        self.assertEqual(whole.body, b"abcde")
+        self.assertEqual(whole.arrivals, [Arrival(1, 10), Arrival(3, 20), Arrival(5, 30)])
+
+    def test_parts_with_a_hole_between_them_are_no_stream(self) -> None:
+        with self.assertRaises(ValueError):
+            joined([self.part(0, b"abc", [Arrival(3, 20)]), self.part(4, b"e", [Arrival(1, 30)])])
+
+
+class Loads(unittest.TestCase):
+    def test_a_stream_is_checked_byte_by_byte(self) -> None:
+        pattern, path = Pattern.make(100), self.enterContext(scratch_directory()) / "file"
+        pattern.write(path, 950)
+        pattern.check(path, 950)
+        whole = path.read_bytes()
+        for wrong in (whole[:-1], whole[:500] + whole[600:], whole[:321] + b"!" + whole[322:]):
+            path.write_bytes(wrong)
+            with self.assertRaises(BenchmarkError):
+                pattern.check(path, 950)
+
+    def test_a_part_tells_where_it_begins(self) -> None:
+        pattern, path = Pattern.make(100), self.enterContext(scratch_directory()) / "file"
+        pattern.write(path, 100_000)
+        whole = path.read_bytes()
+        for start in (0, 1, 99, 100, 54_321):
+            self.assertEqual(pattern.offset(whole[start : start + 300]), start)
+
+    def test_a_paced_feeder_keeps_its_pace_and_loses_what_nobody_reads(self) -> None:
+        feeder = Feeder(Pattern.make(PACED_PIECE), is_paced=True)
+        # `start` gives this end to whoever reads.
+        reader = os.dup(feeder.reader)
+        self.addCleanup(os.close, reader)
+        feeder.start()
+        # 64 KiB, what a pipe holds, are two seconds.
+        deadline = time.monotonic() + 10
+        while feeder.lost == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        feeder.finish()
+        self.assertGreater(feeder.lost, 0)
+        self.assertLessEqual(feeder.written, 1 << 16)
+        self.assertEqual(len(os.read(reader, 1 << 20)), feeder.written)
+
+
+class TheRelay(unittest.TestCase):
+    ROUND_TRIP = 0.1
+
+    def setUp(self) -> None:
+        self.receiver = Receiver(self.enterContext(scratch_directory()))
+        self.receiver.start()
+        self.addCleanup(self.receiver.stop)
+        self.record = self.enterContext(scratch_directory())
+        self.relay = Relay(self.receiver.port, self.ROUND_TRIP, self.record)
+        self.relay.start()
+        self.addCleanup(self.relay.stop)
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.relay.port, timeout=10)
+        self.addCleanup(self.connection.close)
+
+    def test_a_request_takes_a_round_trip_and_the_first_one_a_handshake_more(self) -> None:
+        for round_trips in (2, 1, 1):
+            began = time.monotonic()
+            self.connection.request("PUT", "/stream", b"abc")
+            self.assertEqual(self.connection.getresponse().read(), b"")
+            took = (time.monotonic() - began) / self.ROUND_TRIP
+            self.assertGreaterEqual(took, round_trips)
+            self.assertLess(took, round_trips + 0.9)
+
+    def test_a_reset_ends_both_connections(self) -> None:
+        self.connection.putrequest("PUT", "/stream")
+        self.connection.putheader("Content-Length", "10")
+        self.connection.endheaders(b"abcd")
+        self.receiver.wait_for("first byte", 10)
+        self.relay.order("reset")
+        self.assertEqual(self.relay.wait_for("reset", 10)["connections"], 1)
+        with self.assertRaises(ConnectionResetError):
+            self.connection.getresponse()
+        self.assertEqual(self.receiver.wait_for("request ended", 10)["how"], "ConnectionResetError")
+
+    def test_it_records_what_passes_as_the_receiver_does(self) -> None:
+        for body in (b"abc", b"defgh"):
+            self.connection.request("PATCH", "/stream", iter([body[:1], body[1:]]), encode_chunked=True)
+            self.connection.getresponse().read()
+        for store in (self.record, self.receiver.directory):
+            self.assertEqual([each.body for each in read_requests(store)], [b"abc", b"defgh"])
+        # Before the delay and not after it.
+        first, there = (read_requests(store)[0].arrivals[0].ns for store in (self.record, self.receiver.directory))
+        self.assertGreaterEqual(there - first, self.ROUND_TRIP / 2 * 1e9)
 
 
 class TheReceiver(unittest.TestCase):
