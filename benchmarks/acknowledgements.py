@@ -55,7 +55,11 @@ def _variants(base: Contender) -> tuple[Contender, Contender, Contender]:
 
 
 def rounds_of(
-    chosen: Sequence[Contender], bed: TestMicrophoneBed, server: SluiceServer, options: argparse.Namespace, scratch: Path
+    chosen: Sequence[Contender],
+    bed: TestMicrophoneBed,
+    server: SluiceServer,
+    options: argparse.Namespace,
+    scratch: Path,
 ) -> Rounds:
     """Turn by turn, every other round backwards."""
     rounds: Rounds = {contender.key: [] for contender in chosen}
@@ -97,8 +101,8 @@ def main() -> int:
                 with TestMicrophoneBed(tools, RATE, CHANNELS) as bed:
                     rounds = rounds_of(chosen, bed, server, options, scratch)
             note = (
-                f"Test microphone, periods of {period} ms, {RATE // 1000} kHz mono, to `sluice serve` through a relay that "
-                f"stamps arrivals; {options.rounds} rounds of {options.seconds:g} s. `make bench-acknowledgements`."
+                f"Test microphone, periods of {period} ms, {RATE // 1000} kHz mono, to `sluice serve` through a relay "
+                f"that stamps arrivals; {options.rounds} rounds of {options.seconds:g} s. `make bench-acknowledgements`."
             )
             resumable, _, plain = chosen
             targets = tuple(

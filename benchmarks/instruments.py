@@ -27,7 +27,7 @@ class Instrument:
         self._lines: queue.Queue[dict[str, object]] = queue.Queue()
 
     def start(self) -> int:
-        """Starts it, again on the same port if it ran before, and returns when it listens: since when (CLOCK_MONOTONIC, ns)."""
+        """Starts it, again on the same port if it ran before; returns since when it listens (CLOCK_MONOTONIC, ns)."""
         self._process = Process(self._command, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with contextlib.suppress(PermissionError):
             # It stamps arrivals: a stamp must not wait behind the processes that are measured.

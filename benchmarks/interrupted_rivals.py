@@ -1,7 +1,7 @@
-"""What people use instead, when the server goes away and comes back: ffmpeg begun again by a shell loop, `curl --retry`.
+"""What people use instead, for a server that goes and comes back: ffmpeg begun again by a shell loop, `curl --retry`.
 
-Each is given what makes it come back soonest: a second between attempts, without end. One outage to a run: curl begins a
-file again from its first byte, so a later outage would cost it more than the one before.
+Each is given what makes it come back soonest: a second between attempts, without end. One outage to a run: curl begins
+a file again from its first byte, so a later outage would cost it more than the one before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is streamed while things break: bytes that tell where they belong, at a microphone's pace or as fast as they go."""
+"""What is streamed while things break: bytes that tell where they belong, paced or as fast as they go."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`make bench-memory`: whether memory is flat while ten gigabytes pass through client and server.
 
-`sluice put` sends a file of holes, `sluice pipe` zeros from a pipe; the server writes them to disk for real. What counts is
-how much the peak (VmHWM) grows after the first gigabyte, and what is resident on the way.
+`sluice put` sends a file of holes, `sluice pipe` zeros from a pipe; the server writes them to disk for real. What counts
+is how much the peak (VmHWM) grows after the first gigabyte, and what is resident on the way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sluice_server import SluiceServer, sluice_server
 GIGABYTE = 10**9
 # From one mark to the next at most.
 PATIENCE = 600.0
-#: The peak may grow by so much after the first gigabyte, in MiB: the allocator's mood, and not a byte for each megabyte.
+#: The peak may grow by so much after the first gigabyte, in MiB: the allocator's mood, and nothing that adds up.
 ALLOWANCE = 1.0
 
 
@@ -84,7 +84,7 @@ def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directo
                 if client.wait(0.002) or time.monotonic() > deadline:
                     raise BenchmarkError(f"sluice {name} ended or stopped at {stored} bytes: {pipeline.said()}")
             found.append(Mark(stored, Memory.of(client), Memory.of(server.process)))
-            print(f"sluice {name}, {stored / GIGABYTE:.1f} GB: {client.name} {found[-1].client.cell()}", file=sys.stderr)
+            print(f"sluice {name}, {stored / GIGABYTE:.1f} GB: {found[-1].client.cell()}", file=sys.stderr)
         if not pipeline.wait(PATIENCE) or any(member.exit is None or member.exit.code for member in pipeline.members):
             raise BenchmarkError(f"sluice {name} did not end well: {pipeline.said()}")
     finally:
@@ -148,7 +148,8 @@ def main() -> int:
         options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
     if options.write:
         note = "Both ends while the bytes pass, through the resumable protocol, to disk. `make bench-memory`."
-        write_section("Memory of resumable uploads", f"{note}\n\n{markdown_table(HEADER, rows)}\n\n{'; '.join(verdicts)}.")
+        table = markdown_table(HEADER, rows)
+        write_section("Memory of resumable uploads", f"{note}\n\n{table}\n\n{'; '.join(verdicts)}.")
     return 0 if all("NOT" not in line for line in verdicts) else 1
 
 

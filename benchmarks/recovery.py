@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """`make bench-recovery`: how long a stream stands still after an outage, and what is sent twice for it.
 
-Two kinds of outage. The server is killed and comes back: from the moment at which it listens again to the first byte that
-it newly acknowledges, less the pause between attempts that was still to run at that moment: how long to pause is a choice
-and not a cost. And the connection is reset while the server is up, over ways of several lengths: from the reset to the
-first byte newly acknowledged, everything included. Beside it what people use instead, in the same run.
+Two kinds of outage. The server is killed and comes back: from the moment at which it listens again to the first byte
+that it newly acknowledges, less the pause between attempts that was still to run at that moment: how long to pause is a
+choice and not a cost. And the connection is reset while the server is up, over ways of several lengths: from the reset
+to the first byte newly acknowledged, everything included. Beside it what people use instead, in the same run.
 """
 
 from __future__ import annotations
@@ -292,11 +292,11 @@ def main() -> int:
         options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
     if options.write and not failed:
         note = (
-            f"{options.events} outages of each kind. A server killed with SIGKILL is away for 0.2 to {options.down:g} s; "
-            "times count from the moment at which it listens again to the first byte newly acknowledged, and the pause "
-            "between attempts that was left to run then is given apart. Resets: through a relay that delays. After each run "
-            "the stored stream was compared with the streamed one, byte for byte. The others stream to a neutral server: "
-            "from its return to the first byte that it did not have. `make bench-recovery`."
+            f"{options.events} outages of each kind. A server killed with SIGKILL is away for 0.2 to {options.down:g} "
+            "s; times count from the moment at which it listens again to the first byte newly acknowledged, and the "
+            "pause between attempts that was left to run then is given apart. Resets: through a relay that delays. "
+            "After each run the stored stream was compared with the streamed one, byte for byte. The others stream to "
+            "a neutral server: from its return to the first byte that it did not have. `make bench-recovery`."
         )
         body = "\n\n".join(markdown_table(header, rows) for header, rows in tables)
         write_section("Recovery", "\n\n".join(part for part in (note, body, "; ".join(verdicts)) if part))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Between a client and a server on this machine: makes the way long, resets connections by order, records requests.
 
-Every byte arrives half a round trip after it was read here, and a connection's first bytes a whole round trip later still:
-the handshake of a long way, which the kernel here has done at once. Nothing is modelled of slow start or of loss. With
---record each request's body is stored with the times of its arrivals, before any delay, as receiver.py stores it: so
-delay can be measured at a server that stamps nothing itself.
+Every byte arrives half a round trip after it was read here, and a connection's first bytes a whole round trip later
+still: the handshake of a long way, which the kernel here has done at once. Nothing is modelled of slow start or of loss.
+With --record each request's body is stored with the times of its arrivals, before any delay, as receiver.py stores it:
+so delay can be measured at a server that stamps nothing itself.
 
 It says what happens as JSON lines on standard output, and takes orders as lines on standard input:
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`make bench-throughput`: a file through the whole resumable protocol, beside plain curl, to the same `sluice serve`.
 
-`sluice put` beside `curl -T`, and `sluice pipe` beside `curl -T -`: pair by pair, in turn, the file in the page cache, the
-server's directory in memory and on disk. Each upload is compared with the file, byte for byte.
+`sluice put` beside `curl -T`, and `sluice pipe` beside `curl -T -`: pair by pair, in turn, the file in the page cache,
+the server's directory in memory and on disk. Each upload is compared with the file, byte for byte.
 """
 
 from __future__ import annotations
@@ -64,9 +64,6 @@ class Figures:
     client_cpu_s_per_gib: float
     server_cpu_s_per_gib: float
     rss_mib: float
-
-    def json(self) -> dict[str, object]:
-        return asdict(self)
 
 
 COLUMNS = (
@@ -147,7 +144,8 @@ def measure(pair: str, server: SluiceServer, title: str, file: Path, rounds: int
     for turn in range(-1, rounds):
         for uploader in uploaders if turn % 2 == 0 else reversed(uploaders):
             print(f"{title}, pair {turn + 1} of {rounds}: {uploader.title}", file=sys.stderr)
-            figures = upload(uploader, server, file, scratch / f"{pair}-{title}-{turn}-{uploader.title}".replace(" ", "-"))
+            directory = scratch / f"{pair}-{title}-{turn}-{uploader.title}".replace(" ", "-")
+            figures = upload(uploader, server, file, directory)
             if turn >= 0:
                 section.rounds[uploader.title].append(figures)
     return section
@@ -205,14 +203,15 @@ def main() -> int:
         print_table(header, rows)
     if options.json:
         figures = [
-            {"title": section.title, "rounds": {key: [each.json() for each in all_] for key, all_ in section.rounds.items()}}
-            for section in sections
+            {"title": each.title, "rounds": {key: [asdict(one) for one in found] for key, found in each.rounds.items()}}
+            for each in sections
         ]
         options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
     if options.write and not failed:
         note = (
-            f"{options.mebibytes} MiB, {options.rounds} pairs, to `sluice serve`; from exec to exit, median (least–most). "
-            "Ours through the whole protocol (`--resumable always`), curl's as one plain request. `make bench-throughput`."
+            f"{options.mebibytes} MiB, {options.rounds} pairs, to `sluice serve`; from exec to exit, median (least–most)."
+            " Ours through the whole protocol (`--resumable always`), curl's as one plain request."
+            " `make bench-throughput`."
         )
         body = "\n\n".join(markdown_table(header, rows) for header, rows in tables)
         write_section("Throughput of resumable uploads", f"{note}\n\n{body}")
