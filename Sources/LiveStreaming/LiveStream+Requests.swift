@@ -81,6 +81,8 @@ extension LiveStream {
       }
       request = RunningRequest(step: next, whole: whole, token: token, task: task, number: number)
       transport.begin(at: next.start)
+      // The body may hold all that there is by now, and nothing more be written for long.
+      if let writer = live?.writer, case .bytes = next.content, writer.cursor > next.start { didWrite() }
     } catch {
       content.dropBody()
       let kind: LiveStreamError.Kind = error is SystemError ? .source : .invalidRequest
