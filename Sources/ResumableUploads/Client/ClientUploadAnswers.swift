@@ -38,6 +38,9 @@ extension UploadClientStateMachine {
     case 413:
       return shrink(refusedSize(sentUpTo - min(sentUpTo, append.start)), supply)
     case 307, 308: return redirected(answer)
+    // A part that the server will not have completed (it has lost bytes, and knows another length) stays as it is: the stream
+    // goes on without it. Not at the first 409, which may be a matter of the offset.
+    case 400 where append.endsPart, 409 where append.endsPart && detours > 0: return beginPart(supply)
     // 400 is what some servers say after an interruption. One of them destroys an upload with its 409: ask, never guess.
     case 400, 409: return detour(answer.status)
     default:
