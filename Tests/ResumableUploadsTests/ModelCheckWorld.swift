@@ -51,7 +51,10 @@ struct ModelWorld {
 
   func log(_ text: @autoclosure () -> String) { trace?.lines.append(text()) }
 
-  private var supply: Supply { Supply(oldest: released, head: head, isFinished: isFinished) }
+  private var supply: Supply { Supply(oldest: oldest, head: head, isFinished: isFinished) }
+
+  /// A file can be read again; of a stream, what was let go is gone.
+  private var oldest: UInt64 { conditions.configuration.length == nil ? released : 0 }
 
   private mutating func perform(_ action: UploadClientStateMachine.Action) {
     for note in machine.takeNotes() {
@@ -90,8 +93,8 @@ struct ModelWorld {
       if case .appending(let append) = machine.state { start = append.start }
       content = (start, start, false)
     case .bytes(let start, let maximum):
-      if start < released {
-        violation = "the client wants to send from \(start), which it let go: it has \(released) and newer"
+      if start < oldest {
+        violation = "the client wants to send from \(start), which it let go: it has \(oldest) and newer"
       }
       content = (start, maximum.map { start + $0 }, false)
       summary = .unsized
