@@ -100,6 +100,12 @@ import Testing
     client.start()
     #expect(client.interim(["Upload-Limit": "max-size=500"], location: ClientScript.upload) == nil)
     #expect(client.interim(["Upload-Limit": "max-size=499"]) == .tooLarge(limit: 499))
+    // In the very 104 that says where the upload is.
+    client = .file(500)
+    client.start()
+    #expect(client.interim(["Upload-Limit": "max-size=499"], location: ClientScript.upload) == .tooLarge(limit: 499))
+    client.perform(client.machine.cancel())
+    #expect(client.next == "DELETE" && client.request?.url == ClientScript.upload)
     // In a final response.
     client = .file(500)
     client.start()

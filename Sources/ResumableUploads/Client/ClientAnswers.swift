@@ -10,7 +10,6 @@ extension UploadClientStateMachine {
     guard answer.status == UploadFields.resumptionSupported, speaksVersion(answer.fields) else { return nil }
     isVersionSettled = true
     noteLimits(answer.fields)
-    if let failure = exceededLimit { return failure }
     switch state {
     case .creating:
       if let location = answer.location {
@@ -24,7 +23,8 @@ extension UploadClientStateMachine {
     case .appending: noteProgress(answer.fields)
     default: break
     }
-    return nil
+    // Behind where the upload is: there it is to be cancelled.
+    return exceededLimit
   }
 
   /// Whether the creation under way carries more than the server takes in one request: to be broken off, for the upload to go
