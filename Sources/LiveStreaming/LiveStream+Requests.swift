@@ -93,6 +93,7 @@ extension LiveStream {
   func dropRequest() {
     guard let request else { return }
     self.request = nil
+    brokenOff = request
     request.task.cancel()
     content.dropBody()
     if let rollOverTimer { loop.cancel(rollOverTimer) }
@@ -100,6 +101,10 @@ extension LiveStream {
   }
 
   func handle(_ event: UploadTask.Event, _ request: RunningRequest) {
+    if let brokenOff {
+      machine.wrote(upTo: brokenOff.sentUpTo)
+      self.brokenOff = nil
+    }
     switch event {
     case .connected:
       machine.connected()

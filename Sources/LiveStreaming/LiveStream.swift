@@ -19,6 +19,8 @@ final class LiveStream: @unchecked Sendable {
   var machine: any StreamStateMachine
   var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
   var request: RunningRequest?
+  /// One that was broken off before its end: it went on until the end of that turn.
+  var brokenOff: RunningRequest?
   var startTime = MonotonicInstant(nanoseconds: 0)
   var transport: TransportAcknowledgements
   var progressTimer: EventLoop.Timer?

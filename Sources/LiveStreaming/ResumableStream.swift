@@ -85,7 +85,7 @@ struct ResumableStream: StreamStateMachine {
 
   mutating func acknowledgedByTransport(bodyCount: UInt64, now: MonotonicInstant) {}
 
-  mutating func wrote(upTo cursor: UInt64) {}
+  mutating func wrote(upTo cursor: UInt64) { upload.wrote(upTo: cursor) }
 
   mutating func received(
     interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant

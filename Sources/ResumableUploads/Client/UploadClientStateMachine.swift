@@ -198,6 +198,9 @@ package struct UploadClientStateMachine: Sendable {
     return true
   }
 
+  /// Content up to `cursor` was handed over, in the request under way or in one that was broken off.
+  package mutating func wrote(upTo cursor: UInt64) { sent = max(sent, cursor) }
+
   /// The request under way is over without a response.
   package mutating func interrupted(sentUpTo: UInt64) -> Action {
     sent = max(sent, sentUpTo)
