@@ -78,6 +78,22 @@ final class RunningStream: Sendable {
     streamer.start { events.append($0) }
   }
 
+  /// An upload of a file.
+  init(
+    _ file: UploadFile, _ session: UploadSession, _ url: String,
+    _ change: (inout LiveStreamConfiguration) -> Void = { _ in }
+  ) throws {
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: url))
+    configuration.request.method = "PUT"
+    configuration.retry.initialCeiling = .milliseconds(20)
+    configuration.retry.maximumCeiling = .milliseconds(50)
+    change(&configuration)
+    let events = try EventLog<LiveStreamEvent>()
+    self.events = events
+    streamer = LiveStreamer(file, configuration: configuration, session: session)
+    streamer.start { events.append($0) }
+  }
+
   func summary() throws -> StreamSummary {
     try events.wait("the stream's end", within: .seconds(30)) { events in
       if case .ended(let summary)? = events.last { summary } else { nil }

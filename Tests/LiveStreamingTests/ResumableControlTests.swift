@@ -1,0 +1,362 @@
+import Digests
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import ResumableUploads
+import StreamBuffers
+import Synchronization
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+@Suite("A resumable upload in its owner's hands", .serialized)
+struct ResumableControlTests {
+  private let pattern = OffsetPattern()
+
+  private func file(_ directory: TemporaryDirectory, _ count: Int) throws -> UploadFile {
+    try UploadFile(path: try directory.write("data", patternBytes(pattern, 0, count)))
+  }
+
+  // MARK: Pause
+
+  @Test("suspended, nothing is sent while the source goes on; resumed, all of it arrives")
+  func suspends() throws {
+    let server = try ResumableServer(.init(progress: 1000))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.rollOver.size = 20_000 }
+      try source.push(patternBytes(pattern, 0, 50_000))
+      try stream.waitUntilAcknowledged(50_000)
+      stream.streamer.suspend()
+      let passed = try EventLog<Bool>()
+      session.loop.execute { passed.append(true) }
+      try passed.first("the loop") { $0 }
+      let before = server.requests.all.count
+      try source.push(patternBytes(pattern, 50_000, 50_000))
+      let never = try EventCounter()
+      // The pause itself.
+      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(200)))
+      #expect(server.upload(0).bytes.count == 50_000 && server.requests.all.count <= before + 1)
+      stream.streamer.resume()
+      try stream.waitUntilAcknowledged(100_000)
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+    #expect(server.upload(0).matches(pattern, count: 100_000))
+  }
+
+  @Test("suspended for longer than the server keeps the connection, it goes on where the server stands")
+  func suspendedTooLong() throws {
+    let (isReading, isSuspended) = (try EventLog<Bool>(), try EventLog<Bool>())
+    let server = try ResumableServer { request, connection in
+      guard request.method == "PATCH", request.number == 0 else { return .proper }
+      _ = try connection.chunk()
+      isReading.append(true)
+      try isSuspended.first("the suspension") { $0 }
+      return .close
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server)
+      try source.push(patternBytes(pattern, 0, 100))
+      try isReading.first("the first bytes") { $0 }
+      stream.streamer.suspend()
+      isSuspended.append(true)
+      try server.wait(for: "PATCH")
+      try source.push(patternBytes(pattern, 100, 100))
+      #expect(server.of("HEAD").isEmpty)
+      stream.streamer.resume()
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil && stream.dropouts().count == 1)
+    }
+    #expect(server.upload(0).matches(pattern, count: 200))
+  }
+
+  // MARK: Giving up
+
+  @Test("cancelled, it leaves what the server has, and says how to go on")
+  func cancels() throws {
+    let server = try ResumableServer(.init(progress: 1))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server)
+      try source.push([1, 2, 3])
+      try stream.waitUntilAcknowledged(3)
+      stream.streamer.cancel()
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .cancelled && summary.resumeData?.upload == server.url + "/uploads/0")
+      #expect(!server.methods.contains("DELETE"))
+    }
+  }
+
+  @Test("abandoned, the server is asked to forget it; and only if it does, it is forgotten", arguments: [true, false])
+  func abandons(_ forgets: Bool) throws {
+    let server = try ResumableServer(.init(progress: 1)) { request, _ in
+      request.method == "DELETE" && !forgets ? .answer("503 Service Unavailable", []) : .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server)
+      try source.push([1, 2, 3])
+      try stream.waitUntilAcknowledged(3)
+      // Suspended or not.
+      stream.streamer.suspend()
+      stream.streamer.abandon()
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .cancelled && (summary.resumeData == nil) == forgets)
+      #expect(server.of("DELETE").map(\.target) == ["/uploads/0"])
+    }
+  }
+
+  // MARK: Carrying on
+
+  @Test("an upload of one session is carried on by another: nothing that the server has is sent again")
+  func carriesOn() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, _ in
+      request.number == 0 && request.method == "PUT" ? .cut(after: 60_000) : .proper
+    }
+    let data = try withSession { session throws -> ResumeData in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
+        $0.retry.initialCeiling = .seconds(60)
+        $0.request.bearerToken = "first"
+      }
+      try stream.waitForDropout()
+      stream.streamer.cancel()
+      let summary = try stream.summary()
+      let created = stream.notices.compactMap { if case .created(let data) = $0 { data } else { nil } }
+      #expect(created == [summary.resumeData].compactMap { $0 })
+      return try #require(summary.resumeData)
+    }
+    let text = try #require(data.text)
+    #expect(!text.contains("first") && data.length == 200_000)
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
+        $0.resumeData = ResumeData(text)
+      }
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.acknowledged == 200_000 && summary.resent == 0)
+    }
+    #expect(server.uploads.count == 1 && server.upload(0).matches(pattern, count: 200_000))
+    let patch = try #require(server.of("PATCH").first)
+    #expect(patch.offset == 60_000 && patch.head["Content-Length"] == "140000")
+  }
+
+  @Test("abandoned before it is carried on, it is only forgotten")
+  func abandonsAnother() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer()
+    let data = ResumeData(
+      upload: server.url + "/uploads/0", target: server.url + "/take", base: 0, length: 1000, streamID: nil,
+      version: .newest)
+    try withSession { session throws in
+      let events = try EventLog<LiveStreamEvent>()
+      var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url + "/take"))
+      configuration.resumeData = data
+      let streamer = LiveStreamer(try file(directory, 1000), configuration: configuration, session: session)
+      streamer.abandon()
+      streamer.start { events.append($0) }
+      try events.first("the end") { if case .ended = $0 { true } else { false } }
+      #expect(server.methods == ["DELETE"])
+    }
+  }
+
+  @Test("what is not the same upload is not carried on: another length, or a source")
+  func carriesNothingElseOn() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer()
+    let data = ResumeData(
+      upload: server.url + "/uploads/0", target: server.url + "/take", base: 0, length: 1000, streamID: nil,
+      version: .newest)
+    try withSession { session throws in
+      let other = try RunningStream(try file(directory, 1001), session, server.url + "/take") { $0.resumeData = data }
+      #expect(try other.summary().error?.kind == .invalidRequest)
+      let source = try RunningStream(PushedSource(), session, server) { $0.resumeData = data }
+      #expect(try source.summary().error?.kind == .invalidRequest)
+      #expect(server.requests.all.isEmpty)
+    }
+  }
+
+  @Test("user and password of a URL are no part of resume data, and go along all the same")
+  func credentials() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, _ in request.method == "PUT" ? .cut(after: 10) : .proper }
+    let url = server.url.replacing("http://", with: "http://me:secret@") + "/take"
+    try withSession { session throws in
+      let first = try RunningStream(try file(directory, 1000), session, url) { $0.retry.initialCeiling = .seconds(60) }
+      try first.waitForDropout()
+      first.streamer.cancel()
+      let data = try #require(try first.summary().resumeData)
+      #expect(data.text?.contains("secret") == false)
+      let second = try RunningStream(try file(directory, 1000), session, url) { $0.resumeData = data }
+      #expect(try second.summary().error == nil)
+    }
+    #expect(
+      server.requests.all.count > 2
+        && server.requests.all.allSatisfy { $0.head["Authorization"]?.hasPrefix("Basic ") == true })
+  }
+
+  // MARK: Files
+
+  @Test("a file goes with its creation, and is upgraded on the way (draft, section Upgrading To Resumable Uploads)")
+  func upgraded() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, _ in request.method == "PUT" ? .cut(after: 60_000) : .proper }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take")
+      #expect(try stream.summary().error == nil)
+    }
+    #expect(server.methods == ["PUT", "HEAD", "PATCH"] && server.upload(0).matches(pattern, count: 200_000))
+    #expect(
+      server.nth("PUT", 0)?.head["Upload-Complete"] == "?1" && server.nth("PUT", 0)?.head["Upload-Length"] == "200000")
+    #expect(server.nth("PATCH", 0)?.head["Upload-Length"] == nil)
+  }
+
+  @Test("a creation that carries more than the server takes at once is broken off, and goes on in parts of that size")
+  func partsOfSize() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer(.init(limits: "max-append-size=500000"), receiveBuffer: 16_384) { request, _ in
+      request.method == "PUT" ? .silent : .proper
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 4_000_000), session, server.url + "/take") {
+        // So little is under way that there is time to hear the 104.
+        $0.request.socket.sendBuffer = 16_384
+      }
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.dropouts == 1, "\(summary.error?.description ?? "")")
+    }
+    #expect(server.of("PATCH").allSatisfy { $0.count <= 500_000 } && server.of("PATCH").count >= 4)
+    #expect(server.upload(0).matches(pattern, count: 4_000_000))
+  }
+
+  @Test("413 before a byte is read (nginx) is answered with smaller parts, not with bytes")
+  func tooLargeForFrontEnd() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, connection in
+      guard let length = request.head["Content-Length"].flatMap({ Int($0) }), length > 60_000 else { return .proper }
+      try connection.respond("413 Content Too Large", ["Connection: close"])
+      _ = connection.waitForEnd()
+      return .close
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
+        $0.rollOver.size = .max
+      }
+      #expect(try stream.summary().error == nil)
+    }
+    #expect(server.upload(0).matches(pattern, count: 200_000) && server.of("PATCH").count < 12)
+  }
+
+  @Test("a file longer than max-size is cancelled, not cut (draft, section Limits)")
+  func tooLong() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer(.init(limits: "max-size=150000")) { request, _ in
+      request.method == "PUT" ? .silent : .proper
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take")
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .refused && summary.error?.description.contains("150000") == true)
+      #expect(summary.resumeData == nil)
+    }
+    try server.wait(for: "DELETE")
+    #expect(!server.upload(0).isComplete)
+  }
+
+  @Test("a plain server gets the whole file again after a dropout, for it would keep the rest for all of it")
+  func plainServer() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, _ in
+      if request.method == "OPTIONS" { return .answer("405 Method Not Allowed", []) }
+      return request.number < 2 ? .cut(after: 60_000) : .proper
+    }
+    for use in [LiveStreamConfiguration.ResumableUse.auto, .never] {
+      try withSession { session throws in
+        let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
+          $0.resumable = use
+          $0.request.fields = [.init(name: "X-Use", value: use.rawValue)]
+        }
+        #expect(try stream.summary().error == nil)
+      }
+    }
+    let whole = server.plain.filter { $0.bytes == patternBytes(pattern, 0, 200_000) }
+    #expect(whole.count >= 1 && server.plain.allSatisfy { ($0.head["Stream-Offset"] ?? "0") == "0" })
+  }
+
+  @Test("a file that has become shorter is an error, and not tried again for ever")
+  func shortened() throws {
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("data", patternBytes(pattern, 0, 100_000))
+    let opened = try UploadFile(path: path)
+    try directory.write("data", patternBytes(pattern, 0, 50_000))
+    let server = try ResumableServer()
+    try withSession { session throws in
+      let stream = try RunningStream(opened, session, server.url + "/take")
+      let error = try stream.summary().error
+      #expect(error?.kind == .source && error?.description.contains("shortened") == true)
+    }
+  }
+
+  // MARK: Digests
+
+  private static func digest(_ bytes: [UInt8]) -> String {
+    var running = try? RunningDigest(.sha256)
+    running?.update(bytes.span.bytes)
+    return DigestField([("sha-256", (try? running?.value())?.bytes ?? [])]).value
+  }
+
+  @Test("the server's digest is compared, over every interruption: equal is verified, and said")
+  func verified() throws {
+    let server = try ResumableServer(.init(digest: { Self.digest($0) })) { request, _ in
+      request.method == "PATCH" && request.number == 1 ? .cut(after: 5_000) : .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.digest = .sha256
+        $0.rollOver.size = 20_000
+      }
+      try source.push(patternBytes(pattern, 0, 100_000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.verified == 100_000 && summary.progress.dropouts == 1)
+    }
+    #expect(server.nth("POST", 0)?.head["Want-Repr-Digest"] == "sha-256=10")
+  }
+
+  @Test("a digest that differs is said at once, and is an error at the end")
+  func notVerified() throws {
+    let server = try ResumableServer(.init(digest: { Self.digest($0 + ($0.count > 30_000 ? [0] : [])) }))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.digest = .sha256
+        $0.rollOver.size = 20_000
+      }
+      try source.push(patternBytes(pattern, 0, 100_000))
+      try stream.events.first("the mismatch") { if case .upload(.digestMismatch) = $0 { true } else { false } }
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .protocolBroken && summary.error?.description.contains("sha-256") == true)
+      #expect(summary.resumeData == nil)
+    }
+  }
+
+  @Test("a file's digest is known beforehand: it goes with the creation, and is compared at the end")
+  func fileDigest() throws {
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("data", patternBytes(pattern, 0, 100_000))
+    let server = try ResumableServer(.init(digest: { Self.digest($0) })) { request, _ in
+      request.method == "PUT" ? .cut(after: 60_000) : .proper
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try UploadFile(path: path, digest: .sha256), session, server.url + "/take") {
+        $0.digest = .sha256
+      }
+      #expect(try stream.summary().verified == 100_000)
+    }
+    #expect(server.nth("PUT", 0)?.head["Repr-Digest"] == Self.digest(patternBytes(pattern, 0, 100_000)))
+  }
+}

@@ -1,0 +1,282 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Synchronization
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+@Suite("A resumable upload survives", .serialized)
+struct ResumableFaultTests {
+  private let pattern = OffsetPattern()
+
+  /// Streams 300 000 bytes and expects them whole in the first upload resource, each kept once.
+  @discardableResult
+  private func stream(
+    _ server: ResumableServer, _ change: (inout LiveStreamConfiguration) -> Void = { _ in },
+    meanwhile: (RunningStream, PushedSource) throws -> Void = { _, _ in }
+  ) throws -> StreamSummary {
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server, change)
+      try source.push(patternBytes(pattern, 0, 300_000))
+      try meanwhile(stream, source)
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.acknowledged == 300_000 && summary.gaps == 0)
+      #expect(stream.parts.isEmpty, "\(stream.events.all)")
+      #expect(server.uploads.last?.matches(pattern, count: 300_000) == true && server.uploads.last?.isComplete == true)
+      return summary
+    }
+  }
+
+  @Test("a cut connection: asked by HEAD, and only what the server lacks goes again", arguments: [true, false])
+  func cut(_ announces: Bool) throws {
+    let server = try ResumableServer(.init(announces: announces)) { request, _ in
+      request.method == "PATCH" && request.number < 4 ? .cut(after: 20_000) : .proper
+    }
+    let summary = try stream(server) { $0.request.socket.sendBuffer = 16_384 }
+    #expect(summary.progress.dropouts == 4)
+    let patches = server.of("PATCH")
+    #expect(
+      patches.prefix(5).map(\.offset) == [0, 20_000, 40_000, 60_000, 80_000], "where the server is, never guessed")
+    #expect(patches.reduce(0) { $0 + $1.count } == 300_000, "no byte was taken twice")
+    #expect(server.methods.filter { $0 != "PATCH" } == ["OPTIONS", "POST", "HEAD", "HEAD", "HEAD", "HEAD"])
+    #expect(summary.resent > 0, "what was under way is lost, and no more than that")
+  }
+
+  @Test("100 after 104, and 104 without 100", arguments: [true, false])
+  func continues(_ does: Bool) throws {
+    let server = try ResumableServer { request, connection in
+      if does, request.method == "PATCH" { try connection.send("HTTP/1.1 100 Continue\r\n\r\n") }
+      return .proper
+    }
+    try stream(server)
+  }
+
+  @Test("HEAD that tells the offset and nothing else", arguments: [0, 150_000, 300_000])
+  func bareHead(_ count: Int) throws {
+    let server = try ResumableServer { request, _ in
+      if request.method == "PATCH", request.number == 0 { return .cut(after: count) }
+      if request.method == "HEAD" { return .answer("200 OK", ["Upload-Offset: \(count)"]) }
+      return .proper
+    }
+    try stream(server)
+  }
+
+  @Test(
+    "400 and 500 after an interruption are asked about", arguments: ["400 Bad Request", "500 Internal Server Error"])
+  func afterwards(_ status: String) throws {
+    let server = try ResumableServer(receiveBuffer: 16_384) { request, _ in
+      request.method == "PATCH" && request.number == 0 ? .early(after: 50_000, status, []) : .proper
+    }
+    // So little is under way that the answer comes before the content's end.
+    try stream(server) { $0.request.socket.sendBuffer = 16_384 }
+    #expect(server.nth("PATCH", 1)?.offset == 50_000)
+  }
+
+  @Test("an early final response, after which the server neither reads nor closes")
+  func early() throws {
+    for fields in [
+      ["Content-Type: text/plain"], ["Upload-Complete: ?0"], ["Upload-Complete: ?0", "Upload-Offset: 50000"],
+    ] {
+      let server = try ResumableServer(receiveBuffer: 16_384) { request, _ in
+        request.method == "PATCH" && request.number == 0 ? .early(after: 50_000, "204 No Content", fields) : .proper
+      }
+      try stream(server) { $0.request.socket.sendBuffer = 16_384 }
+      #expect(server.nth("PATCH", 1)?.offset == 50_000 && server.connections == 2)
+    }
+  }
+
+  @Test(
+    "409 without an offset, and with a wrong one: HEAD is asked, and believed", arguments: [[], ["Upload-Offset: 1"]])
+  func conflict(_ fields: [String]) throws {
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.number == 0
+        ? .answer("409 Conflict", fields + ["Upload-Complete: ?0"]) : .proper
+    }
+    try stream(server)
+    #expect(
+      server.nth("PATCH", 1)?.offset == server.nth("PATCH", 0).map { UInt64($0.count) } && server.of("HEAD").count == 1)
+  }
+
+  @Test("409 that destroys the upload (SwiftNIO): a new one goes on from the oldest byte kept, and the break is said")
+  func destroyed() throws {
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.number == 2 ? .destroy("409 Conflict", ["Upload-Offset: 0"]) : .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.rollOver.size = 50_000 }
+      try source.push(patternBytes(pattern, 0, 200_000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.gaps == 0 && stream.parts == ["gone"])
+      let second = try #require(server.uploads.last)
+      let start = Int(second.head?["Stream-Offset"] ?? "") ?? 0
+      #expect(start <= 100_000 && second.matches(pattern, from: start) && start + second.bytes.count == 200_000)
+    }
+  }
+
+  @Test("404 in the middle: what is not acknowledged goes into a new upload")
+  func gone() throws {
+    let server = try ResumableServer(.init(progress: 1000))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.rollOver.size = 50_000
+        $0.memory = .kept
+      }
+      try source.push(patternBytes(pattern, 0, 120_000))
+      try stream.waitUntilAcknowledged(119_000)
+      server.forget(0)
+      try source.push(patternBytes(pattern, 120_000, 100_000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.gaps == 0 && stream.parts == ["gone"])
+      let second = server.upload(1)
+      let start = Int(second.head?["Stream-Offset"] ?? "") ?? 0
+      #expect(start >= 119_000 && second.matches(pattern, from: start) && start + second.bytes.count == 220_000)
+      #expect(second.head?["Stream-ID"] == server.upload(0).head?["Stream-ID"])
+    }
+  }
+
+  @Test("a finished upload that is forgotten at once, its response lost: it is complete if all of it was acknowledged")
+  func forgotten() throws {
+    let server = try ResumableServer(.init(progress: 1, forgets: true)) { request, _ in
+      request.method == "PATCH" && request.completes ? .hangUp : .proper
+    }
+    let summary = try stream(server)
+    #expect(server.methods.last == "HEAD" && server.uploads.count == 1 && summary.progress.dropouts == 1)
+  }
+
+  @Test(
+    "a lost final response: HEAD says complete, and one more empty append may tell it again, or not",
+    arguments: [true, false])
+  func lostFinalResponse(_ replays: Bool) throws {
+    let isLost = Mutex(false)
+    let server = try ResumableServer { request, connection in
+      guard request.method == "PATCH", request.completes else { return .proper }
+      guard isLost.withLock({ isLost in (isLost, isLost = true).0 }) else { return .hangUp }
+      // Otherwise it finds the upload complete, which is a conflict.
+      guard replays else { return .proper }
+      try connection.respond("200 OK", ["Upload-Complete: ?1", "X-Result: stored"])
+      return .answered
+    }
+    let summary = try stream(server)
+    let last = try #require(server.requests.all.last)
+    #expect(last.method == "PATCH" && last.completes && last.offset == 300_000 && last.head["Content-Length"] == "0")
+    #expect((summary.response?["X-Result"] == "stored") == replays)
+  }
+
+  @Test("a request that is never answered has a time limit, and the next one goes on")
+  func silent() throws {
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.number == 0 ? .silent : .proper
+    }
+    let summary = try stream(server) {
+      $0.request.limits.response = .milliseconds(200)
+      $0.rollOver.size = 100_000
+    }
+    #expect(summary.progress.dropouts == 1 && server.nth("PATCH", 1)?.offset == 100_000)
+  }
+
+  @Test("a server that is away, and back: nothing is lost")
+  func away() throws {
+    let port = try freePort()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, "http://127.0.0.1:\(port)/take") { $0.resumable = .auto }
+      try source.push(patternBytes(pattern, 0, 50_000))
+      try stream.waitForDropout(3)
+      let server = try ResumableServer(port: port)
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+      #expect(server.uploads.last?.matches(pattern, count: 50_000) == true)
+    }
+  }
+
+  @Test(
+    "Retry-After is waited for, whatever the status",
+    arguments: ["503 Service Unavailable", "423 Locked", "429 Too Many Requests"])
+  func retryAfter(_ status: String) throws {
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.number == 0 ? .answer(status, ["Retry-After: 1"]) : .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server)
+      try source.push([1, 2, 3])
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+      #expect(stream.dropouts().count == 1 && stream.dropouts()[0].retryDelay >= .seconds(1))
+    }
+  }
+
+  @Test("a cut connection is given a moment before the server is asked, and no more than that at first")
+  func firstDelay() throws {
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.number == 0 ? .cut(after: 10) : .proper
+    }
+    try stream(server) { _ in
+    } meanwhile: { stream, _ in
+      try stream.waitForDropout()
+      #expect((.milliseconds(10)...(.milliseconds(100))).contains(stream.dropouts()[0].retryDelay))
+    }
+  }
+
+  @Test("a stream that was silent for longer than it may go unacknowledged is not given up at its first dropout")
+  func silence() throws {
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.number == 1 ? .close : .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.retry.giveUpAfter = .milliseconds(300)
+        $0.rollOver.after = .milliseconds(20)
+      }
+      try source.push([1])
+      try stream.waitUntilAcknowledged(1)
+      let never = try EventCounter()
+      // The silence itself.
+      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(600)))
+      try source.push([2])
+      try stream.waitUntilAcknowledged(2)
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.dropouts == 1)
+    }
+  }
+
+  @Test("a server that answers and never takes anything is given up after the time that was asked for")
+  func giveUp() throws {
+    let server = try ResumableServer { request, _ in request.method == "PATCH" ? .close : .proper }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.retry.giveUpAfter = .milliseconds(300) }
+      try source.push([1])
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .unreachable && summary.resumeData != nil && summary.progress.dropouts > 1)
+    }
+  }
+
+  @Test("an upload whose life ends is completed before, and the stream goes on in another", .timeLimit(.minutes(1)))
+  func expiry() throws {
+    let server = try ResumableServer(.init(limits: "max-age=2", progress: 1))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server)
+      try source.push(patternBytes(pattern, 0, 1000))
+      try stream.events.first("the new part") { if case .upload(.newPart) = $0 { true } else { false } }
+      try source.push(patternBytes(pattern, 1000, 1000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.gaps == 0 && stream.parts.first == "expiry")
+      #expect(
+        server.uploads.allSatisfy(\.isComplete) && server.uploads.flatMap(\.bytes) == patternBytes(pattern, 0, 2000))
+    }
+  }
+}

@@ -1,0 +1,291 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+@Suite("A live stream into a resumable upload", .serialized)
+struct ResumableStreamTests {
+  private let pattern = OffsetPattern()
+
+  @Test("asked, created, appended, completed, on one connection; every byte once, and acknowledged as the server says")
+  func straight() throws {
+    let server = try ResumableServer(.init(progress: 10_000))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.streamID = "kitchen" }
+      try source.push(patternBytes(pattern, 0, 100_000))
+      try stream.waitUntilAcknowledged(100_000 - 10_000)
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.isResumable && summary.progress.acknowledged == 100_000)
+      #expect(summary.resent == 0 && summary.progress.dropouts == 0 && summary.resumeData == nil)
+    }
+    #expect(
+      server.uploads.count == 1 && server.upload(0).isComplete && server.upload(0).matches(pattern, count: 100_000))
+    #expect(server.methods.prefix(3) == ["OPTIONS", "POST", "PATCH"] && server.connections == 1)
+    #expect(server.nth("POST", 0)?.head["Stream-ID"] == "kitchen" && server.of("PATCH").last?.completes == true)
+    #expect(Set(server.requests.all.map(\.version)) == [8])
+  }
+
+  @Test("what describes the representation goes with its creation, and with nothing else")
+  func metadata() throws {
+    let server = try ResumableServer()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.request.fields = [.init(name: "Content-Type", value: "audio/wav"), .init(name: "X-Room", value: "kitchen")]
+        $0.request.bearerToken = "token"
+      }
+      try source.push([1, 2, 3])
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+    for request in server.requests.all {
+      let expected =
+        request.method == "POST" ? "audio/wav" : request.method == "PATCH" ? "application/partial-upload" : nil
+      #expect(request.head["Content-Type"] == expected, "\(request.head)")
+      #expect(request.head["X-Room"] == "kitchen" && request.head["Authorization"] == "Bearer token")
+    }
+  }
+
+  // MARK: Rolling over
+
+  @Test("appends roll over by size, one after another on the same connection")
+  func bySize() throws {
+    let server = try ResumableServer()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.rollOver.size = 10_000 }
+      try source.push(patternBytes(pattern, 0, 95_000))
+      try stream.waitUntilAcknowledged(90_000)
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+    let patches = server.of("PATCH")
+    #expect(patches.allSatisfy { $0.count <= 10_000 } && patches.count >= 10 && server.connections == 1)
+    #expect(server.of("HEAD").isEmpty && server.upload(0).matches(pattern, count: 95_000))
+  }
+
+  @Test("appends roll over by time: a byte is acknowledged although the source has fallen silent and nobody says 104")
+  func byTime() throws {
+    let server = try ResumableServer()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.rollOver.after = .milliseconds(50) }
+      for round in 0..<5 {
+        try source.push(patternBytes(pattern, round * 7, 7))
+        try stream.waitUntilAcknowledged(UInt64(round + 1) * 7)
+      }
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+    #expect(server.connections == 1 && server.of("PATCH").count == 6 && server.upload(0).matches(pattern, count: 35))
+  }
+
+  @Test("a request rolls over before libcurl has had enough of its interim responses (300 KB)")
+  func byInterimResponses() throws {
+    let padding = String(repeating: "x", count: 2_000)
+    let server = try ResumableServer { request, connection in
+      guard request.method == "PATCH", !request.completes, request.number < 3 else { return .proper }
+      for _ in 0..<120 {
+        try connection.send(
+          "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Draft-Interop-Version: 8\r\nX-Padding: \(padding)\r\n\r\n"
+        )
+      }
+      return .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server)
+      for round in 0..<3 {
+        try source.push(patternBytes(pattern, round * 1000, 1000))
+        try stream.waitUntilAcknowledged(UInt64(round + 1) * 1000)
+      }
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.dropouts == 0)
+    }
+    #expect(server.connections == 1 && server.upload(0).matches(pattern, count: 3000))
+  }
+
+  @Test("a server that says nothing before the end is asked for its word while the source still has room")
+  func forWantOfRoom() throws {
+    let server = try ResumableServer(.init(announces: false))
+    try withSession { session throws in
+      let pipe = try TestPipe()
+      let source = try DescriptorSource(descriptor: pipe.reading)
+      let start = MonotonicInstant.now
+      let stream = try RunningStream(source, session, server) {
+        $0.buffer = .bytes(64 << 10)
+        $0.overflow = .wait
+        $0.memory = .kept
+        $0.retention = 0
+      }
+      for offset in stride(from: 0, to: 1_000_000, by: 50_000) {
+        #expect(pipe.write(patternBytes(pattern, offset, 50_000)))
+      }
+      pipe.closeWriting()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.gaps == 0)
+      #expect(.now - start < .seconds(10), "thirty half buffers at ten seconds each would be five minutes")
+    }
+    #expect(server.upload(0).matches(pattern, count: 1_000_000) && server.connections == 1)
+  }
+
+  @Test("none but the last append is below min-append-size, however soon it is to roll over")
+  func minimumAppend() throws {
+    let server = try ResumableServer(.init(limits: "min-append-size=20000", progress: 1000))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.rollOver.after = .nanoseconds(1)
+        $0.pairSize = 1000
+      }
+      for round in 0..<20 { try source.push(patternBytes(pattern, round * 10_000, 10_000)) }
+      try stream.waitUntilAcknowledged(150_000)
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+    let patches = server.of("PATCH").filter { !$0.completes }
+    #expect(patches.count > 3 && patches.allSatisfy { $0.count >= 20_000 }, "\(patches.map(\.count))")
+    #expect(server.upload(0).matches(pattern, count: 200_000))
+  }
+
+  @Test("a min-append-size that the buffer cannot hold is an error that says what to do, and no silence")
+  func minimumBeyondBuffer() throws {
+    let server = try ResumableServer(.init(limits: "min-append-size=10000000"))
+    try withSession { session throws in
+      let stream = try RunningStream(PushedSource(), session, server) { $0.buffer = .bytes(1 << 20) }
+      let error = try stream.summary().error
+      #expect(error?.kind == .refused && error?.description.contains("buffer") == true)
+    }
+  }
+
+  // MARK: What is kept
+
+  @Test("bytes stay in the buffer until the server acknowledges them, whatever TCP says")
+  func kept() throws {
+    let gate = try EventLog<Int>()
+    let server = try ResumableServer { request, connection in
+      guard request.method == "PATCH", request.number == 0 else { return .proper }
+      while gate.all.isEmpty { _ = try gate.first("the order to read") { _ in true } }
+      return .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.progressInterval = .milliseconds(20)
+        $0.rollOver.after = .milliseconds(50)
+        $0.memory = .kept
+      }
+      try source.push(patternBytes(pattern, 0, 5_000))
+      func progress(_ what: String, _ isWanted: (StreamProgress) -> Bool) throws {
+        try stream.events.wait(what) { events in
+          events.contains { if case .progress(let progress) = $0 { isWanted(progress) } else { false } } ? true : nil
+        }
+      }
+      // All of it is in the server's socket, and TCP has acknowledged it.
+      try progress("all of it sent") { $0.sent == 5_000 }
+      try progress("all of it kept") { $0.sent == 5_000 && $0.acknowledged == 0 && $0.buffered == 5_000 }
+      gate.append(1)
+      try progress("all of it free") { $0.acknowledged == 5_000 && $0.buffered == 0 }
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+  }
+
+  @Test("bytes that had to make room before the server had them: the gap is said, and a new part goes on behind it")
+  func gap() throws {
+    let gate = try EventLog<Int>()
+    let server = try ResumableServer { request, _ in
+      guard request.method == "PATCH", request.number == 0 else { return .proper }
+      try gate.first("the order to go on") { _ in true }
+      return .cut(after: 10_000)
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.buffer = .bytes(64 << 10)
+        $0.memory = .kept
+        $0.retention = 0
+        $0.rollOver.after = .seconds(60)
+      }
+      try source.push(patternBytes(pattern, 0, 20_000))
+      try server.wait(for: "POST")
+      try source.push(patternBytes(pattern, 20_000, 200_000))
+      gate.append(1)
+      try stream.events.first("the gap") { if case .gap = $0 { true } else { false } }
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.gaps == 1 && stream.parts == ["gap"])
+      let gap = try #require(stream.gaps().first)
+      #expect(gap.cause == .bufferFull && summary.progress.lost == gap.length)
+      let (first, second) = (server.upload(0), try #require(server.uploads.last))
+      #expect(first.isComplete && first.matches(pattern, count: Int(gap.offset)), "what it has is a part of its own")
+      #expect(second.isComplete && second.matches(pattern, from: Int(gap.offset + gap.length)))
+      #expect(Int(gap.offset + gap.length) + second.bytes.count == 220_000)
+      #expect(second.head?["Stream-Offset"] == "\(gap.offset + gap.length)")
+    }
+  }
+
+  @Test("a server that lost what it had acknowledged is told on, and what is still here goes on behind it")
+  func wentBack() throws {
+    let server = try ResumableServer(.init(progress: 1000))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.memory = .kept
+        $0.rollOver.size = 50_000
+      }
+      try source.push(patternBytes(pattern, 0, 200_000))
+      try stream.waitUntilAcknowledged(200_000)
+      // The last of these four appends is over then.
+      try server.wait(for: "PATCH", 4)
+      server.truncate(0, to: 100_000)
+      try source.push(patternBytes(pattern, 200_000, 1_000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.gaps == 1)
+      #expect(stream.notices.contains { if case .serverWentBack(_, 100_000) = $0 { true } else { false } })
+      let gap = try #require(stream.gaps().first)
+      #expect(gap.cause == .serverLost && gap.offset == 100_000)
+      let second = try #require(server.uploads.last)
+      #expect(second.matches(pattern, from: Int(gap.offset + gap.length)))
+      #expect(Int(gap.offset + gap.length) + second.bytes.count == 201_000)
+    }
+  }
+
+  // MARK: Idle
+
+  @Test("a silent resumable stream costs no wake-up beyond what its source makes")
+  func idle() throws {
+    let server = try ResumableServer(.init(limits: "max-age=3600"))
+    try withSession { session throws in
+      let accounts = try EventLog<ThreadAccount>()
+      session.loop.execute { accounts.append(ThreadAccount()) }
+      let thread = try accounts.wait("the session's thread") { $0.first }
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.rollOver.after = .milliseconds(20) }
+      try source.push([1, 2, 3])
+      try stream.waitUntilAcknowledged(3)
+      let never = try EventCounter()
+      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(200)))
+      let before = try thread.sleepCount()
+      // The time over which is counted.
+      #expect(!waitUntilReadable(never.descriptor, limit: .seconds(1)))
+      #expect(try thread.sleepCount() - before <= 1)
+      // Five bytes, one after another: each one wakes the thread, its writes and the answer.
+      for round in 0..<5 {
+        try source.push([UInt8(round)])
+        try stream.waitUntilAcknowledged(UInt64(4 + round))
+      }
+      #expect(try thread.sleepCount() - before <= 5 * 12)
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+  }
+}
