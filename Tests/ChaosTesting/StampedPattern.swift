@@ -20,6 +20,18 @@ package struct StampedPattern: Sendable {
     target.storeBytes(of: block, as: UInt64.self)
   }
 
+  /// The first `count` bytes.
+  package func bytes(_ count: Int) -> [UInt8] {
+    var bytes = [UInt8](repeating: 0, count: (count / Self.blockSize + 1) * Self.blockSize)
+    bytes.withUnsafeMutableBytes { all in
+      for block in 0..<all.count / Self.blockSize {
+        let place = UnsafeMutableRawBufferPointer(rebasing: all[block * Self.blockSize..<(block + 1) * Self.blockSize])
+        fill(place, block: UInt64(block))
+      }
+    }
+    return Array(bytes.prefix(count))
+  }
+
   /// The SHA-256 of the first `count` bytes, in hexadecimal, by the program that others check with too.
   package func digest(count: UInt64) throws -> String {
     let program = try TestProcess("sha256sum", [], input: .pipe)

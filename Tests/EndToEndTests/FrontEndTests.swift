@@ -55,16 +55,6 @@ struct FrontEndTests {
     #expect(client.events("interim-response").isEmpty == (route.program == .nginx))
   }
 
-  private static func bytes(_ count: Int, seed: UInt64) -> [UInt8] {
-    let pattern = StampedPattern(seed: seed)
-    let size = StampedPattern.blockSize
-    var bytes = [UInt8](repeating: 0, count: (count / size + 1) * size)
-    for block in 0..<bytes.count / size {
-      bytes[block * size..<(block + 1) * size].withUnsafeMutableBytes { pattern.fill($0, block: UInt64(block)) }
-    }
-    return Array(bytes.prefix(count))
-  }
-
   @Test("a file, likewise", arguments: Route.all)
   func file(route: Route) throws {
     let run = try FrontEndRun(
@@ -73,7 +63,7 @@ struct FrontEndTests {
         .reset(after: 1_500_000), .frontEndKilled(after: 1_200_000), .reset(after: 1_700_000),
         .serverKilled(after: 1_300_000),
       ])
-    let bytes = Self.bytes(10_000_001, seed: 20_261_122)
+    let bytes = StampedPattern(seed: 20_261_122).bytes(10_000_001)
     let path = try run.directory.write("file.bin", bytes)
     let client = try StreamProcess(
       "put", path, more: ["\(run.url)/"] + run.clientOptions + ["--resumable", "always", "--roll-over-bytes", "1MiB"])
@@ -116,7 +106,7 @@ struct FrontEndTests {
     // The server may send interim responses here.
     let run = try FrontEndRun(
       route, faults: [.reset(after: 600_000)], serverOptions: ["--proxied-interims", "all"], mayInterim: true)
-    let bytes = Self.bytes(2_000_001, seed: 20_261_123)
+    let bytes = StampedPattern(seed: 20_261_123).bytes(2_000_001)
     let path = try run.directory.write("file.bin", bytes)
     let client = try StreamProcess(
       "put", path, more: ["\(run.url)/"] + run.clientOptions + ["--resumable", "always", "--roll-over-bytes", "256KiB"])
@@ -179,7 +169,7 @@ struct FrontEndTests {
   @Test("a file through the same: it fails again and again, and arrives with little sent again and without long pauses")
   func interimLimitOfFile() throws {
     let run = try FrontEndRun(Route(program: .caddy, isHTTP1: false), serverOptions: ["--proxied-interims", "all"])
-    let path = try run.directory.write("file.bin", Self.bytes(40_000_000, seed: 20_261_126))
+    let path = try run.directory.write("file.bin", StampedPattern(seed: 20_261_126).bytes(40_000_000))
     // Were they pauses after answers, and not after broken connections, they could be that long.
     let client = try StreamProcess("put", path, more: ["\(run.url)/", "--ca-file", run.certificate])
     #expect(try client.ended(code: 0).integer("acknowledged") == 40_000_000)
