@@ -10,7 +10,7 @@ enum Surroundings {
   static let mayMount = succeeds(["unshare", "--mount", "true"], package: "util-linux")
   static let mayMakeNetworks =
     succeeds(["unshare", "--net", "true"], package: "util-linux") && ChildProcess.isInstalled("ip")
-    && ChildProcess.isInstalled("nsenter")
+    && ChildProcess.isInstalled("nsenter") && ChildProcess.isInstalled("nft")
 
   /// A prefix that runs a program with a tmpfs of `size` at `directory`, holding a file `ballast` of that many bytes.
   static func onSmallDisk(_ directory: String, size: String, ballast: Int) -> [String] {
@@ -64,6 +64,37 @@ final class Cable {
   /// No packet goes through in either direction; nobody is told.
   func pull() throws { try far("link", "set", "far", "down") }
   func putBack() throws { try far("link", "set", "far", "up") }
+
+  enum Direction: String {
+    /// From this machine to the process, and back. Hooks of the process's network.
+    case there = "input"
+    case back = "output"
+  }
+
+  /// No packet goes through in one direction, and all do in the other.
+  func drop(_ direction: Direction) throws {
+    let hook = direction.rawValue
+    try filter("add", "table", "inet", hook)
+    try filter(
+      "add", "chain", "inet", hook, "packets", "{ type filter hook \(hook) priority 0 ; policy drop ; }")
+  }
+
+  func dropNoMore(_ direction: Direction) throws { try filter("delete", "table", "inet", direction.rawValue) }
+
+  /// This machine's end has another address, and the one it had is gone: connections from there hear nothing any more.
+  func changeAddress() throws {
+    // Out of the range for carrier-grade NAT, RFC 6598.
+    let number = Int(process) & 0xffff
+    let address = "100.\(64 + (Int(process) >> 16 & 0x3f)).\(number >> 8).\(number & 0xff)/32"
+    try ip("addr", "add", address, "dev", name)
+    try far("route", "add", address, "dev", "far")
+    try ip("route", "add", "\(there)/32", "dev", name, "src", String(address.dropLast(3)))
+    try ip("addr", "del", "\(here)/30", "dev", name)
+  }
+
+  private func filter(_ arguments: String...) throws {
+    try Surroundings.run(["nsenter", "--net", "--target", "\(process)", "nft"] + arguments, package: "nftables")
+  }
 
   private func ip(_ arguments: String...) throws {
     try Surroundings.run(["ip"] + arguments, package: "iproute2")
