@@ -115,10 +115,11 @@ struct FrontEndTests {
     #expect(try StampedPattern.digest(file: run.storedFile()) == StampedPattern.digest(file: path))
   }
 
-  @Test("a server that sends nginx interim responses all the same: the client gives HTTP/2 up, and loses nothing")
-  func http2GivenUp() throws {
-    // Or nginx, which takes the rest of the connection for the first response's content, would wait for its end.
-    let route = Route(program: .nginx, isHTTP1: false, changes: .init(closesConnections: true))
+  @Test(
+    "a server that sends nginx interim responses all the same: the client gives HTTP/2 up, and loses nothing",
+    arguments: [false, true])
+  func http2GivenUp(closesConnections: Bool) throws {
+    let route = Route(program: .nginx, isHTTP1: false, changes: .init(closesConnections: closesConnections))
     let run = try FrontEndRun(route, serverOptions: ["--proxied-interims", "all"], mayInterim: true)
     let pattern = StampedPattern(seed: 20_261_124)
     let input = try PacedInput("\(run.directory.path)/input", pattern, bytesPerSecond: 400_000)

@@ -125,4 +125,23 @@ struct HandlerSeamTests {
     let answer = try client.answer()
     #expect(answer.status == 200 && answer.body == "abc")
   }
+
+  @Test(
+    "behind interim answers to a proxy the connection ends, for a proxy that took the first for the last waits for it")
+  func forwarded() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    for field in ["X-Forwarded-For: 192.0.2.7", "Via: 1.1 front", "Forwarded: for=192.0.2.7"] {
+      let client = try RawClient(bed.listener.address)
+      for isForwarded in [false, true] {
+        try client.send(
+          "POST / HTTP/1.1\r\nHost: h\r\n\(isForwarded ? field + "\r\n" : "")Content-Length: 3\r\n\r\nabc")
+        #expect(try client.answer().status == 104)
+        let answer = try client.answer()
+        #expect(answer.status == 200 && answer.body == "abc")
+        #expect((answer["connection"] == "close") == isForwarded)
+      }
+      #expect(client.isClosedByServer())
+    }
+  }
 }

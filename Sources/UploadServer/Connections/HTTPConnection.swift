@@ -173,6 +173,7 @@ final class HTTPConnection {
 
   func sendInterim(_ status: Int, _ fields: HeaderFields) {
     guard state.hasOpenRequest, state.takesInterims, unsent.count < Self.interimLimit else { return }
+    state.interimSent()
     send(Response.interim(status, fields))
     settle(progress: false)
   }

@@ -35,6 +35,7 @@ struct HTTPConnectionState {
   /// Whether the request may be sent interim responses: HTTP/1.0 has none, and whoever speaks it would take the first one
   /// for the answer (RFC 9110, section 15.2). nginx does, to servers behind it, if not told otherwise.
   private(set) var takesInterims = false
+  private var wasForwarded = false
 
   /// Whether the parser may go on.
   var parses: Bool { state == .idle || state == .head || state == .body }
@@ -69,6 +70,7 @@ struct HTTPConnectionState {
     hasBody = head.framing != .absent && head.framing != .sized(0)
     isHeadMethod = head.method == "HEAD"
     takesInterims = head.minorVersion > 0
+    wasForwarded = head.wasForwarded
   }
 
   enum AcceptAction: Equatable { case read, sendContinueAndRead, ignore }
@@ -77,6 +79,12 @@ struct HTTPConnectionState {
     guard state == .deciding else { return .ignore }
     state = .body
     return expectsContinue ? .sendContinueAndRead : .read
+  }
+
+  /// An interim response goes out. A proxy that takes it for the final response takes everything behind it for its content, and
+  /// waits for the end of the connection: it gets that with the answer.
+  mutating func interimSent() {
+    if wasForwarded { keepsAlive = false }
   }
 
   /// Whether the handler is to be told that the body is complete.
