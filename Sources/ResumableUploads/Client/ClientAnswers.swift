@@ -19,8 +19,8 @@ extension UploadClientStateMachine {
         noteStream(answer.fields)
       }
       // As long as nobody has said where the upload goes on, a lost connection means all of it once more.
-      if announced != nil { noteProgress(answer.fields) }
-    case .appending: noteProgress(answer.fields)
+      if announced != nil { noteProgress(answer.fields, sentUpTo: sentUpTo) }
+    case .appending: noteProgress(answer.fields, sentUpTo: sentUpTo)
     default: break
     }
     // Behind where the upload is: there it is to be cancelled.
@@ -60,10 +60,15 @@ extension UploadClientStateMachine {
   }
 
   /// `Upload-Offset` in an interim response: these bytes will not be needed again.
-  mutating func noteProgress(_ fields: FieldLines) {
+  mutating func noteProgress(_ fields: FieldLines, sentUpTo: UInt64) {
     guard let count = UploadFields.offset(fields) else { return }
-    // What was never sent cannot have arrived; the end of the request, or the next HEAD, will show what is true.
-    if base + count <= sent { acknowledge(upTo: base + count) } else { notes.append(.impossibleOffset(base + count)) }
+    // What this request has not sent cannot have arrived, since the server had no more when it began; its end, or the next
+    // HEAD, will show what is true.
+    if base + count <= sentUpTo {
+      acknowledge(upTo: base + count)
+    } else {
+      notes.append(.impossibleOffset(base + count))
+    }
   }
 
   // MARK: Final responses
