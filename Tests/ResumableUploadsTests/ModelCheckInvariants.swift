@@ -32,6 +32,8 @@ extension ModelWorld {
   func finalViolation(liesWereTold: Bool, mayEndEarly: Bool) -> String? {
     // "The client cannot continue the upload" (section "Upload Creation", example D), where it cannot begin another one.
     if mayEndEarly, outcome == .fail(.completedEarly) { return nil }
+    // A server that loses over and over what it had acknowledged is given up, which is said as well.
+    if conditions.losesAcknowledged, case .fail(.noProgress)? = outcome { return nil }
     guard outcome == .completed else { return "the client ended with \(outcome.map { "\($0)" } ?? "nothing")" }
     guard isFinished, released == conditions.length else {
       return "the client calls it complete with \(released) of \(conditions.length) bytes acknowledged"
