@@ -117,13 +117,11 @@ final class FrontEndRun {
     }
   }
 
-  /// The one file that was completed.
+  /// The file that the server of the end has completed, which is the only one.
   func storedFile() throws -> String {
-    // Several servers may say so: one that was killed at the last moment, and its successor.
-    let files = Set(servers.flatMap { $0.events("ended") }.compactMap { $0.text("file") })
-    guard files.count == 1, let file = files.first else {
-      throw TestFailure("not one complete file but \(files.sorted())")
-    }
+    let file = try server.event("ended").text("file") ?? ""
+    let files = StoredStream.names(in: "\(directory.path)/stored")
+    guard files == [file] else { throw TestFailure("not \(file) alone but \(files)") }
     return "\(directory.path)/stored/\(file)"
   }
 }
