@@ -159,7 +159,11 @@ struct ResumableFaultTests {
     let isLost = Mutex(false)
     let server = try ResumableServer { request, connection in
       guard request.method == "PATCH", request.completes else { return .proper }
-      guard isLost.withLock({ isLost in (isLost, isLost = true).0 }) else { return .hangUp }
+      let isFirst = isLost.withLock { isLost in
+        defer { isLost = true }
+        return !isLost
+      }
+      guard !isFirst else { return .hangUp }
       // Otherwise it finds the upload complete, which is a conflict.
       guard replays else { return .proper }
       try connection.respond("200 OK", ["Upload-Complete: ?1", "X-Result: stored"])

@@ -1,4 +1,5 @@
 import EventLoops
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import Synchronization
@@ -202,9 +203,10 @@ struct ConnectionReuseTests {
     try withSession { session throws in
       var number = 0
       func afterwards() throws {
-        // Its FIN has reached us: on the loopback that is so when close() has returned.
         try closed.wait("the end of a connection") { $0.count > number ? true : nil }
         number += 1
+        // Until its FIN has reached us too: a busy kernel takes a moment.
+        while try hasEstablishedConnection(toPort: server.port) { sched_yield() }
       }
       for _ in 0..<5 {
         #expect(try session.send(UploadRequest("GET", server.url)).status == 200)
@@ -218,6 +220,21 @@ struct ConnectionReuseTests {
       }
     }
     #expect(seen.all.map(\.connection) == Array(0..<20))
+  }
+
+  /// Whether this machine has a connection to that port that neither side has ended (`st` 01 in /proc/net/tcp, proc(5)).
+  private func hasEstablishedConnection(toPort port: UInt16) throws -> Bool {
+    let file = try #require(fopen("/proc/net/tcp", "r"), "no /proc/net/tcp")
+    defer { fclose(file) }
+    var line = [CChar](repeating: 0, count: 512)
+    let wanted = String(port, radix: 16, uppercase: true)
+    let suffix = ":" + String(repeating: "0", count: 4 - wanted.count) + wanted
+    while fgets(&line, Int32(line.count), file) != nil {
+      let fields = String(decoding: line.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).split(
+        separator: " ")
+      if fields.count > 3, fields[2].hasSuffix(suffix), fields[3] == "01" { return true }
+    }
+    return false
   }
 
   /// Answers a first request on each connection and ends the connection when the second one's head has come, or
