@@ -7,7 +7,7 @@ import Testing
 import UploadServer
 
 /// The `sluice` that was built with these tests, as a process.
-private func sluice(
+func sluice(
   _ arguments: [String], input: TestProcess.Input = .nothing, environment: [String: String?] = [:]
 ) throws -> TestProcess {
   var path = [CChar](repeating: 0, count: 4096)

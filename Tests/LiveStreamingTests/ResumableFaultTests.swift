@@ -156,14 +156,10 @@ struct ResumableFaultTests {
     "a lost final response: HEAD says complete, and one more empty append may tell it again, or not",
     arguments: [true, false])
   func lostFinalResponse(_ replays: Bool) throws {
-    let isLost = Mutex(false)
+    let isNext = Atomic(true)
     let server = try ResumableServer { request, connection in
       guard request.method == "PATCH", request.completes else { return .proper }
-      let isFirst = isLost.withLock { isLost in
-        defer { isLost = true }
-        return !isLost
-      }
-      guard !isFirst else { return .hangUp }
+      if isNext.exchange(false, ordering: .relaxed) { return .hangUp }
       // Otherwise it finds the upload complete, which is a conflict.
       guard replays else { return .proper }
       try connection.respond("200 OK", ["Upload-Complete: ?1", "X-Result: stored"])

@@ -1,0 +1,181 @@
+import Digests
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import ResumableUploads
+import StreamBuffers
+import Synchronization
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+@Suite("A file into a resumable upload", .serialized)
+struct ResumableFileTests {
+  private let pattern = OffsetPattern()
+
+  private func file(_ directory: TemporaryDirectory, _ count: Int) throws -> UploadFile {
+    try UploadFile(path: try directory.write("data", patternBytes(pattern, 0, count)))
+  }
+
+  @Test("a file goes with its creation, and is upgraded on the way (draft, section Upgrading To Resumable Uploads)")
+  func upgraded() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, _ in request.method == "PUT" ? .cut(after: 60_000) : .proper }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take")
+      #expect(try stream.summary().error == nil)
+    }
+    #expect(server.methods == ["PUT", "HEAD", "PATCH"] && server.upload(0).matches(pattern, count: 200_000))
+    #expect(
+      server.nth("PUT", 0)?.head["Upload-Complete"] == "?1" && server.nth("PUT", 0)?.head["Upload-Length"] == "200000")
+    #expect(server.nth("PATCH", 0)?.head["Upload-Length"] == nil)
+  }
+
+  @Test("a creation that carries more than the server takes at once is broken off, and goes on in parts of that size")
+  func partsOfSize() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer(.init(limits: "max-append-size=500000"), receiveBuffer: 16_384) { request, _ in
+      request.method == "PUT" ? .silent : .proper
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 4_000_000), session, server.url + "/take") {
+        // So little is under way that there is time to hear the 104.
+        $0.request.socket.sendBuffer = 16_384
+      }
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.dropouts == 1, "\(summary.error?.description ?? "")")
+    }
+    #expect(server.of("PATCH").allSatisfy { $0.count <= 500_000 } && server.of("PATCH").count >= 4)
+    #expect(server.upload(0).matches(pattern, count: 4_000_000))
+  }
+
+  @Test("413 before a byte is read (nginx) is answered with smaller parts, not with bytes")
+  func tooLargeForFrontEnd() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, connection in
+      guard let length = request.head["Content-Length"].flatMap({ Int($0) }), length > 60_000 else { return .proper }
+      try connection.respond("413 Content Too Large", ["Connection: close"])
+      _ = connection.waitForEnd()
+      return .close
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
+        $0.rollOver.size = .max
+      }
+      #expect(try stream.summary().error == nil)
+    }
+    #expect(server.upload(0).matches(pattern, count: 200_000) && server.of("PATCH").count < 12)
+  }
+
+  @Test("a file longer than max-size is cancelled, not cut (draft, section Limits)")
+  func tooLong() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer(.init(limits: "max-size=150000")) { request, _ in
+      request.method == "PUT" ? .silent : .proper
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take")
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .refused && summary.error?.description.contains("150000") == true)
+      #expect(summary.resumeData == nil)
+    }
+    try server.wait(for: "DELETE")
+    #expect(!server.upload(0).isComplete)
+  }
+
+  @Test("a plain server gets the whole file again after a dropout, for it would keep the rest for all of it")
+  func plainServer() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, _ in
+      if request.method == "OPTIONS" { return .answer("405 Method Not Allowed", []) }
+      return request.number < 2 ? .cut(after: 60_000) : .proper
+    }
+    for use in [LiveStreamConfiguration.ResumableUse.auto, .never] {
+      try withSession { session throws in
+        let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
+          $0.resumable = use
+          $0.request.fields = [.init(name: "X-Use", value: use.rawValue)]
+        }
+        #expect(try stream.summary().error == nil)
+      }
+    }
+    let whole = server.plain.filter { $0.bytes == patternBytes(pattern, 0, 200_000) }
+    #expect(whole.count >= 1 && server.plain.allSatisfy { ($0.head["Stream-Offset"] ?? "0") == "0" })
+  }
+
+  @Test("a file that has become shorter is an error, and not tried again for ever")
+  func shortened() throws {
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("data", patternBytes(pattern, 0, 100_000))
+    let opened = try UploadFile(path: path)
+    try directory.write("data", patternBytes(pattern, 0, 50_000))
+    let server = try ResumableServer()
+    try withSession { session throws in
+      let stream = try RunningStream(opened, session, server.url + "/take")
+      let error = try stream.summary().error
+      #expect(error?.kind == .source && error?.description.contains("shortened") == true)
+    }
+  }
+
+  // MARK: Digests
+
+  private static func digest(_ bytes: [UInt8]) -> String {
+    var running = try? RunningDigest(.sha256)
+    running?.update(bytes.span.bytes)
+    return DigestField([("sha-256", (try? running?.value())?.bytes ?? [])]).value
+  }
+
+  @Test("the server's digest is compared, over every interruption: equal is verified, and said")
+  func verified() throws {
+    let server = try ResumableServer(.init(digest: { Self.digest($0) })) { request, _ in
+      request.method == "PATCH" && request.number == 1 ? .cut(after: 5_000) : .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.digest = .sha256
+        $0.rollOver.size = 20_000
+      }
+      try source.push(patternBytes(pattern, 0, 100_000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.verified == 100_000 && summary.progress.dropouts == 1)
+    }
+    #expect(server.nth("POST", 0)?.head["Want-Repr-Digest"] == "sha-256=10")
+  }
+
+  @Test("a digest that differs is said at once, and is an error at the end")
+  func notVerified() throws {
+    let server = try ResumableServer(.init(digest: { Self.digest($0 + ($0.count > 30_000 ? [0] : [])) }))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.digest = .sha256
+        $0.rollOver.size = 20_000
+      }
+      try source.push(patternBytes(pattern, 0, 100_000))
+      try stream.events.first("the mismatch") { if case .upload(.digestMismatch) = $0 { true } else { false } }
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .protocolBroken && summary.error?.description.contains("sha-256") == true)
+      #expect(summary.resumeData == nil)
+    }
+  }
+
+  @Test("a file's digest is known beforehand: it goes with the creation, and is compared at the end")
+  func fileDigest() throws {
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("data", patternBytes(pattern, 0, 100_000))
+    let server = try ResumableServer(.init(digest: { Self.digest($0) })) { request, _ in
+      request.method == "PUT" ? .cut(after: 60_000) : .proper
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try UploadFile(path: path, digest: .sha256), session, server.url + "/take") {
+        $0.digest = .sha256
+      }
+      #expect(try stream.summary().verified == 100_000)
+    }
+    #expect(server.nth("PUT", 0)?.head["Repr-Digest"] == Self.digest(patternBytes(pattern, 0, 100_000)))
+  }
+}

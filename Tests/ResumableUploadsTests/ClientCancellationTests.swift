@@ -1,0 +1,115 @@
+// How a client gives an upload up, and what another process needs to carry one on.
+
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client cancels, or carries on what another left") struct ClientCancellationTests {
+  // MARK: Cancellation
+
+  @Test("cancelling is a DELETE to the upload resource (draft, section Upload Cancellation)")
+  func cancellation() {
+    var client = ClientScript.created(500)
+    client.perform(client.machine.cancel())
+    #expect(client.next == "DELETE" && client.request?.url == ClientScript.upload && client.request?.content == .absent)
+    #expect(client.fields.without([InteropVersion.fieldName]).lines.isEmpty)
+  }
+
+  @Test("only an answer that says so means that it is forgotten")
+  func cancellationAnswers() {
+    for (status, isForgotten) in [
+      (200, true), (204, true), (404, true), (410, true), (401, false), (405, false), (503, false),
+    ] {
+      var client = ClientScript.created(500)
+      client.perform(client.machine.cancel())
+      client.answer(status)
+      #expect(client.failure == .cancelled && client.machine.isForgotten == isForgotten, "\(status)")
+    }
+    var client = ClientScript.created(500)
+    client.perform(client.machine.cancel())
+    client.lose()
+    #expect(client.failure == .cancelled && !client.machine.isForgotten)
+  }
+
+  @Test("307 and 308 lead a cancellation on, too, but not in circles")
+  func cancellationRedirected() {
+    var client = ClientScript.created(500)
+    client.perform(client.machine.cancel())
+    client.answer(308, location: ClientScript.other)
+    #expect(client.next == "DELETE" && client.request?.url == ClientScript.other)
+    var count = 0
+    while client.failure == nil, count < 100 {
+      client.answer(307, location: ClientScript.upload)
+      count += 1
+    }
+    #expect(client.failure == .cancelled && count < 20)
+  }
+
+  @Test("where there is no upload resource there is nothing to be cancelled")
+  func nothingToCancel() {
+    var client = ClientScript.live(500)
+    client.start()
+    #expect(client.machine.cancel() == .fail(.cancelled))
+  }
+
+  // MARK: Resume data
+
+  @Test("an upload that another process left is asked for its offset, and goes on there in its version")
+  func resume() {
+    var client = ClientScript.live(500, isFinished: true) { $0.length = 500 }
+    client.perform(
+      client.machine.resume(url: ClientScript.upload, base: 0, version: InteropVersion(number: 6) ?? .newest))
+    #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
+    #expect(client.fields["Upload-Draft-Interop-Version"] == "6")
+    client.answer(204, ["Upload-Offset": "123"])
+    #expect(client.next == "PATCH 123" && client.maximum == 377 && client.machine.sent == 123)
+  }
+
+  @Test("an offset beyond the file's end is not that file's")
+  func resumeBeyond() {
+    var client = ClientScript.live(500, isFinished: true) { $0.length = 500 }
+    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
+    while client.next == "HEAD" { if client.answer(204, ["Upload-Offset": "501"]) == .wait { client.goOn() } }
+    #expect(client.next == "DELETE")
+  }
+
+  @Test("one that is gone begins again, and what was sent counts from there")
+  func resumeGone() {
+    var client = ClientScript.file(500)
+    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
+    client.answer(410)
+    #expect(client.request?.content == .bytes(from: 0, maximum: nil))
+    client.interim(location: ClientScript.other)
+    client.send(upTo: 100)
+    client.lose()
+    #expect(client.answer(204, ["Upload-Offset": "300"]) == .wait, "only 100 bytes were sent")
+  }
+
+  @Test("resume data as text is read as it was written, and nothing else is read")
+  func resumeData() throws {
+    for version in [InteropVersion.none] + InteropVersion.drafts {
+      let data = ResumeData(
+        upload: "http://host/uploads/\"1\\", target: "https://h/x?a=\"b\"", base: 7, length: 1 << 40, streamID: "s-1",
+        version: version)
+      let text = try #require(data.text)
+      #expect(ResumeData(text) == data && ResumeData(text)?.interopVersion == version && !text.contains("\n"))
+    }
+    let least = ResumeData(
+      upload: "http://h/1", target: "http://h/", base: 0, length: nil, streamID: nil, version: .newest)
+    let text = try #require(least.text)
+    #expect(ResumeData(text) == least)
+    #expect(
+      ResumeData(upload: "http://h/ü", target: "http://h/", base: 0, length: nil, streamID: nil, version: .newest).text
+        == nil)
+    for wrong in [
+      "", "hello", text.replacing("format=1", with: "format=2"), text.replacing("format=1, ", with: ""),
+      text.replacing("base=0", with: "base=-1"), text.replacing("base=0", with: "base=0.5"),
+      text.replacing("version=8", with: "version=99"), text.replacing("upload=", with: "uploads="),
+      text.replacing("\"http://h/\"", with: "http"), "\(text),",
+    ] {
+      #expect(ResumeData(wrong) == nil, "\(wrong)")
+    }
+    // What a later version of this format adds is no obstacle.
+    #expect(ResumeData("\(text), colour=\"red\"") == least)
+  }
+}

@@ -1,0 +1,94 @@
+// 413 (Content Too Large): how a client finds a size that is taken (draft, section Limits).
+
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client is answered 413") struct ClientContentTooLargeTests {
+  @Test("413 with max-append-size: the next append is no larger (draft, section Limits)")
+  func contentTooLarge() {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.answer(413, ["Upload-Limit": "max-append-size=200"])
+    #expect(client.next == "HEAD")
+    client.answer(204, ["Upload-Offset": "0"])
+    #expect(client.next == "PATCH 0" && client.maximum == 200)
+  }
+
+  @Test("413 without limits: they are asked for by OPTIONS, and it is halves then (draft, section Limits)")
+  func contentTooLargeForReasonsUnknown() {
+    var client = ClientScript.created(1_000_000)
+    client.sendAll()
+    client.answer(413)
+    #expect(client.next == "OPTIONS" && client.request?.url == nil && client.fields["Upload-Complete"] == nil)
+    client.answer(200, ["Upload-Limit": "min-size=0"])
+    #expect(client.next == "HEAD")
+    var sizes: [UInt64] = []
+    while sizes.count < 100 {
+      client.answer(204, ["Upload-Offset": "0"])
+      sizes.append(client.maximum ?? 0)
+      if sizes.last ?? 0 <= 1000 { break }
+      client.sendAll()
+      client.answer(413)
+    }
+    #expect(sizes.first == 500_000 && sizes.last ?? 0 > 100 && zip(sizes, sizes.dropFirst()).allSatisfy { $0 > $1 })
+    client.sendAll()
+    client.answer(204)
+    #expect(client.next.hasPrefix("PATCH") && client.maximum == sizes.last, "what was accepted stays")
+  }
+
+  @Test("OPTIONS that tells the limit ends the search (draft, section Limits)")
+  func contentTooLargeAndAsked() {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.answer(413)
+    client.answer(200, ["Upload-Limit": "max-append-size=64"])
+    client.answer(204, ["Upload-Offset": "0"])
+    #expect(client.maximum == 64)
+  }
+
+  @Test("413 at min-append-size cannot be recovered from (draft, section Limits)")
+  func smallestRefused() {
+    var client = ClientScript.created(500, limits: "min-append-size=100, max-append-size=100")
+    client.sendAll()
+    #expect(client.answer(413) == .fail(.appendTooLarge))
+  }
+
+  @Test("413 for ever ends")
+  func refusedForEver() {
+    var client = ClientScript.created(1 << 30)
+    var count = 0
+    while client.failure == nil, count < 1000 {
+      client.sendAll()
+      client.answer(client.next.hasPrefix("PATCH") ? 413 : 204, ["Upload-Offset": "0"])
+      count += 1
+    }
+    #expect(client.failure == .appendTooLarge && count < 200)
+  }
+
+  @Test("413 to a whole file, before a byte of it was taken: it goes on in parts of half the size, not of a byte")
+  func fileTooLarge() {
+    var client = ClientScript.file(10_000)
+    client.start()
+    client.answer(413, isEarly: true)
+    #expect(client.next == "OPTIONS")
+    client.answer(405)
+    #expect(client.next == "CREATE" && client.request?.content == .empty)
+    client.answer(201, location: ClientScript.upload)
+    #expect(client.next == "PATCH 0" && client.maximum == 5_000)
+    client.answer(413, isEarly: true)
+    client.answer(204, ["Upload-Offset": "0"])
+    #expect(client.maximum == 2_500)
+  }
+
+  @Test("413 because all of it is too large is final, and cancelled (draft, section Limits)")
+  func fileTooLargeForGood() {
+    var client = ClientScript.file(10_000)
+    client.start()
+    client.interim(location: ClientScript.upload)
+    client.answer(413, ["Upload-Limit": "max-size=5000"], isEarly: true)
+    #expect(client.next == "DELETE")
+    client.answer(204)
+    #expect(client.failure == .tooLarge(limit: 5000))
+  }
+}
