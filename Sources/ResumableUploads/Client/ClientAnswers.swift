@@ -153,7 +153,7 @@ extension UploadClientStateMachine {
       if isOptimistic, completeness != false {
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
         let end = claimed ?? (answer.isEarly ? base : sentUpTo)
-        if supply.isFinished, end == supply.head { return complete(upTo: end) }
+        if supply.isFinished, end == supply.head, end <= sentUpTo { return complete(upTo: end) }
         guard completeness == nil, let announced else { return fail(.completedEarly) }
         // It has not said that it wants no more.
         take(location: announced)
