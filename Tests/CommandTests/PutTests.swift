@@ -294,7 +294,7 @@ struct PutTests {
       let options = [
         "--progress", progress, "--bearer-token-file", token, "--response-timeout", "100ms", "--retry-ceiling", "10ms",
       ]
-      let process = try sluice(["put", file, "\(url)/x"] + options + ["--give-up", "500ms"])
+      let process = try sluice(["put", file, "\(url)/x"] + options + ["--give-up", "4s"])
       try server.heads.first("the upload") { $0.line.hasPrefix("PUT") }
       if head.isEmpty {
         process.signal(SIGINT)
