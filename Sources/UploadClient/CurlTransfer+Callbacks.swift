@@ -59,6 +59,9 @@ extension CurlTransfer {
     let text = String(String.UnicodeScalarView(line.map { Unicode.Scalar($0) }))
     guard let complete = head.take(line: text[...]) else { return }
     responseBegins()
+    // Who refuses a request need not have read its content, which the kernel may have taken all the same: behind it, nobody would
+    // read the next one.
+    if complete.status >= 400, !kind.isWithoutBytes { _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1) }
     perform(machine.received(head: complete))
   }
 }

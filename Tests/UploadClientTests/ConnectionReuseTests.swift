@@ -222,6 +222,21 @@ struct ConnectionReuseTests {
     #expect(seen.all.map(\.connection) == Array(0..<20))
   }
 
+  @Test("a connection whose server refused a request without reading its content carries no other")
+  func refusedUnread() throws {
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      try connection.respond(number == 0 ? "409 Conflict" : "200 OK")
+      // The content stays unread, and so would whatever comes behind it.
+      if number == 0 { _ = connection.waitForEnd() }
+    }
+    let file = try PatternFile(size: 20_000)
+    try withSession { session throws in
+      #expect(try session.send(UploadRequest("PUT", server.url), file: file).status == 409)
+      #expect(try session.send(UploadRequest("GET", server.url)).status == 200)
+    }
+  }
+
   /// Whether this machine has a connection to that port that neither side has ended (`st` 01 in /proc/net/tcp, proc(5)).
   private func hasEstablishedConnection(toPort port: UInt16) throws -> Bool {
     let file = try #require(fopen("/proc/net/tcp", "r"), "no /proc/net/tcp")
