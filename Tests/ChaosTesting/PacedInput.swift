@@ -64,7 +64,7 @@ package final class PacedInput: Sendable {
     while !isEnding.load(ordering: .relaxed) {
       let due = start + .nanoseconds(Int64(index) * Int64(block.count) * 1_000_000_000 / Int64(bytesPerSecond))
       // The pace of the source, not a wait for anything. Some milliseconds' worth at a time.
-      if due - .now > .milliseconds(4) { elapse(.milliseconds(4)) }
+      while due - .now > .milliseconds(4), !isEnding.load(ordering: .relaxed) { elapse(.milliseconds(4)) }
       block.withUnsafeMutableBytes { pattern.fill($0, block: index) }
       guard write(descriptor, block, block.count) else { return }
       index += 1
