@@ -1,4 +1,4 @@
-// Which timer is due next: an indexed binary heap, so that cancelling leaves nothing behind.
+// Which timer is due next: an indexed heap, so that cancelling leaves nothing behind.
 //
 // A live stream sets and cancels a libcurl timer for nearly every message; a heap with lazily deleted entries would
 // grow by each of them until their deadlines passed.
@@ -14,22 +14,33 @@ struct TimerQueue {
   private struct Slot {
     var generation: UInt32 = 0
     var heapIndex = -1
-    var deadline = MonotonicInstant(nanoseconds: 0)
-    /// Counts the timers ever set: of two with one deadline the one set first is due first.
-    var number: UInt64 = 0
     var work: (() -> Void)?
+  }
+
+  /// What the order depends on stands in the heap itself: with thousands of timers each look elsewhere is a cache miss.
+  private struct Node {
+    var deadline: MonotonicInstant
+    /// Counts the timers ever set: of two with one deadline the one set first is due first.
+    var number: UInt64
+    var slot: Int
+
+    func isEarlier(than other: Node) -> Bool {
+      deadline == other.deadline ? number < other.number : deadline < other.deadline
+    }
   }
 
   private var slots: [Slot] = []
   private var freeSlots: [Int] = []
-  /// Slot numbers, ordered as a binary heap by deadline.
-  private var heap: [Int] = []
+  /// Ordered as a heap, four children a node: half as deep as one with two.
+  private var heap: [Node] = []
   private var nextNumber: UInt64 = 0
+
+  private static let childCount = 4
 
   var count: Int { heap.count }
 
   /// The earliest deadline, or nil when nothing is scheduled.
-  var nextDeadline: MonotonicInstant? { heap.first.map { slots[$0].deadline } }
+  var nextDeadline: MonotonicInstant? { heap.first?.deadline }
 
   mutating func schedule(at deadline: MonotonicInstant, _ work: @escaping () -> Void) -> Token {
     let slot: Int
@@ -39,13 +50,11 @@ struct TimerQueue {
       slot = slots.count
       slots.append(Slot())
     }
-    slots[slot].deadline = deadline
-    slots[slot].number = nextNumber
-    nextNumber += 1
     slots[slot].work = work
-    slots[slot].heapIndex = heap.count
-    heap.append(slot)
-    siftUp(heap.count - 1)
+    let node = Node(deadline: deadline, number: nextNumber, slot: slot)
+    nextNumber += 1
+    heap.append(node)
+    siftUp(node, from: heap.count - 1)
     return Token(slot: slot, generation: slots[slot].generation)
   }
 
@@ -57,18 +66,16 @@ struct TimerQueue {
 
   /// Takes out the work of the earliest timer that is due at `now`.
   mutating func popDue(at now: MonotonicInstant) -> (() -> Void)? {
-    guard let first = heap.first, slots[first].deadline <= now else { return nil }
+    guard let first = heap.first, first.deadline <= now else { return nil }
     return remove(heapIndex: 0)
   }
 
   private mutating func remove(heapIndex: Int) -> (() -> Void)? {
-    let slot = heap[heapIndex]
+    let slot = heap[heapIndex].slot
     let last = heap.removeLast()
-    if last != slot {
-      heap[heapIndex] = last
-      slots[last].heapIndex = heapIndex
-      siftUp(heapIndex)
-      siftDown(slots[last].heapIndex)
+    if heapIndex < heap.count {
+      // It comes from another branch: it may belong further up as well as further down.
+      siftUp(last, from: siftDown(last, from: heapIndex))
     }
     let work = slots[slot].work
     slots[slot].work = nil
@@ -78,38 +85,39 @@ struct TimerQueue {
     return work
   }
 
-  private mutating func siftUp(_ start: Int) {
-    var child = start
-    while child > 0 {
-      let parent = (child - 1) / 2
-      guard isEarlier(child, than: parent) else { return }
-      swapNodes(child, parent)
-      child = parent
+  /// Puts `node` at `index`, or above it.
+  private mutating func siftUp(_ node: Node, from index: Int) {
+    var index = index
+    while index > 0 {
+      let parent = (index - 1) / Self.childCount
+      guard node.isEarlier(than: heap[parent]) else { break }
+      place(heap[parent], at: index)
+      index = parent
     }
+    place(node, at: index)
   }
 
-  private mutating func siftDown(_ start: Int) {
-    var parent = start
+  /// Puts `node` at `index`, or below it, and returns where.
+  private mutating func siftDown(_ node: Node, from start: Int) -> Int {
+    var index = start
     while true {
-      var smallest = parent
-      for child in [2 * parent + 1, 2 * parent + 2] where child < heap.count {
-        if isEarlier(child, than: smallest) { smallest = child }
+      let first = Self.childCount * index + 1
+      guard first < heap.count else { break }
+      var smallest = first
+      for child in first + 1..<max(first + 1, min(first + Self.childCount, heap.count))
+      where heap[child].isEarlier(than: heap[smallest]) {
+        smallest = child
       }
-      guard smallest != parent else { return }
-      swapNodes(parent, smallest)
-      parent = smallest
+      guard heap[smallest].isEarlier(than: node) else { break }
+      place(heap[smallest], at: index)
+      index = smallest
     }
+    place(node, at: index)
+    return index
   }
 
-  private func isEarlier(_ a: Int, than b: Int) -> Bool {
-    let (a, b) = (heap[a], heap[b])
-    if slots[a].deadline != slots[b].deadline { return slots[a].deadline < slots[b].deadline }
-    return slots[a].number < slots[b].number
-  }
-
-  private mutating func swapNodes(_ a: Int, _ b: Int) {
-    heap.swapAt(a, b)
-    slots[heap[a]].heapIndex = a
-    slots[heap[b]].heapIndex = b
+  private mutating func place(_ node: Node, at index: Int) {
+    heap[index] = node
+    slots[node.slot].heapIndex = index
   }
 }

@@ -53,11 +53,7 @@ extension CurlTransfer {
 
   private func received(headerLine bytes: UnsafeRawBufferPointer) {
     task.note(responseHeaderBytes: bytes.count)
-    var line = bytes[...]
-    while let last = line.last, last == UInt8(ascii: "\r") || last == UInt8(ascii: "\n") { line.removeLast() }
-    // Latin-1, as HTTP's obsolete text is: a byte that is no UTF-8 must not lose the field.
-    let text = String(String.UnicodeScalarView(line.map { Unicode.Scalar($0) }))
-    guard let complete = head.take(line: text[...]) else { return }
+    guard let complete = head.take(line: bytes) else { return }
     responseBegins()
     // Who refuses a request need not have read its content, which the kernel may have taken all the same: behind it, nobody would
     // read the next one.

@@ -18,6 +18,15 @@ public struct HTTPResponse: Equatable, Sendable {
       self.name = name
       self.value = value
     }
+
+    /// Without regard to case, of ASCII letters alone (RFC 9110, section 5.1). Asked of every field of every interim response.
+    func isNamed(_ other: String) -> Bool {
+      func folded(_ octet: UInt8) -> UInt8 {
+        (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(octet) ? octet | 0x20 : octet
+      }
+      return name.utf8.count == other.utf8.count
+        && zip(name.utf8, other.utf8).allSatisfy { $0 == $1 || folded($0) == folded($1) }
+    }
   }
 
   /// How much of a response's body is kept, in bytes.
@@ -35,7 +44,7 @@ public struct HTTPResponse: Equatable, Sendable {
 
   /// The value of the first field line of that name, compared without regard to case (RFC 9110, section 5.1).
   public subscript(name: String) -> String? {
-    fields.first { $0.name.lowercased() == name.lowercased() }?.value
+    fields.first { $0.isNamed(name) }?.value
   }
 
   /// The body as text, without its trailing line ends; nil when there is none or it is not UTF-8.
@@ -63,38 +72,6 @@ extension HTTPResponse {
 extension [HTTPResponse.Field] {
   /// Adds a field unless there is one of that name.
   public mutating func addDefault(_ name: String, _ value: String) {
-    if !contains(where: { $0.name.lowercased() == name.lowercased() }) { append(.init(name: name, value: value)) }
-  }
-}
-
-/// Puts the header lines that libcurl hands over one by one together to response heads.
-struct ResponseHeadAssembler {
-  private var current: HTTPResponse?
-
-  /// Takes one line without its line end; returns a head once the empty line behind it has come.
-  mutating func take(line: Substring) -> HTTPResponse? {
-    if line.isEmpty {
-      defer { current = nil }
-      return current
-    }
-    if line.hasPrefix("HTTP/") {
-      // "HTTP/1.1 201 Created", "HTTP/2 201": libcurl has checked the form.
-      let parts = line.split(separator: " ", maxSplits: 2, omittingEmptySubsequences: true)
-      current = HTTPResponse(status: parts.count > 1 ? Int(parts[1]) ?? 0 : 0)
-    } else if let colon = line.firstIndex(of: ":") {
-      let value = line[line.index(after: colon)...]
-      current?.fields.append(.init(name: String(line[..<colon]), value: String(value.trimmingSpaces)))
-    }
-    return nil
-  }
-}
-
-extension Substring {
-  /// Without the spaces and tabs around it.
-  fileprivate var trimmingSpaces: Substring {
-    var result = self
-    while let first = result.first, first == " " || first == "\t" { result.removeFirst() }
-    while let last = result.last, last == " " || last == "\t" { result.removeLast() }
-    return result
+    if !contains(where: { $0.isNamed(name) }) { append(.init(name: name, value: value)) }
   }
 }

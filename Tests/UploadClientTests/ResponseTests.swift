@@ -6,7 +6,7 @@ import Testing
 struct ResponseTests {
   private func heads(_ lines: String...) -> [HTTPResponse] {
     var assembler = ResponseHeadAssembler()
-    return lines.compactMap { assembler.take(line: $0[...]) }
+    return lines.compactMap { (line: String) in Array(line.utf8).withUnsafeBytes { assembler.take(line: $0) } }
   }
 
   @Test("interim heads and the final one come out one by one, fields in order, names as sent")

@@ -41,7 +41,8 @@ package struct FieldLines: Equatable, Sendable, ExpressibleByDictionaryLiteral {
   /// Octet by octet, letters of ASCII alone folded: `lowercased()` would take the Kelvin sign for a k, and Swift's `==`
   /// takes texts for equal that are not the same octets.
   private static func isSameName(_ a: String, _ b: String) -> Bool {
-    a.utf8.elementsEqual(b.utf8) { lowercased($0) == lowercased($1) }
+    // The lengths first: most names differ in them, and every message asks for many.
+    a.utf8.count == b.utf8.count && zip(a.utf8, b.utf8).allSatisfy { $0 == $1 || lowercased($0) == lowercased($1) }
   }
 
   private static func lowercased(_ octet: UInt8) -> UInt8 {
