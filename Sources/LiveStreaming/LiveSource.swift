@@ -1,35 +1,73 @@
-// A source, the buffer it fills and the writer that drains it, until the stream ends.
+// A source, and how its stream hears of new bytes, until the stream ends.
 
 internal import EventLoops
 internal import StreamBuffers
 
 /// Owned by the network loop's thread.
 final class LiveSource {
-  let source: any StreamSource
+  private enum Kind {
+    /// Fills a circular buffer, on whatever thread.
+    case buffered(any StreamSource, BufferedBytes)
+    /// On the stream's own loop.
+    case repeatable(any RepeatableSource)
+  }
+
   let writer: StreamWriter
+  private let kind: Kind
   /// Until the source has it.
   private var producer: CircularBuffer.Producer?
   /// Whether the loop watches the buffer.
   private var isRegistered = false
 
-  init(source: any StreamSource, producer: consuming CircularBuffer.Producer, writer: StreamWriter) {
-    self.source = source
-    self.writer = writer
-    self.producer = consume producer
+  /// - Throws: ``SystemError`` when memory or descriptors for the buffer are refused.
+  convenience init(_ source: any StreamSource, _ configuration: LiveStreamConfiguration) throws(SystemError) {
+    let retention = configuration.resumable == .always ? 0 : configuration.retention
+    let ends = try CircularBuffer.make(
+      capacity: .bytes(configuration.buffer.byteCount + retention),
+      overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory)
+    let bytes = BufferedBytes(ends.consumer)
+    self.init(.buffered(source, bytes), bytes, producer: ends.producer, configuration)
+  }
+
+  convenience init(_ source: any RepeatableSource, _ configuration: LiveStreamConfiguration) {
+    self.init(
+      .repeatable(source), RepeatableBytes(source, capacity: configuration.buffer.byteCount), producer: nil,
+      configuration)
+  }
+
+  private init(
+    _ kind: Kind, _ bytes: any StreamBytes, producer: consuming CircularBuffer.Producer?,
+    _ configuration: LiveStreamConfiguration
+  ) {
+    self.kind = kind
+    self.producer = producer
+    writer = StreamWriter(bytes, pairSize: configuration.pairSize, digest: configuration.digest)
   }
 
   /// - Throws: ``SystemError`` when the loop cannot watch the buffer, ``LiveStreamError`` when the source cannot begin.
   func start(on loop: EventLoop, context: SourceContext, dataArrived: @escaping () -> Void) throws {
-    // Once: the producer is gone afterwards.
-    guard let producer = producer.take() else { return }
-    try loop.register(writer.dataDescriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
-    isRegistered = true
-    try source.start(into: producer, context: context)
+    switch kind {
+    case .repeatable(let source): source.start(on: loop, arrived: dataArrived)
+    case .buffered(let source, let bytes):
+      // Once: the producer is gone afterwards.
+      guard let producer = producer.take() else { return }
+      try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
+      isRegistered = true
+      try source.start(into: producer, context: context)
+    }
+  }
+
+  /// The source ends after what is at hand.
+  func finish() {
+    switch kind {
+    case .repeatable(let source): source.stop()
+    case .buffered(let source, _): source.stop()
+    }
   }
 
   func stop(on loop: EventLoop) {
-    source.stop()
-    if isRegistered { loop.deregister(writer.dataDescriptor) }
+    finish()
+    if isRegistered, case .buffered(_, let bytes) = kind { loop.deregister(bytes.descriptor) }
     isRegistered = false
   }
 }

@@ -109,6 +109,7 @@ extension LiveStream {
     case .connected:
       machine.connected()
       perform(.none)
+    case .accepted(let count): handler(.accepted(request.step.start + count))
     case .interimResponse(let response):
       handler(.interimResponse(response))
       let step = machine.received(

@@ -46,19 +46,11 @@ final class LiveStream: @unchecked Sendable {
   /// libcurl fails a transfer after 300 KB of response heads, interim ones included: a request ends before that.
   static let responseHeaderLimit: UInt64 = 200_000
 
-  /// Streams a source through a circular buffer.
-  convenience init(
-    source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession
-  ) throws(SystemError) {
-    let retention = configuration.resumable == .always ? 0 : configuration.retention
-    let ends = try CircularBuffer.make(
-      capacity: .bytes(configuration.buffer.byteCount + retention),
-      overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory)
-    let writer = StreamWriter(
-      consumer: ends.consumer, pairSize: configuration.pairSize, digest: configuration.digest)
+  /// Streams a source.
+  convenience init(_ live: LiveSource, configuration: LiveStreamConfiguration, session: UploadSession) {
     self.init(
-      content: writer, live: LiveSource(source: source, producer: ends.producer, writer: writer),
-      configuration: configuration, session: session, upload: UploadClientStateMachine.Configuration())
+      content: live.writer, live: live, configuration: configuration, session: session,
+      upload: UploadClientStateMachine.Configuration())
   }
 
   /// The longest file that goes out with its creation, in bytes. Where a proxy drops the 104 that says where to go on, all that
@@ -140,7 +132,7 @@ final class LiveStream: @unchecked Sendable {
 
   func finish() {
     guard !machine.isEnded else { return }
-    live?.source.stop()
+    live?.finish()
   }
 
   func cancel() {

@@ -9,6 +9,9 @@ public enum LiveStreamEvent: Sendable {
   case connecting(offset: UInt64, attempt: Int)
   /// The connection stands and the body is being sent.
   case streaming(offset: UInt64)
+  /// This machine's TCP has taken everything before this stream offset; only if ``UploadRequest/tellsAccepted``. No order may
+  /// be given to the streamer from within this event.
+  case accepted(UInt64)
   /// A 1xx response came.
   case interimResponse(HTTPResponse)
   /// The request ended before the stream: it goes on after a delay.

@@ -15,7 +15,13 @@ public final class LiveStreamer: Sendable {
   public init(
     _ source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession
   ) throws(SystemError) {
-    stream = try LiveStream(source: source, configuration: configuration, session: session)
+    stream = LiveStream(try LiveSource(source, configuration), configuration: configuration, session: session)
+  }
+
+  /// Streams a source that can give its bytes again: there is no buffer to fill, and the configuration's says what a device in
+  /// its place could hold.
+  public init(_ source: any RepeatableSource, configuration: LiveStreamConfiguration, session: UploadSession) {
+    stream = LiveStream(LiveSource(source, configuration), configuration: configuration, session: session)
   }
 
   /// Uploads a file: optimistically, upgraded to a resumable upload where the server offers it

@@ -1,14 +1,14 @@
-// The writer between the circular buffer and the bound pair: it writes when the pair says that it has space, never before.
+// The writer between the stream's bytes and the bound pair: it writes when the pair says that it has space, never before.
 
 internal import Digests
 internal import EventLoops
 internal import StreamBuffers
 internal import UploadClient
 
-/// Drains a circular buffer into the output end of one bound pair after another. Owned by the network loop's thread;
+/// Drains a stream's bytes into the output end of one bound pair after another. Owned by the network loop's thread;
 /// unchecked for that reason.
 final class StreamWriter: StreamContent, @unchecked Sendable {
-  private var consumer: CircularBuffer.Consumer
+  private let bytes: any StreamBytes
   private let pairSize: Int
   /// Stream offset of the next byte to be written into the pair.
   private(set) var cursor: UInt64 = 0
@@ -22,19 +22,18 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   /// Called after bytes went into the pair, possibly from within libcurl: it must not call into libcurl.
   var didWrite: () -> Void = {}
 
-  init(consumer: consuming CircularBuffer.Consumer, pairSize: Int, digest: DigestAlgorithm?) {
-    self.consumer = consumer
+  init(_ bytes: any StreamBytes, pairSize: Int, digest: DigestAlgorithm?) {
+    self.bytes = bytes
     self.pairSize = pairSize
     running = digest.map(StreamDigest.init)
   }
 
   // MARK: StreamContent
 
-  var capacity: Int { consumer.capacity }
-  var oldest: UInt64 { consumer.released }
-  var head: UInt64 { consumer.head }
-  var isFinished: Bool { consumer.isFinished }
-  var dataDescriptor: Int32 { consumer.dataDescriptor }
+  var capacity: Int { bytes.capacity }
+  var oldest: UInt64 { bytes.oldest }
+  var head: UInt64 { bytes.head }
+  var isFinished: Bool { bytes.isFinished }
 
   func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
     let pair = BoundPair.make(bufferSize: pairSize)
@@ -66,9 +65,9 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     canWrite = false
   }
 
-  func release(upTo offset: UInt64) { consumer.release(upTo: offset) }
+  func release(upTo offset: UInt64) { bytes.release(upTo: offset) }
 
-  func requestWakeUp(at offset: UInt64) -> Bool { consumer.requestWakeUp(beyond: offset - 1) }
+  func requestWakeUp(at offset: UInt64) -> Bool { bytes.requestWakeUp(beyond: offset - 1) }
 
   func digest(since start: UInt64) -> (value: Digest, upTo: UInt64)? { running?.value(since: start) }
 
@@ -97,15 +96,15 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       if cursor != start { didWrite() }
     }
     while canWrite {
-      switch consumer.read(at: cursor, maximum: Int(clamping: bodyEnd - cursor), { write($0) }) {
+      switch bytes.read(at: cursor, maximum: Int(clamping: bodyEnd - cursor), { write($0) }) {
       case .bytes(let count):
         cursor += UInt64(count)
         if cursor == bodyEnd { closeBody() }
       case .empty:
         // In this order: after the producer has finished, the head is final.
-        if consumer.isFinished, consumer.head == cursor {
+        if bytes.isFinished, bytes.head == cursor {
           closeBody()
-        } else if consumer.requestWakeUp(beyond: cursor) {
+        } else if bytes.requestWakeUp(beyond: cursor) {
           return
         }
       case .overwritten:
@@ -115,10 +114,10 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     }
   }
 
-  private func write(_ bytes: RawSpan) -> Int {
+  private func write(_ span: RawSpan) -> Int {
     canWrite = false
-    guard case .accepted(let count)? = output?.write(bytes) else { return 0 }
-    running?.update(bytes.extracting(first: count), at: cursor)
+    guard case .accepted(let count)? = output?.write(span) else { return 0 }
+    running?.update(span.extracting(first: count), at: cursor)
     return count
   }
 }

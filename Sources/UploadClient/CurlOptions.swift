@@ -17,19 +17,26 @@ struct CurlOptions {
     try set(CURLOPT_URL, request.url)
     try set(body, method: request.method)
     try set(CURLOPT_PROTOCOLS_STR, "http,https")
-    try set(
-      CURLOPT_HTTP_VERSION, request.httpVersion == .http1 ? Int(CURL_HTTP_VERSION_1_1) : Int(CURL_HTTP_VERSION_2TLS))
+    try set(CURLOPT_HTTP_VERSION, Self.number(of: request.httpVersion))
     try set(CURLOPT_USERAGENT, "sluice/\(sluiceVersion)")
     // libcurl's own time-outs by signals would hit whichever thread is running.
     try set(CURLOPT_NOSIGNAL, 1)
     try set(CURLOPT_UPLOAD_BUFFERSIZE, request.uploadBufferSize)
-    try set(CURLOPT_BUFFERSIZE, 4096)
+    try set(CURLOPT_BUFFERSIZE, request.receiveBufferSize)
     try set(CURLOPT_CONNECTTIMEOUT_MS, Int(request.limits.connect.nanoseconds / 1_000_000))
     // A proxy's answer to CONNECT is not the server's.
     try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     try setFields(request)
     try setCredentials(request)
     try setRoute(request)
+  }
+
+  private static func number(of version: UploadRequest.HTTPVersion) -> Int {
+    switch version {
+    case .negotiated: Int(CURL_HTTP_VERSION_2TLS)
+    case .http1: Int(CURL_HTTP_VERSION_1_1)
+    case .http2: Int(CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE)
+    }
   }
 
   private func set(_ body: UploadBody.Kind, method: String) throws(UploadError) {
@@ -102,6 +109,7 @@ struct CurlOptions {
 
   private func setRoute(_ request: UploadRequest) throws(UploadError) {
     if let proxy = request.proxy { try set(CURLOPT_PROXY, proxy) }
+    if let address = request.localAddress { try set(CURLOPT_INTERFACE, address) }
     if let path = request.unixSocket { try set(CURLOPT_UNIX_SOCKET_PATH, path) }
     switch request.addressFamily {
     case .any: break

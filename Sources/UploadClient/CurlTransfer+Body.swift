@@ -112,6 +112,11 @@ extension CurlTransfer {
   /// libcurl wants body bytes.
   func readBody(into buffer: UnsafeMutableRawBufferPointer) -> Int {
     if !hasBegun { begin() }
+    // libcurl asks for more only when all that it was given before is on its way.
+    if request.tellsAccepted, acknowledgement.bodyByteCount > toldAccepted {
+      toldAccepted = acknowledgement.bodyByteCount
+      handler(.accepted(toldAccepted))
+    }
     if machine.isAnswered || task.isSuspended { return pause() }
     switch body.fill(buffer, from: acknowledgement.bodyByteCount) {
     case .bytes(let count, let isLast):

@@ -13,7 +13,7 @@ final class CurlTransfer: @unchecked Sendable {
   let body: UploadBody
   let kind: UploadBody.Kind
   let loop: EventLoop
-  private let handler: @Sendable (UploadTask.Event) -> Void
+  let handler: @Sendable (UploadTask.Event) -> Void
   private(set) weak var multi: CurlMulti?
   private(set) var isStarted = false
   private var wasToldConnected = false
@@ -33,6 +33,8 @@ final class CurlTransfer: @unchecked Sendable {
   var acknowledgement = AcknowledgedBytes()
   /// Whether libcurl has asked for the body on this connection.
   var hasBegun = false
+  /// Up to where ``UploadTask/Event/accepted(_:)`` was told.
+  var toldAccepted: UInt64 = 0
   var isPaused = false
   var resumeIsDue = false
 

@@ -24,11 +24,18 @@ public struct UploadRequest: Equatable, Sendable {
   public var clientCertificate: String?
   public var clientKey: String?
   public var addressFamily = AddressFamily.any
+  /// Connect from this address of this machine, or from this interface; nil leaves it to the kernel. Each address has some 28,000
+  /// ports to connect from (`net.ipv4.ip_local_port_range`).
+  public var localAddress: String?
   public var httpVersion = HTTPVersion.negotiated
   public var limits = Limits()
   public var socket = SocketOptions()
   /// libcurl's buffer between the body and the socket, in bytes: the largest chunk. 16 KiB to 2 MiB.
   public var uploadBufferSize = 16 * 1024
+  /// libcurl's buffer for what the server says, in bytes; at least 1 KiB.
+  public var receiveBufferSize = 4096
+  /// Whether ``UploadTask/Event/accepted(_:)`` is told, which costs a little with every message.
+  public var tellsAccepted = false
 
   public enum AddressFamily: Sendable { case any, ipv4, ipv6 }
 
@@ -36,6 +43,8 @@ public struct UploadRequest: Equatable, Sendable {
     /// HTTP/2 where TLS negotiates it, HTTP/1.1 otherwise.
     case negotiated
     case http1
+    /// HTTP/2 from the first byte on, without asking, over plain HTTP as well (RFC 9113, section 3.3).
+    case http2
   }
 
   /// How long to wait for what.

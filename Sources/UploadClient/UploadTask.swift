@@ -10,6 +10,9 @@ public final class UploadTask: Sendable {
   public enum Event: Sendable {
     /// The connection stands. If there is a body, the request's head is on its way and libcurl asks for the body's first bytes.
     case connected
+    /// So many body bytes have been taken by this machine's TCP (by TLS, by HTTP/2's flow control), in order; only if
+    /// ``UploadRequest/tellsAccepted``. Told from within libcurl: the handler may not give orders to a task.
+    case accepted(UInt64)
     /// A 1xx response, e.g. 100 or 103.
     case interimResponse(HTTPResponse)
     /// The request is over. A failure carries no response; any status counts as success here.

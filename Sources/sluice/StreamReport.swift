@@ -13,7 +13,7 @@ enum StreamReport {
   /// A line for what matters; nil for what does not.
   static func line(_ event: LiveStreamEvent, url: String) -> String? {
     switch event {
-    case .connecting, .progress, .interimResponse, .acknowledged: nil
+    case .connecting, .progress, .interimResponse, .accepted, .acknowledged: nil
     case .upload(let notice): line(notice)
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
@@ -132,6 +132,9 @@ enum StreamReport {
       line.add("attempt", attempt)
     case .streaming(let offset):
       line = JSONLine(event: "streaming")
+      line.add("offset", offset)
+    case .accepted(let offset):
+      line = JSONLine(event: "accepted")
       line.add("offset", offset)
     case .interimResponse(let response):
       line = JSONLine(event: "interim-response")
