@@ -16,7 +16,8 @@ struct ResponseHeadAssembler {
     if line.starts(with: "HTTP/".utf8) {
       current = HTTPResponse(status: Self.status(line))
     } else if let colon = line.firstIndex(of: UInt8(ascii: ":")) {
-      current?.fields.append(.init(name: Self.text(line[..<colon]), value: Self.text(Self.trimmed(line[(colon + 1)...]))))
+      current?.fields.append(
+        .init(name: Self.text(line[..<colon]), value: Self.text(Self.trimmed(line[(colon + 1)...]))))
     }
     return nil
   }
