@@ -1,7 +1,7 @@
 # The two commands of the README are `make run` and `make test`; both install what is missing first.
 
 # Debian packages: to build and run, to test, to measure.
-BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
+BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
 TEST_PACKAGES  := curl nginx-light caddy openssl iproute2 nftables psmisc
 BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-alsa strace gcc
 

@@ -30,6 +30,7 @@ let systemLibraries: [Target] = [
   .systemLibrary(name: "CLinux"),
   .systemLibrary(name: "CALSA", pkgConfig: "alsa", providers: [.apt(["libasound2-dev"])]),
   .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
+  .systemLibrary(name: "CJansson", pkgConfig: "jansson", providers: [.apt(["libjansson-dev"])]),
   .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
 ]
 
@@ -52,6 +53,7 @@ let rooms: [Target] =
   + room(
     "UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "Digests", "CLinux"],
     testsImport: ["SyncGate"], testData: ["Corpus"])
+  + room("LoadTesting", imports: ["JSONLines", "CJansson"])
 
 let command: Target = .executableTarget(
   name: "sluice",
@@ -146,6 +148,7 @@ let package = Package(
     .library(name: "UploadClient", targets: ["UploadClient"]),
     .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
     .library(name: "UploadServer", targets: ["UploadServer"]),
+    .library(name: "LoadTesting", targets: ["LoadTesting"]),
     .executable(name: "sluice", targets: ["sluice"]),
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),

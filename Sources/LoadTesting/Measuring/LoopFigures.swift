@@ -1,0 +1,171 @@
+// What one network loop measures: it alone fills them, so that nobody waits for anybody, and once a second they are
+// taken and merged.
+
+/// The figures of one loop, from the run's start to now, and of the interval that runs.
+///
+/// All times are nanoseconds on the run's clock: 0 is the run's start. Recording is O(1); it allocates only when a histogram
+/// has not had a value of that power of two before. A value: hand copies to other threads.
+public struct LoopFigures: Sendable {
+  public private(set) var totals = LoadTotals()
+  public private(set) var histograms = LoadHistograms()
+  public private(set) var spread = StreamSpread()
+  /// The interval that runs.
+  private var interval = LoadInterval()
+
+  public init() {}
+
+  /// Ends the interval that runs, gives what was measured in it, and begins the next.
+  public mutating func takeInterval() -> LoadInterval {
+    let taken = interval
+    interval = LoadInterval()
+    interval.live = taken.live
+    interval.connecting = taken.connecting
+    return taken
+  }
+
+  // MARK: Streams
+
+  /// A stream begins, and has no connection yet.
+  public mutating func streamStarted(index: Int, isSlow: Bool = false, now: Int64) -> StreamFigures {
+    totals.streams.started += 1
+    interval.connecting += 1
+    return StreamFigures(index: index, isSlow: isSlow, startedAt: now)
+  }
+
+  /// The stream's connection is there, its first or one after an interruption.
+  ///
+  /// - Parameter after: how long that took; nil when it goes on over a connection that was there.
+  public mutating func connected(_ stream: inout StreamFigures, after delay: Int64?) {
+    if let delay {
+      totals.connects += 1
+      histograms[.connect].record(delay)
+    }
+    enter(.live, &stream)
+  }
+
+  /// The first interim response to a request, so long after its head was sent.
+  public mutating func interim(after delay: Int64) { histograms[.interim].record(delay) }
+
+  /// An interim response, the first or any other.
+  public mutating func interimResponse() { totals.interimResponses += 1 }
+
+  /// The stream lost its connection.
+  public mutating func interrupted(_ stream: inout StreamFigures, onPurpose: Bool, now: Int64) {
+    if onPurpose { totals.interruptions.onPurpose += 1 } else { totals.interruptions.unplanned += 1 }
+    interval.interruptions += 1
+    stream.interruptions += 1
+    // Interrupted again before anything was acknowledged: it stands still since the first time.
+    if stream.interruptedAt == nil { stream.interruptedAt = now }
+    enter(.connecting, &stream)
+  }
+
+  /// - Parameters:
+  ///   - name: its class: see ``LoadTotals/countError(_:example:)``.
+  ///   - example: what it says.
+  public mutating func error(_ name: String, example: @autoclosure () -> String) {
+    totals.countError(name, example: example())
+    interval.errors += 1
+  }
+
+  /// The stream is over. What of it was offered and not acknowledged is lost, unless the run was stopped.
+  public mutating func streamEnded(_ stream: inout StreamFigures, _ outcome: StreamOutcome, now: Int64) {
+    guard stream.phase != .ended else { return }
+    switch outcome {
+    case .finished: totals.streams.finished += 1
+    case .failed: totals.streams.failed += 1
+    case .stopped: break
+    }
+    enter(.ended, &stream)
+    spread.record(stream, outcome, now: now)
+  }
+
+  private mutating func enter(_ phase: StreamFigures.Phase, _ stream: inout StreamFigures) {
+    guard stream.phase != phase, stream.phase != .ended else { return }
+    switch stream.phase {
+    case .connecting: interval.connecting -= 1
+    case .live: interval.live -= 1
+    case .ended: break
+    }
+    switch phase {
+    case .connecting: interval.connecting += 1
+    case .live: interval.live += 1
+    case .ended: break
+    }
+    stream.phase = phase
+    totals.streams.peakLive = max(totals.streams.peakLive, interval.live)
+  }
+
+  // MARK: Messages
+
+  /// A message's time has come, whether it can be sent or not.
+  public mutating func due(bytes: Int, _ stream: inout StreamFigures) {
+    totals.messages.due += 1
+    totals.bytes.offered += UInt64(bytes)
+    stream.offered += UInt64(bytes)
+    interval.offered += UInt64(bytes)
+    histograms[.message].record(Int64(bytes))
+  }
+
+  /// The generator came to a message that was due: what it is late by is its own fault, not the server's.
+  ///
+  /// Tell it once for each message, also where there is no space for it: what it then waits is a ``stalled(for:)``.
+  public mutating func reached(dueAt: Int64, now: Int64) {
+    histograms[.lateness].record(now - dueAt)
+    interval.lateness.record(now - dueAt)
+  }
+
+  /// There was no space for a message for so long.
+  public mutating func stalled(for time: Int64) { histograms[.stall].record(time) }
+
+  /// A message was handed to the engine, as a whole.
+  public mutating func sent(bytes: Int, _ stream: inout StreamFigures) {
+    totals.messages.sent += 1
+    totals.bytes.sent += UInt64(bytes)
+    stream.sent += UInt64(bytes)
+    interval.sent += UInt64(bytes)
+  }
+
+  /// The peer's TCP has all of a message.
+  public mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+    totals.bytes.accepted += UInt64(bytes)
+    stream.accepted += UInt64(bytes)
+    histograms[.accepted].record(now - dueAt)
+  }
+
+  /// The server said that it has all of a message.
+  public mutating func acknowledged(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+    let delay = max(0, now - dueAt)
+    totals.messages.acknowledged += 1
+    totals.bytes.acknowledged += UInt64(bytes)
+    stream.acknowledged += UInt64(bytes)
+    interval.acknowledged += UInt64(bytes)
+    if stream.isSlow {
+      histograms[.acknowledgedSlow].record(delay)
+    } else {
+      histograms[.acknowledged].record(delay)
+      interval.acknowledgedDelay.record(delay)
+    }
+    stream.delayCount += 1
+    stream.delaySum = stream.delaySum.addingSaturated(delay)
+    stream.delayMaximum = max(stream.delayMaximum, delay)
+    if let interruptedAt = stream.interruptedAt {
+      histograms[.resume].record(now - interruptedAt)
+      stream.interruptedAt = nil
+    }
+  }
+
+  /// Bytes went out once more after an interruption.
+  public mutating func sentAgain(bytes: UInt64) { totals.bytes.sentAgain += bytes }
+
+  /// Bytes that were offered were given up.
+  public mutating func lost(bytes: UInt64) { totals.bytes.lost += bytes }
+
+  // MARK: Merging
+
+  /// Adds the figures of another loop, but for the interval that runs: that is taken from each of them.
+  public mutating func merge(_ other: LoopFigures) {
+    totals.merge(other.totals)
+    histograms.merge(other.histograms)
+    spread.merge(other.spread)
+  }
+}

@@ -1,0 +1,50 @@
+// What is kept of each stream while it lives: little, because there are thousands.
+
+/// The figures of one stream. Filled by ``LoopFigures``, which is told of everything that happens.
+public struct StreamFigures: Equatable, Sendable {
+  /// Its number among all streams of the run.
+  public let index: Int
+  /// Slow on purpose: its delays are kept apart.
+  public let isSlow: Bool
+  public internal(set) var phase = Phase.connecting
+  /// When it was started, on the run's clock.
+  public let startedAt: Int64
+  public internal(set) var offered: UInt64 = 0
+  public internal(set) var sent: UInt64 = 0
+  public internal(set) var accepted: UInt64 = 0
+  public internal(set) var acknowledged: UInt64 = 0
+  public internal(set) var interruptions: UInt32 = 0
+  /// When it was interrupted, as long as no byte was acknowledged since.
+  var interruptedAt: Int64?
+  /// Of its messages' delays from due to acknowledged.
+  var delayCount: UInt64 = 0
+  var delaySum: Int64 = 0
+  var delayMaximum: Int64 = 0
+
+  public enum Phase: Equatable, Sendable {
+    /// Has no connection, and tries to get one.
+    case connecting
+    case live
+    case ended
+  }
+
+  init(index: Int, isSlow: Bool, startedAt: Int64) {
+    self.index = index
+    self.isSlow = isSlow
+    self.startedAt = startedAt
+  }
+
+  /// The mean delay from due to acknowledged; nil when nothing was acknowledged.
+  public var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: UInt64(delaySum) / delayCount) }
+  public var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
+}
+
+/// How a stream ended.
+public enum StreamOutcome: String, CaseIterable, Sendable {
+  /// It, or the run, came to its planned end, and everything was acknowledged.
+  case finished
+  /// It gave up.
+  case failed
+  /// The run was stopped before its end.
+  case stopped
+}

@@ -1,0 +1,45 @@
+// What is broken on purpose, and when: decided by the seed as well.
+
+/// The faults of one stream, each with its time since the stream's start, in order.
+public struct FaultSchedule: Sendable {
+  public enum Fault: Equatable, Sendable {
+    /// Cut the connection.
+    case drop
+    /// Send nothing for so many nanoseconds.
+    case stall(Int64)
+  }
+
+  private let faults: LoadProfile.Faults
+  private var random: SeededGenerator
+  private var nextDrop: Int64?
+  private var nextStall: Int64?
+
+  /// - Parameters: as for ``StreamSchedule``.
+  public init(_ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0) {
+    faults = profile.faults
+    random = SeededGenerator(seed: seed, stream: stream, generation: generation, purpose: .faults)
+    // The first ones at any time up to the first length: else a fixed length would cut all connections at once.
+    nextDrop = faults.dropEvery.map { Self.part(of: $0.draw(using: &random), &random) }
+    nextStall = (faults.stalls?.every).map { Self.part(of: $0.draw(using: &random), &random) }
+  }
+
+  private static func part(of length: Int64, _ random: inout SeededGenerator) -> Int64 {
+    Int64.random(in: 0...max(0, length), using: &random)
+  }
+
+  /// The next fault and when it is; nil when there are none.
+  public mutating func next() -> (at: Int64, fault: Fault)? {
+    if let drop = nextDrop, drop <= nextStall ?? .max, let every = faults.dropEvery {
+      nextDrop = drop.addingSaturated(max(Self.leastDistance, every.draw(using: &random)))
+      return (drop, .drop)
+    }
+    guard let stall = nextStall, let stalls = faults.stalls else { return nil }
+    let length = stalls.length.draw(using: &random)
+    nextStall = stall.addingSaturated(length).addingSaturated(
+      max(Self.leastDistance, stalls.every.draw(using: &random)))
+    return (stall, .stall(length))
+  }
+
+  /// A fault needs time to be one, whatever the distribution draws: a millisecond.
+  private static let leastDistance: Int64 = 1_000_000
+}

@@ -1,0 +1,44 @@
+// Lengths that differ: of talk, of silence, of whole streams.
+
+internal import Glibc
+
+/// How long something lasts, in nanoseconds.
+public enum LengthDistribution: Equatable, Sendable {
+  case fixed(Int64)
+  /// Each length between the two, both included, is as likely as any other.
+  case uniform(ClosedRange<Int64>)
+  /// What comes at any time with the same probability: calls, failures.
+  case exponential(mean: Int64)
+  /// Most are short, few are very long: talk, files. `sigma` is the standard deviation of the logarithm.
+  case lognormal(median: Int64, sigma: Double)
+  /// One of these, each as likely as any other; never empty.
+  case list([Int64])
+
+  /// The longest that is drawn: 30 days.
+  public static let longest: Int64 = 30 * 86400 * 1_000_000_000
+
+  /// A length, at most ``longest``.
+  public func draw(using random: inout SeededGenerator) -> Int64 {
+    switch self {
+    case .fixed(let length): length
+    case .uniform(let range): Int64.random(in: range, using: &random)
+    case .exponential(let mean): Self.length(-log(1 - random.fraction()) * Double(mean))
+    case .lognormal(let median, let sigma): Self.length(Double(median) * exp(sigma * random.normal()))
+    case .list(let lengths): lengths.randomElement(using: &random) ?? 0
+    }
+  }
+
+  /// What many draws come to on average, but for the limit.
+  public var mean: Int64 {
+    switch self {
+    case .fixed(let length): length
+    case .uniform(let range): range.lowerBound + (range.upperBound - range.lowerBound) / 2
+    case .exponential(let mean): mean
+    case .lognormal(let median, let sigma): Self.length(Double(median) * exp(sigma * sigma / 2))
+    case .list(let lengths):
+      lengths.isEmpty ? 0 : Self.length(lengths.reduce(0.0) { $0 + Double($1) } / Double(lengths.count))
+    }
+  }
+
+  private static func length(_ nanoseconds: Double) -> Int64 { Int64(min(Double(longest), max(0, nanoseconds))) }
+}

@@ -1,0 +1,129 @@
+// When a stream has which bytes: decided before anything is sent, so that whatever is slow afterwards cannot move it. That
+// is what keeps a slow server from hiding its delays (coordinated omission).
+
+/// The messages of one stream, each with its time. The same profile, seed and number give the same messages on every machine.
+///
+/// Message *k* belongs to the time *k* × chunk since the stream's start, however late any before it was. A value of some
+/// hundred bytes; `next()` is O(1) but for a jump over silence.
+public struct StreamSchedule: Sendable {
+  public struct Message: Equatable, Sendable {
+    /// Nanoseconds since the stream's start; 0 for all when the profile is not paced.
+    public var due: Int64
+    public var byteCount: Int
+  }
+
+  /// Slow on purpose.
+  public let isSlow: Bool
+  /// When the stream ends, in nanoseconds since its start; nil for when the run does.
+  public let length: Int64?
+  /// How long after its end the next one begins in its place.
+  public let thinkTime: Int64
+
+  private let profile: LoadProfile
+  /// The number of the chunk that is next.
+  private var chunk: Int64 = 0
+  private var sizes: SeededGenerator
+  private var jitters: SeededGenerator
+  private var turns: Alternation?
+  private var bursts: Alternation?
+
+  /// - Parameters:
+  ///   - seed: of the run.
+  ///   - stream: its number among all streams of the run.
+  ///   - generation: 0 for the first stream in its place, 1 for the one after its ``thinkTime``, and so on.
+  public init(_ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0) {
+    func generator(_ purpose: SeededGenerator.Purpose) -> SeededGenerator {
+      SeededGenerator(seed: seed, stream: stream, generation: generation, purpose: purpose)
+    }
+    self.profile = profile
+    sizes = generator(.messages)
+    jitters = generator(.jitter)
+    var life = generator(.life)
+    length = profile.streamLength?.draw(using: &life)
+    thinkTime = profile.thinkTime.draw(using: &life)
+    turns = profile.turns.map { Alternation(first: $0.talk, second: $0.silence, generator(.turns)) }
+    bursts = profile.bursts.map { Alternation(first: $0.every, second: $0.length, generator(.bursts)) }
+    // One place is slow or not in all its generations.
+    var slowness = SeededGenerator(seed: seed, stream: stream, generation: 0, purpose: .slowness)
+    isSlow = slowness.fraction() < profile.faults.slowFraction
+  }
+
+  /// The next message; nil at the stream's end.
+  public mutating func next() -> Message? {
+    switch profile.size {
+    case .unpaced(let count): return Message(due: 0, byteCount: count)
+    // There would never be a message to find.
+    case .rate(0): return nil
+    case .rate, .bytes: break
+    }
+    while true {
+      let (time, overflow) = chunk.multipliedReportingOverflow(by: profile.chunk)
+      // A stream lasts 292 years at most.
+      if overflow || time > .max - profile.chunk || time >= length ?? .max { return nil }
+      let isTalking = turns?.isFirst(at: time) ?? true
+      if !isTalking, let turns, profile.turns?.silenceRate == 0 {
+        // The first chunk after the silence.
+        chunk = (turns.end - 1) / profile.chunk + 1
+        continue
+      }
+      let count = byteCount(ofChunk: chunk, from: time, isTalking: isTalking)
+      chunk += 1
+      if count > 0 { return Message(due: time + jitter(), byteCount: count) }
+    }
+  }
+
+  private mutating func byteCount(ofChunk chunk: Int64, from time: Int64, isTalking: Bool) -> Int {
+    let factor = bursts?.isFirst(at: time) ?? true ? 1 : profile.bursts?.factor ?? 1
+    switch profile.size {
+    case .rate(let talking):
+      let rate = isTalking ? talking : profile.turns?.silenceRate ?? 0
+      // What the rate has made by the chunk's end, less what it had by its start: no byte gets lost to rounding.
+      return Int(Self.bytes(at: rate, by: time + profile.chunk) - Self.bytes(at: rate, by: time)) * factor
+    case .bytes(let range):
+      guard isTalking else {
+        let rate = profile.turns?.silenceRate ?? 0
+        return Int(Self.bytes(at: rate, by: time + profile.chunk) - Self.bytes(at: rate, by: time))
+      }
+      return Int.random(in: range, using: &sizes) * factor
+    case .unpaced(let count): return count
+    }
+  }
+
+  /// How many bytes a rate has made in a time: exactly, rounded down. The rate is at most 10 GB/s: it fits.
+  private static func bytes(at rate: UInt64, by time: Int64) -> Int64 {
+    let seconds = UInt64(time) / 1_000_000_000
+    let rest = UInt64(time) % 1_000_000_000
+    return Int64(clamping: seconds * rate + rest * rate / 1_000_000_000)
+  }
+
+  private mutating func jitter() -> Int64 {
+    profile.jitter > 0 ? Int64.random(in: 0...profile.jitter, using: &jitters) : 0
+  }
+}
+
+/// Two states in turns, each for a random length.
+private struct Alternation: Sendable {
+  private let first: LengthDistribution
+  private let second: LengthDistribution
+  private var random: SeededGenerator
+  private var isFirst = true
+  /// When the present state ends.
+  private(set) var end: Int64
+
+  init(first: LengthDistribution, second: LengthDistribution, _ random: SeededGenerator) {
+    self.first = first
+    self.second = second
+    self.random = random
+    end = first.draw(using: &self.random)
+  }
+
+  /// Which state it is in at a time; they are asked for in order.
+  mutating func isFirst(at time: Int64) -> Bool {
+    while end <= time {
+      isFirst.toggle()
+      // Two states of no length would alternate for ever.
+      end = end.addingSaturated(max(1, (isFirst ? first : second).draw(using: &random)))
+    }
+    return isFirst
+  }
+}

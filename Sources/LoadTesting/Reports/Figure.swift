@@ -1,0 +1,54 @@
+// Numbers as people read them: three digits that count, and a unit.
+
+/// Writes a figure with its unit, the same way in tables, thresholds and sentences.
+public enum Figure {
+  /// `612 ms`, `1.25 s`, `90 µs`.
+  public static func text(nanoseconds: Int64) -> String {
+    scaled(Double(nanoseconds), [("ns", 1), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
+  }
+
+  /// `1.21 MB`, in decimal units.
+  public static func text(bytes: UInt64) -> String {
+    scaled(Double(bytes), [("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)])
+  }
+
+  /// `1.21 MB/s`.
+  public static func text(bytesPerSecond: Double) -> String { text(bytes: UInt64(max(0, bytesPerSecond))) + "/s" }
+
+  /// `99.5 %` of a share from 0 to 1.
+  public static func text(share: Double) -> String { digits(share * 100) + " %" }
+
+  /// A count with a space between thousands: `15 000`; as it is below 10,000.
+  public static func text(count: UInt64) -> String {
+    let plain = String(count)
+    guard plain.count > 4 else { return plain }
+    var grouped = ""
+    for (position, digit) in plain.enumerated() {
+      if position > 0, (plain.count - position).isMultiple(of: 3) { grouped += " " }
+      grouped.append(digit)
+    }
+    return grouped
+  }
+
+  private static func scaled(_ value: Double, _ units: [(String, Double)]) -> String {
+    // 999.6 would be written as 1000 of its unit: it is 1.00 of the next.
+    let unit = units.last { abs(value) >= $0.1 * 0.9995 } ?? units[0]
+    // Below the first unit there are no fractions.
+    return (unit.1 == units[0].1 ? String(Int64(value)) : digits(value / unit.1)) + " " + unit.0
+  }
+
+  /// Three digits that count, or all that are before the point.
+  static func digits(_ value: Double) -> String {
+    guard value.isFinite, abs(value) < 1e15 else { return "?" }
+    let size = abs(value)
+    let decimals = size < 9.995 ? 2 : size < 99.95 ? 1 : 0
+    let scale: Int64 = decimals == 2 ? 100 : decimals == 1 ? 10 : 1
+    let rounded = Int64((size * Double(scale)).rounded())
+    var text = String(rounded / scale)
+    if decimals > 0 {
+      let fraction = String(rounded % scale)
+      text += "." + String(repeating: "0", count: decimals - fraction.count) + fraction
+    }
+    return value < 0 && rounded > 0 ? "-" + text : text
+  }
+}

@@ -1,0 +1,56 @@
+// The delays of a run, each under its name.
+
+/// What is measured of every message, connection or interruption.
+public enum LoadMeasure: String, CaseIterable, Sendable {
+  /// A connection: from asking for it to its being there.
+  case connect
+  /// A request: from its head being sent to the first interim response (100, 104).
+  case interim
+  /// A message: from due to acknowledged by the peer's TCP.
+  case accepted
+  /// A message: from due to acknowledged by the server (104, 2xx).
+  case acknowledged
+  /// The same for the streams that are slow on purpose, which are not among the former.
+  case acknowledgedSlow = "acknowledged-slow"
+  /// A message: from due to handed to the engine, or to the moment it would have been, had there been space.
+  case lateness
+  /// How long there was no space for a message that was due.
+  case stall
+  /// From an interruption to the server's next acknowledgement of bytes.
+  case resume
+  /// The size of a message, in bytes.
+  case message
+
+  /// What its values count.
+  public var isDelay: Bool { self != .message }
+
+  fileprivate var position: Int {
+    switch self {
+    case .connect: 0
+    case .interim: 1
+    case .accepted: 2
+    case .acknowledged: 3
+    case .acknowledgedSlow: 4
+    case .lateness: 5
+    case .stall: 6
+    case .resume: 7
+    case .message: 8
+    }
+  }
+}
+
+/// A histogram for each ``LoadMeasure``.
+public struct LoadHistograms: Equatable, Sendable {
+  private var histograms = [LatencyHistogram](repeating: LatencyHistogram(), count: LoadMeasure.allCases.count)
+
+  public init() {}
+
+  public subscript(measure: LoadMeasure) -> LatencyHistogram {
+    get { histograms[measure.position] }
+    _modify { yield &histograms[measure.position] }
+  }
+
+  public mutating func merge(_ other: LoadHistograms) {
+    for measure in LoadMeasure.allCases { self[measure].merge(other[measure]) }
+  }
+}

@@ -1,0 +1,98 @@
+// What one run of a load test measured, as one value: everything that is shown, compared or judged comes from here.
+
+/// The report of a load test, or of one part of it.
+///
+/// Times are nanoseconds, bytes are bytes of streams: no framing, no heads. Reports of the parts of one run are put
+/// together by ``merge(_:)``; what can be merged exactly is kept as histograms and sums for that reason.
+public struct LoadReport: Equatable, Sendable {
+  /// The form of the JSON that this version of Sluice writes.
+  public static let formatVersion = 1
+
+  /// The version of Sluice that ran.
+  public var sluiceVersion = ""
+  /// The URL that was loaded, without user, password and query.
+  public var target = ""
+  /// When the run began, by the wall clock: ISO 8601 in UTC, `2026-01-31T12:00:00Z`.
+  public var startedAt = ""
+  /// How long was measured: from the start of the first stream to the end of the last.
+  public var measured: Int64 = 0
+  /// What was asked for, of all parts together.
+  public var plan = LoadPlan()
+  /// Who ran it: one for a part, or all that were merged, in the order of their numbers.
+  public var parts: [LoadPart] = []
+  public var totals = LoadTotals()
+  public var histograms = LoadHistograms()
+  /// How the streams differed from each other.
+  public var spread = StreamSpread()
+  public var generator = GeneratorFigures()
+  /// One row a second, or less often in a long run.
+  public var intervals = IntervalSeries()
+
+  public init() {}
+}
+
+/// What a run was asked to do. Two reports belong to one run only if this is equal.
+public struct LoadPlan: Equatable, Sendable {
+  /// All streams of the run, over all parts.
+  public var streams = 0
+  /// In which time they are started, evenly.
+  public var ramp: Int64 = 0
+  /// How long the run lasts, the ramp included.
+  public var duration: Int64 = 0
+  /// The profile's name.
+  public var profile = ""
+  /// Bytes a second and stream while it talks; 0 for as fast as they are taken.
+  public var rate: UInt64 = 0
+  /// The time from one message of a stream to its next.
+  public var chunk: Int64 = 0
+  /// `zeros`, `random`, `pattern`, or a file's name.
+  public var body = ""
+  /// `always`, `never` or `auto`.
+  public var resumable = ""
+  /// `1.1` or `2`.
+  public var httpVersion = ""
+  /// The mean time after which a connection is cut on purpose; nil for never.
+  public var dropEvery: Int64?
+  /// The part of all streams that are slow on purpose, 0 to 1.
+  public var slowFraction = 0.0
+  public var seed: UInt64 = 0
+
+  public init() {}
+}
+
+/// One process of a run: its share, and the machine that it ran on.
+public struct LoadPart: Equatable, Sendable {
+  /// From 1 to ``count``.
+  public var index = 1
+  public var count = 1
+  public var seed: UInt64 = 0
+  /// The machine's name.
+  public var host = ""
+  /// The processors that this process could use.
+  public var cores = 0
+  /// Network loops.
+  public var threads = 1
+
+  public init() {}
+
+  /// The numbers of its streams, of all `streams` of the run: every ``count``-th, so that the parts are alike.
+  public func streamIndices(of streams: Int) -> StrideTo<Int> { stride(from: index - 1, to: streams, by: count) }
+}
+
+/// The generator's own figures, and whether it was the one that could not keep up.
+public struct GeneratorFigures: Equatable, Sendable {
+  /// Processor time of the process, in its own code and in the kernel.
+  public var userTime: Int64 = 0
+  public var systemTime: Int64 = 0
+  /// The most memory that it had resident, in bytes; the sum over the parts.
+  public var maximumResident: UInt64 = 0
+  /// The part of the time that the busiest loop was not waiting, 0 to 1.
+  public var busiestLoop = 0.0
+  /// Why the figures tell more about the generator than about the server, in words; empty when it kept up.
+  public var bottlenecks: [String] = []
+
+  /// The generator did not keep up: delays in the report are its own at least in part.
+  public var isBottleneck: Bool { !bottlenecks.isEmpty }
+
+  public init() {}
+}

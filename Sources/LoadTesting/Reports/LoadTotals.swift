@@ -1,0 +1,119 @@
+// Everything that is only counted.
+
+/// The sums of a run.
+public struct LoadTotals: Equatable, Sendable {
+  public var streams = Streams()
+  public var messages = Messages()
+  public var bytes = Bytes()
+  public var interruptions = Interruptions()
+  /// Connections that were opened.
+  public var connects: UInt64 = 0
+  /// 100, 104 and other interim responses that arrived.
+  public var interimResponses: UInt64 = 0
+  /// By class: `refused`, `reset`, `http-503`, …
+  public var errors: [String: ErrorClass] = [:]
+
+  public init() {}
+
+  public struct Streams: Equatable, Sendable {
+    public var started: UInt64 = 0
+    /// Came to their planned end, or to that of the run, and everything was acknowledged.
+    public var finished: UInt64 = 0
+    /// Gave up.
+    public var failed: UInt64 = 0
+    /// The most that were live at one time; of several parts, the sum of theirs.
+    public var peakLive: UInt64 = 0
+
+    public init() {}
+  }
+
+  public struct Messages: Equatable, Sendable {
+    /// Their time came.
+    public var due: UInt64 = 0
+    /// Handed to the engine.
+    public var sent: UInt64 = 0
+    public var acknowledged: UInt64 = 0
+
+    public init() {}
+  }
+
+  public struct Bytes: Equatable, Sendable {
+    /// Of all messages whose time came.
+    public var offered: UInt64 = 0
+    /// Handed to the engine.
+    public var sent: UInt64 = 0
+    /// Acknowledged by the peer's TCP.
+    public var accepted: UInt64 = 0
+    /// Acknowledged by the server: 104 or 2xx.
+    public var acknowledged: UInt64 = 0
+    /// Sent more than once, after an interruption.
+    public var sentAgain: UInt64 = 0
+    /// Given up: never to be acknowledged.
+    public var lost: UInt64 = 0
+
+    public init() {}
+  }
+
+  public struct Interruptions: Equatable, Sendable {
+    /// Connections that the generator cut, as the profile asks.
+    public var onPurpose: UInt64 = 0
+    /// All others.
+    public var unplanned: UInt64 = 0
+
+    public init() {}
+
+    public var total: UInt64 { onPurpose + unplanned }
+  }
+
+  /// Errors that are alike.
+  public struct ErrorClass: Equatable, Sendable {
+    public var count: UInt64 = 0
+    /// What the first one said, on one line.
+    public var example = ""
+
+    public init() {}
+  }
+
+  /// Errors of all classes.
+  public var errorCount: UInt64 { errors.values.reduce(0) { $0 + $1.count } }
+
+  /// Counts an error.
+  ///
+  /// - Parameters:
+  ///   - name: its class, a short word that never differs between two errors that are alike.
+  ///   - example: what this one says; the first one of a class is kept.
+  public mutating func countError(_ name: String, example: @autoclosure () -> String) {
+    if errors[name] == nil { errors[name, default: ErrorClass()].example = example() }
+    errors[name]?.count += 1
+  }
+
+  /// Adds the sums of others: of another loop, or another part.
+  public mutating func merge(_ other: LoadTotals) {
+    streams.started += other.streams.started
+    streams.finished += other.streams.finished
+    streams.failed += other.streams.failed
+    streams.peakLive += other.streams.peakLive
+    messages.due += other.messages.due
+    messages.sent += other.messages.sent
+    messages.acknowledged += other.messages.acknowledged
+    bytes.offered += other.bytes.offered
+    bytes.sent += other.bytes.sent
+    bytes.accepted += other.bytes.accepted
+    bytes.acknowledged += other.bytes.acknowledged
+    bytes.sentAgain += other.bytes.sentAgain
+    bytes.lost += other.bytes.lost
+    interruptions.onPurpose += other.interruptions.onPurpose
+    interruptions.unplanned += other.interruptions.unplanned
+    connects += other.connects
+    interimResponses += other.interimResponses
+    for (name, theirs) in other.errors {
+      var ours = errors[name] ?? ErrorClass()
+      ours.count += theirs.count
+      // Not the first of all, but the same one whatever the order.
+      if ours.example.isEmpty || (!theirs.example.isEmpty && theirs.example < ours.example) {
+        ours.example = theirs.example
+      }
+      errors[name] = ours
+    }
+  }
+}
