@@ -53,13 +53,16 @@ let rooms: [Target] =
   + room(
     "UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "Digests", "CLinux"],
     testsImport: ["SyncGate"], testData: ["Corpus"])
-  + room("LoadTesting", imports: ["JSONLines", "CJansson"])
+  + room(
+    "LoadTesting",
+    imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],
+    testsImport: ["UploadServer", "NetworkTesting"])
 
 let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer",
-    "CLinux", "ResumableUploads", "Digests",
+    "CLinux", "ResumableUploads", "Digests", "LoadTesting",
   ],
   swiftSettings: settings)
 

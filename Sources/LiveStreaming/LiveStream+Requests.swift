@@ -106,7 +106,8 @@ extension LiveStream {
       self.brokenOff = nil
     }
     switch event {
-    case .connected:
+    case .connected(let isNew):
+      handler(.connected(isNew: isNew, after: .now - request.issued))
       machine.connected()
       perform(.none)
     case .accepted(let count): handler(.accepted(request.step.start + count))

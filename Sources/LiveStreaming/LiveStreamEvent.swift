@@ -7,6 +7,9 @@ public import UploadClient
 public enum LiveStreamEvent: Sendable {
   /// A request begins at this stream offset; the first one at 0.
   case connecting(offset: UInt64, attempt: Int)
+  /// A request has a connection, so long after it was asked for, and its head goes out. `isNew` unless the connection has carried
+  /// a request before.
+  case connected(isNew: Bool, after: Duration)
   /// The connection stands and the body is being sent.
   case streaming(offset: UInt64)
   /// This machine's TCP has taken everything before this stream offset; only if ``UploadRequest/tellsAccepted``. No order may

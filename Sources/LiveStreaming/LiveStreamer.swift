@@ -58,6 +58,9 @@ public final class LiveStreamer: Sendable {
   /// lets it; if it does not, the stream goes on where the server stands.
   public func suspend() { stream.loop.execute { [stream] in stream.suspend() } }
 
+  /// Breaks the connection off, as a network does that fails; the stream goes on as after any dropout.
+  package func cutConnection() { stream.loop.execute { [stream] in stream.request?.task.cut() } }
+
   /// Goes on after ``suspend()``.
   public func resume() { stream.loop.execute { [stream] in stream.resume() } }
 }

@@ -1,5 +1,6 @@
 // The request that a stream has under way, and what it is made of.
 
+internal import EventLoops
 internal import ResumableUploads
 internal import UploadClient
 
@@ -10,6 +11,7 @@ struct RunningRequest {
   /// The bearer token that there was then, whether or not the request may carry it.
   let token: String?
   let task: UploadTask
+  let issued = MonotonicInstant.now
   /// Tells its events from those of another.
   let number: UInt64
 

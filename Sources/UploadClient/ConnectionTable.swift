@@ -13,6 +13,8 @@ final class Connection {
   /// Whether it is known to carry requests byte for byte and nothing else: no TLS, and no greeting of a SOCKS proxy. Then
   /// the kernel's count of its bytes is a count of the requests' bytes.
   var isTransparent = false
+  /// Whether the request that it carries is its first.
+  fileprivate(set) var isNew = true
   fileprivate var ends: ConnectionTable.Ends?
 
   fileprivate init(socket: curl_socket_t) { self.socket = socket }
@@ -47,6 +49,7 @@ struct ConnectionTable {
       candidates.count == 1 ? candidates[0] : candidates.last { Self.localPort(of: $0.socket) == ends.localPort }
     let connection = new ?? byEnds[ends]
     connection?.user = transfer
+    if new == nil { connection?.isNew = false }
     if let new, ends.localPort > 0 {
       new.ends = ends
       byEnds[ends] = new

@@ -18,6 +18,8 @@ final class CurlMulti: @unchecked Sendable {
   }
 
   private static let sendsInARow = 16
+  /// Whether several transfers may use one connection at a time.
+  let sharesConnections: Bool
 
   private let loop: EventLoop
   private let handle: UnsafeMutableRawPointer
@@ -31,15 +33,19 @@ final class CurlMulti: @unchecked Sendable {
   private var timerIsDue = false
   private var isInside = false
 
-  init(loop: EventLoop) throws(SystemError) {
+  init(loop: EventLoop, connections kind: UploadSession.Connections) throws(SystemError) {
     self.loop = loop
     guard curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK, let handle = curl_multi_init() else {
       throw SystemError(operation: "initialising libcurl", code: ENOMEM)
     }
     self.handle = handle
-    // One connection for each upload, on HTTP/2, too: what the peer has acknowledged is known by connection, and a stalled
-    // stream shall not hold up the others.
-    _ = sluice_multi_setopt_long(handle, CURLMOPT_PIPELINING, Int(CURLPIPE_NOTHING))
+    switch kind {
+    case .onePerUpload: _ = sluice_multi_setopt_long(handle, CURLMOPT_PIPELINING, Int(CURLPIPE_NOTHING))
+    case .shared(let count):
+      _ = sluice_multi_setopt_long(handle, CURLMOPT_PIPELINING, Int(CURLPIPE_MULTIPLEX))
+      _ = sluice_multi_setopt_long(handle, CURLMOPT_MAX_CONCURRENT_STREAMS, count)
+    }
+    sharesConnections = kind != .onePerUpload
     let context = Unmanaged.passUnretained(self).toOpaque()
     // The callbacks get `context` back, which lives as long as the multi handle: `deinit` ends both.
     _ = sluice_multi_setopt_socket(

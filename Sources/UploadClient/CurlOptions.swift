@@ -118,7 +118,7 @@ struct CurlOptions {
     }
   }
 
-  private func set(_ option: CURLoption, _ value: Int) throws(UploadError) {
+  func set(_ option: CURLoption, _ value: Int) throws(UploadError) {
     try check(option, sluice_setopt_long(easy, option, value))
   }
 

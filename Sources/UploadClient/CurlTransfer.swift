@@ -2,6 +2,7 @@
 
 internal import CCurl
 internal import EventLoops
+internal import Glibc
 
 /// Owned by the loop's thread once started; unchecked for that reason. Its body is in `CurlTransfer+Body.swift`, what
 /// libcurl calls in `CurlTransfer+Callbacks.swift`.
@@ -58,7 +59,7 @@ final class CurlTransfer: @unchecked Sendable {
       }
     }
     task = UploadTask(
-      cancel: onLoop { $0.cancel() }, suspension: onLoop { $0.suspensionChanged() },
+      cancel: onLoop { $0.cancel() }, cut: onLoop { $0.cut() }, suspension: onLoop { $0.suspensionChanged() },
       update: { [weak self] in self?.updateAcknowledged() })
   }
 
@@ -77,6 +78,8 @@ final class CurlTransfer: @unchecked Sendable {
     do {
       var options = CurlOptions(easy: easy)
       try options.set(request, kind)
+      // Better to wait for a connection that others are opening than to open one each.
+      if multi.sharesConnections { try options.set(CURLOPT_PIPEWAIT, 1) }
       fieldList = options.fieldList
     } catch {
       finish(with: machine.ended(failure: error))
@@ -114,6 +117,15 @@ final class CurlTransfer: @unchecked Sendable {
 
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
 
+  private func cut() {
+    // Nothing is to be delivered any more when libcurl closes the socket: the kernel resets the connection (socket(7)).
+    var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
+    if let connection {
+      setsockopt(connection.socket, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
+    }
+    finish(with: machine.ended(failure: UploadError(.connectionLost, "the connection was cut on purpose")))
+  }
+
   private func finish(with action: UploadStateMachine.Action) {
     guard case .finish(let result) = action else { return }
     if let responseTimer { loop.cancel(responseTimer) }
@@ -150,7 +162,7 @@ final class CurlTransfer: @unchecked Sendable {
   func tellConnected() {
     guard !wasToldConnected else { return }
     wasToldConnected = true
-    handler(.connected)
+    handler(.connected(isNew: connection?.isNew ?? false))
   }
 
   /// How long the rest of an early response may take whose head does not say how long it is.

@@ -1,6 +1,10 @@
 // Where a server's `Location` leads, and what may go there.
 
 extension UploadRequest {
+  /// The host that the URL names, as libcurl reads it: in lower case, an IPv4 address in its usual form, an IPv6 address in
+  /// brackets; nil for what is no URL.
+  package var host: String? { ParsedURL(url)?.host }
+
   /// What a `Location` means for this request: a reference, resolved against the request's URL (RFC 9110, section 10.2.2;
   /// RFC 3986, section 5), without its fragment.
   ///

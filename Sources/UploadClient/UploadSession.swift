@@ -11,20 +11,29 @@ public final class UploadSession: Sendable {
   private let multi: CurlMulti
   private let thread: NamedThread
 
+  /// How requests at the same time share connections.
+  public enum Connections: Equatable, Sendable {
+    /// Each has its own, on HTTP/2 too: what the peer's TCP has acknowledged is known by connection, and a stalled stream does
+    /// not hold up others.
+    case onePerUpload
+    /// On HTTP/2 up to so many share one; what TCP has acknowledged is not known then.
+    case shared(maximumUploads: Int)
+  }
+
   /// Starts the session's thread.
   ///
   /// - Throws: ``SystemError`` when descriptors, memory or threads are refused.
-  public init() throws(SystemError) {
+  public init(connections: Connections = .onePerUpload) throws(SystemError) {
     let loop = try EventLoop()
     self.loop = loop
-    multi = try CurlMulti(loop: loop)
+    multi = try CurlMulti(loop: loop, connections: connections)
     thread = try NamedThread("sluice-network") { loop.run() }
   }
 
   /// Starts a request.
   ///
   /// Requests to one origin, one after another, go over one connection, whatever their methods and bodies, unless the server
-  /// or a failure closed it; two at the same time never share one, on HTTP/2 neither. A connection that the server closed while
+  /// or a failure closed it; whether two at the same time share one is the session's ``Connections``. A connection that the server closed while
   /// it was idle is noticed before it is used. If it is closed just as the request goes out, a request without body bytes
   /// goes out once more, on a new connection. One with a body fails as ``UploadError/Kind/connectionLost``, always once
   /// its first byte was handed over: what the server has of it is for the body's owner to ask.

@@ -9,7 +9,8 @@ public final class UploadTask: Sendable {
   /// What happens to an upload, in order; ``finished(_:)`` is the last.
   public enum Event: Sendable {
     /// The connection stands. If there is a body, the request's head is on its way and libcurl asks for the body's first bytes.
-    case connected
+    /// `isNew` unless it has carried a request before.
+    case connected(isNew: Bool)
     /// So many body bytes have been taken by this machine's TCP (by TLS, by HTTP/2's flow control), in order; only if
     /// ``UploadRequest/tellsAccepted``. Told from within libcurl: the handler may not give orders to a task.
     case accepted(UInt64)
@@ -31,14 +32,16 @@ public final class UploadTask: Sendable {
   private let responseHeaders = Atomic<Int>(0)
   private let suspended = Atomic<Bool>(false)
   private let cancelAction: @Sendable () -> Void
+  private let cutAction: @Sendable () -> Void
   private let suspensionAction: @Sendable () -> Void
   private let updateAction: @Sendable () -> Void
 
   init(
-    cancel: @escaping @Sendable () -> Void, suspension: @escaping @Sendable () -> Void,
+    cancel: @escaping @Sendable () -> Void, cut: @escaping @Sendable () -> Void, suspension: @escaping @Sendable () -> Void,
     update: @escaping @Sendable () -> Void
   ) {
     cancelAction = cancel
+    cutAction = cut
     suspensionAction = suspension
     updateAction = update
   }
@@ -64,6 +67,10 @@ public final class UploadTask: Sendable {
 
   /// Ends the request at once; it finishes with ``UploadError/Kind/cancelled``. Any thread.
   public func cancel() { cancelAction() }
+
+  /// Breaks the request's connection off, as a network does that fails: the peer gets a reset, and the request ends with
+  /// ``UploadError/Kind/connectionLost``. On a connection that several share, only the request is reset. Any thread.
+  package func cut() { cutAction() }
 
   /// Whether the task is suspended at the moment.
   public var isSuspended: Bool { suspended.load(ordering: .acquiring) }

@@ -13,7 +13,7 @@ enum StreamReport {
   /// A line for what matters; nil for what does not.
   static func line(_ event: LiveStreamEvent, url: String) -> String? {
     switch event {
-    case .connecting, .progress, .interimResponse, .accepted, .acknowledged: nil
+    case .connecting, .connected, .progress, .interimResponse, .accepted, .acknowledged: nil
     case .upload(let notice): line(notice)
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
@@ -130,6 +130,10 @@ enum StreamReport {
       line = JSONLine(event: "connecting")
       line.add("offset", offset)
       line.add("attempt", attempt)
+    case .connected(let isNew, let delay):
+      line = JSONLine(event: "connected")
+      line.add("new", isNew)
+      line.add("seconds", thousandths: delay.seconds)
     case .streaming(let offset):
       line = JSONLine(event: "streaming")
       line.add("offset", offset)

@@ -1,0 +1,89 @@
+// What the bytes of a load test's streams are. Any of them can be made again from its offset, so none is kept.
+
+internal import EventLoops
+internal import Glibc
+
+/// The bytes of all streams of a run: a block that is repeated, for some kinds with a shift for each stream. Read by all loops.
+final class BodyBytes: Sendable {
+  /// Unchecked only for the pointer: written in `init`, read afterwards.
+  private nonisolated(unsafe) let block: UnsafeRawBufferPointer
+  /// After how many bytes the stream repeats itself. The block is longer by a window, so that reads need not wrap at once.
+  private let period: UInt64
+  private let differsByStream: Bool
+
+  /// The most that one read gives.
+  static let window = 64 << 10
+  /// The longest file that is read in, in bytes.
+  static let fileLimit = 1 << 30
+
+  /// - Throws: ``LoadError`` when the file cannot be read, or is empty or too long.
+  init(_ body: LoadProfile.Body, seed: UInt64) throws(LoadError) {
+    switch body {
+    case .zeros:
+      (block, period, differsByStream) = (Self.make(1) { _ in 0 }, 1, false)
+    case .random:
+      var generator = SeededGenerator(seed: seed)
+      var word: UInt64 = 0
+      let made = Self.make(1 << 20) { index in
+        if index % 8 == 0 { word = generator.next() }
+        return UInt8(truncatingIfNeeded: word >> UInt64(8 * (index % 8)))
+      }
+      (block, period, differsByStream) = (made, 1 << 20, true)
+    case .pattern:
+      (block, period, differsByStream) = (Self.make(Int(Self.patternPeriod), Self.patternByte), Self.patternPeriod, true)
+    case .file(let path):
+      let bytes = try Self.contents(of: path)
+      (block, period, differsByStream) = (Self.make(bytes.count) { bytes[$0] }, UInt64(bytes.count), false)
+    }
+  }
+
+  deinit { block.deallocate() }
+
+  /// 65,537 is prime: what was lost or sent twice by powers of two, as buffers do it, shows.
+  private static let patternPeriod: UInt64 = 65_537
+
+  /// The byte of the verifying pattern at `offset` of stream `index`: every three bytes in a row occur once in a period.
+  static func patternByte(_ index: Int) -> UInt8 {
+    let position = UInt32(index % Int(patternPeriod))
+    // Powers of a primitive root of the prime: they run through all its residues.
+    var (base, exponent, power): (UInt64, UInt32, UInt64) = (3, position, 1)
+    while exponent > 0 {
+      if exponent & 1 == 1 { power = power * base % patternPeriod }
+      base = base * base % patternPeriod
+      exponent >>= 1
+    }
+    return UInt8(truncatingIfNeeded: power ^ power >> 8)
+  }
+
+  /// Hands `body` up to `maximum` bytes of stream `index` from `offset` on.
+  func read(stream index: Int, at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int {
+    let shift = differsByStream ? UInt64(index) &* 7919 : 0
+    let start = Int((offset &+ shift) % period)
+    let count = min(maximum, block.count - start)
+    return body(RawSpan(_unsafeBytes: UnsafeRawBufferPointer(rebasing: block[start..<start + count])))
+  }
+
+  private static func make(_ period: Int, _ byte: (Int) -> UInt8) -> UnsafeRawBufferPointer {
+    let block = UnsafeMutableRawBufferPointer.allocate(byteCount: period + window, alignment: 64)
+    for index in 0..<period { block[index] = byte(index) }
+    for index in period..<block.count { block[index] = block[index - period] }
+    return UnsafeRawBufferPointer(block)
+  }
+
+  private static func contents(of path: String) throws(LoadError) -> [UInt8] {
+    guard let file = fopen(path, "r") else { throw .unreadableBody(path, String(cString: strerror(errno))) }
+    defer { fclose(file) }
+    var status = stat()
+    guard fstat(fileno(file), &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_size > 0 else {
+      throw .unreadableBody(path, "it is empty, or no regular file")
+    }
+    guard status.st_size <= fileLimit else {
+      throw .unreadableBody(path, "it is longer than \(fileLimit >> 20) MiB: every byte of it is kept in memory")
+    }
+    var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
+    guard fread(&bytes, 1, bytes.count, file) == bytes.count else {
+      throw .unreadableBody(path, "it could not be read to its end")
+    }
+    return bytes
+  }
+}

@@ -1,0 +1,48 @@
+// Everything that can be chosen about a load test.
+
+public import LiveStreaming
+public import UploadClient
+
+/// What a ``LoadTest`` does.
+public struct LoadConfiguration: Sendable {
+  /// Where to, and how; each stream adds its `Stream-ID`.
+  public var request: UploadRequest
+  public var profile = LoadProfile.mic
+  /// All streams of the run, over all parts.
+  public var streams = 1
+  /// In which time they are started.
+  public var ramp = Duration.zero
+  /// How long the run lasts, the ramp included.
+  public var duration = Duration.seconds(10)
+  /// Which part of the run this is, 1 to `count`.
+  public var part = (index: 1, count: 1)
+  /// Decides everything that is random: sizes, lengths, faults.
+  public var seed: UInt64 = 0
+  /// Network loops, each with a thread of its own.
+  public var threads = 1
+  public var resumable = LiveStreamConfiguration.ResumableUse.auto
+  /// When one request of a resumable upload ends and the next begins. Long by default: what is acknowledged within a request
+  /// needs no end of it.
+  public var rollOverAfter = Duration.seconds(120)
+  /// What a device in a stream's place could keep, in bytes: an outage may last as long as that.
+  public var buffer = 1 << 20
+  /// A stream ends as failed when nothing of it was acknowledged for so long.
+  public var giveUpAfter = Duration.seconds(30)
+  /// After the run's end: how long what is under way may take to be acknowledged.
+  public var grace = Duration.seconds(10)
+  /// Addresses of this machine to connect from, in turns; empty leaves it to the kernel, or takes as many loopback addresses as
+  /// needed for a server on loopback.
+  public var localAddresses: [String] = []
+  /// HTTP/2 only: how many streams share a connection.
+  public var streamsPerConnection = 100
+  /// The host that may be loaded although it is not this machine.
+  public var permittedHost: String?
+  /// The run ends when so many bytes were sent, or so many connections opened.
+  public var maximumByteCount: UInt64 = 1 << 40
+  public var maximumConnectionCount: UInt64 = 1_000_000
+
+  public init(request: UploadRequest) { self.request = request }
+
+  /// Whether streams share connections.
+  var sharesConnections: Bool { request.httpVersion == .http2 && streamsPerConnection > 1 }
+}

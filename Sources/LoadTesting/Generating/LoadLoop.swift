@@ -1,0 +1,130 @@
+// One network loop of a load test, with its share of the streams and its own figures: nobody waits for anybody.
+
+internal import EventLoops
+internal import Glibc
+internal import UploadClient
+
+/// What happened in one second of one loop.
+struct LoopSecond: Sendable {
+  var interval: LoadInterval
+  var totals: LoadTotals
+}
+
+/// Owned by its session's thread after `init`; unchecked for that reason.
+final class LoadLoop: @unchecked Sendable {
+  let plan: LoadRunPlan
+  let session: UploadSession
+  var loop: EventLoop { session.loop }
+  var figures = LoopFigures()
+
+  private var streams: [ObjectIdentifier: LoadStream] = [:]
+  /// Places whose stream has yet to begin.
+  private var waiting: [Int: EventLoop.Timer] = [:]
+  private var isQuiet = false
+  private var isEnding = false
+  private var second: Int64 = 1
+  private var processorTime: Int64 = 0
+  private let report: @Sendable (LoopSecond) -> Void
+  private let idle: @Sendable () -> Void
+
+  /// - Parameters:
+  ///   - report: told each second, on the loop's thread.
+  ///   - idle: told once, when all streams are over after ``quiet()`` or ``stop()``.
+  init(
+    _ plan: LoadRunPlan, report: @escaping @Sendable (LoopSecond) -> Void, idle: @escaping @Sendable () -> Void
+  ) throws(SystemError) {
+    self.plan = plan
+    self.report = report
+    self.idle = idle
+    session = try UploadSession(
+      connections: plan.configuration.sharesConnections
+        ? .shared(maximumUploads: plan.configuration.streamsPerConnection) : .onePerUpload)
+  }
+
+  // MARK: On the loop's thread
+
+  func begin(_ indices: [Int]) {
+    processorTime = Self.threadProcessorTime()
+    for index in indices { begin(LoadPlace(index: index), at: plan.ramp.start(of: index)) }
+    tick()
+  }
+
+  private func begin(_ place: LoadPlace, at start: Int64) {
+    // None that has no time left for a single message.
+    guard !isQuiet, start < plan.duration else { return }
+    waiting[place.index] = loop.schedule(at: plan.clock.instant(start)) { [unowned self] in
+      waiting[place.index] = nil
+      let stream = LoadStream(place, on: self, at: start)
+      streams[ObjectIdentifier(stream)] = stream
+      stream.begin()
+    }
+  }
+
+  func ended(_ stream: LoadStream, _ place: LoadPlace, thinkTime: Int64, _ outcome: StreamOutcome) {
+    // Not at once: it is on the stack.
+    loop.atEndOfTurn { [self] in
+      streams[ObjectIdentifier(stream)] = nil
+      if !isQuiet {
+        // A place whose stream failed is not left empty, nor filled again and again in one breath.
+        let pause = max(thinkTime, outcome == .failed ? Self.pauseAfterFailure : 0)
+        begin(LoadPlace(index: place.index, generation: place.generation + 1), at: plan.clock.now + pause)
+      }
+      tellIfIdle()
+    }
+  }
+
+  private static let pauseAfterFailure: Int64 = 1_000_000_000
+
+  /// The run's time is over: what is due is still sent and acknowledged, and then the streams end.
+  func quiet() {
+    beQuiet()
+    for stream in streams.values { stream.quiet() }
+    tellIfIdle()
+  }
+
+  /// All streams end at once.
+  func stop() {
+    beQuiet()
+    for stream in streams.values { stream.stop() }
+    tellIfIdle()
+  }
+
+  private func beQuiet() {
+    isQuiet = true
+    for timer in waiting.values { loop.cancel(timer) }
+    waiting = [:]
+  }
+
+  private func tellIfIdle() {
+    guard isQuiet, streams.isEmpty, !isEnding else { return }
+    isEnding = true
+    reportSecond()
+    idle()
+  }
+
+  // MARK: Seconds
+
+  private func tick() {
+    guard !isEnding else { return }
+    // By the schedule: a process that was stopped reports each second that it slept through.
+    while second * 1_000_000_000 <= plan.clock.now {
+      reportSecond()
+      second += 1
+    }
+    loop.schedule(at: plan.clock.instant(second * 1_000_000_000)) { [unowned self] in tick() }
+  }
+
+  private func reportSecond() {
+    var interval = figures.takeInterval()
+    let now = Self.threadProcessorTime()
+    interval.processorTime = now - processorTime
+    processorTime = now
+    report(LoopSecond(interval: interval, totals: figures.totals))
+  }
+
+  private static func threadProcessorTime() -> Int64 {
+    var time = timespec()
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+    return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
+  }
+}

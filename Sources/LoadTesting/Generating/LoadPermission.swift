@@ -1,0 +1,21 @@
+// Whom a load test may load. A tool that opens ten thousand connections asks before it does so anywhere but at home.
+
+internal import UploadClient
+
+enum LoadPermission {
+  /// - Throws: ``LoadError/notPermitted(host:)`` unless the request goes to this machine, or to the host that was named.
+  static func check(_ request: UploadRequest, permitted: String?) throws(LoadError) {
+    guard request.unixSocket == nil else { return }
+    guard let host = request.host else { throw .invalid("\(request.description): this is no URL to load") }
+    guard !isLoopback(host), host != permitted?.lowercased() else { return }
+    throw .notPermitted(host: host)
+  }
+
+  /// Whether a host, as libcurl has read it, is this machine whatever a name server says (RFC 6761, section 6.3; RFC 1122,
+  /// section 3.2.1.3; RFC 4291, section 2.5.3).
+  static func isLoopback(_ host: String) -> Bool {
+    let parts = host.split(separator: ".", omittingEmptySubsequences: false)
+    return host == "localhost" || host == "[::1]"
+      || (parts.count == 4 && parts[0] == "127" && parts.allSatisfy { UInt8($0) != nil })
+  }
+}

@@ -1,0 +1,171 @@
+// A run under way: loops that report each second, and one thread that puts their figures together.
+
+internal import EventLoops
+internal import Glibc
+internal import LiveStreaming
+internal import Synchronization
+internal import UploadClient
+
+/// Owned by the coordinator's thread after `init`; unchecked for that reason.
+final class LoadRun: @unchecked Sendable {
+  private enum Phase { case running, quiet, stopping, ended }
+
+  private let configuration: LoadConfiguration
+  private let coordinator: EventLoop
+  private let progress: (LoadProgress) -> Void
+  private let plan: LoadRunPlan
+  private var loops: [LoadLoop] = []
+  private var phase = Phase.running
+  private var idleCount = 0
+  /// Seconds that not all loops have reported yet, per loop, in order.
+  private var pending: [[LoadInterval]]
+  private var latest: [LoadTotals]
+  private var busyTime: [Int64]
+  private let usageBefore = ProcessLimits.usage
+  private let startedAt = WallClock.now.iso8601
+  private(set) var report = LoadReport()
+  private var endReason: String?
+
+  init(
+    _ configuration: LoadConfiguration, bytes: BodyBytes, localAddresses: [String], coordinator: EventLoop,
+    progress: @escaping (LoadProgress) -> Void
+  ) throws(SystemError) {
+    self.configuration = configuration
+    self.coordinator = coordinator
+    self.progress = progress
+    pending = Array(repeating: [], count: configuration.threads)
+    latest = Array(repeating: LoadTotals(), count: configuration.threads)
+    busyTime = Array(repeating: 0, count: configuration.threads)
+    let capReached = CapReached()
+    plan = LoadRunPlan(
+      configuration, bytes: bytes, localAddresses: localAddresses,
+      clock: RunClock(origin: .now + Self.headStart), capReached: { capReached.tell($0) })
+    for number in 0..<configuration.threads {
+      loops.append(
+        try LoadLoop(
+          plan,
+          report: { [weak self] second in
+            coordinator.execute { [weak self] in self?.take(second, of: number) }
+          },
+          idle: { [weak self] in coordinator.execute { [weak self] in self?.loopIsIdle() } }))
+    }
+    capReached.action.withLock { action in
+      action = { [weak self] reason in coordinator.execute { [weak self] in self?.stop(because: reason) } }
+    }
+  }
+
+  /// The plan is made before the run that its caps end.
+  private final class CapReached: Sendable {
+    let action = Mutex<@Sendable (String) -> Void>({ _ in })
+    func tell(_ reason: String) { action.withLock { $0 }(reason) }
+  }
+
+  /// Between the making of the plan and the run's start: time for the loops to learn of their streams.
+  private static let headStart = Duration.milliseconds(100)
+
+  func begin() {
+    let indices = Array(LoadPart(configuration).streamIndices(of: configuration.streams))
+    for (number, loop) in loops.enumerated() {
+      let share = stride(from: number, to: indices.count, by: loops.count).map { indices[$0] }
+      loop.loop.execute { loop.begin(share) }
+    }
+    coordinator.schedule(at: plan.clock.instant(plan.duration)) { [self] in quiet() }
+  }
+
+  private func quiet() {
+    guard phase == .running else { return }
+    phase = .quiet
+    for loop in loops { loop.loop.execute { loop.quiet() } }
+    coordinator.schedule(after: configuration.grace) { [self] in stop(because: nil) }
+  }
+
+  func stop(because reason: String?) {
+    guard phase == .running || phase == .quiet else { return }
+    if phase == .running { endReason = reason }
+    phase = .stopping
+    for loop in loops { loop.loop.execute { loop.stop() } }
+  }
+
+  private func loopIsIdle() {
+    idleCount += 1
+    if idleCount == loops.count, phase != .ended { end() }
+  }
+
+  // MARK: Figures
+
+  private func take(_ second: LoopSecond, of number: Int) {
+    pending[number].append(second.interval)
+    latest[number] = second.totals
+    busyTime[number] += second.interval.processorTime
+    // A loop that is over reports no more.
+    while pending.allSatisfy({ !$0.isEmpty }) { appendSecond() }
+  }
+
+  private func appendSecond() {
+    var whole = LoadInterval()
+    for number in pending.indices where !pending[number].isEmpty { whole.merge(pending[number].removeFirst()) }
+    report.intervals.append(second: whole)
+    var totals = LoadTotals()
+    for part in latest { totals.merge(part) }
+    progress(LoadProgress(elapsed: plan.clock.now, isEnding: phase != .running, totals: totals, interval: whole))
+  }
+
+  private func end() {
+    phase = .ended
+    let measured = max(1, plan.clock.now)
+    while pending.contains(where: { !$0.isEmpty }) { appendSecond() }
+    var figures = LoopFigures()
+    // The loops' threads have ended: what they owned may be read.
+    for loop in loops {
+      loop.session.close()
+      figures.merge(loop.figures)
+    }
+    report.sluiceVersion = UploadClient.sluiceVersion
+    report.target = Self.target(configuration.request.url)
+    report.startedAt = startedAt
+    report.measured = measured
+    report.plan = LoadPlan(configuration)
+    report.parts = [LoadPart(configuration)]
+    report.totals = figures.totals
+    report.histograms = figures.histograms
+    report.spread = figures.spread
+    let usage = ProcessLimits.usage
+    report.generator.userTime = usage.user - usageBefore.user
+    report.generator.systemTime = usage.system - usageBefore.system
+    report.generator.maximumResident = usage.maximumResident
+    report.generator.busiestLoop = Double(busyTime.max() ?? 0) / Double(measured)
+    report.generator.bottlenecks = GeneratorVerdict.bottlenecks(
+      lateness: report.histograms[.lateness], chunk: configuration.profile.chunk,
+      busiestLoop: report.generator.busiestLoop)
+    coordinator.stop()
+  }
+
+  /// Without user, password and query, which may be secrets.
+  private static func target(_ url: String) -> String {
+    String(UploadRequest.withoutCredentials(url).prefix { $0 != "?" && $0 != "#" })
+  }
+}
+
+extension LoadPlan {
+  init(_ configuration: LoadConfiguration) {
+    self.init()
+    let profile = configuration.profile
+    streams = configuration.streams
+    ramp = configuration.ramp.nanoseconds
+    duration = configuration.duration.nanoseconds
+    self.profile = profile.name
+    rate = profile.rate
+    chunk = profile.chunk
+    switch profile.body {
+    case .zeros: body = "zeros"
+    case .random: body = "random"
+    case .pattern: body = "pattern"
+    case .file(let path): body = path
+    }
+    resumable = configuration.resumable.rawValue
+    httpVersion = configuration.request.httpVersion == .http2 ? "2" : "1.1"
+    dropEvery = profile.faults.dropEvery?.mean
+    slowFraction = profile.faults.slowFraction
+    seed = configuration.seed
+  }
+}

@@ -1,0 +1,71 @@
+// What all loops of a run share: the plan, the clock, the bytes, and the caps that no loop may pass.
+
+internal import EventLoops
+internal import LiveStreaming
+internal import StreamBuffers
+internal import Synchronization
+internal import UploadClient
+
+/// Read by all loops; what they write are two counters.
+final class LoadRunPlan: Sendable {
+  let configuration: LoadConfiguration
+  let bytes: BodyBytes
+  let clock: RunClock
+  let ramp: RampPlan
+  /// In nanoseconds.
+  let duration: Int64
+  private let localAddresses: [String]
+  /// In the streams' names, so that two runs do not take each other's streams for their own.
+  private let token: String
+  private let spentBytes = Atomic<UInt64>(0)
+  private let spentConnections = Atomic<UInt64>(0)
+  private let capReached: @Sendable (String) -> Void
+
+  init(
+    _ configuration: LoadConfiguration, bytes: BodyBytes, localAddresses: [String], clock: RunClock,
+    capReached: @escaping @Sendable (String) -> Void
+  ) {
+    self.configuration = configuration
+    self.bytes = bytes
+    self.localAddresses = localAddresses
+    self.clock = clock
+    self.capReached = capReached
+    ramp = RampPlan(
+      streams: configuration.streams, ramp: configuration.ramp.nanoseconds, chunk: configuration.profile.chunk)
+    duration = configuration.duration.nanoseconds
+    token = String(LiveStreamConfiguration.randomStreamID().prefix(8))
+  }
+
+  /// How the stream in this place is streamed: like any other, with little memory.
+  func streamConfiguration(_ place: LoadPlace) -> LiveStreamConfiguration {
+    var request = configuration.request
+    request.receiveBufferSize = 1024
+    request.tellsAccepted = true
+    if !localAddresses.isEmpty { request.localAddress = localAddresses[place.index % localAddresses.count] }
+    var stream = LiveStreamConfiguration(request: request)
+    stream.streamID =
+      "load-\(token)-\(place.index)" + (place.generation > 0 ? "-\(place.generation)" : "")
+    stream.resumable = configuration.resumable
+    stream.rollOver.after = configuration.rollOverAfter
+    stream.buffer = .bytes(configuration.buffer)
+    stream.retry.giveUpAfter = configuration.giveUpAfter
+    stream.keepsOrigin = true
+    // A message fits, and no more than that is needed; bulk is let go in large pieces.
+    stream.pairSize = max(256, min(configuration.profile.messageSize, 64 << 10))
+    return stream
+  }
+
+  func spend(bytes count: Int) {
+    let before = spentBytes.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue
+    let cap = configuration.maximumByteCount
+    if before < cap, before + UInt64(count) >= cap {
+      capReached("the cap of \(cap) bytes (--max-bytes) was reached")
+    }
+  }
+
+  func spendConnection() {
+    let before = spentConnections.wrappingAdd(1, ordering: .relaxed).oldValue
+    let cap = configuration.maximumConnectionCount
+    if before + 1 == cap { capReached("the cap of \(cap) connections (--max-connections) was reached") }
+  }
+}

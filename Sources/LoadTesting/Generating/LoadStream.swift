@@ -1,0 +1,218 @@
+// One stream of a load test: a live stream like any other, and what is measured of it.
+
+internal import EventLoops
+internal import LiveStreaming
+internal import UploadClient
+
+/// Owned by its loop's thread; unchecked for that reason.
+final class LoadStream: PacedSourceObserver, @unchecked Sendable {
+  private unowned let loop: LoadLoop
+  private let place: LoadPlace
+  private let source: PacedSource
+  private let streamer: LiveStreamer
+  private var figures: StreamFigures
+  private var ledger = MessageLedger()
+  private var faults: FaultSchedule
+  private var faultTimer: EventLoop.Timer?
+  /// When the stream begins, on the run's clock.
+  private let start: Int64
+  /// When the request under way was sent, until an interim response to it comes.
+  private var requestSentAt: Int64?
+  private var isCut = false
+  private var isConnected = false
+  /// Nobody acknowledges a plain upload before its end.
+  private var isPlain = false
+  private var isStopped = false
+
+  init(_ place: LoadPlace, on loop: LoadLoop, at start: Int64) {
+    let plan = loop.plan
+    let schedule = StreamSchedule(
+      plan.configuration.profile, seed: plan.configuration.seed, stream: place.index, generation: place.generation)
+    self.loop = loop
+    self.place = place
+    self.start = start
+    isPlain = plan.configuration.resumable == .never
+    faults = FaultSchedule(
+      plan.configuration.profile, seed: plan.configuration.seed, stream: place.index, generation: place.generation)
+    source = PacedSource(
+      plan.configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: start, clock: plan.clock)
+    streamer = LiveStreamer(source, configuration: plan.streamConfiguration(place), session: loop.session)
+    figures = loop.figures.streamStarted(index: place.index, isSlow: schedule.isSlow, now: plan.clock.now)
+  }
+
+  func begin() {
+    source.observer = self
+    streamer.start { [self] event in handle(event) }
+    scheduleFault()
+  }
+
+  /// The run is over: nothing more becomes due, and what is due shall still be acknowledged.
+  func quiet() {
+    source.quiet()
+    finishIfAcknowledged()
+  }
+
+  /// Ends at once, whatever is under way.
+  func stop() {
+    isStopped = true
+    streamer.cancel()
+  }
+
+  private func finishIfAcknowledged() {
+    if source.isQuiet, isPlain || ledger.isEmpty { streamer.finish() }
+  }
+
+  // MARK: The source
+
+  func became(due message: StreamSchedule.Message, at due: Int64, now: Int64) {
+    ledger.due(message.byteCount, at: due)
+    loop.figures.due(bytes: message.byteCount, &figures)
+    loop.figures.reached(dueAt: due, now: now)
+  }
+
+  func handedOver(before offset: UInt64, now: Int64) {
+    while let message = ledger.nextSent(before: offset) {
+      loop.figures.sent(bytes: message.byteCount, &figures)
+      loop.plan.spend(bytes: message.byteCount)
+    }
+  }
+
+  func stalled(for time: Int64) { loop.figures.stalled(for: time) }
+
+  // MARK: The stream
+
+  private func handle(_ event: LiveStreamEvent) {
+    switch event {
+    case .acknowledged(let offset): acknowledged(before: offset)
+    case .accepted(let offset):
+      let now = loop.plan.clock.now
+      while let message = ledger.nextAccepted(before: offset) {
+        loop.figures.accepted(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
+      }
+    case .interimResponse:
+      loop.figures.interimResponse()
+      if let sent = requestSentAt {
+        loop.figures.interim(after: loop.plan.clock.now - sent)
+        requestSentAt = nil
+      }
+    case .connected(let isNew, let delay): connected(isNew: isNew, after: delay)
+    case .dropout(let dropout): dropped(dropout)
+    case .gap(let gap): loop.figures.lost(bytes: gap.length)
+    case .upload(.notSupported): isPlain = true
+    case .ended(let summary): ended(summary)
+    case .connecting, .streaming, .upload, .source, .progress: break
+    }
+  }
+
+  private func connected(isNew: Bool, after delay: Duration) {
+    isConnected = true
+    requestSentAt = loop.plan.clock.now
+    loop.figures.connected(&figures, after: isNew ? delay.nanoseconds : nil)
+    if isNew { loop.plan.spendConnection() }
+  }
+
+  private func acknowledged(before offset: UInt64) {
+    let now = loop.plan.clock.now
+    while let message = ledger.nextAcknowledged(before: offset) {
+      loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
+    }
+    if source.isQuiet { finishIfAcknowledged() }
+  }
+
+  private func dropped(_ dropout: Dropout) {
+    // What waits for a connection does not wait for space.
+    source.forgetStall()
+    isConnected = false
+    requestSentAt = nil
+    let onPurpose = isCut
+    isCut = false
+    loop.figures.interrupted(&figures, onPurpose: onPurpose, now: loop.plan.clock.now)
+    if !onPurpose { loop.figures.error(dropout.cause.errorClass, example: dropout.cause.description) }
+  }
+
+  private func ended(_ summary: StreamSummary) {
+    if let faultTimer { loop.loop.cancel(faultTimer) }
+    faultTimer = nil
+    if summary.resent > 0 { loop.figures.sentAgain(bytes: summary.resent) }
+    let now = loop.plan.clock.now
+    var outcome = StreamOutcome.finished
+    if let error = summary.error {
+      outcome = isStopped && error.kind == .cancelled ? .stopped : .failed
+      if outcome == .failed {
+        loop.figures.error(error.errorClass, example: error.description)
+        loop.figures.lost(bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.acknowledged)))
+      }
+    }
+    loop.figures.streamEnded(&figures, outcome, now: now)
+    loop.ended(self, place, thinkTime: source.thinkTime, outcome)
+  }
+
+  // MARK: Faults
+
+  private func scheduleFault() {
+    guard let (time, fault) = faults.next() else { return }
+    faultTimer = loop.loop.schedule(at: loop.plan.clock.instant(start + time)) { [unowned self] in
+      faultTimer = nil
+      perform(fault)
+    }
+  }
+
+  private func perform(_ fault: FaultSchedule.Fault) {
+    guard !source.isQuiet else { return }
+    switch fault {
+    case .drop:
+      // One that has no connection has nothing to lose.
+      if isConnected {
+        isCut = true
+        streamer.cutConnection()
+      }
+      scheduleFault()
+    case .stall(let length):
+      streamer.suspend()
+      faultTimer = loop.loop.schedule(after: .nanoseconds(length)) { [unowned self] in
+        faultTimer = nil
+        streamer.resume()
+        scheduleFault()
+      }
+    }
+  }
+}
+
+/// Where in a run a stream stands.
+struct LoadPlace {
+  /// Among all streams of the run.
+  var index: Int
+  /// 0 for the first one in its place, 1 for the one that follows it.
+  var generation = 0
+}
+
+extension Dropout.Cause {
+  /// A short word for all that are alike.
+  var errorClass: String {
+    switch self {
+    case .unknownHost: "unknown-host"
+    case .unreachable: "unreachable"
+    case .connectionLost: "connection-lost"
+    case .timedOut: "timed-out"
+    case .response(let status): "http-\(status)"
+    case .overtaken: "overtaken"
+    case .other: "other"
+    }
+  }
+}
+
+extension LiveStreamError {
+  var errorClass: String {
+    switch kind {
+    case .invalidRequest: "invalid-request"
+    case .notPermitted: "not-permitted"
+    case .notTrusted: "not-trusted"
+    case .refused: "refused"
+    case .protocolBroken: "protocol"
+    case .unreachable: "gave-up"
+    case .overflow: "overflow"
+    case .source: "source"
+    case .cancelled: "unfinished"
+    }
+  }
+}

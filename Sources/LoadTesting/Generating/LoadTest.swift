@@ -1,0 +1,116 @@
+// The public type: a run from its checks to its report.
+
+internal import EventLoops
+internal import Synchronization
+internal import UploadClient
+
+/// Many live streams from one process to one server, paced like the real thing, and a report of how they fared.
+///
+/// The streams are those of `LiveStreaming`: the engine that streams a microphone. Everything is measured against the time at which
+/// a message was *due* by a schedule that nothing can delay: a slow server cannot hide its delays by holding the
+/// generator up (coordinated omission), and a slow generator shows up as its own lateness.
+public final class LoadTest: Sendable {
+  private let configuration: LoadConfiguration
+  private let bytes: BodyBytes
+  private let localAddresses: [String]
+  private let coordinator: EventLoop
+  private let run = Mutex<LoadRun?>(nil)
+
+  /// Checks all that can be checked before the first connection: permission, limits, the body.
+  ///
+  /// - Throws: ``LoadError``, whose description says what to do.
+  public init(_ configuration: LoadConfiguration) throws(LoadError) {
+    var configuration = configuration
+    try Self.validate(configuration)
+    try LoadPermission.check(configuration.request, permitted: configuration.permittedHost)
+    // What http_proxy and its like name was not asked about.
+    configuration.request.proxy = configuration.request.proxy ?? ""
+    let share = LoadPart(configuration).streamIndices(of: configuration.streams).underestimatedCount
+    let connections =
+      configuration.sharesConnections
+      ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection : share
+    // Besides the connections: epoll, wake-ups, timers, libcurl's own, standard streams, and a few that reconnect meanwhile.
+    try ProcessLimits.reserve(descriptors: connections + connections / 50 + 16 * configuration.threads + 64)
+    localAddresses = try Self.addresses(for: connections, configuration)
+    bytes = try BodyBytes(configuration.profile.body, seed: configuration.seed)
+    do throws(SystemError) { coordinator = try EventLoop() } catch { throw .resources(error.description) }
+    self.configuration = configuration
+  }
+
+  /// Runs on the calling thread until all streams are over, and returns the report. Once.
+  ///
+  /// - Parameter progress: told once a second, on the calling thread.
+  /// - Throws: ``LoadError/resources(_:)`` when threads or descriptors are refused.
+  public func run(progress: @escaping (LoadProgress) -> Void = { _ in }) throws(LoadError) -> LoadReport {
+    let run: LoadRun
+    do throws(SystemError) {
+      run = try LoadRun(
+        configuration, bytes: bytes, localAddresses: localAddresses, coordinator: coordinator, progress: progress)
+    } catch {
+      throw .resources(error.description)
+    }
+    self.run.withLock { $0 = run }
+    coordinator.atEndOfTurn { run.begin() }
+    coordinator.run()
+    self.run.withLock { $0 = nil }
+    return run.report
+  }
+
+  /// Ends the run at once; ``run(progress:)`` returns with what was measured. Any thread.
+  public func stop() {
+    coordinator.execute { [self] in run.withLock { $0 }?.stop(because: "it was stopped") }
+  }
+
+  private static func validate(_ configuration: LoadConfiguration) throws(LoadError) {
+    do throws(UploadError) { try configuration.request.validate() } catch { throw .invalid(error.description) }
+    guard configuration.streams >= 1 else { throw .invalid("a load test has one stream at least") }
+    guard configuration.duration > .zero else { throw .invalid("a load test lasts longer than no time") }
+    guard configuration.ramp >= .zero, configuration.ramp <= configuration.duration else {
+      throw .invalid("the ramp is a part of the run: it cannot take longer than all of it")
+    }
+    guard configuration.part.count >= 1, (1...configuration.part.count).contains(configuration.part.index) else {
+      throw .invalid("there is no part \(configuration.part.index) of \(configuration.part.count): they count from 1")
+    }
+    guard configuration.part.count <= configuration.streams else {
+      throw .invalid("\(configuration.streams) streams cannot be shared out in \(configuration.part.count) parts")
+    }
+    guard (1...256).contains(configuration.threads) else { throw .invalid("threads: from 1 to 256") }
+  }
+
+  /// The addresses to connect from; empty for what the kernel chooses.
+  private static func addresses(for connections: Int, _ configuration: LoadConfiguration) throws(LoadError) -> [String] {
+    guard configuration.request.unixSocket == nil else { return [] }
+    // A port is not free again at once when a connection has ended (TIME_WAIT): some are kept in reserve.
+    let ports = ProcessLimits.portCount * 9 / 10
+    let given = configuration.localAddresses
+    guard connections > ports * max(1, given.count) else { return given }
+    guard given.isEmpty, let host = configuration.request.host, host.hasPrefix("127.") || host == "localhost" else {
+      throw .tooFewPorts(streams: connections, addresses: max(1, given.count), portsOfEach: ports)
+    }
+    // All of 127.0.0.0/8 is this machine.
+    return (1...((connections + ports - 1) / ports)).map { "127.0.\($0 >> 8).\(1 + $0 & 0xFF)" }
+  }
+}
+
+extension LoadPart {
+  init(_ configuration: LoadConfiguration) {
+    self.init()
+    index = configuration.part.index
+    count = configuration.part.count
+    seed = configuration.seed
+    host = ProcessLimits.hostName
+    cores = ProcessLimits.processorCount
+    threads = configuration.threads
+  }
+}
+
+/// How a run stands.
+public struct LoadProgress: Sendable {
+  /// Since the run's start, in nanoseconds.
+  public var elapsed: Int64
+  /// Whether its time is over, and what is under way is being acknowledged.
+  public var isEnding: Bool
+  public var totals: LoadTotals
+  /// The last second that all loops have reported.
+  public var interval: LoadInterval
+}

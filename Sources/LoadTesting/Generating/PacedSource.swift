@@ -1,0 +1,160 @@
+// A stream's source in a load test: its bytes exist from the moment they are due, whoever waits for them.
+
+internal import EventLoops
+internal import LiveStreaming
+
+/// What a source tells its stream. All on the loop's thread.
+protocol PacedSourceObserver: AnyObject {
+  /// A message has become due; `now` tells how late the loop came to it.
+  func became(due message: StreamSchedule.Message, at due: Int64, now: Int64)
+  /// The engine has taken everything before this stream offset for the first time.
+  func handedOver(before offset: UInt64, now: Int64)
+  /// There was no space for what was due, for so many nanoseconds.
+  func stalled(for time: Int64)
+}
+
+/// Owned by its loop's thread; unchecked for that reason.
+final class PacedSource: RepeatableSource, @unchecked Sendable {
+  private var schedule: StreamSchedule
+  private let bytes: BodyBytes
+  private let stream: Int
+  private let clock: RunClock
+  /// When the stream begins, on the run's clock.
+  private let start: Int64
+  private let isPaced: Bool
+  /// Bytes a second that a slow stream's line takes; nil for one that is not slow.
+  private let slowRate: UInt64?
+
+  weak var observer: (any PacedSourceObserver)?
+  private var loop: EventLoop?
+  private var arrived: () -> Void = {}
+  private var timer: EventLoop.Timer?
+  private var next: StreamSchedule.Message?
+
+  /// Stream offset one past the newest byte that is due.
+  private var dueHead: UInt64 = 0
+  /// One past what was ever read.
+  private var readHead: UInt64 = 0
+  private var stallBegan: Int64?
+  private(set) var isFinished = false
+  /// No message becomes due any more.
+  private(set) var isQuiet = false
+
+  init(
+    _ profile: LoadProfile, _ schedule: StreamSchedule, bytes: BodyBytes, stream: Int, start: Int64,
+    clock: RunClock
+  ) {
+    self.schedule = schedule
+    self.bytes = bytes
+    self.stream = stream
+    self.start = start
+    self.clock = clock
+    isPaced = profile.isPaced
+    slowRate = schedule.isSlow ? profile.faults.slowRate : nil
+  }
+
+  // MARK: RepeatableSource
+
+  func start(on loop: EventLoop, arrived: @escaping () -> Void) {
+    self.loop = loop
+    self.arrived = arrived
+    next = schedule.next()
+    if isPaced { beat() } else { makeUnpaced() }
+  }
+
+  func stop() {
+    quiet()
+    guard !isFinished else { return }
+    isFinished = true
+    arrived()
+  }
+
+  var head: UInt64 {
+    guard let slowRate else { return dueHead }
+    // The line takes as much as its rate has allowed since the stream's start; nothing is left of it when the stream is to end.
+    let allowed = Double(clock.now - start) / 1e9 * Double(slowRate)
+    return isFinished ? dueHead : max(readHead, min(dueHead, UInt64(max(0, allowed))))
+  }
+
+  func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int {
+    let taken = bytes.read(stream: stream, at: offset, maximum: maximum, body)
+    let end = offset + UInt64(taken)
+    guard end > readHead else { return taken }
+    readHead = end
+    let now = clock.now
+    observer?.handedOver(before: end, now: now)
+    if let began = stallBegan, readHead == dueHead {
+      stallBegan = nil
+      observer?.stalled(for: now - began)
+    }
+    if !isPaced, readHead == dueHead { makeUnpaced() }
+    return taken
+  }
+
+  // MARK: Time
+
+  /// No more messages: what is due stays due.
+  func quiet() {
+    isQuiet = true
+    if let timer { loop?.cancel(timer) }
+    timer = nil
+  }
+
+  /// As fast as they are taken: the next message is due when the one before has been.
+  private func makeUnpaced() {
+    guard !isQuiet, let message = next else { return }
+    next = schedule.next()
+    let now = clock.now
+    dueHead += UInt64(message.byteCount)
+    observer?.became(due: message, at: now, now: now)
+  }
+
+  private func beat() {
+    guard !isQuiet else { return }
+    let now = clock.now
+    let before = dueHead
+    while let message = next, start + message.due <= now {
+      dueHead += UInt64(message.byteCount)
+      observer?.became(due: message, at: start + message.due, now: now)
+      next = schedule.next()
+    }
+    schedule(after: now)
+    if next == nil, slowRate == nil { isFinished = true }
+    guard dueHead > before || isFinished || slowRate != nil else { return }
+    arrived()
+    // A stream that has no connection waits for that, not for space: its observer knows.
+    if readHead < dueHead, stallBegan == nil { stallBegan = now }
+  }
+
+  private func schedule(after now: Int64) {
+    var time: Int64
+    if let message = next {
+      time = start + message.due
+    } else if slowRate != nil, readHead < dueHead {
+      time = .max
+    } else {
+      isFinished = true
+      timer = nil
+      return
+    }
+    // A slow line has taken something more by then.
+    if slowRate != nil, readHead < dueHead { time = min(time, now + Self.slowStep) }
+    timer = loop?.schedule(at: clock.instant(time)) { [unowned self] in beat() }
+  }
+
+  /// How often a slow line takes something, in nanoseconds.
+  private static let slowStep: Int64 = 100_000_000
+
+  /// How long it takes from this stream's end until another one begins in its place.
+  var thinkTime: Int64 { schedule.thinkTime }
+
+  /// The stall under way is none: there is no connection.
+  func forgetStall() { stallBegan = nil }
+}
+
+/// The run's clock: nanoseconds since its start.
+struct RunClock: Sendable {
+  let origin: MonotonicInstant
+  var now: Int64 { MonotonicInstant.now.nanoseconds(since: origin) }
+  func instant(_ time: Int64) -> MonotonicInstant { MonotonicInstant(nanoseconds: origin.nanoseconds + time) }
+}
