@@ -17,6 +17,7 @@ public struct LatencyHistogram: Equatable, Sendable {
   static let chunkSize = 64
   /// The powers of two: 0..<64, 64..<128, 128..<256, …, 2⁴¹..<2⁴².
   static let chunkCount = 37
+  static let bucketCount = chunkCount * chunkSize
   /// One more than the largest value that has a bucket.
   static let limit: Int64 = 1 << 42
 
@@ -130,7 +131,7 @@ public struct LatencyHistogram: Equatable, Sendable {
   /// A histogram as it was written; nil when it contradicts itself.
   init?(buckets: [(bucket: Int, count: UInt64)], sum: Int64, min: Int64, max: Int64, aboveRangeCount: UInt64) {
     for (bucket, count) in buckets {
-      guard (0..<Self.chunkCount * Self.chunkSize).contains(bucket), count > 0 else { return nil }
+      guard (0..<Self.bucketCount).contains(bucket), count > 0 else { return nil }
       let (total, overflow) = self.count.addingReportingOverflow(count)
       guard !overflow else { return nil }
       self.count = total

@@ -159,13 +159,4 @@ public struct LoopFigures: Sendable {
 
   /// Bytes that were offered were given up.
   public mutating func lost(bytes: UInt64) { totals.bytes.lost += bytes }
-
-  // MARK: Merging
-
-  /// Adds the figures of another loop, but for the interval that runs: that is taken from each of them.
-  public mutating func merge(_ other: LoopFigures) {
-    totals.merge(other.totals)
-    histograms.merge(other.histograms)
-    spread.merge(other.spread)
-  }
 }

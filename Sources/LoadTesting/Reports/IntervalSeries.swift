@@ -56,25 +56,34 @@ public struct IntervalSeries: Equatable, Sendable {
   public private(set) var length: Int64 = 1_000_000_000
   /// In order. The last one may not have lasted its whole length.
   public private(set) var intervals: [LoadInterval] = []
-  /// How many seconds are in the last one.
-  private var secondsInLast: Int64 = 0
+  /// How many seconds there were, in all of them.
+  public private(set) var seconds: Int64 = 0
 
   public init() {}
+
+  /// A series as it was written; nil when it contradicts itself.
+  init?(length: Int64, seconds: Int64, intervals: [LoadInterval]) {
+    let lengthInSeconds = length / 1_000_000_000
+    guard length > 0, length.isMultiple(of: 1_000_000_000), lengthInSeconds.nonzeroBitCount == 1, seconds >= 0,
+      seconds < 1 << 40, Int64(intervals.count) == (seconds + lengthInSeconds - 1) / lengthInSeconds,
+      intervals.count <= Self.maximumCount
+    else { return nil }
+    self.length = length
+    self.seconds = seconds
+    self.intervals = intervals
+  }
 
   /// When the interval at `index` began, in nanoseconds since the run's start.
   public func start(of index: Int) -> Int64 { Int64(index) * length }
 
   /// Appends the next second.
   public mutating func append(second: LoadInterval) {
-    if !intervals.isEmpty, secondsInLast * 1_000_000_000 < length {
-      intervals[intervals.count - 1].append(second)
-      secondsInLast += 1
-      return
-    }
+    let hasRoom = seconds * 1_000_000_000 < Int64(intervals.count) * length
+    seconds += 1
+    guard !hasRoom else { return intervals[intervals.count - 1].append(second) }
     // An even number of whole intervals: the last one is whole afterwards as well.
     if intervals.count == Self.maximumCount { coarsen() }
     intervals.append(second)
-    secondsInLast = 1
   }
 
   /// Adds what another part measured in the same intervals of its run.
@@ -85,13 +94,11 @@ public struct IntervalSeries: Equatable, Sendable {
     for (index, interval) in other.intervals.enumerated() {
       if index < intervals.count { intervals[index].merge(interval) } else { intervals.append(interval) }
     }
-    if other.intervals.count == intervals.count { secondsInLast = max(secondsInLast, other.secondsInLast) }
+    seconds = max(seconds, other.seconds)
   }
 
   /// Makes each two intervals one.
   private mutating func coarsen() {
-    let hasPartner = intervals.count.isMultiple(of: 2)
-    if hasPartner { secondsInLast += length / 1_000_000_000 }
     length *= 2
     var merged: [LoadInterval] = []
     merged.reserveCapacity(Self.maximumCount)

@@ -29,6 +29,13 @@ public struct LoadReport: Equatable, Sendable {
   public var intervals = IntervalSeries()
 
   public init() {}
+
+  /// Adds what a loop measured. Its interval goes into ``intervals`` by itself, merged with those of the other loops.
+  public mutating func add(_ loop: LoopFigures) {
+    totals.merge(loop.totals)
+    histograms.merge(loop.histograms)
+    spread.merge(loop.spread)
+  }
 }
 
 /// What a run was asked to do. Two reports belong to one run only if this is equal.

@@ -1,0 +1,47 @@
+// What is wrong with a document that a person or another program wrote, and where.
+
+/// A profile or a report that cannot be read: `mic.json:3: profile.talk.length: a duration like "300ms", not true`.
+public struct DocumentError: Error, Equatable, CustomStringConvertible, Sendable {
+  /// The name that it was read by.
+  public var file = ""
+  /// From 1; nil where no line can be named.
+  public var line: Int?
+  /// Where in the document; empty where it is no JSON.
+  public var path: JSONPath?
+  /// What was expected, or what is wrong.
+  public var problem: String
+
+  public var description: String {
+    [file + (line.map { ":\($0)" } ?? ""), path?.description ?? "", problem].filter { !$0.isEmpty }
+      .joined(separator: ": ")
+  }
+}
+
+/// The way from a document's root to a value: `profile.talk.length`, `report.parts[0].host`.
+public struct JSONPath: Equatable, CustomStringConvertible, Sendable {
+  public enum Step: Equatable, Sendable {
+    case key(String)
+    case index(Int)
+  }
+
+  /// What the document is.
+  public var root: String
+  public var steps: [Step] = []
+
+  public init(root: String) { self.root = root }
+
+  func appending(_ step: Step) -> JSONPath {
+    var path = self
+    path.steps.append(step)
+    return path
+  }
+
+  public var description: String {
+    steps.reduce(into: root) { text, step in
+      switch step {
+      case .key(let key): text += "." + key
+      case .index(let index): text += "[\(index)]"
+      }
+    }
+  }
+}

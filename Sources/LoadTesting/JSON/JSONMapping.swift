@@ -1,0 +1,197 @@
+// Types that are written as JSON and read again: each lists its members once, for both ways, so that the two cannot differ.
+
+/// A value of a document and the way to it.
+struct JSONNode {
+  let value: JSONValue
+  let path: JSONPath
+
+  /// - Parameter expected: what should have been there.
+  func error(expected: String) -> DocumentError {
+    DocumentError(path: path, problem: "\(expected), not \(value.kind)")
+  }
+
+  func error(_ problem: String) -> DocumentError { DocumentError(path: path, problem: problem) }
+
+  func members() throws(DocumentError) -> [JSONValue.Member] {
+    guard case .object(let members) = value else { throw error(expected: "an object") }
+    return members
+  }
+
+  func elements() throws(DocumentError) -> [JSONNode] {
+    guard case .array(let values) = value else { throw error(expected: "a list") }
+    return values.enumerated().map { JSONNode(value: $1, path: path.appending(.index($0))) }
+  }
+}
+
+/// What can be written as JSON and read again.
+protocol JSONMapped {
+  var jsonValue: JSONValue { get }
+  init(json: JSONNode) throws(DocumentError)
+}
+
+/// What is an object in JSON.
+protocol JSONObject: JSONMapped {
+  init()
+  /// Names every member.
+  mutating func map(_ member: inout JSONMembers) throws(DocumentError)
+}
+
+extension JSONObject {
+  var jsonValue: JSONValue {
+    var copy = self
+    var members = JSONMembers()
+    // Nothing is read, so nothing that was read can be wrong.
+    try? copy.map(&members)
+    return .object(members.written)
+  }
+
+  init(json: JSONNode) throws(DocumentError) {
+    self.init()
+    var members = try JSONMembers(reading: json)
+    try map(&members)
+  }
+}
+
+/// The members of an object, on their way out or in.
+struct JSONMembers {
+  fileprivate(set) var written: [JSONValue.Member] = []
+  private let source: JSONNode?
+  private let found: [String: JSONValue]
+  /// The keys that the type knows, in order.
+  private(set) var known: [String] = []
+
+  init() {
+    source = nil
+    found = [:]
+  }
+
+  init(reading source: JSONNode) throws(DocumentError) {
+    self.source = source
+    found = Dictionary(try source.members().map { ($0.key, $0.value) }) { $1 }
+  }
+
+  /// A member that has to be there.
+  mutating func callAsFunction(_ key: String, _ value: inout some JSONMapped) throws(DocumentError) {
+    if try !mapIfPresent(key, &value) {
+      throw DocumentError(path: source?.path.appending(.key(key)), problem: "is missing")
+    }
+  }
+
+  /// A member that may be left out, and is when it is nil.
+  mutating func optional<Value: JSONMapped>(_ key: String, _ value: inout Value?) throws(DocumentError) {
+    known.append(key)
+    guard let source else {
+      if let value { written.append(.init(key: key, value: value.jsonValue)) }
+      return
+    }
+    guard let present = found[key], present != .null else {
+      value = nil
+      return
+    }
+    value = try Value(json: JSONNode(value: present, path: source.path.appending(.key(key))))
+  }
+
+  /// A member that keeps its default when it is left out.
+  ///
+  /// - Returns: whether it was there.
+  @discardableResult
+  mutating func mapIfPresent<Value: JSONMapped>(_ key: String, _ value: inout Value) throws(DocumentError) -> Bool {
+    known.append(key)
+    guard let source else {
+      written.append(.init(key: key, value: value.jsonValue))
+      return true
+    }
+    guard let present = found[key] else { return false }
+    value = try Value(json: JSONNode(value: present, path: source.path.appending(.key(key))))
+    return true
+  }
+
+  /// Whether a member is there; always when it is written.
+  func has(_ key: String) -> Bool { source == nil || found[key] != nil }
+
+  /// Where a problem with what was read lies.
+  func error(_ problem: String, at key: String? = nil) -> DocumentError {
+    DocumentError(path: key.map { source?.path.appending(.key($0)) } ?? source?.path, problem: problem)
+  }
+
+  /// A key that nobody knows is one that was misspelt, and its default would be taken in silence.
+  func refuseUnknownKeys() throws(DocumentError) {
+    guard let source else { return }
+    for member in try source.members() where !known.contains(member.key) {
+      throw DocumentError(
+        path: source.path.appending(.key(member.key)),
+        problem: "is not a key here; the nearest is \(Spelling.nearest(to: member.key, of: known))")
+    }
+  }
+}
+
+// MARK: Plain values
+
+extension Bool: JSONMapped {
+  var jsonValue: JSONValue { .bool(self) }
+  init(json: JSONNode) throws(DocumentError) {
+    guard case .bool(let value) = json.value else { throw json.error(expected: "true or false") }
+    self = value
+  }
+}
+
+extension String: JSONMapped {
+  var jsonValue: JSONValue { .string(self) }
+  init(json: JSONNode) throws(DocumentError) {
+    guard case .string(let text) = json.value else { throw json.error(expected: "a text") }
+    self = text
+  }
+}
+
+extension Double: JSONMapped {
+  var jsonValue: JSONValue { .number(self) }
+  init(json: JSONNode) throws(DocumentError) {
+    switch json.value {
+    case .number(let value): self = value
+    case .integer(let value): self = Double(value)
+    default: throw json.error(expected: "a number")
+    }
+  }
+}
+
+extension Int64: JSONMapped {
+  var jsonValue: JSONValue { .integer(self) }
+  init(json: JSONNode) throws(DocumentError) {
+    guard case .integer(let value) = json.value else { throw json.error(expected: "a whole number") }
+    self = value
+  }
+}
+
+extension Int: JSONMapped {
+  var jsonValue: JSONValue { .integer(Int64(self)) }
+  init(json: JSONNode) throws(DocumentError) { self = Int(try Int64(json: json)) }
+}
+
+/// Counts, which have no sign and stay below 2⁶³.
+extension UInt64: JSONMapped {
+  var jsonValue: JSONValue { .integer(Int64(clamping: self)) }
+  init(json: JSONNode) throws(DocumentError) {
+    guard case .integer(let value) = json.value, let count = UInt64(exactly: value) else {
+      throw json.error(expected: "a whole number of 0 or more")
+    }
+    self = count
+  }
+}
+
+extension Array: JSONMapped where Element: JSONMapped {
+  var jsonValue: JSONValue { .array(map(\.jsonValue)) }
+  init(json: JSONNode) throws(DocumentError) {
+    self = []
+    for element in try json.elements() { append(try Element(json: element)) }
+  }
+}
+
+extension Dictionary: JSONMapped where Key == String, Value: JSONMapped {
+  var jsonValue: JSONValue { .object(sorted { $0.key < $1.key }.map { .init(key: $0.key, value: $0.value.jsonValue) }) }
+  init(json: JSONNode) throws(DocumentError) {
+    self = [:]
+    for member in try json.members() {
+      self[member.key] = try Value(json: JSONNode(value: member.value, path: json.path.appending(.key(member.key))))
+    }
+  }
+}

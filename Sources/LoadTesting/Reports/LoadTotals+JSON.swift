@@ -1,0 +1,55 @@
+// The counts of a report as JSON.
+
+extension LoadTotals: JSONObject {
+  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+    try member("streams", &streams)
+    try member("messages", &messages)
+    try member("bytes", &bytes)
+    try member("interruptions", &interruptions)
+    try member("connects", &connects)
+    try member("interim_responses", &interimResponses)
+    try member("errors", &errors)
+  }
+}
+
+extension LoadTotals.Streams: JSONObject {
+  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+    try member("started", &started)
+    try member("finished", &finished)
+    try member("failed", &failed)
+    try member("peak_live", &peakLive)
+  }
+}
+
+extension LoadTotals.Messages: JSONObject {
+  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+    try member("due", &due)
+    try member("sent", &sent)
+    try member("acknowledged", &acknowledged)
+  }
+}
+
+extension LoadTotals.Bytes: JSONObject {
+  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+    try member("offered", &offered)
+    try member("sent", &sent)
+    try member("accepted", &accepted)
+    try member("acknowledged", &acknowledged)
+    try member("sent_again", &sentAgain)
+    try member("lost", &lost)
+  }
+}
+
+extension LoadTotals.Interruptions: JSONObject {
+  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+    try member("on_purpose", &onPurpose)
+    try member("unplanned", &unplanned)
+  }
+}
+
+extension LoadTotals.ErrorClass: JSONObject {
+  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+    try member("count", &count)
+    try member("example", &example)
+  }
+}
