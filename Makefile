@@ -18,7 +18,7 @@ SANITIZED := StreamBuffersTests|EventLoopsTests|UploadServerTests.(UploadTrouble
 
 .DEFAULT_GOAL := help
 .PHONY: help run build test test-thread test-address fuzz lint format chaos model bench bench-faults bench-recovery bench-throughput \
-        bench-memory bench-acknowledgements install clean \
+        bench-memory bench-acknowledgements libcurl-load install clean \
         packages test-packages bench-packages
 
 help: ## this list
@@ -78,6 +78,15 @@ bench-memory: build ## whether memory is flat over ten gigabytes, at both ends
 
 bench-acknowledgements: build bench-packages ## what it costs a microphone's stream that it is acknowledged
 	python3 benchmarks/acknowledgements.py $(BENCH)
+
+# Plain C, so that libcurl's own cost is seen without any of ours.
+LIBCURL_LOAD := .build/libcurl-load
+$(LIBCURL_LOAD): $(wildcard benchmarks/LibcurlLoad/*.[ch]) | packages
+	$(call install-missing,gcc)
+	@mkdir -p $(@D)
+	gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $@ $(filter %.c,$^) $$(pkg-config --cflags --libs libcurl) -lm
+
+libcurl-load: $(LIBCURL_LOAD) ## live streams by libcurl alone, in C: what sluice load is compared with
 
 install: build ## into PREFIX (/usr/local)
 	install -D -m 755 .build/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice

@@ -1,0 +1,40 @@
+// Live streams by libcurl alone, as many as asked for, from one thread: what `sluice load` is compared with.
+//
+// Each stream creates an upload resource (POST, empty) and appends to it by one chunked PATCH without end: a message of
+// so many bytes at each time of an absolute schedule. Acknowledged is what a 104 or the final response says in
+// Upload-Offset. The interface is the one made for thousands of transfers, curl_multi_socket_action, on epoll and a
+// timerfd. A JSON object on standard output has what was measured; the exit code is 0 if every message was acknowledged
+// and every upload completed.
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "generator.h"
+#include "options.h"
+
+int main(int count, char **words) {
+  static struct generator generator;
+  generator.options = options_parse(count, words);
+  bool is_good = generator_run(&generator);
+  const struct options *options = &generator.options;
+  double messages = generator.window_sent ? (double)generator.window_sent : 1;
+  double user = generator.usage_to.user - generator.usage_from.user;
+  double system = generator.usage_to.system - generator.usage_from.system;
+  double grown = (double)generator.usage_to.resident - (double)generator.usage_before.resident;
+  printf("{\"program\": \"libcurl-load\", \"libcurl\": \"%s\", \"streams\": %u, \"failed\": %u, ",
+         curl_version_info(CURLVERSION_NOW)->version, options->streams, generator.failed);
+  printf("\"message_bytes\": %u, \"period_ms\": %g, \"duration_s\": %g, \"tick_ms\": %g, ", options->message,
+         (double)options->period / 1e6, (double)options->duration / 1e9, (double)options->tick / 1e6);
+  printf("\"messages\": {\"due\": %llu, \"sent\": %llu, \"acknowledged\": %llu}, ",
+         (unsigned long long)generator.window_due, (unsigned long long)generator.window_sent,
+         (unsigned long long)generator.window_acknowledged);
+  printf("\"cpu_user_s\": %.3f, \"cpu_system_s\": %.3f, \"cpu_us_per_message\": %.2f, ", user, system,
+         (user + system) * 1e6 / messages);
+  printf("\"resident_kB\": %.0f, \"resident_kB_per_stream\": %.2f, ", (double)generator.usage_to.resident / 1e3,
+         grown / 1e3 / options->streams);
+  histogram_print(&generator.acknowledged, "acknowledged_ms");
+  printf(", ");
+  histogram_print(&generator.lateness, "lateness_ms");
+  printf("}\n");
+  return is_good ? 0 : 1;
+}
