@@ -12,7 +12,8 @@ final class ServerCore: @unchecked Sendable {
   private let context: ConnectionContext
   private let emit: (ServerEvent) -> Void
   private let lingerTimeout: Duration
-  private let store: FileStore
+  /// The directory, which is locked until the end; nil where nothing is stored.
+  private let files: FileStore?
   private let registry: StreamRegistry
   private let uploads: UploadResources
   private var connections: [Int32: HTTPConnection] = [:]
@@ -23,15 +24,16 @@ final class ServerCore: @unchecked Sendable {
     self.loop = loop
     emit = configuration.onEvent
     lingerTimeout = configuration.lingerTimeout
-    store = try FileStore(path: configuration.directory, durability: configuration.durability)
     let options = Listener.Options(
       receiveBufferSize: configuration.receiveBufferSize, maximumSegmentSize: configuration.maximumSegmentSize)
     var listeners: [Listener] = []
     for address in configuration.listen { listeners += try Self.listen(address, options, loop) }
     self.listeners = listeners
 
+    let storage = try Self.storage(configuration, loop)
+    files = storage.files
     let registry = StreamRegistry(
-      store: store, loop: loop, maximumHole: configuration.maximumHoleLength, emit: configuration.onEvent)
+      store: storage.streams, loop: loop, maximumHole: configuration.maximumHoleLength, emit: configuration.onEvent)
     self.registry = registry
     let timeouts = Timeouts(loop: loop) { kind in
       switch kind {
@@ -45,19 +47,12 @@ final class ServerCore: @unchecked Sendable {
     let tokens = try configuration.tokenFile.map { path throws(UploadServerError) in
       try TokenFile(path: path) { configuration.onEvent(ServerEvent(.refused, reason: $0)) }
     }
-    let uploads: UploadResources
-    do throws(SystemError) {
-      uploads = UploadResources(
-        loop: loop,
-        store: try UploadRecordStore(
-          in: store.directory, durability: configuration.durability, worker: store.worker, loop: loop),
-        worker: store.worker, durability: configuration.durability, options: configuration.uploads,
-        maximumBodyLength: configuration.maximumBodyLength, emit: configuration.onEvent,
-        isValid: { tokens?.isValid($0) ?? true },
-        router: { head in configuration.handler(head) ?? Self.route(head, registry) })
-    } catch {
-      throw .unwritableDirectory(configuration.directory, reason: error.description)
-    }
+    let uploads = UploadResources(
+      loop: loop, store: storage.records, worker: storage.worker, durability: storage.durability,
+      options: configuration.uploads, finishedLimit: storage.finishedLimit,
+      maximumBodyLength: configuration.maximumBodyLength, emit: configuration.onEvent,
+      isValid: { tokens?.isValid($0) ?? true },
+      router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads
     let resumable = ResumableUploadHandler(uploads)
     var limits = RequestParser.Limits()
@@ -76,6 +71,40 @@ final class ServerCore: @unchecked Sendable {
       refused: { peer, refusal in
         configuration.onEvent(ServerEvent(.refused, peer: peer, status: refusal.status, reason: refusal.reason))
       })
+  }
+
+  /// What a server stores with.
+  private struct StorageParts {
+    var files: FileStore?
+    var streams: any StreamStore
+    var records: any UploadRecords
+    var worker: BackgroundWorker
+    var durability: Durability
+    /// How many records of uploads that are over are kept.
+    var finishedLimit: Int
+  }
+
+  private static func storage(
+    _ configuration: UploadServer.Configuration, _ loop: EventLoop
+  ) throws(UploadServerError) -> StorageParts {
+    let uploads = configuration.uploads
+    switch configuration.storage {
+    case .directory(let path):
+      let files = try FileStore(path: path, durability: configuration.durability)
+      do throws(SystemError) {
+        return StorageParts(
+          files: files, streams: files,
+          records: try UploadRecordStore(
+            in: files.directory, durability: configuration.durability, worker: files.worker, loop: loop),
+          worker: files.worker, durability: configuration.durability, finishedLimit: uploads.maximumCount)
+      } catch {
+        throw .unwritableDirectory(path, reason: error.description)
+      }
+    case .discarding:
+      return StorageParts(
+        files: nil, streams: CountingStore(maximumCount: uploads.maximumCount, maximumAge: uploads.maximumAge),
+        records: UnwrittenUploadRecords(), worker: BackgroundWorker(), durability: .none, finishedLimit: 1000)
+    }
   }
 
   /// A name can stand for several addresses (`localhost` is `::1` and `127.0.0.1`): all that this machine has are taken.
@@ -190,7 +219,7 @@ final class ServerCore: @unchecked Sendable {
     // The disk may still be at work on a stream that has ended: its file gets its name, and its event, first.
     registry.whenNothingFinishes { [self] in
       uploads.end { [self] in
-        store.unlock()
+        files?.unlock()
         loop.stop()
       }
     }

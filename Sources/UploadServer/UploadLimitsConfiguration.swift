@@ -15,6 +15,8 @@ extension UploadServer.Configuration {
     public var maximumAge = Duration.seconds(24 * 3600)
     /// How many unfinished uploads there may be (503).
     public var maximumCount = 10_000
+    /// The same where nothing is stored, and an upload is a few kilobytes of memory and nothing else.
+    public static let maximumCountWhenDiscarding = 50_000
     /// How many of them one owner may have (503).
     public var maximumCountPerClient: Int?
     /// How many bytes unfinished uploads may keep in all (507).

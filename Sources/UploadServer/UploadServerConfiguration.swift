@@ -4,8 +4,8 @@ extension UploadServer {
   public struct Configuration: Sendable {
     /// Where to listen; at least one address.
     public var listen: [ListenAddress]
-    /// Where streams are stored. Made if it is missing and its parent exists; locked against other servers.
-    public var directory: String
+    public var storage: Storage
+    /// Of what a directory stores.
     public var durability = Durability.interval
     /// A file with the SHA-256 of each token that is let in, in hexadecimal, one a line, and a name behind it if one likes;
     /// `#` begins a comment. With it every request needs `Authorization: Bearer`, and is else answered with 401; uploads
@@ -47,11 +47,29 @@ extension UploadServer {
     public var onEvent: @Sendable (ServerEvent) -> Void
 
     public init(
-      listen: [ListenAddress], directory: String, onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }
+      listen: [ListenAddress], storage: Storage, onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }
     ) {
       self.listen = listen
-      self.directory = directory
+      self.storage = storage
       self.onEvent = onEvent
     }
+
+    /// Of a server that stores streams as files of a directory.
+    public init(
+      listen: [ListenAddress], directory: String, onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }
+    ) {
+      self.init(listen: listen, storage: .directory(directory), onEvent: onEvent)
+    }
+  }
+
+  /// Where streams are stored.
+  public enum Storage: Sendable, Equatable {
+    /// As files of that directory. It is made if it is missing and its parent exists, and locked against other servers.
+    case directory(String)
+    /// Nowhere: everything is received and acknowledged, and no byte of it kept, for measuring what that costs. Streams and
+    /// uploads are remembered in memory while they are unfinished, and a few of them for a while afterwards. Bytes that are
+    /// sent again are not compared. A handler of one's own that is sent a resumable upload needs a directory: it is answered
+    /// with 500.
+    case discarding
   }
 }

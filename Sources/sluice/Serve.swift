@@ -12,6 +12,7 @@ enum Serve {
         "listen", short: "l", value: "ADDR:PORT", "where to listen (default 127.0.0.1:8080; repeatable; unix:PATH)",
         mayRepeat: true),
       Option("directory", short: "d", value: "DIR", "where to store streams (default .)"),
+      Option("discard", "receive and acknowledge, and keep nothing: for measuring"),
       Option("durability", value: "D", "acknowledged bytes are on disk: none|interval|always (default interval)"),
       Option("token-file", value: "FILE", "SHA-256 of each token that is let in, one a line (default: all are)"),
       Option("public-url", value: "URL", "what uploads' URLs begin with, where a front end rewrites paths"),
@@ -30,7 +31,7 @@ enum Serve {
     Option("max-append-size", value: "SIZE", "of one request's content (default: no limit)"),
     Option("min-append-size", value: "SIZE", "of one request's content, but for the last (default 0)"),
     Option("max-age", value: "T", "an upload lives on after its last request (default 24h)"),
-    Option("max-uploads", value: "N", "that are unfinished (default 10000)"),
+    Option("max-uploads", value: "N", "that are unfinished (default 10000; with --discard 50000)"),
     Option("max-uploads-per-client", value: "N", "of one token, or one address (default: no limit)"),
     Option("quota", value: "SIZE", "that unfinished uploads may take (default: no limit)"),
     Option("quota-per-client", value: "SIZE", "of one token's, or one address's (default: no limit)"),
@@ -70,7 +71,11 @@ enum Serve {
     } catch {
       throw .usage(error.description)
     }
-    var configuration = UploadServer.Configuration(listen: addresses, directory: values["directory"] ?? ".") {
+    if values.has("discard"), values.has("directory") {
+      throw .usage("--discard keeps nothing, so there is nothing to put into a --directory: leave one of them out")
+    }
+    let storage: UploadServer.Storage = values.has("discard") ? .discarding : .directory(values["directory"] ?? ".")
+    var configuration = UploadServer.Configuration(listen: addresses, storage: storage) {
       Console.shared.put($0.jsonLine)
     }
     if let text = values["max-body"] {
@@ -118,6 +123,7 @@ enum Serve {
     uploads.quota = try size("quota")
     uploads.quotaPerClient = try size("quota-per-client")
     uploads.minimumRate = try size("min-rate")
+    if values.has("discard") { uploads.maximumCount = UploadServer.Configuration.Uploads.maximumCountWhenDiscarding }
     uploads.maximumCount = try count("max-uploads") ?? uploads.maximumCount
     uploads.maximumCountPerClient = try count("max-uploads-per-client")
     if let text = values["proxied-interims"] {

@@ -8,7 +8,7 @@ internal import ResumableUploads
 
 /// The directory `.uploads` of a store. A record is replaced as a whole or not at all: SIGKILL at any instant leaves the
 /// former one or the new one. Only on the loop's thread, but for what it hands to the worker.
-final class UploadRecordStore: @unchecked Sendable {
+final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// Begins with a dot, which no stream's name does.
   static let directoryName = ".uploads"
   private static let recordSuffix = ".upload"
@@ -55,8 +55,6 @@ final class UploadRecordStore: @unchecked Sendable {
 
   // MARK: Records
 
-  /// Writes a record. With ``Durability/always`` the disk has it when `completion` is called, on the loop's thread;
-  /// otherwise it is called before this returns.
   func write(_ record: UploadRecord, _ token: String, _ completion: @escaping (SystemError?) -> Void) {
     guard let text = record.text else {
       return completion(SystemError(operation: "write the record of an upload", code: EINVAL))
@@ -132,12 +130,10 @@ final class UploadRecordStore: @unchecked Sendable {
     }
   }
 
-  /// Calls `action` when the disk has every record: now, or when it does.
   func whenIdle(_ action: @escaping () -> Void) {
     if pending == 0 { action() } else { idle = action }
   }
 
-  /// Notes that the upload is alive, for a server that comes after this one.
   func touch(_ token: String) { utimensat(directory, token + Self.recordSuffix, nil, 0) }
 
   func remove(_ token: String) {
@@ -149,16 +145,8 @@ final class UploadRecordStore: @unchecked Sendable {
     if durability == .always { worker.execute(remove) } else { remove() }
   }
 
-  struct Stored {
-    var token: String
-    /// nil if it cannot be read.
-    var record: UploadRecord?
-    /// How long ago it was alive.
-    var age: Duration
-  }
-
-  /// All records that are there. Temporary files of a server that died are removed.
-  func load() -> [Stored] {
+  /// Temporary files of a server that died are removed.
+  func load() -> [StoredUpload] {
     guard directory >= 0 else { return [] }
     let copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard copy >= 0, let stream = fdopendir(copy) else { return [] }
@@ -168,7 +156,7 @@ final class UploadRecordStore: @unchecked Sendable {
       names.append(
         withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) })
     }
-    var records: [Stored] = []
+    var records: [StoredUpload] = []
     for name in names {
       if name.hasSuffix(".new") {
         unlinkat(directory, name, 0)
@@ -179,9 +167,9 @@ final class UploadRecordStore: @unchecked Sendable {
     return records
   }
 
-  private func read(_ token: String, _ name: String) -> Stored {
+  private func read(_ token: String, _ name: String) -> StoredUpload {
     let descriptor = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    var stored = Stored(token: token, record: nil, age: .zero)
+    var stored = StoredUpload(token: token, record: nil, age: .zero)
     guard descriptor >= 0 else { return stored }
     defer { close(descriptor) }
     var status = stat()
@@ -196,7 +184,6 @@ final class UploadRecordStore: @unchecked Sendable {
 
   // MARK: Bytes
 
-  /// Opens the file of an upload's bytes. Returns its descriptor, which is the caller's, and how many bytes it holds.
   func openBody(_ token: String, creating: Bool) throws(SystemError) -> (descriptor: Int32, count: UInt64) {
     let flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (creating ? O_CREAT : 0)
     let directory = try opened()
@@ -211,7 +198,6 @@ final class UploadRecordStore: @unchecked Sendable {
     return (descriptor, UInt64(status.st_size))
   }
 
-  /// How many bytes are there, without keeping the file open.
   func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64 {
     let (descriptor, count) = try openBody(token, creating: false)
     defer { close(descriptor) }

@@ -6,7 +6,7 @@ internal import ResumableUploads
 /// The table of upload resources and what all of them share. Only on the loop's thread.
 final class UploadResources {
   let loop: EventLoop
-  let store: UploadRecordStore
+  let store: any UploadRecords
   let worker: BackgroundWorker
   let durability: Durability
   let options: UploadServer.Configuration.Uploads
@@ -14,6 +14,8 @@ final class UploadResources {
   /// The resource that each request is for: the router within.
   let router: RequestRouter
   let limits: UploadLimits
+  /// How many records of uploads that are over there may be.
+  private let finishedLimit: Int
   /// Whether a credential is valid now.
   private let isValid: ([UInt8]) -> Bool
 
@@ -23,8 +25,9 @@ final class UploadResources {
   private(set) var stops = false
 
   init(
-    loop: EventLoop, store: UploadRecordStore, worker: BackgroundWorker, durability: Durability,
-    options: UploadServer.Configuration.Uploads, maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
+    loop: EventLoop, store: any UploadRecords, worker: BackgroundWorker, durability: Durability,
+    options: UploadServer.Configuration.Uploads, finishedLimit: Int,
+    maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
     isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
   ) {
     self.isValid = isValid
@@ -35,6 +38,7 @@ final class UploadResources {
     self.options = options
     self.emit = emit
     self.router = router
+    self.finishedLimit = finishedLimit
     var limits = UploadLimits()
     limits.maximumSize = options.maximumSize
     // Whatever is larger is refused while it is parsed, before anything of ours sees it.
@@ -125,11 +129,11 @@ final class UploadResources {
     trim()
   }
 
-  /// Records of what is over are forgotten, oldest first, when they are more than uploads may be.
+  /// Records of what is over are forgotten, oldest first and many at a time.
   private func trim() {
-    guard table.count > 2 * options.maximumCount else { return }
+    guard table.count - usage.count > finishedLimit else { return }
     let over = table.values.filter { !$0.isUnfinished }.sorted { $0.lastActivity < $1.lastActivity }
-    for resource in over.prefix(max(0, over.count - options.maximumCount / 2)) { forget(resource) }
+    for resource in over.prefix(max(0, over.count - finishedLimit / 2)) { forget(resource) }
   }
 
   private func forget(_ resource: UploadResource) {

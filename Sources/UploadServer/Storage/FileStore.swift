@@ -4,33 +4,60 @@ internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// What is kept of one stream while a request is at work on it.
-///
-/// Only on the loop's thread. Nothing of it outlives the request but the files: the next one finds them by their name.
-final class StoredStream {
+/// A stream in a file of the store's directory.
+final class StreamFile: StoredStream {
   let name: StreamName
   /// `.part`, or the complete file, opened for reading only.
-  let descriptor: Int32
+  fileprivate let file: Int32
   let isComplete: Bool
   /// Whether this request made the file.
   let isNew: Bool
-  /// How many bytes are stored.
   var length: UInt64
-  /// How many of them lie in holes.
-  var missing: UInt64
+  fileprivate(set) var missing: UInt64
+  private let store: FileStore
 
-  init(name: StreamName, descriptor: Int32, isComplete: Bool, isNew: Bool, length: UInt64, missing: UInt64) {
+  fileprivate init(
+    _ store: FileStore, _ name: StreamName, _ file: Int32, isComplete: Bool = false, isNew: Bool = false,
+    length: UInt64 = 0, missing: UInt64 = 0
+  ) {
+    self.store = store
     self.name = name
-    self.descriptor = descriptor
+    self.file = file
     self.isComplete = isComplete
     self.isNew = isNew
     self.length = length
     self.missing = missing
   }
 
-  deinit { close(descriptor) }
+  deinit { close(file) }
 
-  var fileName: String { isComplete ? name.final : name.partial }
+  var descriptor: Int32? { file }
+
+  func write(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
+  ) -> (written: Int, error: SystemError?) {
+    BodyWriter.write(file, bytes, pieces, skipping: skipped, at: offset)
+  }
+
+  func matches(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
+  ) throws(SystemError) -> Bool {
+    try BodyWriter.matches(file, bytes, pieces, count: count, at: offset)
+  }
+
+  func truncate(to length: UInt64) throws(SystemError) {
+    try retryingInterrupts("ftruncate of a stream") { ftruncate(file, off_t(length)) }
+  }
+
+  func makeHole(length: UInt64) throws(SystemError) { try store.makeHole(self, length: length) }
+
+  func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    store.synchronize(self, loop: loop, completion: completion)
+  }
+
+  func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    store.finish(self, loop: loop, completion: completion)
+  }
 }
 
 /// How much is done for a stream's bytes before its sender is told that they are kept.
@@ -48,7 +75,7 @@ public enum Durability: String, Sendable, Equatable, CaseIterable {
 }
 
 /// A directory of streams, locked against other servers for as long as this lives.
-final class FileStore: Sendable {
+final class FileStore: StreamStore, Sendable {
   /// Begins with a dot, which no stream's name does.
   private static let lockName = ".sluice.lock"
 
@@ -92,7 +119,6 @@ final class FileStore: Sendable {
   /// Lets another server have the directory. Nothing may be stored after it.
   func unlock() { flock(lock, LOCK_UN) }
 
-  /// Whether a credential may go on with the stream of that name: it began it, or nobody has, or no credential was asked for.
   func admits(_ credential: [UInt8]?, to name: StreamName) -> Bool {
     guard let credential, let owner = owners.owner(of: name) else { return true }
     if owner == credential { return true }
@@ -101,31 +127,25 @@ final class FileStore: Sendable {
     return files.allSatisfy { faccessat(directory, $0, F_OK, AT_SYMLINK_NOFOLLOW) != 0 }
   }
 
-  /// Finds the stream of that name, growing or complete, or begins it.
-  ///
-  /// - Parameter credential: whose stream it is from now on, unless it is somebody's already.
-  func open(_ name: StreamName, for credential: [UInt8]?) throws(SystemError) -> StoredStream {
+  func open(_ name: StreamName, for credential: [UInt8]?) throws(SystemError) -> any StoredStream {
     // Before there is a file: one without an owner is everybody's.
     if let credential, owners.owner(of: name) != credential { try owners.record(credential, of: name) }
     return try open(name)
   }
 
-  private func open(_ name: StreamName) throws(SystemError) -> StoredStream {
+  private func open(_ name: StreamName) throws(SystemError) -> StreamFile {
     if let growing = try openExisting(name.partial, O_RDWR) {
       let missing = readMissing(name, length: growing.length)
-      return StoredStream(
-        name: name, descriptor: growing.descriptor, isComplete: false, isNew: false, length: growing.length,
-        missing: missing)
+      return StreamFile(self, name, growing.descriptor, length: growing.length, missing: missing)
     }
     if let complete = try openExisting(name.final, O_RDONLY) {
       let missing = readMissing(name, length: complete.length)
-      return StoredStream(
-        name: name, descriptor: complete.descriptor, isComplete: true, isNew: false, length: complete.length,
-        missing: missing)
+      return StreamFile(
+        self, name, complete.descriptor, isComplete: true, length: complete.length, missing: missing)
     }
     let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
     let descriptor = try retryingInterrupts("create \(name.partial)") { openat(directory, name.partial, flags, 0o644) }
-    return StoredStream(name: name, descriptor: descriptor, isComplete: false, isNew: true, length: 0, missing: 0)
+    return StreamFile(self, name, descriptor, isNew: true)
   }
 
   private func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (descriptor: Int32, length: UInt64)? {
@@ -158,7 +178,7 @@ final class FileStore: Sendable {
   }
 
   /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
-  func makeHole(_ stream: StoredStream, length: UInt64) throws(SystemError) {
+  fileprivate func makeHole(_ stream: StreamFile, length: UInt64) throws(SystemError) {
     let gap = GapRecord(offset: stream.length, length: length, cause: stream.isNew ? .beganLate : .notReceived)
     let name = stream.name.gaps
     let record = try retryingInterrupts("open \(name)") {
@@ -172,7 +192,7 @@ final class FileStore: Sendable {
     guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
     if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
     try retryingInterrupts("ftruncate \(stream.name.partial)") {
-      ftruncate(stream.descriptor, off_t(stream.length + length))
+      ftruncate(stream.file, off_t(stream.length + length))
     }
     stream.length += length
     stream.missing += length
@@ -180,13 +200,13 @@ final class FileStore: Sendable {
 
   /// Gives a complete stream its final name, after making it as durable as it is to be. `completion` is called on the
   /// loop's thread: at once, or when the disk is done.
-  func finish(
-    _ stream: StoredStream, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+  fileprivate func finish(
+    _ stream: StreamFile, loop: EventLoop, completion: @escaping (SystemError?) -> Void
   ) {
     if durability == .none { return completion(attempt { () throws(SystemError) in try rename(stream.name) }) }
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    let descriptor = stream.descriptor
+    let descriptor = stream.file
     let name = stream.name
     worker.execute { [self] in
       let error = attempt { () throws(SystemError) in
@@ -201,20 +221,18 @@ final class FileStore: Sendable {
     }
   }
 
-  /// Has the disk take what is stored of a stream; `completion` is called on the loop's thread.
-  func synchronize(_ stream: StoredStream, loop: EventLoop, completion: @escaping (SystemError?) -> Void) {
+  fileprivate func synchronize(
+    _ stream: StreamFile, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+  ) {
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    let descriptor = stream.descriptor
+    let descriptor = stream.file
     worker.execute {
       let error = fdatasync(descriptor) == 0 ? nil : SystemError.last("fdatasync of a stream")
       loop.execute { withExtendedLifetime(carried.stream) { carried.completion(error) } }
     }
   }
 
-  /// How many bytes of a stream are stored, growing or complete; nil if there is none of that name.
-  ///
-  /// - Parameter syncing: whether the disk must have them before this returns.
   func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> UInt64? {
     for (name, mode) in [(name.partial, O_RDWR), (name.final, O_RDONLY)] {
       guard let found = try openExisting(name, mode) else { continue }
@@ -225,7 +243,6 @@ final class FileStore: Sendable {
     return nil
   }
 
-  /// Forgets a stream that is not complete.
   func remove(_ name: StreamName) {
     unlinkat(directory, name.partial, 0)
     unlinkat(directory, name.gaps, 0)

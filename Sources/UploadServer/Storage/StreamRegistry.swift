@@ -4,7 +4,7 @@ internal import EventLoops
 
 /// What all requests of a server share that store streams. Only on the loop's thread.
 final class StreamRegistry {
-  let store: FileStore
+  let store: any StreamStore
   let loop: EventLoop
   /// The largest hole that a request may leave, in bytes.
   let maximumHole: UInt64
@@ -15,7 +15,7 @@ final class StreamRegistry {
   private var finishing: [StreamName: [() -> Void]] = [:]
   private var idle: (() -> Void)?
 
-  init(store: FileStore, loop: EventLoop, maximumHole: UInt64, emit: @escaping (ServerEvent) -> Void) {
+  init(store: any StreamStore, loop: EventLoop, maximumHole: UInt64, emit: @escaping (ServerEvent) -> Void) {
     self.store = store
     self.loop = loop
     self.maximumHole = maximumHole
@@ -39,9 +39,9 @@ final class StreamRegistry {
   }
 
   /// Completes the stream; `completion` first, then those who wait for it.
-  func finish(_ stream: StoredStream, completion: @escaping (SystemError?) -> Void) {
+  func finish(_ stream: any StoredStream, completion: @escaping (SystemError?) -> Void) {
     finishing[stream.name] = []
-    store.finish(stream, loop: loop) { [self] error in
+    stream.finish(on: loop) { [self] error in
       let waiting = finishing.removeValue(forKey: stream.name) ?? []
       completion(error)
       for action in waiting { action() }

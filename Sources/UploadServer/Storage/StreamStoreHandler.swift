@@ -14,7 +14,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     case new
     /// The stream is being completed by another request.
     case waiting
-    case streaming(StoredStream, StreamPlacement)
+    case streaming(any StoredStream, StreamPlacement)
     case done
   }
 
@@ -95,9 +95,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     let repeated = placement.repeated(count)
     if repeated > 0 {
       do throws(SystemError) {
-        guard
-          try BodyWriter.matches(stream.descriptor, bytes, pieces, count: repeated, at: placement.cursor)
-        else {
+        guard try stream.matches(bytes, pieces, count: repeated, at: placement.cursor) else {
           conflict(stream, "the bytes differ from those that are stored at the same offset")
           return nil
         }
@@ -112,8 +110,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
         conflict(stream, "the stream is complete and has no such bytes")
         return nil
       }
-      let (written, error) = BodyWriter.write(
-        stream.descriptor, bytes, pieces, skipping: repeated, at: placement.cursor)
+      let (written, error) = stream.write(bytes, pieces, skipping: repeated, at: placement.cursor)
       placement.stored(written)
       stored += UInt64(written)
       stream.length = placement.length
@@ -196,24 +193,22 @@ final class StreamStoreHandler: KeepingRequestHandler {
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
     guard case .streaming(let stream, _) = state else { return completion(keptCount, nil) }
     let count = keptCount
-    registry.store.synchronize(stream, loop: registry.loop) { completion(count, $0) }
+    stream.synchronize(on: registry.loop) { completion(count, $0) }
   }
 
   func drop(to count: UInt64) throws(SystemError) {
     guard case .streaming(let stream, _) = state else { return }
     // What was there before this request stays: of that, bytes were only compared.
     let length = max(offset + count, lengthBefore)
-    if length < stream.length {
-      try retryingInterrupts("ftruncate of a stream") { ftruncate(stream.descriptor, off_t(length)) }
-    }
+    if length < stream.length { try stream.truncate(to: length) }
     stream.length = length
     state = .streaming(stream, StreamPlacement(cursor: offset + count, length: length))
     keptCount = count
   }
 
   var keptFile: (descriptor: Int32, start: UInt64)? {
-    guard case .streaming(let stream, _) = state else { return nil }
-    return (stream.descriptor, offset)
+    guard case .streaming(let stream, _) = state, let descriptor = stream.descriptor else { return nil }
+    return (descriptor, offset)
   }
 
   func park() {
@@ -267,7 +262,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
       state = .waiting
       return
     }
-    let stream: StoredStream
+    let stream: any StoredStream
     do throws(SystemError) {
       stream = try registry.store.open(name, for: head.credential)
     } catch {
@@ -285,7 +280,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     case .at(let placement): state = .streaming(stream, placement)
     case .afterHole(let placement, let length):
       do throws(SystemError) {
-        try registry.store.makeHole(stream, length: length)
+        try stream.makeHole(length: length)
       } catch {
         return fail(stream, error)
       }
@@ -303,7 +298,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   /// Goes on with an upload's body where its stored bytes end: they were compared, or stored, when they came.
-  private func goOn(_ stream: StoredStream, _ exchange: any Exchange) {
+  private func goOn(_ stream: any StoredStream, _ exchange: any Exchange) {
     // The file was there a moment ago, when the upload looked how much it holds.
     guard stream.length >= offset, !stream.isNew else {
       state = .done
@@ -327,9 +322,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   // MARK: Ending
 
-  private func leave(_ stream: StoredStream) { registry.release(stream.name, by: self) }
+  private func leave(_ stream: any StoredStream) { registry.release(stream.name, by: self) }
 
-  private func interrupt(_ stream: StoredStream, _ reason: String, status: Int? = nil) {
+  private func interrupt(_ stream: any StoredStream, _ reason: String, status: Int? = nil) {
     leave(stream)
     // Asking for the answer again interrupts nothing.
     if stream.isComplete || isUpload { return }
@@ -343,7 +338,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   /// The bytes contradict what is stored. The file is not touched.
-  private func conflict(_ stream: StoredStream, _ reason: String) {
+  private func conflict(_ stream: any StoredStream, _ reason: String) {
     leave(stream)
     state = .done
     emitRefusal(409, reason, stream)
@@ -351,11 +346,11 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   /// The disk did not take the bytes. What it took is counted, the rest is the client's still.
-  private func fail(_ stream: StoredStream, _ error: SystemError) {
+  private func fail(_ stream: any StoredStream, _ error: SystemError) {
     turnAway(stream, Self.status(of: error), error.reason)
   }
 
-  private func turnAway(_ stream: StoredStream, _ status: Int, _ reason: String) {
+  private func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String) {
     interrupt(stream, reason, status: status)
     state = .done
     answer(status, stream, reason, retries: true)
@@ -377,7 +372,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     }
   }
 
-  private func acknowledge(_ stream: StoredStream, _ status: Int) {
+  private func acknowledge(_ stream: any StoredStream, _ status: Int) {
     leave(stream)
     var body = JSONLine(event: "stored")
     body.add("name", stream.name.final)
@@ -386,7 +381,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     respond(Response(status, fields(stream), body: body.line + "\n", type: "application/json"))
   }
 
-  private func answer(_ status: Int, _ stream: StoredStream?, _ reason: String, retries: Bool) {
+  private func answer(_ status: Int, _ stream: (any StoredStream)?, _ reason: String, retries: Bool) {
     var fields = stream.map(fields) ?? [:]
     if retries { fields.append("retry-after", "2") }
     respond(Response(status, fields, body: reason + "\n"))
@@ -399,7 +394,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     exchange?.respond(response)
   }
 
-  private func fields(_ stream: StoredStream) -> HeaderFields {
+  private func fields(_ stream: any StoredStream) -> HeaderFields {
     [
       "stream-id": stream.name.streamID, "stream-offset": String(stream.length),
       "stream-missing": String(stream.missing),
@@ -408,14 +403,14 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   // MARK: Telling
 
-  private func event(_ kind: ServerEvent.Kind, _ stream: StoredStream) -> ServerEvent {
+  private func event(_ kind: ServerEvent.Kind, _ stream: any StoredStream) -> ServerEvent {
     var event = ServerEvent(kind, peer: peer)
     event.stream = stream.name.streamID
     event.file = stream.fileName
     return event
   }
 
-  private func emitRefusal(_ status: Int, _ reason: String, _ stream: StoredStream? = nil) {
+  private func emitRefusal(_ status: Int, _ reason: String, _ stream: (any StoredStream)? = nil) {
     var event = ServerEvent(.refused, peer: peer, status: status, reason: reason)
     event.stream = name?.streamID
     event.file = stream?.fileName

@@ -1,0 +1,54 @@
+// The seam between an upload resource and what of it outlives the server: files beside the streams, or nothing.
+
+internal import EventLoops
+internal import Glibc
+internal import ResumableUploads
+
+/// Where the records of upload resources are, and the bytes of those whose handlers keep none. Only on the loop's thread.
+protocol UploadRecords: AnyObject {
+  /// Writes a record. With ``Durability/always`` the disk has it when `completion` is called, on the loop's thread;
+  /// otherwise it is called before this returns.
+  func write(_ record: UploadRecord, _ token: String, _ completion: @escaping (SystemError?) -> Void)
+  /// Notes that the upload is alive, for a server that comes after this one.
+  func touch(_ token: String)
+  func remove(_ token: String)
+  /// All records that are there, left by an earlier server.
+  func load() -> [StoredUpload]
+  /// Calls `action` when the disk has every record: now, or when it does.
+  func whenIdle(_ action: @escaping () -> Void)
+
+  /// Opens the file of an upload's bytes. Returns its descriptor, which is the caller's, and how many bytes it holds.
+  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (descriptor: Int32, count: UInt64)
+  /// How many bytes are there, without keeping the file open.
+  func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64
+  func removeBody(_ token: String)
+}
+
+/// An upload that an earlier server has left.
+struct StoredUpload {
+  var token: String
+  /// nil if it cannot be read.
+  var record: UploadRecord?
+  /// How long ago it was alive.
+  var age: Duration
+}
+
+/// Of a server that keeps nothing: its uploads are in memory and end with it.
+final class UnwrittenUploadRecords: UploadRecords {
+  func write(_ record: UploadRecord, _ token: String, _ completion: @escaping (SystemError?) -> Void) {
+    completion(nil)
+  }
+  func touch(_ token: String) {}
+  func remove(_ token: String) {}
+  func load() -> [StoredUpload] { [] }
+  func whenIdle(_ action: @escaping () -> Void) { action() }
+
+  /// A handler that does not keep its bytes needs somebody who does.
+  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (descriptor: Int32, count: UInt64) {
+    throw SystemError(operation: "keep the bytes of an upload in a server that discards them", code: ENOTSUP)
+  }
+  func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64 {
+    throw SystemError(operation: "measure the bytes of an upload in a server that discards them", code: ENOENT)
+  }
+  func removeBody(_ token: String) {}
+}

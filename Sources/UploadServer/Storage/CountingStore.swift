@@ -1,0 +1,111 @@
+// A store that keeps no byte: what a server costs that only receives and acknowledges can be measured with it.
+
+internal import EventLoops
+
+/// Remembers how long each unfinished stream is, in memory, and forgets it once it is complete. Only on the loop's thread.
+final class CountingStore: StreamStore {
+  fileprivate final class Entry {
+    var length: UInt64 = 0
+    var missing: UInt64 = 0
+    var credential: [UInt8]?
+    /// How many requests are at work on it.
+    var users = 0
+    var lastUse = MonotonicInstant.now
+  }
+
+  private var entries: [StreamName: Entry] = [:]
+  private let maximumCount: Int
+  private let maximumAge: Duration
+
+  /// - Parameters:
+  ///   - maximumCount: beyond so many streams those that no request is at work on are forgotten, the longest unused first.
+  ///   - maximumAge: how long such a stream is remembered when others need the room.
+  init(maximumCount: Int, maximumAge: Duration) {
+    self.maximumCount = maximumCount
+    self.maximumAge = maximumAge
+  }
+
+  func admits(_ credential: [UInt8]?, to name: StreamName) -> Bool {
+    guard let credential, let owner = entries[name]?.credential else { return true }
+    return owner == credential
+  }
+
+  func open(_ name: StreamName, for credential: [UInt8]?) -> any StoredStream {
+    if let entry = entries[name] {
+      entry.credential = entry.credential ?? credential
+      return CountedStream(name, isNew: false, entry, self)
+    }
+    makeRoom()
+    let entry = Entry()
+    entry.credential = credential
+    entries[name] = entry
+    return CountedStream(name, isNew: true, entry, self)
+  }
+
+  func measure(_ name: StreamName, syncing: Bool) -> UInt64? { entries[name]?.length }
+
+  func remove(_ name: StreamName) { entries[name] = nil }
+
+  /// Many at a time, so that a full table costs each newcomer little.
+  private func makeRoom() {
+    guard entries.count >= maximumCount else { return }
+    let now = MonotonicInstant.now
+    let idle = entries.filter { $0.value.users == 0 }.sorted { $0.value.lastUse < $1.value.lastUse }
+    let surplus = entries.count - maximumCount * 3 / 4
+    for (rank, entry) in idle.enumerated() where rank < surplus || now - entry.value.lastUse >= maximumAge {
+      entries[entry.key] = nil
+    }
+  }
+}
+
+/// A stream of which only the length is known.
+private final class CountedStream: StoredStream {
+  let name: StreamName
+  let isNew: Bool
+  private let entry: CountingStore.Entry
+  private let store: CountingStore
+
+  init(_ name: StreamName, isNew: Bool, _ entry: CountingStore.Entry, _ store: CountingStore) {
+    self.name = name
+    self.isNew = isNew
+    self.entry = entry
+    self.store = store
+    entry.users += 1
+  }
+
+  deinit {
+    entry.users -= 1
+    entry.lastUse = .now
+  }
+
+  var isComplete: Bool { false }
+  var length: UInt64 {
+    get { entry.length }
+    set { entry.length = newValue }
+  }
+  var missing: UInt64 { entry.missing }
+  var descriptor: Int32? { nil }
+
+  func write(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
+  ) -> (written: Int, error: SystemError?) {
+    (pieces.reduce(0) { $0 + $1.count } - skipped, nil)
+  }
+
+  /// There is nothing to compare with: whoever sends bytes again is believed.
+  func matches(_ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64) -> Bool { true }
+
+  func truncate(to length: UInt64) {}
+
+  func makeHole(length hole: UInt64) {
+    entry.missing += hole
+    entry.length += hole
+  }
+
+  func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }
+
+  func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    store.remove(name)
+    completion(nil)
+  }
+}
