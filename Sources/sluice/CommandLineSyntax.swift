@@ -34,11 +34,13 @@ struct CommandLineSyntax: Sendable {
   var connectionOptions: [Option] = []
   /// Understood too, and shown by `sluice help uploads`.
   var uploadOptions: [Option] = []
+  /// Understood too, and shown by `sluice help load-options`.
+  var moreOptions: [Option] = []
   let example: String
 
   static let helpOption = Option("help", short: "h", "print this help")
 
-  private var allOptions: [Option] { options + connectionOptions + uploadOptions + [Self.helpOption] }
+  private var allOptions: [Option] { options + connectionOptions + uploadOptions + moreOptions + [Self.helpOption] }
 
   /// The values given, in the order of the command line.
   struct Values {
@@ -121,6 +123,7 @@ struct CommandLineSyntax: Sendable {
     lines += Self.table(options + [Self.helpOption])
     if !connectionOptions.isEmpty { lines += ["", "More options: sluice help resuming, sluice help connection"] }
     if !uploadOptions.isEmpty { lines += ["", "Limits of resumable uploads: sluice help uploads"] }
+    if !moreOptions.isEmpty { lines += ["", "More options: sluice help load-options"] }
     lines += ["", "Example: \(example)"]
     return lines.joined(separator: "\n")
   }

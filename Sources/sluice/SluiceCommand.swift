@@ -23,6 +23,7 @@ enum SluiceCommand {
     Subcommand(syntax: Put.syntax, run: Put.run),
     Subcommand(syntax: Devices.syntax, run: Devices.run),
     Subcommand(syntax: Serve.syntax, run: Serve.run),
+    Subcommand(syntax: Load.syntax, run: Load.run),
   ]
 
   static let overview = """
@@ -42,6 +43,7 @@ enum SluiceCommand {
   static let topics: [String: (title: String, options: [Option])] = [
     "resuming": ("Options of resumable uploads", StreamOptions.resuming),
     "connection": ("Options of the connection", StreamOptions.connection),
+    "load-options": ("More options of sluice load", Load.more),
     "uploads": ("Limits of resumable uploads, which sluice serve understands", Serve.uploadOptions),
   ]
 

@@ -114,11 +114,10 @@ final class LoadRun: @unchecked Sendable {
     phase = .ended
     let measured = max(1, plan.clock.now)
     while pending.contains(where: { !$0.isEmpty }) { appendSecond() }
-    var figures = LoopFigures()
-    // The loops' threads have ended: what they owned may be read.
+    // A loop's thread has ended then: what it owned may be read.
     for loop in loops {
       loop.session.close()
-      figures.merge(loop.figures)
+      report.add(loop.figures)
     }
     report.sluiceVersion = UploadClient.sluiceVersion
     report.target = Self.target(configuration.request.url)
@@ -126,9 +125,6 @@ final class LoadRun: @unchecked Sendable {
     report.measured = measured
     report.plan = LoadPlan(configuration)
     report.parts = [LoadPart(configuration)]
-    report.totals = figures.totals
-    report.histograms = figures.histograms
-    report.spread = figures.spread
     let usage = ProcessLimits.usage
     report.generator.userTime = usage.user - usageBefore.user
     report.generator.systemTime = usage.system - usageBefore.system

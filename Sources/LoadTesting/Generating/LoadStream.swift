@@ -84,11 +84,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   private func handle(_ event: LiveStreamEvent) {
     switch event {
     case .acknowledged(let offset): acknowledged(before: offset)
-    case .accepted(let offset):
-      let now = loop.plan.clock.now
-      while let message = ledger.nextAccepted(before: offset) {
-        loop.figures.accepted(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
-      }
+    case .accepted(let offset): accepted(before: offset, now: loop.plan.clock.now)
     case .interimResponse:
       loop.figures.interimResponse()
       if let sent = requestSentAt {
@@ -111,8 +107,16 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     if isNew { loop.plan.spendConnection() }
   }
 
+  private func accepted(before offset: UInt64, now: Int64) {
+    while let message = ledger.nextAccepted(before: offset) {
+      loop.figures.accepted(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
+    }
+  }
+
   private func acknowledged(before offset: UInt64) {
     let now = loop.plan.clock.now
+    // At a request's end nobody asks for more, which is how TCP's taking of bytes is noticed.
+    accepted(before: offset, now: now)
     while let message = ledger.nextAcknowledged(before: offset) {
       loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
     }

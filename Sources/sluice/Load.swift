@@ -1,0 +1,188 @@
+// sluice load
+
+internal import EventLoops
+internal import Glibc
+internal import LiveStreaming
+internal import LoadTesting
+internal import Synchronization
+internal import UploadClient
+
+enum Load {
+  static let syntax = CommandLineSyntax(
+    name: "load", summary: "Loads a server with many paced live streams, and reports how they fared.",
+    operands: ["URL"],
+    options: [
+      Option("streams", short: "n", value: "N", "live streams at a time (default 1)"),
+      Option("duration", short: "t", value: "T", "of the run, its ramp included (default 10s)"),
+      Option("ramp", value: "T", "all streams are started within this time (default 0)"),
+      Option("profile", short: "p", value: "P", "mic, heartbeat, bulk, or a JSON file (default mic)"),
+      Option("rate", value: "SIZE", "bytes a second of each stream, for the profile's"),
+      Option("chunk", value: "T", "the time between two messages of a stream, for the profile's"),
+      Option("json", value: "FILE", "write the report as JSON"),
+      Option("html", value: "FILE", "write the report as a page"),
+      Option("fail-if", value: "'C'", "exit with 3 if so: 'ack.p99 > 500ms', 'errors > 0' (repeatable)", mayRepeat: true),
+      Option("threads", value: "K", "network loops (default 1)"),
+      Option("part", value: "K/N", "run only the K-th of N parts, as on N machines"),
+      Option("i-may-load-this", value: "HOST", "permit a server on another machine"),
+      StreamOptions.header, StreamOptions.token, StreamOptions.progress,
+    ],
+    moreOptions: more,
+    example: "sluice load http://localhost:8080/ -n 1000 -t 60s --ramp 10s --html report.html")
+
+  /// Understood too, and shown by `sluice help load-options`.
+  static let more: [Option] =
+    [
+      Option("body", value: "KIND", "pattern, random, zeros, or a file's bytes (default pattern)"),
+      Option("drop-every", value: "T", "cut each connection about so often; the stream resumes"),
+      Option("slow-fraction", value: "F", "this part of the streams, 0 to 1, is slow"),
+      Option("slow-rate", value: "SIZE", "bytes a second that the line of a slow stream takes (default 1000)"),
+      Option("seed", value: "N", "decides everything that is random (default: another one each time)"),
+      Option("buffer", value: "SIZE", "what a device in a stream's place could keep (default 1MiB)"),
+      Option("grace", value: "T", "after the end, for what is under way (default 10s)"),
+      Option("give-up", value: "T", "a stream fails when nothing was acknowledged for T (default 30s)"),
+      Option("local-address", value: "ADDR", "connect from this address (repeatable)", mayRepeat: true),
+      Option("http2", "speak HTTP/2 at once, over plain HTTP too"),
+      Option("streams-per-connection", value: "N", "with HTTP/2 (default 100)"),
+      Option("max-bytes", value: "SIZE", "end the run when so much was sent (default 1TiB)"),
+      Option("max-connections", value: "N", "end the run when so many were opened (default 1000000)"),
+      Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
+      Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 2min)"),
+    ] + StreamOptions.connection.filter { option in
+      // These belong to one stream, or would load somebody else.
+      !["stream-id", "proxy", "retry-ceiling"].contains(option.name)
+    }
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let configuration = try configuration(values)
+    let test: LoadTest
+    do throws(LoadError) { test = try LoadTest(configuration) } catch { throw CommandError(error) }
+    let (report, wasStopped) = try measure(test)
+    Console.shared.put(report.summaryJSON)
+    return wasStopped ? .interrupted : .done
+  }
+
+  /// Runs the test on a thread of its own, while this one waits for signals.
+  private static func measure(_ test: LoadTest) throws(CommandError) -> (report: LoadReport, wasStopped: Bool) {
+    let outcome = Mutex<Result<LoadReport, LoadError>?>(nil)
+    var wasStopped = false
+    do throws(SystemError) {
+      // Before the first thread, so that no thread takes a signal away from this one.
+      let signals = try Signals()
+      let ended = try EventCounter()
+      let thread = try NamedThread("sluice-load") {
+        let result: Result<LoadReport, LoadError>
+        do throws(LoadError) { result = .success(try test.run()) } catch { result = .failure(error) }
+        outcome.withLock { $0 = result }
+        ended.signal()
+      }
+      signals.wait(for: ended) { count in
+        wasStopped = true
+        if count > 1 { exit(ExitCode.interrupted.rawValue) }
+        test.stop()
+      }
+      thread.join()
+    } catch {
+      throw CommandError(.inputOutput, error.description)
+    }
+    switch outcome.withLock({ $0 }) {
+    case .success(let report)?: return (report, wasStopped)
+    case .failure(let error)?: throw CommandError(error)
+    // The thread has ended, and tells how before it does.
+    case nil: throw CommandError(.inputOutput, "the load test ended without a report")
+    }
+  }
+
+  // MARK: Options
+
+  private static func configuration(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadConfiguration {
+    var request = try StreamOptions.request(values)
+    if values.has("http2") { request.httpVersion = .http2 }
+    var configuration = LoadConfiguration(request: request)
+    configuration.profile = try profile(values)
+    if let text = values["streams"] { configuration.streams = try Units.integer(text, of: "streams", in: 1...10_000_000) }
+    if let text = values["duration"] { configuration.duration = try Units.duration(text, of: "duration") }
+    if let text = values["ramp"] { configuration.ramp = try Units.duration(text, of: "ramp") }
+    if let text = values["threads"] { configuration.threads = try Units.integer(text, of: "threads", in: 1...256) }
+    if let text = values["part"] { configuration.part = try part(text) }
+    configuration.seed = try values["seed"].map { (text) throws(CommandError) in
+      guard let seed = UInt64(text) else { throw .usage("--seed \"\(text)\" is no whole number below 2^64") }
+      return seed
+    } ?? UInt64.random(in: 0...UInt64(UInt32.max))
+    if let text = values["resumable"] {
+      guard let use = LiveStreamConfiguration.ResumableUse(rawValue: text) else {
+        throw .usage("--resumable \"\(text)\" is none: choose auto, always or never")
+      }
+      configuration.resumable = use
+    }
+    if let text = values["roll-over-after"] {
+      configuration.rollOverAfter = try Units.duration(text, of: "roll-over-after")
+    }
+    if let text = values["buffer"] { configuration.buffer = try Units.byteCount(text, of: "buffer") }
+    if let text = values["grace"] { configuration.grace = try Units.duration(text, of: "grace") }
+    if let text = values["give-up"] { configuration.giveUpAfter = try Units.duration(text, of: "give-up") }
+    configuration.localAddresses = values.all("local-address")
+    if let text = values["streams-per-connection"] {
+      configuration.streamsPerConnection = try Units.integer(text, of: "streams-per-connection", in: 1...1_000_000)
+    }
+    configuration.permittedHost = values["i-may-load-this"]
+    if let text = values["max-bytes"] {
+      configuration.maximumByteCount = UInt64(try Units.byteCount(text, of: "max-bytes"))
+    }
+    if let text = values["max-connections"] {
+      configuration.maximumConnectionCount = UInt64(
+        try Units.integer(text, of: "max-connections", in: 1...1_000_000_000))
+    }
+    return configuration
+  }
+
+  private static func part(_ text: String) throws(CommandError) -> (index: Int, count: Int) {
+    let numbers = text.split(separator: "/", omittingEmptySubsequences: false).map { Int($0) }
+    guard numbers.count == 2, let index = numbers[0], let count = numbers[1], count >= 1, (1...count).contains(index)
+    else { throw .usage("--part \"\(text)\" is no part: write 1/4 for the first of four") }
+    return (index, count)
+  }
+
+  private static func profile(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadProfile {
+    let name = values["profile"] ?? "mic"
+    guard var profile = LoadProfile.builtIn.first(where: { $0.name == name }) else {
+      throw .usage("--profile \"\(name)\" is none: choose mic, heartbeat, bulk or a file that ends in .json")
+    }
+    if let text = values["rate"] { profile.size = .rate(UInt64(try Units.byteCount(text, of: "rate"))) }
+    if let text = values["chunk"] {
+      profile.chunk = try Units.duration(text, of: "chunk").nanoseconds
+      guard profile.chunk >= 1_000_000 else { throw .usage("--chunk is a millisecond at least") }
+    }
+    if let text = values["body"] {
+      switch text {
+      case "pattern": profile.body = .pattern
+      case "random": profile.body = .random
+      case "zeros": profile.body = .zeros
+      default: profile.body = .file(text)
+      }
+    }
+    if let text = values["drop-every"] {
+      profile.faults.dropEvery = .exponential(mean: try Units.duration(text, of: "drop-every").nanoseconds)
+    }
+    if let text = values["slow-fraction"] {
+      guard let fraction = Double(text), (0...1).contains(fraction) else {
+        throw .usage("--slow-fraction \"\(text)\" is no part: write 0.1 for a tenth of the streams")
+      }
+      profile.faults.slowFraction = fraction
+    }
+    if let text = values["slow-rate"] { profile.faults.slowRate = UInt64(try Units.byteCount(text, of: "slow-rate")) }
+    return profile
+  }
+}
+
+extension CommandError {
+  fileprivate init(_ error: LoadError) {
+    let code: ExitCode =
+      switch error {
+      case .invalid: .usage
+      case .notPermitted: .notPermitted
+      case .unreadableBody: .usage
+      case .tooFewDescriptors, .tooFewPorts, .resources: .inputOutput
+      }
+    self.init(code, error.description)
+  }
+}
