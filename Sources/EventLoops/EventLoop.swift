@@ -15,6 +15,8 @@ public final class EventLoop: @unchecked Sendable {
     public init(rawValue: UInt32) { self.rawValue = rawValue }
     public static let readable = Interest(rawValue: EPOLLIN.rawValue)
     public static let writable = Interest(rawValue: EPOLLOUT.rawValue)
+    /// Tell when the peer will send no more: `EPOLLRDHUP`.
+    public static let peerClosing = Interest(rawValue: EPOLLRDHUP.rawValue)
     /// Tell each change once instead of for as long as it lasts; for eventfds that nobody wants to read.
     public static let edgeTriggered = Interest(rawValue: EPOLLET.rawValue)
   }
@@ -25,6 +27,8 @@ public final class EventLoop: @unchecked Sendable {
     public init(rawValue: UInt32) { self.rawValue = rawValue }
     public static let readable = Readiness(rawValue: EPOLLIN.rawValue)
     public static let writable = Readiness(rawValue: EPOLLOUT.rawValue)
+    /// The peer sends no more; told only if it was asked for.
+    public static let peerClosing = Readiness(rawValue: EPOLLRDHUP.rawValue)
     public static let error = Readiness(rawValue: EPOLLERR.rawValue)
     public static let hangUp = Readiness(rawValue: EPOLLHUP.rawValue)
   }

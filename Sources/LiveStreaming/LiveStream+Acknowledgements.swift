@@ -11,7 +11,7 @@ extension LiveStream {
 
   /// The writer has written into the pair.
   func didWrite() {
-    if machine.trustsTransport {
+    if trustsTransport {
       guard let writer = live?.writer else { return }
       if transport.isDue(writer, now: .now) { checkTransport() }
       schedulePressureCheck(writer)
@@ -20,8 +20,7 @@ extension LiveStream {
         rollOverTimer = loop.schedule(after: configuration.rollOver.after) { [unowned self] in rollOver() }
       }
       // A server that tells nothing before the end of a request is asked for its word while there is still room.
-      if let writer = live?.writer, Int(writer.cursor - min(writer.cursor, machine.acknowledged)) > writer.capacity / 2
-      {
+      if let writer = live?.writer, Int(writer.cursor - min(writer.cursor, toldAcknowledged)) > writer.capacity / 2 {
         rollOver()
       }
     }
@@ -42,7 +41,7 @@ extension LiveStream {
   /// Tells what is acknowledged, and gives it up.
   func settleAcknowledged() {
     let acknowledged = machine.acknowledged
-    if machine.trustsTransport {
+    if trustsTransport {
       // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed again.
       content.release(upTo: transport.releasable(acknowledged: acknowledged, capacity: content.capacity))
     } else {
@@ -91,7 +90,7 @@ extension LiveStream {
   func tickProgress() {
     guard let interval = configuration.progressInterval else { return }
     progressTimer = loop.schedule(after: interval) { [unowned self] in
-      if machine.trustsTransport { checkTransport() }
+      if trustsTransport { checkTransport() }
       handler(.progress(progress()))
       tickProgress()
     }

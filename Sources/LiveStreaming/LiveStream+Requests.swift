@@ -42,6 +42,7 @@ extension LiveStream {
       }
       handler(.upload(.notSupported(reason)))
       machine = Self.plainRules(configuration, isLive: live != nil)
+      trustsTransport = machine.trustsTransport
       perform(machine.start(content.supply, now: .now))
     }
   }
@@ -118,7 +119,7 @@ extension LiveStream {
       noteLifetime()
       perform(step)
       let isLast = intermediary.received(interimOf: request.number)
-      if isLast || request.task.responseHeaderByteCount > Self.responseHeaderLimit { rollOver() }
+      if isLast || request.task.responseHeaderByteCount > configuration.rollOver.responseHeadSize { rollOver() }
     case .finished(let result):
       takeCounts()
       let sentUpTo = request.sentUpTo

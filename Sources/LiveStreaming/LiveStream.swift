@@ -17,6 +17,8 @@ final class LiveStream: @unchecked Sendable {
   let live: LiveSource?
 
   var machine: any StreamStateMachine
+  /// What `machine` says of itself: it is needed with every message, and each look into an `any` copies all that is in it.
+  var trustsTransport: Bool
   var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
   var request: RunningRequest?
   /// One that was broken off before its end: it went on until the end of that turn.
@@ -42,9 +44,6 @@ final class LiveStream: @unchecked Sendable {
   /// Itself, from its start to its end: its owner may keep nothing but the events.
   var keptAlive: LiveStream?
   var generator = SystemRandomNumberGenerator()
-
-  /// libcurl fails a transfer after 300 KB of response heads, interim ones included: a request ends before that.
-  static let responseHeaderLimit: UInt64 = 200_000
 
   /// Streams a source.
   convenience init(_ live: LiveSource, configuration: LiveStreamConfiguration, session: UploadSession) {
@@ -79,6 +78,7 @@ final class LiveStream: @unchecked Sendable {
     loop = session.loop
     transport = TransportAcknowledgements(retention: configuration.retention)
     machine = Self.rules(configuration, upload)
+    trustsTransport = machine.trustsTransport
   }
 
   static func rules(
@@ -193,7 +193,7 @@ final class LiveStream: @unchecked Sendable {
     var summary = StreamSummary(
       progress: progress(), gaps: machine.gaps, resent: machine.resent, sourceLost: sourceLost, response: response,
       missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }, error: error ?? sourceError)
-    summary.isResumable = !machine.trustsTransport
+    summary.isResumable = !trustsTransport
     summary.resumeData = summary.error == nil ? nil : resumeData
     summary.verified = verified
     handler(.ended(summary))

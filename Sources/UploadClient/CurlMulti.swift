@@ -159,7 +159,7 @@ final class CurlMulti: @unchecked Sendable {
   private func watch(_ socket: curl_socket_t, _ what: Int32, for easy: UnsafeMutableRawPointer?) {
     if let easy, what != CURL_POLL_REMOVE { transfers[easy]?.libcurl(watches: socket) }
     var wanted: EventLoop.Interest = []
-    if what == CURL_POLL_IN || what == CURL_POLL_INOUT { wanted.insert(.readable) }
+    if what == CURL_POLL_IN || what == CURL_POLL_INOUT { wanted.formUnion([.readable, .peerClosing]) }
     if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { wanted.insert(.writable) }
     if what == CURL_POLL_REMOVE {
       // At once: libcurl closes the socket next, and its number may come back within this call.
@@ -197,7 +197,7 @@ final class CurlMulti: @unchecked Sendable {
       var running: Int32 = 0
       curl_multi_socket_action(handle, socket, flags, &running)
     }
-    if flags & CURL_CSELECT_IN != 0 { noticeEnd(of: socket) }
+    if !readiness.isDisjoint(with: [.peerClosing, .hangUp]) { noticeEnd(of: socket) }
   }
 
   /// libcurl reads the end of a connection and, while the body is paused, makes nothing of it: it waits until it can send

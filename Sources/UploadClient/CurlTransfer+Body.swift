@@ -88,8 +88,7 @@ extension CurlTransfer {
     guard isPaused, !resumeIsDue, !machine.isAnswered, !task.isSuspended else { return }
     resumeIsDue = true
     // Not at once: the writer is on the stack and has more to write.
-    loop.atEndOfTurn { [weak self] in
-      guard let self else { return }
+    loop.atEndOfTurn { [self] in
       resumeIsDue = false
       guard isPaused, !task.isSuspended else { return }
       isPaused = false
