@@ -45,7 +45,7 @@ final class LiveSource {
   }
 
   /// - Throws: ``SystemError`` when the loop cannot watch the buffer, ``LiveStreamError`` when the source cannot begin.
-  func start(on loop: EventLoop, context: SourceContext, dataArrived: @escaping () -> Void) throws {
+  func start(on loop: EventLoop, context: @autoclosure () -> SourceContext, dataArrived: @escaping () -> Void) throws {
     switch kind {
     case .repeatable(let source): source.start(on: loop, arrived: dataArrived)
     case .buffered(let source, let bytes):
@@ -53,7 +53,7 @@ final class LiveSource {
       guard let producer = producer.take() else { return }
       try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
       isRegistered = true
-      try source.start(into: producer, context: context)
+      try source.start(into: producer, context: context())
     }
   }
 

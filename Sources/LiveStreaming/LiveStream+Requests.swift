@@ -76,8 +76,8 @@ extension LiveStream {
       let token = configuration.bearerToken?()
       var whole = next.uploadRequest(configuration, token: token)
       if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
-      let task = try session.upload(whole, body: body) { [weak self] event in
-        guard let self, let request, request.number == number else { return }
+      let task = try session.upload(whole, body: body) { [self] event in
+        guard let request, request.number == number else { return }
         handle(event, request)
       }
       request = RunningRequest(step: next, whole: whole, token: token, task: task, number: number)

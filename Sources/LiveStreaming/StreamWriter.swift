@@ -47,7 +47,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
 
   private func attach(_ output: consuming BoundPair.Output) {
     self.output = consume output
-    self.output?.open { [weak self] event in self?.handle(event) }
+    // Until it is dropped, at the body's end.
+    self.output?.open { [self] event in handle(event) }
   }
 
   func endBody(atLeast end: UInt64) -> Bool {

@@ -8,14 +8,18 @@ internal import Glibc
 /// A connection that libcurl has open, in use or waiting in its pool for the next request.
 final class Connection {
   let socket: curl_socket_t
-  /// Whose request it carries, or carried last.
-  weak var user: CurlTransfer?
+  /// Whose request it carries; the latest of them where several share it.
+  fileprivate(set) var user: CurlTransfer?
   /// Whether it is known to carry requests byte for byte and nothing else: no TLS, and no greeting of a SOCKS proxy. Then
   /// the kernel's count of its bytes is a count of the requests' bytes.
   var isTransparent = false
   /// Whether the request that it carries is its first.
   fileprivate(set) var isNew = true
   fileprivate var ends: ConnectionTable.Ends?
+
+  func isLeft(by transfer: CurlTransfer) {
+    if user === transfer { user = nil }
+  }
 
   fileprivate init(socket: curl_socket_t) { self.socket = socket }
 }

@@ -80,7 +80,7 @@ extension CurlTransfer {
 
   /// The body has something to tell; on any thread.
   func bodyHasNews() {
-    guard loop.isOnThread else { return loop.execute { [weak self] in self?.bodyHasNews() } }
+    guard loop.isOnThread else { return loop.execute { [self] in bodyHasNews() } }
     resumeLater()
   }
 

@@ -8,14 +8,15 @@ internal import Glibc
 /// libcurl calls in `CurlTransfer+Callbacks.swift`.
 final class CurlTransfer: @unchecked Sendable {
   let easy: UnsafeMutableRawPointer
-  private(set) var task: UploadTask!  // set at the end of `init`, which needs `self` for the task's actions
+  let task = UploadTask()
 
   let request: UploadRequest
   let body: UploadBody
   let kind: UploadBody.Kind
   let loop: EventLoop
   let handler: @Sendable (UploadTask.Event) -> Void
-  private(set) weak var multi: CurlMulti?
+  /// Until the request is over.
+  private(set) var multi: CurlMulti?
   private(set) var isStarted = false
   private var wasToldConnected = false
   var machine = UploadStateMachine()
@@ -51,16 +52,7 @@ final class CurlTransfer: @unchecked Sendable {
     // Only memory can be lacking here, and Swift itself ends the process then.
     easy = curl_easy_init()!
     errorBuffer.initialize(repeating: 0, count: Int(CURL_ERROR_SIZE))
-    func onLoop(_ action: @escaping @Sendable (CurlTransfer) -> Void) -> @Sendable () -> Void {
-      { [weak self] in
-        loop.execute { [weak self] in
-          if let self { action(self) }
-        }
-      }
-    }
-    task = UploadTask(
-      cancel: onLoop { $0.cancel() }, cut: onLoop { $0.cut() }, suspension: onLoop { $0.suspensionChanged() },
-      update: { [weak self] in self?.updateAcknowledged() })
+    task.begins(self)
   }
 
   deinit {
@@ -86,7 +78,8 @@ final class CurlTransfer: @unchecked Sendable {
       return false
     }
     installCallbacks(errorBuffer)
-    body.open { [weak self] in self?.bodyHasNews() }
+    // Until it is closed, at the request's end.
+    body.open { [self] in bodyHasNews() }
     return true
   }
 
@@ -117,7 +110,7 @@ final class CurlTransfer: @unchecked Sendable {
 
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
 
-  private func cut() {
+  func cut() {
     // Nothing is to be delivered any more when libcurl closes the socket: the kernel resets the connection (socket(7)).
     var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
     if let connection {
@@ -131,7 +124,10 @@ final class CurlTransfer: @unchecked Sendable {
     if let responseTimer { loop.cancel(responseTimer) }
     updateAcknowledged()
     multi?.remove(self)
+    multi = nil
+    task.isOver()
     // It may carry another request from here on.
+    connection?.isLeft(by: self)
     (connection, isConnectionUnknown) = (nil, false)
     switch result {
     case .success(let outcome):
@@ -153,7 +149,7 @@ final class CurlTransfer: @unchecked Sendable {
     case .stopSending: endLater(after: min(Self.earlyResponseGrace, request.limits.response))
     case .endEarly:
       // Not at once: libcurl is on the stack.
-      loop.atEndOfTurn { [weak self] in self?.ended(CURLE_OK) }
+      loop.atEndOfTurn { [self] in ended(CURLE_OK) }
     case .finish: finish(with: action)
     }
   }

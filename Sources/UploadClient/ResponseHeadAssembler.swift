@@ -15,6 +15,7 @@ struct ResponseHeadAssembler {
     }
     if line.starts(with: "HTTP/".utf8) {
       current = HTTPResponse(status: Self.status(line))
+      current?.fields.reserveCapacity(4)
     } else if let colon = line.firstIndex(of: UInt8(ascii: ":")) {
       current?.fields.append(
         .init(name: Self.text(line[..<colon]), value: Self.text(Self.trimmed(line[(colon + 1)...]))))

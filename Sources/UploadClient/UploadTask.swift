@@ -1,5 +1,6 @@
 // One request: what its owner holds.
 
+internal import EventLoops
 internal import Synchronization
 
 /// An upload in progress: one HTTP request.
@@ -31,19 +32,19 @@ public final class UploadTask: Sendable {
   private let acknowledged = Atomic<UInt64>(0)
   private let responseHeaders = Atomic<Int>(0)
   private let suspended = Atomic<Bool>(false)
-  private let cancelAction: @Sendable () -> Void
-  private let cutAction: @Sendable () -> Void
-  private let suspensionAction: @Sendable () -> Void
-  private let updateAction: @Sendable () -> Void
+  /// Until the request is over: who keeps the task for its counts keeps nothing else. Not weak, which would make every other
+  /// reference to the transfer slower.
+  private let transfer = Lock<CurlTransfer?>(nil)
 
-  init(
-    cancel: @escaping @Sendable () -> Void, cut: @escaping @Sendable () -> Void, suspension: @escaping @Sendable () -> Void,
-    update: @escaping @Sendable () -> Void
-  ) {
-    cancelAction = cancel
-    cutAction = cut
-    suspensionAction = suspension
-    updateAction = update
+  init() {}
+
+  func begins(_ transfer: CurlTransfer) { self.transfer.withLock { $0 = transfer } }
+
+  func isOver() { transfer.withLock { $0 = nil } }
+
+  private func order(_ action: @escaping @Sendable (CurlTransfer) -> Void) {
+    guard let transfer = transfer.withLock({ $0 }) else { return }
+    transfer.loop.execute { action(transfer) }
   }
 
   /// Body bytes handed to libcurl so far.
@@ -63,14 +64,14 @@ public final class UploadTask: Sendable {
 
   /// Asks the kernel how far the peer has acknowledged and brings ``acknowledgedByteCount`` up to date: one or two system
   /// calls. On the session's thread only.
-  package func updateAcknowledged() { updateAction() }
+  package func updateAcknowledged() { transfer.withLock { $0 }?.updateAcknowledged() }
 
   /// Ends the request at once; it finishes with ``UploadError/Kind/cancelled``. Any thread.
-  public func cancel() { cancelAction() }
+  public func cancel() { order { $0.cancel() } }
 
   /// Breaks the request's connection off, as a network does that fails: the peer gets a reset, and the request ends with
   /// ``UploadError/Kind/connectionLost``. On a connection that several share, only the request is reset. Any thread.
-  package func cut() { cutAction() }
+  package func cut() { order { $0.cut() } }
 
   /// Whether the task is suspended at the moment.
   public var isSuspended: Bool { suspended.load(ordering: .acquiring) }
@@ -80,12 +81,12 @@ public final class UploadTask: Sendable {
   /// was not begun yet is not begun. The connection stays, and what the server says is heard: a response ends the request.
   /// Suspending twice is suspending once. Any thread.
   public func suspend() {
-    if !suspended.exchange(true, ordering: .acquiringAndReleasing) { suspensionAction() }
+    if !suspended.exchange(true, ordering: .acquiringAndReleasing) { order { $0.suspensionChanged() } }
   }
 
   /// Lets the body flow again, or the request begin. One that is not suspended is left alone. Any thread.
   public func resume() {
-    if suspended.exchange(false, ordering: .acquiringAndReleasing) { suspensionAction() }
+    if suspended.exchange(false, ordering: .acquiringAndReleasing) { order { $0.suspensionChanged() } }
   }
 
   func note(responseHeaderBytes count: Int) { responseHeaders.wrappingAdd(count, ordering: .relaxed) }

@@ -147,6 +147,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
         loop.figures.lost(bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.acknowledged)))
       }
     }
+    source.observer = nil
     loop.figures.streamEnded(&figures, outcome, now: now)
     loop.ended(self, place, thinkTime: source.thinkTime, outcome)
   }

@@ -25,7 +25,8 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   /// Bytes a second that a slow stream's line takes; nil for one that is not slow.
   private let slowRate: UInt64?
 
-  weak var observer: (any PacedSourceObserver)?
+  /// Until the stream is over.
+  var observer: (any PacedSourceObserver)?
   private var loop: EventLoop?
   private var arrived: () -> Void = {}
   private var timer: EventLoop.Timer?
