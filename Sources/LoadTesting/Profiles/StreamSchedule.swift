@@ -66,26 +66,24 @@ public struct StreamSchedule: Sendable {
         chunk = (turns.end - 1) / profile.chunk + 1
         continue
       }
-      let count = byteCount(ofChunk: chunk, from: time, isTalking: isTalking)
+      let count = byteCount(from: time, isTalking: isTalking)
       chunk += 1
       if count > 0 { return Message(due: time + jitter(), byteCount: count) }
     }
   }
 
-  private mutating func byteCount(ofChunk chunk: Int64, from time: Int64, isTalking: Bool) -> Int {
-    let factor = bursts?.isFirst(at: time) ?? true ? 1 : profile.bursts?.factor ?? 1
-    switch profile.size {
-    case .rate(let talking):
-      let rate = isTalking ? talking : profile.turns?.silenceRate ?? 0
-      // What the rate has made by the chunk's end, less what it had by its start: no byte gets lost to rounding.
-      return Int(Self.bytes(at: rate, by: time + profile.chunk) - Self.bytes(at: rate, by: time)) * factor
-    case .bytes(let range):
-      guard isTalking else {
-        let rate = profile.turns?.silenceRate ?? 0
-        return Int(Self.bytes(at: rate, by: time + profile.chunk) - Self.bytes(at: rate, by: time))
-      }
-      return Int.random(in: range, using: &sizes) * factor
-    case .unpaced(let count): return count
+  private mutating func byteCount(from time: Int64, isTalking: Bool) -> Int {
+    // What a rate has made by the chunk's end, less what it had by its start: no byte gets lost to rounding.
+    func made(_ rate: UInt64) -> Int {
+      Int(Self.bytes(at: rate, by: time + profile.chunk) - Self.bytes(at: rate, by: time))
+    }
+    guard isTalking else { return made(profile.turns?.silenceRate ?? 0) }
+    let isBurst = !(bursts?.isFirst(at: time) ?? true)
+    let factor = isBurst ? profile.bursts?.factor ?? 1 : 1
+    return switch profile.size {
+    case .rate(let rate): made(rate) * factor
+    case .bytes(let range): Int.random(in: range, using: &sizes) * factor
+    case .unpaced(let count): count
     }
   }
 

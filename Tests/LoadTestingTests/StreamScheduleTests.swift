@@ -1,0 +1,208 @@
+import PropertyTesting
+import Testing
+
+@testable import LoadTesting
+
+@Suite("The schedule of a stream")
+struct StreamScheduleTests {
+  private static let second: Int64 = 1_000_000_000
+
+  private static func length(_ random: inout SplitMix64) -> LengthDistribution {
+    let some = Int64.random(in: 0...(2 * second), using: &random)
+    return switch Int.random(in: 0..<5, using: &random) {
+    case 0: .fixed(some)
+    case 1: .uniform(some...some + second)
+    case 2: .exponential(mean: some)
+    case 3: .lognormal(median: some, sigma: 1)
+    default: .list([some, 0, second])
+    }
+  }
+
+  private static func profile(_ random: inout SplitMix64) -> LoadProfile {
+    var profile = LoadProfile()
+    profile.chunk = Int64.random(in: 1_000_000...700_000_000, using: &random)
+    profile.size =
+      random.chance(50)
+      ? .rate(UInt64(random.size(upTo: 1_000_000))) : .bytes(1...random.size(upTo: 1000))
+    if random.chance(50) { profile.jitter = Int64.random(in: 0...profile.chunk, using: &random) }
+    if random.chance(60) {
+      profile.turns = .init(
+        talk: length(&random), silence: length(&random), silenceRate: random.chance(50) ? 0 : 500)
+    }
+    if random.chance(40) { profile.bursts = .init(every: length(&random), length: length(&random), factor: 3) }
+    if random.chance(50) { profile.streamLength = length(&random) }
+    return profile
+  }
+
+  /// Which of two states, by going through them from the start: true for the first.
+  private static func state(
+    at time: Int64, _ first: LengthDistribution, _ second: LengthDistribution, _ generator: SeededGenerator
+  ) -> Bool {
+    var random = generator
+    var end = first.draw(using: &random)
+    var isFirst = true
+    while end <= time {
+      isFirst.toggle()
+      end += max(1, (isFirst ? first : second).draw(using: &random))
+    }
+    return isFirst
+  }
+
+  @Test("its messages are those of a model that looks at each chunk from the start", arguments: Seed.several(60))
+  func model(_ seed: Seed) {
+    var random = seed.generator
+    let profile = Self.profile(&random)
+    let stream = Int.random(in: 0..<10000, using: &random)
+    func generator(_ purpose: SeededGenerator.Purpose) -> SeededGenerator {
+      SeededGenerator(seed: seed.value, stream: stream, generation: 1, purpose: purpose)
+    }
+    var schedule = StreamSchedule(profile, seed: seed.value, stream: stream, generation: 1)
+    var life = generator(.life)
+    let length = profile.streamLength?.draw(using: &life)
+    #expect(schedule.length == length)
+    var jitter = generator(.jitter)
+    var sizes = generator(.messages)
+    for chunk in 0..<300 {
+      let time = Int64(chunk) * profile.chunk
+      if let length, time >= length {
+        let message = schedule.next()
+        #expect(message == nil)
+        return
+      }
+      let talks =
+        profile.turns.map { Self.state(at: time, $0.talk, $0.silence, generator(.turns)) } ?? true
+      let isBurst = !(profile.bursts.map { Self.state(at: time, $0.every, $0.length, generator(.bursts)) } ?? true)
+      func made(_ rate: UInt64, by time: Int64) -> Int { Int(UInt128(rate) * UInt128(time) / 1_000_000_000) }
+      func size(_ rate: UInt64) -> Int { made(rate, by: time + profile.chunk) - made(rate, by: time) }
+      var count = 0
+      if talks {
+        switch profile.size {
+        case .rate(let rate): count = size(rate)
+        case .bytes(let range): count = Int.random(in: range, using: &sizes)
+        case .unpaced: break
+        }
+      } else {
+        count = size(profile.turns?.silenceRate ?? 0)
+      }
+      if isBurst, talks { count *= 3 }
+      guard count > 0 else { continue }
+      let late = profile.jitter > 0 ? Int64.random(in: 0...profile.jitter, using: &jitter) : 0
+      let message = schedule.next()
+      #expect(message == .init(due: time + late, byteCount: count), "chunk \(chunk)")
+    }
+  }
+
+  @Test("after a year, a microphone's message is due to the nanosecond, and no byte of its rate is missing")
+  func noDrift() {
+    var profile = LoadProfile.mic
+    // Neither divides a second.
+    profile.chunk = 333_333_333_333
+    profile.size = .rate(95_999)
+    var schedule = StreamSchedule(profile, seed: 1, stream: 0)
+    var bytes = 0
+    for chunk in 0..<94_608 {
+      let message = schedule.next()
+      #expect(message?.due == Int64(chunk) * profile.chunk)
+      bytes += message?.byteCount ?? 0
+    }
+    #expect(bytes == Int(UInt128(95_999) * UInt128(94_608 * profile.chunk) / 1_000_000_000))
+  }
+
+  @Test("one seed gives the same stream again; another seed, number or generation another one")
+  func seeds() {
+    var profile = LoadProfile.heartbeat
+    profile.jitter = 500_000_000
+    func first(_ seed: UInt64, _ stream: Int, _ generation: Int) -> [StreamSchedule.Message] {
+      var schedule = StreamSchedule(profile, seed: seed, stream: stream, generation: generation)
+      return (0..<10).compactMap { _ in schedule.next() }
+    }
+    #expect(first(1, 2, 3) == first(1, 2, 3))
+    #expect(first(1, 2, 3) != first(2, 2, 3))
+    #expect(first(1, 2, 3) != first(1, 3, 3))
+    #expect(first(1, 2, 3) != first(1, 2, 4))
+  }
+
+  @Test("streams are spread evenly over a period, whatever their number, and so are those of one part of several")
+  func startOffsets() {
+    let chunk: Int64 = 1_000_000
+    for (count, step) in [(10, 1), (1000, 1), (15_000, 1), (1000, 3), (1000, 8), (15_000, 10)] {
+      let offsets = stride(from: 0, to: count * step, by: step).map { RampPlan.startOffset(of: $0, chunk: chunk) }
+      #expect(offsets.allSatisfy { (0..<chunk).contains($0) })
+      // No tenth of the period has fewer than half, or more than twice, its share.
+      for tenth in 0..<10 {
+        let inside = offsets.count { $0 / (chunk / 10) == tenth }
+        #expect((count / 20...count / 5).contains(inside), "\(count) by \(step): \(inside) in \(tenth)")
+      }
+    }
+  }
+
+  @Test(
+    "a ramp starts streams evenly, in order of their numbers, each at its place in the period",
+    arguments: Seed.several(20))
+  func ramp(_ seed: Seed) {
+    var random = seed.generator
+    let plan = RampPlan(
+      streams: random.size(upTo: 5000), ramp: Int64(random.size(upTo: 60_000_000_000)),
+      chunk: Int64(random.size(upTo: 2_000_000_000)))
+    for stream in 0..<plan.streams {
+      let start = plan.start(of: stream)
+      let place = Int64(Double(plan.ramp) * Double(stream) / Double(plan.streams))
+      #expect((place..<place + plan.chunk).contains(start))
+      #expect(start % plan.chunk == RampPlan.startOffset(of: stream, chunk: plan.chunk))
+    }
+  }
+
+  @Test("a distribution's draws have the mean that it says", arguments: Seed.several(3))
+  func means(_ seed: Seed) {
+    let second = Self.second
+    let distributions: [LengthDistribution] = [
+      .fixed(second), .uniform(second...(3 * second)), .exponential(mean: second),
+      .lognormal(median: second, sigma: 0.5), .list([second, 2 * second, 6 * second]),
+    ]
+    for distribution in distributions {
+      var random = SeededGenerator(seed: seed.value)
+      let count = 40_000
+      let sum = (0..<count).reduce(0.0) { sum, _ in sum + Double(distribution.draw(using: &random)) }
+      // 40,000 draws of a deviation of the mean's size: their mean is within 3 % at six standard errors.
+      #expect(abs(sum / Double(count) / Double(distribution.mean) - 1) < 0.03, "\(distribution)")
+    }
+  }
+
+  @Test(
+    "faults come in order, as often as they are asked for, and the first ones not all at once",
+    arguments: Seed.several(5))
+  func faults(_ seed: Seed) throws {
+    var profile = LoadProfile.mic
+    profile.faults.dropEvery = .fixed(10 * Self.second)
+    profile.faults.stalls = .init(every: .exponential(mean: 5 * Self.second), length: .fixed(Self.second))
+    var firsts: [Int64] = []
+    for stream in 0..<200 {
+      var schedule = FaultSchedule(profile, seed: seed.value, stream: stream)
+      var last: Int64 = 0
+      var drops: [Int64] = []
+      for _ in 0..<50 {
+        let next = schedule.next()
+        let (at, fault) = try #require(next)
+        #expect(at >= last)
+        last = at
+        if fault == .drop { drops.append(at) } else { #expect(fault == .stall(Self.second)) }
+      }
+      firsts.append(drops.first ?? 0)
+      #expect(zip(drops, drops.dropFirst()).allSatisfy { $1 - $0 == 10 * Self.second })
+    }
+    #expect(Set(firsts.map { $0 / Self.second }).count == 10)
+    var none = FaultSchedule(.mic, seed: seed.value, stream: 0)
+    let nothing = none.next()
+    #expect(nothing == nil)
+  }
+
+  @Test("as many streams are slow as the profile says, the same ones each time", arguments: Seed.several(5))
+  func slowness(_ seed: Seed) {
+    var profile = LoadProfile.mic
+    profile.faults.slowFraction = 0.1
+    let slow = (0..<10_000).filter { StreamSchedule(profile, seed: seed.value, stream: $0).isSlow }
+    // Ten standard deviations.
+    #expect((700...1300).contains(slow.count))
+    #expect(slow == (0..<10_000).filter { StreamSchedule(profile, seed: seed.value, stream: $0, generation: 7).isSlow })
+  }
+}
