@@ -7,7 +7,8 @@ import PropertyTesting
 /// A run whose loops were told of random events.
 struct RandomRun {
   var loops: [LoopFigures]
-  var series = IntervalSeries()
+  /// Of each second, of each loop.
+  private var intervals: [[LoadInterval]] = []
 
   /// - Parameters:
   ///   - streams: the numbers of its streams, dealt to the loops in turn.
@@ -25,10 +26,12 @@ struct RandomRun {
           Self.event(&loops[alive[position].loop], &alive[position].figures, now, &random)
         }
       }
-      var interval = LoadInterval()
-      for loop in loops.indices { interval.merge(loops[loop].takeInterval()) }
-      interval.processorTime = Int64.random(in: 0...1_000_000_000, using: &random)
-      series.append(second: interval)
+      intervals.append(
+        loops.indices.map { loop in
+          var interval = loops[loop].takeInterval()
+          interval.processorTime = Int64.random(in: 0...1_000_000_000, using: &random)
+          return interval
+        })
     }
     for (loop, var figures) in alive {
       let outcome = StreamOutcome.allCases.randomElement(using: &random) ?? .finished
@@ -59,13 +62,13 @@ struct RandomRun {
     }
   }
 
-  /// The report of the run as part `index` of `count`.
-  func report(part index: Int = 1, of count: Int = 1, streams: Int) -> LoadReport {
+  /// The report of some of its loops, as part `index` of `count`.
+  func report(part index: Int = 1, of count: Int = 1, loops chosen: [Int], streams: Int) -> LoadReport {
     var report = LoadReport()
     report.sluiceVersion = "1.2.3"
     report.target = "http://localhost:8080/streams"
     report.startedAt = "2026-01-31T12:00:00Z"
-    report.measured = Int64(series.seconds) * 1_000_000_000
+    report.measured = Int64(intervals.count) * 1_000_000_000
     report.plan.streams = streams
     report.plan.ramp = 1_000_000_000
     report.plan.duration = report.measured
@@ -84,15 +87,19 @@ struct RandomRun {
     part.seed = .max
     part.host = "machine-\(index)"
     part.cores = 2
-    part.threads = loops.count
+    part.threads = chosen.count
     report.parts = [part]
     report.generator.userTime = 1_500_000_000
     report.generator.systemTime = 500_000_000
     report.generator.maximumResident = 30_000_000
     report.generator.busiestLoop = 0.123
     report.generator.bottlenecks = index == 2 ? ["it was late"] : []
-    for loop in loops { report.add(loop) }
-    report.intervals = series
+    for loop in chosen { report.add(loops[loop]) }
+    for second in intervals {
+      var interval = LoadInterval()
+      for loop in chosen { interval.merge(second[loop]) }
+      report.intervals.append(second: interval)
+    }
     return report
   }
 }

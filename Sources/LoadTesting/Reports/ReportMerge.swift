@@ -1,0 +1,110 @@
+// The parts of one run, each from a machine of its own, as one report.
+
+/// Why reports are not parts of one run.
+public enum ReportMergeError: Error, Equatable, CustomStringConvertible, Sendable {
+  /// There is nothing to merge.
+  case nothing
+  /// Two of them were asked for different things. `figure` is what differs, in words.
+  case differentRuns(first: String, second: String, figure: String)
+  /// The same part twice.
+  case samePart(first: String, second: String, part: Int)
+
+  public var description: String {
+    switch self {
+    case .nothing: "there is no report to merge"
+    case .differentRuns(let first, let second, let figure):
+      "\(first) and \(second) are not parts of one run: \(figure)"
+    case .samePart(let first, let second, let part):
+      "\(first) and \(second) are both part \(part): merged, its streams would count twice"
+    }
+  }
+}
+
+extension LoadReport {
+  /// Puts the parts of one run together: the same as if one process had measured all of it, but for
+  /// ``LoadTotals/Streams/peakLive``, which adds up what the parts had, each at its own time. The intervals are those of the
+  /// same time since each part's own start.
+  ///
+  /// Not all parts need be there: ``missingParts`` tells.
+  ///
+  /// - Parameter reports: each with the name that errors call it by, of a run's part or of several merged before.
+  /// - Throws: ``ReportMergeError`` when they are of different runs, or have a part in common.
+  public static func merge(_ reports: [(name: String, report: LoadReport)]) throws(ReportMergeError) -> LoadReport {
+    guard var (name, merged) = reports.first else { throw .nothing }
+    var names: [Int: String] = [:]
+    for part in merged.parts { names[part.index] = name }
+    for (other, report) in reports.dropFirst() {
+      if let figure = merged.differenceOfRun(from: report) {
+        throw .differentRuns(first: name, second: other, figure: figure)
+      }
+      for part in report.parts {
+        if let first = names[part.index] { throw .samePart(first: first, second: other, part: part.index) }
+        names[part.index] = other
+      }
+      merged.add(report)
+      name = other
+    }
+    return merged
+  }
+
+  /// The numbers of the parts that the run had and this report does not.
+  public var missingParts: [Int] {
+    guard let count = parts.first?.count else { return [] }
+    let present = Set(parts.map(\.index))
+    return (1...max(1, count)).filter { !present.contains($0) }
+  }
+
+  /// What shows that this report and another are not of one run, in words; nil when they may be.
+  public func differenceOfRun(from other: LoadReport) -> String? {
+    func differs<Value: Equatable>(_ what: String, _ ours: Value, _ theirs: Value) -> String? {
+      ours == theirs ? nil : "\(what) is \(ours) in one and \(theirs) in the other"
+    }
+    return differs("the number of parts", parts.first?.count ?? 0, other.parts.first?.count ?? 0)
+      ?? differs("the target", target, other.target)
+      ?? plan.differences(from: other.plan).first.map { differs("the \($0.name)", $0.ours, $0.theirs) ?? $0.name }
+      ?? differs("the version of sluice", sluiceVersion, other.sluiceVersion)
+  }
+
+  private mutating func add(_ other: LoadReport) {
+    let (ours, theirs) = (bottlenecksByPart, other.bottlenecksByPart)
+    startedAt = min(startedAt, other.startedAt)
+    measured = max(measured, other.measured)
+    totals.merge(other.totals)
+    histograms.merge(other.histograms)
+    spread.merge(other.spread)
+    intervals.merge(other.intervals)
+    generator.userTime += other.generator.userTime
+    generator.systemTime += other.generator.systemTime
+    generator.maximumResident += other.generator.maximumResident
+    generator.busiestLoop = max(generator.busiestLoop, other.generator.busiestLoop)
+    parts = (parts + other.parts).sorted { $0.index < $1.index }
+    generator.bottlenecks = (ours + theirs).sorted()
+  }
+
+  /// One generator's reasons, of several, say which one it was.
+  private var bottlenecksByPart: [String] {
+    guard parts.count == 1, let part = parts.first else { return generator.bottlenecks }
+    return generator.bottlenecks.map { "part \(part.index) on \(part.host): \($0)" }
+  }
+}
+
+extension LoadPlan {
+  /// In what two plans differ: the figure's name, and its value in each, as people read them.
+  public func differences(from other: LoadPlan) -> [(name: String, ours: String, theirs: String)] {
+    zip(figures, other.figures).compactMap { ours, theirs in
+      ours.value == theirs.value ? nil : (ours.name, ours.value, theirs.value)
+    }
+  }
+
+  /// Everything that was asked for, as people read it; exact.
+  public var figures: [(name: String, value: String)] {
+    [
+      ("number of streams", String(streams)), ("ramp", Quantity.text(nanoseconds: ramp)),
+      ("duration", Quantity.text(nanoseconds: duration)), ("profile", profile),
+      ("rate", rate == 0 ? "max" : Quantity.text(bytes: rate) + "/s"), ("chunk", Quantity.text(nanoseconds: chunk)),
+      ("body", body), ("resumable", resumable), ("HTTP version", httpVersion),
+      ("drop-every", dropEvery.map { Quantity.text(nanoseconds: $0) } ?? "never"),
+      ("slow fraction", String(slowFraction)), ("seed", String(seed)),
+    ]
+  }
+}
