@@ -1,0 +1,148 @@
+// The figures of a report that have a name: those that a threshold is set on.
+
+/// One figure of a report.
+public enum LoadMetric: Equatable, Sendable {
+  /// A statistic of a delay: `ack.p99`.
+  case delay(LoadMeasure, Statistic)
+  /// Errors of one class, or of all: `errors`, `errors.reset`.
+  case errors(class: String?)
+  /// `streams.failed`
+  case streamsFailed
+  /// Interruptions that were not on purpose: `interruptions`.
+  case interruptions
+  /// Bytes given up: `lost`.
+  case lost
+  /// Bytes sent more than once: `resent`.
+  case resent
+  /// Acknowledged bytes, a second or as a part of those offered: `goodput`.
+  case goodput
+
+  public enum Statistic: Equatable, Sendable {
+    /// 0.99 for the 99th percentile, and its name: `p99`.
+    case quantile(Double, name: String)
+    case mean
+    case max
+    case count
+  }
+
+  /// What a metric's value counts.
+  enum Unit { case nanoseconds, count, bytes, rate }
+
+  var unit: Unit {
+    switch self {
+    case .delay(_, .count), .errors, .streamsFailed, .interruptions: .count
+    case .delay: .nanoseconds
+    case .lost, .resent: .bytes
+    case .goodput: .rate
+    }
+  }
+
+  // MARK: Names
+
+  static let delays: [(name: String, measure: LoadMeasure)] = [
+    ("ack", .acknowledged), ("slow.ack", .acknowledgedSlow), ("accepted", .accepted), ("connect", .connect),
+    ("interim", .interim), ("lateness", .lateness), ("stall", .stall), ("resume", .resume),
+  ]
+
+  private static let others: [(name: String, metric: LoadMetric)] = [
+    ("errors", .errors(class: nil)), ("streams.failed", .streamsFailed), ("interruptions", .interruptions),
+    ("lost", .lost), ("resent", .resent), ("goodput", .goodput),
+  ]
+
+  /// All metrics, for messages and for help.
+  public static let names =
+    delays.flatMap { delay in
+      ["p50", "p90", "p95", "p99", "p99.9", "mean", "max", "count"].map { "\(delay.name).\($0)" }
+    }
+    + others.map(\.name)
+
+  /// The metric of a name; nil when there is none.
+  public init?(_ name: some StringProtocol) {
+    if let other = Self.others.first(where: { $0.name == name }) {
+      self = other.metric
+    } else if name.hasPrefix("errors."), name.utf8.count > 7 {
+      self = .errors(class: String(name.dropFirst(7)))
+    } else if let delay = Self.delays.first(where: { name.hasPrefix($0.name + ".") }),
+      let statistic = Statistic(name.dropFirst(delay.name.count + 1))
+    {
+      self = .delay(delay.measure, statistic)
+    } else {
+      return nil
+    }
+  }
+
+  public var name: String {
+    switch self {
+    case .delay(let measure, let statistic):
+      (Self.delays.first { $0.measure == measure }?.name ?? measure.rawValue) + "." + statistic.name
+    case .errors(let name?): "errors." + name
+    default: Self.others.first { $0.metric == self }?.name ?? ""
+    }
+  }
+
+  // MARK: Values
+
+  /// The figure in a report, in nanoseconds, bytes, bytes a second, or plainly counted; nil when nothing was measured.
+  public func value(in report: LoadReport) -> Double? {
+    let totals = report.totals
+    switch self {
+    case .delay(let measure, let statistic): return statistic.value(of: report.histograms[measure])
+    case .errors(let name?): return Double(totals.errors[name]?.count ?? 0)
+    case .errors(nil): return Double(totals.errorCount)
+    case .streamsFailed: return Double(totals.streams.failed)
+    case .interruptions: return Double(totals.interruptions.unplanned)
+    case .lost: return Double(totals.bytes.lost)
+    case .resent: return Double(totals.bytes.sentAgain)
+    case .goodput:
+      return report.measured > 0 ? Double(totals.bytes.acknowledged) * 1e9 / Double(report.measured) : nil
+    }
+  }
+
+  /// Nothing measured means that nothing went wrong.
+  var isGoodWithoutValue: Bool {
+    if case .delay(.stall, _) = self { true } else if case .delay(.resume, _) = self { true } else { false }
+  }
+
+  func text(_ value: Double) -> String {
+    switch unit {
+    case .nanoseconds: Figure.text(nanoseconds: Int64(value))
+    case .count: Figure.text(count: UInt64(value))
+    case .bytes: Figure.text(bytes: UInt64(value))
+    case .rate: Figure.text(bytesPerSecond: value)
+    }
+  }
+}
+
+extension LoadMetric.Statistic {
+  /// `p50` to `p99.99`, `mean`, `max`, `count`.
+  init?(_ name: some StringProtocol) {
+    switch String(name) {
+    case "mean": self = .mean
+    case "max": self = .max
+    case "count": self = .count
+    default:
+      guard name.first == "p", let (percent, unit) = Quantity.parts(name.dropFirst()), unit.isEmpty,
+        (50...99.99).contains(percent)
+      else { return nil }
+      self = .quantile(percent / 100, name: String(name))
+    }
+  }
+
+  var name: String {
+    switch self {
+    case .quantile(_, let name): name
+    case .mean: "mean"
+    case .max: "max"
+    case .count: "count"
+    }
+  }
+
+  func value(of histogram: LatencyHistogram) -> Double? {
+    switch self {
+    case .quantile(let fraction, _): histogram.quantile(fraction).map(Double.init)
+    case .mean: histogram.mean.map(Double.init)
+    case .max: histogram.max.map(Double.init)
+    case .count: Double(histogram.count)
+    }
+  }
+}
