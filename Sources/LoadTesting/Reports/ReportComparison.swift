@@ -1,0 +1,117 @@
+// Two runs side by side, and which differences are more than what two runs of the same thing would show.
+
+/// A run compared with an earlier one.
+///
+/// A difference counts as one when it is more than 2 % and more than three times its own standard error, which comes from:
+///
+/// - figures that every interval has (delays, goodput, processor time): their median over the intervals in which all streams were
+///   live, whose error is 1.86 times the median deviation from it, divided by the root of the number of intervals;
+/// - other quantiles: the ranks between which the true one lies (binomial);
+/// - counts: their root (Poisson), with both runs brought to the same time and number of streams.
+///
+/// What follows from a single value, a maximum or memory, is shown and not judged.
+public struct ReportComparison: Sendable {
+  /// A difference has to be more than this to count, whatever its error.
+  static let leastDifference = 0.02
+  static let standardErrors = 3.0
+
+  /// One figure of both runs.
+  public struct Row: Equatable, Sendable {
+    /// With its unit: `ack p99, ms`.
+    public let name: String
+    /// As people read them; `–` for what was not measured.
+    public let before: String
+    public let after: String
+    /// After divided by before; nil where that says nothing.
+    public let ratio: Double?
+    public let verdict: Verdict
+  }
+
+  public enum Verdict: String, Sendable {
+    case better
+    case worse
+    /// Less than two runs of the same thing may differ.
+    case same
+    /// Shown, but not judged.
+    case unjudged = ""
+  }
+
+  public let before: LoadReport
+  public let after: LoadReport
+  public let rows: [Row]
+
+  public init(before: LoadReport, after: LoadReport) {
+    self.before = before
+    self.after = after
+    let sides = (ReportSample(before), ReportSample(after))
+    rows = Self.figures.map { figure in figure.row(sides.0, sides.1) }
+  }
+
+  /// In what the plans differ: then the runs do for that reason alone.
+  public var planDifferences: [(name: String, ours: String, theirs: String)] {
+    before.plan.differences(from: after.plan).filter { $0.name != "seed" }
+  }
+
+  // MARK: Figures
+
+  private static let figures: [ComparedFigure] = [
+    .init("ack p50", .nanoseconds) { $0.steady { $0.acknowledgedDelay.quantile(0.5) } },
+    .init("ack p90", .nanoseconds) { $0.steady { $0.acknowledgedDelay.quantile(0.9) } },
+    .init("ack p99", .nanoseconds) { $0.steady { $0.acknowledgedDelay.quantile(0.99) } },
+    .init("ack max", .nanoseconds) { $0.plain($0.report.histograms[.acknowledged].max) },
+    .init("slow ack p99", .nanoseconds) { $0.quantile(.acknowledgedSlow, 0.99) },
+    .init("accepted p99", .nanoseconds) { $0.quantile(.accepted, 0.99) },
+    .init("connect p99", .nanoseconds) { $0.quantile(.connect, 0.99) },
+    .init("interim p99", .nanoseconds) { $0.quantile(.interim, 0.99) },
+    .init("stall p99", .nanoseconds) { $0.quantile(.stall, 0.99) },
+    .init("resume p99", .nanoseconds) { $0.quantile(.resume, 0.99) },
+    .init("goodput", .rate, isMoreBetter: true) { $0.steadyRate { $0.acknowledged } },
+    .init("streams failed", .count) { $0.count($0.report.totals.streams.failed) },
+    .init("errors", .count) { $0.count($0.report.totals.errorCount) },
+    .init("interruptions", .count) { $0.count($0.report.totals.interruptions.unplanned) },
+    .init("sent again", .bytes) { $0.plain(Int64(clamping: $0.report.totals.bytes.sentAgain)) },
+    .init("lost", .bytes) { $0.plain(Int64(clamping: $0.report.totals.bytes.lost)) },
+    .init("lateness p99", .nanoseconds) { $0.steady { $0.lateness.quantile(0.99) } },
+    .init("generator CPU a message", .nanoseconds) { $0.steady { $0.processorTimeOfMessage } },
+    .init("generator memory a stream", .bytes) { $0.plain($0.memoryOfStream) },
+  ]
+}
+
+/// How one figure is taken from a report, and judged.
+private struct ComparedFigure: Sendable {
+  enum Unit { case nanoseconds, bytes, rate, count }
+
+  private let name: String
+  private let unit: Unit
+  private let isMoreBetter: Bool
+  private let estimate: @Sendable (ReportSample) -> Estimate?
+
+  init(
+    _ name: String, _ unit: Unit, isMoreBetter: Bool = false,
+    _ estimate: @escaping @Sendable (ReportSample) -> Estimate?
+  ) {
+    (self.name, self.unit, self.isMoreBetter, self.estimate) = (name, unit, isMoreBetter, estimate)
+  }
+
+  func row(_ before: ReportSample, _ after: ReportSample) -> ReportComparison.Row {
+    let (first, second) = (estimate(before), estimate(after))
+    return .init(
+      name: name, before: first.map(text) ?? "–", after: second.map(text) ?? "–",
+      ratio: Estimate.ratio(first, second), verdict: verdict(first, second))
+  }
+
+  private func verdict(_ first: Estimate?, _ second: Estimate?) -> ReportComparison.Verdict {
+    guard let first, let second, let difference = Estimate.difference(first, second) else { return .unjudged }
+    if difference == 0 { return .same }
+    return (difference > 0) == isMoreBetter ? .better : .worse
+  }
+
+  private func text(_ estimate: Estimate) -> String {
+    switch unit {
+    case .nanoseconds: Figure.text(nanoseconds: Int64(estimate.value))
+    case .bytes: Figure.text(bytes: UInt64(estimate.value))
+    case .rate: Figure.text(bytesPerSecond: estimate.value)
+    case .count: Figure.text(count: UInt64(estimate.value))
+    }
+  }
+}
