@@ -48,7 +48,8 @@ public struct StreamSchedule: Sendable {
     isSlow = slowness.fraction() < profile.faults.slowFraction
   }
 
-  /// The next message; nil at the stream's end.
+  /// The next message; nil at the stream's end. Where the profile is not paced there is always one: the stream ends when its
+  /// ``length`` is over.
   public mutating func next() -> Message? {
     switch profile.size {
     case .unpaced(let count): return Message(due: 0, byteCount: count)
@@ -95,7 +96,9 @@ public struct StreamSchedule: Sendable {
   }
 
   private mutating func jitter() -> Int64 {
-    profile.jitter > 0 ? Int64.random(in: 0...profile.jitter, using: &jitters) : 0
+    // Never past the next message's time: a profile's chunk may have been made shorter by hand.
+    let jitter = min(profile.jitter, profile.chunk)
+    return jitter > 0 ? Int64.random(in: 0...jitter, using: &jitters) : 0
   }
 }
 

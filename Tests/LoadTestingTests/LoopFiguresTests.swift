@@ -1,0 +1,137 @@
+import PropertyTesting
+import Testing
+
+@testable import LoadTesting
+
+@Suite("The figures of a loop")
+struct LoopFiguresTests {
+  @Test(
+    "streams are counted as connecting and live by what happened to them, whatever the order",
+    arguments: Seed.several(20))
+  func gauges(_ seed: Seed) {
+    enum Model { case connecting, live, ended }
+    var random = seed.generator
+    var figures = LoopFigures()
+    var streams: [StreamFigures] = []
+    var model: [Model] = []
+    var peak = 0
+    var ends = 0
+    for _ in 0..<500 {
+      let index = streams.indices.randomElement(using: &random)
+      switch (Int.random(in: 0..<6, using: &random), index) {
+      case (0, _), (_, nil):
+        streams.append(figures.streamStarted(index: streams.count, now: 0))
+        model.append(.connecting)
+      case (1, let index?), (2, let index?):
+        figures.connected(&streams[index], after: nil)
+        if model[index] != .ended { model[index] = .live }
+      case (3, let index?):
+        if model[index] == .ended { continue }
+        figures.interrupted(&streams[index], onPurpose: false, now: 0)
+        model[index] = .connecting
+      case (4, let index?):
+        figures.streamEnded(&streams[index], .finished, now: 1)
+        if model[index] != .ended { ends += 1 }
+        model[index] = .ended
+      default:
+        let interval = figures.takeInterval()
+        #expect(interval.live == UInt64(model.count { $0 == .live }))
+        #expect(interval.connecting == UInt64(model.count { $0 == .connecting }))
+      }
+      peak = max(peak, model.count { $0 == .live })
+    }
+    #expect(figures.totals.streams.peakLive == UInt64(peak))
+    #expect(figures.totals.streams.finished == UInt64(ends))
+    #expect(figures.spread.goodput.count == UInt64(ends))
+  }
+
+  @Test("a resumption lasts from the first interruption to the next acknowledged byte, and is measured once")
+  func resumption() {
+    var figures = LoopFigures()
+    var stream = figures.streamStarted(index: 0, now: 0)
+    figures.acknowledged(bytes: 1, dueAt: 0, now: 10, &stream)
+    #expect(figures.histograms[.resume].isEmpty)
+    figures.interrupted(&stream, onPurpose: true, now: 100)
+    figures.connected(&stream, after: 5)
+    figures.interrupted(&stream, onPurpose: false, now: 150)
+    figures.connected(&stream, after: 5)
+    figures.acknowledged(bytes: 1, dueAt: 90, now: 200, &stream)
+    figures.acknowledged(bytes: 1, dueAt: 90, now: 300, &stream)
+    #expect(figures.histograms[.resume].count == 1 && figures.histograms[.resume].max == 100)
+    #expect(figures.totals.interruptions.onPurpose == 1 && figures.totals.interruptions.unplanned == 1)
+    #expect(figures.totals.connects == 2)
+  }
+
+  @Test("slow streams' delays are kept apart, in the sums and in the intervals")
+  func slow() {
+    var figures = LoopFigures()
+    var slow = figures.streamStarted(index: 0, isSlow: true, now: 0)
+    var usual = figures.streamStarted(index: 1, now: 0)
+    figures.acknowledged(bytes: 3, dueAt: 0, now: 5000, &slow)
+    figures.acknowledged(bytes: 4, dueAt: 0, now: 50, &usual)
+    #expect(figures.histograms[.acknowledged].max == 50 && figures.histograms[.acknowledgedSlow].min == 5000)
+    let interval = figures.takeInterval()
+    #expect(interval.acknowledgedDelay.max == 50 && interval.acknowledged == 7)
+  }
+
+  @Test("an interval has what happened in it, and the next one begins empty")
+  func intervals() {
+    var figures = LoopFigures()
+    var stream = figures.streamStarted(index: 0, now: 0)
+    figures.due(bytes: 10, &stream)
+    figures.reached(dueAt: 0, now: 7)
+    figures.sent(bytes: 10, &stream)
+    figures.error("reset", example: "first")
+    figures.error("reset", example: "second")
+    let first = figures.takeInterval()
+    #expect(first.offered == 10 && first.sent == 10 && first.errors == 2 && first.lateness.max == 7)
+    let second = figures.takeInterval()
+    #expect(second.offered == 0 && second.errors == 0 && second.lateness.isEmpty && second.connecting == 1)
+    #expect(figures.totals.errors["reset"]?.count == 2 && figures.totals.errors["reset"]?.example == "first")
+  }
+
+  @Test("the ten worst streams are those that failed, then those with the largest delay", arguments: Seed.several(10))
+  func worst(_ seed: Seed) {
+    var random = seed.generator
+    var parts = [LoopFigures(), LoopFigures(), LoopFigures()]
+    var rows: [(failed: Bool, delay: Int64, index: Int)] = []
+    for index in 0..<100 {
+      let part = Int.random(in: 0..<3, using: &random)
+      var stream = parts[part].streamStarted(index: index, now: 0)
+      let delay = Int64(random.size(upTo: 100))
+      let failed = random.chance(5)
+      parts[part].due(bytes: 1, &stream)
+      parts[part].acknowledged(bytes: 1, dueAt: 0, now: delay, &stream)
+      parts[part].streamEnded(&stream, failed ? .failed : .finished, now: 1000)
+      rows.append((failed, delay, index))
+    }
+    rows.sort { ($0.failed ? 1 : 0, $0.delay, -$0.index) > ($1.failed ? 1 : 0, $1.delay, -$1.index) }
+    parts.shuffle(using: &random)
+    var spread = StreamSpread()
+    for part in parts { spread.merge(part.spread) }
+    #expect(spread.worst.map(\.index) == rows.prefix(10).map(\.index))
+    #expect(spread.maximumDelay.count == 100)
+  }
+
+  @Test("a generator is the bottleneck when it was late or had no time, and says by how much")
+  func verdict() {
+    func late(_ nanoseconds: Int64) -> LatencyHistogram {
+      var histogram = LatencyHistogram()
+      histogram.record(0, count: 98)
+      histogram.record(nanoseconds, count: 2)
+      return histogram
+    }
+    func bottlenecks(_ late: LatencyHistogram, _ chunk: Int64, _ busy: Double) -> [String] {
+      GeneratorVerdict.bottlenecks(lateness: late, chunk: chunk, busiestLoop: busy)
+    }
+    #expect(bottlenecks(late(9_900_000), 1_000_000, 0.9) == [])
+    #expect(bottlenecks(late(99_000_000), 1_000_000_000, 0) == [])
+    #expect(bottlenecks(LatencyHistogram(), 0, 0) == [])
+    #expect(
+      bottlenecks(late(20_000_000), 100_000_000, 0.95) == [
+        "1 % of the messages were handed over more than 20.0 ms after they were due; 10.0 ms are allowed",
+        "a network loop was busy for 95.0 % of the time; 90.0 % are allowed",
+      ])
+    #expect(bottlenecks(late(120_000_000), 1_000_000_000, 0).count == 1)
+  }
+}
