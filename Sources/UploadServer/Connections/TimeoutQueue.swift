@@ -17,9 +17,11 @@ final class TimeoutQueue {
   var isEmpty: Bool { first == nil }
   var nextDeadline: MonotonicInstant? { first?.timeoutLink.deadline }
 
-  /// Begins a wait, unless this kind has no limit. The connection must not be in any queue.
+  /// Whether there are waits of this kind at all.
+  var isLimited: Bool { duration > .zero }
+
+  /// Begins a wait. The connection must not be in any queue.
   func append(_ connection: HTTPConnection) {
-    guard duration > .zero else { return }
     connection.timeoutLink = .init(deadline: .now + duration, queue: self, previous: last, next: nil)
     if let last { last.timeoutLink.next = connection } else { first = connection }
     last = connection
@@ -63,7 +65,7 @@ final class Timeouts {
   /// Makes `kind` what the connection waits for, from now on; nil for nothing.
   func set(_ kind: HTTPConnectionState.Timeout?, _ connection: HTTPConnection) {
     connection.timeoutLink.queue?.remove(connection)
-    guard let kind else { return }
+    guard let kind, queues[kind.rawValue].isLimited else { return }
     queues[kind.rawValue].append(connection)
     arm()
   }

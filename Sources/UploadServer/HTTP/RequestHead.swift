@@ -19,7 +19,8 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
 
   /// Adds a field. The name must be in lower case where it comes from the parser; here it is made so.
   public mutating func append(_ name: String, _ value: String) {
-    all.append(Field(name: name.lowercased(), value: value))
+    let isLower = name.utf8.allSatisfy { $0 &- UInt8(ascii: "A") >= 26 }
+    all.append(Field(name: isLower ? name : name.lowercased(), value: value))
   }
 
   /// The only value of `name` (lower case), or nil if there is none, or more than one: fields that must be single

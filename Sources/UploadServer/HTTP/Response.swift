@@ -29,23 +29,45 @@ public struct Response: Sendable, Equatable {
     return Array(text.utf8) + (withBody ? body : [])
   }
 
-  /// The bytes of an interim answer (RFC 9110, section 15.2): a head and nothing else.
+  /// The bytes of an interim answer (RFC 9110, section 15.2): a head and nothing else. Octet by octet, because a live stream
+  /// is sent several of them a second.
   package static func interim(_ status: Int, _ fields: HeaderFields) -> [UInt8] {
-    var text = "HTTP/1.1 \(status) \(reasonPhrase(status))\r\n"
-    for field in fields.all { text += "\(displayed(field.name)): \(field.value)\r\n" }
-    return Array((text + "\r\n").utf8)
+    var octets: [UInt8] = []
+    octets.reserveCapacity(160)
+    octets.append(contentsOf: "HTTP/1.1 ".utf8)
+    octets.append(contentsOf: String(status).utf8)
+    octets.append(Octet.space)
+    octets.append(contentsOf: reasonPhrase(status).utf8)
+    octets.append(contentsOf: lineEnd)
+    for field in fields.all {
+      appendDisplayed(field.name, to: &octets)
+      octets.append(Octet.colon)
+      octets.append(Octet.space)
+      octets.append(contentsOf: field.value.utf8)
+      octets.append(contentsOf: lineEnd)
+    }
+    octets.append(contentsOf: lineEnd)
+    return octets
   }
+
+  private static let lineEnd = "\r\n".utf8
 
   /// `stream-offset` as `Stream-Offset`: clients compare without regard to case, people read.
   private static func displayed(_ name: String) -> String {
-    var result = ""
+    var octets: [UInt8] = []
+    appendDisplayed(name, to: &octets)
+    return String(decoding: octets, as: UTF8.self)
+  }
+
+  private static func appendDisplayed(_ name: String, to octets: inout [UInt8]) {
     var atStart = true
-    for character in name {
-      result += atStart ? character.uppercased() : String(character)
-      atStart = character == "-"
+    for octet in name.utf8 {
+      let isLower = octet &- UInt8(ascii: "a") < 26
+      octets.append(atStart && isLower ? octet ^ 0x20 : octet)
+      atStart = octet == UInt8(ascii: "-")
     }
     // The one name of ours that is an abbreviation.
-    return result.hasSuffix("-Id") ? String(result.dropLast(2)) + "ID" : result
+    if name.utf8.count > 2, octets.suffix(3).elementsEqual("-Id".utf8) { octets[octets.count - 1] = UInt8(ascii: "D") }
   }
 
   /// The customary words beside a status code. Clients ignore them; people who read a trace do not.
