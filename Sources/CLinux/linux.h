@@ -22,9 +22,12 @@ extern int memfd_create(const char *name, unsigned int flags);
 extern int pthread_setname_np(unsigned long thread, const char *name);
 /// accept4(2)
 extern int accept4(int listener, struct sockaddr *address, unsigned int *length, int flags);
+/// syncfs(2)
+extern int syncfs(int descriptor);
 /// renameat2(2)
 extern int renameat2(int oldDirectory, const char *oldPath, int newDirectory, const char *newPath, unsigned int flags);
 #define SLUICE_RENAME_NOREPLACE 1U
+#define SLUICE_RENAME_EXCHANGE 2U
 
 /// What dl_iterate_phdr(3) tells of a loaded object; the fields that all versions of glibc have.
 struct dl_phdr_info {

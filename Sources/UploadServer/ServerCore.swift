@@ -49,7 +49,7 @@ final class ServerCore: @unchecked Sendable {
     }
     let uploads = UploadResources(
       loop: loop, store: storage.records, worker: storage.worker, durability: storage.durability,
-      options: configuration.uploads, finishedLimit: storage.finishedLimit,
+      usage: UploadUsage(), options: configuration.uploads, finishedLimit: storage.finishedLimit,
       maximumBodyLength: configuration.maximumBodyLength, emit: configuration.onEvent,
       isValid: { tokens?.isValid($0) ?? true },
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
@@ -94,8 +94,7 @@ final class ServerCore: @unchecked Sendable {
       do throws(SystemError) {
         return StorageParts(
           files: files, streams: files,
-          records: try UploadRecordStore(
-            in: files.directory, durability: configuration.durability, worker: files.worker, loop: loop),
+          records: try UploadRecordStore(in: files, durability: configuration.durability, loop: loop),
           worker: files.worker, durability: configuration.durability, finishedLimit: uploads.maximumCount)
       } catch {
         throw .unwritableDirectory(path, reason: error.description)

@@ -10,7 +10,7 @@ final class SpooledBody: UploadBody {
   private static let turn = 256 * 1024
 
   private let loop: EventLoop
-  private let worker: BackgroundWorker
+  private let records: any UploadRecords
   /// -1 while the file is closed.
   private var descriptor: Int32
   private let reopen: () throws(SystemError) -> Int32
@@ -29,8 +29,8 @@ final class SpooledBody: UploadBody {
 
   /// Takes over the descriptor of a file that holds `keptCount` bytes.
   init(
-    descriptor: Int32, keptCount: UInt64, handler: any RequestHandler, loop: EventLoop, worker: BackgroundWorker,
-    reopen: @escaping () throws(SystemError) -> Int32, unreadable: @escaping () -> Void
+    descriptor: Int32, keptCount: UInt64, handler: any RequestHandler, loop: EventLoop,
+    records: any UploadRecords, reopen: @escaping () throws(SystemError) -> Int32, unreadable: @escaping () -> Void
   ) {
     self.reopen = reopen
     self.unreadable = unreadable
@@ -38,7 +38,7 @@ final class SpooledBody: UploadBody {
     self.keptCount = keptCount
     self.handler = handler
     self.loop = loop
-    self.worker = worker
+    self.records = records
   }
 
   deinit { if descriptor >= 0 { close(descriptor) } }
@@ -98,12 +98,9 @@ final class SpooledBody: UploadBody {
     let count = keptCount
     // What was closed had been synced, where that was promised.
     guard descriptor >= 0 else { return completion(count, nil) }
-    // Both are touched on the loop's thread only; the worker merely carries them back there.
-    nonisolated(unsafe) let carried = (body: self, completion: completion)
-    let (descriptor, loop) = (descriptor, loop)
-    worker.execute {
-      let error = fdatasync(descriptor) == 0 ? nil : SystemError.last("fdatasync of an upload")
-      loop.execute { withExtendedLifetime(carried.body) { carried.completion(count, error) } }
+    records.synchronizeBody(descriptor) { [self] error in
+      // Named here so that the descriptor stays open until now.
+      withExtendedLifetime(self) { completion(count, error) }
     }
   }
 

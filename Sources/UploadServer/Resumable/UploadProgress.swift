@@ -1,18 +1,14 @@
-// The clocks of one transfer: when progress is told, when the disk is asked, whether bytes come fast enough.
+// The clocks of one transfer: when progress is told, whether bytes come fast enough.
 
 internal import EventLoops
 internal import ResumableUploads
 
 /// The timers of the transfer at work. Each runs only while there is something for it to do.
 final class UploadProgress {
-  /// How often the disk is asked to take what has come, with ``Durability/interval``.
-  private static let syncInterval = Duration.seconds(1)
-
   private let loop: EventLoop
   var schedule = ProgressSchedule()
   var isSyncing = false
   private var announcement: EventLoop.Timer?
-  private var sync: EventLoop.Timer?
   private var rate: EventLoop.Timer?
 
   init(_ loop: EventLoop) { self.loop = loop }
@@ -25,7 +21,7 @@ final class UploadProgress {
     schedule = ProgressSchedule(limit: limit)
   }
 
-  /// Nothing is told any more. What is to be synced still is.
+  /// Nothing is told any more.
   func end() {
     if let announcement { loop.cancel(announcement) }
     if let rate { loop.cancel(rate) }
@@ -37,21 +33,6 @@ final class UploadProgress {
       announcement = nil
       work()
     }
-  }
-
-  /// Runs `work` once the interval is over, unless it is to run already.
-  func syncLater(_ work: @escaping () -> Void) {
-    guard sync == nil else { return }
-    sync = loop.schedule(after: Self.syncInterval) { [self] in
-      sync = nil
-      work()
-    }
-  }
-
-  /// No sync is wanted any more.
-  func cancelSync() {
-    if let sync { loop.cancel(sync) }
-    sync = nil
   }
 
   /// Calls `tooSlow` when within a window fewer than `minimum` bytes a second have come.

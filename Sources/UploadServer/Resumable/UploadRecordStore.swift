@@ -19,19 +19,25 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private var directory: Int32
   private let durability: Durability
   private let worker: BackgroundWorker
+  private let disk: DiskSync
   private let loop: EventLoop
   /// Writings that the disk has not taken yet.
   private var pending = 0
   private var idle: (() -> Void)?
 
-  /// - Parameter parent: the store's directory, which stays open for longer than this.
-  init(in parent: Int32, durability: Durability, worker: BackgroundWorker, loop: EventLoop) throws(SystemError) {
-    self.parent = parent
+  /// - Parameter files: the store, which lives for longer than this.
+  init(in files: FileStore, durability: Durability, loop: EventLoop) throws(SystemError) {
+    parent = files.directory
     self.durability = durability
-    self.worker = worker
+    worker = files.worker
+    disk = files.disk
     self.loop = loop
     directory = -1
-    do throws(SystemError) { directory = try Self.open(in: parent) } catch { if !error.isMissing { throw error } }
+    do throws(SystemError) {
+      directory = try Self.open(in: files.directory)
+    } catch {
+      if !error.isMissing { throw error }
+    }
   }
 
   deinit { if directory >= 0 { close(directory) } }
@@ -85,39 +91,42 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
   }
 
-  /// The name of the temporary file is the record's own: there is one writer, and one that died has left nothing of use.
+  /// What the next record is written into, or what the last one has replaced. It is used again and again, because ext4 avoids
+  /// the inodes of files that were removed in the last seconds: a thousand removed records would make each new file of any
+  /// kind cost a search through all of them.
+  private static let temporaryName = "record.new"
+
   private static func replace(
     _ token: String, _ bytes: [UInt8], in directory: Int32, syncing: Bool
   ) throws(SystemError) {
-    let temporary = token + ".new"
-    let flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC
     let descriptor = try retryingInterrupts("create the record of an upload") {
-      openat(directory, temporary, flags, 0o600)
+      openat(directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
     defer { close(descriptor) }
     var written = 0
     while written < bytes.count {
       written += try retryingInterrupts("write the record of an upload") {
-        bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress! + written, $0.count - written) }  // not empty
+        bytes.withUnsafeBytes {
+          pwrite(descriptor, $0.baseAddress! + written, $0.count - written, off_t(written))  // not empty
+        }
       }
     }
+    try retryingInterrupts("ftruncate the record of an upload") { ftruncate(descriptor, off_t(bytes.count)) }
     if syncing { try retryingInterrupts("fdatasync of the record of an upload") { fdatasync(descriptor) } }
-    try retryingInterrupts("rename the record of an upload") {
-      renameat(directory, temporary, directory, token + recordSuffix)
+    let name = token + recordSuffix
+    for flags in [SLUICE_RENAME_NOREPLACE, SLUICE_RENAME_EXCHANGE] {
+      if renameat2(directory, temporaryName, directory, name, flags) == 0 { return }
+      // Some network file systems have no such flags.
+      if errno != EEXIST { break }
     }
+    try retryingInterrupts("rename the record of an upload") { renameat(directory, temporaryName, directory, name) }
   }
 
   /// In the background and without anyone waiting: after a failure of the power the record may be the former one.
   private func syncLater(_ token: String) {
     pending += 1
-    let directory = directory
-    worker.execute { [self] in
-      let descriptor = openat(directory, token + Self.recordSuffix, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
-      if descriptor >= 0 {
-        fdatasync(descriptor)
-        close(descriptor)
-        fsync(directory)
-      }
+    let record = DiskSync.File.named(token + Self.recordSuffix, in: directory)
+    disk.sync(record, "fdatasync of a record", in: directory) { [self] _ in
       loop.execute { [self] in written() }
     }
   }
@@ -203,6 +212,14 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     defer { close(descriptor) }
     if syncing { try retryingInterrupts("fdatasync of an upload") { fdatasync(descriptor) } }
     return count
+  }
+
+  func synchronizeBody(_ descriptor: Int32, _ completion: @escaping (SystemError?) -> Void) {
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    disk.sync(.descriptor(descriptor), "fdatasync of an upload") { [loop] error in
+      loop.execute { completion(error) }
+    }
   }
 
   func removeBody(_ token: String) { unlinkat(directory, token + Self.bodySuffix, 0) }

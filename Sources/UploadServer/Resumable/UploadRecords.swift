@@ -21,6 +21,9 @@ protocol UploadRecords: AnyObject {
   func openBody(_ token: String, creating: Bool) throws(SystemError) -> (descriptor: Int32, count: UInt64)
   /// How many bytes are there, without keeping the file open.
   func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64
+  /// Has the disk take the bytes behind a descriptor of ``openBody(_:creating:)``. `completion` is called on the loop's
+  /// thread; the descriptor stays open until then.
+  func synchronizeBody(_ descriptor: Int32, _ completion: @escaping (SystemError?) -> Void)
   func removeBody(_ token: String)
 }
 
@@ -50,5 +53,6 @@ final class UnwrittenUploadRecords: UploadRecords {
   func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64 {
     throw SystemError(operation: "measure the bytes of an upload in a server that discards them", code: ENOENT)
   }
+  func synchronizeBody(_ descriptor: Int32, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }
   func removeBody(_ token: String) {}
 }

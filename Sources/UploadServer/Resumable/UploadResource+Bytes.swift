@@ -9,17 +9,19 @@ extension UploadResource {
 
   func received(_ bytes: Span<UInt8>, pieces: [Range<Int>], by transfer: UploadTransfer) {
     let count = UInt64(pieces.reduce(0) { $0 + $1.count })
-    let intake = state.received(count, by: transfer.number, quota: resources.quotaRoom(of: owner))
+    let intake = state.received(count, by: transfer.number, quota: resources.quotaRoom(of: self))
     if state.isInactive, let refusal = intake.refusal { return exceeded(transfer, refusal) }
     var error: SystemError?
     if intake.count > 0, let body {
       let wanted = intake.count == count ? pieces : pieces.prefix(octets: Int(intake.count))
       let before = body.keptCount
       error = body.append(bytes, pieces: wanted)
-      // Not those that the disk did not take, nor those that the handler turned down.
-      let kept = wanted.prefix(octets: Int(body.keptCount - before))
-      transfer.digest?.update(bytes, kept)
-      digests?.update(bytes, kept, at: before)
+      if transfer.digest != nil || digests != nil {
+        // Not those that the disk did not take, nor those that the handler turned down.
+        let kept = wanted.prefix(octets: Int(body.keptCount - before))
+        transfer.digest?.update(bytes, kept)
+        digests?.update(bytes, kept, at: before)
+      }
       countKept()
     }
     // The handler may have answered, or left, within that.
@@ -34,7 +36,7 @@ extension UploadResource {
     guard let body, isUnfinished, body.keptCount > state.keptCount else { return }
     let count = body.keptCount - state.keptCount
     state.kept(count)
-    resources.kept(count, by: owner)
+    resources.kept(count, by: self)
   }
 
   /// The upload is longer than its length: nobody can tell which of the two is wrong.
@@ -120,7 +122,7 @@ extension UploadResource {
     }
     body.release()
     digests?.rewind(to: state.keptCount)
-    resources.gaveBack(surplus, by: owner)
+    resources.gaveBack(surplus, by: self)
     return true
   }
 
@@ -155,6 +157,17 @@ extension UploadResource {
     }
   }
 
+  /// Has the disk take what is kept by now, and calls `completion`.
+  func synchronizeInBackground(_ completion: @escaping () -> Void) {
+    isUnsynced = false
+    guard let body, state.phase == .incomplete else { return completion() }
+    let size = state.offset
+    body.synchronize { [self] count, error in
+      if let error { syncFailed(error) } else { state.synced(to: min(count, size)) }
+      completion()
+    }
+  }
+
   /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be counted
   /// on any more.
   func syncFailed(_ error: SystemError) {
@@ -166,13 +179,9 @@ extension UploadResource {
 
   /// Bytes of the transfer at work were kept.
   private func bytesKept(_ count: UInt64, _ transfer: UploadTransfer) {
-    if resources.durability == .interval {
-      progress.syncLater { [self] in
-        let size = state.offset
-        body?.synchronize { [self] count, error in
-          if let error { syncFailed(error) } else { state.synced(to: min(count, size)) }
-        }
-      }
+    if resources.durability == .interval, !isUnsynced {
+      isUnsynced = true
+      resources.intervalSync.add(self)
     }
     guard transfer.tellsProgress else { return }
     tellProgress(progress.schedule.kept(count, now: progress.now))

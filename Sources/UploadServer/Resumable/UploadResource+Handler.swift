@@ -29,7 +29,8 @@ extension UploadResource {
     do throws(SystemError) {
       let (descriptor, count) = try resources.store.openBody(token, creating: !record.hasBegun)
       body = SpooledBody(
-        descriptor: descriptor, keptCount: count, handler: handler, loop: resources.loop, worker: resources.worker,
+        descriptor: descriptor, keptCount: count, handler: handler, loop: resources.loop,
+        records: resources.store,
         reopen: { [store = resources.store, token] () throws(SystemError) in
           try store.openBody(token, creating: false).descriptor
         }, unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
@@ -65,7 +66,7 @@ extension UploadResource {
       let before = state.offset
       do throws(UploadRefusal) {
         try state.foundKept(body.keptCount)
-        resources.kept(state.offset - min(before, state.offset), by: owner)
+        resources.kept(state.offset - min(before, state.offset), by: self)
         if let transfer, transfer.request.offset != state.offset {
           return reject(
             transfer, .mismatchingOffset(expected: state.offset, provided: transfer.request.offset))
@@ -108,8 +109,8 @@ extension UploadResource {
       wentInactive(peer: nil, event: .interrupted)
       throw error
     }
-    resources.kept(state.offset - min(before, state.offset), by: owner)
-    resources.gaveBack(before - min(before, state.offset), by: owner)
+    resources.kept(state.offset - min(before, state.offset), by: self)
+    resources.gaveBack(before - min(before, state.offset), by: self)
   }
 
   // MARK: What the handler asks for
@@ -203,7 +204,6 @@ extension UploadResource {
     body = nil
     handler = nil
     handlerAccepted = false
-    progress.cancelSync()
   }
 
   // MARK: Rest

@@ -7,6 +7,8 @@ internal import ResumableUploads
 final class UploadResource {
   let token: String
   let owner: UploadOwner
+  /// Its owner's part of what the server's limits allow; nil when it is unfinished no more.
+  var share: UploadUsage.Share?
   /// Fields of the creation's answers that are the handler's.
   let settled: HeaderFields
   unowned let resources: UploadResources
@@ -29,6 +31,8 @@ final class UploadResource {
   /// The digests of all bytes, if the creation gave one or asked for one.
   let digests: UploadDigests?
   var parkTimer: EventLoop.Timer?
+  /// Whether the disk is to be asked soon to take what was kept.
+  var isUnsynced = false
   private var lastTouch: MonotonicInstant
 
   /// A new resource.

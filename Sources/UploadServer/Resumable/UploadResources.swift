@@ -9,6 +9,8 @@ final class UploadResources {
   let store: any UploadRecords
   let worker: BackgroundWorker
   let durability: Durability
+  /// With ``Durability/interval``.
+  let intervalSync: IntervalSync
   let options: UploadServer.Configuration.Uploads
   let emit: (ServerEvent) -> Void
   /// The resource that each request is for: the router within.
@@ -20,18 +22,22 @@ final class UploadResources {
   private let isValid: ([UInt8]) -> Bool
 
   private var table: [String: UploadResource] = [:]
-  private var usage = UploadUsage()
+  private let usage: UploadUsage
+  /// How many of the table are unfinished.
+  private var unfinishedCount = 0
   private var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private(set) var stops = false
 
   init(
     loop: EventLoop, store: any UploadRecords, worker: BackgroundWorker, durability: Durability,
-    options: UploadServer.Configuration.Uploads, finishedLimit: Int,
+    usage: UploadUsage, options: UploadServer.Configuration.Uploads, finishedLimit: Int,
     maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
     isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
   ) {
     self.isValid = isValid
+    self.usage = usage
     self.loop = loop
+    intervalSync = IntervalSync(loop)
     self.store = store
     self.worker = worker
     self.durability = durability
@@ -58,7 +64,9 @@ final class UploadResources {
         continue
       }
       table[stored.token] = resource
-      if resource.isUnfinished { usage.add(resource.owner, bytes: resource.keptCount) }
+      guard resource.isUnfinished else { continue }
+      unfinishedCount += 1
+      resource.share = usage.add(resource.owner, bytes: resource.keptCount)
     }
     armExpiry()
   }
@@ -68,6 +76,7 @@ final class UploadResources {
     stops = true
     if let expiryTimer { loop.cancel(expiryTimer.timer) }
     expiryTimer = nil
+    intervalSync.cancel()
     for resource in table.values { resource.serverEnds() }
     store.whenIdle(action)
   }
@@ -81,11 +90,13 @@ final class UploadResources {
     let request = transfer.request
     do throws(UploadRefusal) {
       let state = try UploadResourceState(creating: request, limits: limits, awaitsDisk: durability == .always)
-      try admit(transfer.client)
+      if stops { throw .serverStops }
+      let share = try usage.admit(transfer.client, options)
+      unfinishedCount += 1
       let token = StreamName.randomID()
       let resource = UploadResource(token, state, transfer, settled: settled, self)
+      resource.share = share
       table[token] = resource
-      usage.add(transfer.client, bytes: 0)
       armExpiry()
       resource.create(transfer)
     } catch {
@@ -96,16 +107,8 @@ final class UploadResources {
 
   /// The record of a new resource could not be written.
   func neverCreated(_ resource: UploadResource) {
-    usage.remove(resource.owner, bytes: resource.keptCount)
+    settleAccount(of: resource, bytes: resource.keptCount)
     forget(resource)
-  }
-
-  private func admit(_ owner: UploadOwner) throws(UploadRefusal) {
-    if stops { throw .serverStops }
-    guard usage.count < options.maximumCount, usage.count(of: owner) < options.maximumCountPerClient ?? .max else {
-      throw .tooManyUploads
-    }
-    guard quotaRoom(of: owner) > 0 else { throw .quotaExhausted }
   }
 
   /// Whether an upload may still be completed for its owner: between its creation and its end a token may have been withdrawn.
@@ -114,24 +117,30 @@ final class UploadResources {
   // MARK: Quotas
 
   /// How many bytes more this owner's unfinished uploads may keep.
-  func quotaRoom(of owner: UploadOwner) -> UInt64 {
-    let total = options.quota.map { $0 - min($0, usage.bytes) } ?? .max
-    let own = options.quotaPerClient.map { $0 - min($0, usage.bytes(of: owner)) } ?? .max
-    return min(total, own)
+  func quotaRoom(of resource: UploadResource) -> UInt64 {
+    if options.quota == nil && options.quotaPerClient == nil { return .max }
+    return usage.room(of: resource.share, options)
   }
 
-  func kept(_ count: UInt64, by owner: UploadOwner) { usage.kept(count, by: owner) }
-  func gaveBack(_ count: UInt64, by owner: UploadOwner) { usage.gaveBack(count, by: owner) }
+  func kept(_ count: UInt64, by resource: UploadResource) { usage.kept(count, by: resource.share) }
+  func gaveBack(_ count: UInt64, by resource: UploadResource) { usage.gaveBack(count, by: resource.share) }
 
   /// An upload is complete or inactive: its bytes are nobody's concern here any more. Its record stays for a while.
   func finished(_ resource: UploadResource, keeping bytes: UInt64) {
-    usage.remove(resource.owner, bytes: bytes)
+    settleAccount(of: resource, bytes: bytes)
     trim()
+  }
+
+  private func settleAccount(of resource: UploadResource, bytes: UInt64) {
+    guard resource.share != nil else { return }
+    usage.remove(resource.owner, resource.share, bytes: bytes)
+    resource.share = nil
+    unfinishedCount -= 1
   }
 
   /// Records of what is over are forgotten, oldest first and many at a time.
   private func trim() {
-    guard table.count - usage.count > finishedLimit else { return }
+    guard table.count - unfinishedCount > finishedLimit else { return }
     let over = table.values.filter { !$0.isUnfinished }.sorted { $0.lastActivity < $1.lastActivity }
     for resource in over.prefix(max(0, over.count - finishedLimit / 2)) { forget(resource) }
   }
@@ -163,44 +172,5 @@ final class UploadResources {
       }
     }
     armExpiry()
-  }
-}
-
-/// How many uploads are unfinished and how many bytes they keep, in total and by owner.
-struct UploadUsage {
-  private struct Entry {
-    var count = 0
-    var bytes: UInt64 = 0
-  }
-
-  private(set) var count = 0
-  private(set) var bytes: UInt64 = 0
-  private var owners: [UploadOwner: Entry] = [:]
-
-  func count(of owner: UploadOwner) -> Int { owners[owner]?.count ?? 0 }
-  func bytes(of owner: UploadOwner) -> UInt64 { owners[owner]?.bytes ?? 0 }
-
-  mutating func add(_ owner: UploadOwner, bytes: UInt64) {
-    count += 1
-    owners[owner, default: Entry()].count += 1
-    kept(bytes, by: owner)
-  }
-
-  mutating func kept(_ count: UInt64, by owner: UploadOwner) {
-    bytes += count
-    owners[owner, default: Entry()].bytes += count
-  }
-
-  mutating func gaveBack(_ count: UInt64, by owner: UploadOwner) {
-    bytes -= min(count, bytes)
-    let own = min(count, self.bytes(of: owner))
-    owners[owner]?.bytes -= own
-  }
-
-  mutating func remove(_ owner: UploadOwner, bytes: UInt64) {
-    gaveBack(bytes, by: owner)
-    count -= 1
-    owners[owner]?.count -= 1
-    if owners[owner]?.count == 0 { owners[owner] = nil }
   }
 }

@@ -85,6 +85,7 @@ final class FileStore: StreamStore, Sendable {
   private let owners: StreamOwners
   private let durability: Durability
   let worker = BackgroundWorker()
+  let disk: DiskSync
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
   init(path: String, durability: Durability) throws(UploadServerError) {
@@ -108,6 +109,7 @@ final class FileStore: StreamStore, Sendable {
     self.directory = directory
     self.lock = lock
     owners = StreamOwners(in: directory)
+    disk = DiskSync(directory: directory, worker: worker)
   }
 
   deinit {
@@ -206,18 +208,11 @@ final class FileStore: StreamStore, Sendable {
     if durability == .none { return completion(attempt { () throws(SystemError) in try rename(stream.name) }) }
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    let descriptor = stream.file
     let name = stream.name
-    worker.execute { [self] in
-      let error = attempt { () throws(SystemError) in
-        try retryingInterrupts("fdatasync \(name.partial)") { fdatasync(descriptor) }
-        try rename(name)
-        try retryingInterrupts("fsync of the directory") { fsync(directory) }
-      }
-      loop.execute {
-        // Named here so that the descriptor stays open until now.
-        withExtendedLifetime(carried.stream) { carried.completion(error) }
-      }
+    let naming: DiskSync.Rename = { [self] () throws(SystemError) in try rename(name) }
+    disk.sync(.descriptor(stream.file), "fdatasync \(name.partial)", naming, in: directory) { error in
+      // Named here so that the descriptor stays open until now.
+      loop.execute { withExtendedLifetime(carried.stream) { carried.completion(error) } }
     }
   }
 
@@ -226,9 +221,7 @@ final class FileStore: StreamStore, Sendable {
   ) {
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    let descriptor = stream.file
-    worker.execute {
-      let error = fdatasync(descriptor) == 0 ? nil : SystemError.last("fdatasync of a stream")
+    disk.sync(.descriptor(stream.file), "fdatasync of a stream") { error in
       loop.execute { withExtendedLifetime(carried.stream) { carried.completion(error) } }
     }
   }
