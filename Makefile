@@ -7,6 +7,8 @@ BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1
 
 PREFIX   ?= /usr/local
 SWIFT    ?= swift
+# Debian's own: its python3-matplotlib draws the plots of the benchmarks.
+PYTHON   ?= /usr/bin/python3
 # One binary without Swift's shared libraries: it starts faster, takes less memory, and runs where no Swift is installed.
 # The functions that a stream runs lie side by side (see Linking/), and exclusive access is checked at run time in all
 # tests, but not in this one.
@@ -62,22 +64,22 @@ format: ## swift-format, in place
 bench: build bench-packages ## us and arecord|curl, ffmpeg, GStreamer, side by side; BENCH="--write" updates docs/benchmarks.md
 	$(SWIFT) build -c release --product circular-buffer-benchmark --scratch-path .build/bench
 	.build/bench/release/circular-buffer-benchmark
-	python3 benchmarks/bench.py $(BENCH)
+	$(PYTHON) -m benchmarks.live.live $(BENCH)
 
 bench-faults: build bench-packages ## the audio that each of them loses to the same faults
-	python3 benchmarks/faults.py $(BENCH)
+	$(PYTHON) -m benchmarks.live.faults $(BENCH)
 
 bench-recovery: build bench-packages test-packages ## how long a stream stands still after an outage, beside ffmpeg and curl
-	python3 benchmarks/recovery.py $(BENCH)
+	$(PYTHON) -m benchmarks.recovery.recovery $(BENCH)
 
 bench-throughput: build test-packages ## sluice put and pipe through the resumable protocol, beside plain curl
-	python3 benchmarks/throughput.py $(BENCH)
+	$(PYTHON) -m benchmarks.resumable.throughput $(BENCH)
 
 bench-memory: build ## whether memory is flat over ten gigabytes, at both ends
-	python3 benchmarks/memory.py $(BENCH)
+	$(PYTHON) -m benchmarks.resumable.memory $(BENCH)
 
 bench-acknowledgements: build bench-packages ## what it costs a microphone's stream that it is acknowledged
-	python3 benchmarks/acknowledgements.py $(BENCH)
+	$(PYTHON) -m benchmarks.live.acknowledgements $(BENCH)
 
 # Plain C, so that libcurl's own cost is seen without any of ours.
 LIBCURL_LOAD := .build/libcurl-load

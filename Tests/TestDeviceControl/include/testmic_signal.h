@@ -2,7 +2,7 @@
 //
 // Four samples in a row of one channel form one 64-bit word; the word is an invertible scrambling of (frame / 4, channel).
 // So any four samples that begin at a multiple of four can be turned back into their frame number at once, and a
-// neighbour confirms it. The same function is in benchmarks/testmic_signal.py.
+// neighbour confirms it. The same function is in benchmarks/live/testmic_signal.py.
 #pragma once
 #include <stdint.h>
 

@@ -17,14 +17,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import contenders
-import pipe_path
-from beds import Bed, PulseBed, TestMicrophoneBed
-from contenders import ARECORD, FFMPEG, GSTREAMER, SLUICE, SLUICE_ARECORD, SLUICE_QUICK, Contender
-from harness import BenchmarkError, end_on_signals, need, scratch_directory
-from live_path import Figures, count_syscalls, measure
-from pipe_path import PipeFigures
-from report import machine, markdown_table, median_and_spread, print_table, write_section
+from benchmarks.common.harness import SLUICE, BenchmarkError, end_on_signals, need, scratch_directory
+from benchmarks.common.report import machine, markdown_table, median_and_spread, print_table, write_section
+from benchmarks.live import contenders, pipe_path
+from benchmarks.live.beds import Bed, PulseBed, TestMicrophoneBed
+from benchmarks.live.contenders import ARECORD, FFMPEG, GSTREAMER, SLUICE_ARECORD, SLUICE_QUICK, Contender
+from benchmarks.live.live_path import Figures, count_syscalls, measure
+from benchmarks.live.pipe_path import PipeFigures
 
 RATE, CHANNELS = 48_000, 1
 SYSCALL_SECONDS = 5.0
@@ -215,7 +214,7 @@ def _free_bytes(directory: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure CPU, memory, delay, system calls and throughput beside rivals.")
+    parser = argparse.ArgumentParser(description="Measure CPU, memory, delay, system calls, throughput beside rivals.")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contender (default: 3)")
     parser.add_argument("--seconds", type=float, default=20, help="of steady streaming in each (default: 20)")
     parser.add_argument("--mebibytes", type=int, default=1024, help="size of the file for pipe (default: 1024)")

@@ -17,11 +17,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from contenders import SLUICE
-from harness import BenchmarkError, MemorySampler, Pipeline, end_on_signals, need, scratch_directory
-from pipe_path import curl_command, make_file
-from report import machine, markdown_table, median_and_spread, print_table, write_section
-from sluice_server import SluiceServer, sluice_server
+from benchmarks.common.harness import (
+    SLUICE,
+    BenchmarkError,
+    MemorySampler,
+    Pipeline,
+    end_on_signals,
+    need,
+    scratch_directory,
+)
+from benchmarks.common.report import machine, markdown_table, median_and_spread, print_table, write_section
+from benchmarks.common.sluice_server import SluiceServer, sluice_server
+from benchmarks.live.pipe_path import curl_command, make_file
 
 # A run that takes longer than this has hung.
 PATIENCE = 300.0
@@ -209,8 +216,8 @@ def main() -> int:
         options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
     if options.write and not failed:
         note = (
-            f"{options.mebibytes} MiB, {options.rounds} pairs, to `sluice serve`; from exec to exit, median (least–most)."
-            " Ours through the whole protocol (`--resumable always`), curl's as one plain request."
+            f"{options.mebibytes} MiB, {options.rounds} pairs, to `sluice serve`; from exec to exit, median "
+            "(least–most). Ours through the whole protocol (`--resumable always`), curl's as one plain request."
             " `make bench-throughput`."
         )
         body = "\n\n".join(markdown_table(header, rows) for header, rows in tables)

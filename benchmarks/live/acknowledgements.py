@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import contenders
-from beds import TestMicrophoneBed
-from bench import CHANNELS, RATE, Rounds, Section, Target
-from contenders import SLUICE_ARECORD, SLUICE_QUICK, Capture, Contender
-from harness import BenchmarkError, end_on_signals, scratch_directory
-from instruments import Relay
-from live_path import measure
-from report import machine, write_section
-from sluice_server import SluiceServer, sluice_server
+from benchmarks.common.harness import SLUICE, BenchmarkError, end_on_signals, scratch_directory
+from benchmarks.common.instruments import Relay
+from benchmarks.common.report import machine, write_section
+from benchmarks.common.sluice_server import SluiceServer, sluice_server
+from benchmarks.live.beds import TestMicrophoneBed
+from benchmarks.live.contenders import SLUICE_ARECORD, SLUICE_QUICK, Capture, Contender
+from benchmarks.live.live import CHANNELS, RATE, Rounds, Section, Target
+from benchmarks.live.live_path import measure
 
 #: A few percent: more would have to be explained.
 AIM = 1.05
@@ -89,8 +88,8 @@ def main() -> int:
     sections: list[Section] = []
     failed = False
     try:
-        if not contenders.SLUICE.exists():
-            raise BenchmarkError(f"{contenders.SLUICE} is not there: make build")
+        if not SLUICE.exists():
+            raise BenchmarkError(f"{SLUICE} is not there: make build")
         for period in options.periods.split(","):
             if period not in bases:
                 raise BenchmarkError(f"no period of {period} ms; there are: {', '.join(bases)}")
@@ -102,7 +101,8 @@ def main() -> int:
                     rounds = rounds_of(chosen, bed, server, options, scratch)
             note = (
                 f"Test microphone, periods of {period} ms, {RATE // 1000} kHz mono, to `sluice serve` through a relay "
-                f"that stamps arrivals; {options.rounds} rounds of {options.seconds:g} s. `make bench-acknowledgements`."
+                f"that stamps arrivals; {options.rounds} rounds of {options.seconds:g} s. "
+                "`make bench-acknowledgements`."
             )
             resumable, _, plain = chosen
             targets = tuple(

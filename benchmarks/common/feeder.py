@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import BenchmarkError
+from benchmarks.common.harness import BenchmarkError
 
 
 @dataclass(frozen=True)

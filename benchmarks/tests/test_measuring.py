@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the benchmarks measure what they say: `python3 benchmarks/test_measuring.py`."""
+"""Whether the benchmarks measure what they say: `python3 -m benchmarks.tests.test_measuring`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import random
 import time
 import unittest
 
-import testmic_signal
-from contenders import ARECORD, FFMPEG
-from faults import merged, placed, what_was_told
-from harness import BenchmarkError, scratch_directory
-from instruments import Receiver, Relay
-from load import PACED_PIECE, Feeder, Pattern
-from http_body import BodyDecoder, Head, ProtocolError
-from recording import Arrival, Request, delays, joined, percentile, read_requests
+from benchmarks.common.feeder import PACED_PIECE, Feeder, Pattern
+from benchmarks.common.harness import BenchmarkError, scratch_directory
+from benchmarks.common.http_body import BodyDecoder, Head, ProtocolError
+from benchmarks.common.instruments import Receiver, Relay
+from benchmarks.common.recording import Arrival, Request, delays, joined, percentile, read_requests
+from benchmarks.live import testmic_signal
+from benchmarks.live.contenders import ARECORD, FFMPEG
+from benchmarks.live.faults import merged, placed, what_was_told
 
 SEED = random.randrange(1 << 32)
 

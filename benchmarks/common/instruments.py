@@ -13,22 +13,23 @@ import threading
 import time
 from pathlib import Path
 
-from harness import HERE, BenchmarkError, Process, free_port
+from benchmarks.common.harness import REPOSITORY, BenchmarkError, Process, free_port
 
 
 class Instrument:
-    """A program of this directory: JSON lines on its standard output, orders as lines on its standard input."""
+    """A program of this package: JSON lines on its standard output, orders as lines on its standard input."""
 
     def __init__(self, program: str, *arguments: str) -> None:
         self.port = free_port()
         self.events: list[dict[str, object]] = []
-        self._command = [sys.executable, str(HERE / program), "--port", str(self.port), *arguments]
+        self._command = [sys.executable, "-m", f"benchmarks.common.{program}", "--port", str(self.port), *arguments]
         self._process: Process | None = None
         self._lines: queue.Queue[dict[str, object]] = queue.Queue()
 
     def start(self) -> int:
         """Starts it, again on the same port if it ran before; returns since when it listens (CLOCK_MONOTONIC, ns)."""
-        self._process = Process(self._command, {}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        path = {"PYTHONPATH": str(REPOSITORY)}
+        self._process = Process(self._command, path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with contextlib.suppress(PermissionError):
             # It stamps arrivals: a stamp must not wait behind the processes that are measured.
             os.setpriority(os.PRIO_PROCESS, self._process.pid, -10)
@@ -79,7 +80,7 @@ class Receiver(Instrument):
     """receiver.py, the neutral server."""
 
     def __init__(self, directory: Path, bounded: bool = False) -> None:
-        super().__init__("receiver.py", "--directory", str(directory), *(["--bounded"] if bounded else []))
+        super().__init__("receiver", "--directory", str(directory), *(["--bounded"] if bounded else []))
         self.directory = directory
 
 
@@ -89,4 +90,4 @@ class Relay(Instrument):
     def __init__(self, upstream: int, round_trip: float = 0, record: Path | None = None) -> None:
         """`upstream` is the server's port, `round_trip` in seconds; requests are recorded in the directory `record`."""
         recording = ["--record", str(record)] if record else []
-        super().__init__("relay.py", "--upstream", str(upstream), "--round-trip", f"{round_trip:g}", *recording)
+        super().__init__("relay", "--upstream", str(upstream), "--round-trip", f"{round_trip:g}", *recording)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from beds import Bed
-from contenders import Capture, Contender
-from harness import BenchmarkError, MemorySampler, Pipeline, Process
-from instruments import Instrument, Receiver
-from recording import delays, joined, percentile, read_requests
+from benchmarks.common.harness import BenchmarkError, MemorySampler, Pipeline, Process
+from benchmarks.common.instruments import Instrument, Receiver
+from benchmarks.common.recording import delays, joined, percentile, read_requests
+from benchmarks.live.beds import Bed
+from benchmarks.live.contenders import Capture, Contender
 
 # From the first byte at the server: programs load, connect and find their pace. Not measured.
 SETTLING = 2.0
@@ -154,9 +154,7 @@ def wait_count(pipeline: Pipeline) -> int:
     return count
 
 
-def count_syscalls(
-    contender: Contender, bed: Bed, directory: Path, seconds: float, rate: int, channels: int
-) -> float:
+def count_syscalls(contender: Contender, bed: Bed, directory: Path, seconds: float, rate: int, channels: int) -> float:
     """System calls a second of steady streaming, all threads; strace(1) is attached once the stream is settled."""
     summary = directory / "strace"
     with Run(contender, bed, directory, rate, channels) as run:

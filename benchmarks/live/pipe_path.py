@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from contenders import SLUICE
-from harness import BenchmarkError, MemorySampler, Pipeline, Process, free_port, need
+from benchmarks.common.harness import SLUICE, BenchmarkError, MemorySampler, Pipeline, Process, free_port, need
 
 # A run that takes longer than this has hung.
 PATIENCE = 60.0

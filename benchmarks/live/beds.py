@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-import testmic_signal
-from harness import REPOSITORY, BenchmarkError, Process, need
+from benchmarks.common.harness import REPOSITORY, BenchmarkError, Process, need
+from benchmarks.live import testmic_signal
 
 SYSTEM_CONFIGURATION = "/usr/share/alsa/alsa.conf"
 

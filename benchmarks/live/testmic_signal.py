@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The test microphone's noise: which device frame is this sample, and what is missing?
 
-The same function as Tests/TestDeviceControl/include/testmic_signal.h. Four samples in a row of one channel, beginning at
-a frame divisible by four, are an invertible scrambling of (frame / 4, channel): any piece of twelve frames tells where
-in the device's life it was captured, however much was lost before it.
+The same function as Tests/TestDeviceControl/include/testmic_signal.h. Four samples in a row of one channel, beginning
+at a frame divisible by four, are an invertible scrambling of (frame / 4, channel): any piece of twelve frames tells
+where in the device's life it was captured, however much was lost before it.
 
 As a program: testmic_signal.py [--seed N] [--channels N] FILE   (raw S16_LE) prints what was found as JSON.
 """

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
+SLUICE = REPOSITORY / ".build" / "release" / "sluice"
 
 
 class BenchmarkError(Exception):

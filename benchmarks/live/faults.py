@@ -22,15 +22,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import contenders
-import testmic_signal
-from beds import TestMicrophoneBed
-from contenders import Capture, Contender
-from harness import BenchmarkError, Pipeline, end_on_signals, need, scratch_directory
-from instruments import Receiver
-from network import enter_bounded_network
-from recording import Request, read_requests
-from report import machine, markdown_table, print_table, write_section
+from benchmarks.common.harness import BenchmarkError, Pipeline, end_on_signals, need, scratch_directory
+from benchmarks.common.instruments import Receiver
+from benchmarks.common.network import enter_bounded_network
+from benchmarks.common.recording import Request, read_requests
+from benchmarks.common.report import machine, markdown_table, print_table, write_section
+from benchmarks.live import contenders, testmic_signal
+from benchmarks.live.beds import TestMicrophoneBed
+from benchmarks.live.contenders import Capture, Contender
 
 RATE, CHANNELS = 48_000, 1
 # Steady streaming before the fault, and after it: enough for every contender to find its pace, and to catch up.

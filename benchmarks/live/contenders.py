@@ -10,9 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness import REPOSITORY, BenchmarkError
-
-SLUICE = REPOSITORY / ".build" / "release" / "sluice"
+from benchmarks.common.harness import SLUICE, BenchmarkError
 
 
 @dataclass(frozen=True)

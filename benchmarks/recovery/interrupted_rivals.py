@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import BenchmarkError, Pipeline
-from instruments import Receiver
-from load import PACED_PIECE, PACED_RATE, Feeder, Pattern
-from recording import Request, read_requests
+from benchmarks.common.feeder import PACED_PIECE, PACED_RATE, Feeder, Pattern
+from benchmarks.common.harness import BenchmarkError, Pipeline
+from benchmarks.common.instruments import Receiver
+from benchmarks.common.recording import Request, read_requests
 
 # How long each streams before the server dies.
 BEFORE = 2.0

@@ -11,8 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from contenders import SLUICE
-from harness import REPOSITORY
+from benchmarks.common.harness import REPOSITORY, SLUICE
 
 DOCUMENT = REPOSITORY / "docs" / "benchmarks.md"
 

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from contenders import SLUICE
-from harness import BenchmarkError, Process
-from load import Feeder
+from benchmarks.common.feeder import Feeder
+from benchmarks.common.harness import SLUICE, BenchmarkError, Process
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,7 @@ class SluiceStream:
         self._messages = messages
         command = [str(SLUICE), "pipe", url, "--progress", "json"]
         with open(messages, "wb") as errors:
-            self._process = Process(
-                command, {}, stdin=feeder.reader, stdout=subprocess.PIPE, stderr=errors.fileno()
-            )
+            self._process = Process(command, {}, stdin=feeder.reader, stdout=subprocess.PIPE, stderr=errors.fileno())
         self.events: list[Event] = []
         self._condition = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -20,15 +20,15 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import interrupted_rivals
-from harness import BenchmarkError, end_on_signals, need, scratch_directory
-from instruments import Relay
-from interrupted_rivals import Return, Rival
-from load import FAST_PIECE, PACED_PIECE, Feeder, Pattern
-from recording import percentile
-from report import machine, markdown_table, print_table, write_section
-from sluice_server import SluiceServer, sluice_server
-from sluice_stream import Event, SluiceStream
+from benchmarks.common.feeder import FAST_PIECE, PACED_PIECE, Feeder, Pattern
+from benchmarks.common.harness import BenchmarkError, end_on_signals, need, scratch_directory
+from benchmarks.common.instruments import Relay
+from benchmarks.common.recording import percentile
+from benchmarks.common.report import machine, markdown_table, print_table, write_section
+from benchmarks.common.sluice_server import SluiceServer, sluice_server
+from benchmarks.recovery import interrupted_rivals
+from benchmarks.recovery.interrupted_rivals import Return, Rival
+from benchmarks.recovery.sluice_stream import Event, SluiceStream
 
 # From an outage until it counts as never ending.
 PATIENCE = 60.0

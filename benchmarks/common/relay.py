@@ -2,7 +2,7 @@
 """Between a client and a server on this machine: makes the way long, resets connections by order, records requests.
 
 Every byte arrives half a round trip after it was read here, and a connection's first bytes a whole round trip later
-still: the handshake of a long way, which the kernel here has done at once. Nothing is modelled of slow start or of loss.
+still: the handshake of a long way, which the kernel here has done at once. Slow start and loss are not modelled.
 With --record each request's body is stored with the times of its arrivals, before any delay, as receiver.py stores it:
 so delay can be measured at a server that stamps nothing itself.
 
@@ -26,8 +26,8 @@ import time
 from collections import deque
 from pathlib import Path
 
-from http_body import BodyDecoder, Head
-from receiver import Store, say
+from benchmarks.common.http_body import BodyDecoder, Head
+from benchmarks.common.receiver import Store, say
 
 # What is on its way in one direction at most: as much as Linux lets a TCP window grow to by default.
 WINDOW = 6 << 20

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`make bench-memory`: whether memory is flat while ten gigabytes pass through client and server.
 
-`sluice put` sends a file of holes, `sluice pipe` zeros from a pipe; the server writes them to disk for real. What counts
-is how much the peak (VmHWM) grows after the first gigabyte, and what is resident on the way.
+`sluice put` sends a file of holes, `sluice pipe` zeros from a pipe; the server writes them to disk for real. What
+counts is how much the peak (VmHWM) grows after the first gigabyte, and what is resident on the way.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from contenders import SLUICE
-from harness import BenchmarkError, Pipeline, Process, end_on_signals, scratch_directory
-from report import machine, markdown_table, print_table, write_section
-from sluice_server import SluiceServer, sluice_server
+from benchmarks.common.harness import SLUICE, BenchmarkError, Pipeline, Process, end_on_signals, scratch_directory
+from benchmarks.common.report import machine, markdown_table, print_table, write_section
+from benchmarks.common.sluice_server import SluiceServer, sluice_server
 
 GIGABYTE = 10**9
 # From one mark to the next at most.

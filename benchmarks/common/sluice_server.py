@@ -10,8 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from contenders import SLUICE
-from harness import BenchmarkError, Process, free_port
+from benchmarks.common.harness import SLUICE, BenchmarkError, Process, free_port
 
 
 class SluiceServer:

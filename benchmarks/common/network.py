@@ -28,7 +28,7 @@ def enter_bounded_network() -> bool:
             rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
             try_out = os.spawnv(os.P_WAIT, unshare, ["unshare", *rights, "--net", "true"])
             if try_out == 0:
-                again = [sys.executable, *sys.argv]
+                again = [sys.executable, *sys.orig_argv[1:]]
                 os.execve(unshare, ["unshare", *rights, "--net", "--", *again], {**os.environ, _MARK: "1"})
         print("no network namespace: the senders' socket buffers are the kernel's own", file=sys.stderr)
         return False

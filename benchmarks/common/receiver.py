@@ -30,7 +30,7 @@ import sys
 import time
 from pathlib import Path
 
-from http_body import MAXIMUM_HEAD, BodyDecoder, Head, ProtocolError
+from benchmarks.common.http_body import MAXIMUM_HEAD, BodyDecoder, Head, ProtocolError
 
 # One socket buffer of a real path. Loopback's own swallow seconds of audio, and a stall would not be felt.
 RECEIVE_BUFFER = 64 * 1024
@@ -66,7 +66,7 @@ class Store:
 
 
 def missing_bytes(directory: Path, stream: str) -> int:
-    """How many bytes of a stream, up to the last one stored, are in none of its requests: what `sluice serve` says too."""
+    """How many bytes of a stream, up to the last one stored, are in none of its requests; `sluice serve` says it."""
     pieces = []
     for about in directory.glob("*.json"):
         fields = json.loads(about.read_text())["fields"]
