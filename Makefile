@@ -81,14 +81,16 @@ bench-memory: build ## whether memory is flat over ten gigabytes, at both ends
 bench-acknowledgements: build bench-packages ## what it costs a microphone's stream that it is acknowledged
 	$(PYTHON) -m benchmarks.live.acknowledgements $(BENCH)
 
-# Plain C, so that libcurl's own cost is seen without any of ours.
-LIBCURL_LOAD := .build/libcurl-load
-$(LIBCURL_LOAD): $(wildcard benchmarks/LibcurlLoad/*.[ch]) | packages
+# Programs in plain C: libcurl's own cost is seen without any of ours, and the judge of rates costs next to nothing.
+C_BENCHMARK = gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $@ $(filter %.c,$^) $$(pkg-config --cflags --libs libcurl) -lm
+.build/libcurl-load: $(wildcard benchmarks/LibcurlLoad/*.[ch])
+.build/rate-receiver: $(wildcard benchmarks/RateReceiver/*.[ch])
+.build/libcurl-load .build/rate-receiver: | packages
 	$(call install-missing,gcc)
 	@mkdir -p $(@D)
-	gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $@ $(filter %.c,$^) $$(pkg-config --cflags --libs libcurl) -lm
+	$(C_BENCHMARK)
 
-libcurl-load: $(LIBCURL_LOAD) ## live streams by libcurl alone, in C: what sluice load is compared with
+libcurl-load: .build/libcurl-load ## live streams by libcurl alone, in C: what sluice load is compared with
 
 install: build ## into PREFIX (/usr/local)
 	install -D -m 755 .build/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice

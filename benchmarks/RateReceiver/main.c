@@ -1,0 +1,211 @@
+// Who sends at the rate that it claims? Takes request bodies on many connections, keeps none, and says what each one's
+// bytes did in a window of time: the neutral judge of the load testers.
+//
+//   rate-receiver PORT
+//
+// Orders come as lines on standard input, answers go as JSON lines to standard output:
+//
+//   open          a window begins: requests that are being received now are its streams
+//   close RATE    it ends: how many of the streams were there all the time and brought RATE bytes a second within 10 %
+//
+// The end of standard input ends it, too.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "framing.h"
+
+enum { EVENTS_AT_ONCE = 512, BUFFER = 128 * 1024, BACKLOG = 16384 };
+
+struct connection {
+  struct framing framing;
+  uint64_t bytes;    // of body, in the window
+  int64_t last;      // when some came last, or when the window began
+  int64_t silence;   // the longest in the window, ns
+  bool is_open;
+  bool is_watched;   // a request that was being received when the window began, and still is
+};
+
+static struct connection *connections;
+static int highest, epoll_descriptor;
+static unsigned open_count, requests_in_window;
+static int64_t window_from;
+
+static int64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static void forget(int socket) {
+  free(connections[socket].framing.head);
+  connections[socket] = (struct connection){0};
+  open_count -= 1;
+  close(socket);
+}
+
+static void note(struct connection *connection, size_t count, int64_t time) {
+  if (time - connection->last > connection->silence) connection->silence = time - connection->last;
+  connection->last = time;
+  connection->bytes += count;
+}
+
+static void say(int socket, const char *text) {
+  // A socket's buffer that has no room for a line belongs to a client that reads nothing: it learns no more.
+  if (send(socket, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
+}
+
+static void receive(int socket) {
+  static char buffer[BUFFER];
+  struct connection *connection = &connections[socket];
+  ssize_t count = recv(socket, buffer, sizeof buffer, 0);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) return forget(socket);
+  int64_t time = now();
+  for (size_t at = 0; at < (size_t)count || connection->framing.state == FRAMING_LENGTH;) {
+    size_t taken, body;
+    enum framing_event event = framing_feed(&connection->framing, buffer + at, (size_t)count - at, &taken, &body);
+    at += taken;
+    if (body > 0) note(connection, body, time);
+    if (event == FRAMING_BAD) return forget(socket);
+    if (event == FRAMING_BEGAN) {
+      requests_in_window += 1;
+      if (connection->framing.wants_continue) say(socket, "HTTP/1.1 100 Continue\r\n\r\n");
+    } else if (event == FRAMING_ENDED) {
+      connection->is_watched = false;
+      say(socket, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    } else if (at == (size_t)count) {
+      break;
+    }
+  }
+}
+
+static void accept_all(int listener) {
+  for (int socket; (socket = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+    struct epoll_event interest = {.events = EPOLLIN, .data.fd = socket};
+    epoll_ctl(epoll_descriptor, EPOLL_CTL_ADD, socket, &interest);
+    connections[socket] = (struct connection){.is_open = true};
+    if (socket > highest) highest = socket;
+    open_count += 1;
+  }
+}
+
+static void open_window(void) {
+  window_from = now();
+  requests_in_window = 0;
+  unsigned streams = 0;
+  for (int socket = 0; socket <= highest; socket++) {
+    struct connection *connection = &connections[socket];
+    connection->is_watched = connection->is_open && connection->framing.state != FRAMING_HEAD;
+    streams += connection->is_watched;
+    connection->bytes = 0;
+    connection->silence = 0;
+    connection->last = window_from;
+  }
+  printf("{\"event\": \"opened\", \"streams\": %u, \"connections\": %u}\n", streams, open_count);
+}
+
+static int ascending(const void *left, const void *right) {
+  double difference = *(const double *)left - *(const double *)right;
+  return difference < 0 ? -1 : difference > 0;
+}
+
+static void print_spread(const char *name, double *values, size_t count) {
+  qsort(values, count, sizeof *values, ascending);
+  static const double shares[] = {0, 0.01, 0.5, 0.99, 1};
+  static const char *const names[] = {"min", "p1", "p50", "p99", "max"};
+  printf(", \"%s\": {", name);
+  for (int i = 0; i < 5; i++) {
+    double value = count ? values[(size_t)llround(shares[i] * (double)(count - 1))] : 0;
+    printf("%s\"%s\": %.1f", i ? ", " : "", names[i], value);
+  }
+  printf("}");
+}
+
+static void close_window(double rate) {
+  int64_t time = now();
+  double seconds = (double)(time - window_from) / 1e9;
+  size_t room = (size_t)highest + 1;
+  double *rates = malloc(room * sizeof *rates), *silences = malloc(room * sizeof *silences);
+  if (!rates || !silences) abort();
+  size_t streams = 0, held = 0;
+  double bytes = 0;
+  for (int socket = 0; socket <= highest; socket++) {
+    struct connection *connection = &connections[socket];
+    bytes += (double)connection->bytes;
+    if (!connection->is_watched) continue;
+    note(connection, 0, time);
+    rates[streams] = (double)connection->bytes / seconds;
+    silences[streams] = (double)connection->silence / 1e6;
+    if (fabs(rates[streams] - rate) <= rate / 10) held += 1;
+    streams += 1;
+  }
+  printf("{\"event\": \"closed\", \"seconds\": %.3f, \"streams\": %zu, \"held\": %zu, \"bytes_per_second\": %.0f, "
+         "\"requests\": %u, \"connections\": %u",
+         seconds, streams, held, bytes / seconds, requests_in_window, open_count);
+  print_spread("stream_bytes_per_second", rates, streams);
+  print_spread("longest_silence_ms", silences, streams);
+  printf("}\n");
+  free(rates);
+  free(silences);
+}
+
+// Returns false at the end of the orders.
+static bool obey(void) {
+  static char line[256];
+  if (!fgets(line, sizeof line, stdin)) return false;
+  double rate;
+  if (strcmp(line, "open\n") == 0) open_window();
+  else if (sscanf(line, "close %lf", &rate) == 1) close_window(rate);
+  else fprintf(stderr, "rate-receiver: no order: %s", line);
+  fflush(stdout);
+  return true;
+}
+
+int main(int count, char **words) {
+  if (count != 2) {
+    fputs("rate-receiver PORT\n", stderr);
+    return 64;
+  }
+  struct rlimit limit;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  connections = calloc(limit.rlim_cur, sizeof *connections);
+  epoll_descriptor = epoll_create1(EPOLL_CLOEXEC);
+  int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(words[1]))};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  struct epoll_event on_listener = {.events = EPOLLIN, .data.fd = listener};
+  struct epoll_event on_orders = {.events = EPOLLIN, .data.fd = STDIN_FILENO};
+  if (!connections || bind(listener, (struct sockaddr *)&address, sizeof address) != 0 || listen(listener, BACKLOG) != 0 ||
+      epoll_ctl(epoll_descriptor, EPOLL_CTL_ADD, listener, &on_listener) != 0 ||
+      epoll_ctl(epoll_descriptor, EPOLL_CTL_ADD, STDIN_FILENO, &on_orders) != 0) {
+    perror("rate-receiver");
+    return 74;
+  }
+  // One line at a time: epoll does not see what stdio has read ahead.
+  setvbuf(stdin, NULL, _IONBF, 0);
+  printf("{\"event\": \"listening\", \"ns\": %lld}\n", (long long)now());
+  fflush(stdout);
+  for (;;) {
+    struct epoll_event events[EVENTS_AT_ONCE];
+    int ready = epoll_wait(epoll_descriptor, events, EVENTS_AT_ONCE, -1);
+    for (int i = 0; i < ready; i++) {
+      if (events[i].data.fd == listener) accept_all(listener);
+      else if (events[i].data.fd != STDIN_FILENO) receive(events[i].data.fd);
+      else if (!obey()) return 0;
+    }
+  }
+}
