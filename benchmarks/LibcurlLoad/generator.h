@@ -1,7 +1,7 @@
 // All streams on one thread: libcurl's multi socket interface on epoll, and an absolute schedule on a timerfd.
 //
-// Slot n of the schedule is due at epoch + n × period / streams, and belongs to stream n modulo streams: so the phases are
-// spread evenly, no message's time depends on when the one before was sent, and no heap of timers is needed.
+// Slot n of the schedule is due at epoch + n × period / streams, and belongs to stream n modulo streams: so the streams'
+// phases are spread evenly, no message's time depends on when the one before was sent, and no heap of timers is needed.
 
 #ifndef GENERATOR_H
 #define GENERATOR_H

@@ -189,7 +189,8 @@ int main(int count, char **words) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   struct epoll_event on_listener = {.events = EPOLLIN, .data.fd = listener};
   struct epoll_event on_orders = {.events = EPOLLIN, .data.fd = STDIN_FILENO};
-  if (!connections || bind(listener, (struct sockaddr *)&address, sizeof address) != 0 || listen(listener, BACKLOG) != 0 ||
+  if (!connections || bind(listener, (struct sockaddr *)&address, sizeof address) != 0 ||
+      listen(listener, BACKLOG) != 0 ||
       epoll_ctl(epoll_descriptor, EPOLL_CTL_ADD, listener, &on_listener) != 0 ||
       epoll_ctl(epoll_descriptor, EPOLL_CTL_ADD, STDIN_FILENO, &on_orders) != 0) {
     perror("rate-receiver");
