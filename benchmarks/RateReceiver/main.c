@@ -8,6 +8,9 @@
 //   open          a window begins: requests that are being received now are its streams
 //   close RATE    it ends: how many of the streams were there all the time and brought RATE bytes a second within 10 %
 //
+// A stream that comes in bursts is not charged for where the window cuts them: its rate is that from the beginning of its
+// first burst in the window to the beginning of its last.
+//
 // The end of standard input ends it, too.
 
 #define _GNU_SOURCE
@@ -25,13 +28,25 @@
 
 #include "framing.h"
 
-enum { EVENTS_AT_ONCE = 512, BUFFER = 128 * 1024, BACKLOG = 16384 };
+enum {
+  EVENTS_AT_ONCE = 512,
+  BUFFER = 128 * 1024,
+  BACKLOG = 16384,
+  // What follows a silence of so many nanoseconds is another burst.
+  PAUSE = 20000000,
+};
+
+struct burst {
+  int64_t begun;
+  uint64_t before;  // bytes of the window that came earlier
+};
 
 struct connection {
   struct framing framing;
   uint64_t bytes;    // of body, in the window
   int64_t last;      // when some came last, or when the window began
   int64_t silence;   // the longest in the window, ns
+  struct burst first_burst, last_burst;
   bool is_open;
   bool is_watched;   // a request that was being received when the window began, and still is
 };
@@ -55,9 +70,24 @@ static void forget(int socket) {
 }
 
 static void note(struct connection *connection, size_t count, int64_t time) {
-  if (time - connection->last > connection->silence) connection->silence = time - connection->last;
+  int64_t silence = time - connection->last;
+  if (silence > connection->silence) connection->silence = silence;
+  if (silence > PAUSE) {
+    connection->last_burst = (struct burst){time, connection->bytes};
+    if (connection->first_burst.begun == 0) connection->first_burst = connection->last_burst;
+  }
   connection->last = time;
   connection->bytes += count;
+}
+
+// Bytes a second; of the whole window, unless the stream comes in bursts and was still coming when the window ended.
+static double rate_of(const struct connection *connection, int64_t time) {
+  const struct burst *first = &connection->first_burst, *last = &connection->last_burst;
+  bool has_stopped = time - connection->last > 2 * connection->silence;
+  if (has_stopped || last->begun - first->begun < (time - window_from) / 2) {
+    return (double)connection->bytes * 1e9 / (double)(time - window_from);
+  }
+  return (double)(last->before - first->before) * 1e9 / (double)(last->begun - first->begun);
 }
 
 static void say(int socket, const char *text) {
@@ -110,6 +140,7 @@ static void open_window(void) {
     streams += connection->is_watched;
     connection->bytes = 0;
     connection->silence = 0;
+    connection->first_burst = connection->last_burst = (struct burst){0};
     connection->last = window_from;
   }
   printf("{\"event\": \"opened\", \"streams\": %u, \"connections\": %u}\n", streams, open_count);
@@ -144,9 +175,9 @@ static void close_window(double rate) {
     struct connection *connection = &connections[socket];
     bytes += (double)connection->bytes;
     if (!connection->is_watched) continue;
-    note(connection, 0, time);
-    rates[streams] = (double)connection->bytes / seconds;
-    silences[streams] = (double)connection->silence / 1e6;
+    rates[streams] = rate_of(connection, time);
+    int64_t silence = time - connection->last;
+    silences[streams] = (double)(silence > connection->silence ? silence : connection->silence) / 1e6;
     if (fabs(rates[streams] - rate) <= rate / 10) held += 1;
     streams += 1;
   }

@@ -1,0 +1,30 @@
+"""Rivals from PyPI, in an environment of their own below .build: never in the system."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from benchmarks.common.harness import REPOSITORY, BenchmarkError
+
+PLACE = REPOSITORY / ".build" / "benchmark-environment"
+#: What was measured: a later version may be another rival.
+VERSIONS = {"locust": "2.32.4", "uvicorn": "0.34.0", "uvloop": "0.21.0", "httptools": "0.6.4", "hypercorn": "0.17.3"}
+
+
+def program(name: str, *packages: str) -> Path:
+    """The path of a program; installs the packages, by their names in VERSIONS, if it is not there yet."""
+    path = PLACE / "bin" / name
+    if path.exists():
+        return path
+    print(f"installing {', '.join(packages)} into {PLACE.relative_to(REPOSITORY)}", file=sys.stderr)
+    if not (PLACE / "bin" / "pip").exists():
+        venv.create(PLACE, with_pip=True)
+    wanted = [f"{package}=={VERSIONS[package]}" for package in packages]
+    command = [str(PLACE / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *wanted]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != 0 or not path.exists():
+        raise BenchmarkError(f"cannot install {', '.join(wanted)}: {done.stderr.strip()[-400:]}")
+    return path

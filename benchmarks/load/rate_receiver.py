@@ -1,0 +1,85 @@
+"""rate-receiver, the neutral judge of load testers, as a process: windows of time, and its verdicts on them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+
+from benchmarks.common.harness import REPOSITORY, BenchmarkError, Process, free_port
+
+PROGRAM = REPOSITORY / ".build" / "rate-receiver"
+
+
+@dataclass
+class Window:
+    """What a window of time showed, of the requests that were there throughout it."""
+
+    seconds: float
+    streams: int
+    held: int  # of them, at their rate within 10 %
+    bytes_per_second: float  # of all connections together
+    requests: int  # that began within the window
+    rate_median: float  # bytes a second of a stream
+    silence_p99_ms: float  # of the streams' longest silences
+    cpu_share: float  # of one processor, by the receiver itself
+
+
+class RateReceiver:
+    """For the time of a `with` block."""
+
+    def __init__(self) -> None:
+        if not PROGRAM.exists():
+            raise BenchmarkError(f"{PROGRAM} is not there: make .build/rate-receiver")
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}/stream"
+        self.process = Process([str(PROGRAM), str(self.port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._opened_cpu = 0
+        self._opened = 0
+        self._answer()
+
+    def __enter__(self) -> RateReceiver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.end(seconds=2)
+        for pipe in (self.process.pipes.stdin, self.process.pipes.stdout):
+            if pipe:
+                pipe.close()
+
+    def open(self) -> int:
+        """A window begins; returns how many requests are being received."""
+        streams = int(str(self._order("open")["streams"]))
+        self._opened_cpu, self._opened = self.process.cpu_ns(), time.monotonic_ns()
+        return streams
+
+    def close(self, rate: float) -> Window:
+        """The window ends."""
+        spent, passed = self.process.cpu_ns() - self._opened_cpu, time.monotonic_ns() - self._opened
+        found = self._order(f"close {rate:g}")
+        return Window(
+            seconds=float(found["seconds"]),
+            streams=int(found["streams"]),
+            held=int(found["held"]),
+            bytes_per_second=float(found["bytes_per_second"]),
+            requests=int(found["requests"]),
+            rate_median=float(found["stream_bytes_per_second"]["p50"]),
+            silence_p99_ms=float(found["longest_silence_ms"]["p99"]),
+            cpu_share=spent / passed,
+        )
+
+    def _order(self, words: str) -> dict:
+        orders = self.process.pipes.stdin
+        assert orders
+        orders.write(words.encode() + b"\n")
+        orders.flush()
+        return self._answer()
+
+    def _answer(self) -> dict:
+        answers = self.process.pipes.stdout
+        assert answers
+        line = answers.readline()
+        if not line:
+            raise BenchmarkError("rate-receiver has ended")
+        return dict(json.loads(line))

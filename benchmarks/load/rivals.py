@@ -1,0 +1,244 @@
+"""`make bench-load`, first half: how many live streams of 32 kB a second do load testers hold, and what does one cost?
+
+The number of streams grows until a tester fails. A stream is held if it was there throughout a window of time and its
+bytes came at its rate, within 10 %, as a receiver saw it that belongs to none of them. CPU time and memory are those of
+all processes of the tester, divided by the streams. Nobody fails for what the receiver cannot take: its own share of a
+processor is in the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.common.harness import SLUICE, BenchmarkError, Process, end_on_signals, need, scratch_directory
+from benchmarks.common.plots import Curve, write_plot
+from benchmarks.common.report import machine, markdown_table, print_table, write_section
+from benchmarks.load.rate_receiver import RateReceiver, Window
+from benchmarks.load.testers import RATE, TESTERS, Task, Tester
+
+#: Of the streams that were asked for.
+ENOUGH = 0.99
+#: Descriptors of the receiver: one for each stream, and some.
+MOST_STREAMS = 15_000
+SETTLING = 2.0
+#: Longer ramps than this are not waited for.
+LONGEST_RAMP = 60.0
+#: Of the memory that is available.
+SHARE_OF_MEMORY = 0.5
+
+
+@dataclass
+class Point:
+    """One tester at one number of streams."""
+
+    streams: int
+    window: Window
+    cpu_ms_per_stream_second: float
+    pss_kb_per_stream: float
+    processes: int
+    complaint: str = ""
+
+    @property
+    def is_held(self) -> bool:
+        return self.window.held >= ENOUGH * self.streams
+
+
+def proportional_memory(processes: list[Process]) -> int:
+    """Bytes, shared ones divided among who shares them (Pss in proc(5))."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(OSError):
+            found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{process.pid}/smaps_rollup").read_text(), re.MULTILINE)
+            total += int(found[1]) * 1024 if found else 0
+    return total
+
+
+def available_memory() -> int:
+    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+def measure(tester: Tester, streams: int, seconds: float, scratch: Path) -> Point:
+    """Starts the tester, waits until its streams are there, and looks for `seconds`."""
+    ramp = max(1.0, streams / tester.started_per_second)
+    patience = ramp + 20 if tester.paces else 4
+    task_seconds = patience + SETTLING + seconds + 30
+    with RateReceiver() as receiver, scratch_directory(scratch) as directory, contextlib.ExitStack() as stack:
+        task = Task(streams, receiver.url, ramp, task_seconds, directory)
+        messages = stack.enter_context(open(directory / "messages", "wb"))
+        processes: list[Process] = []
+        stack.callback(_end, processes)
+        for number, command in enumerate(tester.commands(task)):
+            # One after the other where there are many: each is to have its share of the processors while it starts.
+            if number and number % 8 == 0:
+                time.sleep(8 / tester.started_per_second)
+            quiet = messages.fileno()
+            processes.append(Process(command, tester.environment(task), stdout=quiet, stderr=quiet))
+        deadline = time.monotonic() + patience
+        while receiver.open() < streams and time.monotonic() < deadline:
+            time.sleep(0.25)  # the receiver does not say when the last one comes
+        time.sleep(SETTLING)  # the testers find their pace; not a wait for anything
+        receiver.open()
+        before, since = sum(process.cpu_ns() for process in processes), time.monotonic_ns()
+        time.sleep(seconds)
+        after, until = sum(process.cpu_ns() for process in processes), time.monotonic_ns()
+        memory = proportional_memory(processes)
+        window = receiver.close(RATE)
+        gone = sum(1 for process in processes if process.wait(0))
+        _end(processes)
+        said = (directory / "messages").read_text(errors="replace").strip().split("\n")[-1]
+        return Point(
+            streams=streams,
+            window=window,
+            cpu_ms_per_stream_second=(after - before) / 1e6 / ((until - since) / 1e9) / streams,
+            pss_kb_per_stream=memory / 1000 / streams,
+            processes=len(processes),
+            complaint=f"{gone} of {len(processes)} processes ended by themselves: {said[:160]}" if gone else "",
+        )
+
+
+def _end(processes: list[Process]) -> None:
+    for process in processes:
+        process.send(signal.SIGKILL)
+    for process in processes:
+        process.end(signal.SIGKILL)
+
+
+def grow(tester: Tester, sizes: list[int], seconds: float, scratch: Path) -> tuple[list[Point], str]:
+    """The points up to the first that fails, and why it ended there."""
+    points: list[Point] = []
+    for streams in sizes:
+        if not tester.paces and points:
+            break
+        if streams / tester.started_per_second > LONGEST_RAMP:
+            return points, f"{streams} would take {streams / tester.started_per_second:.0f} s to start"
+        if points:
+            needed = points[-1].pss_kb_per_stream * 1000 * streams
+            if needed > SHARE_OF_MEMORY * available_memory():
+                return points, f"{streams} would take {needed / 2**30:.1f} GiB of memory"
+        print(f"{tester.title}: {streams} streams", file=sys.stderr)
+        point = measure(tester, streams, seconds, scratch)
+        points.append(point)
+        if not point.is_held:
+            return points, _why(tester, point)
+    return points, "the most that was tried" if tester.paces else _why(tester, points[-1])
+
+
+def _why(tester: Tester, point: Point) -> str:
+    window = point.window
+    if not tester.paces:
+        return (
+            f"{window.streams} of {point.streams} requests lasted; {window.requests / window.seconds:.0f} new ones and "
+            f"{window.bytes_per_second / 1e6:.1f} MB came each second"
+        )
+    if point.complaint:
+        return f"at {point.streams}: {point.complaint}"
+    return (
+        f"at {point.streams}: {window.streams} were there, {window.held} of them at their rate; "
+        f"median {window.rate_median / 1000:.1f} kB/s"
+    )
+
+
+HEADER = [
+    *("load tester, streams of 32 kB/s", "held", "CPU ms a stream and second", "kB a stream"),
+    *("longest silence ms, p99", "receiver's CPU %", "why no more"),
+]
+
+
+def rows(tester: Tester, points: list[Point], why: str) -> list[list[str]]:
+    found = []
+    for number, point in enumerate(points):
+        window = point.window
+        found.append(
+            [
+                f"{tester.title}, {point.streams}",
+                f"{window.held} of {point.streams}" if not point.is_held else str(window.held),
+                f"{point.cpu_ms_per_stream_second:.3f}",
+                f"{point.pss_kb_per_stream:.0f}",
+                f"{window.silence_p99_ms:.0f}" if window.streams else "–",
+                f"{window.cpu_share * 100:.0f}",
+                why if number == len(points) - 1 else "",
+            ]
+        )
+    return found or [[tester.title, "–", "–", "–", "–", "–", why]]
+
+
+def plots(found: dict[str, list[Point]]) -> list[str]:
+    """Markdown for the two growths, and the files that it shows."""
+    titles = {tester.key: tester.title for tester in TESTERS if tester.paces}
+    held = {titles[key]: [each for each in points if each.is_held] for key, points in found.items() if key in titles}
+    curves = [Curve(name, [each.streams for each in points], []) for name, points in held.items() if points]
+    pictures = []
+    for file, axis, read in (
+        ("load-cpu", "CPU ms a stream and second", lambda each: each.cpu_ms_per_stream_second),
+        ("load-memory", "kB a stream (PSS)", lambda each: each.pss_kb_per_stream),
+    ):
+        drawn = [Curve(curve.name, curve.x, [read(each) for each in held[curve.name]]) for curve in curves]
+        pictures.append(write_plot(file, "streams of 32 kB/s held", axis, drawn))
+    return pictures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Hold live streams with load testers, more and more of them.")
+    parser.add_argument("--sizes", default="10,100,300,1000,3000,10000,15000", help="numbers of streams")
+    parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
+    parser.add_argument("--only", default="", help="testers: " + ", ".join(tester.key for tester in TESTERS))
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
+    options = parser.parse_args()
+    end_on_signals()
+    need("curl", "ffmpeg", "h2load", "wrk", "hey")
+    sizes = [min(int(size), MOST_STREAMS) for size in options.sizes.split(",")]
+    chosen = [tester for tester in TESTERS if not options.only or tester.key in options.only.split(",")]
+    found: dict[str, list[Point]] = {}
+    table: list[list[str]] = []
+    failure = ""
+    with scratch_directory() as scratch:
+        for tester in chosen:
+            if tester.key == "sluice" and not SLUICE.exists():
+                raise BenchmarkError(f"{SLUICE} is not there: make build")
+            try:
+                found[tester.key], why = grow(tester, sizes, options.seconds, scratch)
+            except BenchmarkError as error:
+                # The others are measured all the same.
+                failure = why = str(error)
+                found[tester.key] = []
+            table += rows(tester, found[tester.key], why)
+    most = {key: max((point.streams for point in points if point.is_held), default=0) for key, points in found.items()}
+    rival = max((count for key, count in most.items() if key != "sluice"), default=0)
+    verdict = ""
+    if "sluice" in most and rival:
+        ratio = most["sluice"] / rival
+        verdict = (
+            f"Most streams held: sluice load {most['sluice']}, the best of the others {rival}: {ratio:.1f} times; "
+            f"at least 10: {'met' if ratio >= 10 else 'MISSED'}."
+        )
+    print_table(HEADER, table)
+    print(verdict)
+    if options.json:
+        figures = {key: [asdict(point) for point in points] for key, points in found.items()}
+        options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
+    if options.write:
+        note = (
+            f"Plain uploads of {RATE // 1000} kB/s each to one neutral receiver on the same machine, more and more of "
+            f"them, windows of {options.seconds:g} s. Held: there throughout, with bytes at their rate within 10 %. "
+            "`make bench-load`, `benchmarks/load/rivals.py`."
+        )
+        pictures = "\n\n".join(plots(found))
+        body = f"{note}\n\n{markdown_table(HEADER, table)}\n\n{verdict}\n\n{pictures}"
+        write_section("Load testers: live streams held", body)
+    if failure:
+        print(f"rivals: {failure}", file=sys.stderr)
+    return 1 if failure else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
