@@ -25,7 +25,8 @@ class SluiceServer:
         self.log = directory / "log"
         self.process: Process | None = None
         address = f"127.0.0.1:{self.port}"
-        self._command = [str(SLUICE), "serve", "--listen", address, "--directory", str(self.directory), *options]
+        where = [] if "--discard" in options else ["--directory", str(self.directory)]
+        self._command = [str(SLUICE), "serve", "--listen", address, *where, *options]
 
     def start(self) -> tuple[int, int]:
         """Starts it and returns when it was started and since when it listens (CLOCK_MONOTONIC, ns)."""

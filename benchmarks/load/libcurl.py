@@ -1,0 +1,272 @@
+"""`make bench-load`, second half: `sluice load` beside libcurl alone, driven from C, with the same streams and server.
+
+Both hold N resumable uploads (an empty POST, one PATCH, 104s as acknowledgements) into a `sluice serve --discard` of
+their own, message by message on an absolute schedule. CPU time and memory of both are taken from outside, in the same
+way, over a window in which all streams are open. Delays are what each says itself: ours of the whole run, libcurl's
+without the time in which the streams begin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.common.harness import REPOSITORY, SLUICE, BenchmarkError, Process, end_on_signals, scratch_directory
+from benchmarks.common.plots import Curve, write_plot
+from benchmarks.common.report import machine, markdown_table, median_and_spread, print_table, write_section
+from benchmarks.common.sluice_server import sluice_server
+
+LIBCURL_LOAD = REPOSITORY / ".build" / "libcurl-load"
+#: At most so many times libcurl's own CPU time for a message.
+AIM = 1.3
+#: Of memory for a stream in the client, in the server: kB.
+CLIENT_AIM, SERVER_AIM = 40, 10
+#: Between all streams being open and the window.
+SETTLING = 3.0
+STARTED_PER_SECOND = 1500
+
+
+@dataclass(frozen=True)
+class Load:
+    """So many streams with a message of so many bytes every so many seconds."""
+
+    streams: int
+    message: int
+    period: float
+
+    @property
+    def title(self) -> str:
+        return f"{self.streams} × {self.message} B / {self.period:g} s"
+
+    @property
+    def ramp(self) -> float:
+        return max(1.0, self.streams / STARTED_PER_SECOND)
+
+
+@dataclass
+class Figures:
+    """What one run showed."""
+
+    cpu_us_per_message: float
+    kb_per_stream: float  # resident, all of the process
+    server_cpu_us_per_message: float
+    server_kb_per_stream: float  # resident, more than before the first stream
+    ack_p50_ms: float  # from due to acknowledged
+    ack_p99_ms: float
+    ack_max_ms: float
+
+
+def _sluice(load: Load, url: str, seconds: float) -> list[str]:
+    return [
+        *(str(SLUICE), "load", url, "--streams", str(load.streams), "--resumable", "always", "--progress", "none"),
+        *("--rate", str(round(load.message / load.period)), "--chunk", f"{load.period * 1000:g}ms"),
+        *("--ramp", f"{load.ramp:g}s", "--duration", f"{seconds:g}s"),
+    ]
+
+
+def _libcurl(load: Load, url: str, seconds: float) -> list[str]:
+    # Its duration is that of its own window: after the ramp and two messages.
+    window = seconds - load.ramp - max(1.0, 2 * load.period)
+    return [
+        *(str(LIBCURL_LOAD), url, "--streams", str(load.streams), "--bytes", str(load.message)),
+        *("--every", f"{load.period * 1000:g}", "--ramp", f"{load.ramp:g}", "--duration", f"{window:g}"),
+    ]
+
+
+def _sluice_delays(report: dict) -> list[float]:
+    found = report["histograms"]["acknowledged_ns"]
+    return [found[name] / 1e6 for name in ("p50", "p99", "max")]
+
+
+def _libcurl_delays(report: dict) -> list[float]:
+    found = report["acknowledged_ms"]
+    return [found[name] for name in ("p50", "p99", "max")]
+
+
+@dataclass(frozen=True)
+class Generator:
+    title: str
+    command: Callable[[Load, str, float], list[str]]
+    delays: Callable[[dict], list[float]]  # p50, p99, most, in ms
+
+
+PAIR = (Generator("sluice load", _sluice, _sluice_delays), Generator("libcurl alone", _libcurl, _libcurl_delays))
+
+
+def resident(process: Process) -> int:
+    """Bytes, as in the second number of proc(5)'s statm."""
+    return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _await_streams(process: Process, streams: int, seconds: float) -> None:
+    """Until it has a socket for each."""
+    deadline = time.monotonic() + seconds
+    while len(os.listdir(f"/proc/{process.pid}/fd")) < streams:
+        if process.wait(0.1) or time.monotonic() > deadline:
+            raise BenchmarkError(f"{process.name} does not open {streams} streams within {seconds:g} s")
+
+
+def measure(generator: Generator, load: Load, seconds: float, scratch: Path) -> Figures:
+    """One run with a server of its own; the window is `seconds` long."""
+    with (
+        scratch_directory(scratch) as directory,
+        sluice_server(directory, "--discard", "--max-uploads", "100000") as server,
+    ):
+        assert server.process
+        total = load.ramp + SETTLING + seconds + 3
+        command = generator.command(load, f"http://127.0.0.1:{server.port}/load", total)
+        server_base = resident(server.process)
+        messages, output = directory / "messages", directory / "output"
+        with open(messages, "wb") as errors, open(output, "wb") as report:
+            process = Process(command, stdout=report.fileno(), stderr=errors.fileno())
+        try:
+            _await_streams(process, load.streams, load.ramp + 20)
+            # All have sent a message, and the window is the same for both: not a wait for anything.
+            time.sleep(SETTLING)
+            cpu, server_cpu, since = process.cpu_ns(), server.cpu_ns(), time.monotonic_ns()
+            time.sleep(seconds)
+            cpu, server_cpu = process.cpu_ns() - cpu, server.cpu_ns() - server_cpu
+            count = (time.monotonic_ns() - since) / 1e9 / load.period * load.streams
+            memory, server_grown = resident(process), resident(server.process) - server_base
+            if not process.wait(total + 30):
+                raise BenchmarkError(f"{generator.title} does not end")
+        finally:
+            process.end(signal.SIGKILL)
+        if process.exit is None or process.exit.code != 0:
+            said = messages.read_text(errors="replace").strip()[-400:]
+            raise BenchmarkError(f"{generator.title}, {load.title}: exit {process.exit}; it said: {said}")
+        p50, p99, most = generator.delays(json.loads(output.read_text()))
+    return Figures(
+        cpu_us_per_message=cpu / 1e3 / count,
+        kb_per_stream=memory / 1e3 / load.streams,
+        server_cpu_us_per_message=server_cpu / 1e3 / count,
+        server_kb_per_stream=server_grown / 1e3 / load.streams,
+        ack_p50_ms=p50,
+        ack_p99_ms=p99,
+        ack_max_ms=most,
+    )
+
+
+COLUMNS = (
+    ("CPU µs a message", "cpu_us_per_message", 1),
+    ("kB a stream", "kb_per_stream", 1),
+    ("server: CPU µs a message", "server_cpu_us_per_message", 1),
+    ("server: kB a stream", "server_kb_per_stream", 1),
+    ("due → acknowledged ms: p50", "ack_p50_ms", 1),
+    ("p99", "ack_p99_ms", 1),
+    ("max", "ack_max_ms", 0),
+)
+Rounds = dict[str, list[Figures]]
+
+
+def table(load: Load, rounds: Rounds) -> list[list[str]]:
+    return [
+        [
+            f"{load.title}, {title}",
+            *(median_and_spread([getattr(each, what) for each in found], digits) for _, what, digits in COLUMNS),
+        ]
+        for title, found in rounds.items()
+        if found
+    ]
+
+
+def ratio_row(load: Load, rounds: Rounds) -> list[str]:
+    """Ours to libcurl's, pair by pair."""
+    pairs = list(zip(*(rounds[each.title] for each in PAIR)))
+    cpu = [ours.cpu_us_per_message / other.cpu_us_per_message for ours, other in pairs]
+    memory = [ours.kb_per_stream / other.kb_per_stream for ours, other in pairs]
+    # Noise only ever adds to a run's CPU time: so the least of each side is given, too.
+    least = min(ours.cpu_us_per_message for ours, _ in pairs) / min(other.cpu_us_per_message for _, other in pairs)
+    middle = statistics.median(cpu)
+    kilobytes = statistics.median(ours.kb_per_stream for ours, _ in pairs)
+    return [
+        *(load.title, median_and_spread(cpu), f"{least:.2f}", f"≤ {AIM} {'met' if middle <= AIM else 'MISSED'}"),
+        *(median_and_spread(memory), f"≤ {CLIENT_AIM} kB {'met' if kilobytes <= CLIENT_AIM else 'MISSED'}"),
+    ]
+
+
+RATIO_HEADER = ["sluice load to libcurl alone", "CPU", "least to least", "aim", "memory", "aim (ours)"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="sluice load beside libcurl alone, pair by pair.")
+    parser.add_argument("--loads", default="1000x1000/1,4000x1000/1,8000x1000/1,15000x1000/1,5000x1000/0.25")
+    parser.add_argument("--rounds", type=int, default=3, help="pairs of each load (default: 3)")
+    parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
+    options = parser.parse_args()
+    end_on_signals()
+    loads = []
+    for text in options.loads.split(","):
+        streams, rest = text.split("x")
+        message, period = rest.split("/")
+        loads.append(Load(int(streams), int(message), float(period)))
+    found: dict[Load, Rounds] = {}
+    failure = ""
+    try:
+        for program, target in ((SLUICE, "build"), (LIBCURL_LOAD, "libcurl-load")):
+            if not program.exists():
+                raise BenchmarkError(f"{program} is not there: make {target}")
+        with scratch_directory() as scratch:
+            for load in loads:
+                rounds = found[load] = {each.title: [] for each in PAIR}
+                for turn in range(options.rounds):
+                    for generator in PAIR if turn % 2 == 0 else reversed(PAIR):
+                        print(f"{load.title}, round {turn + 1} of {options.rounds}: {generator.title}", file=sys.stderr)
+                        rounds[generator.title].append(measure(generator, load, options.seconds, scratch))
+    except BenchmarkError as error:
+        # What was measured until then is shown all the same.
+        failure = str(error)
+    whole = {load: rounds for load, rounds in found.items() if all(rounds.values())}
+    tables = [
+        (
+            ["streams × message / period", *(name for name, _, _ in COLUMNS)],
+            [row for load, rounds in whole.items() for row in table(load, rounds)],
+        ),
+        (RATIO_HEADER, [ratio_row(load, rounds) for load, rounds in whole.items()]),
+    ]
+    for header, rows in tables:
+        print_table(header, rows)
+    if options.json:
+        figures = {
+            load.title: {title: [asdict(one) for one in each] for title, each in rounds.items()}
+            for load, rounds in found.items()
+        }
+        options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
+    if options.write and whole:
+        note = (
+            f"`sluice load` and libcurl alone (`benchmarks/LibcurlLoad`, C), one process with one thread each, into a "
+            f"`sluice serve --discard` on the same machine; resumable; {options.rounds} rounds in turn, windows of "
+            f"{options.seconds:g} s, median (least–most). `make bench-load`, `benchmarks/load/libcurl.py`."
+        )
+        curves = [
+            Curve(
+                each.title,
+                [load.streams for load in whole if load.period == 1],
+                [
+                    statistics.median(one.cpu_us_per_message for one in rounds[each.title])
+                    for load, rounds in whole.items()
+                    if load.period == 1
+                ],
+            )
+            for each in PAIR
+        ]
+        picture = write_plot("load-libcurl", "streams of one message a second", "CPU µs a message", curves)
+        body = "\n\n".join([note, *(markdown_table(header, rows) for header, rows in tables), picture])
+        write_section("sluice load beside libcurl alone", body)
+    if failure:
+        print(f"libcurl: {failure}", file=sys.stderr)
+    return 1 if failure else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
