@@ -1,0 +1,56 @@
+// A report's intervals as curves: one value for each moment.
+
+/// The intervals of one report, ready to be drawn.
+struct ReportTimeline {
+  /// The middle of each interval, in seconds since the start.
+  let moments: [Double]
+  /// The run's end, in seconds.
+  let end: Double
+  let live: [Double?]
+  /// Bytes a second.
+  let offered: [Double?]
+  let acknowledged: [Double?]
+  /// Processors' worth of time: 1 is one that was busy all the time.
+  let processors: [Double?]
+  let errors: [Double?]
+  let interruptions: [Double?]
+  private let delays: [LatencyHistogram]
+  private let lateness: [LatencyHistogram]
+
+  /// - Parameter limit: with more intervals than that, neighbours are put together.
+  init(_ report: LoadReport, limit: Int = 600) {
+    let series = report.intervals
+    let size = max(1, (series.intervals.count + limit - 1) / limit)
+    let length = Double(series.length) * Double(size) / 1e9
+    var groups: [LoadInterval] = []
+    for (index, interval) in series.intervals.enumerated() {
+      if index.isMultiple(of: size) { groups.append(interval) } else { groups[groups.count - 1].append(interval) }
+    }
+    let measured = Double(report.measured) / 1e9
+    end = max(measured, length)
+    // The last interval ends with the run.
+    let lengths = groups.indices.map { min(length, max(0, max(measured, length) - Double($0) * length)) }
+    moments = groups.indices.map { Double($0) * length + lengths[$0] / 2 }
+    func rate(_ value: (LoadInterval) -> Double) -> [Double?] {
+      // A second of which only a rest was measured makes no rate.
+      zip(groups, lengths).map { $1 < length / 2 ? nil : value($0) / $1 }
+    }
+    live = groups.map { Double($0.live) }
+    offered = rate { Double($0.offered) }
+    acknowledged = rate { Double($0.acknowledged) }
+    processors = rate { Double($0.processorTime) / 1e9 }
+    errors = groups.map { Double($0.errors) }
+    interruptions = groups.map { Double($0.interruptions) }
+    delays = groups.map(\.acknowledgedDelay)
+    lateness = groups.map(\.lateness)
+  }
+
+  /// From due to acknowledged, nanoseconds; nil while nothing was acknowledged.
+  func delay(_ fraction: Double) -> [Double?] { delays.map { $0.quantile(fraction).map(Double.init) } }
+  func lateness(_ fraction: Double) -> [Double?] { lateness.map { $0.quantile(fraction).map(Double.init) } }
+
+  static func highest(_ curves: [[Double?]]) -> Double { curves.joined().lazy.compactMap { $0 }.max() ?? 0 }
+  static func lowestAboveZero(_ curves: [[Double?]]) -> Double? {
+    curves.joined().lazy.compactMap { $0 }.filter { $0 > 0 }.min()
+  }
+}

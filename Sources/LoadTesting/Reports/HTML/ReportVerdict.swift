@@ -1,0 +1,94 @@
+// What a run has shown, in one sentence: what is read first, and often the only thing.
+
+/// The sentence above a report.
+struct ReportVerdict: Equatable, Sendable {
+  enum Level: String, Sendable {
+    /// The server did all that was asked of it, and it was the server that was measured.
+    case good
+    /// It did, but something happened on the way.
+    case warn
+    /// Something failed or was lost, or the figures are the generator's own.
+    case bad
+  }
+
+  let level: Level
+  let sentence: String
+
+  init(_ report: LoadReport) {
+    var parts = [Self.streams(report)]
+    let delay = report.histograms[.acknowledged]
+    let totals = report.totals
+    if let p99 = delay.quantile(0.99) {
+      parts.append("p99 from due to acknowledged \(Figure.text(nanoseconds: p99))")
+    } else {
+      parts.append("nothing was acknowledged")
+    }
+    if totals.streams.failed > 0 { parts.append(Self.counted(totals.streams.failed, "stream") + " failed") }
+    parts.append(Self.errors(totals))
+    if totals.interruptions.unplanned > 0 {
+      parts.append(Self.counted(totals.interruptions.unplanned, "interruption") + " not on purpose")
+    }
+    if totals.bytes.lost > 0 { parts.append("\(Figure.text(bytes: totals.bytes.lost)) lost") }
+    if let share = report.goodputShare, share < 0.99 {
+      parts.append("only \(Figure.text(share: share)) of what was offered was acknowledged")
+    }
+    parts.append(report.generator.isBottleneck ? "the generator did not keep up" : "the generator kept up")
+    sentence = parts.joined(separator: "; ") + "."
+
+    if report.generator.isBottleneck || delay.isEmpty || totals.streams.failed > 0 || totals.bytes.lost > 0 {
+      level = .bad
+    } else if totals.errorCount > 0 || totals.interruptions.unplanned > 0 || report.goodputShare ?? 1 < 0.99
+      || !report.reachedItsStreams || report.endedEarly
+    {
+      level = .warn
+    } else {
+      level = .good
+    }
+  }
+
+  private static func streams(_ report: LoadReport) -> String {
+    let planned = report.plan.streams
+    var text: String
+    if report.reachedItsStreams {
+      let held = Figure.text(nanoseconds: max(0, report.measured - report.plan.ramp))
+      text = counted(UInt64(planned), "live stream") + " held for \(held)"
+    } else {
+      let peak = Figure.text(count: report.totals.streams.peakLive)
+      text = "at most \(peak) of \(counted(UInt64(planned), "planned stream")) live at one time"
+    }
+    if report.endedEarly {
+      let (measured, planned) = (report.measured, report.plan.duration)
+      text += ", ended after \(Figure.text(nanoseconds: measured)) of \(Figure.text(nanoseconds: planned))"
+    }
+    return text
+  }
+
+  private static func errors(_ totals: LoadTotals) -> String {
+    guard totals.errorCount > 0 else { return "no error" }
+    // The most frequent first; the name decides between equals, so that the sentence is the same each time.
+    let classes = totals.errors.sorted { ($1.value.count, $0.key) < ($0.value.count, $1.key) }
+    let named = classes.prefix(3).map { "\(Figure.text(count: $0.value.count)) \($0.key)" }
+    let more = classes.count > 3 ? ", …" : ""
+    return counted(totals.errorCount, "error") + " (" + named.joined(separator: ", ") + more + ")"
+  }
+
+  private static func counted(_ count: UInt64, _ noun: String) -> String {
+    "\(Figure.text(count: count)) \(noun)\(count == 1 ? "" : "s")"
+  }
+}
+
+extension LoadReport {
+  /// Whether all planned streams were live at one time.
+  var reachedItsStreams: Bool { totals.streams.peakLive >= UInt64(max(0, plan.streams)) }
+
+  /// Ended by a signal or by a cap: more than a twentieth of the planned time is missing.
+  var endedEarly: Bool { Double(measured) < Double(plan.duration) * 0.95 }
+
+  /// The part of the offered bytes that the server acknowledged; nil when nothing was offered.
+  var goodputShare: Double? {
+    totals.bytes.offered > 0 ? Double(totals.bytes.acknowledged) / Double(totals.bytes.offered) : nil
+  }
+
+  /// Acknowledged bytes a second, over the whole run.
+  var goodput: Double { measured > 0 ? Double(totals.bytes.acknowledged) * 1e9 / Double(measured) : 0 }
+}

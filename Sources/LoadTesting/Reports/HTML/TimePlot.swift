@@ -1,0 +1,184 @@
+// Curves over the time of a run, one panel below the other, so that what happens in one is seen beside the others.
+
+/// One curve: a value for each moment, nil where there was nothing to measure.
+struct TimeSeries {
+  enum Kind: Sendable {
+    case line
+    /// A line with the room below it filled.
+    case area
+    /// A bar for each moment. Bars of one panel stand on top of each other.
+    case bars
+  }
+
+  let name: String
+  /// The class that gives it its colour and its stroke.
+  let style: String
+  var kind: Kind = .line
+  /// One value for each of the plot's ``TimePlot/moments``.
+  let values: [Double?]
+}
+
+struct TimePlot {
+  struct Panel {
+    let name: String
+    let quantity: Quantity
+    let axis: Axis
+    let series: [TimeSeries]
+    /// A level line with a name: what was planned, what is allowed.
+    var limits: [(name: String, value: Double)] = []
+    var height = 170.0
+  }
+
+  /// The moments of all curves, in seconds since the start, ascending.
+  let moments: [Double]
+  /// How long the run took, in seconds.
+  let end: Double
+  let panels: [Panel]
+  /// When all streams were to be there: before it, the picture is of the ramp.
+  var rampEnd: Double?
+
+  /// The room above each panel, for its name, and below the last one, for the clock.
+  private static let above = 30.0
+  private static let below = 44.0
+
+  var drawing: PlotDrawing {
+    let height = panels.reduce(Self.below) { $0 + Self.above + $1.height }
+    var drawing = PlotDrawing(height: height)
+    let time = Axis.time(to: end)
+    var top = 0.0
+    for panel in panels {
+      top += Self.above
+      draw(panel, &drawing, time, top: top, bottom: top + panel.height)
+      top += panel.height
+    }
+    drawing.levelAxis(time, named: "time since the start, min:s", top: Self.above, bottom: top)
+    drawing.add(readings(time, bottom: top))
+    return drawing
+  }
+
+  private func draw(_ panel: Panel, _ drawing: inout PlotDrawing, _ time: Axis, top: Double, bottom: Double) {
+    if let rampEnd, rampEnd > 0 {
+      let width = PlotDrawing.x(time, rampEnd) - PlotDrawing.left
+      drawing.add(
+        "<rect class=\"ramp\" x=\"\(at: PlotDrawing.left)\" y=\"\(at: top)\" width=\"\(at: width)\" height=\"\(at: bottom - top)\"/>"
+      )
+      if width > 60 { drawing.text("ramp", x: PlotDrawing.left + 6, y: top + 14, anchor: "start", style: "note") }
+    }
+    drawing.uprightAxis(panel.axis, named: panel.name, top: top, bottom: bottom)
+    for limit in panel.limits {
+      let y = bottom - panel.axis.position(limit.value) * (bottom - top)
+      var line = SVGPath()
+      line.move(to: PlotDrawing.left, y)
+      line.line(to: PlotDrawing.right, y)
+      drawing.path(line, style: "limit")
+      drawing.text(limit.name, x: PlotDrawing.right - 4, y: y - 5, anchor: "end", style: "note")
+    }
+    var base = [Double](repeating: 0, count: moments.count)
+    for series in panel.series {
+      switch series.kind {
+      case .bars:
+        drawing.path(bars(series, &base, panel.axis, time, top: top, bottom: bottom), style: series.style)
+      case .line, .area:
+        let (line, area) = curve(series, panel.axis, time, top: top, bottom: bottom)
+        if series.kind == .area { drawing.path(area, style: "\(series.style) filled") }
+        drawing.path(line, style: series.style)
+      }
+    }
+  }
+
+  private func curve(_ series: TimeSeries, _ axis: Axis, _ time: Axis, top: Double, bottom: Double)
+    -> (line: SVGPath, area: SVGPath)
+  {
+    var line = SVGPath()
+    var area = SVGPath()
+    var lastX: Double?
+    for (moment, value) in zip(moments, series.values) {
+      guard let value else {
+        // A gap is a gap: no line leads across it.
+        if let lastX {
+          area.line(to: lastX, bottom)
+          area.close()
+        }
+        lastX = nil
+        continue
+      }
+      let x = PlotDrawing.x(time, moment)
+      let y = bottom - axis.position(value) * (bottom - top)
+      if lastX == nil {
+        line.move(to: x, y)
+        area.move(to: x, bottom)
+        // A value between two gaps has no line: a dot of half a pixel, round by its stroke.
+        line.line(to: x + 0.5, y)
+      }
+      line.line(to: x, y)
+      area.line(to: x, y)
+      lastX = x
+    }
+    if let lastX {
+      area.line(to: lastX, bottom)
+      area.close()
+    }
+    return (line, area)
+  }
+
+  private func bars(
+    _ series: TimeSeries, _ base: inout [Double], _ axis: Axis, _ time: Axis, top: Double, bottom: Double
+  ) -> SVGPath {
+    var path = SVGPath()
+    let step = (PlotDrawing.right - PlotDrawing.left) / Double(max(1, moments.count))
+    let width = max(1.2, min(14, step - 1))
+    for (index, value) in series.values.enumerated() {
+      guard let value, value > 0 else { continue }
+      let low = bottom - axis.position(base[index]) * (bottom - top)
+      // Something that happened once is seen, however high the axis is.
+      let high = min(low - 2, bottom - axis.position(base[index] + value) * (bottom - top))
+      let x = min(PlotDrawing.right - width, max(PlotDrawing.left, PlotDrawing.x(time, moments[index]) - width / 2))
+      path.move(to: x, low)
+      path.line(to: x, high)
+      path.line(to: x + width, high)
+      path.line(to: x + width, low)
+      path.close()
+      base[index] += value
+    }
+    return path
+  }
+
+  // MARK: Reading values off
+
+  /// How many strips tell their values to whoever points at them.
+  private static let strips = 60
+
+  /// Strips over all panels that a browser names when the mouse rests on one, without a script.
+  private func readings(_ time: Axis, bottom: Double) -> Markup {
+    guard !moments.isEmpty else { return .empty }
+    let stride = max(1, (moments.count + Self.strips - 1) / Self.strips)
+    var markup = Markup.empty
+    for first in Swift.stride(from: 0, to: moments.count, by: stride) {
+      let last = min(first + stride, moments.count) - 1
+      let from = first == 0 ? PlotDrawing.left : PlotDrawing.x(time, (moments[first] + moments[first - 1]) / 2)
+      let to =
+        last == moments.count - 1
+        ? PlotDrawing.right : PlotDrawing.x(time, (moments[last] + moments[last + 1]) / 2)
+      markup +=
+        "<rect class=\"strip\" x=\"\(at: from)\" y=\"\(at: Self.above)\" width=\"\(at: to - from)\" height=\"\(at: bottom - Self.above)\"><title>\(words(first, last))</title></rect>"
+    }
+    return markup
+  }
+
+  /// The worst of each curve within the strip, with its name.
+  private func words(_ first: Int, _ last: Int) -> String {
+    let clock = Quantity.seconds
+    let when =
+      first == last
+      ? clock.text(moments[first]) : clock.text(moments[first]) + " to " + clock.text(moments[last])
+    var lines = [when]
+    for panel in panels {
+      for series in panel.series {
+        let values = series.values[first...last].compactMap { $0 }
+        let value = series.kind == .bars ? values.reduce(0, +) : values.max()
+        lines.append("\(series.name): \(value.map(panel.quantity.text) ?? "–")")
+      }
+    }
+    return lines.joined(separator: "\n")
+  }
+}
