@@ -98,7 +98,7 @@ public struct IntervalSeries: Equatable, Sendable {
   }
 
   /// Makes each two intervals one.
-  private mutating func coarsen() {
+  mutating func coarsen() {
     length *= 2
     var merged: [LoadInterval] = []
     merged.reserveCapacity(Self.maximumCount)

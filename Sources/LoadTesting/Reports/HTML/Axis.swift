@@ -30,7 +30,7 @@ struct Axis: Sendable, Equatable {
   }
 
   /// From zero to the first round step at or above `maximum`, with four to eight ticks; counts have whole ticks only.
-  static func linear(to maximum: Double, _ quantity: Quantity) -> Axis {
+  static func linear(to maximum: Double, _ quantity: AxisQuantity) -> Axis {
     let top = maximum.isFinite && maximum > 0 ? maximum : 1
     var step = roundStep(atLeast: top / 6)
     // Half an error is none, and there is nothing below a nanosecond.
@@ -42,7 +42,7 @@ struct Axis: Sendable, Equatable {
 
   /// From the last 1, 2 or 5 times a power of ten at or below `minimum` to the first at or above `maximum`; a tick at each
   /// power of ten, and at 2 and 5 too where that leaves room.
-  static func logarithmic(from minimum: Double, to maximum: Double, _ quantity: Quantity) -> Axis {
+  static func logarithmic(from minimum: Double, to maximum: Double, _ quantity: AxisQuantity) -> Axis {
     let low = minimum.isFinite && minimum > 0 ? minimum : 1
     let high = maximum.isFinite ? max(low, maximum) : low
     var exponent = Int(log10(low).rounded(.down)) - 1
@@ -73,7 +73,7 @@ struct Axis: Sendable, Equatable {
     ]
     let step = steps.first { end / $0 <= 10 } ?? (end / 10 / 86400).rounded(.up) * 86400
     let ticks = stride(from: 0, through: end, by: step).map {
-      Tick(value: $0, label: Quantity.seconds.label($0))
+      Tick(value: $0, label: AxisQuantity.seconds.label($0))
     }
     return Axis(scale: .linear, range: 0...end, ticks: ticks)
   }

@@ -46,22 +46,23 @@ struct HistogramPlot {
   }
 
   var drawing: PlotDrawing {
-    let top = 28.0 + 16 * Double(rows)
-    let bottom = top + height
-    var drawing = PlotDrawing(height: bottom + 44)
     let all = runs.flatMap(\.bins)
     guard let low = all.map(\.range.lowerBound).min(), let high = all.map(\.range.upperBound).max() else {
+      var drawing = PlotDrawing(height: 60)
       drawing.text(
-        "nothing was measured", x: (PlotDrawing.left + PlotDrawing.right) / 2, y: bottom - height / 2,
-        anchor: "middle", style: "note")
+        "nothing was measured", x: (PlotDrawing.left + PlotDrawing.right) / 2, y: 34, anchor: "middle", style: "note")
       return drawing
     }
     let axis = Axis.logarithmic(from: low, to: high, .duration)
     let share = Axis.linear(to: runs.map(highestShare).max() ?? 1, .share)
+    let names = placed(on: axis)
+    let top = 28 + 16 * Double(1 + (names.map(\.row).max() ?? 0))
+    let bottom = top + height
+    var drawing = PlotDrawing(height: bottom + 44)
     drawing.uprightAxis(share, named: "share of all messages in each bar", top: top, bottom: bottom)
     for run in runs { draw(run, &drawing, axis, share, top: top, bottom: bottom) }
     drawing.levelAxis(axis, named: "delay (logarithmic)", top: top, bottom: bottom)
-    drawMarks(&drawing, axis, top: top, bottom: bottom)
+    draw(names, &drawing, bottom: bottom)
     return drawing
   }
 
@@ -84,10 +85,10 @@ struct HistogramPlot {
       path.line(to: to - (runs.count == 1 ? 1 : 0), high)
       path.line(to: to - (runs.count == 1 ? 1 : 0), bottom)
       if runs.count == 1 { path.close() }
-      let duration = Quantity.duration
+      let duration = AxisQuantity.duration
       let words =
         "\(duration.text(bin.range.lowerBound)) to \(duration.text(bin.range.upperBound))\n"
-        + "\(Quantity.count.text(Double(bin.count))) messages, \(Quantity.share.text(Double(bin.count) / total))"
+        + "\(AxisQuantity.count.text(Double(bin.count))) messages, \(AxisQuantity.share.text(Double(bin.count) / total))"
       readings +=
         "<rect class=\"strip\" x=\"\(at: from)\" y=\"\(at: top)\" width=\"\(at: to - from)\" height=\"\(at: bottom - top)\"><title>\(words)</title></rect>"
     }
@@ -97,31 +98,44 @@ struct HistogramPlot {
 
   // MARK: Percentiles
 
-  /// Rows of names above the bars, so that percentiles close to each other can both be read.
-  private var rows: Int { max(1, runs.reduce(0) { $0 + $1.marks.count } > 3 ? 3 : 1) }
+  /// Where the name of a percentile stands: beside its line, in the first row above the bars where there is room.
+  private struct PlacedMark {
+    let text: String
+    let x: Double
+    let isRightOfLine: Bool
+    let row: Int
+  }
 
-  private func drawMarks(_ drawing: inout PlotDrawing, _ axis: Axis, top: Double, bottom: Double) {
-    var ends = [Double](repeating: -.infinity, count: rows)
+  private func placed(on axis: Axis) -> [PlacedMark] {
+    // From left to right: where each row is free again.
+    var ends: [Double] = []
+    return runs.flatMap(\.marks).sorted { $0.value < $1.value }.map { mark in
+      let x = PlotDrawing.x(axis, mark.value)
+      let text = "\(mark.name) \(AxisQuantity.duration.text(mark.value))"
+      // By the eye, and with room to spare: no measure of the reader's font can be had here.
+      let width = Double(text.count) * 7.2
+      let isRightOfLine = x + width + 4 < PlotDrawing.right
+      let start = isRightOfLine ? x + 4 : x - width - 4
+      let row = ends.firstIndex { $0 < start } ?? ends.count
+      if row == ends.count { ends.append(0) }
+      ends[row] = start + width + 4
+      return PlacedMark(text: text, x: x, isRightOfLine: isRightOfLine, row: row)
+    }
+  }
+
+  /// The names after all lines, so that none of these crosses a name.
+  private func draw(_ marks: [PlacedMark], _ drawing: inout PlotDrawing, bottom: Double) {
+    func y(_ mark: PlacedMark) -> Double { 14 + 16 * Double(mark.row) }
     var lines = SVGPath()
-    // After all lines, so that none of them crosses a name.
-    var names: [(text: String, x: Double, y: Double, anchor: String)] = []
-    for run in runs {
-      for mark in run.marks {
-        let x = PlotDrawing.x(axis, mark.value)
-        let label = "\(mark.name) \(Quantity.duration.text(mark.value))"
-        // By the eye: no measure of the font can be had here.
-        let width = Double(label.count) * 6.6
-        let isLeft = x + width + 4 < PlotDrawing.right
-        let start = isLeft ? x + 3 : x - width - 3
-        let row = ends.firstIndex { $0 < start } ?? ends.indices.min { ends[$0] < ends[$1] } ?? 0
-        ends[row] = start + width + 6
-        let y = 14 + 16 * Double(row)
-        lines.move(to: x, y - 9)
-        lines.line(to: x, bottom)
-        names.append((label, isLeft ? x + 3 : x - 3, y, isLeft ? "start" : "end"))
-      }
+    for mark in marks {
+      lines.move(to: mark.x, y(mark) - 9)
+      lines.line(to: mark.x, bottom)
     }
     drawing.path(lines, style: "mark")
-    for name in names { drawing.text(name.text, x: name.x, y: name.y, anchor: name.anchor, style: "note") }
+    for mark in marks {
+      drawing.text(
+        mark.text, x: mark.isRightOfLine ? mark.x + 4 : mark.x - 4, y: y(mark),
+        anchor: mark.isRightOfLine ? "start" : "end", style: "note")
+    }
   }
 }

@@ -35,7 +35,7 @@ enum PageStyle {
     .tiles dd{margin:0;font-size:22px;font-weight:600;line-height:1.3;white-space:nowrap}
     .tiles small{display:block;font-size:12px;font-weight:400;color:var(--soft);white-space:normal}
     figure,section{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:16px 18px;margin:0 0 18px}
-    figcaption p,section>p{margin:2px 0 8px;color:var(--soft);max-width:82ch}
+    figcaption p,section>p{margin:2px 0 8px;color:var(--soft);max-width:100ch}
     .legend{display:flex;flex-wrap:wrap;gap:2px 18px;list-style:none;margin:0;padding:0;font-size:13px}
     .legend svg{margin-right:6px}
     .plot{overflow-x:auto}
@@ -67,7 +67,9 @@ enum PageStyle {
     tr:last-child>*{border-bottom:0}
     thead th{color:var(--soft);font-weight:500}
     tbody th{font-weight:400}
-    .n{text-align:right}
+    .n,td.n{text-align:right;white-space:nowrap}
+    thead th{white-space:nowrap}
+    tbody th[scope=row]{min-width:9em}
     td.words{overflow-wrap:anywhere;font-family:ui-monospace,"DejaVu Sans Mono",monospace;font-size:13px}
     .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:0 18px}
     .worse{color:var(--red);font-weight:600}.better{color:var(--green);font-weight:600}

@@ -19,13 +19,9 @@ struct ReportTimeline {
 
   /// - Parameter limit: with more intervals than that, neighbours are put together.
   init(_ report: LoadReport, limit: Int = 600) {
-    let series = report.intervals
-    let size = max(1, (series.intervals.count + limit - 1) / limit)
-    let length = Double(series.length) * Double(size) / 1e9
-    var groups: [LoadInterval] = []
-    for (index, interval) in series.intervals.enumerated() {
-      if index.isMultiple(of: size) { groups.append(interval) } else { groups[groups.count - 1].append(interval) }
-    }
+    let series = report.intervals.coarsened(to: limit)
+    let groups = series.intervals
+    let length = Double(series.length) / 1e9
     let measured = Double(report.measured) / 1e9
     end = max(measured, length)
     // The last interval ends with the run.
@@ -52,5 +48,23 @@ struct ReportTimeline {
   static func highest(_ curves: [[Double?]]) -> Double { curves.joined().lazy.compactMap { $0 }.max() ?? 0 }
   static func lowestAboveZero(_ curves: [[Double?]]) -> Double? {
     curves.joined().lazy.compactMap { $0 }.filter { $0 > 0 }.min()
+  }
+}
+
+extension IntervalSeries {
+  /// The same in at most so many intervals.
+  func coarsened(to limit: Int) -> IntervalSeries {
+    var series = self
+    while series.intervals.count > max(1, limit) { series.coarsen() }
+    return series
+  }
+}
+
+extension LoadReport {
+  /// The report's JSON for its page: at most 120 intervals, and of these only the quantiles, so that a page stays small.
+  var pageJSON: String {
+    var report = self
+    report.intervals = intervals.coarsened(to: 120)
+    return report.summaryJSON
   }
 }

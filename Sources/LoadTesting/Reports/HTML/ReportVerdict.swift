@@ -67,7 +67,9 @@ struct ReportVerdict: Equatable, Sendable {
     guard totals.errorCount > 0 else { return "no error" }
     // The most frequent first; the name decides between equals, so that the sentence is the same each time.
     let classes = totals.errors.sorted { ($1.value.count, $0.key) < ($0.value.count, $1.key) }
-    let named = classes.prefix(3).map { "\(Figure.text(count: $0.value.count)) \($0.key)" }
+    let named = classes.prefix(3).map { name, error in
+      (classes.count == 1 ? "" : Figure.text(count: error.count) + " ") + name.prefix(40)
+    }
     let more = classes.count > 3 ? ", …" : ""
     return counted(totals.errorCount, "error") + " (" + named.joined(separator: ", ") + more + ")"
   }

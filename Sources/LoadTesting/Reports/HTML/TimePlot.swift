@@ -21,7 +21,7 @@ struct TimeSeries {
 struct TimePlot {
   struct Panel {
     let name: String
-    let quantity: Quantity
+    let quantity: AxisQuantity
     let axis: Axis
     let series: [TimeSeries]
     /// A level line with a name: what was planned, what is allowed.
@@ -62,7 +62,10 @@ struct TimePlot {
       drawing.add(
         "<rect class=\"ramp\" x=\"\(at: PlotDrawing.left)\" y=\"\(at: top)\" width=\"\(at: width)\" height=\"\(at: bottom - top)\"/>"
       )
-      if width > 60 { drawing.text("ramp", x: PlotDrawing.left + 6, y: top + 14, anchor: "start", style: "note") }
+      // Said once, in the first panel.
+      if width > 60, top == Self.above {
+        drawing.text("ramp", x: PlotDrawing.left + 6, y: top + 14, anchor: "start", style: "note")
+      }
     }
     drawing.uprightAxis(panel.axis, named: panel.name, top: top, bottom: bottom)
     for limit in panel.limits {
@@ -167,7 +170,7 @@ struct TimePlot {
 
   /// The worst of each curve within the strip, with its name.
   private func words(_ first: Int, _ last: Int) -> String {
-    let clock = Quantity.seconds
+    let clock = AxisQuantity.seconds
     let when =
       first == last
       ? clock.text(moments[first]) : clock.text(moments[first]) + " to " + clock.text(moments[last])

@@ -1,7 +1,7 @@
 // What an axis measures, and how its values are written: as everywhere in a report (`Figure`), but round ones without zeros.
 
 /// A kind of figure. Durations are in nanoseconds, rates in bytes a second, shares from 0 to 1.
-enum Quantity: Sendable {
+enum AxisQuantity: Sendable {
   case count, byteRate, duration, share, seconds
 
   /// With its unit and three digits that count: `31.2 ms`, `9.60 MB/s`, `10 000`, `0.35 %`, `1:05`.

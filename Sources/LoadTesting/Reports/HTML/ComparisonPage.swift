@@ -1,0 +1,153 @@
+// Two runs on one page: what differs in the plan, in the figures, and in the curves.
+
+/// The page that compares a run with an earlier one. A is the earlier one, B the later.
+public struct ComparisonPage: Sendable {
+  private let first: LoadReport
+  private let second: LoadReport
+  private let timelines: [ReportTimeline]
+
+  public init(_ first: LoadReport, _ second: LoadReport) {
+    self.first = first
+    self.second = second
+    timelines = [ReportTimeline(first), ReportTimeline(second)]
+  }
+
+  /// As one self-contained HTML page, like ``LoadReport/html``, with both reports' JSON in `<script id="reports">`.
+  public var html: String {
+    let body: Markup = """
+      <header><h1>Two load tests compared</h1>
+      <p class="about">A: \(Self.about(first))<br>B: \(Self.about(second))</p></header>
+      \(verdict("A", first))\(verdict("B", second))
+      \(figureTable)\(planTable)\(streams)\(delay)\(histogram)
+      """
+    return Page.text(
+      title: "Two load tests compared", body: body,
+      json: ("reports", "[\(first.pageJSON),\(second.pageJSON)]"),
+      footer: "<footer><p>Written by sluice. Point at a plot to read its values.</p></footer>")
+  }
+
+  private static func about(_ report: LoadReport) -> String {
+    "\(report.target), \(report.startedAt), measured for \(Figure.text(nanoseconds: report.measured))"
+  }
+
+  private func verdict(_ name: String, _ report: LoadReport) -> Markup {
+    let verdict = ReportVerdict(report)
+    return
+      "<div class=\"verdict \(verdict.level.rawValue)\" id=\"verdict-\(name)\"><p><strong>\(name)</strong>: \(verdict.sentence)</p></div>\n"
+  }
+
+  // MARK: Tables
+
+  private var figureTable: Markup { .empty }
+
+  /// What was asked for. What differs is marked: with different plans, different figures prove nothing.
+  private var planTable: Markup {
+    let rows = zip(first.plan.words, second.plan.words).map { a, b -> Markup in
+      let mark: Markup = a.value == b.value ? .empty : " class=\"worse\""
+      return "<tr><th scope=\"row\">\(a.name)</th><td\(mark)>\(a.value)</td><td\(mark)>\(b.value)</td></tr>\n"
+    }
+    let about =
+      first.plan == second.plan
+      ? "Both runs were asked for the same."
+      : "The runs were not asked for the same: figures may differ for that reason alone."
+    return LoadReport.table(
+      id: "plans", title: "The plans", about: about, head: ["", "A", "B"], rows: rows, numbers: 3..<3)
+  }
+
+  // MARK: Plots
+
+  private var end: Double { timelines.map(\.end).max() ?? 0 }
+
+  /// A curve of each run over the moments of both: what one of them did not measure, it does not show.
+  private func series(
+    _ name: String, _ styles: [String], _ curve: (ReportTimeline) -> [Double?]
+  ) -> (moments: [Double], series: [TimeSeries]) {
+    let moments = Set(timelines.flatMap(\.moments)).sorted()
+    let series = zip(timelines, zip(["A", "B"], styles)).map { timeline, run -> TimeSeries in
+      TimeSeries(
+        name: "\(run.0), \(name)", style: run.1, values: Self.values(timeline, curve(timeline), at: moments))
+    }
+    return (moments, series)
+  }
+
+  /// The values at other moments: between two of its own, the earlier one's.
+  private static func values(_ timeline: ReportTimeline, _ values: [Double?], at moments: [Double]) -> [Double?] {
+    var position = -1
+    return moments.map { moment in
+      while position + 1 < timeline.moments.count, timeline.moments[position + 1] <= moment { position += 1 }
+      return position >= 0 && moment <= timeline.end ? values[position] : nil
+    }
+  }
+
+  private func plot(_ moments: [Double], _ panels: [TimePlot.Panel]) -> PlotDrawing {
+    TimePlot(moments: moments, end: end, panels: panels).drawing
+  }
+
+  private static let legend: [PlotFigure.LegendEntry] = [.init(style: "a", label: "A"), .init(style: "b", label: "B")]
+
+  private var streams: Markup {
+    let live = series("live streams", ["a", "b"], \.live)
+    let rate = series("acknowledged", ["a", "b"], \.acknowledged)
+    func highest(_ series: [TimeSeries]) -> Double { ReportTimeline.highest(series.map(\.values)) }
+    return PlotFigure(
+      id: "plot-streams", title: "Streams and goodput",
+      reading: "Live streams above, bytes that the server acknowledged below, of both runs from their start on.",
+      description: """
+        Goodput of A \(Figure.text(bytesPerSecond: first.goodput)), of B \(Figure.text(bytesPerSecond: second.goodput)); at most \
+        \(Figure.text(count: first.totals.streams.peakLive)) and \(Figure.text(count: second.totals.streams.peakLive)) live streams.
+        """,
+      legend: Self.legend,
+      drawing: plot(
+        live.moments,
+        [
+          .init(
+            name: "live streams", quantity: .count, axis: .linear(to: highest(live.series), .count),
+            series: live.series, height: 110),
+          .init(
+            name: "acknowledged bytes a second", quantity: .byteRate,
+            axis: .linear(to: max(1, highest(rate.series)), .byteRate), series: rate.series, height: 150),
+        ])
+    ).markup
+  }
+
+  private var delay: Markup {
+    let panels = [("p50", 0.5), ("p99", 0.99)].map { name, fraction -> TimePlot.Panel in
+      let curves = series(name, ["a", "b"]) { $0.delay(fraction) }.series
+      let values = curves.map(\.values)
+      return TimePlot.Panel(
+        name: "\(name) (logarithmic)", quantity: .duration,
+        axis: .logarithmic(
+          from: ReportTimeline.lowestAboveZero(values) ?? 1e6, to: max(ReportTimeline.highest(values), 2e6), .duration),
+        series: curves, height: 140)
+    }
+    return PlotFigure(
+      id: "plot-delay", title: "Delay from due to acknowledged, over time",
+      reading: """
+        Half of the messages of each second waited less than p50, 99 of 100 less than p99. The lower line is the better run; \
+        equal steps upwards are equal factors.
+        """,
+      description: "A: \(words(first)) B: \(words(second))", legend: Self.legend,
+      drawing: plot(series("", ["a", "b"], \.live).moments, panels)
+    ).markup
+  }
+
+  private func words(_ report: LoadReport) -> String {
+    ReportPlots.words(report.histograms[.acknowledged], of: "delays")
+  }
+
+  private var histogram: Markup {
+    func run(_ name: String, _ style: String, _ report: LoadReport) -> HistogramPlot.Run {
+      let delays = report.histograms[.acknowledged]
+      let marks = [("p50", 0.5), ("p99", 0.99)].compactMap { mark, fraction in
+        delays.quantile(fraction).map { HistogramPlot.Mark(name: "\(name) \(mark)", value: Double($0)) }
+      }
+      return .init(name: name, style: style, bins: HistogramPlot.bins(of: delays), marks: marks)
+    }
+    return PlotFigure(
+      id: "plot-histogram", title: "Delay from due to acknowledged, all of it",
+      reading: "The part of each run’s messages that took so long. The outline further to the left is the better run.",
+      description: "A: \(words(first)) B: \(words(second))", legend: Self.legend,
+      drawing: HistogramPlot(runs: [run("A", "a", first), run("B", "b", second)]).drawing
+    ).markup
+  }
+}

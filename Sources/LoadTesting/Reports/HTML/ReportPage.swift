@@ -1,0 +1,127 @@
+// The page that a load test leaves: what it has shown, in words first, then in figures and in pictures.
+//
+// One file without network, script or picture: it can be mailed, kept with a build, printed. Who wants the numbers for a
+// program finds them in it as well.
+
+extension LoadReport {
+  /// The report as one self-contained HTML page, in UTF-8.
+  ///
+  /// Contains the report's JSON too, in `<script type="application/json" id="report">`, with fewer intervals and without their
+  /// histograms. All text from outside (the target, error lines, host names) is escaped. Any thread.
+  public var html: String {
+    let plots = ReportPlots(self)
+    let body: Markup = """
+      <header><h1>Load test of \(target)</h1>
+      <p class="about">\(about)</p></header>
+      \(verdict)\(tiles)
+      \(plots.figures)\(figureTables)
+      """
+    return Page.text(title: "Load test of \(target)", body: body, json: ("report", pageJSON), footer: footer)
+  }
+
+  /// When, where and with what it was measured.
+  private var about: String {
+    let hosts = Set(parts.map(\.host)).sorted()
+    var words = ["\(startedAt)", "measured for \(Figure.text(nanoseconds: measured))"]
+    switch hosts.count {
+    case 0: break
+    case 1...3: words.append("from \(hosts.joined(separator: ", "))")
+    default: words.append("from \(hosts.count) machines")
+    }
+    if parts.count > 1 { words.append("\(parts.count) parts merged") }
+    if let first = parts.first, let count = parts.map(\.count).max(), count > parts.count {
+      words.append(
+        parts.count == 1
+          ? "part \(first.index) of \(count) only" : "\(parts.count) of \(count) parts only")
+    }
+    return words.joined(separator: " · ")
+  }
+
+  private var footer: Markup {
+    "<footer><p>Written by sluice \(sluiceVersion). Point at a plot to read its values. The seed of the run is \(String(plan.seed)).</p></footer>"
+  }
+
+  /// The generator's own shortcomings come before everything else: with them the rest is not about the server.
+  var verdict: Markup {
+    let verdict = ReportVerdict(self)
+    var markup = Markup.empty
+    if generator.isBottleneck {
+      let reasons = generator.bottlenecks.map { "<li>\($0)</li>" as Markup }
+      markup += """
+        <div class="verdict bad" id="bottleneck" role="alert"><p><strong>The generator was the bottleneck.</strong> \
+        Delays and goodput below are its own, at least in part, and not the server’s.</p><ul>\(reasons)</ul>\
+        <p>Run it again with fewer streams, more threads, or in parts on several machines.</p></div>
+
+        """
+    }
+    markup += "<div class=\"verdict \(verdict.level.rawValue)\" id=\"verdict\"><p>\(verdict.sentence)</p></div>\n"
+    return markup
+  }
+
+  // MARK: Tiles
+
+  private var tiles: Markup {
+    let delay = histograms[.acknowledged]
+    func value(_ name: String, _ nanoseconds: Int64?) -> Markup { Page.duration("ack.\(name)", nanoseconds) }
+    let rate = Page.data("goodput", String(Int(goodput.rounded())), Figure.text(bytesPerSecond: goodput))
+    let share = goodputShare.map { "\(Figure.text(share: $0)) of what was offered" } ?? "nothing was offered"
+    let delayNote = "due to acknowledged; max \(Page.text(delay.max))"
+    let latenessNote = "p99; the generator’s own delay"
+    return """
+      <dl class="tiles">
+      <div><dt>live streams</dt><dd>\(Page.count("streams.peak", totals.streams.peakLive))\
+      <small>of \(Figure.text(count: UInt64(max(0, plan.streams)))) planned, \(Figure.text(count: totals.streams.failed)) failed</small></dd></div>
+      <div><dt>delay, p99</dt><dd>\(value("p99", delay.quantile(0.99)))<small>\(delayNote)</small></dd></div>
+      <div><dt>goodput</dt><dd>\(rate)<small>\(share)</small></dd></div>
+      <div><dt>errors</dt><dd>\(Page.count("errors", totals.errorCount))\
+      <small>\(Figure.text(bytes: totals.bytes.lost)) lost</small></dd></div>
+      <div><dt>interruptions</dt><dd>\(Page.count("interruptions", totals.interruptions.total))\
+      <small>\(Figure.text(count: totals.interruptions.onPurpose)) on purpose, \(Figure.text(bytes: totals.bytes.sentAgain)) sent again</small></dd></div>
+      <div><dt>lateness</dt><dd>\(Page.duration("lateness.p99", histograms[.lateness].quantile(0.99)))<small>\(latenessNote)</small></dd></div>
+      </dl>
+
+      """
+  }
+}
+
+/// What every page has.
+enum Page {
+  /// - Parameter json: the element's id, and what programs read in it.
+  static func text(title: String, body: Markup, json: (id: String, text: String), footer: Markup) -> String {
+    let page: Markup = """
+      <!doctype html>
+      <html lang="en">
+      <head>
+      <meta charset="utf-8">
+      <meta name="viewport" content="width=device-width,initial-scale=1">
+      \(PageStyle.policy)
+      <title>\(title)</title>
+      \(PageStyle.sheet)
+      </head>
+      <body>
+      <main>
+      \(body)\(footer)
+      </main>
+      <script type="application/json" id="\(json.id)">\(Markup.script(json: json.text))</script>
+      </body>
+      </html>
+
+      """
+    return page.text
+  }
+
+  /// A figure as people read it, and as programs do.
+  static func data(_ id: String, _ value: String, _ text: String) -> Markup {
+    "<data id=\"\(id)\" value=\"\(value)\">\(text)</data>"
+  }
+
+  static func count(_ id: String, _ count: UInt64) -> Markup { data(id, String(count), Figure.text(count: count)) }
+
+  /// In nanoseconds; a dash when nothing was measured.
+  static func duration(_ id: String, _ nanoseconds: Int64?) -> Markup {
+    guard let nanoseconds else { return "–" }
+    return data(id, String(nanoseconds), Figure.text(nanoseconds: nanoseconds))
+  }
+
+  static func text(_ nanoseconds: Int64?) -> String { nanoseconds.map(Figure.text(nanoseconds:)) ?? "–" }
+}

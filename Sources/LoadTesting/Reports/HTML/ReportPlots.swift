@@ -1,0 +1,185 @@
+// The pictures of one report, each with the sentence that says how to read it.
+
+struct ReportPlots {
+  private let report: LoadReport
+  private let timeline: ReportTimeline
+  private let rampEnd: Double
+
+  init(_ report: LoadReport) {
+    self.report = report
+    timeline = ReportTimeline(report)
+    rampEnd = min(Double(report.plan.ramp) / 1e9, timeline.end)
+  }
+
+  var figures: [Markup] { [streams, delay, histogram, lateness, trouble] }
+
+  private func plot(_ panels: [TimePlot.Panel]) -> PlotDrawing {
+    TimePlot(moments: timeline.moments, end: timeline.end, panels: panels, rampEnd: rampEnd).drawing
+  }
+
+  private var streams: Markup {
+    let planned = UInt64(max(0, report.plan.streams))
+    let rate = max(ReportTimeline.highest([timeline.offered, timeline.acknowledged]), 1)
+    let share = report.goodputShare.map { Figure.text(share: $0) } ?? "nothing"
+    return PlotFigure(
+      id: "plot-streams", title: "Streams and goodput",
+      reading: """
+        Above, how many streams were live. Below, the thin line (bytes that the server acknowledged) should lie within the \
+        wide one (bytes whose time had come): where it falls below, the server was behind; where it rises above, it caught up.
+        """,
+      description: """
+        At most \(Figure.text(count: report.totals.streams.peakLive)) of \(Figure.text(count: planned)) planned streams were live. \
+        \(share) of the offered bytes were acknowledged, \(Figure.text(bytesPerSecond: report.goodput)) over the run.
+        """,
+      legend: [
+        .init(style: "live", label: "live streams"), .init(style: "offered", label: "offered"),
+        .init(style: "kept", label: "acknowledged by the server"),
+      ],
+      drawing: plot([
+        .init(
+          name: "live streams", quantity: .count,
+          axis: .linear(to: max(Double(planned), ReportTimeline.highest([timeline.live])), .count),
+          series: [TimeSeries(name: "live streams", style: "live", kind: .area, values: timeline.live)],
+          limits: [("planned: \(Figure.text(count: planned))", Double(planned))], height: 120),
+        .init(
+          name: "bytes a second, all streams together", quantity: .byteRate, axis: .linear(to: rate, .byteRate),
+          series: [
+            TimeSeries(name: "offered", style: "offered", values: timeline.offered),
+            TimeSeries(name: "acknowledged", style: "kept", values: timeline.acknowledged),
+          ]),
+      ])
+    ).markup
+  }
+
+  /// The percentiles that are drawn, the highest first, so that the others lie upon it.
+  private static let percentiles: [(name: String, style: String, fraction: Double)] = [
+    ("max", "p100", 1), ("p99", "p99", 0.99), ("p90", "p90", 0.9), ("p50", "p50", 0.5),
+  ]
+
+  private var delay: Markup {
+    let series = Self.percentiles.map {
+      TimeSeries(name: $0.name, style: $0.style, values: timeline.delay($0.fraction))
+    }
+    let all = report.histograms[.acknowledged]
+    let curves = series.map(\.values)
+    return PlotFigure(
+      id: "plot-delay", title: "Delay from due to acknowledged, over time",
+      reading: """
+        How long a message waited from the moment it was due until the server said that it has it, second by second: half of \
+        them less than p50, 99 of 100 less than p99. Level lines are a server that copes; lines that climb, one that does not. \
+        The scale is logarithmic: equal steps upwards are equal factors.
+        """,
+      description: Self.words(all, of: "delays"),
+      legend: Self.percentiles.reversed().map { .init(style: $0.style, label: $0.name) },
+      drawing: plot([
+        .init(
+          name: "delay (logarithmic)", quantity: .duration,
+          axis: .logarithmic(
+            from: ReportTimeline.lowestAboveZero(curves) ?? 1e6, to: max(ReportTimeline.highest(curves), 2e6), .duration
+          ),
+          series: series, height: 220)
+      ])
+    ).markup
+  }
+
+  private var histogram: Markup {
+    let all = report.histograms[.acknowledged]
+    return PlotFigure(
+      id: "plot-histogram", title: "Delay from due to acknowledged, all of it",
+      reading: """
+        Each bar is the part of all \(Figure.text(count: all.count)) messages that took so long; a bar is never less than a line, so \
+        that one slow message is seen among millions. Bars far to the right of the others are what your users would notice.
+        """,
+      description: Self.words(all, of: "delays"), legend: [],
+      drawing: HistogramPlot(runs: [
+        .init(name: "", style: "a", bins: HistogramPlot.bins(of: all), marks: Self.marks(all))
+      ]).drawing
+    ).markup
+  }
+
+  static func marks(_ histogram: LatencyHistogram) -> [HistogramPlot.Mark] {
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1)].compactMap { name, fraction in
+      histogram.quantile(fraction).map { HistogramPlot.Mark(name: name, value: Double($0)) }
+    }
+  }
+
+  private var lateness: Markup {
+    let curves = [timeline.lateness(1), timeline.lateness(0.99)]
+    let allowed = Double(GeneratorVerdict.allowedLateness(chunk: report.plan.chunk))
+    let generator = report.generator
+    let busy = max(ReportTimeline.highest([timeline.processors]), 0.01)
+    return PlotFigure(
+      id: "plot-lateness", title: "The generator itself",
+      reading: """
+        How late it came to messages that were due, which is its own fault and not the server’s. While p99 stays below the dashed \
+        line, the other figures are the server’s. Below, how busy it was: 100 % is one processor.
+        """,
+      description: """
+        \(Self.words(report.histograms[.lateness], of: "latenesses")) \
+        \(generator.isBottleneck ? "The generator did not keep up." : "The generator kept up.")
+        """,
+      legend: [
+        .init(style: "p99", label: "lateness, p99"), .init(style: "p100", label: "lateness, max"),
+        .init(style: "cpu", label: "processor time"),
+      ],
+      drawing: plot([
+        .init(
+          name: "lateness (logarithmic)", quantity: .duration,
+          axis: .logarithmic(
+            from: min(ReportTimeline.lowestAboveZero(curves) ?? 1e6, allowed / 2),
+            to: max(ReportTimeline.highest(curves), allowed * 2), .duration),
+          series: [
+            TimeSeries(name: "lateness, max", style: "p100", values: curves[0]),
+            TimeSeries(name: "lateness, p99", style: "p99", values: curves[1]),
+          ],
+          limits: [("allowed for p99: \(Figure.text(nanoseconds: Int64(allowed)))", allowed)], height: 140),
+        .init(
+          name: "processor time", quantity: .share, axis: .linear(to: busy, .share),
+          series: [TimeSeries(name: "processor time", style: "cpu", values: timeline.processors)], height: 80),
+      ])
+    ).markup
+  }
+
+  private var trouble: Markup {
+    let totals = report.totals
+    guard totals.errorCount > 0 || totals.interruptions.total > 0 else {
+      return "<section id=\"plot-errors\"><h2>Errors and interruptions</h2><p>There were none.</p></section>\n"
+    }
+    let highest = zip(timeline.errors, timeline.interruptions).map { ($0 ?? 0) + ($1 ?? 0) }.max() ?? 0
+    return PlotFigure(
+      id: "plot-errors", title: "Errors and interruptions",
+      reading: """
+        How many in each second, one kind on top of the other. An interruption is a lost connection whose stream goes on; \
+        an error is whatever went wrong, by class in the table below.
+        """,
+      description: """
+        \(Figure.text(count: totals.errorCount)) errors; \(Figure.text(count: totals.interruptions.total)) interruptions, of which \
+        \(Figure.text(count: totals.interruptions.onPurpose)) were on purpose.
+        """,
+      legend: [.init(style: "error", label: "errors"), .init(style: "cut", label: "interruptions")],
+      drawing: plot([
+        .init(
+          name: "in each interval", quantity: .count, axis: .linear(to: highest, .count),
+          series: [
+            TimeSeries(name: "errors", style: "error", kind: .bars, values: timeline.errors),
+            TimeSeries(name: "interruptions", style: "cut", kind: .bars, values: timeline.interruptions),
+          ], height: 110)
+      ])
+    ).markup
+  }
+
+  /// A histogram for those who do not see it.
+  static func words(_ histogram: LatencyHistogram, of what: String) -> String {
+    guard let least = histogram.min, let most = histogram.max else { return "No \(what) were measured." }
+    let marks = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)].map { name, fraction in
+      "\(name) \(Page.text(histogram.quantile(fraction)))"
+    }
+    return "\(Figure.text(count: histogram.count)) \(what) from \(Figure.text(nanoseconds: least)) to "
+      + "\(Figure.text(nanoseconds: most)); \(marks.joined(separator: ", "))."
+  }
+}
+
+extension GeneratorVerdict {
+  /// The 99th percentile of the lateness that is allowed where a stream has a message every `chunk` nanoseconds.
+  static func allowedLateness(chunk: Int64) -> Int64 { max(allowedLateness, Int64(Double(chunk) * chunkShare)) }
+}

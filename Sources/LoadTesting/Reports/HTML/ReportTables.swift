@@ -1,0 +1,218 @@
+// The figures of one report as tables: all of them, for those who want to know more than the pictures say.
+
+extension LoadReport {
+  var figureTables: Markup {
+    "\(delayTable)\(spreadTable)\(errorTable)\(worstTable)<div class=\"pair\">\(countTable)\(planTable)</div>\(machineTable)"
+  }
+
+  private static let fractions: [(name: String, fraction: Double)] = [
+    ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1),
+  ]
+
+  // MARK: Delays
+
+  private static let measures: [(measure: LoadMeasure, name: String, words: String)] = [
+    (.acknowledged, "acknowledged", "from due to the server’s word that it has it (104, 2xx)"),
+    (.acknowledgedSlow, "acknowledged, slow", "the same for streams that are slow on purpose"),
+    (.accepted, "accepted", "from due to acknowledged by the server’s TCP"),
+    (.connect, "connect", "from asking for a connection to having it"),
+    (.interim, "interim", "from a request’s head to its first interim response (100, 104)"),
+    (.stall, "stall", "how long there was no space for a message that was due"),
+    (.resume, "resume", "from an interruption to the next acknowledged byte"),
+    (.lateness, "lateness", "how late the generator came to a message that was due: its own fault"),
+  ]
+
+  private var delayTable: Markup {
+    let rows = Self.measures.compactMap { row -> Markup? in
+      let histogram = histograms[row.measure]
+      guard !histogram.isEmpty else { return nil }
+      let cells = Self.fractions.map { name, fraction -> Markup in
+        let id = "\(row.measure.rawValue).\(name)"
+        return "<td class=\"n\">\(Page.duration("figure.\(id)", histogram.quantile(fraction)))</td>"
+      }
+      return """
+        <tr><th scope="row"><strong>\(row.name)</strong><br>\(row.words)</th>\
+        <td class="n">\(Page.count("figure.\(row.measure.rawValue).count", histogram.count))</td>\
+        <td class="n">\(Page.duration("figure.\(row.measure.rawValue).mean", histogram.mean))</td>\(cells)</tr>
+
+        """
+    }
+    return Self.table(
+      id: "delays", title: "Delays",
+      about: "Measured from the moment that was planned, so that a generator that is late, "
+        + "or a server that makes it wait, hides nothing.",
+      head: ["", "count", "mean"] + Self.fractions.map(\.name), rows: rows)
+  }
+
+  /// Each stream counts once here, however many messages it had.
+  private var spreadTable: Markup {
+    func row(_ name: String, _ histogram: LatencyHistogram, _ text: (Int64) -> String) -> Markup {
+      guard !histogram.isEmpty else { return .empty }
+      let cells = [0, 0.01, 0.5, 0.99, 1].map { fraction -> Markup in
+        "<td class=\"n\">\(histogram.quantile(fraction).map(text) ?? "–")</td>"
+      }
+      return "<tr><th scope=\"row\">\(name)</th>\(cells)</tr>\n"
+    }
+    let count = max(spread.goodput.count, spread.maximumDelay.count)
+    guard count > 0 else { return .empty }
+    return Self.table(
+      id: "spread", title: "From stream to stream",
+      about:
+        "Each of \(Figure.text(count: count)) streams counts once: a mean over all messages says nothing of the stream that was starved.",
+      head: ["of each stream", "least", "p1", "p50", "p99", "most"],
+      rows: [
+        row("mean delay from due to acknowledged", spread.meanDelay, Figure.text(nanoseconds:)),
+        row("longest delay", spread.maximumDelay, Figure.text(nanoseconds:)),
+        row("goodput", spread.goodput) { Figure.text(bytesPerSecond: Double($0)) },
+        row("interruptions", spread.interruptions) { Figure.text(count: UInt64($0)) },
+      ])
+  }
+
+  // MARK: Trouble
+
+  private var errorTable: Markup {
+    guard !totals.errors.isEmpty else { return .empty }
+    let classes = totals.errors.sorted { ($1.value.count, $0.key) < ($0.value.count, $1.key) }
+    // A server that invents a new class for each error does not make the page grow without end.
+    let shown = classes.prefix(20)
+    var rows = shown.map { name, error -> Markup in
+      """
+      <tr><th scope="row">\(Self.clipped(name, 80))</th><td class="n">\(Figure.text(count: error.count))</td>\
+      <td class="words">\(Self.clipped(error.example, 300))</td></tr>
+
+      """
+    }
+    if classes.count > shown.count {
+      let rest = classes.dropFirst(shown.count).reduce(0) { $0 + $1.value.count }
+      rows.append(
+        "<tr><th scope=\"row\">\(classes.count - shown.count) more classes</th><td class=\"n\">\(Figure.text(count: rest))</td><td></td></tr>\n"
+      )
+    }
+    return Self.table(
+      id: "errors-by-class", title: "Errors by class", about: "", head: ["class", "count", "for example"], rows: rows,
+      numbers: 1..<2)
+  }
+
+  private var worstTable: Markup {
+    guard !spread.worst.isEmpty else { return .empty }
+    let rows = spread.worst.map { stream -> Markup in
+      """
+      <tr><th scope="row">\(Figure.text(count: UInt64(max(0, stream.index))))</th><td>\(stream.outcome.rawValue)</td>\
+      <td class="n">\(Page.text(stream.maximumDelay))</td><td class="n">\(Page.text(stream.meanDelay))</td>\
+      <td class="n">\(Figure.text(bytes: stream.acknowledged))</td><td class="n">\(Figure.text(bytes: stream.offered))</td>\
+      <td class="n">\(Figure.text(count: stream.interruptions))</td>\
+      <td class="n">\(Figure.text(nanoseconds: stream.startedAt))</td>\
+      <td class="n">\(Figure.text(nanoseconds: stream.lasted))</td></tr>
+
+      """
+    }
+    return Self.table(
+      id: "worst", title: "The worst streams",
+      about:
+        "Those that failed, then those with the longest delays. A few bad ones among many good ones hint at one machine, one worker or one shard.",
+      head: [
+        "stream", "end", "longest delay", "mean delay", "acknowledged", "offered", "interruptions", "started at",
+        "lasted",
+      ], rows: rows, numbers: 2..<9)
+  }
+
+  // MARK: Counts, plan, machines
+
+  private var countTable: Markup {
+    let (streams, messages, bytes) = (totals.streams, totals.messages, totals.bytes)
+    let processors = generator.userTime + generator.systemTime
+    var pairs: [(String, String)] = [
+      ("streams started", Figure.text(count: streams.started)), ("… finished", Figure.text(count: streams.finished)),
+      ("… failed", Figure.text(count: streams.failed)),
+      ("messages due", Figure.text(count: messages.due)), ("… sent", Figure.text(count: messages.sent)),
+      ("… acknowledged", Figure.text(count: messages.acknowledged)),
+      ("bytes offered", Figure.text(bytes: bytes.offered)), ("… sent", Figure.text(bytes: bytes.sent)),
+      ("… accepted by TCP", Figure.text(bytes: bytes.accepted)),
+      ("… acknowledged", Figure.text(bytes: bytes.acknowledged)),
+      ("… sent again", Figure.text(bytes: bytes.sentAgain)), ("… lost", Figure.text(bytes: bytes.lost)),
+      ("connections", Figure.text(count: totals.connects)),
+      ("interim responses", Figure.text(count: totals.interimResponses)),
+      ("generator: processor time", Figure.text(nanoseconds: processors)),
+      ("generator: memory at most", Figure.text(bytes: generator.maximumResident)),
+      ("generator: busiest loop", Figure.text(share: generator.busiestLoop)),
+    ]
+    if streams.peakLive > 0 {
+      pairs.append(("… memory for each stream", Figure.text(bytes: generator.maximumResident / streams.peakLive)))
+    }
+    if messages.sent > 0 {
+      pairs.append(
+        ("… processor time for each message", Figure.text(nanoseconds: processors / Int64(clamping: messages.sent))))
+    }
+    return Self.list(id: "counts", title: "Counts", pairs)
+  }
+
+  private var planTable: Markup { Self.list(id: "plan", title: "The plan", plan.words) }
+
+  private var machineTable: Markup {
+    guard !parts.isEmpty else { return .empty }
+    let shown = parts.prefix(32)
+    let rows = shown.map { part -> Markup in
+      """
+      <tr><th scope="row">\(part.index) of \(part.count)</th><td>\(Self.clipped(part.host, 80))</td><td class="n">\(part.cores)</td>\
+      <td class="n">\(part.threads)</td><td class="n">\(String(part.seed))</td></tr>
+
+      """
+    }
+    let more = parts.count > shown.count ? "\(parts.count - shown.count) more are in the report’s JSON." : ""
+    return Self.table(
+      id: "machines", title: "Machines", about: more, head: ["part", "host", "processors", "threads", "seed"],
+      rows: rows,
+      numbers: 2..<5)
+  }
+
+  // MARK: Parts
+
+  /// - Parameter numbers: the columns that are numbers; without it all but the first.
+  static func table(
+    id: String, title: String, about: String, head: [String], rows: [Markup], numbers: Range<Int>? = nil
+  ) -> Markup {
+    let cells = head.enumerated().map { index, name -> Markup in
+      (numbers ?? 1..<head.count).contains(index)
+        ? "<th scope=\"col\" class=\"n\">\(name)</th>" : "<th scope=\"col\">\(name)</th>"
+    }
+    let words: Markup = about.isEmpty ? .empty : "<p>\(about)</p>"
+    return """
+      <section id="\(id)"><h2>\(title)</h2>\(words)<div class="table"><table>
+      <thead><tr>\(cells)</tr></thead><tbody>
+      \(rows)</tbody></table></div></section>
+
+      """
+  }
+
+  private static func list(id: String, title: String, _ pairs: [(String, String)]) -> Markup {
+    let rows = pairs.map {
+      "<tr><th scope=\"row\">\($0.0)</th><td class=\"n\">\(clipped($0.1, 200))</td></tr>\n" as Markup
+    }
+    return "<section id=\"\(id)\"><h2>\(title)</h2><table><tbody>\n\(rows)</tbody></table></section>\n"
+  }
+
+  /// Text from outside takes a place, not the page.
+  private static func clipped(_ text: String, _ length: Int) -> String {
+    text.count > length ? text.prefix(length) + "…" : text
+  }
+}
+
+extension LoadPlan {
+  /// What was asked for, in words.
+  var words: [(name: String, value: String)] {
+    [
+      ("streams", Figure.text(count: UInt64(max(0, streams)))),
+      ("started within", Figure.text(nanoseconds: ramp)),
+      ("for", Figure.text(nanoseconds: duration)),
+      ("profile", profile),
+      ("rate of a stream", rate == 0 ? "as fast as it is taken" : Figure.text(bytesPerSecond: Double(rate))),
+      ("a message every", chunk == 0 ? "–" : Figure.text(nanoseconds: chunk)),
+      ("body", body),
+      ("resumable uploads", resumable),
+      ("HTTP", httpVersion),
+      ("connections cut", dropEvery.map { "every \(Figure.text(nanoseconds: $0)) on average" } ?? "never"),
+      ("slow streams", Figure.text(share: slowFraction)),
+      ("seed", String(seed)),
+    ]
+  }
+}
