@@ -70,30 +70,62 @@ struct HistogramPlot {
     Double(run.bins.map(\.count).max() ?? 0) / Double(max(1, run.count))
   }
 
+  /// Where a bar begins, ends, and how high it is.
+  private struct Bar {
+    let from: Double
+    let to: Double
+    let top: Double
+  }
+
   private func draw(
     _ run: Run, _ drawing: inout PlotDrawing, _ axis: Axis, _ share: Axis, top: Double, bottom: Double
   ) {
-    var path = SVGPath()
-    var readings = Markup.empty
     let total = Double(max(1, run.count))
-    for bin in run.bins {
-      let (from, to) = (PlotDrawing.x(axis, bin.range.lowerBound), PlotDrawing.x(axis, bin.range.upperBound))
+    let bars = run.bins.map { bin in
       // A single slow message is seen, however many were quick.
-      let high = min(bottom - 1.5, bottom - share.position(Double(bin.count) / total) * (bottom - top))
-      path.move(to: from, bottom)
-      path.line(to: from, high)
-      path.line(to: to - (runs.count == 1 ? 1 : 0), high)
-      path.line(to: to - (runs.count == 1 ? 1 : 0), bottom)
-      if runs.count == 1 { path.close() }
-      let duration = AxisQuantity.duration
-      let words =
-        "\(duration.text(bin.range.lowerBound)) to \(duration.text(bin.range.upperBound))\n"
-        + "\(AxisQuantity.count.text(Double(bin.count))) messages, \(AxisQuantity.share.text(Double(bin.count) / total))"
-      readings +=
-        "<rect class=\"strip\" x=\"\(at: from)\" y=\"\(at: top)\" width=\"\(at: to - from)\" height=\"\(at: bottom - top)\"><title>\(words)</title></rect>"
+      Bar(
+        from: PlotDrawing.x(axis, bin.range.lowerBound), to: PlotDrawing.x(axis, bin.range.upperBound),
+        top: min(bottom - 1.5, bottom - share.position(Double(bin.count) / total) * (bottom - top)))
     }
-    drawing.path(path, style: runs.count == 1 ? "\(run.style) solid" : run.style)
-    if runs.count == 1 { drawing.add(readings) }
+    guard runs.count == 1 else { return drawing.path(outline(bars, bottom), style: run.style) }
+    var path = SVGPath()
+    for bar in bars {
+      path.move(to: bar.from, bottom)
+      path.line(to: bar.from, bar.top)
+      path.line(to: bar.to - 1, bar.top)
+      path.line(to: bar.to - 1, bottom)
+      path.close()
+    }
+    drawing.path(path, style: "\(run.style) solid")
+    for (bin, bar) in zip(run.bins, bars) {
+      drawing.add(
+        "<rect class=\"strip\" x=\"\(at: bar.from)\" y=\"\(at: top)\" width=\"\(at: bar.to - bar.from)\" height=\"\(at: bottom - top)\"><title>\(words(bin, of: total))</title></rect>"
+      )
+    }
+  }
+
+  private func words(_ bin: Bin, of total: Double) -> String {
+    let (duration, count, share) = (AxisQuantity.duration, AxisQuantity.count, AxisQuantity.share)
+    return "\(duration.text(bin.range.lowerBound)) to \(duration.text(bin.range.upperBound))\n"
+      + "\(count.text(Double(bin.count))) messages, \(share.text(Double(bin.count) / total))"
+  }
+
+  /// Neighbours share a side; where there is nothing between two bars, the line comes down.
+  private func outline(_ bars: [Bar], _ bottom: Double) -> SVGPath {
+    var path = SVGPath()
+    var end: Double?
+    for bar in bars {
+      if let last = end, bar.from - last > 0.5 {
+        path.line(to: last, bottom)
+        end = nil
+      }
+      if end == nil { path.move(to: bar.from, bottom) }
+      path.line(to: bar.from, bar.top)
+      path.line(to: bar.to, bar.top)
+      end = bar.to
+    }
+    if let end { path.line(to: end, bottom) }
+    return path
   }
 
   // MARK: Percentiles

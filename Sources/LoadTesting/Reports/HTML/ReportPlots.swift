@@ -13,8 +13,9 @@ struct ReportPlots {
 
   var figures: [Markup] { [streams, delay, histogram, lateness, trouble] }
 
-  private func plot(_ panels: [TimePlot.Panel]) -> PlotDrawing {
-    TimePlot(moments: timeline.moments, end: timeline.end, panels: panels, rampEnd: rampEnd).drawing
+  private func plot(_ panels: [TimePlot.Panel], namesRamp: Bool = false) -> PlotDrawing {
+    TimePlot(moments: timeline.moments, end: timeline.end, panels: panels, rampEnd: rampEnd, namesRamp: namesRamp)
+      .drawing
   }
 
   private var streams: Markup {
@@ -35,19 +36,20 @@ struct ReportPlots {
         .init(style: "live", label: "live streams"), .init(style: "offered", label: "offered"),
         .init(style: "kept", label: "acknowledged by the server"),
       ],
-      drawing: plot([
-        .init(
-          name: "live streams", quantity: .count,
-          axis: .linear(to: max(Double(planned), ReportTimeline.highest([timeline.live])), .count),
-          series: [TimeSeries(name: "live streams", style: "live", kind: .area, values: timeline.live)],
-          limits: [("planned: \(Figure.text(count: planned))", Double(planned))], height: 120),
-        .init(
-          name: "bytes a second, all streams together", quantity: .byteRate, axis: .linear(to: rate, .byteRate),
-          series: [
-            TimeSeries(name: "offered", style: "offered", values: timeline.offered),
-            TimeSeries(name: "acknowledged", style: "kept", values: timeline.acknowledged),
-          ]),
-      ])
+      drawing: plot(
+        [
+          .init(
+            name: "live streams", quantity: .count,
+            axis: .linear(to: max(Double(planned), ReportTimeline.highest([timeline.live])), .count),
+            series: [TimeSeries(name: "live streams", style: "live", kind: .area, values: timeline.live)],
+            limits: [("planned: \(Figure.text(count: planned))", Double(planned))], height: 120),
+          .init(
+            name: "bytes a second, all streams together", quantity: .byteRate, axis: .linear(to: rate, .byteRate),
+            series: [
+              TimeSeries(name: "offered", style: "offered", values: timeline.offered),
+              TimeSeries(name: "acknowledged", style: "kept", values: timeline.acknowledged),
+            ]),
+        ], namesRamp: true)
     ).markup
   }
 

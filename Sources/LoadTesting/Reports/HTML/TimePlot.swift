@@ -36,6 +36,8 @@ struct TimePlot {
   let panels: [Panel]
   /// When all streams were to be there: before it, the picture is of the ramp.
   var rampEnd: Double?
+  /// Whether the first panel says what the shade over the ramp means.
+  var namesRamp = false
 
   /// The room above each panel, for its name, and below the last one, for the clock.
   private static let above = 30.0
