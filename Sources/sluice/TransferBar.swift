@@ -32,8 +32,9 @@ final class TransferBar: Sendable {
     var parts = ["\(Units.text(bytes: sent)) of \(Units.text(bytes: total))"]
     if !progress.isConnected { parts.append("not connected") }
     if rate >= 1 {
-      parts.append("\(Units.text(bytes: UInt64(rate)))/s")
-      parts.append("\(Units.clock(.seconds(Int64((Double(total - sent) / rate).rounded(.up))))) left")
+      // A file's size is what its file system says: even the largest number may be divided here by less than a second.
+      parts.append("\(Units.text(bytes: UInt64(min(rate, 1e18))))/s")
+      parts.append("\(Units.clock(.seconds(Int64(min(Double(total - sent) / rate, 1e15).rounded(.up))))) left")
     }
     if progress.dropouts > 0 { parts.append("dropouts \(progress.dropouts)") }
     let percent = Units.fixed(share * 100, decimals: 0)
