@@ -70,7 +70,7 @@ let commandTests: Target = .testTarget(
   name: "CommandTests",
   dependencies: [
     "sluice", "NetworkTesting", "PropertyTesting", "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture",
-    "UploadClient", "LiveStreaming", "UploadServer",
+    "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting",
   ],
   swiftSettings: settings)
 

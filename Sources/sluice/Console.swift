@@ -3,36 +3,48 @@
 internal import Glibc
 internal import Synchronization
 
-/// Writes whole lines from any thread, and keeps one changing status line below them on a terminal.
+/// Writes whole lines from any thread, and keeps a changing status of one or more lines below them on a terminal.
 final class Console: Sendable {
   static let shared = Console()
 
-  /// The status line that stands on the terminal now; empty when there is none.
-  private let status = Mutex("")
+  /// The status lines that stand on the terminal now.
+  private let status = Mutex<[String]>([])
 
   static var isTerminal: Bool { isatty(2) == 1 }
 
-  /// A line for people. The status line moves below it.
+  /// A line for people. The status moves below it.
   func say(_ line: String) {
     status.withLock { status in
-      write(2, status.isEmpty ? "\(line)\n" : "\r\u{1B}[K\(line)\n\(status)")
+      write(2, "\(Self.erasing(status))\(line)\n\(status.joined(separator: "\n"))")
     }
   }
 
   /// Replaces the status line; an empty one takes it away.
-  func show(status line: String) {
+  func show(status line: String) { show(status: line.isEmpty ? [] : [line]) }
+
+  /// Replaces the status. No line may reach the terminal's last column: it would become two.
+  func show(status lines: [String]) {
     status.withLock { status in
-      if line.isEmpty && status.isEmpty { return }
-      write(2, "\r\u{1B}[K\(line)")
-      status = line
+      if lines.isEmpty && status.isEmpty { return }
+      write(2, Self.erasing(status) + lines.joined(separator: "\n"))
+      status = lines
     }
   }
 
-  /// Leaves the status line where it is and goes on below it.
+  /// Leaves the status where it is and goes on below it.
   func keepStatus() {
     status.withLock { status in
       if !status.isEmpty { write(2, "\n") }
-      status = ""
+      status = []
+    }
+  }
+
+  /// What takes the status away again: up to its first line, and everything from there on.
+  private static func erasing(_ status: [String]) -> String {
+    switch status.count {
+    case 0: ""
+    case 1: "\r\u{1B}[K"
+    default: "\r\u{1B}[\(status.count - 1)A\u{1B}[J"
     }
   }
 

@@ -183,5 +183,5 @@ struct ReportPlots {
 
 extension GeneratorVerdict {
   /// The 99th percentile of the lateness that is allowed where a stream has a message every `chunk` nanoseconds.
-  static func allowedLateness(chunk: Int64) -> Int64 { max(allowedLateness, Int64(Double(chunk) * chunkShare)) }
+  package static func allowedLateness(chunk: Int64) -> Int64 { max(allowedLateness, Int64(Double(chunk) * chunkShare)) }
 }
