@@ -26,7 +26,7 @@ struct Option: Sendable {
 struct CommandLineSyntax: Sendable {
   let name: String
   let summary: String
-  /// Names of the operands, all required.
+  /// Names of the operands, all required. The last one may be repeated if its name ends with `…`.
   let operands: [String]
   /// Shown by `--help`.
   let options: [Option]
@@ -70,7 +70,7 @@ struct CommandLineSyntax: Sendable {
     if values.operands.count < operands.count {
       throw .usage("\(operands[values.operands.count]) is missing; usage: \(usage)")
     }
-    if values.operands.count > operands.count {
+    if values.operands.count > operands.count, operands.last?.hasSuffix("…") != true {
       throw .usage("\"\(values.operands[operands.count])\" is one argument too many; usage: \(usage)")
     }
     return values

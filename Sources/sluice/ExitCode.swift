@@ -5,10 +5,16 @@ internal import LiveStreaming
 /// The process's exit codes; where there is one, the number of sysexits(3).
 enum ExitCode: Int32 {
   case done = 0
+  /// A load test did what `--fail-if` says it must not.
+  case thresholdFailed = 3
   /// The command line cannot be used.
   case usage = 64
+  /// A file is not what it has to be, or files do not belong together.
+  case badData = 65
   /// There is no such device.
   case noDevice = 66
+  /// There is no such file, or it may not be read: by sysexits(3) the same number as a missing device.
+  static let noInput = noDevice
   /// The server could not be reached for as long as `--give-up` allows, or an address cannot be listened on.
   case unavailable = 69
   /// Reading, writing or capturing failed on this machine.

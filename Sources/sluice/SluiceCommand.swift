@@ -24,6 +24,7 @@ enum SluiceCommand {
     Subcommand(syntax: Devices.syntax, run: Devices.run),
     Subcommand(syntax: Serve.syntax, run: Serve.run),
     Subcommand(syntax: Load.syntax, run: Load.run),
+    Subcommand(syntax: Report.syntax, run: Report.run),
   ]
 
   static let overview = """

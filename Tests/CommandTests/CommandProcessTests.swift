@@ -10,13 +10,18 @@ import UploadServer
 func sluice(
   _ arguments: [String], input: TestProcess.Input = .nothing, environment: [String: String?] = [:]
 ) throws -> TestProcess {
+  let own: [String: String?] = ["SLUICE_BEARER_TOKEN": nil, "http_proxy": nil, "https_proxy": nil, "all_proxy": nil]
+  return try TestProcess(sluicePath(), arguments, input: input, environment: own.merging(environment) { $1 })
+}
+
+/// Where it is.
+func sluicePath() throws -> String {
   var path = [CChar](repeating: 0, count: 4096)
   guard readlink("/proc/self/exe", &path, 4095) > 0 else { throw TestFailure("readlink") }
   let tests = String(decoding: path.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
   // SwiftPM puts the test runner beside the products; with Xcode's layout this test would say so.
   let directory = tests.prefix(upTo: tests.lastIndex(of: "/") ?? tests.startIndex)
-  let own: [String: String?] = ["SLUICE_BEARER_TOKEN": nil, "http_proxy": nil, "https_proxy": nil, "all_proxy": nil]
-  return try TestProcess("\(directory)/sluice", arguments, input: input, environment: own.merging(environment) { $1 })
+  return "\(directory)/sluice"
 }
 
 /// One line of what `--progress json` and `serve` write.
@@ -293,7 +298,7 @@ struct CommandProcessTests {
     "help and version are data: on standard output, with 0",
     arguments: [
       ["--help"], ["help"], ["help", "connection"], ["help", "resuming"], ["help", "uploads"], ["help", "mic"],
-      ["help", "put"], ["serve", "-h"], ["--version"],
+      ["help", "put"], ["help", "report"], ["serve", "-h"], ["--version"],
     ])
   func help(_ arguments: [String]) throws {
     let process = try sluice(arguments)

@@ -75,7 +75,7 @@ struct BrowserTests {
     var late = SampleRun(seconds: 12, trouble: 0..<12)
     late.isLate = true
     for report in [SampleRun(trouble: 20..<25).report, late.report, SampleRun(streams: 3, seconds: 2).report] {
-      let pages = [report.html, ComparisonPage(report, SampleRun(seconds: 20).report).html]
+      let pages = [report.html, ReportComparison(before: report, after: SampleRun(seconds: 20).report).html]
       for html in pages {
         // 0 is the dark one in Chromium's settings, 1 light.
         let more = ["--window-size=\(width),900", "--blink-settings=preferredColorScheme=\(isDark ? 0 : 1)"]

@@ -40,7 +40,7 @@ struct ReportPageTests {
     report.plan.httpVersion = MarkupTests.hostile
     report.totals.countError(MarkupTests.hostile, example: MarkupTests.hostile)
     report.generator.bottlenecks = [MarkupTests.hostile]
-    for html in [report.html, ComparisonPage(report, report).html] {
+    for html in [report.html, ReportComparison(before: report, after: report).html] {
       #expect(html.matches(of: /<script/).count == 1 && html.matches(of: /<\/script/).count == 1)
       #expect(!html.contains("<img") && !html.contains("\u{202E}"))
     }

@@ -1,19 +1,25 @@
 // Two runs on one page: what differs in the plan, in the figures, and in the curves.
 
-/// The page that compares a run with an earlier one. A is the earlier one, B the later.
-public struct ComparisonPage: Sendable {
+extension ReportComparison {
+  /// The comparison as one self-contained HTML page, in UTF-8, like ``LoadReport/html``: A is the earlier run, B the later.
+  ///
+  /// Contains both reports' JSON, as a list in `<script type="application/json" id="reports">`. Any thread.
+  public var html: String { ComparisonPage(self).html }
+}
+
+struct ComparisonPage {
+  private let comparison: ReportComparison
   private let first: LoadReport
   private let second: LoadReport
   private let timelines: [ReportTimeline]
 
-  public init(_ first: LoadReport, _ second: LoadReport) {
-    self.first = first
-    self.second = second
+  init(_ comparison: ReportComparison) {
+    self.comparison = comparison
+    (first, second) = (comparison.before, comparison.after)
     timelines = [ReportTimeline(first), ReportTimeline(second)]
   }
 
-  /// As one self-contained HTML page, like ``LoadReport/html``, with both reports' JSON in `<script id="reports">`.
-  public var html: String {
+  var html: String {
     let body: Markup = """
       <header><h1>Two load tests compared</h1>
       <p class="about">A: \(Self.about(first))<br>B: \(Self.about(second))</p></header>
@@ -38,7 +44,24 @@ public struct ComparisonPage: Sendable {
 
   // MARK: Tables
 
-  private var figureTable: Markup { .empty }
+  private var figureTable: Markup {
+    let rows = comparison.rows.filter { $0.before != $0.after || $0.verdict != .unjudged }.map { row -> Markup in
+      let ratio = row.ratio.map { Figure.digits($0) } ?? "–"
+      return """
+        <tr><th scope="row">\(row.name)</th><td class="n">\(row.before)</td><td class="n">\(row.after)</td>\
+        <td class="n"><data id="ratio.\(row.name)" value="\(row.ratio.map { "\($0)" } ?? "")">\(ratio)</data></td>\
+        <td class="\(row.verdict.rawValue)">\(row.verdict.rawValue)</td></tr>
+
+        """
+    }
+    return LoadReport.table(
+      id: "figures", title: "The figures",
+      about: """
+        B/A is the later run’s figure divided by the earlier one’s. A difference is called better or worse when it is more than \
+        2 % and more than three times its own standard error; what is a single value, like a maximum, is not judged.
+        """,
+      head: ["", "A", "B", "B/A", ""], rows: rows, numbers: 1..<4)
+  }
 
   /// What was asked for. What differs is marked: with different plans, different figures prove nothing.
   private var planTable: Markup {

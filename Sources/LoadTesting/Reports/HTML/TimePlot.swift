@@ -64,8 +64,7 @@ struct TimePlot {
       drawing.add(
         "<rect class=\"ramp\" x=\"\(at: PlotDrawing.left)\" y=\"\(at: top)\" width=\"\(at: width)\" height=\"\(at: bottom - top)\"/>"
       )
-      // Said once, in the first panel.
-      if width > 60, top == Self.above {
+      if width > 60, namesRamp, top == Self.above {
         drawing.text("ramp", x: PlotDrawing.left + 6, y: top + 14, anchor: "start", style: "note")
       }
     }

@@ -1,0 +1,71 @@
+// A file that is there as a whole or not at all.
+
+internal import EventLoops
+internal import Glibc
+
+enum ReplacedFile {
+  /// Writes `text` beside `path` and renames it: whoever opens `path` finds what was there before or everything of what is new,
+  /// also after a crash. What is no regular file (`/dev/stdout`, a FIFO) cannot be replaced and is written into.
+  ///
+  /// - Throws: ``CommandError`` with exit code 74 that names the file. Nothing is left beside it then.
+  static func write(_ text: String, to path: String) throws(CommandError) {
+    do throws(SystemError) {
+      var status = stat()
+      let isThere = stat(path, &status) == 0
+      if isThere, status.st_mode & S_IFMT != S_IFREG {
+        let descriptor = try retryingInterrupts("open") { open(path, O_WRONLY | O_CLOEXEC) }
+        defer { close(descriptor) }
+        return try writeAll(text, descriptor)
+      }
+      // A symbolic link goes on to lead to the file.
+      try replace(isThere ? resolved(path) : path, by: text, mode: isThere ? status.st_mode & 0o777 : 0o666 & ~mask)
+    } catch {
+      throw CommandError(.inputOutput, "\(path) cannot be written: \(error.reason)")
+    }
+  }
+
+  private static func replace(_ path: String, by text: String, mode: mode_t) throws(SystemError) {
+    var template = Array("\(path).XXXXXX".utf8CString)
+    let descriptor = template.withUnsafeMutableBufferPointer { buffer in
+      // The array has a base address: it is not empty.
+      mkstemp(buffer.baseAddress!)
+    }
+    guard descriptor >= 0 else { throw .last("mkstemp") }
+    _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
+    let temporary = String(decoding: template.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)
+    var isWritten = false
+    defer { if !isWritten { unlink(temporary) } }
+    do {
+      defer { close(descriptor) }
+      try writeAll(text, descriptor)
+      try retryingInterrupts("fchmod") { fchmod(descriptor, mode) }
+      // Before the name: otherwise a crash could leave the new name with nothing in it.
+      try retryingInterrupts("fsync") { fsync(descriptor) }
+    }
+    try retryingInterrupts("rename") { rename(temporary, path) }
+    isWritten = true
+  }
+
+  private static func writeAll(_ text: String, _ descriptor: Int32) throws(SystemError) {
+    var rest = Array(text.utf8)[...]
+    while !rest.isEmpty {
+      let count = try retryingInterrupts("write") {
+        rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+      }
+      rest = rest.dropFirst(count)
+    }
+  }
+
+  private static func resolved(_ path: String) -> String {
+    guard let real = realpath(path, nil) else { return path }
+    defer { free(real) }
+    return String(cString: real)
+  }
+
+  /// What the user takes away from new files' permissions; the only way to ask is to set it.
+  private static var mask: mode_t {
+    let mask = umask(0o077)
+    umask(mask)
+    return mask
+  }
+}

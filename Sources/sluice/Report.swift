@@ -1,0 +1,189 @@
+// sluice report FILE…
+
+internal import EventLoops
+internal import Glibc
+internal import LoadTesting
+
+enum Report {
+  static let syntax = CommandLineSyntax(
+    name: "report", summary: "Shows, merges or compares the reports of load tests.", operands: ["FILE…"],
+    options: [
+      Option("merge", "the files are parts of one run (sluice load --part): put them together"),
+      Option("compare", "the files are two runs, the earlier one first: compare them"),
+      Option("html", value: "FILE", "write a page with plots"),
+      Option("json", value: "FILE", "write the report, or what was merged, as JSON"),
+      Option(
+        "fail-if", value: "'C'", "exit with 3 if so: 'ack.p99 > 500ms', 'errors > 0' (repeatable)", mayRepeat: true),
+    ],
+    example: "sluice report part-1.json part-2.json --html report.html --fail-if 'errors > 0'")
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    // Before anything is read: a mistyped threshold must not be found after an hour's work.
+    let thresholds = try thresholds(values)
+    var reports: [NamedReport] = []
+    for path in values.operands { reports.append((path, try read(path))) }
+    let judged: LoadReport
+    switch try subject(of: reports, mode: try Mode(values)) {
+    case .run(let report):
+      judged = report
+      if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
+      if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
+      show(report.table)
+    case .comparison(let before, let after):
+      guard !values.has("json") else {
+        throw .usage("--json writes one report, and here two are compared; give one, or parts of one run")
+      }
+      // Of two runs, the later one is the one in question.
+      judged = after
+      let comparison = ReportComparison(before: before, after: after)
+      if let path = values["html"] { try ReplacedFile.write(comparison.html, to: path) }
+      show(comparison.table)
+    }
+    return judge(judged, by: thresholds)
+  }
+
+  private static func show(_ table: String) {
+    // It ends its last line itself.
+    Console.shared.put(table.hasSuffix("\n") ? String(table.dropLast()) : table)
+  }
+
+  // MARK: Thresholds
+
+  static func thresholds(_ values: CommandLineSyntax.Values) throws(CommandError) -> [Threshold] {
+    var thresholds: [Threshold] = []
+    do throws(ThresholdError) {
+      for text in values.all("fail-if") { thresholds.append(try Threshold(text)) }
+    } catch {
+      throw .usage("--fail-if: \(error.description)")
+    }
+    return thresholds
+  }
+
+  /// Names each threshold that was not kept, on standard error.
+  static func judge(_ report: LoadReport, by thresholds: [Threshold]) -> ExitCode {
+    let failures = thresholds.compactMap { $0.failure(in: report) }
+    for failure in failures { Console.shared.say("failed: \(failure)") }
+    return failures.isEmpty ? .done : .thresholdFailed
+  }
+
+  // MARK: Which reports belong together
+
+  typealias NamedReport = (name: String, report: LoadReport)
+
+  enum Mode {
+    /// As the reports themselves say.
+    case automatic
+    case merge
+    case compare
+
+    fileprivate init(_ values: CommandLineSyntax.Values) throws(CommandError) {
+      switch (values.has("merge"), values.has("compare")) {
+      case (true, true): throw .usage("--merge and --compare cannot both be done: choose one")
+      case (true, false): self = .merge
+      case (false, true): self = .compare
+      case (false, false): self = .automatic
+      }
+    }
+  }
+
+  /// What is shown.
+  enum Subject: Equatable {
+    case run(LoadReport)
+    case comparison(before: LoadReport, after: LoadReport)
+  }
+
+  /// Decides from the reports whether they are parts of one run, or two runs. Does not guess.
+  static func subject(of reports: [NamedReport], mode: Mode) throws(CommandError) -> Subject {
+    switch mode {
+    case .compare:
+      guard reports.count == 2 else {
+        throw .usage("--compare takes two reports, the earlier one first, and not \(reports.count)")
+      }
+      return .comparison(before: reports[0].report, after: reports[1].report)
+    case .merge: return .run(try merged(reports))
+    case .automatic:
+      if reports.count == 1 { return .run(reports[0].report) }
+      let arePartsOfOne = partsOfOneRun(reports)
+      if arePartsOfOne == nil, let doubt = doubtfulTimes(reports) {
+        throw CommandError(.badData, "\(doubt): say --merge if they are parts of one run, or --compare if they are two")
+      }
+      if arePartsOfOne == nil { return .run(try merged(reports)) }
+      guard reports.count == 2 else {
+        // Not nil: see above.
+        throw CommandError(.badData, "\(arePartsOfOne ?? ""); two reports can be compared, and parts of one run merged")
+      }
+      let (first, second) = (reports[0], reports[1])
+      if first.report.differenceOfRun(from: second.report) == nil, first.report.parts.first?.count ?? 1 > 1 {
+        // The same part of the same plan, twice: two runs, or a mistake in naming files.
+        throw CommandError(.badData, "\(arePartsOfOne ?? ""): say --compare if they are of two runs")
+      }
+      return .comparison(before: first.report, after: second.report)
+    }
+  }
+
+  private static func merged(_ reports: [NamedReport]) throws(CommandError) -> LoadReport {
+    do throws(ReportMergeError) {
+      return try LoadReport.merge(reports)
+    } catch {
+      throw CommandError(.badData, error.description)
+    }
+  }
+
+  /// Why they are not parts of one run; nil when they are.
+  private static func partsOfOneRun(_ reports: [NamedReport]) -> String? {
+    // Whole runs are no parts, however alike they are.
+    if let whole = reports.first(where: { $0.report.parts.first?.count ?? 1 == 1 }) {
+      return "\(whole.name) is a whole run, and no part of one"
+    }
+    do throws(ReportMergeError) {
+      _ = try LoadReport.merge(reports)
+      return nil
+    } catch {
+      return error.description
+    }
+  }
+
+  /// Parts of one run run at one time: what shows that these did not.
+  private static func doubtfulTimes(_ reports: [NamedReport]) -> String? {
+    let started = reports.compactMap { named in
+      WallClock(iso8601: named.report.startedAt).map { (name: named.name, seconds: $0.seconds, report: named.report) }
+    }.sorted { $0.seconds < $1.seconds }
+    for (earlier, later) in zip(started, started.dropFirst()) {
+      let end = earlier.seconds + earlier.report.measured / 1_000_000_000
+      if later.seconds > end { return "\(later.name) began when \(earlier.name) had ended" }
+    }
+    return nil
+  }
+
+  // MARK: Reading
+
+  private static func read(_ path: String) throws(CommandError) -> LoadReport {
+    guard let stream = fopen(path, "re") else {
+      throw CommandError(.noInput, "\(path) cannot be read: \(String(cString: strerror(errno)))")
+    }
+    defer { fclose(stream) }
+    var bytes: [UInt8] = []
+    var chunk = [UInt8](repeating: 0, count: 1 << 16)
+    while case let count = fread(&chunk, 1, chunk.count, stream), count > 0 { bytes += chunk[..<count] }
+    guard ferror(stream) == 0 else {
+      throw CommandError(.noInput, "\(path) cannot be read: \(String(cString: strerror(errno)))")
+    }
+    do throws(DocumentError) {
+      return try LoadReport(json: bytes, file: path)
+    } catch {
+      throw CommandError(.badData, error.description)
+    }
+  }
+}
+
+extension WallClock {
+  /// A time as ``iso8601`` writes it, with or without its fraction; nil for anything else.
+  fileprivate init?(iso8601 text: String) {
+    let fields = text.prefix(19).split { "-T:".contains($0) }.compactMap { Int32($0) }
+    guard fields.count == 6 else { return nil }
+    var time = tm()
+    (time.tm_year, time.tm_mon, time.tm_mday) = (fields[0] - 1900, fields[1] - 1, fields[2])
+    (time.tm_hour, time.tm_min, time.tm_sec) = (fields[3], fields[4], fields[5])
+    self.init(seconds: Int64(timegm(&time)))
+  }
+}

@@ -1,0 +1,201 @@
+// sluice report: which reports belong together, what is written, and with which exit code.
+
+import Glibc
+import LoadTesting
+import NetworkTesting
+import Testing
+
+@testable import sluice
+
+@Suite("sluice report")
+struct ReportTests {
+  /// A report of part `index` of `count`, with so many messages acknowledged after so long.
+  private func report(
+    part index: Int = 1, of count: Int = 1, streams: Int = 10, at time: String = "2026-01-31T12:00:00.250Z",
+    messages: UInt64 = 100, delay: Int64 = 5_000_000
+  ) -> LoadReport {
+    var report = LoadReport()
+    report.sluiceVersion = "0.1.0"
+    report.target = "http://127.0.0.1/x"
+    report.startedAt = time
+    report.measured = 60_000_000_000
+    report.plan.streams = streams
+    report.plan.profile = "heartbeat"
+    var part = LoadPart()
+    (part.index, part.count, part.host) = (index, count, "generator-\(index)")
+    report.parts = [part]
+    report.totals.messages.acknowledged = messages
+    report.histograms[.acknowledged].record(delay, count: messages)
+    return report
+  }
+
+  private func subject(_ reports: [LoadReport], _ mode: Report.Mode = .automatic) throws(CommandError) -> Report.Subject
+  {
+    try Report.subject(of: reports.enumerated().map { ("\($0.offset + 1).json", $0.element) }, mode: mode)
+  }
+
+  private func refusal(_ reports: [LoadReport], _ mode: Report.Mode = .automatic) -> CommandError? {
+    do throws(CommandError) {
+      _ = try subject(reports, mode)
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  // MARK: Which belong together
+
+  @Test("one is shown, parts of one run are merged, two whole runs are compared, without being told")
+  func automatic() throws {
+    let whole = report()
+    #expect(try subject([whole]) == .run(whole))
+    let merged = try subject([report(part: 2, of: 2), report(part: 1, of: 2, messages: 50)])
+    guard case .run(let run) = merged else { throw TestFailure("\(merged)") }
+    #expect(run.totals.messages.acknowledged == 150 && run.missingParts.isEmpty)
+    let later = report(at: "2026-02-01T12:00:00Z", delay: 9_000_000)
+    #expect(try subject([whole, later]) == .comparison(before: whole, after: later), "the same plan, run twice")
+    let other = report(streams: 20)
+    #expect(try subject([whole, other]) == .comparison(before: whole, after: other))
+    let parts = [report(part: 1, of: 2), report(part: 1, of: 3)]
+    #expect(try subject(parts) == .comparison(before: parts[0], after: parts[1]))
+  }
+
+  @Test("what could be either is refused, with both ways out")
+  func ambiguous() throws {
+    let twice = try #require(refusal([report(part: 1, of: 2), report(part: 1, of: 2)]))
+    #expect(twice.code == .badData && twice.message.contains("both part 1") && twice.message.contains("--compare"))
+    let later = try #require(
+      refusal([report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T12:01:02Z")]))
+    #expect(later.message.contains("2.json began when 1.json had ended"))
+    #expect(later.code == .badData && later.message.contains("--merge") && later.message.contains("--compare"))
+    // Machines are not started in the same second.
+    #expect(refusal([report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T12:00:58Z")]) == nil)
+    let three = try #require(refusal([report(), report(streams: 20), report(streams: 30)]))
+    #expect(three.code == .badData && three.message.contains("1.json is a whole run"))
+  }
+
+  @Test("what is asked for is done, or what stands against it is said")
+  func explicit() throws {
+    let parts = [report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T13:00:00Z")]
+    guard case .run(let run) = try subject(parts, .merge) else { throw TestFailure("not merged") }
+    #expect(run.totals.messages.acknowledged == 200)
+    #expect(try subject(parts, .compare) == .comparison(before: parts[0], after: parts[1]))
+    let different = try #require(refusal([report(part: 1, of: 2), report(part: 2, of: 2, streams: 20)], .merge))
+    #expect(different.code == .badData && different.message.contains("number of streams is 10"))
+    #expect(refusal([report()], .compare)?.code == .usage)
+  }
+
+  // MARK: As a process
+
+  private func write(_ report: LoadReport, _ name: String, in directory: TemporaryDirectory) throws -> String {
+    try directory.write(name, report.json)
+  }
+
+  @Test("parts become a table, a page and a report that can be read again; nothing else is left")
+  func files() throws {
+    let directory = try TemporaryDirectory()
+    let parts = try (1...2).map { try write(report(part: $0, of: 2), "\($0).json", in: directory) }
+    let (page, json) = ("\(directory.path)/page.html", "\(directory.path)/whole.json")
+    let process = try sluice(["report"] + parts + ["--html", page, "--json", json])
+    #expect(try process.wait() == 0)
+    #expect(process.output.contains { $0.contains("200 acknowledged") } && process.errors.isEmpty)
+    #expect(directory.names.sorted() == ["1.json", "2.json", "page.html", "whole.json"])
+    let whole = try LoadReport(json: directory.contents("whole.json"), file: "whole.json")
+    #expect(try directory.contents("page.html") == Array(whole.html.utf8))
+    #expect(whole.totals.messages.acknowledged == 200)
+  }
+
+  @Test("a part alone is shown, and called a part")
+  func part() throws {
+    let directory = try TemporaryDirectory()
+    let process = try sluice(["report", try write(report(part: 2, of: 3), "2.json", in: directory)])
+    #expect(try process.wait() == 0)
+    #expect(process.output.contains { $0.contains("of 3 parts these are missing: 1, 3") })
+  }
+
+  @Test("thresholds: 3 and each failed one by name, of two runs the later one's; 0 when all are kept")
+  func thresholds() throws {
+    let directory = try TemporaryDirectory()
+    let slow = try write(report(delay: 612_000_000), "slow.json", in: directory)
+    let quick = try write(report(at: "2026-02-01T12:00:00Z"), "quick.json", in: directory)
+    let conditions = ["--fail-if", "ack.p99 > 500ms", "--fail-if", "errors > 0", "--fail-if", "ack.max>=0.6s"]
+    let failed = try sluice(["report", slow] + conditions)
+    #expect(try failed.wait() == 3)
+    #expect(
+      failed.errors == [
+        "failed: ack.p99 is 612 ms, and was to stay at 500 ms or below",
+        "failed: ack.max is 612 ms, and was to stay below 600 ms",
+      ])
+    #expect(try sluice(["report", slow, quick] + conditions).wait() == 0)
+    #expect(try sluice(["report", quick, slow] + conditions).wait() == 3)
+  }
+
+  @Test(
+    "what cannot be used is refused with its code, in a line that names it, and no file is written",
+    arguments: [
+      (["/nonexistent.json"], 66, "/nonexistent.json cannot be read: No such file"),
+      (["/"], 66, "/ cannot be read: Is a directory"), (["no-json"], 65, "no-json:1: not JSON"),
+      (["other-json"], 65, "is no report"), (["older"], 65, "is a report of format 0"),
+      (["good", "--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is no metric; the nearest is \"ack.p90\""),
+      (["good", "--merge", "--compare"], 64, "choose one"), (["good", "--compare"], 64, "two reports"),
+      (["good", "good", "--compare", "--json", "out"], 64, "--json writes one report"),
+      (["good", "--html", "missing/page.html"], 74, "missing/page.html cannot be written: No such file"),
+      (["good", "--html", "."], 74, " cannot be written: Is a directory"), ([], 64, "FILE… is missing"),
+    ] as [([String], Int32, String)])
+  func refused(_ arguments: [String], _ code: Int32, _ says: String) throws {
+    let directory = try TemporaryDirectory()
+    _ = try write(report(), "good", in: directory)
+    try directory.write("no-json", "hello")
+    try directory.write("other-json", "{\"a\": 1}")
+    try directory.write(
+      "older", report().json.replacing("\"sluice_load_report\": 1", with: "\"sluice_load_report\": 0"))
+    let names = directory.names
+    let process = try sluice(
+      ["report"]
+        + arguments.map { $0.hasPrefix("-") || $0.hasPrefix("/") || $0.contains(" ") ? $0 : "\(directory.path)/\($0)" })
+    #expect(try process.wait() == code)
+    #expect(process.errors.first?.hasPrefix("sluice: ") == true && process.output.isEmpty)
+    #expect(process.errors.joined(separator: "\n").contains(says), "\(process.errors)")
+    #expect(directory.names.sorted() == names.sorted())
+  }
+
+  // MARK: Files
+
+  @Test("a file is replaced as a whole, with its permissions and through a link; what is no file is written into")
+  func replaced() throws {
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("page", "old", mode: 0o640)
+    // Whoever has it open reads on in what was there.
+    let reader = open(path, O_RDONLY)
+    defer { close(reader) }
+    let link = "\(directory.path)/link"
+    #expect(symlink("page", link) == 0)
+    try ReplacedFile.write("new", to: link)
+    #expect(try directory.contents("page") == Array("new".utf8) && directory.names.sorted() == ["link", "page"])
+    var status = stat()
+    #expect(lstat(link, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK)
+    #expect(stat(path, &status) == 0 && status.st_mode & 0o777 == 0o640)
+    var old = [UInt8](repeating: 0, count: 8)
+    #expect(read(reader, &old, 8) == 3 && old.prefix(3) == Array("old".utf8)[...])
+    try ReplacedFile.write("nowhere", to: "/dev/null")
+    #expect(stat("/dev/null", &status) == 0 && status.st_mode & S_IFMT == S_IFCHR)
+  }
+
+  @Test("a full disk leaves what was there, and nothing beside it")
+  func fullDisk() throws {
+    let directory = try TemporaryDirectory()
+    let good = try write(report(), "good.json", in: directory)
+    try directory.write("page.html", "old")
+    // A file may not grow beyond 512 bytes: for the writer that is a disk that is full.
+    let process = try TestProcess(
+      "bash",
+      [
+        "-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "bash", try sluicePath(), "report", good, "--html",
+        "\(directory.path)/page.html",
+      ])
+    #expect(try process.wait() == 74)
+    #expect(process.errors.contains { $0.contains("page.html cannot be written: File too large") })
+    #expect(try directory.contents("page.html") == Array("old".utf8))
+    #expect(directory.names.sorted() == ["good.json", "page.html"])
+  }
+}
