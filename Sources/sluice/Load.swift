@@ -53,16 +53,45 @@ enum Load {
     }
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    // All that can be wrong with the options is found before the first connection.
+    let thresholds = try Report.thresholds(values)
+    let view = LoadView(progress: try ProgressKind(values))
     let configuration = try configuration(values)
+    for option in ["json", "html"] { try values[option].map { (path) throws(CommandError) in try checkWritable(path, option) } }
     let test: LoadTest
     do throws(LoadError) { test = try LoadTest(configuration) } catch { throw CommandError(error) }
-    let (report, wasStopped) = try measure(test)
-    Console.shared.put(report.summaryJSON)
-    return wasStopped ? .interrupted : .done
+    Console.shared.say(announcement(configuration))
+    let (report, wasStopped) = try measure(test, view, configuration)
+    Console.shared.keepStatus()
+    if let reason = test.endReason { Console.shared.say("ended before its time: \(reason)") }
+    for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) { Console.shared.say(String(line)) }
+    if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
+    if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
+    let verdict = Report.judge(report, by: thresholds)
+    return wasStopped ? .interrupted : verdict
+  }
+
+  private static func announcement(_ configuration: LoadConfiguration) -> String {
+    let profile = configuration.profile
+    let rate = profile.isPaced ? "\(Units.text(bytes: profile.rate))/s each" : "as fast as they are taken"
+    let part = configuration.part
+    return "loading \(UploadRequest.withoutCredentials(configuration.request.url)): \(configuration.streams) live streams"
+      + (part.count > 1 ? ", part \(part.index) of \(part.count)" : "")
+      + ", \(rate), for \(Units.text(configuration.duration)); --seed \(configuration.seed); Ctrl-C ends it"
+  }
+
+  /// - Throws: ``CommandError`` when a report could not be written there after an hour's run.
+  private static func checkWritable(_ path: String, _ option: String) throws(CommandError) {
+    let folder = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+    guard access(folder, W_OK) == 0 || access(path, W_OK) == 0 else {
+      throw CommandError(.inputOutput, "--\(option) \(path) cannot be written: \(String(cString: strerror(errno)))")
+    }
   }
 
   /// Runs the test on a thread of its own, while this one waits for signals.
-  private static func measure(_ test: LoadTest) throws(CommandError) -> (report: LoadReport, wasStopped: Bool) {
+  private static func measure(
+    _ test: LoadTest, _ view: LoadView, _ configuration: LoadConfiguration
+  ) throws(CommandError) -> (report: LoadReport, wasStopped: Bool) {
     let outcome = Mutex<Result<LoadReport, LoadError>?>(nil)
     var wasStopped = false
     do throws(SystemError) {
@@ -71,7 +100,11 @@ enum Load {
       let ended = try EventCounter()
       let thread = try NamedThread("sluice-load") {
         let result: Result<LoadReport, LoadError>
-        do throws(LoadError) { result = .success(try test.run()) } catch { result = .failure(error) }
+        do throws(LoadError) {
+          result = .success(try test.run { view.show(LoadSnapshot($0, configuration)) })
+        } catch {
+          result = .failure(error)
+        }
         outcome.withLock { $0 = result }
         ended.signal()
       }
@@ -142,11 +175,21 @@ enum Load {
     return (index, count)
   }
 
-  private static func profile(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadProfile {
-    let name = values["profile"] ?? "mic"
-    guard var profile = LoadProfile.builtIn.first(where: { $0.name == name }) else {
+  private static func profile(named name: String) throws(CommandError) -> LoadProfile {
+    if let found = LoadProfile.builtIn.first(where: { $0.name == name }) { return found }
+    guard name.hasSuffix(".json") || name.contains("/") else {
       throw .usage("--profile \"\(name)\" is none: choose mic, heartbeat, bulk or a file that ends in .json")
     }
+    let text = try Report.contents(of: name)
+    do throws(DocumentError) {
+      return try LoadProfile(json: text, file: name)
+    } catch {
+      throw .usage("--profile: \(error.description)")
+    }
+  }
+
+  private static func profile(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadProfile {
+    var profile = try profile(named: values["profile"] ?? "mic")
     if let text = values["rate"] { profile.size = .rate(UInt64(try Units.byteCount(text, of: "rate"))) }
     if let text = values["chunk"] {
       profile.chunk = try Units.duration(text, of: "chunk").nanoseconds
@@ -171,6 +214,15 @@ enum Load {
     }
     if let text = values["slow-rate"] { profile.faults.slowRate = UInt64(try Units.byteCount(text, of: "slow-rate")) }
     return profile
+  }
+}
+
+extension LoadSnapshot {
+  fileprivate init(_ progress: LoadProgress, _ configuration: LoadConfiguration) {
+    self.init(
+      elapsed: .nanoseconds(progress.elapsed), planned: configuration.duration, plannedStreams: configuration.share,
+      chunk: configuration.profile.chunk, second: progress.interval, totals: progress.totals,
+      processors: Double(progress.interval.processorTime) / 1e9)
   }
 }
 

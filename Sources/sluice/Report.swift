@@ -158,6 +158,16 @@ enum Report {
   // MARK: Reading
 
   private static func read(_ path: String) throws(CommandError) -> LoadReport {
+    let bytes = try contents(of: path)
+    do throws(DocumentError) {
+      return try LoadReport(json: bytes, file: path)
+    } catch {
+      throw CommandError(.badData, error.description)
+    }
+  }
+
+  /// A whole file.
+  static func contents(of path: String) throws(CommandError) -> [UInt8] {
     guard let stream = fopen(path, "re") else {
       throw CommandError(.noInput, "\(path) cannot be read: \(String(cString: strerror(errno)))")
     }
@@ -168,11 +178,7 @@ enum Report {
     guard ferror(stream) == 0 else {
       throw CommandError(.noInput, "\(path) cannot be read: \(String(cString: strerror(errno)))")
     }
-    do throws(DocumentError) {
-      return try LoadReport(json: bytes, file: path)
-    } catch {
-      throw CommandError(.badData, error.description)
-    }
+    return bytes
   }
 }
 

@@ -43,6 +43,9 @@ public struct LoadConfiguration: Sendable {
 
   public init(request: UploadRequest) { self.request = request }
 
+  /// How many of the streams are this part's.
+  public var share: Int { LoadPart(self).streamIndices(of: streams).underestimatedCount }
+
   /// Whether streams share connections.
   var sharesConnections: Bool { request.httpVersion == .http2 && streamsPerConnection > 1 }
 }

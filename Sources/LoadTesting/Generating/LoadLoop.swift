@@ -18,6 +18,8 @@ final class LoadLoop: @unchecked Sendable {
   var figures = LoopFigures()
 
   private var streams: [ObjectIdentifier: LoadStream] = [:]
+  /// Streams that have nothing left to wait for.
+  private var finishing: [LoadStream] = []
   /// Places whose stream has yet to begin.
   private var waiting: [Int: EventLoop.Timer] = [:]
   private var isQuiet = false
@@ -75,6 +77,27 @@ final class LoadLoop: @unchecked Sendable {
 
   private static let pauseAfterFailure: Int64 = 1_000_000_000
 
+  /// Ends a stream that has nothing left to be acknowledged, soon: ten thousand that end at once would delay the acknowledgements of
+  /// those that still wait for theirs.
+  func finish(_ stream: LoadStream) {
+    finishing.append(stream)
+    if finishing.count == 1 { finishSome() }
+  }
+
+  private func finishSome() {
+    let some = finishing.prefix(Self.finishesAtOnce)
+    for stream in some { stream.finish() }
+    guard finishing.count > some.count else { return finishing = [] }
+    loop.schedule(after: Self.finishPause) { [self] in
+      finishing.removeFirst(some.count)
+      finishSome()
+    }
+  }
+
+  /// 2,500 a second.
+  private static let finishesAtOnce = 25
+  private static let finishPause = Duration.milliseconds(10)
+
   /// The run's time is over: what is due is still sent and acknowledged, and then the streams end.
   func quiet() {
     beQuiet()
@@ -82,10 +105,15 @@ final class LoadLoop: @unchecked Sendable {
     tellIfIdle()
   }
 
+  /// The time for acknowledgements is over: streams that wait for one fail.
+  func giveUpUnacknowledged() { for stream in streams.values where !stream.isAcknowledged { stream.stop(isDue: true) } }
+
   /// All streams end at once.
-  func stop() {
+  ///
+  /// - Parameter isDue: not because somebody wants it so.
+  func stop(isDue: Bool) {
     beQuiet()
-    for stream in streams.values { stream.stop() }
+    for stream in streams.values { stream.stop(isDue: isDue) }
     tellIfIdle()
   }
 

@@ -24,7 +24,7 @@ final class LoadRun: @unchecked Sendable {
   private let usageBefore = ProcessLimits.usage
   private let startedAt = WallClock.now.iso8601
   private(set) var report = LoadReport()
-  private var endReason: String?
+  private(set) var endReason: String?
 
   init(
     _ configuration: LoadConfiguration, bytes: BodyBytes, localAddresses: [String], coordinator: EventLoop,
@@ -75,15 +75,27 @@ final class LoadRun: @unchecked Sendable {
   private func quiet() {
     guard phase == .running else { return }
     phase = .quiet
+    end(after: plan.duration)
     for loop in loops { loop.loop.execute { loop.quiet() } }
-    coordinator.schedule(after: configuration.grace) { [self] in stop(because: nil) }
+    coordinator.schedule(after: configuration.grace) { [self] in
+      for loop in loops { loop.loop.execute { loop.giveUpUnacknowledged() } }
+      // The others end one after another; a server that does not answer their ends is not waited for without end.
+      let share = Duration.milliseconds(configuration.share)
+      coordinator.schedule(after: configuration.grace + share) { [self] in stop(because: nil) }
+    }
   }
 
   func stop(because reason: String?) {
     guard phase == .running || phase == .quiet else { return }
     if phase == .running { endReason = reason }
     phase = .stopping
-    for loop in loops { loop.loop.execute { loop.stop() } }
+    end(after: plan.clock.now)
+    for loop in loops { loop.loop.execute { loop.stop(isDue: reason == nil) } }
+  }
+
+  /// From here on nothing is offered; what is acknowledged later belongs to what was offered before.
+  private func end(after time: Int64) {
+    if report.measured == 0 { report.measured = max(1, time) }
   }
 
   private func loopIsIdle() {
@@ -112,7 +124,6 @@ final class LoadRun: @unchecked Sendable {
 
   private func end() {
     phase = .ended
-    let measured = max(1, plan.clock.now)
     while pending.contains(where: { !$0.isEmpty }) { appendSecond() }
     // A loop's thread has ended then: what it owned may be read.
     for loop in loops {
@@ -122,14 +133,13 @@ final class LoadRun: @unchecked Sendable {
     report.sluiceVersion = UploadClient.sluiceVersion
     report.target = Self.target(configuration.request.url)
     report.startedAt = startedAt
-    report.measured = measured
     report.plan = LoadPlan(configuration)
     report.parts = [LoadPart(configuration)]
     let usage = ProcessLimits.usage
     report.generator.userTime = usage.user - usageBefore.user
     report.generator.systemTime = usage.system - usageBefore.system
     report.generator.maximumResident = usage.maximumResident
-    report.generator.busiestLoop = Double(busyTime.max() ?? 0) / Double(measured)
+    report.generator.busiestLoop = Double(busyTime.max() ?? 0) / Double(report.measured)
     report.generator.bottlenecks = GeneratorVerdict.bottlenecks(
       lateness: report.histograms[.lateness], chunk: configuration.profile.chunk,
       busiestLoop: report.generator.busiestLoop)

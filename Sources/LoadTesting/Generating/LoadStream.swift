@@ -23,6 +23,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   /// Nobody acknowledges a plain upload before its end.
   private var isPlain = false
   private var isStopped = false
+  private var isFinishing = false
 
   init(_ place: LoadPlace, on loop: LoadLoop, at start: Int64) {
     let plan = loop.plan
@@ -53,14 +54,24 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   }
 
   /// Ends at once, whatever is under way.
-  func stop() {
-    isStopped = true
+  ///
+  /// - Parameter isDue: the time for what was under way is over: who has not acknowledged it by now has failed, unless the stream
+  ///   is slow on purpose.
+  func stop(isDue: Bool) {
+    isStopped = !isDue || figures.isSlow
     streamer.cancel()
   }
 
+  /// Whether there is nothing that the server could still acknowledge.
+  var isAcknowledged: Bool { isPlain || ledger.isEmpty }
+
   private func finishIfAcknowledged() {
-    if source.isQuiet, isPlain || ledger.isEmpty { streamer.finish() }
+    guard source.isQuiet, !isFinishing, isAcknowledged else { return }
+    isFinishing = true
+    loop.finish(self)
   }
+
+  func finish() { streamer.finish() }
 
   // MARK: The source
 
@@ -141,7 +152,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     let now = loop.plan.clock.now
     var outcome = StreamOutcome.finished
     if let error = summary.error {
-      outcome = isStopped && error.kind == .cancelled ? .stopped : .failed
+      outcome = error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged ? .finished : .failed
       if outcome == .failed {
         loop.figures.error(error.errorClass, example: error.description)
         loop.figures.lost(bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.acknowledged)))

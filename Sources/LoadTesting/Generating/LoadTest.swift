@@ -15,6 +15,7 @@ public final class LoadTest: Sendable {
   private let localAddresses: [String]
   private let coordinator: EventLoop
   private let run = Mutex<LoadRun?>(nil)
+  private let reason = Mutex<String?>(nil)
 
   /// Checks all that can be checked before the first connection: permission, limits, the body.
   ///
@@ -25,7 +26,7 @@ public final class LoadTest: Sendable {
     try LoadPermission.check(configuration.request, permitted: configuration.permittedHost)
     // What http_proxy and its like name was not asked about.
     configuration.request.proxy = configuration.request.proxy ?? ""
-    let share = LoadPart(configuration).streamIndices(of: configuration.streams).underestimatedCount
+    let share = configuration.share
     let connections =
       configuration.sharesConnections
       ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection : share
@@ -53,8 +54,12 @@ public final class LoadTest: Sendable {
     coordinator.atEndOfTurn { run.begin() }
     coordinator.run()
     self.run.withLock { $0 = nil }
+    reason.withLock { $0 = run.endReason }
     return run.report
   }
+
+  /// Why the run ended before its time, in words; nil while it runs, and when it did not.
+  public var endReason: String? { reason.withLock { $0 } }
 
   /// Ends the run at once; ``run(progress:)`` returns with what was measured. Any thread.
   public func stop() {

@@ -65,6 +65,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   func stop() {
     quiet()
+    endTimer()
     guard !isFinished else { return }
     isFinished = true
     arrived()
@@ -97,6 +98,12 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   /// No more messages: what is due stays due.
   func quiet() {
     isQuiet = true
+    next = nil
+    // A slow line has still to take what is due.
+    if slowRate == nil { endTimer() }
+  }
+
+  private func endTimer() {
     if let timer { loop?.cancel(timer) }
     timer = nil
   }
@@ -111,7 +118,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   }
 
   private func beat() {
-    guard !isQuiet else { return }
+    timer = nil
     let now = clock.now
     let before = dueHead
     while let message = next, start + message.due <= now {
@@ -120,7 +127,6 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
       next = schedule.next()
     }
     schedule(after: now)
-    if next == nil, slowRate == nil { isFinished = true }
     guard dueHead > before || isFinished || slowRate != nil else { return }
     arrived()
     // A stream that has no connection waits for that, not for space: its observer knows.
@@ -128,18 +134,14 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   }
 
   private func schedule(after now: Int64) {
-    var time: Int64
-    if let message = next {
-      time = start + message.due
-    } else if slowRate != nil, readHead < dueHead {
-      time = .max
-    } else {
-      isFinished = true
-      timer = nil
-      return
-    }
+    var time = next.map { start + $0.due } ?? .max
     // A slow line has taken something more by then.
     if slowRate != nil, readHead < dueHead { time = min(time, now + Self.slowStep) }
+    guard time < .max else {
+      // The stream's own end; at the run's end its owner waits for acknowledgements first.
+      if !isQuiet { isFinished = true }
+      return
+    }
     timer = loop?.schedule(at: clock.instant(time)) { [unowned self] in beat() }
   }
 

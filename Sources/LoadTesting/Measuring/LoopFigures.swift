@@ -129,7 +129,7 @@ public struct LoopFigures: Sendable {
   public mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     totals.bytes.accepted += UInt64(bytes)
     stream.accepted += UInt64(bytes)
-    histograms[.accepted].record(now - dueAt)
+    if !stream.isSlow { histograms[.accepted].record(now - dueAt) }
   }
 
   /// The server said that it has all of a message.
