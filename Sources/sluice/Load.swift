@@ -20,7 +20,8 @@ enum Load {
       Option("chunk", value: "T", "the time between two messages of a stream, for the profile's"),
       Option("json", value: "FILE", "write the report as JSON"),
       Option("html", value: "FILE", "write the report as a page"),
-      Option("fail-if", value: "'C'", "exit with 3 if so: 'ack.p99 > 500ms', 'errors > 0' (repeatable)", mayRepeat: true),
+      Option(
+        "fail-if", value: "'C'", "exit with 3 if so: 'ack.p99 > 500ms', 'errors > 0' (repeatable)", mayRepeat: true),
       Option("threads", value: "K", "network loops (default 1)"),
       Option("part", value: "K/N", "run only the K-th of N parts, as on N machines"),
       Option("i-may-load-this", value: "HOST", "permit a server on another machine"),
@@ -47,7 +48,8 @@ enum Load {
       Option("max-connections", value: "N", "end the run when so many were opened (default 1000000)"),
       Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
       Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 2min)"),
-    ] + StreamOptions.connection.filter { option in
+    ]
+    + StreamOptions.connection.filter { option in
       // These belong to one stream, or would load somebody else.
       !["stream-id", "proxy", "retry-ceiling"].contains(option.name)
     }
@@ -57,14 +59,18 @@ enum Load {
     let thresholds = try Report.thresholds(values)
     let view = LoadView(progress: try ProgressKind(values))
     let configuration = try configuration(values)
-    for option in ["json", "html"] { try values[option].map { (path) throws(CommandError) in try checkWritable(path, option) } }
+    for option in ["json", "html"] {
+      try values[option].map { (path) throws(CommandError) in try checkWritable(path, option) }
+    }
     let test: LoadTest
     do throws(LoadError) { test = try LoadTest(configuration) } catch { throw CommandError(error) }
     Console.shared.say(announcement(configuration))
     let (report, wasStopped) = try measure(test, view, configuration)
     Console.shared.keepStatus()
     if let reason = test.endReason { Console.shared.say("ended before its time: \(reason)") }
-    for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) { Console.shared.say(String(line)) }
+    for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) {
+      Console.shared.say(String(line))
+    }
     if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
     if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
     let verdict = Report.judge(report, by: thresholds)
@@ -75,7 +81,8 @@ enum Load {
     let profile = configuration.profile
     let rate = profile.isPaced ? "\(Units.text(bytes: profile.rate))/s each" : "as fast as they are taken"
     let part = configuration.part
-    return "loading \(UploadRequest.withoutCredentials(configuration.request.url)): \(configuration.streams) live streams"
+    return
+      "loading \(UploadRequest.withoutCredentials(configuration.request.url)): \(configuration.streams) live streams"
       + (part.count > 1 ? ", part \(part.index) of \(part.count)" : "")
       + ", \(rate), for \(Units.text(configuration.duration)); --seed \(configuration.seed); Ctrl-C ends it"
   }
@@ -132,15 +139,18 @@ enum Load {
     if values.has("http2") { request.httpVersion = .http2 }
     var configuration = LoadConfiguration(request: request)
     configuration.profile = try profile(values)
-    if let text = values["streams"] { configuration.streams = try Units.integer(text, of: "streams", in: 1...10_000_000) }
+    if let text = values["streams"] {
+      configuration.streams = try Units.integer(text, of: "streams", in: 1...10_000_000)
+    }
     if let text = values["duration"] { configuration.duration = try Units.duration(text, of: "duration") }
     if let text = values["ramp"] { configuration.ramp = try Units.duration(text, of: "ramp") }
     if let text = values["threads"] { configuration.threads = try Units.integer(text, of: "threads", in: 1...256) }
     if let text = values["part"] { configuration.part = try part(text) }
-    configuration.seed = try values["seed"].map { (text) throws(CommandError) in
-      guard let seed = UInt64(text) else { throw .usage("--seed \"\(text)\" is no whole number below 2^64") }
-      return seed
-    } ?? UInt64.random(in: 0...UInt64(UInt32.max))
+    configuration.seed =
+      try values["seed"].map { (text) throws(CommandError) in
+        guard let seed = UInt64(text) else { throw .usage("--seed \"\(text)\" is no whole number below 2^64") }
+        return seed
+      } ?? UInt64.random(in: 0...UInt64(UInt32.max))
     if let text = values["resumable"] {
       guard let use = LiveStreamConfiguration.ResumableUse(rawValue: text) else {
         throw .usage("--resumable \"\(text)\" is none: choose auto, always or never")

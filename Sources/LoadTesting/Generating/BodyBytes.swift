@@ -30,7 +30,9 @@ final class BodyBytes: Sendable {
       }
       (block, period, differsByStream) = (made, 1 << 20, true)
     case .pattern:
-      (block, period, differsByStream) = (Self.make(Int(Self.patternPeriod), Self.patternByte), Self.patternPeriod, true)
+      (block, period, differsByStream) = (
+        Self.make(Int(Self.patternPeriod), Self.patternByte), Self.patternPeriod, true
+      )
     case .file(let path):
       let bytes = try Self.contents(of: path)
       (block, period, differsByStream) = (Self.make(bytes.count) { bytes[$0] }, UInt64(bytes.count), false)

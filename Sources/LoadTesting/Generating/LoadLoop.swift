@@ -87,7 +87,10 @@ final class LoadLoop: @unchecked Sendable {
   private func finishSome() {
     let some = finishing.prefix(Self.finishesAtOnce)
     for stream in some { stream.finish() }
-    guard finishing.count > some.count else { return finishing = [] }
+    guard finishing.count > some.count else {
+      finishing = []
+      return
+    }
     loop.schedule(after: Self.finishPause) { [self] in
       finishing.removeFirst(some.count)
       finishSome()

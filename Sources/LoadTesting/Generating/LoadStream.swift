@@ -155,7 +155,8 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
       outcome = error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged ? .finished : .failed
       if outcome == .failed {
         loop.figures.error(error.errorClass, example: error.description)
-        loop.figures.lost(bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.acknowledged)))
+        loop.figures.lost(
+          bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.acknowledged)))
       }
     }
     source.observer = nil

@@ -83,7 +83,8 @@ public final class LoadTest: Sendable {
   }
 
   /// The addresses to connect from; empty for what the kernel chooses.
-  private static func addresses(for connections: Int, _ configuration: LoadConfiguration) throws(LoadError) -> [String] {
+  private static func addresses(for connections: Int, _ configuration: LoadConfiguration) throws(LoadError) -> [String]
+  {
     guard configuration.request.unixSocket == nil else { return [] }
     // A port is not free again at once when a connection has ended (TIME_WAIT): some are kept in reserve.
     let ports = ProcessLimits.portCount * 9 / 10
