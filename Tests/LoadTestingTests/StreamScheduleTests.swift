@@ -92,6 +92,16 @@ struct StreamScheduleTests {
     }
   }
 
+  @Test("a message that is due when silence ends is talk, and one that is due when talk ends is none")
+  func turns() {
+    var profile = LoadProfile.mic
+    profile.chunk = 500_000_000
+    profile.turns = .init(talk: .fixed(Self.second), silence: .fixed(2 * Self.second))
+    var schedule = StreamSchedule(profile, seed: 1, stream: 0)
+    let due = (0..<6).compactMap { _ in schedule.next()?.due }
+    #expect(due.map { $0 / 500_000_000 } == [0, 1, 6, 7, 12, 13])
+  }
+
   @Test("after a year, a microphone's message is due to the nanosecond, and no byte of its rate is missing")
   func noDrift() {
     var profile = LoadProfile.mic

@@ -154,10 +154,13 @@ extension Double: JSONMapped {
   }
 }
 
+/// Durations, which have no sign in a document.
 extension Int64: JSONMapped {
   var jsonValue: JSONValue { .integer(self) }
   init(json: JSONNode) throws(DocumentError) {
-    guard case .integer(let value) = json.value else { throw json.error(expected: "a whole number") }
+    guard case .integer(let value) = json.value, value >= 0 else {
+      throw json.error(expected: "a whole number of 0 or more")
+    }
     self = value
   }
 }
@@ -167,14 +170,14 @@ extension Int: JSONMapped {
   init(json: JSONNode) throws(DocumentError) { self = Int(try Int64(json: json)) }
 }
 
-/// Counts, which have no sign and stay below 2⁶³.
+/// Counts: at most 2⁵³, so that every program reads them, and no sum of them can overflow.
 extension UInt64: JSONMapped {
   var jsonValue: JSONValue { .integer(Int64(clamping: self)) }
   init(json: JSONNode) throws(DocumentError) {
-    guard case .integer(let value) = json.value, let count = UInt64(exactly: value) else {
-      throw json.error(expected: "a whole number of 0 or more")
+    guard case .integer(let value) = json.value, (0...1 << 53).contains(value) else {
+      throw json.error(expected: "a whole number from 0 to 2⁵³")
     }
-    self = count
+    self = UInt64(value)
   }
 }
 

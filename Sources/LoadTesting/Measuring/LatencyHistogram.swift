@@ -185,4 +185,9 @@ extension Int64 {
     let (sum, overflow) = addingReportingOverflow(other)
     return overflow ? .max : sum
   }
+
+  /// The whole number next to a value, or the nearest one that there is.
+  init(saturating value: Double) {
+    self = value >= 0x1p63 ? .max : value <= -0x1p63 ? .min : value.isNaN ? 0 : Int64(value.rounded())
+  }
 }

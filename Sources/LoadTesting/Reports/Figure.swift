@@ -13,7 +13,9 @@ public enum Figure {
   }
 
   /// `1.21 MB/s`.
-  public static func text(bytesPerSecond: Double) -> String { text(bytes: UInt64(max(0, bytesPerSecond))) + "/s" }
+  public static func text(bytesPerSecond: Double) -> String {
+    text(bytes: UInt64(max(0, Int64(saturating: bytesPerSecond)))) + "/s"
+  }
 
   /// `99.5 %` of a share from 0 to 1.
   public static func text(share: Double) -> String { digits(share * 100) + " %" }

@@ -41,7 +41,7 @@ public struct LoadInterval: Equatable, Sendable {
     lateness.merge(other.lateness)
     interruptions += other.interruptions
     errors += other.errors
-    processorTime += other.processorTime
+    processorTime = processorTime.addingSaturated(other.processorTime)
   }
 }
 
@@ -65,7 +65,7 @@ public struct IntervalSeries: Equatable, Sendable {
   init?(length: Int64, seconds: Int64, intervals: [LoadInterval]) {
     let lengthInSeconds = length / 1_000_000_000
     guard length > 0, length.isMultiple(of: 1_000_000_000), lengthInSeconds.nonzeroBitCount == 1, seconds >= 0,
-      seconds < 1 << 40, Int64(intervals.count) == (seconds + lengthInSeconds - 1) / lengthInSeconds,
+      seconds < 1 << 33, Int64(intervals.count) == (seconds + lengthInSeconds - 1) / lengthInSeconds,
       intervals.count <= Self.maximumCount
     else { return nil }
     self.length = length

@@ -105,9 +105,9 @@ public enum LoadMetric: Equatable, Sendable {
 
   func text(_ value: Double) -> String {
     switch unit {
-    case .nanoseconds: Figure.text(nanoseconds: Int64(value))
-    case .count: Figure.text(count: UInt64(value))
-    case .bytes: Figure.text(bytes: UInt64(value))
+    case .nanoseconds: Figure.text(nanoseconds: Int64(saturating: value))
+    case .count: Figure.text(count: UInt64(Int64(saturating: value)))
+    case .bytes: Figure.text(bytes: UInt64(Int64(saturating: value)))
     case .rate: Figure.text(bytesPerSecond: value)
     }
   }

@@ -108,10 +108,10 @@ private struct ComparedFigure: Sendable {
 
   private func text(_ estimate: Estimate) -> String {
     switch unit {
-    case .nanoseconds: Figure.text(nanoseconds: Int64(estimate.value))
-    case .bytes: Figure.text(bytes: UInt64(estimate.value))
+    case .nanoseconds: Figure.text(nanoseconds: Int64(saturating: estimate.value))
+    case .bytes: Figure.text(bytes: UInt64(Int64(saturating: estimate.value)))
     case .rate: Figure.text(bytesPerSecond: estimate.value)
-    case .count: Figure.text(count: UInt64(estimate.value))
+    case .count: Figure.text(count: UInt64(Int64(saturating: estimate.value)))
     }
   }
 }

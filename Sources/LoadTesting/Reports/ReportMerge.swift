@@ -73,8 +73,8 @@ extension LoadReport {
     histograms.merge(other.histograms)
     spread.merge(other.spread)
     intervals.merge(other.intervals)
-    generator.userTime += other.generator.userTime
-    generator.systemTime += other.generator.systemTime
+    generator.userTime = generator.userTime.addingSaturated(other.generator.userTime)
+    generator.systemTime = generator.systemTime.addingSaturated(other.generator.systemTime)
     generator.maximumResident += other.generator.maximumResident
     generator.busiestLoop = max(generator.busiestLoop, other.generator.busiestLoop)
     parts = (parts + other.parts).sorted { $0.index < $1.index }

@@ -20,7 +20,7 @@ public struct StreamSpread: Equatable, Sendable {
     let row = StreamRow(stream, outcome, now: now)
     if let mean = row.meanDelay { meanDelay.record(mean) }
     if let maximum = row.maximumDelay { maximumDelay.record(maximum) }
-    goodput.record(Int64(row.goodput))
+    goodput.record(Int64(clamping: row.goodput))
     interruptions.record(Int64(stream.interruptions))
     insert(row)
   }
@@ -73,7 +73,7 @@ public struct StreamRow: Equatable, Sendable {
 
   /// Acknowledged bytes a second.
   public var goodput: UInt64 {
-    lasted > 0 ? UInt64((Double(acknowledged) * 1e9 / Double(lasted)).rounded()) : acknowledged
+    lasted > 0 ? UInt64(max(0, Int64(saturating: Double(acknowledged) * 1e9 / Double(lasted)))) : acknowledged
   }
 
   /// A total order, so that the ten worst are the same ones in whatever order they are found.

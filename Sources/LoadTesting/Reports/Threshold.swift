@@ -113,10 +113,10 @@ public struct Threshold: Equatable, Sendable {
   /// Not rounded: it is what was asked for.
   private var exactLimit: String {
     switch metric.unit {
-    case .nanoseconds: Self.spaced(Quantity.text(nanoseconds: Int64(limit)))
-    case .bytes: Self.spaced(Quantity.text(bytes: UInt64(limit)))
-    case .rate: Self.spaced(Quantity.text(bytes: UInt64(limit))) + "/s"
-    case .count: Figure.text(count: UInt64(limit))
+    case .nanoseconds: Self.spaced(Quantity.text(nanoseconds: Int64(saturating: limit)))
+    case .bytes: Self.spaced(Quantity.text(bytes: UInt64(Int64(saturating: limit))))
+    case .rate: Self.spaced(Quantity.text(bytes: UInt64(Int64(saturating: limit)))) + "/s"
+    case .count: Figure.text(count: UInt64(Int64(saturating: limit)))
     }
   }
 
@@ -126,16 +126,16 @@ public struct Threshold: Equatable, Sendable {
     let text = metric.text(value)
     guard text == metric.text(limit), value != limit else { return text }
     return switch metric.unit {
-    case .nanoseconds: Self.spaced(Quantity.text(nanoseconds: Int64(value)))
-    case .bytes: Self.spaced(Quantity.text(bytes: UInt64(value)))
-    case .rate: Self.spaced(Quantity.text(bytes: UInt64(value))) + "/s"
+    case .nanoseconds: Self.spaced(Quantity.text(nanoseconds: Int64(saturating: value)))
+    case .bytes: Self.spaced(Quantity.text(bytes: UInt64(Int64(saturating: value))))
+    case .rate: Self.spaced(Quantity.text(bytes: UInt64(Int64(saturating: value)))) + "/s"
     case .count: text
     }
   }
 
   /// Up to three decimals of a percentage.
   private static func exact(_ percent: Double) -> String {
-    let thousandths = Int64((percent * 1000).rounded())
+    let thousandths = Int64(saturating: percent * 1000)
     var text = "\(thousandths / 1000)"
     let fraction = String(1000 + thousandths % 1000).dropFirst()
     if let end = fraction.lastIndex(where: { $0 != "0" }) { text += "." + fraction[...end] }
