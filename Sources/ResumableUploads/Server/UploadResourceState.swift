@@ -74,6 +74,8 @@ package struct UploadResourceState: Equatable, Sendable {
     self.length = length
     self.limits = limits
     self.awaitsDisk = awaitsDisk
+    // The creation was an earlier server's: whatever comes now is an append.
+    transferCount = 1
     if offset < promised && (phase == .incomplete || phase == .processing) { self.phase = .inactive(.stateLost) }
   }
 
