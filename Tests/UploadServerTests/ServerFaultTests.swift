@@ -184,7 +184,7 @@ struct ServerFaultTests {
       close(taken.removeLast())
       let late = try test.connect()
       let told = try test.events.wait(.refused).reason ?? ""
-      try require(told.contains("ulimit -n"), "the cause and the remedy are told")
+      try require(told.contains("`ulimit -n 400`"), "the cause and the remedy are told: \(told)")
       // Time in which a server that spins would ask again some thousands of times, and each is told.
       poll(nil, 0, 300)
       try require(test.events.all.count { $0.kind == .refused } == 1, "accepting rests")

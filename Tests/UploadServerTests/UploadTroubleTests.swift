@@ -38,10 +38,15 @@ struct UploadTroubleTests {
       let offset = try #require(refused["upload-offset"].flatMap { Int($0) })
       #expect(offset > 500_000 && offset <= 1_048_576)
       client.disconnect()
-      // No room for a record either: there is no upload then, and what there was stays.
+      // No room for a record either, once the one that was replaced has been written again: there is no upload then, and what
+      // there was stays.
       let other = try test.connect()
-      try other.request("POST", "/u", ["Upload-Complete: ?0"], body: "")
-      #expect(try other.final().answer.status == 507)
+      var statuses: [Int] = []
+      for _ in 0..<2 {
+        try other.request("POST", "/u", ["Upload-Complete: ?0"], body: "")
+        statuses.append(try other.final().answer.status)
+      }
+      #expect(statuses.last == 507)
       let asking = try test.connect()
       #expect(try asking.head(location)["upload-offset"] == "\(offset)")
 

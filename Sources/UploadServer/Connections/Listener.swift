@@ -16,6 +16,9 @@ final class Listener {
   /// How long accepting rests when the process has no descriptor left, unless a connection ends before.
   private static let pause = Duration.seconds(1)
 
+  /// How many connections are accepted in one turn of the loop: a storm of them must not make those wait that are there.
+  private static let accepting = 128
+
   /// Where it listens, with the port that the kernel chose.
   let address: ListenAddress
   private let descriptor: Int32
@@ -50,6 +53,24 @@ final class Listener {
     _ = bound.withMutablePointer { getsockname(descriptor, $0, $1) }
     self.address = bound.numeric ?? address
     self.descriptor = descriptor
+  }
+
+  /// A name can stand for several addresses (`localhost` is `::1` and `127.0.0.1`): all that this machine has are taken.
+  static func all(
+    at address: ListenAddress, _ options: Options, _ loop: EventLoop
+  ) throws(UploadServerError) -> [Listener] {
+    var listeners: [Listener] = []
+    var absent: UploadServerError?
+    for candidate in try SocketAddress.resolve(address) {
+      do throws(UploadServerError) {
+        listeners.append(try Listener(address, candidate, options: options, loop: loop))
+      } catch {
+        guard case .notOurAddress = error else { throw error }
+        absent = error
+      }
+    }
+    if listeners.isEmpty { throw absent ?? .notOurAddress("\(address)") }
+    return listeners
   }
 
   private static func prepare(_ descriptor: Int32, _ address: ListenAddress, _ options: Options)
@@ -105,7 +126,8 @@ final class Listener {
   }
 
   private func acceptAll() {
-    while isOpen && !isPaused {
+    // What is left in the queue is told of again in the next turn.
+    for _ in 0..<Self.accepting where isOpen && !isPaused {
       var peer = SocketAddress()
       let flags = Int32(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
       var connection: Int32 = -1
@@ -118,12 +140,28 @@ final class Listener {
       case EAGAIN: return
       case EMFILE, ENFILE, ENOBUFS, ENOMEM:
         // The connection stays in the queue, so epoll would tell of it again at once, and again.
-        exhausted("\(String(cString: strerror(errno))): raise the limit with `ulimit -n` or LimitNOFILE=")
+        exhausted(exhaustion(errno))
         return pause()
       // A connection that ended before it was accepted reports its own errors here, accept(2).
       default: continue
       }
     }
+  }
+
+  /// What is lacking, how much of it, and what to do.
+  private func exhaustion(_ code: Int32) -> String {
+    let reason = String(cString: strerror(code))
+    var limit = rlimit()
+    guard code == EMFILE, getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return reason }
+    // Of a socket that listens this is how many connections wait to be accepted; tcp(7).
+    var information = tcp_info()
+    var length = socklen_t(MemoryLayout<tcp_info>.size)
+    let isKnown = getsockopt(descriptor, Int32(IPPROTO_TCP), TCP_INFO, &information, &length) == 0
+    let waiting = UInt(isKnown ? max(1, information.tcpi_unacked) : 1)
+    // One for the connection and one for its file, and room for as many again as there are.
+    let needed = limit.rlim_cur + max(2 * waiting, limit.rlim_cur)
+    return "\(reason): all \(limit.rlim_cur) descriptors are in use and \(waiting) connections wait, with a file each; "
+      + "start the server after `ulimit -n \(needed)`, or with LimitNOFILE=\(needed)"
   }
 
   private func pause() {
