@@ -37,6 +37,7 @@ let systemLibraries: [Target] = [
 let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
   + room("JSONLines")
+  + room("Metrics")
   + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
   + room("ResumableUploads", testData: ["Vectors"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
@@ -51,7 +52,7 @@ let rooms: [Target] =
     imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
-    "UploadServer", imports: ["EventLoops", "JSONLines", "ResumableUploads", "Digests", "CLinux"],
+    "UploadServer", imports: ["EventLoops", "JSONLines", "Metrics", "ResumableUploads", "Digests", "CLinux"],
     testsImport: ["SyncGate"], testData: ["Corpus"])
   + room(
     "LoadTesting",
@@ -62,7 +63,7 @@ let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer",
-    "CLinux", "ResumableUploads", "Digests", "LoadTesting",
+    "CLinux", "ResumableUploads", "Digests", "LoadTesting", "Metrics",
   ],
   swiftSettings: settings)
 

@@ -1,0 +1,141 @@
+// What Prometheus reads: one text with every figure, its name, its kind and what it means.
+//
+// https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+// No library: Prometheus' own clients are for Go, Java, Python and Rust, and Swift's (swift-prometheus) comes with packages from outside.
+
+/// A page in Prometheus' text exposition format, version 0.0.4. A value; built anew for each time that somebody asks.
+///
+///     var page = MetricsText()
+///     page.counter("sluice_sent_bytes_total", "Bytes handed to the network.", 4711)
+///     page.gauge("sluice_connected", "Whether a request is at work.", isConnected ? 1 : 0)
+///     answer(page.text)
+///
+/// Names are those that Prometheus asks for: base units (seconds, bytes) in the name, `_total` at the end of a counter. A
+/// family's samples stand together, so each name is used once.
+public struct MetricsText: Sendable {
+  /// The page's `Content-Type`.
+  public static let mediaType = "text/plain; version=0.0.4; charset=utf-8"
+
+  /// A label and its value; the value is any text.
+  public struct Label: Sendable, Equatable {
+    public let name: String
+    public let value: String
+    public init(_ name: String, _ value: String) {
+      self.name = name
+      self.value = value
+    }
+  }
+
+  /// One of several samples of a family, told apart by its labels.
+  public struct Sample: Sendable {
+    public let labels: [Label]
+    public let value: Double
+    public init(_ labels: [Label], _ value: Double) {
+      self.labels = labels
+      self.value = value
+    }
+  }
+
+  /// The page so far; ends in a line feed, as the format demands.
+  public private(set) var text = ""
+  private var names: Set<String> = []
+
+  public init() {}
+
+  /// Adds a figure that only grows, from 0 at the process's start.
+  public mutating func counter(_ name: String, _ help: String, _ value: Double) {
+    counter(name, help, [Sample([], value)])
+  }
+
+  /// The same of a count, exactly: a `Double` is so up to 2^53.
+  public mutating func counter(_ name: String, _ help: String, _ value: UInt64) {
+    counter(name, help, Double(value))
+  }
+
+  /// Adds such a figure for each of several sets of labels.
+  public mutating func counter(_ name: String, _ help: String, _ samples: [Sample]) {
+    precondition(name.hasSuffix("_total"), "the name of a counter ends in _total")
+    begin(name, help, "counter")
+    for sample in samples { add(name, sample.labels, sample.value) }
+  }
+
+  /// Adds a figure that goes up and down.
+  public mutating func gauge(_ name: String, _ help: String, _ value: Double) {
+    gauge(name, help, [Sample([], value)])
+  }
+
+  /// Adds such a figure for each of several sets of labels.
+  public mutating func gauge(_ name: String, _ help: String, _ samples: [Sample]) {
+    begin(name, help, "gauge")
+    for sample in samples { add(name, sample.labels, sample.value) }
+  }
+
+  /// Adds a distribution.
+  public mutating func histogram(_ name: String, _ help: String, _ distribution: Distribution) {
+    begin(name, help, "histogram")
+    var below: UInt64 = 0
+    for (bound, count) in zip(distribution.bounds, distribution.counts) {
+      below += count
+      add("\(name)_bucket", [Label("le", Self.number(bound))], Double(below))
+    }
+    add("\(name)_bucket", [Label("le", "+Inf")], Double(distribution.count))
+    add("\(name)_sum", [], distribution.sum)
+    add("\(name)_count", [], Double(distribution.count))
+  }
+
+  // MARK: Lines
+
+  private mutating func begin(_ name: String, _ help: String, _ type: String) {
+    // Names are written down in the program: a wrong one is found by the first test that asks for the page.
+    precondition(Self.isName(name), "\(name) is no name of a metric")
+    precondition(names.insert(name).inserted, "\(name) is on the page already")
+    text += "# HELP \(name) \(Self.escaped(help, quotes: false))\n# TYPE \(name) \(type)\n"
+  }
+
+  private mutating func add(_ name: String, _ labels: [Label], _ value: Double) {
+    text += name
+    if !labels.isEmpty {
+      let pairs = labels.map { label in
+        precondition(Self.isLabelName(label.name), "\(label.name) is no name of a label")
+        return "\(label.name)=\"\(Self.escaped(label.value, quotes: true))\""
+      }
+      text += "{" + pairs.joined(separator: ",") + "}"
+    }
+    text += " \(Self.number(value))\n"
+  }
+
+  /// `[a-zA-Z_:][a-zA-Z0-9_:]*`
+  private static func isName(_ text: String) -> Bool {
+    isLabelName(String(text.map { $0 == ":" ? "_" : $0 }))
+  }
+
+  /// `[a-zA-Z_][a-zA-Z0-9_]*`
+  private static func isLabelName(_ text: String) -> Bool {
+    guard let first = text.utf8.first, !(0x30...0x39).contains(first) else { return false }
+    return text.utf8.allSatisfy { octet in
+      (0x30...0x39).contains(octet) || (0x41...0x5A).contains(octet) || (0x61...0x7A).contains(octet) || octet == 0x5F
+    }
+  }
+
+  /// A backslash and a line feed are escaped everywhere, a quotation mark only within quotation marks.
+  private static func escaped(_ text: String, quotes: Bool) -> String {
+    var result = ""
+    for scalar in text.unicodeScalars {
+      switch scalar {
+      case "\\": result += "\\\\"
+      case "\n": result += "\\n"
+      case "\"" where quotes: result += "\\\""
+      default: result.unicodeScalars.append(scalar)
+      }
+    }
+    return result
+  }
+
+  /// As Go's ParseFloat reads it; whole numbers without a fraction.
+  private static func number(_ value: Double) -> String {
+    if value.isNaN { return "NaN" }
+    if value.isInfinite { return value < 0 ? "-Inf" : "+Inf" }
+    if let whole = Int64(exactly: value), whole.magnitude < 1 << 53 { return String(whole) }
+    return "\(value)"
+  }
+}
