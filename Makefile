@@ -16,7 +16,7 @@ RELEASE  := -c release --static-swift-stdlib -Xswiftc -enforce-exclusivity=unche
   -Xlinker --gc-sections -Xlinker --no-warn-symbol-ordering \
   -Xlinker --symbol-ordering-file=$(CURDIR)/Linking/symbol-order.txt
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
-SANITIZED := StreamBuffersTests|EventLoopsTests|UploadServerTests.(UploadTrouble|ResumableUpload|WrappedHandler)
+SANITIZED := StreamBuffersTests|EventLoopsTests|UploadServerTests.(UploadTrouble|ResumableUpload|WrappedHandler|Threads|MetricsListener)
 
 .DEFAULT_GOAL := help
 .PHONY: help run build test test-thread test-address fuzz lint format chaos model bench bench-faults bench-recovery bench-throughput \
@@ -36,6 +36,7 @@ build: packages ## the command, as .build/release/sluice
 test: packages test-packages ## all tests: real ALSA, real sockets, real faults
 	$(SWIFT) build --build-tests
 	$(SWIFT) test --skip-build
+	SLUICE_SERVER_THREADS=2 $(SWIFT) test --skip-build --filter UploadServerTests
 
 test-thread: packages ## the buffers and loops under ThreadSanitizer
 	$(SWIFT) test --sanitize=thread --scratch-path .build/thread --filter '$(SANITIZED)'

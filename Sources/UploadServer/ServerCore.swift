@@ -1,39 +1,50 @@
-// A server's listeners, connections and store, joined. After `start` everything here runs on the loop's thread.
+// One loop of a server: its connections and its part of the streams and uploads, joined. After `start` everything here runs on
+// the loop's thread.
 
 internal import EventLoops
 internal import Glibc
+internal import Metrics
 
 /// Owned by the ``UploadServer``; unchecked because the loop's thread is the only one that touches it once it runs.
 final class ServerCore: @unchecked Sendable {
   private enum Phase { case serving, finishing, lingering, ended }
 
-  let listeners: [Listener]
   private let loop: EventLoop
   private let context: ConnectionContext
   private let emit: (ServerEvent) -> Void
   private let lingerTimeout: Duration
-  /// The directory, which is locked until the end; nil where nothing is stored.
-  private let files: FileStore?
   private let registry: StreamRegistry
   private let uploads: UploadResources
   private var connections: [Int32: HTTPConnection] = [:]
   private var phase = Phase.serving
   private var stopTimer: EventLoop.Timer?
 
-  init(_ configuration: UploadServer.Configuration, loop: EventLoop) throws(UploadServerError) {
-    self.loop = loop
-    emit = configuration.onEvent
-    lingerTimeout = configuration.lingerTimeout
-    let options = Listener.Options(
-      receiveBufferSize: configuration.receiveBufferSize, maximumSegmentSize: configuration.maximumSegmentSize)
-    var listeners: [Listener] = []
-    for address in configuration.listen { listeners += try Self.listen(address, options, loop) }
-    self.listeners = listeners
+  /// A connection is gone, and a descriptor free.
+  var descriptorFreed: () -> Void = {}
+  /// Takes a connection to another loop.
+  var handOver: (ConnectionHandover, Int) -> Void {
+    get { context.handOver }
+    set { context.handOver = newValue }
+  }
+  /// Everything has ended here.
+  var ended: () -> Void = {}
 
-    let storage = try Self.storage(configuration, loop)
-    files = storage.files
+  init(
+    _ configuration: UploadServer.Configuration, _ shared: SharedStorage, _ assignment: LoopAssignment,
+    loop: EventLoop
+  ) throws(UploadServerError) {
+    self.loop = loop
+    lingerTimeout = configuration.lingerTimeout
+    let figures = LoopFigures()
+    let emit = { (event: ServerEvent) in
+      figures.values.happened(event.kind)
+      configuration.onEvent(event)
+    }
+    self.emit = emit
+    let storage = try shared.parts(assignment, loop)
     let registry = StreamRegistry(
-      store: storage.streams, loop: loop, maximumHole: configuration.maximumHoleLength, emit: configuration.onEvent)
+      store: storage.streams, loop: loop, maximumHole: configuration.maximumHoleLength, assignment: assignment,
+      figures: figures, emit: emit)
     self.registry = registry
     let timeouts = Timeouts(loop: loop) { kind in
       switch kind {
@@ -45,12 +56,12 @@ final class ServerCore: @unchecked Sendable {
       }
     }
     let tokens = try configuration.tokenFile.map { path throws(UploadServerError) in
-      try TokenFile(path: path) { configuration.onEvent(ServerEvent(.refused, reason: $0)) }
+      try TokenFile(path: path) { emit(ServerEvent(.refused, reason: $0)) }
     }
     let uploads = UploadResources(
-      loop: loop, store: storage.records, worker: storage.worker, durability: storage.durability,
-      usage: UploadUsage(), options: configuration.uploads, finishedLimit: storage.finishedLimit,
-      maximumBodyLength: configuration.maximumBodyLength, emit: configuration.onEvent,
+      loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
+      durability: storage.durability, usage: shared.usage, options: configuration.uploads,
+      finishedLimit: storage.finishedLimit, maximumBodyLength: configuration.maximumBodyLength, emit: emit,
       isValid: { tokens?.isValid($0) ?? true },
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads
@@ -60,7 +71,7 @@ final class ServerCore: @unchecked Sendable {
     limits.fields = configuration.maximumFieldCount
     limits.body = configuration.maximumBodyLength
     context = ConnectionContext(
-      loop: loop, timeouts: timeouts, parserLimits: limits,
+      loop: loop, timeouts: timeouts, parserLimits: limits, figures: figures,
       router: { head in
         guard let tokens else { return resumable.handler(for: head) }
         guard let credential = tokens.credential(head.fields.single("authorization")) else { return Self.unauthorized }
@@ -69,59 +80,9 @@ final class ServerCore: @unchecked Sendable {
         return resumable.handler(for: head)
       },
       refused: { peer, refusal in
-        configuration.onEvent(ServerEvent(.refused, peer: peer, status: refusal.status, reason: refusal.reason))
+        emit(ServerEvent(.refused, peer: peer, status: refusal.status, reason: refusal.reason))
       })
-  }
-
-  /// What a server stores with.
-  private struct StorageParts {
-    var files: FileStore?
-    var streams: any StreamStore
-    var records: any UploadRecords
-    var worker: BackgroundWorker
-    var durability: Durability
-    /// How many records of uploads that are over are kept.
-    var finishedLimit: Int
-  }
-
-  private static func storage(
-    _ configuration: UploadServer.Configuration, _ loop: EventLoop
-  ) throws(UploadServerError) -> StorageParts {
-    let uploads = configuration.uploads
-    switch configuration.storage {
-    case .directory(let path):
-      let files = try FileStore(path: path, durability: configuration.durability)
-      do throws(SystemError) {
-        return StorageParts(
-          files: files, streams: files,
-          records: try UploadRecordStore(in: files, durability: configuration.durability, loop: loop),
-          worker: files.worker, durability: configuration.durability, finishedLimit: uploads.maximumCount)
-      } catch {
-        throw .unwritableDirectory(path, reason: error.description)
-      }
-    case .discarding:
-      return StorageParts(
-        files: nil, streams: CountingStore(maximumCount: uploads.maximumCount, maximumAge: uploads.maximumAge),
-        records: UnwrittenUploadRecords(), worker: BackgroundWorker(), durability: .none, finishedLimit: 1000)
-    }
-  }
-
-  /// A name can stand for several addresses (`localhost` is `::1` and `127.0.0.1`): all that this machine has are taken.
-  private static func listen(
-    _ address: ListenAddress, _ options: Listener.Options, _ loop: EventLoop
-  ) throws(UploadServerError) -> [Listener] {
-    var listeners: [Listener] = []
-    var absent: UploadServerError?
-    for candidate in try SocketAddress.resolve(address) {
-      do throws(UploadServerError) {
-        listeners.append(try Listener(address, candidate, options: options, loop: loop))
-      } catch {
-        guard case .notOurAddress = error else { throw error }
-        absent = error
-      }
-    }
-    if listeners.isEmpty { throw absent ?? .notOurAddress("\(address)") }
-    return listeners
+    context.otherLoop = { head in assignment.owner(of: head).flatMap { $0 == assignment.index ? nil : $0 } }
   }
 
   // MARK: Requests
@@ -151,34 +112,56 @@ final class ServerCore: @unchecked Sendable {
 
   // MARK: Connections
 
-  /// On the thread that is about to run the loop.
+  /// Takes up what an earlier server has left. Before any loop runs.
+  func load() { uploads.load() }
+
+  /// Before the first connection.
   func start() {
-    uploads.load()
     context.closed = { [unowned self] descriptor in
       connections[descriptor] = nil
-      for listener in listeners { listener.resume() }
+      context.figures.values.openConnections = connections.count
+      descriptorFreed()
       endIfDone()
-    }
-    for listener in listeners {
-      listener.accepted = { [unowned self] descriptor, peer in accepted(descriptor, peer) }
-      listener.exhausted = { [unowned self] reason in
-        emit(ServerEvent(.refused, reason: "no connection can be accepted: \(reason)"))
-      }
-      do throws(SystemError) {
-        try listener.start()
-      } catch {
-        // The loop takes the listeners first of all; if even that fails, this is said, and the others go on.
-        emit(ServerEvent(.refused, reason: "\(listener.address) is not served: \(error)"))
-      }
     }
   }
 
-  private func accepted(_ descriptor: Int32, _ peer: String) {
+  /// A connection that was accepted, here or by another loop, or that another loop has begun to serve.
+  func take(_ handover: ConnectionHandover) {
+    // Whoever comes when everything here has ended is closed with what it came in.
+    guard phase != .ended else { return }
+    let descriptor = handover.take()
+    if handover.request == nil { context.figures.values.acceptedConnections += 1 }
     do throws(SystemError) {
-      connections[descriptor] = try HTTPConnection(descriptor: descriptor, peer: peer, context: context)
+      let connection = try HTTPConnection(descriptor: descriptor, peer: handover.peer, context: context)
+      connections[descriptor] = connection
+      context.figures.values.openConnections = connections.count
+      if let request = handover.request { connection.goOn(with: request) }
     } catch {
       close(descriptor)
-      emit(ServerEvent(.refused, peer: peer, reason: error.description))
+      context.figures.values.refusedConnections += 1
+      emit(ServerEvent(.refused, peer: handover.peer, reason: error.description))
+    }
+  }
+
+  /// The listeners cannot accept anybody for now.
+  func exhausted(_ reason: String) {
+    context.figures.values.refusedConnections += 1
+    context.figures.values.failed(.descriptors)
+    emit(ServerEvent(.refused, reason: "no connection can be accepted: \(reason)"))
+  }
+
+  /// Something about the server and not about a connection.
+  func say(_ reason: String) { emit(ServerEvent(.refused, reason: reason)) }
+
+  // MARK: Figures
+
+  /// Gives the figures of this loop to `answer`, on the loop's thread. Any thread.
+  func figures(_ answer: @escaping @Sendable (ServerFigures) -> Void) {
+    let asked = MonotonicInstant.now
+    loop.execute { [self] in
+      var values = context.figures.values
+      values.lags = [(MonotonicInstant.now - asked).seconds]
+      answer(values)
     }
   }
 
@@ -190,7 +173,6 @@ final class ServerCore: @unchecked Sendable {
     if phase == .serving {
       phase = .finishing
       context.stops = true
-      for listener in listeners { listener.stop() }
       for connection in connections.values where !connection.hasOpenRequest { connection.serverStops() }
     }
     endIfDone()
@@ -218,7 +200,7 @@ final class ServerCore: @unchecked Sendable {
     // The disk may still be at work on a stream that has ended: its file gets its name, and its event, first.
     registry.whenNothingFinishes { [self] in
       uploads.end { [self] in
-        files?.unlock()
+        ended()
         loop.stop()
       }
     }

@@ -5,7 +5,7 @@ internal import JSONLines
 
 /// Something that happened to a stream, or a request that was refused.
 public struct ServerEvent: Sendable, Equatable {
-  public enum Kind: String, Sendable {
+  public enum Kind: String, Sendable, CaseIterable {
     /// A stream that was not known before has a file now.
     case begun
     /// A request went on with a stream that has a file already.

@@ -1,21 +1,24 @@
 // The public face: bind, run, stop.
 
 internal import EventLoops
+public import Metrics
 internal import Synchronization
 
 /// An HTTP/1.1 server that stores each stream it is sent in a file of a directory, while it comes.
 ///
 /// `POST` and `PUT` to any path store a stream; the answer comes when it has ended. `Stream-ID` and `Stream-Offset` in a
-/// request go on with a stream that broke off, and the same fields in an answer say what is stored. One thread serves
-/// all connections.
+/// request go on with a stream that broke off, and the same fields in an answer say what is stored. One thread
+/// serves all connections, or as many as ``Configuration/threads`` says.
 ///
 ///     let server = try UploadServer(configuration: .init(listen: [ListenAddress(":8080")], directory: "recordings"))
 ///     server.run()
 public final class UploadServer: Sendable {
-  private let core: ServerCore
-  private let loop: EventLoop
+  private let cores: [ServerCore]
+  private let loops: [EventLoop]
+  private let acceptor: Acceptor
   private let started = Mutex(false)
   private let ended = EndSignal()
+  private let residentBytesAtStart = ProcessFigures.residentBytes
 
   /// Where the server listens, with the ports that the kernel chose where 0 was asked for.
   public let localAddresses: [ListenAddress]
@@ -24,29 +27,58 @@ public final class UploadServer: Sendable {
   ///
   /// - Throws: ``UploadServerError``, whose description says what to do.
   public init(configuration: Configuration) throws(UploadServerError) {
-    do throws(SystemError) {
-      loop = try EventLoop()
-    } catch {
-      throw .resources(error.description)
+    let count = max(1, configuration.threads)
+    var configuration = configuration
+    configuration.threads = count
+    let shared = try SharedStorage(configuration)
+    var loops: [EventLoop] = []
+    var cores: [ServerCore] = []
+    for index in 0..<count {
+      do throws(SystemError) {
+        loops.append(try EventLoop())
+      } catch {
+        throw .resources(error.description)
+      }
+      cores.append(
+        try ServerCore(configuration, shared, LoopAssignment(index: index, count: count), loop: loops[index]))
     }
-    core = try ServerCore(configuration, loop: loop)
-    localAddresses = core.listeners.map(\.address)
+    acceptor = try Acceptor(configuration, zip(cores, loops).map { (core: $0, loop: $1) })
+    localAddresses = acceptor.listeners.map(\.address)
+    self.cores = cores
+    self.loops = loops
+    for core in cores {
+      core.ended = { shared.loopEnded() }
+      core.handOver = { [unowned self] connection, index in give(connection, to: index) }
+    }
   }
 
-  /// Serves on the calling thread until ``shutdown(grace:)`` has done its work. May be called once, and not after
-  /// ``start()``.
+  /// Serves until ``shutdown(grace:)`` has done its work: on the calling thread, and on as many others as it takes to be
+  /// ``Configuration/threads``. May be called once, and not after ``start()``.
   public func run() {
     let isFirst = started.withLock { started in
       defer { started = true }
       return !started
     }
     precondition(isFirst, "an UploadServer runs once")
-    core.start()
-    loop.run()
+    for core in cores { core.load() }
+    for core in cores { core.start() }
+    acceptor.start()
+    let others = zip(loops, cores).dropFirst().map { loop, core in
+      do throws(SystemError) {
+        return Optional(try NamedThread("sluice-server") { loop.run() })
+      } catch {
+        // The streams of that loop would never be served.
+        core.say("the server ends, for a thread of it cannot be started: \(error)")
+        shutdown(grace: .zero)
+        return nil
+      }
+    }
+    loops[0].run()
+    for thread in others { thread?.join() }
     ended.signal()
   }
 
-  /// Serves on a thread of its own. Throws ``UploadServerError/resources(_:)`` if there is none to be had.
+  /// Serves on threads of its own. Throws ``UploadServerError/resources(_:)`` if there is none to be had.
   public func start() throws(UploadServerError) {
     do throws(SystemError) {
       try NamedThread("sluice-server") { self.run() }.detach()
@@ -59,9 +91,27 @@ public final class UploadServer: Sendable {
   /// still comes is answered with 503 and the offset up to which it is stored, so that its client goes on exactly there
   /// when a server is back; its `.part` stays. Any thread; returns at once, a second call shortens the grace.
   public func shutdown(grace: Duration = .seconds(2)) {
-    loop.execute { self.core.stop(grace: grace) }
+    loops[0].execute { self.acceptor.stop() }
+    for (loop, core) in zip(loops, cores) { loop.execute { core.stop(grace: grace) } }
   }
 
   /// Returns when the server has ended. Any thread but the server's.
   public func waitUntilEnded() { ended.wait() }
+
+  /// Has the server's figures put together, for a ``MetricsListener``: it answers as soon as each loop has had its turn. Any
+  /// thread. A server that has ended does not answer.
+  public func figures(_ answer: @escaping @Sendable (MetricsText) -> Void) {
+    let start = residentBytesAtStart
+    let sum = FigureSum(of: cores.count)
+    for core in cores {
+      core.figures { values in
+        if let all = sum.add(values) { answer(all.page(residentBytesAtStart: start)) }
+      }
+    }
+  }
+
+  private func give(_ connection: ConnectionHandover, to index: Int) {
+    let core = cores[index]
+    loops[index].execute { core.take(connection) }
+  }
 }

@@ -7,13 +7,16 @@ extension UploadServer {
     public var storage: Storage
     /// Of what a directory stores.
     public var durability = Durability.interval
+    /// How many threads serve connections, each with a loop of its own. A stream and an upload belong to one of them; a
+    /// connection goes to the thread of what its request is for.
+    public var threads = 1
     /// A file with the SHA-256 of each token that is let in, in hexadecimal, one a line, and a name behind it if one likes;
     /// `#` begins a comment. With it every request needs `Authorization: Bearer`, and is else answered with 401; uploads
     /// and streams belong to the token that began them. Read again when it changes. nil lets everyone in.
     public var tokenFile: String?
     /// What resumable uploads may take.
     public var uploads = Uploads()
-    /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on the server's
+    /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on a server's
     /// thread for each request, for an upload that goes on after a restart also without any, and by OPTIONS to find out
     /// which methods there are: it must not have effects, which is what ``RequestHandler/begin(_:)`` is for.
     public var handler: @Sendable (RequestHead) -> (any RequestHandler)? = { _ in nil }
@@ -43,7 +46,8 @@ extension UploadServer {
     /// `TCP_MAXSEG` of every connection, in bytes; nil leaves it to the path.
     public var maximumSegmentSize: Int?
 
-    /// Told what happens to streams, on the server's thread: it must not block.
+    /// Told what happens to streams, on the server's thread: it must not block. With several threads, on each of them, perhaps
+    /// at once.
     public var onEvent: @Sendable (ServerEvent) -> Void
 
     public init(

@@ -32,7 +32,8 @@ enum Heartbeat {
       buffer: .bytes(1 << 20), overflow: .dropOldest)
     let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration")
     }
-    return try StreamRun(url: request.url, progress: try ProgressKind(values), duration: duration).run(
-      source, configuration)
+    return try StreamRun(
+      url: request.url, progress: try ProgressKind(values), duration: duration, metrics: values["metrics"]
+    ).run(source, configuration)
   }
 }

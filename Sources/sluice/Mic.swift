@@ -38,8 +38,9 @@ enum Mic {
       values, request: request, bytesPerSecond: microphone.format.bytesPerSecond,
       buffer: .time(.seconds(300), bytesPerSecond: microphone.format.bytesPerSecond), overflow: .dropOldest)
     if !values.has("digest") { configuration.digest = .sha256 }
-    return try StreamRun(url: request.url, progress: progress, levels: { microphone.levels() }).run(
-      source, configuration)
+    return try StreamRun(
+      url: request.url, progress: progress, levels: { microphone.levels() }, metrics: values["metrics"]
+    ).run(source, configuration)
   }
 
   private static func captureConfiguration(

@@ -34,7 +34,8 @@ enum Pipe {
     }
     let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration")
     }
-    return try StreamRun(url: request.url, progress: try ProgressKind(values), duration: duration).run(
-      source, configuration)
+    return try StreamRun(
+      url: request.url, progress: try ProgressKind(values), duration: duration, metrics: values["metrics"]
+    ).run(source, configuration)
   }
 }

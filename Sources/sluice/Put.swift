@@ -44,7 +44,7 @@ enum Put {
 
     let progress = try ProgressKind(values)
     let bar = TransferBar(total: file.size)
-    var run = StreamRun(url: request.url, progress: progress)
+    var run = StreamRun(url: request.url, progress: progress, metrics: values["metrics"])
     run.endsAtOnce = true
     run.observe = { memory.note($0) }
     run.statusLine = { bar.line($0, width: Console.width) }

@@ -1,6 +1,7 @@
 // sluice serve
 
 internal import EventLoops
+internal import Glibc
 internal import UploadServer
 
 enum Serve {
@@ -22,6 +23,8 @@ enum Serve {
       Option("idle-timeout", value: "T", "for a connection between requests (default 75s)"),
       Option("receive-buffer", value: "SIZE", "SO_RCVBUF (default: the kernel's)"),
       Option("max-segment", value: "SIZE", "TCP_MAXSEG (default: the kernel's)"),
+      Option("threads", value: "N", "that serve connections (default 1)"),
+      StreamOptions.metrics,
     ],
     uploadOptions: uploadOptions, example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
 
@@ -40,11 +43,15 @@ enum Serve {
   ]
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    allowDescriptors()
     let server = try open(try configuration(values))
+    let metrics = try MetricsOption.listener(values["metrics"]) { server.figures($0) }
+    defer { metrics?.stop() }
     do throws(SystemError) {
       // Before the first thread, so that no thread takes a signal away from this one.
       let signals = try Signals()
       let ended = try EventCounter()
+      try metrics?.begin()
       for address in server.localAddresses { Console.shared.say("listening on \(address)") }
       let thread = try NamedThread("sluice-server") {
         server.run()
@@ -59,6 +66,16 @@ enum Serve {
     } catch {
       throw CommandError(.inputOutput, error.description)
     }
+  }
+
+  /// The soft limit is for programs that use select(2), which breaks beyond 1,024; epoll(7) has no such end.
+  private static func allowDescriptors() {
+    var limit = rlimit()
+    let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+    guard getrlimit(resource, &limit) == 0, limit.rlim_cur < limit.rlim_max else { return }
+    limit.rlim_cur = limit.rlim_max
+    // If it stays as it was, the event that says so comes when descriptors run out.
+    setrlimit(resource, &limit)
   }
 
   private static func configuration(
@@ -86,6 +103,9 @@ enum Serve {
         throw .usage("--durability is none, interval or always, and not \"\(text)\"")
       }
       configuration.durability = durability
+    }
+    if let text = values["threads"] {
+      configuration.threads = try Units.integer(text, of: "threads", in: 1...256)
     }
     configuration.tokenFile = values["token-file"]
     configuration.uploads = try uploads(values)
@@ -147,14 +167,19 @@ enum Serve {
     do throws(UploadServerError) {
       return try UploadServer(configuration: configuration)
     } catch {
-      let code: ExitCode =
-        switch error {
-        case .malformedAddress: .usage
-        case .unknownHost, .portTaken, .notOurAddress, .cannotListen: .unavailable
-        case .portNotPermitted: .notPermitted
-        case .noDirectory, .unwritableDirectory, .directoryInUse, .resources, .tokenFile: .inputOutput
-        }
-      throw CommandError(code, error.description)
+      throw CommandError(ExitCode(error), error.description)
     }
+  }
+}
+
+extension ExitCode {
+  init(_ error: UploadServerError) {
+    self =
+      switch error {
+      case .malformedAddress: .usage
+      case .unknownHost, .portTaken, .notOurAddress, .cannotListen: .unavailable
+      case .portNotPermitted: .notPermitted
+      case .noDirectory, .unwritableDirectory, .directoryInUse, .resources, .tokenFile: .inputOutput
+      }
   }
 }

@@ -15,6 +15,8 @@ enum StreamOptions {
   static let giveUp = Option("give-up", value: "T", "end when nothing was acknowledged for T (default: never)")
   static let progress = Option("progress", value: "KIND", "auto, bar, json or none (default auto)")
 
+  static let metrics = Option("metrics", value: "ADDR:PORT", "figures for Prometheus at /metrics (default: none)")
+
   /// Shown in each subcommand's help.
   static let shown = [header, token, giveUp, progress]
 
@@ -29,6 +31,7 @@ enum StreamOptions {
 
   /// Understood by all, and shown by `sluice help connection`.
   static let connection = [
+    metrics,
     Option("method", value: "M", "the request's method (default POST)"),
     Option("stream-id", value: "ID", "the stream's name at the server (default: 128 random bits)"),
     Option("netrc", "look credentials up in ~/.netrc"),

@@ -5,6 +5,7 @@ internal import EventLoops
 internal import LiveStreaming
 internal import Synchronization
 internal import UploadClient
+internal import UploadServer
 
 /// How progress is shown.
 enum ProgressKind: String {
@@ -53,6 +54,9 @@ struct StreamRun {
   /// Whether the first signal already ends it at once: what is lost by that can be had again.
   var endsAtOnce = false
 
+  /// Where the stream's figures are served, as `--metrics` says it; nil for nowhere.
+  var metrics: String?
+
   /// Streams `source` until it ends or signals end it.
   func run(_ source: any StreamSource, _ chosen: LiveStreamConfiguration) throws(CommandError) -> ExitCode {
     try run(chosen) { (configuration, session) throws(SystemError) in
@@ -69,16 +73,22 @@ struct StreamRun {
     switch progress {
     case .bar: configuration.progressInterval = .milliseconds(250)
     case .json: configuration.progressInterval = .seconds(1)
-    case .none: configuration.progressInterval = nil
+    // Figures are as fresh as that.
+    case .none: configuration.progressInterval = metrics == nil ? nil : .seconds(1)
     }
+    let figures = StreamFigures()
+    let listener = try MetricsOption.listener(metrics) { $0(figures.page) }
+    defer { listener?.stop() }
     do throws(SystemError) {
       // Before the first thread, so that no thread takes a signal away from this one.
       let signals = try Signals()
       let ending = try Ending()
+      try listener?.begin()
       let session = try UploadSession()
       let streamer = try make(configuration, session)
       streamer.start { event in
         observe(event)
+        if listener != nil { figures.observe(event) }
         show(event)
         if case .streaming = event { StartupPages.giveBack() }
         if case .ended(let summary) = event {
@@ -111,6 +121,8 @@ struct StreamRun {
     }
     switch event {
     case .progress(let now):
+      // For the figures alone.
+      guard progress == .bar else { return }
       console.show(status: statusLine(now) ?? StreamReport.statusLine(now, levels: levels(), width: Console.width))
     case .ended(let summary):
       console.keepStatus()

@@ -21,6 +21,8 @@ final class TestServer {
     var configuration = UploadServer.Configuration(listen: [try ListenAddress(listen)], directory: directory.path) {
       events.append($0)
     }
+    // All tests can be run with several threads; `make test` does both.
+    configuration.threads = getenv("SLUICE_SERVER_THREADS").flatMap { Int(String(cString: $0)) } ?? 1
     change(&configuration)
     server = try UploadServer(configuration: configuration)
     try server.start()

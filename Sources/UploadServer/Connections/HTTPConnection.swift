@@ -30,6 +30,8 @@ final class HTTPConnection {
   private var interest: EventLoop.Interest = .readable
   private var timeoutKind: HTTPConnectionState.Timeout?
   private var isProcessing = false
+  /// Of the last request.
+  private var method = ""
   /// Whether a request was ever read here.
   private var hasServed = false
   /// Whether a head was completed since the time-out was last set: the next one is given its full time.
@@ -45,6 +47,17 @@ final class HTTPConnection {
     // Who connects has something to say: the first head is not given the patience of a connection between requests.
     timeoutKind = .head
     context.timeouts.set(.head, self)
+  }
+
+  /// Goes on where another loop's connection stopped: with a request that was read and not begun.
+  func goOn(with request: (head: RequestHead, parser: RequestParser, rest: [UInt8])) {
+    parser = request.parser
+    unparsed = request.rest
+    isProcessing = true
+    begin(request.head)
+    isProcessing = false
+    resume()
+    settle(progress: true)
   }
 
   // MARK: Events of the loop
@@ -115,14 +128,10 @@ final class HTTPConnection {
       switch parser.next(bytes, &position) {
       case .incomplete: break parsing
       case .head(let head):
-        state.headArrived(head)
-        hasServed = true
-        restartsTimeout = true
-        let handler = context.router(head)
-        self.handler = handler
-        let exchange = ConnectionExchange(self)
-        self.exchange = exchange
-        handler.begin(exchange)
+        if let other = context.otherLoop(head) {
+          return leave(for: other, head, bytes.extracting(position..<bytes.count))
+        }
+        begin(head)
       case .body(let range): buffer.pieces.append(range)
       case .end:
         handOver(bytes, buffer)
@@ -142,11 +151,37 @@ final class HTTPConnection {
     isProcessing = false
   }
 
+  private func begin(_ head: RequestHead) {
+    state.headArrived(head)
+    method = head.method
+    hasServed = true
+    restartsTimeout = true
+    let handler = context.router(head)
+    self.handler = handler
+    let exchange = ConnectionExchange(self)
+    self.exchange = exchange
+    handler.begin(exchange)
+  }
+
+  /// What the request is for is on another loop: the connection goes there, with what was read of it. Nothing is unsent, or the
+  /// request would not have been parsed.
+  private func leave(for other: Int, _ head: RequestHead, _ rest: Span<UInt8>) {
+    let rest = rest.withUnsafeBufferPointer { Array($0) }
+    isProcessing = false
+    context.figures.values.handedOverConnections += 1
+    let handover = ConnectionHandover(descriptor, peer: peer, request: (head, parser, rest))
+    letGoOfSocket()
+    context.handOver(handover, other)
+  }
+
   /// Gives the handler the body bytes found so far, as one call: a file then gets them in one write.
   private func handOver(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) {
     guard !buffer.pieces.isEmpty else { return }
     // Not after an answer that the handler gave to an earlier piece.
-    if state.state == .body { handler?.receive(bytes, pieces: buffer.pieces) }
+    if state.state == .body {
+      context.figures.values.receivedBytes += UInt64(buffer.pieces.reduce(0) { $0 + $1.count })
+      handler?.receive(bytes, pieces: buffer.pieces)
+    }
     buffer.pieces.removeAll(keepingCapacity: true)
   }
 
@@ -174,6 +209,7 @@ final class HTTPConnection {
   func sendInterim(_ status: Int, _ fields: HeaderFields) {
     guard state.hasOpenRequest, state.takesInterims, unsent.count < Self.interimLimit else { return }
     state.interimSent()
+    if status == 104 { context.figures.values.progressResponses += 1 }
     send(Response.interim(status, fields))
     settle(progress: false)
   }
@@ -181,6 +217,7 @@ final class HTTPConnection {
   func respond(_ response: Response) {
     let isHead = state.isHeadMethod
     guard case .send(let keepsAlive) = state.responded(serverStops: context.stops) else { return }
+    context.figures.values.responded(method, response.status)
     _ = letGo()
     send(response.serialized(keepsAlive: keepsAlive, withBody: !isHead, date: WallClock.now.imfFixdate))
     settle(progress: true)
@@ -219,6 +256,8 @@ final class HTTPConnection {
 
   private func refuse(_ refusal: RequestRefusal) {
     guard state.refused() else { return }
+    context.figures.values.failed(refusal.status == 408 ? .timeout : .malformed)
+    context.figures.values.responded(method, refusal.status)
     context.refused(peer, refusal)
     send(
       Response(refusal.status, body: refusal.reason + "\n")
@@ -259,6 +298,7 @@ final class HTTPConnection {
   // MARK: Ending
 
   private func lost(_ reason: AbortReason) {
+    if state.hasOpenRequest { context.figures.values.aborted(reason) }
     let handler = letGo()
     close()
     handler?.aborted(reason)
@@ -266,10 +306,15 @@ final class HTTPConnection {
 
   private func close() {
     guard state.state != .closed else { return }
+    letGoOfSocket { Glibc.close($0) }
+  }
+
+  /// - Parameter end: what becomes of the socket before anyone hears that the connection is gone.
+  private func letGoOfSocket(_ end: (Int32) -> Void = { _ in }) {
     _ = state.closed()
     context.timeouts.set(nil, self)
     context.loop.deregister(descriptor)
-    Glibc.close(descriptor)
+    end(descriptor)
     unparsed = []
     unsent = []
     unsentStart = 0

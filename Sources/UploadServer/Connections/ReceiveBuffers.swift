@@ -14,10 +14,12 @@ final class ReceiveBuffer {
 /// is read while the newer one's bytes lie in the first buffer. Only on the loop's thread.
 final class ReceiveBuffers {
   /// Large, so that a bulk upload costs few system calls; it is used at the speed of memory, and there is only one.
+  static let capacity = 256 * 1024
+
   private let capacity: Int
   private var free: [ReceiveBuffer] = []
 
-  init(capacity: Int = 256 * 1024) { self.capacity = capacity }
+  init(capacity: Int) { self.capacity = capacity }
 
   func withBuffer<Result>(_ body: (ReceiveBuffer) -> Result) -> Result {
     let buffer = free.popLast() ?? ReceiveBuffer(capacity: capacity)

@@ -21,17 +21,23 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private let worker: BackgroundWorker
   private let disk: DiskSync
   private let loop: EventLoop
+  private let assignment: LoopAssignment
+  private let temporaryName: String
   /// Writings that the disk has not taken yet.
   private var pending = 0
   private var idle: (() -> Void)?
 
   /// - Parameter files: the store, which lives for longer than this.
-  init(in files: FileStore, durability: Durability, loop: EventLoop) throws(SystemError) {
+  init(
+    in files: FileStore, durability: Durability, loop: EventLoop, assignment: LoopAssignment
+  ) throws(SystemError) {
     parent = files.directory
     self.durability = durability
     worker = files.worker
     disk = files.disk
     self.loop = loop
+    self.assignment = assignment
+    temporaryName = "record-\(assignment.index).new"
     directory = -1
     do throws(SystemError) {
       directory = try Self.open(in: files.directory)
@@ -70,7 +76,8 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     do throws(SystemError) { directory = try opened() } catch { return completion(error) }
     switch durability {
     case .none, .interval:
-      let error = Self.attempt { () throws(SystemError) in try Self.replace(token, bytes, in: directory, syncing: false)
+      let error = Self.attempt { () throws(SystemError) in
+        try Self.replace(token, bytes, in: directory, by: temporaryName, syncing: false)
       }
       if error == nil && durability == .interval { syncLater(token) }
       completion(error)
@@ -80,7 +87,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       nonisolated(unsafe) let completion = completion
       worker.execute { [self] in
         let error = Self.attempt { () throws(SystemError) in
-          try Self.replace(token, bytes, in: directory, syncing: true)
+          try Self.replace(token, bytes, in: directory, by: temporaryName, syncing: true)
           try retryingInterrupts("fsync of \(Self.directoryName)") { fsync(directory) }
         }
         loop.execute { [self] in
@@ -94,10 +101,10 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// What the next record is written into, or what the last one has replaced. It is used again and again, because ext4 avoids
   /// the inodes of files that were removed in the last seconds: a thousand removed records would make each new file of any
   /// kind cost a search through all of them.
-  private static let temporaryName = "record.new"
-
+  ///
+  /// Each loop has its own.
   private static func replace(
-    _ token: String, _ bytes: [UInt8], in directory: Int32, syncing: Bool
+    _ token: String, _ bytes: [UInt8], in directory: Int32, by temporaryName: String, syncing: Bool
   ) throws(SystemError) {
     let descriptor = try retryingInterrupts("create the record of an upload") {
       openat(directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
@@ -168,9 +175,11 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     var records: [StoredUpload] = []
     for name in names {
       if name.hasSuffix(".new") {
-        unlinkat(directory, name, 0)
+        // The first loop is asked first, and none writes yet.
+        if assignment.index == 0 { unlinkat(directory, name, 0) }
       } else if name.hasSuffix(Self.recordSuffix) {
-        records.append(read(String(name.dropLast(Self.recordSuffix.count)), name))
+        let token = String(name.dropLast(Self.recordSuffix.count))
+        if assignment.owns(token) { records.append(read(token, name)) }
       }
     }
     return records

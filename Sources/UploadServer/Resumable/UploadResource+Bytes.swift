@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import Metrics
 internal import ResumableUploads
 
 extension UploadResource {
@@ -26,7 +27,10 @@ extension UploadResource {
     }
     // The handler may have answered, or left, within that.
     guard self.transfer === transfer else { return }
-    if let error { return reject(transfer, .notStored(error.reason, isFull: error.isFull)) }
+    if let error {
+      resources.figures.values.failed(.storage)
+      return reject(transfer, .notStored(error.reason, isFull: error.isFull))
+    }
     if let refusal = intake.refusal { return reject(transfer, refusal) }
     if intake.count > 0 { bytesKept(intake.count, transfer) }
   }
@@ -183,8 +187,25 @@ extension UploadResource {
       isUnsynced = true
       resources.intervalSync.add(self)
     }
+    let now = MonotonicInstant.now
+    if unacknowledgedSince == nil { unacknowledgedSince = now }
     guard transfer.tellsProgress else { return }
-    tellProgress(progress.schedule.kept(count, now: progress.now))
+    tellProgress(progress.schedule.kept(count, now: now.nanoseconds))
+  }
+
+  /// Counts what `announce` has the state say to a client.
+  func announcing<Result>(_ announce: () -> Result) -> Result {
+    let before = state.announced
+    let result = announce()
+    guard state.announced > before else { return result }
+    resources.figures.values.acknowledgedBytes += state.announced - before
+    if let since = unacknowledgedSince {
+      resources.figures.values.acknowledgementDelays.record(
+        Double(MonotonicInstant.now.nanoseconds(since: since)) / 1e9)
+    }
+    // What came meanwhile and waits for the disk is as old as this moment at most.
+    unacknowledgedSince = state.announced < state.offset ? .now : nil
+    return result
   }
 
   /// - Parameter evenIfKnown: also an offset that was told before, to a request that has not heard of it.
@@ -195,7 +216,7 @@ extension UploadResource {
       progress.setTimer(at: time) { [self] in tellProgress(progress.schedule.timerFired(now: progress.now)) }
     case .announce:
       guard let transfer, transfer.tellsProgress else { return }
-      if let offset = state.announceProgress() ?? (evenIfKnown ? state.announced : nil),
+      if let offset = announcing({ state.announceProgress() }) ?? (evenIfKnown ? state.announced : nil),
         let fields = ServerAnswer.progress(offset, transfer.request.version)
       {
         transfer.sendInterim(fields)

@@ -166,7 +166,7 @@ extension UploadResource {
       resources.store.removeBody(token)
       guard let waiting else { return }
       var response = response
-      response.add(ServerAnswer.completedFields(waiting.request.version, offset: state.announceOffset()))
+      response.add(ServerAnswer.completedFields(waiting.request.version, offset: announcing { state.announceOffset() }))
       waiting.respond(response)
     }
   }

@@ -31,6 +31,8 @@ final class UploadResource {
   /// The digests of all bytes, if the creation gave one or asked for one.
   let digests: UploadDigests?
   var parkTimer: EventLoop.Timer?
+  /// When the oldest bytes came that no client was told of.
+  var unacknowledgedSince: MonotonicInstant?
   /// Whether the disk is to be asked soon to take what was kept.
   var isUnsynced = false
   private var lastTouch: MonotonicInstant
@@ -104,8 +106,9 @@ final class UploadResource {
   var location: String { resources.options.publicURL + ResumableUploadHandler.prefix + token }
 
   func standing() -> ServerAnswer.Standing {
-    ServerAnswer.Standing(
-      offset: state.announceOffset(), length: state.length, isComplete: state.phase == .complete, limits: state.limits,
+    let offset = announcing { state.announceOffset() }
+    return ServerAnswer.Standing(
+      offset: offset, length: state.length, isComplete: state.phase == .complete, limits: state.limits,
       location: location)
   }
 

@@ -9,6 +9,8 @@ final class UploadResources {
   let store: any UploadRecords
   let worker: BackgroundWorker
   let durability: Durability
+  let figures: LoopFigures
+  private let assignment: LoopAssignment
   /// With ``Durability/interval``.
   let intervalSync: IntervalSync
   let options: UploadServer.Configuration.Uploads
@@ -24,12 +26,16 @@ final class UploadResources {
   private var table: [String: UploadResource] = [:]
   private let usage: UploadUsage
   /// How many of the table are unfinished.
-  private var unfinishedCount = 0
+  private var unfinishedCount: Int {
+    get { figures.values.openUploads }
+    set { figures.values.openUploads = newValue }
+  }
   private var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private(set) var stops = false
 
   init(
-    loop: EventLoop, store: any UploadRecords, worker: BackgroundWorker, durability: Durability,
+    loop: EventLoop, assignment: LoopAssignment, figures: LoopFigures, store: any UploadRecords,
+    worker: BackgroundWorker, durability: Durability,
     usage: UploadUsage, options: UploadServer.Configuration.Uploads, finishedLimit: Int,
     maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
     isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
@@ -37,6 +43,8 @@ final class UploadResources {
     self.isValid = isValid
     self.usage = usage
     self.loop = loop
+    self.assignment = assignment
+    self.figures = figures
     intervalSync = IntervalSync(loop)
     self.store = store
     self.worker = worker
@@ -93,7 +101,10 @@ final class UploadResources {
       if stops { throw .serverStops }
       let share = try usage.admit(transfer.client, options)
       unfinishedCount += 1
-      let token = StreamName.randomID()
+      let stream = settled.single("stream-id").map {
+        StreamName(path: transfer.head.target.path, streamID: $0, mediaType: nil)
+      }
+      let token = assignment.newToken(for: stream)
       let resource = UploadResource(token, state, transfer, settled: settled, self)
       resource.share = share
       table[token] = resource

@@ -9,13 +9,20 @@ final class StreamRegistry {
   /// The largest hole that a request may leave, in bytes.
   let maximumHole: UInt64
   let emit: (ServerEvent) -> Void
+  let assignment: LoopAssignment
+  let figures: LoopFigures
 
   private var owners: [StreamName: StreamStoreHandler] = [:]
   /// Streams whose end is on its way to the disk, and who waits for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
   private var idle: (() -> Void)?
 
-  init(store: any StreamStore, loop: EventLoop, maximumHole: UInt64, emit: @escaping (ServerEvent) -> Void) {
+  init(
+    store: any StreamStore, loop: EventLoop, maximumHole: UInt64, assignment: LoopAssignment, figures: LoopFigures,
+    emit: @escaping (ServerEvent) -> Void
+  ) {
+    self.assignment = assignment
+    self.figures = figures
     self.store = store
     self.loop = loop
     self.maximumHole = maximumHole

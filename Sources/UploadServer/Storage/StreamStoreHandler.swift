@@ -79,7 +79,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
       offset = number
     }
     name = StreamName(
-      path: head.target.path, streamID: id ?? StreamName.randomID(), mediaType: head.fields.single("content-type"))
+      path: head.target.path, streamID: id ?? registry.assignment.newStreamID(path: head.target.path),
+      mediaType: head.fields.single("content-type"))
     return nil
   }
 
@@ -113,6 +114,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
       let (written, error) = stream.write(bytes, pieces, skipping: repeated, at: placement.cursor)
       placement.stored(written)
       stored += UInt64(written)
+      if stream.descriptor != nil { registry.figures.values.storedBytes += UInt64(written) }
       stream.length = placement.length
       failure = error
     }
@@ -347,6 +349,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   /// The disk did not take the bytes. What it took is counted, the rest is the client's still.
   private func fail(_ stream: any StoredStream, _ error: SystemError) {
+    registry.figures.values.failed(.storage)
     turnAway(stream, Self.status(of: error), error.reason)
   }
 
@@ -374,6 +377,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   private func acknowledge(_ stream: any StoredStream, _ status: Int) {
     leave(stream)
+    // Of an upload, its resource counts what it tells.
+    if !isUpload { registry.figures.values.acknowledgedBytes += keptCount }
     var body = JSONLine(event: "stored")
     body.add("name", stream.name.final)
     body.add("bytes", stream.length)

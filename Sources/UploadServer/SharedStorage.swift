@@ -1,0 +1,55 @@
+// What the loops of a server store with: what all of them share, and the part of each.
+
+internal import EventLoops
+internal import Synchronization
+
+/// The directory and the limits of a server, whatever the number of its loops. Any thread.
+final class SharedStorage: Sendable {
+  /// What one loop stores with.
+  struct Parts {
+    var streams: any StreamStore
+    var records: any UploadRecords
+    var worker: BackgroundWorker
+    var durability: Durability
+    /// How many records of uploads that are over are kept.
+    var finishedLimit: Int
+  }
+
+  let usage = UploadUsage()
+  private let configuration: UploadServer.Configuration
+  /// The directory, which is locked until the end; nil where nothing is stored.
+  private let files: FileStore?
+  /// How many loops are still at work.
+  private let running: Atomic<Int>
+
+  init(_ configuration: UploadServer.Configuration) throws(UploadServerError) {
+    self.configuration = configuration
+    running = Atomic(configuration.threads)
+    switch configuration.storage {
+    case .directory(let path): files = try FileStore(path: path, durability: configuration.durability)
+    case .discarding: files = nil
+    }
+  }
+
+  func parts(_ assignment: LoopAssignment, _ loop: EventLoop) throws(UploadServerError) -> Parts {
+    let (uploads, durability) = (configuration.uploads, configuration.durability)
+    guard case .directory(let path) = configuration.storage, let files else {
+      return Parts(
+        streams: CountingStore(maximumCount: uploads.maximumCount, maximumAge: uploads.maximumAge),
+        records: UnwrittenUploadRecords(), worker: BackgroundWorker(), durability: .none, finishedLimit: 1000)
+    }
+    do throws(SystemError) {
+      return Parts(
+        streams: files,
+        records: try UploadRecordStore(in: files, durability: durability, loop: loop, assignment: assignment),
+        worker: files.worker, durability: durability, finishedLimit: uploads.maximumCount)
+    } catch {
+      throw .unwritableDirectory(path, reason: error.description)
+    }
+  }
+
+  /// A loop stores nothing any more. With the last one another server may have the directory.
+  func loopEnded() {
+    if running.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 { files?.unlock() }
+  }
+}

@@ -1,0 +1,73 @@
+// --metrics ADDR:PORT: figures for Prometheus, of whatever the subcommand does.
+
+internal import EventLoops
+internal import LiveStreaming
+internal import Metrics
+internal import UploadServer
+
+enum MetricsOption {
+  /// Binds the address that the option's value says; nil without it. Nothing is answered, and no thread made, before it is
+  /// started.
+  static func listener(
+    _ value: String?, _ makePage: @escaping MetricsListener.PageMaker
+  ) throws(CommandError) -> MetricsListener? {
+    guard let text = value else { return nil }
+    do throws(UploadServerError) {
+      return try MetricsListener(listen: try ListenAddress(text), makePage: makePage)
+    } catch {
+      throw CommandError(ExitCode(error), "--metrics: \(error.description)")
+    }
+  }
+}
+
+extension MetricsListener {
+  /// Begins to answer, and says where.
+  func begin() throws(SystemError) {
+    try start()
+    for address in localAddresses { Console.shared.say("figures at http://\(address)/metrics") }
+  }
+}
+
+/// The figures of one stream, as its events tell them. Any thread.
+final class StreamFigures: Sendable {
+  private struct Values {
+    var progress: StreamProgress?
+    var gaps = 0
+    var sourceEvents = 0
+  }
+
+  private let values = Lock(Values())
+
+  func observe(_ event: LiveStreamEvent) {
+    values.withLock { values in
+      switch event {
+      case .progress(let progress): values.progress = progress
+      case .ended(let summary): values.progress = summary.progress
+      case .gap: values.gaps += 1
+      case .source: values.sourceEvents += 1
+      default: break
+      }
+    }
+  }
+
+  var page: MetricsText {
+    let values = values.withLock { $0 }
+    let progress = values.progress
+    var page = MetricsText()
+    page.counter("sluice_stream_captured_bytes_total", "Bytes that the source has produced.", progress?.captured ?? 0)
+    page.counter("sluice_stream_sent_bytes_total", "Bytes that were handed to the network.", progress?.sent ?? 0)
+    page.counter(
+      "sluice_stream_acknowledged_bytes_total", "Bytes that the server has acknowledged.", progress?.acknowledged ?? 0)
+    page.counter("sluice_stream_lost_bytes_total", "Bytes that will not reach the server.", progress?.lost ?? 0)
+    page.counter(
+      "sluice_stream_dropouts_total", "Requests that ended before the stream.", UInt64(progress?.dropouts ?? 0))
+    page.counter("sluice_stream_gaps_total", "Times that bytes were lost.", UInt64(values.gaps))
+    page.counter(
+      "sluice_stream_source_events_total", "What the source had to tell, as overruns.", UInt64(values.sourceEvents))
+    page.gauge("sluice_stream_buffered_bytes", "Bytes that the circular buffer holds.", Double(progress?.buffered ?? 0))
+    page.gauge("sluice_stream_buffer_capacity_bytes", "How many it can hold.", Double(progress?.capacity ?? 0))
+    page.gauge("sluice_stream_connected", "Whether a request is under way.", progress?.isConnected == true ? 1 : 0)
+    page.gauge("sluice_stream_elapsed_seconds", "Time since the stream began.", progress?.elapsed.seconds ?? 0)
+    return page
+  }
+}

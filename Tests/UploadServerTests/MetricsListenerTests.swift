@@ -1,0 +1,105 @@
+// The figures as somebody reads them who may not upload, compared with what was done.
+
+import Glibc
+import Metrics
+import Synchronization
+import Testing
+import UploadServer
+
+/// A page on its way from another thread.
+final class FigureBox: Sendable {
+  private let text = Mutex<String?>(nil)
+
+  func set(_ page: String) { text.withLock { $0 = page } }
+
+  func wait() throws -> String {
+    try waitUntil("the figures are there") { text.withLock { $0 != nil } }
+    return text.withLock { $0 ?? "" }
+  }
+}
+
+@Suite("Figures")
+struct MetricsListenerTests {
+  private func listener(_ server: UploadServer) throws -> (MetricsListener, ListenAddress) {
+    let listener = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { server.figures($0) }
+    try listener.start()
+    return (listener, listener.localAddresses[0])
+  }
+
+  private func get(_ address: ListenAddress, _ request: String = "GET /metrics") throws -> RawClient.Answer {
+    let client = try RawClient(address)
+    try client.send("\(request) HTTP/1.1\r\nHost: h\r\n\r\n")
+    return try client.answer(withBody: !request.hasPrefix("HEAD"))
+  }
+
+  @Test("they tell what was done, on a port of their own, with one thread and with two", arguments: [1, 2])
+  func figures(threads: Int) throws {
+    let test = try TestServer { $0.threads = threads }
+    let (listener, address) = try listener(test.server)
+    defer { listener.stop() }
+    let location = try test.create()
+    let first = try test.connect()
+    try first.patch(location, at: 0, chunked: true)
+    try first.sendChunk("abc")
+    try first.awaitProgress(3)
+    first.reset()
+    _ = try test.events.wait(.interrupted)
+    let second = try test.connect()
+    try second.patch(location, at: 3, completes: true, body: "def")
+    #expect(try second.final().answer.status == 201)
+    try second.send("NONSENSE\r\n\r\n")
+    #expect(try second.final().answer.status == 400)
+    let unfinished = try test.create()
+    #expect(!unfinished.isEmpty)
+
+    let answer = try get(address)
+    #expect(answer.status == 200 && answer["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
+    let lines = Set(answer.body.split(separator: "\n").map(String.init))
+    for line in [
+      "sluice_server_connections_accepted_total 4", "sluice_server_uploads_open 1",
+      "sluice_server_requests_total{method=\"POST\",status=\"2xx\"} 2",
+      "sluice_server_requests_total{method=\"PATCH\",status=\"2xx\"} 1",
+      "sluice_server_stream_events_total{event=\"begun\"} 1",
+      "sluice_server_stream_events_total{event=\"continued\"} 1",
+      "sluice_server_stream_events_total{event=\"interrupted\"} 1",
+      "sluice_server_stream_events_total{event=\"ended\"} 1", "sluice_server_received_bytes_total 6",
+      "sluice_server_stored_bytes_total 6", "sluice_server_acknowledged_bytes_total 6",
+      "sluice_server_acknowledgement_delay_seconds_count 2", "sluice_server_errors_total{class=\"malformed\"} 1",
+      "sluice_server_errors_total{class=\"connection_lost\"} 1",
+    ] { #expect(lines.contains(line), "\(line) in \(answer.body)") }
+    #expect(lines.contains { $0.hasPrefix("process_resident_memory_bytes ") && !$0.hasSuffix(" 0") })
+    #expect(lines.contains { $0.hasPrefix("sluice_server_event_loop_lag_seconds{loop=\"\(threads - 1)\"} ") })
+  }
+
+  @Test("nothing but /metrics is served, and nothing can be sent there; on the upload port there are no figures")
+  func otherRequests() throws {
+    let test = try TestServer()
+    let (listener, address) = try listener(test.server)
+    defer { listener.stop() }
+    #expect(try get(address, "GET /").status == 404)
+    #expect(try get(address, "DELETE /metrics").status == 405)
+    #expect(try get(address, "HEAD /metrics").status == 200)
+    let client = try RawClient(address)
+    try client.send("POST /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello")
+    #expect(try client.answer().status == 413)
+    #expect(try get(test.address).status == 404)
+  }
+
+  @Test("a page maker that answers late, and from another thread, is waited for; connections are few at a time")
+  func limits() throws {
+    let waiting = Mutex<[@Sendable (MetricsText) -> Void]>([])
+    let listener = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { answer in
+      waiting.withLock { $0.append(answer) }
+    }
+    try listener.start()
+    defer { listener.stop() }
+    let clients = try (0..<16).map { _ in try RawClient(listener.localAddresses[0]) }
+    for client in clients { try client.send("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n") }
+    try waitUntil("all have asked") { waiting.withLock { $0.count == 16 } }
+    #expect(try RawClient(listener.localAddresses[0]).isClosedByServer(), "one too many")
+    var page = MetricsText()
+    page.gauge("late", "Late.", 1)
+    for answer in waiting.withLock({ $0 }) { answer(page) }
+    for client in clients { #expect(try client.answer().body.contains("\nlate 1\n")) }
+  }
+}
