@@ -168,6 +168,7 @@ static void open_generator(struct generator *generator) {
                                           "Upload-Complete: ?0", "Content-Type: application/partial-upload",
                                           "Incremental: ?1"};
   for (int i = 0; i < 6; i++) generator->append_fields = curl_slist_append(generator->append_fields, appending[i]);
+  generator->plain_fields = curl_slist_append(NULL, "Expect:");
   for (unsigned i = 0; i < options->streams; i++) {
     generator->streams[i] = (struct stream){.generator = generator, .socket = -1};
   }
@@ -286,11 +287,14 @@ bool generator_run(struct generator *generator) {
   unsigned streams = generator->options.streams;
   while (generator->usage_to.resident == 0 && generator->over < streams) turn(generator, INT64_MAX);
   int64_t deadline = now() + (int64_t)PATIENCE_SECONDS * SECOND;
-  while (generator->window_acknowledged < generator->window_due && now() < deadline) turn(generator, deadline);
+  bool is_plain = generator->options.is_plain;
+  while (!is_plain && generator->window_acknowledged < generator->window_due && now() < deadline) {
+    turn(generator, deadline);
+  }
   for (unsigned i = 0; i < streams; i++) stream_end(&generator->streams[i]);
   deadline = now() + (int64_t)PATIENCE_SECONDS * SECOND;
   settle(generator);
   while (generator->over < streams && now() < deadline) turn(generator, deadline);
   return generator->failed == 0 && generator->over == streams &&
-         generator->window_acknowledged == generator->window_due;
+         (is_plain ? generator->window_sent : generator->window_acknowledged) == generator->window_due;
 }

@@ -24,7 +24,7 @@ struct usage {
 struct generator {
   struct options options;
   CURLM *multi;
-  struct curl_slist *creation_fields, *append_fields;
+  struct curl_slist *creation_fields, *append_fields, *plain_fields;
   struct stream *streams;
 
   int epoll, timer;

@@ -24,6 +24,7 @@ static const char usage[] =
     "  --duration S   measured, once all streams are open (default 10)\n"
     "  --ramp S       over which the streams are begun (default: 1 for each thousand)\n"
     "  --tick MS      what becomes due within it goes out together (default 1)\n"
+    "  --plain        one PUT without end a stream, to URL-NUMBER: for servers that know no resumable uploads\n"
     "  --addresses N  of 127.0.0.2, 127.0.0.3, … that they come from (default: 1 for each 10,000)\n";
 
 static double number(const char *text, const char *option, double least, double most) {
@@ -41,7 +42,8 @@ struct options options_parse(int count, char **words) {
       {"streams", required_argument, NULL, 's'}, {"bytes", required_argument, NULL, 'b'},
       {"every", required_argument, NULL, 'e'},   {"duration", required_argument, NULL, 'd'},
       {"ramp", required_argument, NULL, 'r'},    {"tick", required_argument, NULL, 't'},
-      {"addresses", required_argument, NULL, 'a'}, {"help", no_argument, NULL, 'h'}, {0},
+      {"addresses", required_argument, NULL, 'a'}, {"plain", no_argument, NULL, 'p'},
+      {"help", no_argument, NULL, 'h'},          {0},
   };
   struct options options = {
       .streams = 1000, .message = 1000, .period = 1000000000, .duration = 10000000000, .ramp = -1, .tick = 1000000};
@@ -56,6 +58,7 @@ struct options options_parse(int count, char **words) {
     case 'r': options.ramp = llround(number(optarg, name, 0, 3600) * 1e9); break;
     case 't': options.tick = llround(number(optarg, name, 0.01, 1000) * 1e6); break;
     case 'a': options.addresses = (unsigned)number(optarg, name, 1, 200); break;
+    case 'p': options.is_plain = true; break;
     case 'h': fputs(usage, stdout); exit(0);
     default: fputs(usage, stderr); exit(64);
     }
@@ -67,7 +70,7 @@ struct options options_parse(int count, char **words) {
   options.url = words[optind];
   if (options.ramp < 0) options.ramp = (int64_t)options.streams * 1000000;
   if (options.addresses == 0) options.addresses = 1 + (options.streams - 1) / PORTS_OF_AN_ADDRESS;
-  if ((options.duration + options.ramp) / options.period > LONGEST_HEADS / ACKNOWLEDGEMENT) {
+  if (!options.is_plain && (options.duration + options.ramp) / options.period > LONGEST_HEADS / ACKNOWLEDGEMENT) {
     fprintf(stderr,
             "libcurl-load: libcurl takes %d bytes of heads in a request, which is %d acknowledgements: "
             "make --duration shorter, or --every longer\n",

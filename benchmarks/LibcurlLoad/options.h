@@ -3,6 +3,7 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct options {
@@ -13,6 +14,7 @@ struct options {
   int64_t duration;     // ns that are measured, once all streams are open
   int64_t ramp;         // ns over which the streams are begun
   int64_t tick;         // ns: what becomes due within one goes out together
+  bool is_plain;        // one PUT a stream, to URL-NUMBER, that nobody acknowledges before its end
   unsigned addresses;   // how many of 127.0.0.2, 127.0.0.3, … the streams come from
 };
 

@@ -91,6 +91,17 @@ static void start_request(struct stream *stream) {
   if (curl_multi_add_handle(stream->generator->multi, stream->easy) != CURLM_OK) abort();
 }
 
+static void put(struct stream *stream, unsigned number) {
+  char url[2048];
+  snprintf(url, sizeof url, "%s-%u", stream->generator->options.url, number);
+  SET(CURLOPT_URL, url);
+  SET(CURLOPT_UPLOAD, 1L);
+  SET(CURLOPT_HTTPHEADER, stream->generator->plain_fields);
+  stream->state = STREAM_LIVE;
+  start_request(stream);
+  generator_is_live(stream->generator);
+}
+
 void stream_begin(struct stream *stream) {
   struct generator *generator = stream->generator;
   if (!(stream->easy = curl_easy_init())) abort();
@@ -99,7 +110,6 @@ void stream_begin(struct stream *stream) {
   // "host!": not looked for among the names of interfaces.
   snprintf(address, sizeof address, "host!127.0.0.%u", 2 + number % generator->options.addresses);
   SET(CURLOPT_INTERFACE, address);
-  SET(CURLOPT_URL, generator->options.url);
   SET(CURLOPT_PRIVATE, stream);
   SET(CURLOPT_NOSIGNAL, 1L);
   SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -110,6 +120,8 @@ void stream_begin(struct stream *stream) {
   SET(CURLOPT_WRITEFUNCTION, discard_body);
   SET(CURLOPT_HEADERFUNCTION, read_head);
   SET(CURLOPT_HEADERDATA, stream);
+  if (generator->options.is_plain) return put(stream, number);
+  SET(CURLOPT_URL, generator->options.url);
   SET(CURLOPT_HTTPHEADER, generator->creation_fields);
   SET(CURLOPT_POSTFIELDS, "");
   SET(CURLOPT_POSTFIELDSIZE, 0L);
@@ -193,7 +205,7 @@ void stream_request_ended(struct stream *stream, CURLcode code) {
     fail(stream, what, status);
   } else if (stream->state == STREAM_CREATING) {
     append(stream);
-  } else if (stream->state == STREAM_ENDING) {
+  } else if (stream->state == STREAM_ENDING && !stream->generator->options.is_plain) {
     complete(stream);
   } else {
     stream->state = STREAM_DONE;

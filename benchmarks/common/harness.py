@@ -53,6 +53,7 @@ class Process:
         group: int | None = None,
     ) -> None:
         self.name = Path(command[0]).name
+        self.begun_ns = time.monotonic_ns()
         try:
             self._popen = subprocess.Popen(
                 list(command),

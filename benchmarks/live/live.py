@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.common.file_servers import FileServer, nginx, sluice_serve
 from benchmarks.common.harness import SLUICE, BenchmarkError, end_on_signals, need, scratch_directory
 from benchmarks.common.report import machine, markdown_table, median_and_spread, print_table, write_section
 from benchmarks.live import contenders, pipe_path
@@ -106,7 +107,7 @@ def live_rounds(bed: Bed, chosen: list[Contender], options: argparse.Namespace, 
     return rounds
 
 
-def pipe_rounds(server: pipe_path.FileServer, names: list[str], file: Path, count: int, scratch: Path) -> Rounds:
+def pipe_rounds(server: FileServer, names: list[str], file: Path, count: int, scratch: Path) -> Rounds:
     """The same file to the same server, turn by turn, after one upload each that is not counted."""
     rounds: Rounds = {name: [] for name in names}
     for turn in range(-1, count):
@@ -187,9 +188,9 @@ def live_sections(options: argparse.Namespace, scratch: Path) -> Iterator[Sectio
 def pipe_sections(options: argparse.Namespace, scratch: Path) -> Iterator[Section]:
     need("curl", "nginx")
     names = list(pipe_path.COMMANDS)
-    servers = [pipe_path.nginx]
+    servers = [nginx]
     if SLUICE.exists():
-        servers.append(pipe_path.sluice_serve)
+        servers.append(sluice_serve)
     else:
         names.remove("sluice pipe")
     with ExitStack() as stack:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import filecmp
 import os
-import signal
-import socket
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.common.harness import SLUICE, BenchmarkError, MemorySampler, Pipeline, Process, free_port, need
+from benchmarks.common.file_servers import FileServer
+from benchmarks.common.harness import SLUICE, BenchmarkError, MemorySampler, Pipeline
 
 # A run that takes longer than this has hung.
 PATIENCE = 60.0
@@ -30,22 +26,6 @@ class PipeFigures:
 
     def json(self) -> dict[str, object]:
         return asdict(self)
-
-
-@dataclass
-class FileServer:
-    """A server that keeps what it is sent, below `directory`."""
-
-    name: str
-    port: int
-    directory: Path
-
-    def stored(self) -> list[Path]:
-        return [path for path in self.directory.rglob("*") if path.is_file()]
-
-    def clear(self) -> None:
-        for path in self.stored():
-            path.unlink()
 
 
 def curl_command(url: str) -> list[str]:
@@ -97,55 +77,3 @@ def upload(name: str, server: FileServer, file: Path, directory: Path) -> PipeFi
         rss_mib=memory.peak_rss / 2**20,
         pss_mib=memory.peak_pss / 2**20,
     )
-
-
-def _await_port(process: Process, port: int, log: Path) -> None:
-    deadline = time.monotonic() + 10
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        # Only a connection shows that it listens.
-        if process.wait(0.05) or time.monotonic() > deadline:
-            raise BenchmarkError(f"{process.name} does not listen on port {port}: {log.read_text(errors='replace')}")
-
-
-@contextlib.contextmanager
-def nginx(directory: Path) -> Iterator[FileServer]:
-    """nginx with its WebDAV PUT, which reads a chunked body into a file."""
-    need("nginx")
-    store = directory / "store"
-    store.mkdir(parents=True)
-    port = free_port()
-    # One process in the foreground: nothing that would outlive the benchmark.
-    (directory / "nginx.conf").write_text(
-        f"daemon off; master_process off; pid {directory}/pid; error_log stderr warn;\n"
-        "events { worker_connections 64; }\n"
-        "http {\n"
-        "  access_log off; client_max_body_size 0;\n"
-        f"  client_body_temp_path {directory}/incoming; proxy_temp_path {directory}/t;\n"
-        f"  fastcgi_temp_path {directory}/t; uwsgi_temp_path {directory}/t; scgi_temp_path {directory}/t;\n"
-        f"  server {{ listen 127.0.0.1:{port}; root {store}; location / {{ dav_methods PUT; }} }}\n"
-        "}\n"
-    )
-    command = ["nginx", "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"]
-    yield from _serve("nginx", command, port, store, directory / "log")
-
-
-@contextlib.contextmanager
-def sluice_serve(directory: Path) -> Iterator[FileServer]:
-    """Our own server."""
-    store = directory / "store"
-    store.mkdir(parents=True)
-    port = free_port()
-    command = [str(SLUICE), "serve", "--listen", f"127.0.0.1:{port}", "--directory", str(store)]
-    yield from _serve("sluice serve", command, port, store, directory / "log")
-
-
-def _serve(name: str, command: list[str], port: int, store: Path, log: Path) -> Iterator[FileServer]:
-    with open(log, "wb") as messages:
-        process = Process(command, {}, stdin=subprocess.DEVNULL, stdout=messages.fileno(), stderr=messages.fileno())
-    try:
-        _await_port(process, port, log)
-        yield FileServer(name, port, store)
-    finally:
-        process.end(signal.SIGTERM)

@@ -1,0 +1,84 @@
+"""Live streams held: thousands of bodies of 1 kB a second each, none of which ends, and what one costs the server.
+
+The generator is libcurl alone (LibcurlLoad --plain): one chunked PUT a stream. Held is a number of streams if each of
+them was answered with 2xx at its end, and every message went out in its window.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.common.file_servers import FileServer
+from benchmarks.common.harness import REPOSITORY, BenchmarkError, Process
+
+LIBCURL_LOAD = REPOSITORY / ".build" / "libcurl-load"
+MESSAGE, PERIOD = 1000, 1.0
+STARTED_PER_SECOND = 1000
+
+
+@dataclass
+class HeldFigures:
+    """What one run showed."""
+
+    streams: int
+    is_held: bool
+    kb_per_stream: float  # of the server's own memory (anonymous), more than before
+    cpu_us_per_message: float
+    complaint: str
+
+
+def anonymous_memory(process: Process) -> int:
+    """Bytes: what it has for itself. Pages of files, its program's and those that it stores, are not its memory."""
+    found = re.search(r"^RssAnon:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _sockets(process: Process) -> int:
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def hold(server: FileServer, streams: int, seconds: float, scratch: Path) -> HeldFigures:
+    """Opens the streams, lets them run for `seconds`, and ends them."""
+    server.clear()
+    ramp = max(1.0, streams / STARTED_PER_SECOND)
+    # The generator's own window begins two messages after the last stream has.
+    command = [
+        *(str(LIBCURL_LOAD), server.url, "--plain", "--streams", str(streams), "--bytes", str(MESSAGE)),
+        *("--every", f"{PERIOD * 1000:g}", "--ramp", f"{ramp:g}", "--duration", f"{seconds:g}"),
+    ]
+    before, open_before = anonymous_memory(server.process), _sockets(server.process)
+    output, messages = scratch / "output", scratch / "messages"
+    with open(output, "wb") as report, open(messages, "wb") as errors:
+        generator = Process(command, stdout=report.fileno(), stderr=errors.fileno())
+    try:
+        deadline = time.monotonic() + ramp + 20
+        while _sockets(server.process) - open_before < streams and time.monotonic() < deadline:
+            if generator.wait(0.1):
+                break
+        time.sleep(2 * PERIOD)  # the server finds its pace; not a wait for anything
+        cpu, since = server.process.cpu_ns(), time.monotonic_ns()
+        # Until just before the end: what a server buffers must have had the time to fill.
+        generator.wait(seconds - 1)
+        cpu, passed = server.process.cpu_ns() - cpu, (time.monotonic_ns() - since) / 1e9
+        grown = anonymous_memory(server.process) - before
+        if not generator.wait(ramp + 60):
+            raise BenchmarkError(f"{server.name}: the streams do not end")
+    finally:
+        generator.end(signal.SIGKILL)
+    code = generator.exit.code if generator.exit else -1
+    said = messages.read_text(errors="replace").strip().split("\n")[0]
+    if code != 0 and not said:
+        said = f"{json.loads(output.read_text())['messages']} of the generator's messages"
+    return HeldFigures(
+        streams=streams,
+        is_held=code == 0,
+        kb_per_stream=grown / 1000 / streams,
+        cpu_us_per_message=cpu / 1e3 / (passed / PERIOD * streams),
+        complaint=said if code else "",
+    )

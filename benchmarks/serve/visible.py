@@ -1,0 +1,64 @@
+"""How long after a live stream's bytes were sent they are in a file that somebody else can read."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.common.file_servers import FileServer
+
+PIECE, PERIOD = 1000, 0.1
+#: Between two looks at the directory.
+LOOK = 0.0005
+
+
+@dataclass
+class VisibleFigures:
+    """What one stream showed."""
+
+    delays_ms: list[float]  # of each piece, from send to its being in a file
+    never: int  # pieces that were in no file before the stream ended
+
+
+def _largest(directory: Path, others: set[Path]) -> int:
+    """Of the files below it that are new: the stream's only, whatever the server calls its file meanwhile."""
+    most = 0
+    for path in directory.rglob("*"):
+        try:
+            if path not in others and path.is_file():
+                most = max(most, path.stat().st_size)
+        except FileNotFoundError:
+            continue  # renamed between the two
+    return most
+
+
+def watch(server: FileServer, pieces: int) -> VisibleFigures:
+    """One chunked PUT of 10 kB a second, in pieces of 1 kB; files are looked for wherever the server has its own."""
+    server.clear()
+    place = server.directory.parent
+    others = set(place.rglob("*"))
+    due: list[tuple[int, float]] = []  # size that shows a piece, and when it was sent
+    delays: list[float] = []
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        head = "PUT /file HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head.encode())
+        chunk = f"{PIECE:x}\r\n".encode() + b"x" * PIECE + b"\r\n"
+        start = time.monotonic()
+        sent = 0
+        # The last half second is for what is on its way.
+        while (passed := time.monotonic() - start) < pieces * PERIOD + 0.5:
+            if sent < pieces and passed >= sent * PERIOD:
+                connection.sendall(chunk)
+                sent += 1
+                due.append((sent * PIECE, time.monotonic()))
+            size = _largest(place, others) if due else 0
+            now = time.monotonic()
+            while due and size >= due[0][0]:
+                delays.append((now - due.pop(0)[1]) * 1000)
+            time.sleep(LOOK)
+        connection.sendall(b"0\r\n\r\n")
+        connection.recv(4096)
+    return VisibleFigures(delays, len(due))
