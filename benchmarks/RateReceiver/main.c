@@ -181,9 +181,9 @@ static void close_window(double rate) {
     if (fabs(rates[streams] - rate) <= rate / 10) held += 1;
     streams += 1;
   }
-  printf("{\"event\": \"closed\", \"seconds\": %.3f, \"streams\": %zu, \"held\": %zu, \"bytes_per_second\": %.0f, "
+  printf("{\"event\": \"closed\", \"seconds\": %.3f, \"streams\": %zu, \"held\": %zu, \"bytes\": %.0f, "
          "\"requests\": %u, \"connections\": %u",
-         seconds, streams, held, bytes / seconds, requests_in_window, open_count);
+         seconds, streams, held, bytes, requests_in_window, open_count);
   print_spread("stream_bytes_per_second", rates, streams);
   print_spread("longest_silence_ms", silences, streams);
   printf("}\n");

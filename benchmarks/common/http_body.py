@@ -6,6 +6,7 @@ byte would be charged to the contender as delay. So nothing is collected but the
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 MAXIMUM_HEAD = 64 * 1024
@@ -23,10 +24,16 @@ class Head:
     target: str
     fields: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_source(self) -> bool:
+        """Icecast's own method: answered before the body, which lasts as long as the connection."""
+        return self.method == "SOURCE"
+
     @staticmethod
     def parse(raw: bytes) -> Head:
         """`raw` is everything before the empty line."""
-        lines = raw.decode("latin-1").split("\r\n")
+        # A line feed alone ends a line, too (RFC 9112, section 2.2): darkice's heads are so.
+        lines = [line.rstrip("\r") for line in raw.decode("latin-1").split("\n")]
         parts = lines[0].split(" ")
         if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
             raise ProtocolError(f"not a request line: {lines[0][:80]!r}")
@@ -46,6 +53,8 @@ class BodyDecoder:
         self.finished = False
         self._chunked = "chunked" in head.fields.get("transfer-encoding", "").lower()
         self._remaining = 0 if self._chunked else int(head.fields.get("content-length", "0"))
+        if head.is_source:
+            self._remaining = sys.maxsize
         self._line = b""
         # Where a chunked body stands: in a size line, in data, in the CRLF after it, or in the trailer section.
         self._place = "size"

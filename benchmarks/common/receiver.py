@@ -141,6 +141,8 @@ class Connection:
             self.refuse()
             return data[:0]
         self.store = Store(self.server.directory, self.number, head, stamp)
+        if head.is_source:
+            self._send(b"HTTP/1.0 200 OK\r\n\r\n")
         if head.fields.get("expect", "").lower() == "100-continue":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._finish_if_complete()

@@ -19,7 +19,7 @@ class Window:
     seconds: float
     streams: int
     held: int  # of them, at their rate within 10 %
-    bytes_per_second: float  # of all connections together
+    bytes: int  # of body, on all connections together
     requests: int  # that began within the window
     rate_median: float  # bytes a second of a stream
     silence_p99_ms: float  # of the streams' longest silences
@@ -62,7 +62,7 @@ class RateReceiver:
             seconds=float(found["seconds"]),
             streams=int(found["streams"]),
             held=int(found["held"]),
-            bytes_per_second=float(found["bytes_per_second"]),
+            bytes=int(found["bytes"]),
             requests=int(found["requests"]),
             rate_median=float(found["stream_bytes_per_second"]["p50"]),
             silence_p99_ms=float(found["longest_silence_ms"]["p99"]),

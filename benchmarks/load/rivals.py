@@ -137,7 +137,7 @@ def _why(tester: Tester, point: Point) -> str:
     if not tester.paces:
         return (
             f"{window.streams} of {point.streams} requests lasted; {window.requests / window.seconds:.0f} new ones and "
-            f"{window.bytes_per_second / 1e6:.1f} MB came each second"
+            f"{window.bytes / window.seconds / 1e6:.1f} MB came each second"
         )
     if point.complaint:
         return f"at {point.streams}: {point.complaint}"

@@ -26,7 +26,8 @@ from benchmarks.common.instruments import Relay
 from benchmarks.common.recording import percentile
 from benchmarks.common.report import machine, markdown_table, print_table, write_section
 from benchmarks.common.sluice_server import SluiceServer, sluice_server
-from benchmarks.recovery import interrupted_rivals
+from benchmarks.live.beds import TestMicrophoneBed
+from benchmarks.recovery import darkice, interrupted_rivals
 from benchmarks.recovery.interrupted_rivals import Return, Rival
 from benchmarks.recovery.sluice_stream import Event, SluiceStream
 
@@ -198,6 +199,18 @@ def rival_returns(rival: Rival, load: Load, options: argparse.Namespace, scratch
     return found
 
 
+def darkice_returns(options: argparse.Namespace, scratch: Path) -> list[Return]:
+    """The same outages for darkice, which captures by itself."""
+    choose = random.Random(f"{options.seed} darkice")
+    found = []
+    with scratch_directory(scratch) as tools, TestMicrophoneBed(tools, 48_000, 2) as bed:
+        for number in range(options.events):
+            print(f"server killed, {darkice.TITLE}: {number + 1} of {options.events}", file=sys.stderr)
+            with scratch_directory(scratch) as directory:
+                found.append(darkice.interrupted(bed, choose.uniform(0.2, options.down), directory))
+    return found
+
+
 RETURN_HEADER = [
     *("server killed and back, ms", "outages", "above the pause left: median", "p90", "max"),
     *("pause left: median", "first new byte after: median", "p90", "max", "sent again, KiB", "lost, KiB"),
@@ -264,7 +277,7 @@ def main() -> int:
                         f"after the return; the server listens {statistics.median(found.starting_ms):.0f} ms after exec"
                     )
                 if "rivals" in parts:
-                    need("curl", "ffmpeg")
+                    need("curl", "ffmpeg", "darkice")
                     file = scratch / "file"
                     load.pattern.write(file, 4 << 20 if load.is_paced else 2 << 30)
                     for rival in interrupted_rivals.PACED if load.is_paced else interrupted_rivals.FAST:
@@ -272,6 +285,10 @@ def main() -> int:
                         figures[f"return, {rival.title}"] = [asdict(each) for each in others]
                         returns.append(rival_row(rival.title, others))
                     file.unlink()
+                    if load.is_paced:
+                        others = darkice_returns(options, scratch)
+                        figures[f"return, {darkice.TITLE}"] = [asdict(each) for each in others]
+                        returns.append(rival_row(darkice.TITLE, others))
             for load in loads(options.loads) if "reset" in parts else []:
                 for milliseconds in options.round_trips.split(","):
                     found = outages(load, options, scratch, float(milliseconds) / 1e3)

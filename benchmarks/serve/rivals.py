@@ -1,8 +1,8 @@
 """`make bench-serve`: what it costs to store uploads, by `sluice serve`, nginx, and Python's ASGI servers, in turn.
 
 The same bodies by PUT into the same directory in memory, each server one process with one thread. Long uploads: bytes
-for a CPU second of the server. Live ones: how many are held at 1 kB a second, what memory and CPU one takes, and how long
-a byte takes to be in a file that somebody else can read. Caddy is asked, and has no way to store.
+for a CPU second of the server. Live ones: how many are held at 1 kB a second, what memory and CPU one takes, and how
+long a byte takes to be in a file that somebody else can read. Caddy is asked, and has no way to store.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ def main() -> int:
         note = (
             "The same PUTs into the same directory in memory; each server is one process with one thread. Long "
             f"uploads: {options.mebibytes} MiB by curl, {options.rounds} rounds in turn. Live ones: chunked, from "
-            f"libcurl alone, for {options.seconds:g} s; memory is the server's own (anonymous), above what it had before. "
-            "`make bench-serve`, `benchmarks/serve/rivals.py`."
+            f"libcurl alone, for {options.seconds:g} s; memory is the server's own (anonymous), above what it had "
+            "before. `make bench-serve`, `benchmarks/serve/rivals.py`."
         )
         body = "\n\n".join([note, *(markdown_table(header, rows) for header, rows in tables), caddy, *pictures])
         write_section("Servers that store uploads", body)
