@@ -19,6 +19,8 @@ public struct LiveStreamConfiguration: Sendable {
   /// Plain uploads only: bytes that TCP has acknowledged and that are kept all the same while there is room, for a server
   /// that says it could not keep them; in bytes, at most half the buffer.
   public var retention = 256 << 10
+  /// The session's lane that its requests take, at least 0: see ``UploadSession/init(connections:lanes:)``.
+  public var lane = 0
   /// The bound pair's buffer, in bytes.
   public var pairSize = BoundPair.defaultBufferSize
   public var retry = RetryPolicy()

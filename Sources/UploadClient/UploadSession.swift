@@ -2,13 +2,13 @@
 
 public import EventLoops
 
-/// One thread, one epoll loop, one libcurl multi handle: any number of uploads.
+/// One thread, one epoll loop, and libcurl on it: any number of uploads.
 ///
 /// All handlers are called on the session's thread and must not block it.
 public final class UploadSession: Sendable {
   /// The session's loop, for those who drive streams on the same thread.
   package let loop: EventLoop
-  private let multi: CurlMulti
+  private let lanes: [CurlMulti]
   private let thread: NamedThread
 
   /// How requests at the same time share connections.
@@ -22,11 +22,16 @@ public final class UploadSession: Sendable {
 
   /// Starts the session's thread.
   ///
+  /// - Parameter lanes: at least 1. For each request libcurl looks through all connections that it has to the same host, whether they are
+  ///   in use or not, so that ten thousand streams to one server take a millisecond for each request. Requests of
+  ///   different lanes know nothing of each other: some hundred streams in each are few enough.
   /// - Throws: ``SystemError`` when descriptors, memory or threads are refused.
-  public init(connections: Connections = .onePerUpload) throws(SystemError) {
+  public init(connections: Connections = .onePerUpload, lanes count: Int = 1) throws(SystemError) {
     let loop = try EventLoop()
     self.loop = loop
-    multi = try CurlMulti(loop: loop, connections: connections)
+    var lanes: [CurlMulti] = []
+    for _ in 0..<max(1, count) { lanes.append(try CurlMulti(loop: loop, connections: connections)) }
+    self.lanes = lanes
     thread = try NamedThread("sluice-network") { loop.run() }
   }
 
@@ -42,23 +47,25 @@ public final class UploadSession: Sendable {
   ///
   /// - Parameters:
   ///   - body: what the request carries.
+  ///   - lane: any number; requests that are to use one connection after another have the same.
   ///   - handler: told what happens, on the session's thread.
   /// - Throws: ``UploadError`` of kind `invalidRequest` when the request cannot be sent as it is.
   public func upload(
-    _ request: UploadRequest, body: consuming UploadBody, handler: @escaping @Sendable (UploadTask.Event) -> Void
+    _ request: UploadRequest, body: consuming UploadBody, lane: Int = 0,
+    handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) throws(UploadError) -> UploadTask {
     try request.validate()
     try body.validate(method: request.method)
     let transfer = CurlTransfer(request: request, body: body, loop: loop, handler: handler)
-    let multi = multi
+    let multi = lanes[lane % lanes.count]
     loop.execute { multi.start(transfer) }
     return transfer.task
   }
 
   /// Ends all uploads as cancelled and joins the thread. Not from the session's thread, and once.
   public func close() {
-    let multi = multi
-    loop.execute { multi.close() }
+    let lanes = lanes
+    loop.execute { for multi in lanes { multi.close() } }
     loop.stop()
     thread.join()
   }

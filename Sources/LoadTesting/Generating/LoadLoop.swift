@@ -40,7 +40,7 @@ final class LoadLoop: @unchecked Sendable {
     self.idle = idle
     session = try UploadSession(
       connections: plan.configuration.sharesConnections
-        ? .shared(maximumUploads: plan.configuration.streamsPerConnection) : .onePerUpload)
+        ? .shared(maximumUploads: plan.configuration.streamsPerConnection) : .onePerUpload, lanes: plan.laneCount)
   }
 
   // MARK: On the loop's thread

@@ -52,9 +52,25 @@ final class LoadRunPlan: Sendable {
     stream.buffer = .bytes(configuration.buffer)
     stream.retry.giveUpAfter = configuration.giveUpAfter
     stream.keepsOrigin = true
+    stream.lane = lane(of: place)
     // A message fits, and no more than that is needed; bulk is let go in large pieces.
     stream.pairSize = max(256, min(configuration.profile.messageSize, 64 << 10))
     return stream
+  }
+
+  /// How many lanes the session of a loop has, and which one a stream takes. Those that share a connection share a lane.
+  var laneCount: Int {
+    let perLoop = (configuration.share + configuration.threads - 1) / configuration.threads
+    return max(1, perLoop / streamsPerLane)
+  }
+
+  private func lane(of place: LoadPlace) -> Int {
+    // Which of the loop's own streams it is: the part's are shared out one by one.
+    place.index / (configuration.part.count * configuration.threads) / streamsPerLane
+  }
+
+  private var streamsPerLane: Int {
+    configuration.sharesConnections ? max(200, configuration.streamsPerConnection) : 200
   }
 
   func spend(bytes count: Int) {
