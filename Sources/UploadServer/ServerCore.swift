@@ -127,8 +127,8 @@ final class ServerCore: @unchecked Sendable {
 
   /// A connection that was accepted, here or by another loop, or that another loop has begun to serve.
   func take(_ handover: ConnectionHandover) {
-    // Whoever comes when everything here has ended is closed with what it came in.
-    guard phase != .ended else { return }
+    // Whoever comes when the server stops is closed with what it came in, unless it has sent a request.
+    guard phase == .serving || phase != .ended && handover.request != nil else { return }
     let descriptor = handover.take()
     if handover.request == nil { context.figures.values.acceptedConnections += 1 }
     do throws(SystemError) {
@@ -136,6 +136,8 @@ final class ServerCore: @unchecked Sendable {
       connections[descriptor] = connection
       context.figures.values.openConnections = connections.count
       if let request = handover.request { connection.goOn(with: request) }
+      // It has missed the word that all others were given.
+      if phase == .lingering { connection.serverStops() }
     } catch {
       close(descriptor)
       context.figures.values.refusedConnections += 1

@@ -87,6 +87,10 @@ struct CommandProcessTests {
       Misuse("serve --listen 127.0.0.1", 64, "127.0.0.1"),
       Misuse("serve --listen 127.0.0.1:0 --directory /proc/1/nonexistent", 74, "/proc/1/nonexistent"),
       Misuse("serve --listen 127.0.0.1:0 --directory /proc/self", 74, "/proc/self"),
+      Misuse("serve --discard --directory /tmp", 64, "--discard", "--directory"),
+      Misuse("serve --discard --threads 0", 64, "--threads"),
+      Misuse("serve --discard --listen 127.0.0.1:0 --metrics 9090", 64, "--metrics", "9090"),
+      Misuse("heartbeat http://h/ --metrics 192.0.2.1:0", 69, "--metrics", "192.0.2.1"),
       Misuse("heartbeet", 64, "did you mean heartbeat?"),
       Misuse("pipe", 64, "URL is missing"),
     ])

@@ -1,0 +1,76 @@
+// --metrics of the real command: what it says of itself while it runs.
+
+import Glibc
+import NetworkTesting
+import Testing
+import UploadServer
+
+@Suite("--metrics and --discard")
+struct MetricsOptionTests {
+  /// Where the process says that its figures are.
+  private func address(of process: TestProcess) throws -> String {
+    let line = try process.lines.first("where the figures are") { $0.text.hasPrefix("figures at http://") }
+    return String(line.text.dropFirst("figures at ".utf8.count))
+  }
+
+  /// The value of a sample without labels; nil if there is none.
+  private func figure(_ name: String, _ url: String) throws -> Double? {
+    let curl = try TestProcess("/usr/bin/curl", ["--silent", "--fail", "--max-time", "20", url], input: .nothing)
+    guard try curl.wait() == 0 else { throw TestFailure("no figures at \(url)") }
+    return curl.output.first { $0.hasPrefix(name + " ") }.flatMap { Double($0.dropFirst(name.utf8.count + 1)) }
+  }
+
+  /// Asks until the figure is at least so much: each answer is as old as the last progress.
+  private func wait(_ name: String, atLeast value: Double, _ url: String) throws -> Double {
+    for _ in 0..<400 {
+      if let found = try figure(name, url), found >= value { return found }
+      poll(nil, 0, 50)
+    }
+    throw TestFailure("\(name) never came to \(value)")
+  }
+
+  @Test("a stream tells what it has captured, sent and had acknowledged, also without any progress shown")
+  func stream() throws {
+    let server = try StreamServer()
+    let process = try sluice(
+      ["pipe", "\(server.url)/p", "--progress", "none", "--metrics", "127.0.0.1:0"], input: .pipe)
+    let url = try address(of: process)
+    process.send(Array(repeating: 0x61, count: 5_000))
+    #expect(try wait("sluice_stream_acknowledged_bytes_total", atLeast: 5_000, url) == 5_000)
+    #expect(try figure("sluice_stream_captured_bytes_total", url) == 5_000)
+    #expect(try figure("sluice_stream_sent_bytes_total", url) == 5_000)
+    #expect(try figure("sluice_stream_connected", url) == 1)
+    #expect(try figure("sluice_stream_dropouts_total", url) == 0)
+    #expect((try figure("process_resident_memory_bytes", url) ?? 0) > 1_000_000)
+    process.endInput()
+    #expect(try process.wait() == 0)
+    // Nothing of progress for people.
+    #expect(!process.errors.contains { $0.contains("buffer ") })
+  }
+
+  @Test("serve --discard --threads 2 --metrics: received, acknowledged, counted, and nothing kept")
+  func server() throws {
+    let directory = try TemporaryDirectory()
+    let socket = directory.path + "/socket"
+    let process = try sluice(
+      ["serve", "--listen", "unix:\(socket)", "--discard", "--threads", "2", "--metrics", "127.0.0.1:0"])
+    let url = try address(of: process)
+    try process.lines.first("the server") { $0.text.hasPrefix("listening on ") }
+    for number in 0..<4 {
+      let curl = try TestProcess(
+        "/usr/bin/curl",
+        [
+          "--silent", "--fail", "--max-time", "20", "--unix-socket", socket, "-H", "Stream-ID: s\(number)", "--data",
+          "hello", "http://h/t",
+        ], input: .nothing)
+      #expect(try curl.wait() == 0)
+    }
+    #expect(try figure("sluice_server_received_bytes_total", url) == 20)
+    #expect(try figure("sluice_server_acknowledged_bytes_total", url) == 20)
+    #expect(try figure("sluice_server_stored_bytes_total", url) == 0)
+    #expect(try figure("sluice_server_connections_accepted_total", url) == 4)
+    process.signal(SIGTERM)
+    #expect(try process.wait() == 0)
+    #expect(process.output.count { $0.contains("\"ended\"") } == 4)
+  }
+}
