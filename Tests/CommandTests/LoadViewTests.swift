@@ -36,7 +36,7 @@ struct LoadViewTests {
   @Test("before anything was measured there is nothing invented")
   func empty() {
     let lines = LoadView.lines(
-      LoadSnapshot(elapsed: .zero, planned: .zero, plannedStreams: 5, chunk: 0), width: 80)
+      LoadSnapshot(elapsed: .zero, planned: .zero, plannedStreams: 50, chunk: 0), width: 80)
     #expect(lines.contains("delay      p50 –   p99 –   max –") && lines.first == "00:00 of 00:00")
     #expect(lines.last == "→ not all streams are live")
   }
@@ -59,7 +59,9 @@ struct LoadViewTests {
     #expect(judged { $0.second.acknowledged = 9_000_000 } == "the server is behind what is offered")
     #expect(judged { $0.second.acknowledged = 0 } == "the server acknowledges nothing")
     #expect(judged { $0.second.errors = 1 }.hasPrefix("errors"))
-    #expect(judged { $0.second.live = 9_999 } == "not all streams are live")
+    #expect(judged { $0.second.live = 9_400 } == "not all streams are live")
+    #expect(judged { $0.second.live = 9_600 } == "the server keeps up", "some are being connected again")
+    #expect(judged { $0.elapsed = .seconds(600) }.hasPrefix("over"))
   }
 
   @Test("no line ever reaches the last column, and there are always as many lines", arguments: Seed.several(10))

@@ -148,7 +148,9 @@ struct HistogramPlot {
       let width = Double(text.count) * 7.2
       let isRightOfLine = x + width + 4 < PlotDrawing.right
       let start = isRightOfLine ? x + 4 : x - width - 4
-      let row = ends.firstIndex { $0 < start } ?? ends.count
+      // Below every name that its line would otherwise cross.
+      let covered = ends.lastIndex { $0 > x }.map { $0 + 1 } ?? 0
+      let row = ends.indices.first { $0 >= covered && ends[$0] < start } ?? ends.count
       if row == ends.count { ends.append(0) }
       ends[row] = start + width + 4
       return PlacedMark(text: text, x: x, isRightOfLine: isRightOfLine, row: row)
