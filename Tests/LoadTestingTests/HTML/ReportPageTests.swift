@@ -19,7 +19,7 @@ struct ReportPageTests {
 
   @Test("a run of ten minutes in which much went wrong takes 200 kB at most")
   func size() {
-    let html = SampleRun(streams: 100, seconds: 600, trouble: 200..<320).report.html
+    let html = SampleRun(streams: 1000, seconds: 600, trouble: 200..<320).report.html
     #expect(html.utf8.count <= 200_000, "\(html.utf8.count)")
     let long = SampleRun(streams: 5, seconds: 3600).report
     #expect(long.intervals.intervals.count == 1800)

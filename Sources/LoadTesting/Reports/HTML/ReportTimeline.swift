@@ -61,10 +61,10 @@ extension IntervalSeries {
 }
 
 extension LoadReport {
-  /// The report's JSON for its page: at most 120 intervals, and of these only the quantiles, so that a page stays small.
+  /// The report's JSON for its page: at most 60 intervals, and of these only the quantiles, so that a page stays small.
   var pageJSON: String {
     var report = self
-    report.intervals = intervals.coarsened(to: 120)
+    report.intervals = intervals.coarsened(to: 60)
     return report.summaryJSON
   }
 }
