@@ -3,7 +3,8 @@
 # Debian packages: to build and run, to test, to measure.
 BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
 TEST_PACKAGES  := curl nginx-light caddy openssl iproute2 nftables psmisc chromium
-BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-alsa strace gcc
+BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
+  gstreamer1.0-alsa strace gcc nghttp2-client wrk hey darkice python3-matplotlib python3-venv
 
 PREFIX   ?= /usr/local
 SWIFT    ?= swift
@@ -19,8 +20,9 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 SANITIZED := StreamBuffersTests|EventLoopsTests|UploadServerTests.(UploadTrouble|ResumableUpload|WrappedHandler|Threads|MetricsListener)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-thread test-address fuzz lint format chaos model bench bench-faults bench-recovery bench-throughput \
-        bench-memory bench-acknowledgements libcurl-load install clean \
+.PHONY: help run build test test-thread test-address fuzz lint format chaos model install clean \
+        bench bench-quick bench-build bench-live bench-load bench-serve bench-test bench-faults bench-recovery \
+        bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
 
 help: ## this list
@@ -62,10 +64,29 @@ lint: ## swift-format, strict
 format: ## swift-format, in place
 	$(SWIFT) format --in-place --parallel --recursive Package.swift Sources Tests samples benchmarks Fuzz
 
-bench: build bench-packages ## us and arecord|curl, ffmpeg, GStreamer, side by side; BENCH="--write" updates docs/benchmarks.md
+bench: bench-build ## every benchmark beside its rivals, half an hour; BENCH=--write updates docs/benchmarks.md
+	$(PYTHON) -m benchmarks.suite $(BENCH)
+
+bench-quick: bench-build ## a small selection of them, in three minutes
+	$(PYTHON) -m benchmarks.suite --quick
+
+bench-build: build bench-packages test-packages .build/libcurl-load .build/rate-receiver
 	$(SWIFT) build -c release --product circular-buffer-benchmark --scratch-path .build/bench
+
+bench-live: bench-build ## a microphone's stream beside arecord|curl, ffmpeg, GStreamer; a pipe's beside curl
 	.build/bench/release/circular-buffer-benchmark
 	$(PYTHON) -m benchmarks.live.live $(BENCH)
+
+bench-load: bench-build ## how many live streams load testers hold, and sluice load beside libcurl alone
+	$(PYTHON) -m benchmarks.load.rivals $(BENCH)
+	$(PYTHON) -m benchmarks.load.libcurl $(BENCH)
+
+bench-serve: bench-build ## storing uploads beside nginx, uvicorn and hypercorn
+	$(PYTHON) -m benchmarks.serve.rivals $(BENCH)
+
+bench-test: bench-build ## whether the benchmarks measure what they say
+	$(PYTHON) -m benchmarks.tests.test_measuring
+	$(PYTHON) -m benchmarks.tests.test_judging
 
 bench-faults: build bench-packages ## the audio that each of them loses to the same faults
 	$(PYTHON) -m benchmarks.live.faults $(BENCH)

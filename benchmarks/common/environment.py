@@ -14,6 +14,13 @@ PLACE = REPOSITORY / ".build" / "benchmark-environment"
 VERSIONS = {"locust": "2.32.4", "uvicorn": "0.34.0", "uvloop": "0.21.0", "httptools": "0.6.4", "hypercorn": "0.17.3"}
 
 
+def versions() -> dict[str, str]:
+    """Of what is installed there."""
+    return {
+        name: version for name, version in VERSIONS.items() if any(PLACE.glob(f"lib/*/site-packages/{name}-{version}*"))
+    }
+
+
 def program(name: str, *packages: str) -> Path:
     """The path of a program; installs the packages, by their names in VERSIONS, if it is not there yet."""
     path = PLACE / "bin" / name

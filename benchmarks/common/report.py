@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.common import environment
 from benchmarks.common.harness import REPOSITORY, SLUICE
 
 DOCUMENT = REPOSITORY / "docs" / "benchmarks.md"
@@ -64,6 +65,11 @@ def machine() -> dict[str, str]:
         "arecord": _first_line("arecord", "--version").split(" by ")[0].removeprefix("arecord: "),
         "curl": " ".join(_first_line("curl", "--version").split(" ")[1:2]),
         "ffmpeg": " ".join(_first_line("ffmpeg", "-version").split(" ")[2:3]),
+        "nginx": _first_line("nginx", "-v").rpartition("/")[2],
+        "h2load": _first_line("h2load", "--version").rpartition("/")[2],
+        "wrk": " ".join(_first_line("wrk", "-v").split(" ")[1:2]),
+        "darkice": " ".join(_first_line("darkice", "-h").split(" ")[1:2]),
+        **environment.versions(),
         "GStreamer": _first_line("gst-launch-1.0", "--version").removeprefix("gst-launch-1.0 version "),
     }
 
