@@ -64,7 +64,7 @@ lint: ## swift-format, strict
 format: ## swift-format, in place
 	$(SWIFT) format --in-place --parallel --recursive Package.swift Sources Tests samples benchmarks Fuzz
 
-bench: bench-build ## every benchmark beside its rivals, half an hour; BENCH=--write updates docs/benchmarks.md
+bench: bench-build ## every benchmark beside its rivals, three quarters of an hour; BENCH=--write updates docs/benchmarks.md
 	$(PYTHON) -m benchmarks.suite $(BENCH)
 
 bench-quick: bench-build ## a small selection of them, in three minutes

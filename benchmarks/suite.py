@@ -28,7 +28,7 @@ PARTS = (
     Part(
         "live",
         ("benchmarks.live.live",),
-        ("--rounds", "3", "--seconds", "15"),
+        ("--rounds", "3", "--seconds", "10"),
         (*("--rounds", "1", "--seconds", "4", "--beds", "testmic"), *("--only", "sluice-125,arecord"), "--parts=live"),
     ),
     Part(
@@ -46,13 +46,13 @@ PARTS = (
     Part(
         "libcurl",
         ("benchmarks.load.libcurl",),
-        (),
+        ("--loads", "1000x1000/1,5000x1000/1,15000x1000/1,5000x1000/0.25"),
         ("--loads", "1000x1000/1", "--rounds", "1", "--seconds", "4"),
     ),
     Part(
         "serve",
         ("benchmarks.serve.rivals",),
-        (),
+        ("--streams", "1000,5000", "--rounds", "4"),
         (
             *("--only", "sluice,nginx,uvicorn", "--rounds", "1", "--mebibytes", "256", "--parallel", "1"),
             *("--streams", "200", "--seconds", "5", "--pieces", "10"),
@@ -61,7 +61,7 @@ PARTS = (
     Part(
         "recovery",
         ("benchmarks.recovery.recovery",),
-        ("--events", "12", "--loads", "paced"),
+        ("--events", "8", "--loads", "paced"),
         ("--events", "1", "--loads", "paced", "--round-trips", "0", "--down", "1"),
     ),
 )

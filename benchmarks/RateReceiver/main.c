@@ -6,7 +6,8 @@
 // Orders come as lines on standard input, answers go as JSON lines to standard output:
 //
 //   open          a window begins: requests that are being received now are its streams
-//   close RATE    it ends: how many of the streams were there all the time and brought RATE bytes a second within 10 %
+//   close RATE MS it ends: how many of the streams were there all the time and brought RATE bytes a second within 10 %
+//                 (held), and how many of these were never silent for more than MS milliseconds (live)
 //
 // A stream that comes in bursts is not charged for where the window cuts them: its rate is that from the beginning of its
 // first burst in the window to the beginning of its last.
@@ -84,7 +85,7 @@ static void note(struct connection *connection, size_t count, int64_t time) {
 static double rate_of(const struct connection *connection, int64_t time) {
   const struct burst *first = &connection->first_burst, *last = &connection->last_burst;
   bool has_stopped = time - connection->last > 2 * connection->silence;
-  if (has_stopped || last->begun - first->begun < (time - window_from) / 2) {
+  if (has_stopped || last->begun - first->begun < (time - window_from) / 3) {
     return (double)connection->bytes * 1e9 / (double)(time - window_from);
   }
   return (double)(last->before - first->before) * 1e9 / (double)(last->begun - first->begun);
@@ -163,13 +164,13 @@ static void print_spread(const char *name, double *values, size_t count) {
   printf("}");
 }
 
-static void close_window(double rate) {
+static void close_window(double rate, double silence_ms) {
   int64_t time = now();
   double seconds = (double)(time - window_from) / 1e9;
   size_t room = (size_t)highest + 1;
   double *rates = malloc(room * sizeof *rates), *silences = malloc(room * sizeof *silences);
   if (!rates || !silences) abort();
-  size_t streams = 0, held = 0;
+  size_t streams = 0, held = 0, live = 0;
   double bytes = 0;
   for (int socket = 0; socket <= highest; socket++) {
     struct connection *connection = &connections[socket];
@@ -178,12 +179,14 @@ static void close_window(double rate) {
     rates[streams] = rate_of(connection, time);
     int64_t silence = time - connection->last;
     silences[streams] = (double)(silence > connection->silence ? silence : connection->silence) / 1e6;
-    if (fabs(rates[streams] - rate) <= rate / 10) held += 1;
+    bool is_held = fabs(rates[streams] - rate) <= rate / 10;
+    held += is_held;
+    live += is_held && silences[streams] <= silence_ms;
     streams += 1;
   }
-  printf("{\"event\": \"closed\", \"seconds\": %.3f, \"streams\": %zu, \"held\": %zu, \"bytes\": %.0f, "
+  printf("{\"event\": \"closed\", \"seconds\": %.3f, \"streams\": %zu, \"held\": %zu, \"live\": %zu, \"bytes\": %.0f, "
          "\"requests\": %u, \"connections\": %u",
-         seconds, streams, held, bytes, requests_in_window, open_count);
+         seconds, streams, held, live, bytes, requests_in_window, open_count);
   print_spread("stream_bytes_per_second", rates, streams);
   print_spread("longest_silence_ms", silences, streams);
   printf("}\n");
@@ -195,9 +198,9 @@ static void close_window(double rate) {
 static bool obey(void) {
   static char line[256];
   if (!fgets(line, sizeof line, stdin)) return false;
-  double rate;
+  double rate, silence_ms;
   if (strcmp(line, "open\n") == 0) open_window();
-  else if (sscanf(line, "close %lf", &rate) == 1) close_window(rate);
+  else if (sscanf(line, "close %lf %lf", &rate, &silence_ms) == 2) close_window(rate, silence_ms);
   else fprintf(stderr, "rate-receiver: no order: %s", line);
   fflush(stdout);
   return true;

@@ -19,6 +19,7 @@ class Window:
     seconds: float
     streams: int
     held: int  # of them, at their rate within 10 %
+    live: int  # of these, never silent for longer than was allowed
     bytes: int  # of body, on all connections together
     requests: int  # that began within the window
     rate_median: float  # bytes a second of a stream
@@ -54,14 +55,15 @@ class RateReceiver:
         self._opened_cpu, self._opened = self.process.cpu_ns(), time.monotonic_ns()
         return streams
 
-    def close(self, rate: float) -> Window:
-        """The window ends."""
+    def close(self, rate: float, silence: float = 1) -> Window:
+        """The window ends. `rate` in bytes a second; `silence` in seconds is what a live stream may be silent for."""
         spent, passed = self.process.cpu_ns() - self._opened_cpu, time.monotonic_ns() - self._opened
-        found = self._order(f"close {rate:g}")
+        found = self._order(f"close {rate:g} {silence * 1000:g}")
         return Window(
             seconds=float(found["seconds"]),
             streams=int(found["streams"]),
             held=int(found["held"]),
+            live=int(found["live"]),
             bytes=int(found["bytes"]),
             requests=int(found["requests"]),
             rate_median=float(found["stream_bytes_per_second"]["p50"]),
