@@ -25,7 +25,7 @@ def write_plot(file: str, x_axis: str, y_axis: str, curves: Sequence[Curve]) -> 
     except ImportError:
         raise BenchmarkError("no matplotlib: apt-get install python3-matplotlib, and /usr/bin/python3") from None
     matplotlib.use("svg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     # The same figures give the same file: neither times nor random names in it, and text as text.
     pyplot.rcParams.update({"svg.hashsalt": file, "svg.fonttype": "none", "font.size": 9})
@@ -33,6 +33,12 @@ def write_plot(file: str, x_axis: str, y_axis: str, curves: Sequence[Curve]) -> 
     for marker, curve in zip("osD^vP*X" * 2, curves):
         axes.plot(curve.x, curve.y, marker=marker, markersize=4, linewidth=1.2, label=curve.name)
     axes.set(xscale="log", yscale="log", xlabel=x_axis, ylabel=y_axis)
+    # 10, 20, 50, 100, …, as numbers: a decade alone says little where the figures span less than two.
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(ticker.NullLocator())
+    axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, which="major", linewidth=0.4)
     axes.legend(frameon=False, fontsize=8)
     directory = DOCUMENT.with_suffix("")

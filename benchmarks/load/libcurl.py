@@ -193,6 +193,24 @@ def ratio_row(load: Load, rounds: Rounds) -> list[str]:
     ]
 
 
+def plots(found: dict[Load, Rounds]) -> list[str]:
+    """How CPU, memory and delay grow with the streams of a message a second."""
+    loads = [load for load in found if load.period == 1]
+
+    def picture(file: str, what: str, axis: str) -> str:
+        curves = []
+        for each in PAIR:
+            middles = [statistics.median(getattr(one, what) for one in found[load][each.title]) for load in loads]
+            curves.append(Curve(each.title, [load.streams for load in loads], middles))
+        return write_plot(file, "streams of one message a second", axis, curves)
+
+    return [
+        picture("libcurl-cpu", "cpu_us_per_message", "CPU µs a message"),
+        picture("libcurl-memory", "kb_per_stream", "kB a stream, resident"),
+        picture("libcurl-delay", "ack_p99_ms", "ms from due to acknowledged, p99"),
+    ]
+
+
 RATIO_HEADER = ["sluice load to libcurl alone", "CPU", "least to least", "aim", "memory", "aim (ours)"]
 
 
@@ -248,20 +266,7 @@ def main() -> int:
             f"`sluice serve --discard` on the same machine; resumable; {options.rounds} rounds in turn, windows of "
             f"{options.seconds:g} s, median (least–most). `make bench-load`, `benchmarks/load/libcurl.py`."
         )
-        curves = [
-            Curve(
-                each.title,
-                [load.streams for load in whole if load.period == 1],
-                [
-                    statistics.median(one.cpu_us_per_message for one in rounds[each.title])
-                    for load, rounds in whole.items()
-                    if load.period == 1
-                ],
-            )
-            for each in PAIR
-        ]
-        picture = write_plot("load-libcurl", "streams of one message a second", "CPU µs a message", curves)
-        body = "\n\n".join([note, *(markdown_table(header, rows) for header, rows in tables), picture])
+        body = "\n\n".join([note, *(markdown_table(header, rows) for header, rows in tables), *plots(whole)])
         write_section("sluice load beside libcurl alone", body)
     if failure:
         print(f"libcurl: {failure}", file=sys.stderr)
