@@ -180,7 +180,8 @@ def live_sections(options: argparse.Namespace, scratch: Path) -> Iterator[Sectio
             rounds = live_rounds(bed, chosen, options, scratch)
         absolute = all(figures["delay_is_absolute"] for each in rounds.values() for figures in each)
         targets = tuple(target for target in LIVE_TARGETS if absolute or not target.measure.startswith("delay"))
-        note = f"{notes[name]} {RATE // 1000} kHz mono; {options.rounds} rounds of {options.seconds:g} s."
+        rounds_of = f"{options.rounds} rounds of {options.seconds:g} s"
+        note = f"{notes[name]} {RATE // 1000} kHz mono; {rounds_of}. `make bench-live`."
         titles = {contender.key: contender.title for contender in contenders.ALL}
         yield Section(f"live path, {name}", note, rounds, titles, LIVE_COLUMNS, targets)
 
@@ -204,7 +205,8 @@ def pipe_sections(options: argparse.Namespace, scratch: Path) -> Iterator[Sectio
             with serve(directory / f"server-{number}") as server:
                 rounds = pipe_rounds(server, names, file, options.rounds, scratch)
                 server.clear()
-            note = f"{options.mebibytes} MiB from standard input to {server.name}; {options.rounds} rounds."
+            what = f"{options.mebibytes} MiB from standard input to {server.name}"
+            note = f"{what}; {options.rounds} rounds. `make bench-live`."
             titles = {name: name for name in names}
             yield Section(f"pipe, to {server.name}", note, rounds, titles, PIPE_COLUMNS, PIPE_TARGETS)
 
