@@ -20,13 +20,13 @@ public struct Distribution: Sendable, Equatable {
     counts = Array(repeating: 0, count: bounds.count)
   }
 
-  public mutating func record(_ value: Double) {
-    count += 1
-    sum += value
+  public mutating func record(_ value: Double, count times: UInt64 = 1) {
+    count += times
+    sum += value * Double(times)
     var index = 0
     // Small values are the frequent ones, and there are a dozen bounds: a search would cost more.
     while index < bounds.count, value > bounds[index] { index += 1 }
-    if index < counts.count { counts[index] += 1 }
+    if index < counts.count { counts[index] += times }
   }
 
   /// Adds what another of the same bounds has counted.

@@ -6,6 +6,7 @@ internal import LiveStreaming
 internal import LoadTesting
 internal import Synchronization
 internal import UploadClient
+internal import UploadServer
 
 enum Load {
   static let syntax = CommandLineSyntax(
@@ -64,8 +65,14 @@ enum Load {
     }
     let test: LoadTest
     do throws(LoadError) { test = try LoadTest(configuration) } catch { throw CommandError(error) }
+    let figures = LoadFigures()
+    let listener = try MetricsOption.listener(values["metrics"]) { $0(figures.page) }
+    defer { listener?.stop() }
     Console.shared.say(announcement(configuration))
-    let (report, wasStopped) = try measure(test, view, configuration)
+    let (report, wasStopped) = try measure(test, listener) { progress in
+      figures.observe(progress)
+      view.show(LoadSnapshot(progress, configuration))
+    }
     Console.shared.keepStatus()
     if let reason = test.endReason { Console.shared.say("ended before its time: \(reason)") }
     for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) {
@@ -97,7 +104,7 @@ enum Load {
 
   /// Runs the test on a thread of its own, while this one waits for signals.
   private static func measure(
-    _ test: LoadTest, _ view: LoadView, _ configuration: LoadConfiguration
+    _ test: LoadTest, _ metrics: MetricsListener?, progress: @escaping @Sendable (LoadProgress) -> Void
   ) throws(CommandError) -> (report: LoadReport, wasStopped: Bool) {
     let outcome = Mutex<Result<LoadReport, LoadError>?>(nil)
     var wasStopped = false
@@ -105,10 +112,11 @@ enum Load {
       // Before the first thread, so that no thread takes a signal away from this one.
       let signals = try Signals()
       let ended = try EventCounter()
+      try metrics?.begin()
       let thread = try NamedThread("sluice-load") {
         let result: Result<LoadReport, LoadError>
         do throws(LoadError) {
-          result = .success(try test.run { view.show(LoadSnapshot($0, configuration)) })
+          result = .success(try test.run(progress: progress))
         } catch {
           result = .failure(error)
         }
