@@ -31,6 +31,7 @@ struct LoadReportJSONTests {
       ("\"seconds\": ", "\"seconds\": 1", "report.intervals: has not as many rows"),
       ("\"outcome\": \"", "\"outcome\": \"x", "report.spread.worst[0].outcome: \"finished\" or"),
       ("\"index\": 1,", "\"index\": 9,", "report.parts[0].index: is part 9 of 1"),
+      ("\"index\": 1, \"count\": 1", "\"index\": 1, \"count\": 1000000", "report.parts[0].index: is part 1 of 1000000"),
     ])
   func refused(_ found: String, _ replacement: String, _ problem: String) throws {
     var random = Seed(1).generator

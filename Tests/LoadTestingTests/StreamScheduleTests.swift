@@ -34,18 +34,20 @@ struct StreamScheduleTests {
     return profile
   }
 
-  /// Which of two states, by going through them from the start: true for the first.
+  /// Which of two states a chunk is in, by going through them from the start: true for the first.
   private static func state(
-    at time: Int64, _ first: LengthDistribution, _ second: LengthDistribution, _ generator: SeededGenerator
+    of number: Int, _ first: LengthDistribution, _ second: LengthDistribution, _ chunk: Int64,
+    _ generator: SeededGenerator
   ) -> Bool {
     var random = generator
-    var end = first.draw(using: &random)
     var isFirst = true
-    while end <= time {
+    var end = 0
+    while true {
+      let length = (isFirst ? first : second).draw(using: &random)
+      end += max(1, Int((Double(length) / Double(chunk)).rounded(.toNearestOrAwayFromZero)))
+      if end > number { return isFirst }
       isFirst.toggle()
-      end += max(1, (isFirst ? first : second).draw(using: &random))
     }
-    return isFirst
   }
 
   @Test("its messages are those of a model that looks at each chunk from the start", arguments: Seed.several(60))
@@ -70,8 +72,9 @@ struct StreamScheduleTests {
         return
       }
       let talks =
-        profile.turns.map { Self.state(at: time, $0.talk, $0.silence, generator(.turns)) } ?? true
-      let isBurst = !(profile.bursts.map { Self.state(at: time, $0.every, $0.length, generator(.bursts)) } ?? true)
+        profile.turns.map { Self.state(of: chunk, $0.talk, $0.silence, profile.chunk, generator(.turns)) } ?? true
+      let isBurst =
+        !(profile.bursts.map { Self.state(of: chunk, $0.every, $0.length, profile.chunk, generator(.bursts)) } ?? true)
       func made(_ rate: UInt64, by time: Int64) -> Int { Int(UInt128(rate) * UInt128(time) / 1_000_000_000) }
       func size(_ rate: UInt64) -> Int { made(rate, by: time + profile.chunk) - made(rate, by: time) }
       var count = 0
@@ -92,14 +95,17 @@ struct StreamScheduleTests {
     }
   }
 
-  @Test("a message that is due when silence ends is talk, and one that is due when talk ends is none")
+  @Test("talk and silence last whole chunks, one at least: each spell of talk has a message")
   func turns() {
-    var profile = LoadProfile.mic
-    profile.chunk = 500_000_000
-    profile.turns = .init(talk: .fixed(Self.second), silence: .fixed(2 * Self.second))
-    var schedule = StreamSchedule(profile, seed: 1, stream: 0)
-    let due = (0..<6).compactMap { _ in schedule.next()?.due }
-    #expect(due.map { $0 / 500_000_000 } == [0, 1, 6, 7, 12, 13])
+    func chunks(_ talk: Int64, _ silence: Int64) -> [Int64] {
+      var profile = LoadProfile.mic
+      profile.turns = .init(talk: .fixed(talk), silence: .fixed(silence))
+      var schedule = StreamSchedule(profile, seed: 1, stream: 0)
+      return (0..<6).compactMap { _ in schedule.next().map { $0.due / profile.chunk } }
+    }
+    #expect(chunks(200_000_000, 400_000_000) == [0, 1, 6, 7, 12, 13])
+    #expect(chunks(149_999_999, 150_000_000) == [0, 3, 6, 9, 12, 15])
+    #expect(chunks(0, 0) == [0, 2, 4, 6, 8, 10])
   }
 
   @Test("after a year, a microphone's message is due to the nanosecond, and no byte of its rate is missing")

@@ -1,4 +1,4 @@
-import PropertyTesting
+import FoundationEssentials
 import Testing
 
 @testable import LoadTesting
@@ -91,6 +91,17 @@ struct ThresholdTests {
   func mistakes(_ text: String, _ problem: String) {
     let error = #expect(throws: ThresholdError.self) { try Threshold(text) }
     #expect(error?.description == "the threshold \"\(text)\": \(problem)")
+  }
+
+  @Test("every example of the documentation is understood, and every metric and operator is among them")
+  func documentation() throws {
+    let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+    let page = try String(contentsOfFile: "/\(root)/docs/load-reports.md", encoding: .utf8)
+    let block = try #require(page.split(separator: "```thresholds\n").last?.prefix { $0 != "`" })
+    let examples = block.split(separator: "\n").map(String.init)
+    let names = try examples.map { try Threshold($0).metric.name }
+    func kind(_ name: String) -> String { LoadMetric.delays.first { name.hasPrefix($0.name + ".") }?.name ?? name }
+    #expect(Set(names.map(kind)) == Set(LoadMetric.names.map(kind) + ["errors.http-503"]))
   }
 
   @Test("every metric that is offered is one, and is called by its name")

@@ -41,8 +41,12 @@ public struct StreamSchedule: Sendable {
     var life = generator(.life)
     length = profile.streamLength?.draw(using: &life)
     thinkTime = profile.thinkTime.draw(using: &life)
-    turns = profile.turns.map { Alternation(first: $0.talk, second: $0.silence, generator(.turns)) }
-    bursts = profile.bursts.map { Alternation(first: $0.every, second: $0.length, generator(.bursts)) }
+    turns = profile.turns.map {
+      Alternation(first: $0.talk, second: $0.silence, chunk: profile.chunk, generator(.turns))
+    }
+    bursts = profile.bursts.map {
+      Alternation(first: $0.every, second: $0.length, chunk: profile.chunk, generator(.bursts))
+    }
     // One place is slow or not in all its generations.
     var slowness = SeededGenerator(seed: seed, stream: stream, generation: 0, purpose: .slowness)
     isSlow = slowness.fraction() < profile.faults.slowFraction
@@ -61,10 +65,10 @@ public struct StreamSchedule: Sendable {
       let (time, overflow) = chunk.multipliedReportingOverflow(by: profile.chunk)
       // A stream lasts 292 years at most.
       if overflow || time > .max - profile.chunk || time >= length ?? .max { return nil }
-      let isTalking = turns?.isFirst(at: time) ?? true
+      let isTalking = turns?.isFirst(in: chunk) ?? true
       if !isTalking, let turns, profile.turns?.silenceRate == 0 {
         // The first chunk after the silence.
-        chunk = (turns.end - 1) / profile.chunk + 1
+        chunk = turns.end
         continue
       }
       let count = byteCount(from: time, isTalking: isTalking)
@@ -79,7 +83,7 @@ public struct StreamSchedule: Sendable {
       Int(Self.bytes(at: rate, by: time + profile.chunk) - Self.bytes(at: rate, by: time))
     }
     guard isTalking else { return made(profile.turns?.silenceRate ?? 0) }
-    let isBurst = !(bursts?.isFirst(at: time) ?? true)
+    let isBurst = !(bursts?.isFirst(in: chunk) ?? true)
     let factor = isBurst ? profile.bursts?.factor ?? 1 : 1
     return switch profile.size {
     case .rate(let rate): made(rate) * factor
@@ -102,29 +106,36 @@ public struct StreamSchedule: Sendable {
   }
 }
 
-/// Two states in turns, each for a random length.
+/// Two states in turns, each for a random number of whole chunks: at least one, so that each spell of talk has a message, and
+/// whoever looks for the next one finds it.
 private struct Alternation: Sendable {
   private let first: LengthDistribution
   private let second: LengthDistribution
+  private let chunk: Int64
   private var random: SeededGenerator
   private var isFirst = true
-  /// When the present state ends.
-  private(set) var end: Int64
+  /// The number of the chunk with which the present state has ended.
+  private(set) var end: Int64 = 0
 
-  init(first: LengthDistribution, second: LengthDistribution, _ random: SeededGenerator) {
+  init(first: LengthDistribution, second: LengthDistribution, chunk: Int64, _ random: SeededGenerator) {
     self.first = first
     self.second = second
+    self.chunk = chunk
     self.random = random
-    end = first.draw(using: &self.random)
+    end = draw()
   }
 
-  /// Which state it is in at a time; they are asked for in order.
-  mutating func isFirst(at time: Int64) -> Bool {
-    while end <= time {
+  /// Which state a chunk is in; they are asked for in order.
+  mutating func isFirst(in number: Int64) -> Bool {
+    while end <= number {
       isFirst.toggle()
-      // Two states of no length would alternate for ever.
-      end = end.addingSaturated(max(1, (isFirst ? first : second).draw(using: &random)))
+      end = end.addingSaturated(draw())
     }
     return isFirst
+  }
+
+  private mutating func draw() -> Int64 {
+    let length = (isFirst ? first : second).draw(using: &random)
+    return max(1, length.addingSaturated(chunk / 2) / chunk)
   }
 }

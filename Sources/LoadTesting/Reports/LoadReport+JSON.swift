@@ -80,8 +80,10 @@ extension LoadPart: JSONObject {
     try member("host", &host)
     try member("cores", &cores)
     try member("threads", &threads)
-    guard count >= 1, (1...count).contains(index) else {
-      throw member.error("is part \(index) of \(count): parts are counted from 1", at: "index")
+    guard (1...Self.largestCount).contains(count), (1...count).contains(index) else {
+      throw member.error(
+        "is part \(index) of \(count): parts are counted from 1, and there are at most \(Self.largestCount)",
+        at: "index")
     }
   }
 }

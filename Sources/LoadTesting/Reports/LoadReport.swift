@@ -69,6 +69,9 @@ public struct LoadPlan: Equatable, Sendable {
 
 /// One process of a run: its share, and the machine that it ran on.
 public struct LoadPart: Equatable, Sendable {
+  /// How many parts a run can have.
+  public static let largestCount = 10_000
+
   /// From 1 to ``count``.
   public var index = 1
   public var count = 1
