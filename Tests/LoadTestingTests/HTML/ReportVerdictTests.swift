@@ -49,6 +49,9 @@ struct ReportVerdictTests {
       #expect(verdict.sentence.contains(part), "\(verdict.sentence)")
     }
     #expect(verdict.level == .bad)
+    for change: (inout LoadReport) -> Void in [{ $0.totals.streams.failed = 1 }, { $0.totals.bytes.lost = 1 }] {
+      #expect(ReportVerdict(report(change)).level == .bad, "one is enough")
+    }
     let one = ReportVerdict(report { $0.totals.countError("reset", example: "") })
     #expect(one.sentence.contains("1 error (reset)") && one.level == .warn)
   }
