@@ -151,17 +151,12 @@ final class Listener {
   /// What is lacking, how much of it, and what to do.
   private func exhaustion(_ code: Int32) -> String {
     let reason = String(cString: strerror(code))
-    var limit = rlimit()
-    guard code == EMFILE, getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return reason }
+    guard code == EMFILE else { return reason }
     // Of a socket that listens this is how many connections wait to be accepted; tcp(7).
     var information = tcp_info()
     var length = socklen_t(MemoryLayout<tcp_info>.size)
     let isKnown = getsockopt(descriptor, Int32(IPPROTO_TCP), TCP_INFO, &information, &length) == 0
-    let waiting = UInt(isKnown ? max(1, information.tcpi_unacked) : 1)
-    // One for the connection and one for its file, and room for as many again as there are.
-    let needed = limit.rlim_cur + max(2 * waiting, limit.rlim_cur)
-    return "\(reason): all \(limit.rlim_cur) descriptors are in use and \(waiting) connections wait, with a file each; "
-      + "start the server after `ulimit -n \(needed)`, or with LimitNOFILE=\(needed)"
+    return reason + DescriptorLimit.remedy(waiting: UInt(isKnown ? max(1, information.tcpi_unacked) : 1))
   }
 
   private func pause() {

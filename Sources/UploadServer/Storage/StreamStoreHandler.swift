@@ -269,7 +269,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
       stream = try registry.store.open(name, for: head.credential)
     } catch {
       state = .done
-      emitRefusal(Self.status(of: error), "\(error)")
+      let remedy = error.code == EMFILE ? DescriptorLimit.remedy(waiting: 1) : ""
+      emitRefusal(Self.status(of: error), "\(error)\(remedy)")
       return answer(Self.status(of: error), nil, error.reason, retries: true)
     }
     lengthBefore = stream.length
