@@ -20,6 +20,9 @@ int main(int count, char **words) {
   double messages = generator.window_sent ? (double)generator.window_sent : 1;
   double user = generator.usage_to.user - generator.usage_from.user;
   double system = generator.usage_to.system - generator.usage_from.system;
+  // Connecting, creating, and the first messages.
+  double beginning = generator.usage_from.user + generator.usage_from.system - generator.usage_before.user -
+                     generator.usage_before.system;
   double grown = (double)generator.usage_to.resident - (double)generator.usage_before.resident;
   printf("{\"program\": \"libcurl-load\", \"libcurl\": \"%s\", \"streams\": %u, \"failed\": %u, ",
          curl_version_info(CURLVERSION_NOW)->version, options->streams, generator.failed);
@@ -30,6 +33,7 @@ int main(int count, char **words) {
          (unsigned long long)generator.window_acknowledged);
   printf("\"cpu_user_s\": %.3f, \"cpu_system_s\": %.3f, \"cpu_us_per_message\": %.2f, ", user, system,
          (user + system) * 1e6 / messages);
+  printf("\"cpu_us_per_stream_before\": %.1f, ", beginning * 1e6 / options->streams);
   printf("\"resident_kB\": %.0f, \"resident_kB_per_stream\": %.2f, ", (double)generator.usage_to.resident / 1e3,
          grown / 1e3 / options->streams);
   histogram_print(&generator.acknowledged, "acknowledged_ms");

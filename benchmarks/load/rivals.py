@@ -127,6 +127,10 @@ def grow(tester: Tester, sizes: list[int], seconds: float, scratch: Path) -> tup
                 return points, f"{streams} would take {needed / 2**30:.1f} GiB of memory"
         print(f"{tester.title}: {streams} streams", file=sys.stderr)
         point = measure(tester, streams, seconds, scratch)
+        if tester.paces and not point.is_held:
+            # Something else may have had the processors: once more.
+            print(f"{tester.title}: {streams} streams, again", file=sys.stderr)
+            point = max(point, measure(tester, streams, seconds, scratch), key=lambda each: each.window.held)
         points.append(point)
         if not point.is_held:
             return points, _why(tester, point)
