@@ -2,7 +2,6 @@
 
 internal import EventLoops
 public import Metrics
-internal import Synchronization
 
 /// An HTTP/1.1 server that stores each stream it is sent in a file of a directory, while it comes.
 ///
@@ -16,7 +15,7 @@ public final class UploadServer: Sendable {
   private let cores: [ServerCore]
   private let loops: [EventLoop]
   private let acceptor: Acceptor
-  private let started = Mutex(false)
+  private let started = Lock(false)
   private let ended = EndSignal()
   private let residentBytesAtStart = ProcessFigures.residentBytes
 

@@ -1,14 +1,14 @@
 // The figures as somebody reads them who may not upload, compared with what was done.
 
+import EventLoops
 import Glibc
 import Metrics
-import Synchronization
 import Testing
 import UploadServer
 
 /// A page on its way from another thread.
 final class FigureBox: Sendable {
-  private let text = Mutex<String?>(nil)
+  private let text = Lock<String?>(nil)
 
   func set(_ page: String) { text.withLock { $0 = page } }
 
@@ -87,7 +87,7 @@ struct MetricsListenerTests {
 
   @Test("a page maker that answers late, and from another thread, is waited for; connections are few at a time")
   func limits() throws {
-    let waiting = Mutex<[@Sendable (MetricsText) -> Void]>([])
+    let waiting = Lock<[@Sendable (MetricsText) -> Void]>([])
     let listener = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { answer in
       waiting.withLock { $0.append(answer) }
     }

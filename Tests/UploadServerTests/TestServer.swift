@@ -1,8 +1,8 @@
 // A real server on a loopback port with a directory of its own, and its events to wait for.
 
 import CLinux
+import EventLoops
 import Glibc
-import Synchronization
 import UploadServer
 
 final class TestServer {
@@ -49,7 +49,7 @@ final class TestServer {
 
 /// Events as they come; a test waits for the one it needs instead of sleeping.
 final class EventLog: Sendable {
-  private let events = Mutex<[ServerEvent]>([])
+  private let events = Lock<[ServerEvent]>([])
   private let arrived = eventfd(0, Int32(EFD_CLOEXEC))
 
   deinit { close(arrived) }

@@ -1,8 +1,8 @@
 // Uploads when things go wrong: full disks, power cut between any two instants, several clients at once.
 
+import EventLoops
 import Glibc
 import PropertyTesting
-import Synchronization
 import Testing
 import UploadServer
 
@@ -107,14 +107,14 @@ struct UploadTroubleTests {
   func concurrent(_ isKept: Bool, _ seed: Seed) throws {
     let size = 300_000
     let all = Self.bytes(0..<size)
-    let received = Mutex<[UInt8]>([])
+    let received = Lock<[UInt8]>([])
     let test = try TestServer {
       // Either the store keeps the bytes, or they are spooled for a handler.
       if !isKept { $0.handler = { _ in Collector { bytes in received.withLock { $0 = bytes } } } }
     }
     let location = try test.create("/t.bin", ["Stream-ID: m"])
     let address = test.address
-    let isOver = Mutex(false)
+    let isOver = Lock(false)
     @Sendable func worker(_ seed: UInt64) {
       var random = SplitMix64(state: seed)
       while !isOver.withLock({ $0 }) {

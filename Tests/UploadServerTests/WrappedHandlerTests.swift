@@ -1,7 +1,7 @@
 // Any handler behind resumable uploads: it sees one ordinary request, whatever becomes of the connections.
 
+import EventLoops
 import Glibc
-import Synchronization
 import Testing
 import UploadServer
 
@@ -9,7 +9,7 @@ import UploadServer
 struct WrappedHandlerTests {
   /// What all handlers of a test were told, in order.
   final class Log: Sendable {
-    private let lines = Mutex<[String]>([])
+    private let lines = Lock<[String]>([])
     func add(_ line: String) { lines.withLock { $0.append(line) } }
     var all: [String] { lines.withLock { $0 } }
   }
@@ -126,7 +126,7 @@ struct WrappedHandlerTests {
   @Test("an answer that asks to try again leaves the upload where it stands")
   func postponed() throws {
     let log = Log()
-    let attempts = Mutex(0)
+    let attempts = Lock(0)
     let test = try server(log) { _ in
       attempts.withLock {
         $0 += 1
