@@ -121,9 +121,12 @@ struct CommandLineSyntax: Sendable {
     // Fits 24 lines with the prompt behind it: for `mic`, there is no line to spare.
     var lines = ["\(usage)", summary, ""]
     lines += Self.table(options + [Self.helpOption])
-    if !connectionOptions.isEmpty { lines += ["", "More options: sluice help resuming, sluice help connection"] }
+    if !moreOptions.isEmpty {
+      lines += ["", "More options: sluice help \(name)-options, sluice help connection"]
+    } else if !connectionOptions.isEmpty {
+      lines += ["", "More options: sluice help resuming, sluice help connection"]
+    }
     if !uploadOptions.isEmpty { lines += ["", "Limits of resumable uploads: sluice help uploads"] }
-    if !moreOptions.isEmpty { lines += ["", "More options: sluice help load-options"] }
     lines += ["", "Example: \(example)"]
     return lines.joined(separator: "\n")
   }

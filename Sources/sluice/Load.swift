@@ -28,32 +28,29 @@ enum Load {
       Option("i-may-load-this", value: "HOST", "permit a server on another machine"),
       StreamOptions.header, StreamOptions.token, StreamOptions.progress,
     ],
+    // These belong to one stream, or would load somebody else.
+    connectionOptions: StreamOptions.connection.filter { !["stream-id", "proxy", "retry-ceiling"].contains($0.name) },
     moreOptions: more,
     example: "sluice load http://localhost:8080/ -n 1000 -t 60s --ramp 10s --html report.html")
 
   /// Understood too, and shown by `sluice help load-options`.
-  static let more: [Option] =
-    [
-      Option("body", value: "KIND", "pattern, random, zeros, or a file's bytes (default pattern)"),
-      Option("drop-every", value: "T", "cut each connection about so often; the stream resumes"),
-      Option("slow-fraction", value: "F", "this part of the streams, 0 to 1, is slow"),
-      Option("slow-rate", value: "SIZE", "bytes a second that the line of a slow stream takes (default 1000)"),
-      Option("seed", value: "N", "decides everything that is random (default: another one each time)"),
-      Option("buffer", value: "SIZE", "what a device in a stream's place could keep (default 1MiB)"),
-      Option("grace", value: "T", "after the end, for what is under way (default 10s)"),
-      Option("give-up", value: "T", "a stream fails when nothing was acknowledged for T (default 30s)"),
-      Option("local-address", value: "ADDR", "connect from this address (repeatable)", mayRepeat: true),
-      Option("http2", "speak HTTP/2 at once, over plain HTTP too"),
-      Option("streams-per-connection", value: "N", "with HTTP/2 (default 100)"),
-      Option("max-bytes", value: "SIZE", "end the run when so much was sent (default 1TiB)"),
-      Option("max-connections", value: "N", "end the run when so many were opened (default 1000000)"),
-      Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
-      Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 2min)"),
-    ]
-    + StreamOptions.connection.filter { option in
-      // These belong to one stream, or would load somebody else.
-      !["stream-id", "proxy", "retry-ceiling"].contains(option.name)
-    }
+  static let more: [Option] = [
+    Option("body", value: "KIND", "pattern, random, zeros, or a file's bytes (default pattern)"),
+    Option("drop-every", value: "T", "cut each connection about so often; the stream resumes"),
+    Option("slow-fraction", value: "F", "this part of the streams, 0 to 1, is slow"),
+    Option("slow-rate", value: "SIZE", "bytes a second that the line of a slow stream takes (default 1000)"),
+    Option("seed", value: "N", "decides everything that is random (default: another one each time)"),
+    Option("buffer", value: "SIZE", "what a device in a stream's place could keep (default 1MiB)"),
+    Option("grace", value: "T", "after the end, for what is under way (default 10s)"),
+    Option("give-up", value: "T", "a stream fails when nothing was acknowledged for T (default 30s)"),
+    Option("local-address", value: "ADDR", "connect from this address (repeatable)", mayRepeat: true),
+    Option("http2", "speak HTTP/2 at once, over plain HTTP too"),
+    Option("streams-per-connection", value: "N", "with HTTP/2 (default 100)"),
+    Option("max-bytes", value: "SIZE", "end the run when so much was sent (default 1TiB)"),
+    Option("max-connections", value: "N", "end the run when so many were opened (default 1000000)"),
+    Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
+    Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 2min)"),
+  ]
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     // All that can be wrong with the options is found before the first connection.
