@@ -36,7 +36,8 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     faults = FaultSchedule(
       plan.configuration.profile, seed: plan.configuration.seed, stream: place.index, generation: place.generation)
     source = PacedSource(
-      plan.configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: start, clock: plan.clock)
+      plan.configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: start,
+      end: plan.duration, clock: plan.clock)
     streamer = LiveStreamer(source, configuration: plan.streamConfiguration(place), session: loop.session)
     figures = loop.figures.streamStarted(index: place.index, isSlow: schedule.isSlow, now: plan.clock.now)
   }

@@ -21,6 +21,8 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   private let clock: RunClock
   /// When the stream begins, on the run's clock.
   private let start: Int64
+  /// When the run ends, on the same clock: nothing becomes due from there on.
+  private let end: Int64
   private let isPaced: Bool
   /// Bytes a second that a slow stream's line takes; nil for one that is not slow.
   private let slowRate: UInt64?
@@ -43,12 +45,13 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   init(
     _ profile: LoadProfile, _ schedule: StreamSchedule, bytes: BodyBytes, stream: Int, start: Int64,
-    clock: RunClock
+    end: Int64, clock: RunClock
   ) {
     self.schedule = schedule
     self.bytes = bytes
     self.stream = stream
     self.start = start
+    self.end = end
     self.clock = clock
     isPaced = profile.isPaced
     slowRate = schedule.isSlow ? profile.faults.slowRate : nil
@@ -95,12 +98,14 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   // MARK: Time
 
-  /// No more messages: what is due stays due.
+  /// No more messages: what is due stays due. A loop that comes late to the run's end leaves none out.
   func quiet() {
+    let isBehind = isPaced && !isQuiet && takeDue(at: clock.now)
     isQuiet = true
     next = nil
     // A slow line has still to take what is due.
     if slowRate == nil { endTimer() }
+    if isBehind { tellArrived() }
   }
 
   private func endTimer() {
@@ -120,26 +125,37 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   private func beat() {
     timer = nil
     let now = clock.now
+    let hasMore = takeDue(at: now)
+    schedule(after: now)
+    if hasMore || isFinished || slowRate != nil { tellArrived() }
+  }
+
+  /// Makes due what is due by now, and tells whether that was anything.
+  private func takeDue(at now: Int64) -> Bool {
     let before = dueHead
-    while let message = next, start + message.due <= now {
+    while let message = next, start + message.due <= now, start + message.due < end {
       dueHead += UInt64(message.byteCount)
       observer?.became(due: message, at: start + message.due, now: now)
       next = schedule.next()
     }
-    schedule(after: now)
-    guard dueHead > before || isFinished || slowRate != nil else { return }
+    return dueHead > before
+  }
+
+  private func tellArrived() {
     arrived()
     // A stream that has no connection waits for that, not for space: its observer knows.
-    if readHead < dueHead, stallBegan == nil { stallBegan = now }
+    if readHead < dueHead, stallBegan == nil { stallBegan = clock.now }
   }
 
   private func schedule(after now: Int64) {
+    // Past the run's end there is nothing to wait for.
     var time = next.map { start + $0.due } ?? .max
+    if time >= end { time = .max }
     // A slow line has taken something more by then.
     if slowRate != nil, readHead < dueHead { time = min(time, now + Self.slowStep) }
     guard time < .max else {
       // The stream's own end; at the run's end its owner waits for acknowledgements first.
-      if !isQuiet { isFinished = true }
+      if !isQuiet, next == nil { isFinished = true }
       return
     }
     timer = loop?.schedule(at: clock.instant(time)) { [unowned self] in beat() }
