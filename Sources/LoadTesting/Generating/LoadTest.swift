@@ -83,8 +83,7 @@ public final class LoadTest: Sendable {
   }
 
   /// The addresses to connect from; empty for what the kernel chooses.
-  private static func addresses(for connections: Int, _ configuration: LoadConfiguration) throws(LoadError) -> [String]
-  {
+  static func addresses(for connections: Int, _ configuration: LoadConfiguration) throws(LoadError) -> [String] {
     guard configuration.request.unixSocket == nil else { return [] }
     // A port is not free again at once when a connection has ended (TIME_WAIT): some are kept in reserve.
     let ports = ProcessLimits.portCount * 9 / 10
@@ -94,7 +93,7 @@ public final class LoadTest: Sendable {
       throw .tooFewPorts(streams: connections, addresses: max(1, given.count), portsOfEach: ports)
     }
     // All of 127.0.0.0/8 is this machine.
-    return (1...((connections + ports - 1) / ports)).map { "127.0.\($0 >> 8).\(1 + $0 & 0xFF)" }
+    return (1...((connections + ports - 1) / ports)).map { "127.0.\($0 / 254).\(1 + $0 % 254)" }
   }
 }
 
