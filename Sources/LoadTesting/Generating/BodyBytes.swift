@@ -44,7 +44,7 @@ final class BodyBytes: Sendable {
   /// 65,537 is prime: what was lost or sent twice by powers of two, as buffers do it, shows.
   private static let patternPeriod: UInt64 = 65_537
 
-  /// The byte of the verifying pattern at `offset` of stream `index`: every three bytes in a row occur once in a period.
+  /// The byte of the verifying pattern at `offset` of stream `index`: any seven bytes in a row occur once in a period.
   static func patternByte(_ index: Int) -> UInt8 {
     let position = UInt32(index % Int(patternPeriod))
     // Powers of a primitive root of the prime: they run through all its residues.
