@@ -25,6 +25,8 @@ final class CurlMulti: @unchecked Sendable {
   private let handle: UnsafeMutableRawPointer
   private var sockets: [Int32: Socket] = [:]
   private var changedSockets: [Int32] = []
+  /// Sockets that libcurl has just stopped watching.
+  private var unwatchedSockets: [Int32] = []
   var connections = ConnectionTable()
   private var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
   /// How many there have been at once.
@@ -145,6 +147,8 @@ final class CurlMulti: @unchecked Sendable {
     isInside = false
     updateWatches()
     takeMessages()
+    // Nobody else would tell of an end that libcurl has read in passing, after epoll was asked.
+    while let socket = unwatchedSockets.popLast() { noticeEnd(of: socket) }
   }
 
   private func takeMessages() {
@@ -164,6 +168,7 @@ final class CurlMulti: @unchecked Sendable {
     if what == CURL_POLL_REMOVE {
       // At once: libcurl closes the socket next, and its number may come back within this call.
       if sockets.removeValue(forKey: socket)?.watched != nil { loop.deregister(socket) }
+      unwatchedSockets.append(socket)
       return
     }
     sockets[socket, default: Socket(wanted: wanted)].wanted = wanted

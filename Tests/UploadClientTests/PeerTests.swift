@@ -1,6 +1,7 @@
 import EventLoops
 import NetworkTesting
 import PropertyTesting
+import Synchronization
 import Testing
 
 @testable import UploadClient
@@ -97,6 +98,33 @@ struct PeerTests {
       let error = try upload.failure()
       #expect(error.kind == .connectionLost)
       #expect(upload.task.acknowledgedByteCount == 23)
+    }
+  }
+
+  @Test("an end that comes while libcurl reads an interim response, and that it reads with it, is noticed as well")
+  func endedInPassing() throws {
+    let mayEnd = try EventCounter()
+    let hasEnded = try EventCounter()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.chunk()
+      try connection.send("HTTP/1.1 104 Upload Resumption Supported\r\n\r\n")
+      guard waitUntilReadable(mayEnd.descriptor) else { return }
+      connection.shutdownWriting()
+      hasEnded.signal()
+      _ = connection.readToEnd()
+    }
+    try withSession { session in
+      let eventCount = Atomic<Int>(0)
+      let upload = try RunningUpload(session, UploadRequest(url: server.url)) {
+        // The connection, the interim response, the end: epoll knew nothing of an end when libcurl was called.
+        guard eventCount.wrappingAdd(1, ordering: .relaxed).newValue == 2 else { return }
+        mayEnd.signal()
+        _ = waitUntilReadable(hasEnded.descriptor)
+      }
+      try upload.body.write("one")
+      let error = try upload.failure()
+      #expect(error.kind == .connectionLost)
     }
   }
 
