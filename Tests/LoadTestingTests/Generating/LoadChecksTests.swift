@@ -1,0 +1,120 @@
+// What is refused before the first connection.
+
+import NetworkTesting
+import Testing
+import UploadClient
+
+@testable import LoadTesting
+
+@Suite("Before a load test begins")
+struct LoadChecksTests {
+  private func refusal(_ url: String, permitted: String? = nil) -> LoadError? {
+    do throws(LoadError) {
+      try LoadPermission.check(UploadRequest(url: url), permitted: permitted)
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  @Test(
+    "this machine is let in, however its loopback address is written",
+    arguments: [
+      "http://127.0.0.1/", "http://127.0.0.1:8080/x?y=z", "http://127.1/", "http://127.255.255.254/",
+      "http://0x7f000001/", "http://2130706433/", "http://0177.0.0.1/", "http://localhost/", "http://LocalHost:80/",
+      "http://[::1]/", "http://[0:0:0:0:0:0:0:1]:8080/", "https://localhost/", "http://user:word@127.0.0.1/",
+      // The part before the @ is a user's name, as libcurl reads it, and libcurl is who connects.
+      "http://example.com\\@127.0.0.1/", "http://%6cocalhost/",
+    ])
+  func loopback(url: String) { #expect(refusal(url) == nil) }
+
+  @Test(
+    "what is not certainly this machine has to be permitted by name",
+    arguments: [
+      ("http://example.com/", "example.com"), ("http://127.0.0.1.example.com/", "127.0.0.1.example.com"),
+      ("http://localhost.evil/", "localhost.evil"), ("http://127.0.0.1@example.com/", "example.com"),
+      ("http://127.0.0.1:80@example.com/", "example.com"), ("http://example.com#@127.0.0.1/", "example.com"),
+      ("http://192.168.0.1/", "192.168.0.1"), ("http://[fe80::1]/", "[fe80::1]"),
+      // Any address at all: what listens there may be forwarded anywhere.
+      ("http://0.0.0.0/", "0.0.0.0"), ("http://0/", "0.0.0.0"), ("http://[::]/", "[::]"),
+      // This machine by most systems' rules, and not by all: whoever means it can write 127.0.0.1 or say so.
+      ("http://[::ffff:127.0.0.1]/", "[::ffff:127.0.0.1]"), ("http://localhost./", "localhost."),
+      ("http://name.localhost/", "name.localhost"),
+    ])
+  func elsewhere(url: String, host: String) {
+    #expect(refusal(url) == .notPermitted(host: host))
+    #expect(refusal(url, permitted: host.uppercased()) == nil)
+    #expect(refusal(url, permitted: "other.example.com") == .notPermitted(host: host))
+    #expect("\(LoadError.notPermitted(host: host))".contains("--i-may-load-this \(host)"))
+  }
+
+  @Test("a unix socket is this machine, whatever host the URL names")
+  func unixSocket() throws {
+    var request = UploadRequest(url: "http://example.com/")
+    request.unixSocket = "/run/x.sock"
+    try LoadPermission.check(request, permitted: nil)
+  }
+
+  private func configuration(streams: Int, host: String = "127.0.0.1") -> LoadConfiguration {
+    var configuration = LoadConfiguration(request: UploadRequest(url: "http://\(host):9/"))
+    configuration.streams = streams
+    configuration.permittedHost = host
+    return configuration
+  }
+
+  @Test("more connections than an address has ports: loopback gets more addresses, others have to be given")
+  func ports() throws {
+    let ports = ProcessLimits.portCount * 9 / 10
+    func addresses(_ streams: Int, _ change: (inout LoadConfiguration) -> Void = { _ in }) throws -> [String] {
+      var configuration = configuration(streams: streams)
+      change(&configuration)
+      return try LoadTest.addresses(for: streams, configuration)
+    }
+    #expect(try addresses(ports).isEmpty, "the kernel's choice")
+    #expect(try addresses(ports + 1) == ["127.0.0.2", "127.0.0.3"])
+    let many = try addresses(ports * 300)
+    #expect(Set(many).count == 300)
+    #expect(many.allSatisfy { LoadPermission.isLoopback($0) })
+    // As many as are given.
+    #expect(try addresses(2 * ports) { $0.localAddresses = ["127.0.0.7", "127.0.0.8"] } == ["127.0.0.7", "127.0.0.8"])
+    let one = LoadError.tooFewPorts(streams: ports + 1, addresses: 1, portsOfEach: ports)
+    #expect(throws: one) { try addresses(ports + 1) { $0.localAddresses = ["127.0.0.7"] } }
+    #expect(throws: one) { try addresses(ports + 1) { $0.request.url = "http://192.168.0.1/" } }
+    #expect("\(one)".contains("give 2 addresses of this machine with --local-address"), "\(one)")
+    #expect(try addresses(ports + 1) { $0.request.unixSocket = "/run/x.sock" }.isEmpty)
+  }
+
+  @Test("streams that share connections need ports and descriptors for the connections only")
+  func shared() throws {
+    var configuration = configuration(streams: 1_000_000)
+    configuration.request.httpVersion = .http2
+    configuration.streamsPerConnection = 1000
+    #expect(configuration.sharesConnections)
+    _ = try LoadTest(configuration)
+    configuration.request.httpVersion = .negotiated
+    #expect(throws: LoadError.self) { try LoadTest(configuration) }
+  }
+
+  @Test("a plan that contradicts itself is refused, in words")
+  func contradictions() {
+    func refusal(_ change: (inout LoadConfiguration) -> Void) -> String? {
+      var configuration = configuration(streams: 4)
+      change(&configuration)
+      do throws(LoadError) {
+        _ = try LoadTest(configuration)
+        return nil
+      } catch {
+        return error.description
+      }
+    }
+    #expect(refusal { _ in } == nil)
+    #expect(refusal { $0.streams = 0 } != nil)
+    #expect(refusal { $0.duration = .zero } != nil)
+    #expect(refusal { $0.ramp = .seconds(11) }?.contains("ramp") == true)
+    #expect(refusal { $0.part = (5, 4) }?.contains("part 5 of 4") == true)
+    #expect(refusal { $0.part = (1, 5) }?.contains("5 parts") == true)
+    #expect(refusal { $0.threads = 0 } != nil)
+    #expect(refusal { $0.profile.body = .file("/nonexistent/body") }?.contains("/nonexistent/body") == true)
+    #expect(refusal { $0.profile.body = .file("/dev/null") }?.contains("no regular file") == true)
+  }
+}
