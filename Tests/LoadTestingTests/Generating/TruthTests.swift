@@ -1,0 +1,97 @@
+// That a report tells what happened, by the word of the server that made it happen.
+
+import EventLoops
+import LiveStreaming
+import NetworkTesting
+import Synchronization
+import Testing
+import UploadClient
+
+@testable import LoadTesting
+
+@Suite("A load test's report is true", .serialized)
+struct TruthTests {
+  private func run(
+    _ url: String, progress: @escaping (LoadProgress) -> Void = { _ in }, _ change: (inout LoadConfiguration) -> Void
+  ) throws -> LoadReport {
+    var configuration = LoadConfiguration(request: UploadRequest(url: url))
+    configuration.profile.chunk = 100_000_000
+    configuration.profile.size = .bytes(500...500)
+    configuration.resumable = .always
+    // A loaded machine is no reason to end early.
+    configuration.grace = .seconds(60)
+    configuration.giveUpAfter = .seconds(60)
+    change(&configuration)
+    return try LoadTest(configuration).run(progress: progress)
+  }
+
+  @Test("a server's delay is measured to 2 %, compared with what the server says that it was")
+  func delay() throws {
+    let server = try AcknowledgingServer(delay: .seconds(1))
+    let report = try run(server.url) {
+      $0.streams = 8
+      $0.duration = .seconds(3)
+    }
+    let truth = server.all.flatMap { $0.pieces.compactMap(\.delay) }.sorted()
+    let measured = report.histograms[.acknowledged]
+    #expect(report.totals.messages.due == 8 * 30 && report.totals.messages.acknowledged == 8 * 30)
+    #expect(truth.count > 100)
+    let (said, found) = (truth[truth.count / 2], try #require(measured.quantile(0.5)))
+    // The server's own delays differ from a second when the machine is loaded; what the two see must not differ.
+    #expect(abs(found - said) <= said / 50, "the generator's \(found) ns and the server's \(said) ns")
+    // Nobody can learn of an acknowledgement before it was sent, nor send a byte before it is due.
+    #expect(try #require(measured.min) >= truth[0] - truth[0] / 50)
+    #expect(report.totals.errorCount == 0 && report.totals.bytes.lost == 0)
+  }
+
+  @Test("acknowledged bytes that the server throws away are lost: so many, and no more")
+  func thrownAway() throws {
+    let server = try AcknowledgingServer(fault: (after: 4000, throwsAway: 1500))
+    let report = try run(server.url) {
+      $0.streams = 1
+      $0.duration = .seconds(3)
+    }
+    let all = server.all
+    #expect(all.first?.thrownAway == 1500)
+    #expect(report.totals.bytes.lost == 1500)
+    #expect(report.totals.bytes.offered == 15000)
+    #expect(all.reduce(0) { $0 + $1.length } == 15000 - 1500, "what it has is what was offered, less what was lost")
+    // Two things went wrong, and both are said: the connection ended, and then the server had less than it had said.
+    let errors = report.totals.errors
+    #expect(errors["connection-lost"]?.count == 1 && report.totals.errorCount == 2, "\(errors)")
+    #expect(errors["other"]?.example.contains("told less than it had acknowledged") == true, "\(errors)")
+  }
+
+  @Test(
+    "what a device's buffer could not keep over an outage is lost: to the byte, by the server's own record of its gaps")
+  func overflow() throws {
+    let first = try StreamServer()
+    let (directory, address) = (first.directory, String(first.url.dropFirst("http://".count)))
+    let server = Mutex<StreamServer?>(first)
+    var seconds = 0
+    // As the seconds of the run pass: 50 messages each.
+    func secondPassed(_ progress: LoadProgress) {
+      seconds += 1
+      if seconds == 1 { server.withLock { $0?.stop() } }
+      if seconds == 3 { server.withLock { $0 = try? StreamServer(in: directory, listen: address) } }
+    }
+    let report = try run("http://\(address)/", progress: secondPassed) {
+      $0.streams = 3
+      $0.profile.chunk = 20_000_000
+      $0.buffer = 5000
+      $0.duration = .seconds(6)
+    }
+    server.withLock { $0?.stop() }
+    #expect(report.totals.streams.finished == 3)
+    #expect(report.totals.bytes.offered == 3 * 6 * 50 * 500)
+    let stored = try directory.names.filter { $0.hasSuffix(".bin") }.map { try StoredLoad(directory, $0) }
+    #expect(Set(stored.map(\.index)) == [0, 1, 2])
+    #expect(stored.allSatisfy { $0.missing > 0 }, "an outage longer than the buffer")
+    #expect(report.totals.bytes.lost == UInt64(stored.reduce(0) { $0 + $1.missing }))
+    let body = try BodyBytes(.pattern, seed: 0)
+    for stream in stored {
+      #expect(stream.bytes.count == 6 * 50 * 500)
+      #expect(stream.firstDifference(from: body) == nil, "\(stream.name)")
+    }
+  }
+}
