@@ -23,6 +23,8 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   private let start: Int64
   /// When the run ends, on the same clock: nothing becomes due from there on.
   private let end: Int64
+  /// When the stream's own length is over; never for one that lasts as long as the run.
+  private let ownEnd: Int64
   private let isPaced: Bool
   /// Bytes a second that a slow stream's line takes; nil for one that is not slow.
   private let slowRate: UInt64?
@@ -52,6 +54,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     self.stream = stream
     self.start = start
     self.end = end
+    ownEnd = schedule.length.map { start.addingSaturated($0) } ?? .max
     self.clock = clock
     isPaced = profile.isPaced
     slowRate = schedule.isSlow ? profile.faults.slowRate : nil
@@ -63,7 +66,9 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     self.loop = loop
     self.arrived = arrived
     next = schedule.next()
-    if isPaced { beat() } else { makeUnpaced() }
+    if isPaced { return beat() }
+    makeUnpaced()
+    if ownEnd < end { timer = loop.schedule(at: clock.instant(ownEnd)) { [unowned self] in endUnpaced() } }
   }
 
   func stop() {
@@ -122,6 +127,13 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     observer?.became(due: message, at: now, now: now)
   }
 
+  private func endUnpaced() {
+    timer = nil
+    next = nil
+    isFinished = true
+    arrived()
+  }
+
   private func beat() {
     timer = nil
     let now = clock.now
@@ -148,14 +160,15 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   }
 
   private func schedule(after now: Int64) {
-    // Past the run's end there is nothing to wait for.
-    var time = next.map { start + $0.due } ?? .max
-    if time >= end { time = .max }
+    // A stream lasts on in silence when the last of its messages was due.
+    var time = next.map { start + $0.due } ?? ownEnd
+    let isOver = next == nil && ownEnd <= now
+    // Past the run's end there is nothing to wait for: there its owner waits for acknowledgements.
+    if isOver || time >= end { time = .max }
     // A slow line has taken something more by then.
     if slowRate != nil, readHead < dueHead { time = min(time, now + Self.slowStep) }
     guard time < .max else {
-      // The stream's own end; at the run's end its owner waits for acknowledgements first.
-      if !isQuiet, next == nil { isFinished = true }
+      if isOver, !isQuiet { isFinished = true }
       return
     }
     timer = loop?.schedule(at: clock.instant(time)) { [unowned self] in beat() }

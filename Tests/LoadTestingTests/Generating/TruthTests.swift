@@ -1,37 +1,21 @@
 // That a report tells what happened, by the word of the server that made it happen.
 
 import EventLoops
-import LiveStreaming
 import NetworkTesting
 import Synchronization
 import Testing
-import UploadClient
 
 @testable import LoadTesting
 
 @Suite("A load test's report is true", .serialized)
 struct TruthTests {
-  private func run(
-    _ url: String, progress: @escaping (LoadProgress) -> Void = { _ in }, _ change: (inout LoadConfiguration) -> Void
-  ) throws -> LoadReport {
-    var configuration = LoadConfiguration(request: UploadRequest(url: url))
-    configuration.profile.chunk = 100_000_000
-    configuration.profile.size = .bytes(500...500)
-    configuration.resumable = .always
-    // A loaded machine is no reason to end early.
-    configuration.grace = .seconds(60)
-    configuration.giveUpAfter = .seconds(60)
-    change(&configuration)
-    return try LoadTest(configuration).run(progress: progress)
-  }
-
   @Test("a server's delay is measured to 2 %, compared with what the server says that it was")
   func delay() throws {
     let server = try AcknowledgingServer(delay: .seconds(1))
-    let report = try run(server.url) {
+    let report = try loadTest(server.url) {
       $0.streams = 8
       $0.duration = .seconds(3)
-    }
+    }.run()
     let truth = server.all.flatMap { $0.pieces.compactMap(\.delay) }.sorted()
     let measured = report.histograms[.acknowledged]
     #expect(report.totals.messages.due == 8 * 30 && report.totals.messages.acknowledged == 8 * 30)
@@ -47,10 +31,10 @@ struct TruthTests {
   @Test("acknowledged bytes that the server throws away are lost: so many, and no more")
   func thrownAway() throws {
     let server = try AcknowledgingServer(fault: (after: 4000, throwsAway: 1500))
-    let report = try run(server.url) {
+    let report = try loadTest(server.url) {
       $0.streams = 1
       $0.duration = .seconds(3)
-    }
+    }.run()
     let all = server.all
     #expect(all.first?.thrownAway == 1500)
     #expect(report.totals.bytes.lost == 1500)
@@ -75,16 +59,16 @@ struct TruthTests {
       if seconds == 1 { server.withLock { $0?.stop() } }
       if seconds == 3 { server.withLock { $0 = try? StreamServer(in: directory, listen: address) } }
     }
-    let report = try run("http://\(address)/", progress: secondPassed) {
+    let report = try loadTest("http://\(address)/") {
       $0.streams = 3
       $0.profile.chunk = 20_000_000
       $0.buffer = 5000
       $0.duration = .seconds(6)
-    }
+    }.run(progress: secondPassed)
     server.withLock { $0?.stop() }
     #expect(report.totals.streams.finished == 3)
     #expect(report.totals.bytes.offered == 3 * 6 * 50 * 500)
-    let stored = try directory.names.filter { $0.hasSuffix(".bin") }.map { try StoredLoad(directory, $0) }
+    let stored = try StoredLoad.all(in: directory)
     #expect(Set(stored.map(\.index)) == [0, 1, 2])
     #expect(stored.allSatisfy { $0.missing > 0 }, "an outage longer than the buffer")
     #expect(report.totals.bytes.lost == UInt64(stored.reduce(0) { $0 + $1.missing }))

@@ -1,0 +1,124 @@
+// What a server has of a load test is what the load test says that it sent.
+
+import EventLoops
+import LiveStreaming
+import NetworkTesting
+import PropertyTesting
+import Synchronization
+import Testing
+import UploadClient
+
+@testable import LoadTesting
+
+@Suite("What a load test leaves at the server", .serialized)
+struct LoadBodyTests {
+  @Test(
+    "each kind of body arrives as it is, at a server with resumable uploads and at a plain one",
+    arguments: [true, false])
+  func bodies(resumable: Bool) throws {
+    let file = try TemporaryDirectory()
+    // No divisor of a message, and longer than one.
+    let path = try file.write("body", (0..<1237).map { UInt8(truncatingIfNeeded: $0 &* 31) })
+    for kind in [LoadProfile.Body.pattern, .random, .zeros, .file(path)] {
+      let server = try StreamServer()
+      let report = try loadTest(server.url) {
+        $0.streams = 2
+        $0.seed = 7
+        $0.duration = .milliseconds(500)
+        $0.resumable = resumable ? .always : .never
+        $0.profile.body = kind
+      }.run()
+      server.stop()
+      #expect(report.totals.streams.finished == 2 && report.totals.errorCount == 0, "\(kind)")
+      let body = try BodyBytes(kind, seed: 7)
+      let stored = try StoredLoad.all(in: server.directory)
+      #expect(stored.map(\.index).sorted() == [0, 1], "\(kind)")
+      for stream in stored {
+        #expect(stream.bytes.count == 5 * 500 && stream.holes.isEmpty, "\(kind)")
+        #expect(stream.firstDifference(from: body) == nil, "\(kind)")
+      }
+    }
+  }
+
+  @Test("bulk goes as fast as it is taken: what was acknowledged is stored, and no more than was sent")
+  func bulk() throws {
+    let server = try StreamServer()
+    let test = try loadTest(server.url) {
+      $0.streams = 2
+      $0.profile = .bulk
+      // At the pace of a microphone this would take a minute.
+      $0.duration = .seconds(60)
+      $0.maximumByteCount = 10_000_000
+    }
+    let report = try test.run()
+    server.stop()
+    #expect(test.endReason?.contains("--max-bytes") == true)
+    #expect(report.totals.bytes.sent >= 10_000_000)
+    // Stopped in the middle of it: the files keep the names of unfinished ones.
+    let names = server.directory.names.filter { $0.hasSuffix(".part") }
+    #expect(!names.isEmpty)
+    let body = try BodyBytes(.pattern, seed: 0)
+    let stored = try names.map { try StoredLoad(server.directory, $0) }
+    #expect(stored.allSatisfy { $0.firstDifference(from: body) == nil })
+    let count = UInt64(stored.reduce(0) { $0 + $1.bytes.count })
+    #expect(count >= report.totals.bytes.acknowledged && count <= report.totals.bytes.sent)
+  }
+
+  @Test(
+    "streams follow each other in their places, each from its own beginning, after its length and its think time",
+    arguments: [true, false])
+  func generations(paced: Bool) throws {
+    let server = try StreamServer()
+    let report = try loadTest(server.url) {
+      $0.streams = 3
+      $0.duration = .seconds(2)
+      if paced { $0.profile.chunk = 50_000_000 } else { $0.profile.size = .unpaced(5000) }
+      $0.profile.streamLength = .fixed(200_000_000)
+      $0.profile.thinkTime = .fixed(100_000_000)
+    }.run()
+    server.stop()
+    let stored = try StoredLoad.all(in: server.directory)
+    let body = try BodyBytes(.pattern, seed: 0)
+    #expect(
+      UInt64(stored.count) == report.totals.streams.started
+        && report.totals.streams.finished == report.totals.streams.started)
+    for place in 0..<3 {
+      let ofPlace = stored.filter { $0.index == place }.sorted { $0.generation < $1.generation }
+      #expect(ofPlace.map(\.generation) == Array(0..<ofPlace.count))
+      // At least two tenths and a tenth for each, and the last one may be cut short by the run's end.
+      #expect((2...7).contains(ofPlace.count), "\(ofPlace.count)")
+      #expect(!paced || ofPlace.dropLast().allSatisfy { $0.bytes.count == 4 * 500 })
+      #expect(ofPlace.allSatisfy { $0.firstDifference(from: body) == nil && $0.holes.isEmpty })
+    }
+    #expect(UInt64(stored.reduce(0) { $0 + $1.bytes.count }) == report.totals.bytes.offered)
+  }
+
+  @Test("what a stream took is free again when it is over, while the run goes on")
+  func freed() throws {
+    let server = try StreamServer()
+    var configuration = LoadConfiguration(request: UploadRequest(url: server.url))
+    configuration.duration = .seconds(60)
+    configuration.profile.streamLength = .fixed(100_000_000)
+    configuration.profile.thinkTime = .fixed(60_000_000_000)
+    let plan = LoadRunPlan(
+      configuration, bytes: try BodyBytes(.pattern, seed: 0), localAddresses: [], clock: RunClock(origin: .now)
+    ) { _ in }
+    let isIdle = try EventCounter()
+    let seconds = try EventLog<LoadTotals>()
+    let loop = try LoadLoop(plan, report: { seconds.append($0.totals) }, idle: { isIdle.signal() })
+    let stream = Mutex<WeakStream>(WeakStream())
+    loop.loop.execute {
+      loop.begin([])
+      let started = LoadStream(LoadPlace(index: 0), on: loop, at: plan.clock.now)
+      stream.withLock { $0.stream = started }
+      started.begin()
+    }
+    try seconds.first("its end") { $0.streams.finished == 1 }
+    #expect(stream.withLock { $0.stream == nil })
+    loop.loop.execute { loop.stop(isDue: true) }
+    #expect(waitUntilReadable(isIdle.descriptor))
+    loop.session.close()
+  }
+
+  private struct WeakStream { weak var stream: LoadStream? }
+}
