@@ -24,6 +24,7 @@ final class LoadLoop: @unchecked Sendable {
   private var waiting: [Int: EventLoop.Timer] = [:]
   private var isQuiet = false
   private var isEnding = false
+  private var isCapped = false
   private var second: Int64 = 1
   private var processorTime: Int64 = 0
   private let report: @Sendable (LoopSecond) -> Void
@@ -118,6 +119,14 @@ final class LoadLoop: @unchecked Sendable {
     beQuiet()
     for stream in streams.values { stream.stop(isDue: isDue) }
     tellIfIdle()
+  }
+
+  /// A cap holds for this loop from here on: until the coordinator has been told, and has told all, a fast server takes megabytes more.
+  func capReached() {
+    guard !isCapped else { return }
+    isCapped = true
+    // Not at once: a stream is on the stack.
+    loop.atEndOfTurn { [self] in stop(isDue: false) }
   }
 
   private func beQuiet() {

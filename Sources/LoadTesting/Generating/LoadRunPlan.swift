@@ -73,17 +73,21 @@ final class LoadRunPlan: Sendable {
     configuration.sharesConnections ? max(200, configuration.streamsPerConnection) : 200
   }
 
-  func spend(bytes count: Int) {
+  /// Counts what was handed over; true when the run has had its bytes, and the loop is to stop.
+  func spend(bytes count: Int) -> Bool {
     let before = spentBytes.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue
     let cap = configuration.maximumByteCount
-    if before < cap, before + UInt64(count) >= cap {
-      capReached("the cap of \(cap) bytes (--max-bytes) was reached")
-    }
+    guard before + UInt64(count) >= cap else { return false }
+    if before < cap { capReached("the cap of \(cap) bytes (--max-bytes) was reached") }
+    return true
   }
 
-  func spendConnection() {
+  /// Counts a connection that was opened; true when the run has had its connections.
+  func spendConnection() -> Bool {
     let before = spentConnections.wrappingAdd(1, ordering: .relaxed).oldValue
     let cap = configuration.maximumConnectionCount
+    guard before + 1 >= cap else { return false }
     if before + 1 == cap { capReached("the cap of \(cap) connections (--max-connections) was reached") }
+    return true
   }
 }

@@ -85,7 +85,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   func handedOver(before offset: UInt64, now: Int64) {
     while let message = ledger.nextSent(before: offset) {
       loop.figures.sent(bytes: message.byteCount, &figures)
-      loop.plan.spend(bytes: message.byteCount)
+      if loop.plan.spend(bytes: message.byteCount) { loop.capReached() }
     }
   }
 
@@ -116,7 +116,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     isConnected = true
     requestSentAt = loop.plan.clock.now
     loop.figures.connected(&figures, after: isNew ? delay.nanoseconds : nil)
-    if isNew { loop.plan.spendConnection() }
+    if isNew, loop.plan.spendConnection() { loop.capReached() }
   }
 
   private func accepted(before offset: UInt64, now: Int64) {

@@ -30,6 +30,11 @@ public final class LoadTest: Sendable {
     let connections =
       configuration.sharesConnections
       ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection : share
+    guard connections <= configuration.maximumConnectionCount else {
+      throw .invalid(
+        "this takes \(connections) connections from the start, and \(configuration.maximumConnectionCount) are allowed: raise --max-connections"
+      )
+    }
     // Besides the connections: epoll, wake-ups, timers, libcurl's own, standard streams, and a few that reconnect meanwhile.
     try ProcessLimits.reserve(descriptors: connections + connections / 50 + 16 * configuration.threads + 64)
     localAddresses = try Self.addresses(for: connections, configuration)

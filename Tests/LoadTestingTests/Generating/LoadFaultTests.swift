@@ -1,0 +1,131 @@
+// What goes wrong on purpose in a load test: it is told apart from what goes wrong by itself, and nothing is lost by it.
+
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+@testable import LoadTesting
+
+@Suite("Faults on purpose, and caps", .serialized)
+struct LoadFaultTests {
+  @Test(
+    "connections that are cut are resumed: every byte is stored once, and each cut is counted as such",
+    arguments: Seed.several(1))
+  func drops(_ seed: Seed) throws {
+    let server = try StreamServer()
+    let report = try loadTest(server.url) {
+      $0.streams = 4
+      $0.duration = .seconds(3)
+      $0.seed = seed.value
+      $0.profile.faults.dropEvery = .fixed(700_000_000)
+    }.run()
+    server.stop()
+    let totals = report.totals
+    #expect(totals.interruptions.onPurpose >= 4)
+    #expect(totals.interruptions.unplanned == 0 && totals.errorCount == 0, "\(totals.errors)")
+    #expect(totals.connects == 4 + totals.interruptions.onPurpose, "one new connection for each")
+    // One that is cut again before anything more was acknowledged has not resumed in between.
+    let resumed = report.histograms[.resume].count
+    #expect(resumed > 0 && resumed <= totals.interruptions.onPurpose)
+    #expect(totals.streams.finished == 4 && totals.bytes.lost == 0)
+    #expect(totals.bytes.offered == 4 * 30 * 500 && totals.bytes.acknowledged == totals.bytes.offered)
+    let stored = try StoredLoad.all(in: server.directory)
+    let body = try BodyBytes(.pattern, seed: 0)
+    #expect(stored.map(\.index).sorted() == [0, 1, 2, 3])
+    for stream in stored {
+      #expect(stream.bytes.count == 30 * 500 && stream.holes.isEmpty, "\(stream.name)")
+      #expect(stream.firstDifference(from: body) == nil, "\(stream.name)")
+    }
+  }
+
+  @Test(
+    "a stream that is slow on purpose takes its rate and no more, and its delays are kept apart",
+    arguments: Seed.several(1))
+  func slow(_ seed: Seed) throws {
+    let server = try StreamServer()
+    var profile = LoadProfile()
+    let report = try loadTest(server.url) {
+      $0.streams = 12
+      $0.seed = seed.value
+      $0.profile.faults.slowFraction = 0.5
+      $0.profile.faults.slowRate = 2500
+      profile = $0.profile
+    }.run()
+    let slow = (0..<12).filter { StreamSchedule(profile, seed: seed.value, stream: $0).isSlow }
+    #expect(report.histograms[.acknowledged].count == UInt64(12 - slow.count) * 10)
+    #expect(report.histograms[.acknowledgedSlow].count == UInt64(slow.count) * 10)
+    // The k-th message is due k tenths of a second after the start, and the line cannot have taken it before 2 (k + 1) tenths.
+    if let delay = report.histograms[.acknowledgedSlow].min { #expect(delay >= 200_000_000 / 100 * 99) }
+    if let delay = report.histograms[.acknowledgedSlow].max { #expect(delay >= 1_100_000_000 / 100 * 99) }
+    #expect(report.totals.streams.finished == 12 && report.totals.errorCount == 0)
+  }
+
+  @Test("a slow stream that the run's end finds unfinished has not failed; any other has")
+  func unfinished() throws {
+    let server = try StreamServer()
+    func failed(slow: Double, _ url: String) throws -> UInt64 {
+      let report = try loadTest(url) {
+        $0.streams = 3
+        $0.grace = .milliseconds(100)
+        $0.profile.faults.slowFraction = slow
+        // A message takes five seconds.
+        $0.profile.faults.slowRate = 100
+      }.run()
+      #expect(report.totals.streams.finished == 0 && report.totals.bytes.acknowledged == 0)
+      return report.totals.streams.failed
+    }
+    #expect(try failed(slow: 1, server.url) == 0)
+    let silent = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
+    #expect(try failed(slow: 0, silent.url) == 3)
+  }
+
+  // MARK: Caps
+
+  @Test("the cap of bytes ends the run at once, also while whoever watches it is busy", arguments: [1, 2])
+  func byteCap(threads: Int) throws {
+    let server = try StreamServer()
+    let test = try loadTest(server.url) {
+      $0.streams = 4
+      $0.threads = threads
+      $0.duration = .seconds(60)
+      $0.profile.chunk = 20_000_000
+      $0.maximumByteCount = 150_000
+    }
+    let never = try EventCounter()
+    var isFirst = true
+    // 100 kB a second: the cap is reached while this is told of the first, and would be passed by 200 kB.
+    let report = try test.run { _ in
+      if isFirst { _ = waitUntilReadable(never.descriptor, limit: .seconds(3)) }
+      isFirst = false
+    }
+    #expect(report.totals.bytes.sent >= 150_000 && report.totals.bytes.sent < 250_000)
+    #expect(test.endReason?.contains("150000 bytes (--max-bytes)") == true)
+    #expect(report.totals.streams.failed == 0 && report.totals.bytes.lost == 0, "it was stopped: that is no fault")
+    #expect(report.measured < 60_000_000_000)
+  }
+
+  @Test("the cap of connections is below what the streams need: refused; reached by connecting again: the run ends")
+  func connectionCap() throws {
+    let refusal = LoadError.invalid(
+      "this takes 5 connections from the start, and 4 are allowed: raise --max-connections")
+    #expect(throws: refusal) {
+      try loadTest("http://127.0.0.1:9/") {
+        $0.streams = 5
+        $0.maximumConnectionCount = 4
+      }
+    }
+    let server = try StreamServer()
+    let test = try loadTest(server.url) {
+      $0.streams = 4
+      $0.duration = .seconds(60)
+      $0.profile.faults.dropEvery = .fixed(500_000_000)
+      $0.maximumConnectionCount = 7
+    }
+    let report = try test.run()
+    #expect(test.endReason?.contains("7 connections (--max-connections)") == true)
+    // Those that were being opened by then.
+    #expect((7..<7 + 4).contains(report.totals.connects))
+    #expect(report.totals.streams.failed == 0)
+  }
+}
