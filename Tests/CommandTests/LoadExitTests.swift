@@ -1,0 +1,110 @@
+// How `sluice load` ends, and with which code: what was refused made no connection, and what was measured is written.
+
+import Glibc
+import LoadTesting
+import NetworkTesting
+import Testing
+
+@testable import sluice
+
+@Suite("sluice load as a process", .serialized)
+struct LoadExitTests {
+  @Test("thresholds: 3 and each failed one by name, with the report written all the same; 0 when all are kept")
+  func thresholds() throws {
+    let server = try StreamServer()
+    let options = ["-n", "2", "-t", "500ms"] + LoadProcess.tenASecond
+    let failed = try LoadProcess(
+      server.url,
+      options + ["--fail-if", "ack.p99 > 1ns", "--fail-if", "errors > 0", "--fail-if", "connect.count >= 2"])
+    #expect(try failed.report(code: 3).totals.messages.acknowledged == 10)
+    let lines = failed.process.errors.filter { $0.hasPrefix("failed: ") }
+    #expect(lines.count == 2 && lines[0].hasPrefix("failed: ack.p99 is "), "\(lines)")
+    #expect(lines.last == "failed: connect.count is 2, and was to stay below 2")
+    let kept = try LoadProcess(server.url, options + ["--fail-if", "ack.count < 10", "--fail-if", "errors > 0"])
+    #expect(try kept.report(code: 0).totals.errorCount == 0)
+    #expect(!kept.process.errors.contains { $0.hasPrefix("failed: ") })
+  }
+
+  @Test(
+    "what cannot be used is refused with its code before there is a connection, in a line that says what to do",
+    arguments: [
+      (["--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is no metric; the nearest is \"ack.p90\""),
+      (["--fail-if", "ack.p99 > 5 bananas"], 64, "bananas"), (["--part", "3/2"], 64, "--part \"3/2\" is no part"),
+      (["--ramp", "11s"], 64, "ramp"), (["--chunk", "1us"], 64, "--chunk is a millisecond at least"),
+      (["--slow-fraction", "1.5"], 64, "0.1 for a tenth"), (["--profile", "mick"], 64, "mic, heartbeat, bulk"),
+      (["--body", "/nonexistent/body"], 64, "/nonexistent/body"), (["--seed", "-1"], 64, "--seed"),
+      (["-n", "3", "--max-connections", "2"], 64, "this takes 3 connections from the start, and 2 are allowed"),
+      (["--json", "/nonexistent/report.json"], 74, "/nonexistent/report.json cannot be written"),
+    ] as [([String], Int32, String)])
+  func refused(_ options: [String], _ code: Int32, _ says: String) throws {
+    let connections = try EventLog<Int>()
+    let server = try ScriptedServer { _, number in connections.append(number) }
+    let process = try sluice(["load", server.url] + options)
+    #expect(try process.wait() == code)
+    #expect(process.errors.count == 1 && process.errors[0].contains(says), "\(process.errors)")
+    #expect(process.output.isEmpty && connections.all.isEmpty)
+  }
+
+  @Test("another machine is loaded only by its name, whatever looks like this one: 77, and what to write")
+  func notPermitted() throws {
+    for (url, host) in [
+      ("http://example.com/", "example.com"), ("http://127.0.0.1.example.com/", "127.0.0.1.example.com"),
+      ("http://0.0.0.0:9/", "0.0.0.0"), ("http://127.0.0.1@192.0.2.1/", "192.0.2.1"),
+    ] {
+      let process = try sluice(["load", url, "--i-may-load-this", "localhost"])
+      #expect(try process.wait() == 77, "\(url)")
+      #expect(process.errors.first?.contains("--i-may-load-this \(host)") == true, "\(process.errors)")
+    }
+  }
+
+  @Test(
+    "too few descriptors: 74, with the number that is needed and the command; that number is enough, one less is not")
+  func descriptors() throws {
+    let server = try StreamServer()
+    let options = ["-n", "100", "-t", "1s"] + LoadProcess.tenASecond
+    func load(limit: Int) throws -> LoadProcess {
+      try LoadProcess(
+        server.url, options, prefix: ["bash", "-c", "ulimit -n \(limit) && exec \"$@\"", "bash"])
+    }
+    let refused = try load(limit: 64)
+    #expect(try refused.process.wait() == 74)
+    let message = try #require(refused.process.errors.first)
+    #expect(message.contains("the process may have 64") && message.contains("--part"), "\(message)")
+    let number = message.split(separator: "`ulimit -n ").last?.prefix { $0.isNumber }
+    let needed = try #require(number.flatMap { Int($0) }, "\(message)")
+    #expect(message.contains("this takes \(needed) descriptors"))
+    #expect(try load(limit: needed - 1).process.wait() == 74)
+    let report = try load(limit: needed).report()
+    #expect(report.totals.streams.peakLive == 100 && report.totals.streams.finished == 100)
+    #expect(report.totals.errorCount == 0, "\(report.totals.errors)")
+  }
+
+  // MARK: Signals
+
+  @Test("Ctrl-C ends a run at once, with the report of what was measured: 130")
+  func interrupted() throws {
+    let server = try StreamServer()
+    let load = try LoadProcess(server.url, ["-n", "3", "-t", "10min"] + LoadProcess.tenASecond)
+    try load.firstSecond()
+    load.process.signal(SIGINT)
+    let report = try load.report(code: 130)
+    #expect(report.totals.messages.acknowledged > 0 && report.totals.streams.started == 3)
+    #expect(report.totals.streams.failed == 0 && report.totals.bytes.lost == 0, "it was stopped: that is no fault")
+    #expect(report.measured < 600 * 1_000_000_000 && report.plan.duration == 600 * 1_000_000_000)
+    #expect(load.process.errors.contains("ended before its time: it was stopped"))
+  }
+
+  @Test("a second signal ends it at once, without a report: 130")
+  func interruptedTwice() throws {
+    let server = try StreamServer()
+    let load = try LoadProcess(server.url, ["-n", "3", "-t", "10min"] + LoadProcess.tenASecond)
+    try load.firstSecond()
+    // Both are there when it goes on: a signal of the same number would be one.
+    load.process.signal(SIGSTOP)
+    load.process.signal(SIGINT)
+    load.process.signal(SIGTERM)
+    load.process.signal(SIGCONT)
+    #expect(try load.process.wait() == 130)
+    #expect(!load.hasReport)
+  }
+}
