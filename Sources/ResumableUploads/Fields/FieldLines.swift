@@ -42,7 +42,11 @@ package struct FieldLines: Equatable, Sendable, ExpressibleByDictionaryLiteral {
   /// takes texts for equal that are not the same octets.
   private static func isSameName(_ a: String, _ b: String) -> Bool {
     // The lengths first: most names differ in them, and every message asks for many.
-    a.utf8.count == b.utf8.count && zip(a.utf8, b.utf8).allSatisfy { $0 == $1 || lowercased($0) == lowercased($1) }
+    guard a.utf8.count == b.utf8.count else { return false }
+    // By index: `zip` takes a hundred instructions for each octet.
+    let (a, b) = (a.utf8.span, b.utf8.span)
+    for index in a.indices where a[index] != b[index] && lowercased(a[index]) != lowercased(b[index]) { return false }
+    return true
   }
 
   private static func lowercased(_ octet: UInt8) -> UInt8 {
