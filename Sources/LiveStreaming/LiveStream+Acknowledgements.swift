@@ -40,7 +40,7 @@ extension LiveStream {
 
   /// Tells what is acknowledged, and gives it up.
   func settleAcknowledged() {
-    let acknowledged = machine.acknowledged
+    let acknowledged = Self.acknowledged(&machine)
     if trustsTransport {
       // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed again.
       content.release(upTo: transport.releasable(acknowledged: acknowledged, capacity: content.capacity))
@@ -52,6 +52,9 @@ extension LiveStream {
       }
     }
   }
+
+  /// With each message: a look into an `any` copies all that is in it, unless it might be changed there.
+  private static func acknowledged(_ machine: inout some StreamStateMachine) -> UInt64 { machine.acknowledged }
 
   func schedulePressureCheck(_ writer: StreamWriter) {
     guard transport.timer == nil, let delay = transport.pressureDelay(writer, acknowledged: machine.acknowledged) else {

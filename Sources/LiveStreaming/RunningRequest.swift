@@ -4,7 +4,8 @@ internal import EventLoops
 internal import ResumableUploads
 internal import UploadClient
 
-struct RunningRequest {
+/// A class although nothing of it ever changes: each event of the request looks into it, and a copy would retain all its texts.
+final class RunningRequest {
   let step: StreamRequest
   /// As it was sent.
   let whole: UploadRequest
@@ -14,6 +15,14 @@ struct RunningRequest {
   let issued = MonotonicInstant.now
   /// Tells its events from those of another.
   let number: UInt64
+
+  init(step: StreamRequest, whole: UploadRequest, token: String?, task: UploadTask, number: UInt64) {
+    self.step = step
+    self.whole = whole
+    self.token = token
+    self.task = task
+    self.number = number
+  }
 
   /// Stream offset up to which its body was handed over.
   var sentUpTo: UInt64 { step.start + task.sentByteCount }
