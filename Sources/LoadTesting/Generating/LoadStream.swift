@@ -6,7 +6,7 @@ internal import UploadClient
 
 /// Owned by its loop's thread; unchecked for that reason.
 final class LoadStream: PacedSourceObserver, @unchecked Sendable {
-  private unowned let loop: LoadLoop
+  private let loop: LoadLoop
   private let place: LoadPlace
   private let source: PacedSource
   private let streamer: LiveStreamer
