@@ -1,5 +1,6 @@
 // Response heads from libcurl's header callback, which hands them over line by line. A load test gets thousands a second: what is
-// looked at here are bytes, and text is made only of what is kept.
+// looked at here are bytes, and text is made only of what is kept. Each step gets a buffer of its own: in a slice of one a byte takes
+// dozens of instructions.
 
 /// Puts header lines together to response heads.
 struct ResponseHeadAssembler {
@@ -7,42 +8,48 @@ struct ResponseHeadAssembler {
 
   /// Takes one line, with its line end or without; returns a head once the empty line behind it has come.
   mutating func take(line bytes: UnsafeRawBufferPointer) -> HTTPResponse? {
-    var line = bytes[...]
-    while let last = line.last, last == UInt8(ascii: "\r") || last == UInt8(ascii: "\n") { line.removeLast() }
-    if line.isEmpty {
+    let line = Self.withoutLineEnd(bytes)
+    guard let first = line.first else {
       defer { current = nil }
       return current
     }
-    if line.starts(with: "HTTP/".utf8) {
+    if first == UInt8(ascii: "H"), line.starts(with: "HTTP/".utf8) {
       current = HTTPResponse(status: Self.status(line))
       current?.fields.reserveCapacity(4)
     } else if let colon = line.firstIndex(of: UInt8(ascii: ":")) {
-      current?.fields.append(
-        .init(name: Self.text(line[..<colon]), value: Self.text(Self.trimmed(line[(colon + 1)...]))))
+      let name = UnsafeRawBufferPointer(rebasing: line[..<colon])
+      let value = Self.trimmed(UnsafeRawBufferPointer(rebasing: line[(colon + 1)...]))
+      current?.fields.append(.init(name: Self.text(name), value: Self.text(value)))
     }
     return nil
   }
 
   /// Of "HTTP/1.1 201 Created", or "HTTP/2 201": libcurl has checked the form.
-  private static func status(_ line: Slice<UnsafeRawBufferPointer>) -> Int {
+  private static func status(_ line: UnsafeRawBufferPointer) -> Int {
     line.drop { $0 != UInt8(ascii: " ") }.drop { $0 == UInt8(ascii: " ") }
       .prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }.prefix(3)
       .reduce(0) { 10 * $0 + Int($1 - UInt8(ascii: "0")) }
   }
 
+  /// Without the carriage return and the line feed behind it.
+  private static func withoutLineEnd(_ line: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
+    var end = line.count
+    while end > 0, line[end - 1] == UInt8(ascii: "\r") || line[end - 1] == UInt8(ascii: "\n") { end -= 1 }
+    return UnsafeRawBufferPointer(rebasing: line[..<end])
+  }
+
   /// Without the spaces and tabs around it.
-  private static func trimmed(_ line: Slice<UnsafeRawBufferPointer>) -> Slice<UnsafeRawBufferPointer> {
-    func isSpace(_ byte: UInt8) -> Bool { byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
-    var result = line.drop(while: isSpace)
-    while let last = result.last, isSpace(last) { result.removeLast() }
-    return result
+  private static func trimmed(_ value: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
+    func isSpace(_ octet: UInt8) -> Bool { octet == UInt8(ascii: " ") || octet == UInt8(ascii: "\t") }
+    var (start, end) = (0, value.count)
+    while start < end, isSpace(value[start]) { start += 1 }
+    while start < end, isSpace(value[end - 1]) { end -= 1 }
+    return UnsafeRawBufferPointer(rebasing: value[start..<end])
   }
 
   /// Latin-1, as HTTP's obsolete text is: a byte that is no UTF-8 must not lose the field.
-  private static func text(_ bytes: Slice<UnsafeRawBufferPointer>) -> String {
-    if bytes.allSatisfy({ $0 < 0x80 }) {
-      return String(decoding: UnsafeRawBufferPointer(rebasing: bytes), as: UTF8.self)
-    }
+  private static func text(_ bytes: UnsafeRawBufferPointer) -> String {
+    if bytes.allSatisfy({ $0 < 0x80 }) { return String(decoding: bytes, as: UTF8.self) }
     return String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
   }
 }
