@@ -46,6 +46,11 @@ package struct Item: Equatable, Sendable {
 
   /// Reads a field that is an item; nil if it is not exactly that (section 4.2).
   package init?(parsing text: String) {
+    // What every acknowledgement has: it needs no memory, as the whole grammar does.
+    if let integer = StructuredFieldParser.plainInteger(text) {
+      self.init(.integer(integer))
+      return
+    }
     var parser = StructuredFieldParser(text)
     guard let item = parser.field({ $0.item() }) else { return nil }
     self = item

@@ -14,6 +14,18 @@ struct StructuredFieldParser {
     return rest.isEmpty ? value : nil
   }
 
+  /// A field of digits alone, as many as an Integer may have; nil for any other, whether it is an Integer or not.
+  static func plainInteger(_ text: String) -> Int64? {
+    let octets = text.utf8.span
+    guard (1...15).contains(octets.count) else { return nil }
+    var value: Int64 = 0
+    for index in octets.indices {
+      guard isDigit(octets[index]) else { return nil }
+      value = value * 10 + Int64(octets[index] - UInt8(ascii: "0"))
+    }
+    return value
+  }
+
   // MARK: Section 4.2.2, 4.2.1.2, 4.2.3
 
   mutating func dictionary() -> StructuredDictionary? {
