@@ -33,6 +33,11 @@ static inline CURLcode sluice_setopt_closesocket(CURL *easy, curl_closesocket_ca
 static inline CURLcode sluice_getinfo_long(CURL *easy, CURLINFO info, long *value) {
   return curl_easy_getinfo(easy, info, value);
 }
+/// What CURLOPT_PRIVATE was given; NULL for a handle of libcurl's own.
+static inline void *sluice_getinfo_private(CURL *easy) {
+  char *value = NULL;
+  return curl_easy_getinfo(easy, CURLINFO_PRIVATE, &value) == CURLE_OK ? value : NULL;
+}
 
 static inline CURLMcode sluice_multi_setopt_long(CURLM *multi, CURLMoption option, long value) {
   return curl_multi_setopt(multi, option, value);

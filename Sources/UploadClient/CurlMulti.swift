@@ -23,7 +23,8 @@ final class CurlMulti: @unchecked Sendable {
 
   private let loop: EventLoop
   private let handle: UnsafeMutableRawPointer
-  private var sockets: [Int32: Socket] = [:]
+  /// By descriptor, which are small numbers: libcurl asks several times for each message.
+  private var sockets: [Socket?] = []
   private var changedSockets: [Int32] = []
   /// Sockets that libcurl has just stopped watching.
   private var unwatchedSockets: [Int32] = []
@@ -53,13 +54,13 @@ final class CurlMulti: @unchecked Sendable {
     _ = sluice_multi_setopt_socket(
       handle,
       { easy, socket, what, context, _ in
-        Unmanaged<CurlMulti>.fromOpaque(context!).takeUnretainedValue().watch(socket, what, for: easy)
+        Unmanaged<CurlMulti>.fromOpaque(context!)._withUnsafeGuaranteedRef { $0.watch(socket, what, for: easy) }
         return 0
       }, context)
     _ = sluice_multi_setopt_timer(
       handle,
       { _, milliseconds, context in
-        Unmanaged<CurlMulti>.fromOpaque(context!).takeUnretainedValue().setTimer(milliseconds)
+        Unmanaged<CurlMulti>.fromOpaque(context!)._withUnsafeGuaranteedRef { $0.setTimer(milliseconds) }
         return 0
       }, context)
   }
@@ -97,9 +98,8 @@ final class CurlMulti: @unchecked Sendable {
     connections.forget(transfer)
   }
 
-  /// Lets a paused transfer ask its body for bytes again.
+  /// Lets a paused transfer, one that was started and is not over, ask its body for bytes again.
   func resume(_ transfer: CurlTransfer) {
-    guard transfers[transfer.easy] != nil else { return }
     enter {
       curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
       // Told that the socket is writable, libcurl sends right away; if it is not, `send` says so and epoll watches it.
@@ -161,30 +161,35 @@ final class CurlMulti: @unchecked Sendable {
   }
 
   private func watch(_ socket: curl_socket_t, _ what: Int32, for easy: UnsafeMutableRawPointer?) {
-    if let easy, what != CURL_POLL_REMOVE { transfers[easy]?.libcurl(watches: socket) }
+    if what != CURL_POLL_REMOVE, let context = sluice_getinfo_private(easy) {
+      CurlTransfer.with(context) { $0.libcurl(watches: socket) }
+    }
     var wanted: EventLoop.Interest = []
     if what == CURL_POLL_IN || what == CURL_POLL_INOUT { wanted.formUnion([.readable, .peerClosing]) }
     if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { wanted.insert(.writable) }
     if what == CURL_POLL_REMOVE {
       // At once: libcurl closes the socket next, and its number may come back within this call.
-      if sockets.removeValue(forKey: socket)?.watched != nil { loop.deregister(socket) }
       unwatchedSockets.append(socket)
+      guard sockets.indices.contains(Int(socket)) else { return }
+      if sockets[Int(socket)]?.watched != nil { loop.deregister(socket) }
+      sockets[Int(socket)] = nil
       return
     }
-    sockets[socket, default: Socket(wanted: wanted)].wanted = wanted
+    while sockets.count <= Int(socket) { sockets.append(nil) }
+    sockets[Int(socket)] = Socket(wanted: wanted, watched: sockets[Int(socket)]?.watched)
     changedSockets.append(socket)
   }
 
   private func updateWatches() {
     for descriptor in changedSockets {
-      guard let socket = sockets[descriptor], socket.wanted != socket.watched else { continue }
+      guard let socket = sockets[Int(descriptor)], socket.wanted != socket.watched else { continue }
       do {
         if socket.watched == nil {
           try loop.register(descriptor, socket.wanted) { [unowned self] in serve(descriptor, $0) }
         } else {
           try loop.modify(descriptor, socket.wanted)
         }
-        sockets[descriptor]?.watched = socket.wanted
+        sockets[Int(descriptor)]?.watched = socket.wanted
       } catch {
         // Without a watch the transfer would hang: let libcurl find out by the socket itself.
         timerIsDue = true

@@ -6,19 +6,22 @@ extension CurlTransfer {
   /// libcurl's callbacks get this transfer back as their context; it outlives its easy handle, which `deinit` ends.
   func installCallbacks(_ errorBuffer: UnsafeMutablePointer<CChar>) {
     let context = Unmanaged.passUnretained(self).toOpaque()
+    _ = sluice_setopt_pointer(easy, CURLOPT_PRIVATE, context)
     _ = sluice_setopt_pointer(easy, CURLOPT_ERRORBUFFER, errorBuffer)
     _ = sluice_setopt_transfer(easy, CURLOPT_READFUNCTION) { buffer, size, count, context in
-      CurlTransfer.from(context).readBody(into: UnsafeMutableRawBufferPointer(start: buffer, count: size * count))
+      let free = UnsafeMutableRawBufferPointer(start: buffer, count: size * count)
+      return CurlTransfer.with(context) { $0.readBody(into: free) }
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_READDATA, context)
     _ = sluice_setopt_transfer(easy, CURLOPT_HEADERFUNCTION) { bytes, size, count, context in
-      CurlTransfer.from(context).received(headerLine: UnsafeRawBufferPointer(start: bytes, count: size * count))
+      let line = UnsafeRawBufferPointer(start: bytes, count: size * count)
+      CurlTransfer.with(context) { $0.received(headerLine: line) }
       return size * count
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_HEADERDATA, context)
     _ = sluice_setopt_transfer(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, context in
-      let transfer = CurlTransfer.from(context)
-      transfer.perform(transfer.machine.received(body: UnsafeRawBufferPointer(start: bytes, count: size * count)))
+      let piece = UnsafeRawBufferPointer(start: bytes, count: size * count)
+      CurlTransfer.with(context) { $0.perform($0.machine.received(body: piece)) }
       return size * count
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_WRITEDATA, context)
@@ -27,14 +30,14 @@ extension CurlTransfer {
 
   private func installConnectionCallbacks(_ context: UnsafeMutableRawPointer) {
     _ = sluice_setopt_sockopt(easy) { context, socket, _ in
-      CurlTransfer.from(context).opened(socket) ? CURL_SOCKOPT_OK : CURL_SOCKOPT_ERROR
+      CurlTransfer.with(context) { $0.opened(socket) } ? CURL_SOCKOPT_OK : CURL_SOCKOPT_ERROR
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_SOCKOPTDATA, context)
     _ = sluice_setopt_prereq(easy) { context, remote, local, remotePort, localPort in
       let ends = ConnectionTable.Ends(
         local: local.map { String(cString: $0) } ?? "", localPort: localPort,
         remote: remote.map { String(cString: $0) } ?? "", remotePort: remotePort)
-      return CurlTransfer.from(context).connected(ends) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
+      return CurlTransfer.with(context) { $0.connected(ends) } ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_PREREQDATA, context)
     // A connection may outlive this transfer in libcurl's pool: its closing is told to the multi handle's owner.
@@ -46,9 +49,11 @@ extension CurlTransfer {
     }
   }
 
-  private static func from(_ context: UnsafeMutableRawPointer?) -> CurlTransfer {
+  /// The transfer that a callback is about. Not retained for it, ten times a message: its multi handle's owner keeps it, and lets
+  /// none go while libcurl is on the stack.
+  static func with<Result>(_ context: UnsafeMutableRawPointer?, _ body: (CurlTransfer) -> Result) -> Result {
     // Never nil: it is what `installCallbacks` set.
-    Unmanaged<CurlTransfer>.fromOpaque(context!).takeUnretainedValue()
+    Unmanaged<CurlTransfer>.fromOpaque(context!)._withUnsafeGuaranteedRef(body)
   }
 
   private func received(headerLine bytes: UnsafeRawBufferPointer) {
