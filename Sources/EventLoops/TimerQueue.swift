@@ -86,38 +86,51 @@ struct TimerQueue {
   }
 
   /// Puts `node` at `index`, or above it.
-  private mutating func siftUp(_ node: Node, from index: Int) {
-    var index = index
+  private mutating func siftUp(_ node: Node, from start: Int) { Self.siftUp(node, from: start, &heap, &slots) }
+
+  private static func siftUp(_ node: Node, from start: Int, _ heap: inout [Node], _ slots: inout [Slot]) {
+    // Spans, here and below: an array asks with each element that is written whether it is the only one.
+    var heap = heap.mutableSpan
+    var slots = slots.mutableSpan
+    var index = start
     while index > 0 {
-      let parent = (index - 1) / Self.childCount
-      guard node.isEarlier(than: heap[parent]) else { break }
-      place(heap[parent], at: index)
+      let parent = (index - 1) / childCount
+      let above = heap[parent]
+      guard node.isEarlier(than: above) else { break }
+      heap[index] = above
+      slots[above.slot].heapIndex = index
       index = parent
     }
-    place(node, at: index)
+    heap[index] = node
+    slots[node.slot].heapIndex = index
   }
 
   /// Puts `node` at `index`, or below it, and returns where.
   private mutating func siftDown(_ node: Node, from start: Int) -> Int {
-    var index = start
-    while true {
-      let first = Self.childCount * index + 1
-      guard first < heap.count else { break }
-      var smallest = first
-      for child in first + 1..<max(first + 1, min(first + Self.childCount, heap.count))
-      where heap[child].isEarlier(than: heap[smallest]) {
-        smallest = child
-      }
-      guard heap[smallest].isEarlier(than: node) else { break }
-      place(heap[smallest], at: index)
-      index = smallest
-    }
-    place(node, at: index)
-    return index
+    Self.siftDown(node, from: start, &heap, &slots)
   }
 
-  private mutating func place(_ node: Node, at index: Int) {
+  private static func siftDown(_ node: Node, from start: Int, _ heap: inout [Node], _ slots: inout [Slot]) -> Int {
+    var heap = heap.mutableSpan
+    var slots = slots.mutableSpan
+    var index = start
+    while true {
+      let first = childCount * index + 1
+      guard first < heap.count else { break }
+      var child = first
+      var smallest = heap[first]
+      for other in first + 1..<max(first + 1, min(first + childCount, heap.count))
+      where heap[other].isEarlier(than: smallest) {
+        child = other
+        smallest = heap[other]
+      }
+      guard smallest.isEarlier(than: node) else { break }
+      heap[index] = smallest
+      slots[smallest.slot].heapIndex = index
+      index = child
+    }
     heap[index] = node
     slots[node.slot].heapIndex = index
+    return index
   }
 }

@@ -109,6 +109,8 @@ final class BoundPairStorage: Sendable {
           UnsafeMutableRawBufferPointer(rebasing: target[first.count...])
             .copyMemory(from: UnsafeRawBufferPointer(second))
           state.readPosition = (state.readPosition + count) % state.bytes.count
+          // Nothing to be told, as a rule: then no handler is retained for it.
+          if signals == .none { return .bytes(count) }
           delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
           return .bytes(count)
         case .empty: return .empty
