@@ -12,7 +12,7 @@ extension LiveStream {
   /// The writer has written into the pair.
   func didWrite() {
     if trustsTransport {
-      guard let writer = live?.writer else { return }
+      guard let writer else { return }
       if transport.isDue(writer, now: .now) { checkTransport() }
       schedulePressureCheck(writer)
     } else if let request, request.step.rollsOver {
@@ -20,7 +20,7 @@ extension LiveStream {
         rollOverTimer = loop.schedule(after: configuration.rollOver.after) { [unowned self] in rollOver() }
       }
       // A server that tells nothing before the end of a request is asked for its word while there is still room.
-      if let writer = live?.writer, Int(writer.cursor - min(writer.cursor, toldAcknowledged)) > writer.capacity / 2 {
+      if let writer, Int(writer.cursor - min(writer.cursor, toldAcknowledged)) > writer.capacity / 2 {
         rollOver()
       }
     }

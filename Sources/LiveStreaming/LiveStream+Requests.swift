@@ -49,7 +49,7 @@ extension LiveStream {
 
   /// There are bytes where there were none, or the stream has ended.
   func dataArrived() {
-    guard let offset = awaitedOffset else { return live?.writer.write() ?? () }
+    guard let offset = awaitedOffset else { return writer?.write() ?? () }
     // In this order: after the producer has finished, the head is final.
     guard content.isFinished || content.head >= offset || !content.requestWakeUp(at: offset) else { return }
     awaitedOffset = nil
@@ -83,7 +83,7 @@ extension LiveStream {
       request = RunningRequest(step: next, whole: whole, token: token, task: task, number: number)
       transport.begin(at: next.start)
       // The body may hold all that there is by now, and nothing more be written for long.
-      if let writer = live?.writer, case .bytes = next.content, writer.cursor > next.start { didWrite() }
+      if let writer, case .bytes = next.content, writer.cursor > next.start { didWrite() }
     } catch {
       content.dropBody()
       let kind: LiveStreamError.Kind = error is SystemError ? .source : .invalidRequest

@@ -8,39 +8,43 @@ internal import UploadClient
 
 /// Owned by the session's thread after `init`; unchecked for that reason.
 final class LiveStream: @unchecked Sendable {
+  // What each message needs comes first, side by side: with thousands of streams, each line of memory that it touches is one
+  // that the processor has to wait for.
+
   let loop: EventLoop
-
-  let configuration: LiveStreamConfiguration
-  let session: UploadSession
   let content: any StreamContent
-  /// What produces the content, and how it is woken; nil for content that is all there.
-  let live: LiveSource?
-
-  var machine: any StreamStateMachine
+  /// The content, where it is being produced.
+  let writer: StreamWriter?
+  var awaitedOffset: UInt64?
   /// What `machine` says of itself: it is needed with every message, and each look into an `any` copies all that is in it.
   var trustsTransport: Bool
-  var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
+  var isSuspended = false
   var request: RunningRequest?
   /// One that was broken off before its end: it went on until the end of that turn.
   var brokenOff: RunningRequest?
+  var toldAcknowledged: UInt64 = 0
+  var machine: any StreamStateMachine
+  var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
+  var rollOverTimer: EventLoop.Timer?
+  var intermediary = IntermediaryLimits()
+
+  let session: UploadSession
+  let configuration: LiveStreamConfiguration
+  /// What produces the content, and how it is woken; nil for content that is all there.
+  let live: LiveSource?
   var startTime = MonotonicInstant(nanoseconds: 0)
   var transport: TransportAcknowledgements
   var progressTimer: EventLoop.Timer?
   var retryTimer: EventLoop.Timer?
-  var rollOverTimer: EventLoop.Timer?
   var lifetimeTimer: EventLoop.Timer?
-  var awaitedOffset: UInt64?
   var isStarted = false
-  var isSuspended = false
   var isAbandoned = false
   /// What became due while suspended.
   var heldStep: StreamStep?
-  var toldAcknowledged: UInt64 = 0
   var verified: UInt64?
   var sourceError: LiveStreamError?
   var sourceLost: UInt64 = 0
   var response: HTTPResponse?
-  var intermediary = IntermediaryLimits()
   /// Itself, from its start to its end: its owner may keep nothing but the events.
   var keptAlive: LiveStream?
   var generator = SystemRandomNumberGenerator()
@@ -73,6 +77,7 @@ final class LiveStream: @unchecked Sendable {
   ) {
     self.content = content
     self.live = live
+    writer = live?.writer
     self.configuration = configuration
     self.session = session
     loop = session.loop
@@ -125,7 +130,7 @@ final class LiveStream: @unchecked Sendable {
     } catch {
       return perform(machine.stop(LiveStreamError(.source, "\(error)")))
     }
-    live?.writer.didWrite = { [unowned self] in didWrite() }
+    writer?.didWrite = { [unowned self] in didWrite() }
     tickProgress()
     perform(machine.start(content.supply, now: startTime))
   }

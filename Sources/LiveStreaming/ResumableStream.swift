@@ -9,19 +9,18 @@ struct ResumableStream: StreamStateMachine {
   /// A connection that was cut is given this long before the server is asked: it may not have noticed yet.
   private static let firstDelay = Duration.milliseconds(25)
 
-  var upload: UploadClientStateMachine
-  private let policy: RetryPolicy
-  private let target: String
-  private let configuration: UploadClientStateMachine.Configuration
-  /// What another process has left.
-  private let resumed: ResumeData?
+  // What each message needs comes first, side by side; see LiveStream.
+
   var events: [LiveStreamEvent] = []
   private var isStreaming = false
   /// Whether an attempt is under way that has been told.
   private var isConnecting = false
-  private var attempts = 0
+  private(set) var isEnded = false
   private var failuresInARow = 0
   private var lastProgress = MonotonicInstant(nanoseconds: 0)
+  var upload: UploadClientStateMachine
+
+  private var attempts = 0
   /// Why the upload is being cancelled before the stream ends.
   private var endingError: LiveStreamError?
   /// One past the highest byte handed over in requests before this one.
@@ -29,12 +28,16 @@ struct ResumableStream: StreamStateMachine {
   private var requestStart: UInt64 = 0
   /// What was wrong with the offset that was told last.
   var lastNote: String?
-
-  private(set) var isEnded = false
   private(set) var dropouts = 0
   var gaps = 0
   var lost: UInt64 = 0
   private(set) var resent: UInt64 = 0
+
+  private let policy: RetryPolicy
+  private let target: String
+  private let configuration: UploadClientStateMachine.Configuration
+  /// What another process has left.
+  private let resumed: ResumeData?
 
   init(
     _ configuration: UploadClientStateMachine.Configuration, target: String, policy: RetryPolicy,

@@ -6,15 +6,15 @@ internal import UploadClient
 
 /// A class although nothing of it ever changes: each event of the request looks into it, and a copy would retain all its texts.
 final class RunningRequest {
+  /// Tells its events from those of another.
+  let number: UInt64
+  let task: UploadTask
+  let issued = MonotonicInstant.now
   let step: StreamRequest
   /// As it was sent.
   let whole: UploadRequest
   /// The bearer token that there was then, whether or not the request may carry it.
   let token: String?
-  let task: UploadTask
-  let issued = MonotonicInstant.now
-  /// Tells its events from those of another.
-  let number: UInt64
 
   init(step: StreamRequest, whole: UploadRequest, token: String?, task: UploadTask, number: UInt64) {
     self.step = step

@@ -112,9 +112,10 @@ extension CurlTransfer {
   func readBody(into buffer: UnsafeMutableRawBufferPointer) -> Int {
     if !hasBegun { begin() }
     // libcurl asks for more only when all that it was given before is on its way.
-    if request.tellsAccepted, acknowledgement.bodyByteCount > toldAccepted {
-      toldAccepted = acknowledgement.bodyByteCount
-      handler(.accepted(toldAccepted))
+    let passedOn = acknowledgement.bodyByteCount
+    if let told = toldAccepted, passedOn > told {
+      toldAccepted = passedOn
+      handler(.accepted(passedOn))
     }
     if machine.isAnswered || task.isSuspended { return pause() }
     switch body.fill(buffer, from: acknowledgement.bodyByteCount) {

@@ -7,44 +7,46 @@ internal import Glibc
 /// Owned by the loop's thread once started; unchecked for that reason. Its body is in `CurlTransfer+Body.swift`, what
 /// libcurl calls in `CurlTransfer+Callbacks.swift`.
 final class CurlTransfer: @unchecked Sendable {
+  // What each piece of a body needs comes first, side by side: with thousands of transfers, each line of memory that one
+  // touches is to be waited for.
+
   let easy: UnsafeMutableRawPointer
   let task = UploadTask()
-
-  let request: UploadRequest
-  let body: UploadBody
-  let kind: UploadBody.Kind
   let loop: EventLoop
-  let handler: @Sendable (UploadTask.Event) -> Void
   /// Until the request is over.
   private(set) var multi: CurlMulti?
-  private(set) var isStarted = false
-  private var wasToldConnected = false
+  let body: UploadBody
+  let handler: @Sendable (UploadTask.Event) -> Void
+  /// What carries the request, once that is decided.
+  var connection: Connection?
+  /// Whether libcurl has decided, and has not told: then the next socket that it wants watched is it.
+  var isConnectionUnknown = false
+  /// Whether libcurl has asked for the body on this connection.
+  var hasBegun = false
+  var isPaused = false
+  var resumeIsDue = false
+  /// Up to where ``UploadTask/Event/accepted(_:)`` was told; nil where nobody wants to be.
+  var toldAccepted: UInt64?
+  var acknowledgement = AcknowledgedBytes()
   var machine = UploadStateMachine()
   var head = ResponseHeadAssembler()
+
+  let request: UploadRequest
+  let kind: UploadBody.Kind
+  private(set) var isStarted = false
+  private var wasToldConnected = false
   private var responseTimer: EventLoop.Timer?
   private var fieldList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
   /// Why a callback broke the transfer off: truer than what libcurl makes of it.
   var ownFailure: UploadError?
 
-  // The body's.
-  /// What carries the request, once that is decided.
-  var connection: Connection?
-  /// Whether libcurl has decided, and has not told: then the next socket that it wants watched is it.
-  var isConnectionUnknown = false
-  var acknowledgement = AcknowledgedBytes()
-  /// Whether libcurl has asked for the body on this connection.
-  var hasBegun = false
-  /// Up to where ``UploadTask/Event/accepted(_:)`` was told.
-  var toldAccepted: UInt64 = 0
-  var isPaused = false
-  var resumeIsDue = false
-
   init(
     request: UploadRequest, body: consuming UploadBody, loop: EventLoop,
     handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) {
     self.request = request
+    toldAccepted = request.tellsAccepted ? 0 : nil
     kind = body.kind
     self.body = body
     self.loop = loop

@@ -7,15 +7,9 @@ internal import UploadClient
 /// Owned by its loop's thread; unchecked for that reason.
 final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   private let loop: LoadLoop
-  private let place: LoadPlace
   private let source: PacedSource
-  private let streamer: LiveStreamer
-  private var figures: StreamFigures
   private var ledger = MessageLedger()
-  private var faults: FaultSchedule
-  private var faultTimer: EventLoop.Timer?
-  /// When the stream begins, on the run's clock.
-  private let start: Int64
+  private var figures: StreamFigures
   /// When the request under way was sent, until an interim response to it comes.
   private var requestSentAt: Int64?
   private var isCut = false
@@ -24,6 +18,12 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   private var isPlain = false
   private var isStopped = false
   private var isFinishing = false
+  private let place: LoadPlace
+  private let streamer: LiveStreamer
+  private var faults: FaultSchedule
+  private var faultTimer: EventLoop.Timer?
+  /// When the stream begins, on the run's clock.
+  private let start: Int64
 
   init(_ place: LoadPlace, on loop: LoadLoop, at start: Int64) {
     let plan = loop.plan

@@ -15,9 +15,19 @@ protocol PacedSourceObserver: AnyObject {
 
 /// Owned by its loop's thread; unchecked for that reason.
 final class PacedSource: RepeatableSource, @unchecked Sendable {
-  private var schedule: StreamSchedule
-  private let bytes: BodyBytes
-  private let stream: Int
+  private var timer: EventLoop.Timer?
+  private var next: StreamSchedule.Message?
+  private(set) var isFinished = false
+  /// No message becomes due any more.
+  private(set) var isQuiet = false
+  private let isPaced: Bool
+  /// Stream offset one past the newest byte that is due.
+  private var dueHead: UInt64 = 0
+  /// One past what was ever read.
+  private var readHead: UInt64 = 0
+  private var stallBegan: Int64?
+  /// Bytes a second that a slow stream's line takes; nil for one that is not slow.
+  private let slowRate: UInt64?
   private let clock: RunClock
   /// When the stream begins, on the run's clock.
   private let start: Int64
@@ -25,25 +35,14 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   private let end: Int64
   /// When the stream's own length is over; never for one that lasts as long as the run.
   private let ownEnd: Int64
-  private let isPaced: Bool
-  /// Bytes a second that a slow stream's line takes; nil for one that is not slow.
-  private let slowRate: UInt64?
-
-  /// Until the stream is over.
-  var observer: (any PacedSourceObserver)?
   private var loop: EventLoop?
   private var arrived: () -> Void = {}
-  private var timer: EventLoop.Timer?
-  private var next: StreamSchedule.Message?
-
-  /// Stream offset one past the newest byte that is due.
-  private var dueHead: UInt64 = 0
-  /// One past what was ever read.
-  private var readHead: UInt64 = 0
-  private var stallBegan: Int64?
-  private(set) var isFinished = false
-  /// No message becomes due any more.
-  private(set) var isQuiet = false
+  /// Until the stream is over.
+  var observer: (any PacedSourceObserver)?
+  private let stream: Int
+  private let bytes: BodyBytes
+  // Last: it is larger than all the others, which each message needs and finds side by side.
+  private var schedule: StreamSchedule
 
   init(
     _ profile: LoadProfile, _ schedule: StreamSchedule, bytes: BodyBytes, stream: Int, start: Int64,

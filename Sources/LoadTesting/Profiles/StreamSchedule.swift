@@ -19,9 +19,9 @@ public struct StreamSchedule: Sendable {
   /// How long after its end the next one begins in its place.
   public let thinkTime: Int64
 
-  private let profile: LoadProfile
   /// The number of the chunk that is next.
   private var chunk: Int64 = 0
+  private let profile: LoadProfile
   private var sizes: SeededGenerator
   private var jitters: SeededGenerator
   private var turns: Alternation?

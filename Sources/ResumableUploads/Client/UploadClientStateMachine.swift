@@ -72,23 +72,34 @@ package struct UploadClientStateMachine: Sendable {
     case fail(ClientFailure)
   }
 
-  package internal(set) var state = State.idle
-  package internal(set) var version: InteropVersion
-  /// Whether the server was seen to speak ``version``.
-  package internal(set) var isVersionSettled = false
-  /// The upload resource's absolute URL.
-  package internal(set) var uploadURL: String?
+  // What each acknowledgement needs comes first: with thousands of uploads, each line of memory that one touches is to be
+  // waited for.
+
   /// Stream offset of the upload resource's first byte.
   package internal(set) var base: UInt64 = 0
   /// Stream offset up to which bytes are acknowledged: they need not be kept.
   package internal(set) var acknowledged: UInt64 = 0
+  /// The largest offset that was ever acknowledged.
+  var mostAcknowledged: UInt64 = 0
   /// One past the highest byte ever handed to the network.
   package internal(set) var sent: UInt64 = 0
-  package internal(set) var limits = UploadLimits()
-  /// How many bytes one append may have after the server refused a larger one.
-  package internal(set) var shrunkAppendSize: UInt64?
+  var notes: [ClientNote] = []
+  /// Answers since the last progress that made the client ask again at once: they must not go on for ever.
+  var detours = 0
+  /// Refusals of an append's size since then: they lead somewhere, but not for ever either.
+  var shrinks = 0
+  package internal(set) var state = State.idle
+  package internal(set) var version: InteropVersion
+  /// Whether the server was seen to speak ``version``.
+  package internal(set) var isVersionSettled = false
   /// How long the upload resource lives from the newest response on that said so, in seconds; see ``takeLifetime()``.
   var toldLifetime: UInt64?
+  package internal(set) var limits = UploadLimits()
+
+  /// The upload resource's absolute URL.
+  package internal(set) var uploadURL: String?
+  /// How many bytes one append may have after the server refused a larger one.
+  package internal(set) var shrunkAppendSize: UInt64?
   /// Whether the server joins the upload resources of one stream (it said `Stream-ID` when it created one).
   package internal(set) var joinsParts = false
 
@@ -101,10 +112,6 @@ package struct UploadClientStateMachine: Sendable {
   var appendMaximum: UInt64?
   /// The upload resource has to end although the stream does not.
   var partEnd: PartEnd?
-  /// Answers since the last progress that made the client ask again at once: they must not go on for ever.
-  var detours = 0
-  /// Refusals of an append's size since then: they lead somewhere, but not for ever either.
-  var shrinks = 0
   /// Whether the offset is retrieved once more because there was nothing to be appended at it.
   var confirms = false
   /// Whether the upload's length was told with one of its appends.
@@ -113,8 +120,6 @@ package struct UploadClientStateMachine: Sendable {
   var refusedQuestions = 0
   /// Answers to HEAD in a row that could not be believed.
   var disbelieved = 0
-  /// The largest offset that was ever acknowledged.
-  var mostAcknowledged: UInt64 = 0
   /// The largest offset that HEAD was told.
   var furthest: UInt64 = 0
   /// Why the upload is being cancelled, unless somebody wishes it.
@@ -123,7 +128,6 @@ package struct UploadClientStateMachine: Sendable {
   var awaitsFinalResponse = false
   /// What the 104 of the creation under way has announced.
   var announced: String?
-  var notes: [ClientNote] = []
   var isOptimistic: Bool
   var asksForLimits = false
   let configuration: Configuration
