@@ -19,7 +19,7 @@ enum Load {
       Option("profile", short: "p", value: "P", "mic, heartbeat, bulk, or a JSON file (default mic)"),
       Option("rate", value: "SIZE", "bytes a second of each stream, for the profile's"),
       Option("chunk", value: "T", "the time between two messages of a stream, for the profile's"),
-      Option("json", value: "FILE", "write the report as JSON"),
+      Option("json", value: "FILE", "write the report as JSON (- is standard output)"),
       Option("html", value: "FILE", "write the report as a page"),
       Option(
         "fail-if", value: "'C'", "exit with 3 if so: 'ack.p99 > 500ms', 'errors > 0' (repeatable)", mayRepeat: true),
@@ -93,6 +93,7 @@ enum Load {
 
   /// - Throws: ``CommandError`` when a report could not be written there after an hour's run.
   private static func checkWritable(_ path: String, _ option: String) throws(CommandError) {
+    guard path != "-" else { return }
     let folder = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
     guard access(folder, W_OK) == 0 || access(path, W_OK) == 0 else {
       throw CommandError(.inputOutput, "--\(option) \(path) cannot be written: \(String(cString: strerror(errno)))")

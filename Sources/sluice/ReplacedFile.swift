@@ -5,11 +5,13 @@ internal import Glibc
 
 enum ReplacedFile {
   /// Writes `text` beside `path` and renames it: whoever opens `path` finds what was there before or everything of what is new,
-  /// also after a crash. What is no regular file (`/dev/stdout`, a FIFO) cannot be replaced and is written into.
+  /// also after a crash. What is no regular file (`/dev/stdout`, a FIFO) cannot be replaced and is written into. `-` is standard
+  /// output.
   ///
   /// - Throws: ``CommandError`` with exit code 74 that names the file. Nothing is left beside it then.
   static func write(_ text: String, to path: String) throws(CommandError) {
     do throws(SystemError) {
+      guard path != "-" else { return try writeAll(text, STDOUT_FILENO) }
       var status = stat()
       let isThere = stat(path, &status) == 0
       if isThere, status.st_mode & S_IFMT != S_IFREG {

@@ -67,7 +67,7 @@ class Figures:
 def _sluice(load: Load, url: str, seconds: float) -> list[str]:
     return [
         *(str(SLUICE), "load", url, "--streams", str(load.streams), "--resumable", "always"),
-        *("--progress", "none", "--json", "/dev/stdout"),
+        *("--progress", "none", "--json", "-"),
         *("--rate", str(round(load.message / load.period)), "--chunk", f"{load.period * 1000:g}ms"),
         *("--ramp", f"{load.ramp:g}s", "--duration", f"{seconds:g}s"),
     ]
