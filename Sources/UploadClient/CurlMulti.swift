@@ -32,7 +32,9 @@ final class CurlMulti: @unchecked Sendable {
   private var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
   /// How many there have been at once.
   private var mostTransfers = 0
+  /// Set for `deadline`, no later than when libcurl wants to be called; nil when it does not.
   private var timer: EventLoop.Timer?
+  private var deadline = MonotonicInstant(nanoseconds: 0)
   private var timerIsDue = false
   private var isInside = false
 
@@ -218,18 +220,26 @@ final class CurlMulti: @unchecked Sendable {
     if recv(socket, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == 0 { transfer.peerEndedConnection() }
   }
 
+  /// With each message libcurl asks to be called at once, and then again at the next time limit of a request, seconds away. A timer
+  /// that is set for an earlier one stays: called too early, libcurl says when it is to be called again.
   private func setTimer(_ milliseconds: Int) {
-    if let timer { loop.cancel(timer) }
-    timer = nil
     timerIsDue = milliseconds == 0
-    if milliseconds > 0 {
-      timer = loop.schedule(after: .milliseconds(milliseconds)) { [unowned self] in
-        timer = nil
-        timerIsDue = true
-        enter {}
-      }
-    } else if milliseconds == 0, !isInside {
-      loop.atEndOfTurn { [self] in enter {} }
+    guard milliseconds != 0 else {
+      if !isInside { loop.atEndOfTurn { [self] in enter {} } }
+      return
+    }
+    let wanted = milliseconds < 0 ? nil : MonotonicInstant.now + .milliseconds(milliseconds)
+    if let timer {
+      if let wanted, deadline <= wanted { return }
+      loop.cancel(timer)
+    }
+    timer = nil
+    guard let wanted else { return }
+    deadline = wanted
+    timer = loop.schedule(at: wanted) { [unowned self] in
+      timer = nil
+      timerIsDue = true
+      enter {}
     }
   }
 }
