@@ -17,7 +17,7 @@ final class LoadLoop: @unchecked Sendable {
   var loop: EventLoop { session.loop }
   var figures = LoopFigures()
 
-  private var streams: [ObjectIdentifier: LoadStream] = [:]
+  private(set) var streams: [ObjectIdentifier: LoadStream] = [:]
   /// Streams that have nothing left to wait for.
   private var finishing: [LoadStream] = []
   /// Places whose stream has yet to begin.

@@ -98,27 +98,34 @@ struct LoadBodyTests {
     let server = try StreamServer()
     var configuration = LoadConfiguration(request: UploadRequest(url: server.url))
     configuration.duration = .seconds(60)
-    configuration.profile.streamLength = .fixed(100_000_000)
+    configuration.profile.streamLength = .fixed(1_500_000_000)
     configuration.profile.thinkTime = .fixed(60_000_000_000)
     let plan = LoadRunPlan(
       configuration, bytes: try BodyBytes(.pattern, seed: 0), localAddresses: [], clock: RunClock(origin: .now)
     ) { _ in }
     let isIdle = try EventCounter()
     let seconds = try EventLog<LoadTotals>()
-    let loop = try LoadLoop(plan, report: { seconds.append($0.totals) }, idle: { isIdle.signal() })
-    let stream = Mutex<WeakStream>(WeakStream())
-    loop.loop.execute {
-      loop.begin([])
-      let started = LoadStream(LoadPlace(index: 0), on: loop, at: plan.clock.now)
-      stream.withLock { $0.stream = started }
-      started.begin()
-    }
+    let watched = Mutex(Watched())
+    let loop = try LoadLoop(
+      plan,
+      report: { second in
+        // On the loop's thread, whose streams they are.
+        watched.withLock { if $0.stream == nil { $0.stream = $0.loop?.streams.values.first } }
+        seconds.append(second.totals)
+      }, idle: { isIdle.signal() })
+    watched.withLock { $0.loop = loop }
+    loop.loop.execute { loop.begin([0]) }
+    try seconds.first("its beginning") { $0.streams.started == 1 }
+    #expect(watched.withLock { $0.stream != nil })
     try seconds.first("its end") { $0.streams.finished == 1 }
-    #expect(stream.withLock { $0.stream == nil })
+    #expect(watched.withLock { $0.stream == nil })
     loop.loop.execute { loop.stop(isDue: true) }
     #expect(waitUntilReadable(isIdle.descriptor))
     loop.session.close()
   }
 
-  private struct WeakStream { weak var stream: LoadStream? }
+  private struct Watched {
+    weak var loop: LoadLoop?
+    weak var stream: LoadStream?
+  }
 }
