@@ -26,6 +26,9 @@ static inline CURLcode sluice_setopt_sockopt(CURL *easy, curl_sockopt_callback c
 static inline CURLcode sluice_setopt_prereq(CURL *easy, curl_prereq_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, callback);
 }
+static inline CURLcode sluice_setopt_debug(CURL *easy, curl_debug_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_DEBUGFUNCTION, callback);
+}
 static inline CURLcode sluice_setopt_closesocket(CURL *easy, curl_closesocket_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, callback);
 }

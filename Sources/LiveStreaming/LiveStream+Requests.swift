@@ -138,8 +138,16 @@ extension LiveStream {
       // A file that cannot be read will not be read the next time.
       return perform(machine.stop(LiveStreamError(.source, error.description)))
     }
-    intermediary.ended(result)
     var result = result
+    if case .failure(let error) = result, error.kind == .http2Violation, request.whole.httpVersion == .http2 {
+      // Going on with HTTP/1.1 is not what was asked for.
+      result = .failure(
+        UploadError(
+          .http2NotSupported,
+          "\(error.description): what is in between breaks HTTP/2 (nginx does at interim responses: sluice serve --proxied-interims 0 sends it none)"
+        ))
+    }
+    intermediary.ended(result)
     var place: String?
     if case .success(let outcome) = result {
       response = outcome.response

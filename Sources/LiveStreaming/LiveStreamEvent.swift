@@ -173,6 +173,8 @@ public struct StreamSummary: Sendable {
 public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertible {
   public enum Kind: String, Equatable, Sendable {
     case invalidRequest, notPermitted, notTrusted, refused, protocolBroken
+    /// The server does not speak HTTP/2, or what is in between breaks it, and the request was to go over nothing else.
+    case http2NotSupported
     /// Nothing was acknowledged for as long as ``RetryPolicy/giveUpAfter``.
     case unreachable
     /// The buffer was full and ``OverflowPolicy/stop`` was asked for.

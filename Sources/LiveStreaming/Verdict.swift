@@ -96,6 +96,8 @@ enum Verdict: Equatable {
           .notTrusted,
           "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority with --ca-file FILE"
         ))
+    case .http2NotSupported:
+      return .permanent(.init(.http2NotSupported, "\(error.description): stream over HTTP/1.1, without --http2"))
     case .protocolViolation:
       return .permanent(
         .init(.protocolBroken, "what listens there does not speak HTTP (\(error.description)): check the port"))

@@ -10,12 +10,16 @@ final class Connection {
   let socket: curl_socket_t
   /// Whose request it carries; the latest of them where several share it.
   fileprivate(set) var user: CurlTransfer?
+  /// Whether the socket is still this connection's: its number comes back, and others who shared it may not know yet.
+  private(set) var isOpen = true
   /// Whether it is known to carry requests byte for byte and nothing else: no TLS, and no greeting of a SOCKS proxy. Then
   /// the kernel's count of its bytes is a count of the requests' bytes.
   var isTransparent = false
   /// Whether the request that it carries is its first.
   fileprivate(set) var isNew = true
   fileprivate var ends: ConnectionTable.Ends?
+
+  func isClosed() { isOpen = false }
 
   func isLeft(by transfer: CurlTransfer) {
     if user === transfer { user = nil }

@@ -15,6 +15,10 @@ final class CurlMulti: @unchecked Sendable {
     var wanted: EventLoop.Interest
     /// What epoll was last told; nil before the first time.
     var watched: EventLoop.Interest?
+    /// How often in a row it was writable and nobody wrote; see ``restrain(_:)``.
+    var idleWrites = 0
+    var isRestrained = false
+    var effective: EventLoop.Interest { isRestrained ? wanted.subtracting(.writable) : wanted }
   }
 
   private static let sendsInARow = 16
@@ -29,7 +33,11 @@ final class CurlMulti: @unchecked Sendable {
   /// Sockets that libcurl has just stopped watching.
   private var unwatchedSockets: [Int32] = []
   var connections = ConnectionTable()
-  private var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
+  private(set) var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
+  /// Body bytes that libcurl has asked for and got, of all transfers.
+  var handedOverByteCount: UInt64 = 0
+  /// Connections over which the server's first bytes are still to come, where these tell whether it speaks HTTP/2.
+  private var awaitedPrefaces: Set<curl_socket_t> = []
   /// How many there have been at once.
   private var mostTransfers = 0
   /// Set for `deadline`, no later than when libcurl wants to be called; nil when it does not.
@@ -102,6 +110,7 @@ final class CurlMulti: @unchecked Sendable {
 
   /// Lets a paused transfer, one that was started and is not over, ask its body for bytes again.
   func resume(_ transfer: CurlTransfer) {
+    if sharesConnections { return resumeAlone(transfer) }
     enter {
       curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
       // Told that the socket is writable, libcurl sends right away; if it is not, `send` says so and epoll watches it.
@@ -116,6 +125,22 @@ final class CurlMulti: @unchecked Sendable {
     }
   }
 
+  /// On a connection that others use. An event of the socket would make libcurl look at every one of them, for each message; a
+  /// transfer whose pause ends is looked at alone. It pauses again by itself when it finds nothing to send.
+  private func resumeAlone(_ transfer: CurlTransfer) {
+    enter {
+      curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
+      for _ in 0..<Self.sendsInARow {
+        let sent = transfer.task.sentByteCount
+        runDueTimers()
+        if transfer.isPaused || transfer.task.sentByteCount == sent { break }
+        // Only who was paused is looked at again.
+        curl_easy_pause(transfer.easy, CURLPAUSE_SEND)
+        curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
+      }
+    }
+  }
+
   /// Keeps a transfer from sending what libcurl has of its body; it goes on to receive.
   func pauseSending(_ transfer: CurlTransfer) {
     guard transfers[transfer.easy] != nil else { return }
@@ -124,8 +149,10 @@ final class CurlMulti: @unchecked Sendable {
 
   /// libcurl closes a socket through here.
   func close(socket: curl_socket_t) -> Int32 {
-    if let connection = connections.close(socket), let transfer = connection.user, transfer.connection === connection {
-      transfer.connectionIsClosing()
+    awaitedPrefaces.remove(socket)
+    if let connection = connections.close(socket) {
+      if let transfer = connection.user, transfer.connection === connection { transfer.connectionIsClosing() }
+      connection.isClosed()
     }
     return Glibc.close(socket)
   }
@@ -141,16 +168,20 @@ final class CurlMulti: @unchecked Sendable {
     precondition(!isInside, "callbacks of libcurl may not call into it again: use the end of the turn")
     isInside = true
     body()
-    var running: Int32 = 0
-    while timerIsDue {
-      timerIsDue = false
-      curl_multi_socket_action(handle, CURL_SOCKET_TIMEOUT, 0, &running)
-    }
+    runDueTimers()
     isInside = false
     updateWatches()
     takeMessages()
     // Nobody else would tell of an end that libcurl has read in passing, after epoll was asked.
     while let socket = unwatchedSockets.popLast() { noticeEnd(of: socket) }
+  }
+
+  private func runDueTimers() {
+    var running: Int32 = 0
+    while timerIsDue {
+      timerIsDue = false
+      curl_multi_socket_action(handle, CURL_SOCKET_TIMEOUT, 0, &running)
+    }
   }
 
   private func takeMessages() {
@@ -184,14 +215,14 @@ final class CurlMulti: @unchecked Sendable {
 
   private func updateWatches() {
     for descriptor in changedSockets {
-      guard let socket = sockets[Int(descriptor)], socket.wanted != socket.watched else { continue }
+      guard let socket = sockets[Int(descriptor)], socket.effective != socket.watched else { continue }
       do {
         if socket.watched == nil {
-          try loop.register(descriptor, socket.wanted) { [unowned self] in serve(descriptor, $0) }
+          try loop.register(descriptor, socket.effective) { [unowned self] in serve(descriptor, $0) }
         } else {
-          try loop.modify(descriptor, socket.wanted)
+          try loop.modify(descriptor, socket.effective)
         }
-        sockets[Int(descriptor)]?.watched = socket.wanted
+        sockets[Int(descriptor)]?.watched = socket.effective
       } catch {
         // Without a watch the transfer would hang: let libcurl find out by the socket itself.
         timerIsDue = true
@@ -205,20 +236,58 @@ final class CurlMulti: @unchecked Sendable {
     if readiness.contains(.readable) || readiness.contains(.hangUp) { flags |= CURL_CSELECT_IN }
     if readiness.contains(.writable) { flags |= CURL_CSELECT_OUT }
     if readiness.contains(.error) { flags |= CURL_CSELECT_ERR }
+    if !awaitedPrefaces.isEmpty, readiness.contains(.readable), awaitedPrefaces.remove(socket) != nil {
+      look(atPrefaceOn: socket)
+    }
+    let handedOverBefore = handedOverByteCount
     enter {
       var running: Int32 = 0
       curl_multi_socket_action(handle, socket, flags, &running)
     }
+    if sharesConnections {
+      if flags == CURL_CSELECT_OUT, handedOverByteCount == handedOverBefore {
+        restrain(socket)
+      } else {
+        release(socket)
+      }
+    }
     if !readiness.isDisjoint(with: [.peerClosing, .hangUp]) { noticeEnd(of: socket) }
   }
+
+  /// libcurl 7.88 wants to know all the time that a connection is writable while flow control holds one of its streams up and
+  /// others rest, and writes nothing. What it waits for is readable; the timer is for what nobody has thought of.
+  private func restrain(_ socket: curl_socket_t) {
+    sockets[Int(socket)]?.idleWrites += 1
+    guard let state = sockets[Int(socket)], state.idleWrites >= Self.idleWritesAllowed, !state.isRestrained else { return }
+    sockets[Int(socket)]?.isRestrained = true
+    changedSockets.append(socket)
+    updateWatches()
+    loop.schedule(after: Self.restraint) { [weak self] in self?.release(socket) }
+  }
+
+  private func release(_ socket: curl_socket_t) {
+    guard let state = sockets[Int(socket)], state.idleWrites > 0 else { return }
+    sockets[Int(socket)]?.idleWrites = 0
+    guard state.isRestrained else { return }
+    sockets[Int(socket)]?.isRestrained = false
+    changedSockets.append(socket)
+    updateWatches()
+  }
+
+  private static let idleWritesAllowed = 3
+  private static let restraint = Duration.milliseconds(100)
 
   /// libcurl reads the end of a connection and, while the body is paused, makes nothing of it: it waits until it can send
   /// again. So it is looked for here.
   private func noticeEnd(of socket: curl_socket_t) {
-    guard let transfer = connections[socket]?.user, transfer.socket == socket else { return }
+    guard let connection = connections[socket] else { return }
     var byte: UInt8 = 0
-    if recv(socket, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == 0 { transfer.peerEndedConnection() }
+    guard recv(socket, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == 0 else { return }
+    for transfer in users(of: connection) where transfer.socket == socket { transfer.peerEndedConnection() }
   }
+
+  /// What comes first over this new connection tells whether the server speaks HTTP/2.
+  func awaitsPreface(on socket: curl_socket_t) { awaitedPrefaces.insert(socket) }
 
   /// With each message libcurl asks to be called at once, and then again at the next time limit of a request, seconds away. A timer
   /// that is set for an earlier one stays: called too early, libcurl says when it is to be called again.

@@ -26,6 +26,7 @@ struct CurlOptions {
     try set(CURLOPT_CONNECTTIMEOUT_MS, Int(request.limits.connect.nanoseconds / 1_000_000))
     // A proxy's answer to CONNECT is not the server's.
     try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+    try setConnectionUse(request)
     try setFields(request)
     try setCredentials(request)
     try setRoute(request)

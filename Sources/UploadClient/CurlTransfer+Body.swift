@@ -5,7 +5,10 @@ internal import EventLoops
 
 extension CurlTransfer {
   /// The socket of the request's connection, once that is decided and while it is open.
-  var socket: curl_socket_t { connection?.socket ?? CURL_SOCKET_BAD }
+  var socket: curl_socket_t {
+    guard let connection, connection.isOpen else { return CURL_SOCKET_BAD }
+    return connection.socket
+  }
 
   // MARK: The connection
 
@@ -23,6 +26,9 @@ extension CurlTransfer {
     (hasBegun, isPaused) = (false, false)
     connection = multi?.connections.use(ends, by: self)
     isConnectionUnknown = connection == nil
+    // Now: where several share it, the next one may come before this one's body is asked for.
+    isFirstOnConnection = connection?.isNew ?? false
+    if request.httpVersion == .http2, !request.isSecure, isFirstOnConnection { multi?.awaitsPreface(on: socket) }
     if kind.isWithoutBytes {
       tellConnected()
       perform(machine.bodyEnded())
@@ -53,7 +59,9 @@ extension CurlTransfer {
 
   /// All bytes that the connection has carried up to the body or the response, if it has carried nothing else.
   private func bytesCarried() -> UInt64? {
-    guard hasPlainFraming, let connection, let written = AcknowledgedBytes.bytesWritten(on: connection.socket) else {
+    guard hasPlainFraming, let connection, connection.isOpen,
+      let written = AcknowledgedBytes.bytesWritten(on: connection.socket)
+    else {
       return nil
     }
     if !connection.isTransparent {
@@ -65,10 +73,12 @@ extension CurlTransfer {
     return connection.isTransparent ? written : nil
   }
 
-  private var hasPlainFraming: Bool {
-    var version = 0
-    _ = sluice_getinfo_long(easy, CURLINFO_HTTP_VERSION, &version)
-    return !request.url.lowercased().hasPrefix("https:") && version != CURL_HTTP_VERSION_2_0
+  /// libcurl tells the HTTP version only with the response; without TLS nobody negotiates it.
+  private var hasPlainFraming: Bool { !request.isSecure && request.httpVersion != .http2 }
+
+  /// Whether the body may go out in HTTP/2's frames.
+  private var mayBeHTTP2: Bool {
+    request.httpVersion == .http2 || request.httpVersion == .negotiated && request.isSecure
   }
 
   /// A response begins: a request without content is on the wire as a whole.
@@ -110,6 +120,7 @@ extension CurlTransfer {
 
   /// libcurl wants body bytes.
   func readBody(into buffer: UnsafeMutableRawBufferPointer) -> Int {
+    guard ownFailure == nil else { return Int(CURL_READFUNC_ABORT) }
     if !hasBegun { begin() }
     // libcurl asks for more only when all that it was given before is on its way.
     let passedOn = acknowledgement.bodyByteCount
@@ -121,6 +132,7 @@ extension CurlTransfer {
     switch body.fill(buffer, from: acknowledgement.bodyByteCount) {
     case .bytes(let count, let isLast):
       acknowledgement.handedOver(count)
+      multi?.handedOverByteCount &+= UInt64(count)
       task.note(sent: acknowledgement.bodyByteCount)
       // libcurl knows by the length, and does not ask again.
       if isLast { bodyEnded() }
@@ -154,13 +166,14 @@ extension CurlTransfer {
     hasBegun = true
     acknowledgement.begin(
       isChunked: kind == .unknownLength, hasPlainFraming: hasPlainFraming,
-      heldByLibcurl: request.uploadBufferSize, bytesBefore: bytesCarried())
+      heldByLibcurl: request.uploadBufferSize + (mayBeHTTP2 ? AcknowledgedBytes.heldForHTTP2 : 0),
+      bytesBefore: bytesCarried())
     tellConnected()
   }
 
   /// Reads from the kernel how far the peer has acknowledged. The socket must still be open.
   func updateAcknowledged() {
-    guard hasBegun, let connection else { return }
+    guard hasBegun, let connection, connection.isOpen else { return }
     task.note(acknowledged: acknowledgement.update(socket: connection.socket))
   }
 }

@@ -15,8 +15,12 @@ extension CurlTransfer {
     _ = sluice_setopt_pointer(easy, CURLOPT_READDATA, context)
     _ = sluice_setopt_transfer(easy, CURLOPT_HEADERFUNCTION) { bytes, size, count, context in
       let line = UnsafeRawBufferPointer(start: bytes, count: size * count)
-      CurlTransfer.with(context) { $0.received(headerLine: line) }
-      return size * count
+      return CurlTransfer.with(context) { transfer in
+        // What comes of a request that was broken off is no answer to it.
+        guard transfer.ownFailure == nil else { return 0 }
+        transfer.received(headerLine: line)
+        return line.count
+      }
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_HEADERDATA, context)
     _ = sluice_setopt_transfer(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, context in
@@ -26,6 +30,7 @@ extension CurlTransfer {
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_WRITEDATA, context)
     installConnectionCallbacks(context)
+    watchHTTPVersion(context)
   }
 
   private func installConnectionCallbacks(_ context: UnsafeMutableRawPointer) {

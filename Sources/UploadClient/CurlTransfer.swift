@@ -40,6 +40,8 @@ final class CurlTransfer: @unchecked Sendable {
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
   /// Why a callback broke the transfer off: truer than what libcurl makes of it.
   var ownFailure: UploadError?
+  /// Whether its connection has carried no request before this one.
+  var isFirstOnConnection = false
 
   init(
     request: UploadRequest, body: consuming UploadBody, loop: EventLoop,
@@ -113,9 +115,10 @@ final class CurlTransfer: @unchecked Sendable {
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
 
   func cut() {
-    // Nothing is to be delivered any more when libcurl closes the socket: the kernel resets the connection (socket(7)).
+    // Nothing is to be delivered any more when libcurl closes the socket: the kernel resets the connection (socket(7)). One that
+    // others use stays open, and is not to be reset when it ends.
     var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
-    if let connection {
+    if let connection, connection.isOpen, multi?.sharesConnections == false {
       setsockopt(connection.socket, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
     }
     finish(with: machine.ended(failure: UploadError(.connectionLost, "the connection was cut on purpose")))
@@ -160,7 +163,7 @@ final class CurlTransfer: @unchecked Sendable {
   func tellConnected() {
     guard !wasToldConnected else { return }
     wasToldConnected = true
-    handler(.connected(isNew: connection?.isNew ?? false))
+    handler(.connected(isNew: isFirstOnConnection))
   }
 
   /// How long the rest of an early response may take whose head does not say how long it is.

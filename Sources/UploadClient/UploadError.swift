@@ -30,6 +30,8 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     /// What came back breaks the rules of HTTP/2; HTTP/1.1 may get through. A proxy that takes an interim response for the
     /// final one does this (nginx with any 1xx but 103, and with that before 1.29).
     case http2Violation
+    /// The server does not speak HTTP/2, which is all that the request may go over.
+    case http2NotSupported
     /// ``UploadTask/cancel()`` was called.
     case cancelled
     /// The body's writer broke the stream off, or the file could not be read to its end.

@@ -227,6 +227,7 @@ extension LiveStreamError {
     case .notTrusted: "not-trusted"
     case .refused: "refused"
     case .protocolBroken: "protocol"
+    case .http2NotSupported: "http2"
     case .unreachable: "gave-up"
     case .overflow: "overflow"
     case .source: "source"
