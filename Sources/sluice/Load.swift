@@ -28,15 +28,17 @@ enum Load {
       Option("i-may-load-this", value: "HOST", "permit a server on another machine"),
       StreamOptions.header, StreamOptions.token, StreamOptions.progress,
     ],
-    // These belong to one stream, or would load somebody else.
-    connectionOptions: StreamOptions.connection.filter { !["stream-id", "proxy", "retry-ceiling"].contains($0.name) },
+    // The others belong to one stream, would load somebody else, or are so anyway.
+    connectionOptions: StreamOptions.connection.filter {
+      !["stream-id", "proxy", "retry-ceiling", "http1"].contains($0.name)
+    },
     moreOptions: more,
     example: "sluice load http://localhost:8080/ -n 1000 -t 60s --ramp 10s --html report.html")
 
   /// Understood too, and shown by `sluice help load-options`.
   static let more: [Option] = [
     Option("body", value: "KIND", "pattern, random, zeros, or a file's bytes (default pattern)"),
-    Option("drop-every", value: "T", "cut each connection about so often; the stream resumes"),
+    Option("drop-every", value: "T", "cut each connection about so often (a shared one: the stream); it resumes"),
     Option("slow-fraction", value: "F", "this part of the streams, 0 to 1, is slow"),
     Option("slow-rate", value: "SIZE", "bytes a second that the line of a slow stream takes (default 1000)"),
     Option("seed", value: "N", "decides everything that is random (default: another one each time)"),
@@ -44,8 +46,8 @@ enum Load {
     Option("grace", value: "T", "after the end, for what is under way (default 10s)"),
     Option("give-up", value: "T", "a stream fails when nothing was acknowledged for T (default 30s)"),
     Option("local-address", value: "ADDR", "connect from this address (repeatable)", mayRepeat: true),
-    Option("http2", "speak HTTP/2 at once, over plain HTTP too"),
-    Option("streams-per-connection", value: "N", "with HTTP/2 (default 100)"),
+    Option("http2", "speak HTTP/2, and fail where the server does not (default HTTP/1.1)"),
+    Option("streams-per-connection", value: "N", "that share one, with HTTP/2 (default 100)"),
     Option("max-bytes", value: "SIZE", "end the run when so much was sent (default 1TiB)"),
     Option("max-connections", value: "N", "end the run when so many were opened (default 1000000)"),
     Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
@@ -142,7 +144,8 @@ enum Load {
 
   private static func configuration(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadConfiguration {
     var request = try StreamOptions.request(values)
-    if values.has("http2") { request.httpVersion = .http2 }
+    // Not what TLS happens to agree on: two runs are to be alike, and the report says which it was.
+    request.httpVersion = values.has("http2") ? .http2 : .http1
     var configuration = LoadConfiguration(request: request)
     configuration.profile = try profile(values)
     if let text = values["streams"] {
@@ -171,6 +174,9 @@ enum Load {
     if let text = values["give-up"] { configuration.giveUpAfter = try Units.duration(text, of: "give-up") }
     configuration.localAddresses = values.all("local-address")
     if let text = values["streams-per-connection"] {
+      guard values.has("http2") else {
+        throw .usage("--streams-per-connection is for --http2: over HTTP/1.1 each has its own")
+      }
       configuration.streamsPerConnection = try Units.integer(text, of: "streams-per-connection", in: 1...1_000_000)
     }
     configuration.permittedHost = values["i-may-load-this"]

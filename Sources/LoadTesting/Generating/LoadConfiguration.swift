@@ -46,6 +46,10 @@ public struct LoadConfiguration: Sendable {
   /// How many of the streams are this part's.
   public var share: Int { LoadPart(self).streamIndices(of: streams).underestimatedCount }
 
+  /// Whether it is known when this machine's TCP has taken a message: over HTTP/2 libcurl and the streams of one connection keep
+  /// bytes of their own in between.
+  var tellsAccepted: Bool { request.httpVersion != .http2 }
+
   /// Whether streams share connections.
   var sharesConnections: Bool { request.httpVersion == .http2 && streamsPerConnection > 1 }
 }

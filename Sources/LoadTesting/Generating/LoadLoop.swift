@@ -76,6 +76,8 @@ final class LoadLoop: @unchecked Sendable {
     }
   }
 
+  /// How long after the run's end a server may take to acknowledge what it has, of its own accord.
+  private static let patience = Duration.seconds(1)
   private static let pauseAfterFailure: Int64 = 1_000_000_000
 
   /// Ends a stream that has nothing left to be acknowledged, soon: ten thousand that end at once would delay the acknowledgements of
@@ -107,6 +109,9 @@ final class LoadLoop: @unchecked Sendable {
     beQuiet()
     for stream in streams.values { stream.quiet() }
     tellIfIdle()
+    loop.schedule(after: min(Self.patience, plan.configuration.grace / 2)) { [self] in
+      for stream in streams.values { stream.finishUnacknowledged() }
+    }
   }
 
   /// The time for acknowledgements is over: streams that wait for one fail.

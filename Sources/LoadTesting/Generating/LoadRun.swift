@@ -36,10 +36,10 @@ final class LoadRun: @unchecked Sendable {
     pending = Array(repeating: [], count: configuration.threads)
     latest = Array(repeating: LoadTotals(), count: configuration.threads)
     busyTime = Array(repeating: 0, count: configuration.threads)
-    let capReached = CapReached()
+    let ending = Ending()
     plan = LoadRunPlan(
       configuration, bytes: bytes, localAddresses: localAddresses,
-      clock: RunClock(origin: .now + Self.headStart), capReached: { capReached.tell($0) })
+      clock: RunClock(origin: .now + Self.headStart), end: { ending.tell($0) })
     for number in 0..<configuration.threads {
       loops.append(
         try LoadLoop(
@@ -49,13 +49,13 @@ final class LoadRun: @unchecked Sendable {
           },
           idle: { [weak self] in coordinator.execute { [weak self] in self?.loopIsIdle() } }))
     }
-    capReached.action.withLock { action in
+    ending.action.withLock { action in
       action = { [weak self] reason in coordinator.execute { [weak self] in self?.stop(because: reason) } }
     }
   }
 
-  /// The plan is made before the run that its caps end.
-  private final class CapReached: Sendable {
+  /// The plan is made before the run that its caps, or its streams, may end.
+  private final class Ending: Sendable {
     let action = Mutex<@Sendable (String) -> Void>({ _ in })
     func tell(_ reason: String) { action.withLock { $0 }(reason) }
   }
@@ -170,6 +170,7 @@ extension LoadPlan {
     }
     resumable = configuration.resumable.rawValue
     httpVersion = configuration.request.httpVersion == .http2 ? "2" : "1.1"
+    streamsPerConnection = configuration.sharesConnections ? configuration.streamsPerConnection : nil
     dropEvery = profile.faults.dropEvery?.mean
     slowFraction = profile.faults.slowFraction
     seed = configuration.seed

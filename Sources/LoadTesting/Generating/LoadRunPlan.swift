@@ -19,17 +19,18 @@ final class LoadRunPlan: Sendable {
   private let token: String
   private let spentBytes = Atomic<UInt64>(0)
   private let spentConnections = Atomic<UInt64>(0)
-  private let capReached: @Sendable (String) -> Void
+  /// Ends the run, and says why.
+  let end: @Sendable (String) -> Void
 
   init(
     _ configuration: LoadConfiguration, bytes: BodyBytes, localAddresses: [String], clock: RunClock,
-    capReached: @escaping @Sendable (String) -> Void
+    end: @escaping @Sendable (String) -> Void
   ) {
     self.configuration = configuration
     self.bytes = bytes
     self.localAddresses = localAddresses
     self.clock = clock
-    self.capReached = capReached
+    self.end = end
     ramp = RampPlan(
       streams: configuration.streams, ramp: configuration.ramp.nanoseconds, chunk: configuration.profile.chunk)
     duration = configuration.duration.nanoseconds
@@ -40,8 +41,12 @@ final class LoadRunPlan: Sendable {
   func streamConfiguration(_ place: LoadPlace) -> LiveStreamConfiguration {
     var request = configuration.request
     request.receiveBufferSize = 1024
-    request.tellsAccepted = true
-    if !localAddresses.isEmpty { request.localAddress = localAddresses[place.index % localAddresses.count] }
+    request.tellsAccepted = configuration.tellsAccepted
+    if !localAddresses.isEmpty {
+      // Those that share a connection come from one address.
+      let number = configuration.sharesConnections ? lane(of: place) : place.index
+      request.localAddress = localAddresses[number % localAddresses.count]
+    }
     var stream = LiveStreamConfiguration(request: request)
     stream.streamID =
       "load-\(token)-\(place.index)" + (place.generation > 0 ? "-\(place.generation)" : "")
@@ -61,7 +66,8 @@ final class LoadRunPlan: Sendable {
   /// How many lanes the session of a loop has, and which one a stream takes. Those that share a connection share a lane.
   var laneCount: Int {
     let perLoop = (configuration.share + configuration.threads - 1) / configuration.threads
-    return max(1, perLoop / streamsPerLane)
+    return max(
+      1, configuration.sharesConnections ? (perLoop + streamsPerLane - 1) / streamsPerLane : perLoop / streamsPerLane)
   }
 
   private func lane(of place: LoadPlace) -> Int {
@@ -70,7 +76,8 @@ final class LoadRunPlan: Sendable {
   }
 
   private var streamsPerLane: Int {
-    configuration.sharesConnections ? max(200, configuration.streamsPerConnection) : 200
+    // One lane, one connection: of several in one lane libcurl opens more than are needed when many streams begin at once.
+    configuration.sharesConnections ? configuration.streamsPerConnection : 200
   }
 
   /// Counts what was handed over; true when the run has had its bytes, and the loop is to stop.
@@ -78,7 +85,7 @@ final class LoadRunPlan: Sendable {
     let before = spentBytes.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue
     let cap = configuration.maximumByteCount
     guard before + UInt64(count) >= cap else { return false }
-    if before < cap { capReached("the cap of \(cap) bytes (--max-bytes) was reached") }
+    if before < cap { end("the cap of \(cap) bytes (--max-bytes) was reached") }
     return true
   }
 
@@ -87,7 +94,7 @@ final class LoadRunPlan: Sendable {
     let before = spentConnections.wrappingAdd(1, ordering: .relaxed).oldValue
     let cap = configuration.maximumConnectionCount
     guard before + 1 >= cap else { return false }
-    if before + 1 == cap { capReached("the cap of \(cap) connections (--max-connections) was reached") }
+    if before + 1 == cap { end("the cap of \(cap) connections (--max-connections) was reached") }
     return true
   }
 }

@@ -74,6 +74,14 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
 
   func finish() { streamer.finish() }
 
+  /// Ends a stream whose last bytes nobody acknowledges: a proxy keeps interim responses to itself, or has passed on as many as it
+  /// does for one request. What answers the request's end acknowledges them. A slow line is left to take what is due.
+  func finishUnacknowledged() {
+    guard !isFinishing, !figures.isSlow else { return }
+    isFinishing = true
+    loop.finish(self)
+  }
+
   // MARK: The source
 
   func became(due message: StreamSchedule.Message, at due: Int64, now: Int64) {
@@ -128,7 +136,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   private func acknowledged(before offset: UInt64) {
     let now = loop.plan.clock.now
     // At a request's end nobody asks for more, which is how TCP's taking of bytes is noticed.
-    accepted(before: offset, now: now)
+    if loop.plan.configuration.tellsAccepted { accepted(before: offset, now: now) }
     while let message = ledger.nextAcknowledged(before: offset) {
       loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
     }
@@ -153,7 +161,9 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     let now = loop.plan.clock.now
     var outcome = StreamOutcome.finished
     if let error = summary.error {
-      outcome = error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged ? .finished : .failed
+      outcome =
+        error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged && !isPlain ? .finished : .failed
+      if error.kind == .http2NotSupported { loop.plan.end(error.description) }
       if outcome == .failed {
         loop.figures.error(error.errorClass, example: error.description)
         loop.figures.lost(

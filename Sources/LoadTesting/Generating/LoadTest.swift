@@ -84,6 +84,13 @@ public final class LoadTest: Sendable {
     guard configuration.part.count <= configuration.streams else {
       throw .invalid("\(configuration.streams) streams cannot be shared out in \(configuration.part.count) parts")
     }
+    if configuration.sharesConnections, !configuration.request.isSecure,
+      let library = UploadSession.cannotReusePlainHTTP2
+    {
+      throw .invalid(
+        "\(library) cannot put several streams on one HTTP/2 connection without TLS (8.0 can): load https://, or give each its own with --streams-per-connection 1"
+      )
+    }
     guard (1...256).contains(configuration.threads) else { throw .invalid("threads: from 1 to 256") }
   }
 

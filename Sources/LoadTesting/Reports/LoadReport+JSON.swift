@@ -66,6 +66,7 @@ extension LoadPlan: JSONObject {
     try member("body", &body)
     try member("resumable", &resumable)
     try member("http_version", &httpVersion)
+    try member.optional("streams_per_connection", &streamsPerConnection)
     try member.optional("drop_every_ns", &dropEvery)
     try member("slow_fraction", &slowFraction)
     try member.seed("seed", &seed)

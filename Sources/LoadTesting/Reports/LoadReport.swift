@@ -58,6 +58,8 @@ public struct LoadPlan: Equatable, Sendable {
   public var resumable = ""
   /// `1.1` or `2`.
   public var httpVersion = ""
+  /// How many streams share a connection; nil where each has its own.
+  public var streamsPerConnection: Int?
   /// The mean time after which a connection is cut on purpose; nil for never.
   public var dropEvery: Int64?
   /// The part of all streams that are slow on purpose, 0 to 1.

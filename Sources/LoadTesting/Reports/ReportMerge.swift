@@ -103,6 +103,7 @@ extension LoadPlan {
       ("duration", Quantity.text(nanoseconds: duration)), ("profile", profile),
       ("rate", rate == 0 ? "max" : Quantity.text(bytes: rate) + "/s"), ("chunk", Quantity.text(nanoseconds: chunk)),
       ("body", body), ("resumable", resumable), ("HTTP version", httpVersion),
+      ("streams per connection", String(streamsPerConnection ?? 1)),
       ("drop-every", dropEvery.map { Quantity.text(nanoseconds: $0) } ?? "never"),
       ("slow fraction", String(slowFraction)), ("seed", String(seed)),
     ]

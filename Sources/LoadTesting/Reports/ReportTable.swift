@@ -16,7 +16,13 @@ extension LoadReport {
     addCounts(to: &table)
     table.add("")
     table.add(columns: ["delay, from … to", "count", "p50", "p90", "p99", "p99.9", "max"])
-    for measure in LoadMeasure.allCases where measure.isDelay { table.add(measure, histograms[measure]) }
+    for measure in LoadMeasure.allCases where measure.isDelay {
+      if measure == .accepted, !plan.tellsAccepted {
+        table.add(columns: [measure.words, "not measured over HTTP/2"])
+      } else {
+        table.add(measure, histograms[measure])
+      }
+    }
     return table.text
   }
 
@@ -38,7 +44,7 @@ extension LoadReport {
         + "\(Figure.text(bytes: bytes.lost)) lost")
     table.add(
       "connections",
-      "\(count(totals.connects)) opened; \(count(totals.interruptions.unplanned)) interruptions, and "
+      "\(count(totals.connects)) opened\(plan.streamsPerConnection.map { " for up to \($0) streams each" } ?? ""); \(count(totals.interruptions.unplanned)) interruptions, and "
         + "\(count(totals.interruptions.onPurpose)) on purpose; \(count(totals.interimResponses)) interim responses")
     let classes = totals.errors.sorted { ($1.value.count, $0.key) < ($0.value.count, $1.key) }
     if classes.isEmpty { table.add("errors", "none") }
@@ -76,6 +82,9 @@ extension ReportComparison {
 }
 
 extension LoadPlan {
+  /// Whether it was measured when this machine's TCP had taken a message.
+  var tellsAccepted: Bool { httpVersion != "2" }
+
   /// What was asked for, in one sentence.
   var sentence: String {
     let rate = rate == 0 ? "as fast as they are taken" : "\(Figure.text(bytes: rate))/s each"
