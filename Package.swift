@@ -80,7 +80,7 @@ let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
   dependencies: [
     "sluice", "ChaosTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl", "PropertyTesting",
-    "EventLoops",
+    "EventLoops", "LoadTesting", "UploadClient",
     "CLinux",
   ],
   swiftSettings: settings)

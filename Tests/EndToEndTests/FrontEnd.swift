@@ -22,6 +22,12 @@ final class FrontEnd {
     var speaksHTTP10 = false
     /// A connection to the server for each request: nginx's default again.
     var closesConnections = false
+    /// nginx: how many requests a connection may carry at a time over HTTP/2.
+    var concurrentStreams: Int?
+    /// nginx: HTTP/1.1 and nothing else.
+    var speaksHTTP1Only = false
+    /// Caddy: no TLS, HTTP/2 from the first byte on.
+    var isPlain = false
   }
 
   static let isInstalled = ChildProcess.isInstalled("nginx") && ChildProcess.isInstalled("caddy")
@@ -102,6 +108,10 @@ final class FrontEnd {
       ("/etc/ssl/certs/stream.example.com.pem", "\(path)/server.pem"),
       ("/etc/ssl/private/stream.example.com.key", "\(path)/server.key"),
     ]
+    if let count = changes.concurrentStreams {
+      edits.append(("ssl http2;", "ssl http2;\n  http2_max_concurrent_streams \(count);"))
+    }
+    if changes.speaksHTTP1Only { edits.append(("ssl http2;", "ssl;")) }
     if changes.buffersRequests { edits.append(("proxy_request_buffering off", "proxy_request_buffering on")) }
     if changes.speaksHTTP10 { edits.append(("proxy_http_version 1.1", "proxy_http_version 1.0")) }
     if changes.closesConnections {
@@ -132,7 +142,9 @@ final class FrontEnd {
     _ path: String, _ address: String, _ backend: String, _ changes: Changes
   ) throws -> String {
     let port = address.split(separator: ":").last ?? ""
-    let site = "https://:\(port) {\n\tbind \(host(address))\n\ttls \(path)/server.pem \(path)/server.key"
+    let tls = "\n\ttls \(path)/server.pem \(path)/server.key"
+    let site =
+      "\(changes.isPlain ? "http" : "https")://:\(port) {\n\tbind \(host(address))\(changes.isPlain ? "" : tls)"
     var edits = [
       // Without a name, for clients come through proxies with addresses of their own.
       ("stream.example.com {", site),
@@ -147,6 +159,7 @@ final class FrontEnd {
       {
       	admin off
       	auto_https off
+      	\(changes.isPlain ? "servers {\n\t\tprotocols h1 h2c\n\t}" : "")
       }
       \(try sample("Caddyfile", edits))
       """

@@ -1,0 +1,146 @@
+// `sluice load --http2` through Caddy and nginx: many streams on one connection, what becomes of all of them when it is cut, and what is
+// said where HTTP/2 is not to be had.
+
+import CommandTesting
+import EventLoops
+import LoadTesting
+import NetworkTesting
+import Testing
+import UploadClient
+
+@Suite(
+  "A load test over HTTP/2",
+  .enabled(if: FrontEnd.isInstalled, "nginx (package nginx-light) and caddy have to be installed"))
+struct LoadOverHTTP2Tests {
+  private let directory: TemporaryDirectory
+  private let server: ServeProcess
+
+  init() throws {
+    directory = try TemporaryDirectory()
+    server = try ServeProcess(directory.path, more: ["--durability", "none"])
+  }
+
+  private func load(
+    _ frontEnd: FrontEnd, streams: Int, onEach: Int, duration: String = "10min", more: [String]
+  ) throws -> LoadProcess {
+    try LoadProcess(
+      frontEnd.url, streams: streams, duration: duration,
+      more: [
+        "--http2", "--streams-per-connection", "\(onEach)", "--ca-file", frontEnd.certificate, "--rate", "10kB",
+      ] + more)
+  }
+
+  /// Waits until the server has seen so many streams begin.
+  private func haveBegun(_ count: Int) throws {
+    try server.output.wait(for: "\(count) streams") { events, _ in
+      events.count { $0.event == "begun" } >= count ? () : nil
+    }
+  }
+
+  @Test(
+    "20 streams by 8 take three connections; the front end is killed: all go on over three others, every byte stored once"
+  )
+  func killed() throws {
+    let frontEnd = try FrontEnd(.caddy, backend: server.address)
+    let load = try load(
+      frontEnd, streams: 20, onEach: 8, more: ["--resumable", "always", "--roll-over-after", "200ms"])
+    try haveBegun(20)
+    #expect(try EstablishedConnections.count(at: frontEnd.address) == 3)
+    try frontEnd.kill()
+    try frontEnd.restart()
+    try load.progress("all streams again") {
+      $0.integer("interruptions") ?? 0 >= 20 && $0.integer("live") == 20 && $0.integer("connecting") == 0
+    }
+    #expect(try EstablishedConnections.count(at: frontEnd.address) == 3)
+    let report = try load.stop()
+    #expect(report.totals.connects == 6)
+    #expect(report.totals.streams.started == 20)
+    #expect(report.totals.streams.failed == 0)
+    #expect(report.totals.bytes.lost == 0)
+    #expect(report.histograms[.resume].count >= 20)
+    let stored = try StoredLoad.streams(in: directory.path)
+    #expect(stored.keys.sorted() == Array(0..<20))
+    for (index, bytes) in stored { #expect(StoredLoad.firstDifference(bytes, stream: index) == nil) }
+    #expect(stored.values.reduce(0) { $0 + UInt64($1.count) } >= report.totals.bytes.acknowledged)
+  }
+
+  @Test(
+    "a proxy that passes on five interim responses of a request: the rest is acknowledged at its end, and stored as it was due"
+  )
+  func ended() throws {
+    let frontEnd = try FrontEnd(.caddy, backend: server.address)
+    let load = try load(frontEnd, streams: 6, onEach: 3, duration: "2s", more: ["--resumable", "always"])
+    let report = try load.report(code: 0)
+    #expect(report.totals.streams.finished == 6)
+    #expect(report.totals.messages.acknowledged == report.totals.messages.due)
+    #expect(report.histograms[.acknowledged].count == report.totals.messages.due)
+    // What libcurl and HTTP/2 hold back is not known: nothing is said rather than something wrong.
+    #expect(report.histograms[.accepted].isEmpty)
+    #expect(load.output.text.contains { $0.hasPrefix("accepted") && $0.hasSuffix("not measured over HTTP/2") })
+    let stored = try StoredLoad.streams(in: directory.path)
+    for (index, bytes) in stored { #expect(StoredLoad.firstDifference(bytes, stream: index) == nil) }
+    #expect(stored.values.reduce(0) { $0 + UInt64($1.count) } == report.totals.bytes.offered)
+  }
+
+  @Test("--drop-every resets streams on a connection that stays")
+  func dropped() throws {
+    let frontEnd = try FrontEnd(.caddy, backend: server.address)
+    let load = try load(
+      frontEnd, streams: 6, onEach: 3,
+      more: ["--resumable", "always", "--roll-over-after", "200ms", "--drop-every", "300ms"])
+    try load.progress("twelve cuts") { $0.integer("interruptions_on_purpose") ?? 0 >= 12 }
+    let report = try load.stop()
+    #expect(report.totals.connects == 2)
+    #expect(report.totals.interruptions.unplanned == 0)
+    for (index, bytes) in try StoredLoad.streams(in: directory.path) {
+      #expect(StoredLoad.firstDifference(bytes, stream: index) == nil)
+    }
+  }
+
+  @Test(
+    "a server that takes four streams on a connection, of twenty that are to share one: all of them run, over more connections"
+  )
+  func limited() throws {
+    let frontEnd = try FrontEnd(.nginx, backend: server.address, changes: .init(concurrentStreams: 4))
+    let load = try load(frontEnd, streams: 20, onEach: 20, more: ["--resumable", "never"])
+    try haveBegun(20)
+    #expect(try EstablishedConnections.count(at: frontEnd.address) >= 5)
+    let report = try load.stop()
+    #expect(report.totals.interruptions.total == 0)
+    #expect(report.totals.errorCount == 0)
+  }
+
+  @Test(
+    "a server that speaks HTTP/1.1 only is named, at once, and nothing is streamed over that", arguments: [true, false])
+  func http1Only(isSecure: Bool) throws {
+    let frontEnd = try FrontEnd(.nginx, backend: server.address, changes: .init(speaksHTTP1Only: true))
+    let load = try LoadProcess(
+      isSecure ? frontEnd.url : server.url, streams: 2,
+      more: ["--http2", "--streams-per-connection", "1", "--ca-file", frontEnd.certificate, "--resumable", "never"])
+    let report = try load.report(code: 0)
+    #expect(load.output.text.contains { $0.hasPrefix("ended before its time: the server does not speak HTTP/2: ") })
+    #expect(report.totals.errors["http2"] != nil)
+    #expect(server.events("ended").isEmpty)
+  }
+
+  @Test(
+    "without TLS: one stream on a connection, request after request; several where libcurl can do that, and else a word why not"
+  )
+  func plain() throws {
+    let frontEnd = try FrontEnd(.caddy, backend: server.address, changes: .init(isPlain: true))
+    let url = "http://\(frontEnd.address)"
+    let shared = try LoadProcess(url, streams: 2, duration: "500ms", more: ["--http2", "--resumable", "never"])
+    if let library = UploadSession.cannotReusePlainHTTP2 {
+      #expect(try shared.exitCode() == 64)
+      #expect(shared.output.text.contains { $0.contains(library) && $0.contains("--streams-per-connection 1") })
+    } else {
+      #expect(try shared.report(code: 0).totals.connects == 1)
+    }
+    let load = try LoadProcess(
+      url, streams: 3, duration: "1s",
+      more: ["--http2", "--streams-per-connection", "1", "--resumable", "always", "--roll-over-after", "200ms"])
+    let report = try load.report(code: 0)
+    #expect(report.totals.messages.acknowledged == report.totals.messages.due)
+    #expect(report.totals.interruptions.total == 0)
+  }
+}
