@@ -21,12 +21,13 @@ struct LoadOverHTTP2Tests {
   }
 
   private func load(
-    _ frontEnd: FrontEnd, streams: Int, onEach: Int, duration: String = "10min", more: [String]
+    _ frontEnd: FrontEnd, streams: Int, onEach: Int, duration: String = "10min", rate: String = "10kB", more: [String]
   ) throws -> LoadProcess {
     try LoadProcess(
       frontEnd.url, streams: streams, duration: duration,
       more: [
-        "--http2", "--streams-per-connection", "\(onEach)", "--ca-file", frontEnd.certificate, "--rate", "10kB",
+        "--http2", "--streams-per-connection", "\(onEach)", "--ca-file", frontEnd.certificate,
+        "--rate", rate,
       ] + more)
   }
 
@@ -142,5 +143,34 @@ struct LoadOverHTTP2Tests {
     let report = try load.report(code: 0)
     #expect(report.totals.messages.acknowledged == report.totals.messages.due)
     #expect(report.totals.interruptions.total == 0)
+  }
+
+  @Test(
+    "a stream that the server does not read: the others on its connection go on, and the loop does not turn for its sake"
+  )
+  func unread() throws {
+    // What each of the others has brought, in pieces of a megabyte.
+    let megabytes = try EventLog<Int>()
+    let deaf = try ScriptedServer(receiveBuffer: 4096) { connection, _ in
+      let head = try connection.head()
+      if head["Stream-ID"]?.hasSuffix("-0") == true {
+        _ = connection.waitForEnd(limit: .seconds(60))
+        return
+      }
+      var count = 0
+      while let piece = try connection.chunk() {
+        for _ in (count >> 20)..<((count + piece.count) >> 20) { megabytes.append(1) }
+        count += piece.count
+      }
+    }
+    let frontEnd = try FrontEnd(.nginx, backend: "127.0.0.1:\(deaf.port)")
+    let load = try load(
+      frontEnd, streams: 4, onEach: 4, rate: "1MB", more: ["--resumable", "never", "--buffer", "64MiB"])
+    try megabytes.wait("nine megabytes of three streams") { $0.count >= 9 ? () : nil }
+    #expect(try EstablishedConnections.count(at: frontEnd.address) == 1)
+    let report = try load.stop()
+    #expect(report.totals.interruptions.total == 0)
+    #expect(report.totals.bytes.sent < report.totals.bytes.offered)
+    #expect(report.generator.busiestLoop < 0.5)
   }
 }
