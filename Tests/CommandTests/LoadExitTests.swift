@@ -62,9 +62,14 @@ struct LoadExitTests {
   func descriptors() throws {
     let server = try StreamServer()
     let options = ["-n", "100", "-t", "1s"] + LoadProcess.tenASecond
-    func load(limit: Int) throws -> LoadProcess {
-      try LoadProcess(
-        server.url, options, prefix: ["bash", "-c", "ulimit -n \(limit) && exec \"$@\"", "bash"])
+    // Nothing is open but what is said here: children get what libcurl has open for other tests at that moment.
+    let script = """
+      for d in /proc/self/fd/*; do d=${d##*/}; [ "$d" -le 2 ] || eval "exec $d>&-"; done
+      for ((d = 3; d < 3 + $1; d++)); do eval "exec $d</dev/null"; done
+      ulimit -n "$2" && shift 2 && exec "$@"
+      """
+    func load(limit: Int, given: Int = 0) throws -> LoadProcess {
+      try LoadProcess(server.url, options, prefix: ["bash", "-c", script, "bash", "\(given)", "\(limit)"])
     }
     let refused = try load(limit: 64)
     #expect(try refused.process.wait() == 74)
@@ -74,6 +79,10 @@ struct LoadExitTests {
     let needed = try #require(number.flatMap { Int($0) }, "\(message)")
     #expect(message.contains("this takes \(needed) descriptors"))
     #expect(try load(limit: needed - 1).process.wait() == 74)
+    let given = try load(limit: needed, given: 20)
+    #expect(try given.process.wait() == 74)
+    #expect(
+      given.process.errors.first?.contains("this takes \(needed + 20) descriptors") == true, "what it was given counts")
     let report = try load(limit: needed).report()
     #expect(report.totals.streams.peakLive == 100 && report.totals.streams.finished == 100)
     #expect(report.totals.errorCount == 0, "\(report.totals.errors)")

@@ -35,7 +35,7 @@ public final class LoadTest: Sendable {
         "this takes \(connections) connections from the start, and \(configuration.maximumConnectionCount) are allowed: raise --max-connections"
       )
     }
-    // Besides the connections: epoll, wake-ups, timers, libcurl's own, standard streams, and a few that reconnect meanwhile.
+    // Besides the connections: epoll, wake-ups, timers, libcurl's own, and a few that reconnect meanwhile.
     try ProcessLimits.reserve(descriptors: connections + connections / 50 + 16 * configuration.threads + 64)
     localAddresses = try Self.addresses(for: connections, configuration)
     bytes = try BodyBytes(configuration.profile.body, seed: configuration.seed)

@@ -6,8 +6,10 @@ internal import Glibc
 enum ProcessLimits {
   /// Raises the soft limit of descriptors as far as is needed.
   ///
+  /// - Parameter needed: besides those that are open already: a parent may have left some open.
   /// - Throws: ``LoadError/tooFewDescriptors(needed:limit:)`` when the hard limit is below that.
   static func reserve(descriptors needed: Int) throws(LoadError) {
+    let needed = needed + openDescriptorCount
     var limit = rlimit()
     guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0, limit.rlim_cur < needed else { return }
     guard limit.rlim_max >= needed else {
@@ -15,6 +17,16 @@ enum ProcessLimits {
     }
     limit.rlim_cur = limit.rlim_max
     setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+  }
+
+  private static var openDescriptorCount: Int {
+    // Without /proc there are the standard streams at least.
+    guard let folder = opendir("/proc/self/fd") else { return 3 }
+    defer { closedir(folder) }
+    var count = 0
+    while let entry = readdir(folder) { if entry.pointee.d_name.0 != CChar(UInt8(ascii: ".")) { count += 1 } }
+    // One of them is the folder's own.
+    return count - 1
   }
 
   /// How many ports there are to connect from, on each address: ip(7), `ip_local_port_range`.
