@@ -24,7 +24,9 @@ struct LoadFaultTests {
     let totals = report.totals
     #expect(totals.interruptions.onPurpose >= 4)
     #expect(totals.interruptions.unplanned == 0 && totals.errorCount == 0, "\(totals.errors)")
-    #expect(totals.connects == 4 + totals.interruptions.onPurpose, "one new connection for each")
+    // One new connection for each, but where a request was hit that had not gone out yet: its connection serves the next.
+    let connects = totals.connects - 4
+    #expect(connects <= totals.interruptions.onPurpose && connects > totals.interruptions.onPurpose / 2)
     // One that is cut again before anything more was acknowledged has not resumed in between.
     let resumed = report.histograms[.resume].count
     #expect(resumed > 0 && resumed <= totals.interruptions.onPurpose)
