@@ -258,7 +258,8 @@ final class CurlMulti: @unchecked Sendable {
   /// others rest, and writes nothing. What it waits for is readable; the timer is for what nobody has thought of.
   private func restrain(_ socket: curl_socket_t) {
     sockets[Int(socket)]?.idleWrites += 1
-    guard let state = sockets[Int(socket)], state.idleWrites >= Self.idleWritesAllowed, !state.isRestrained else { return }
+    guard let state = sockets[Int(socket)], !state.isRestrained, state.idleWrites >= Self.idleWritesAllowed
+    else { return }
     sockets[Int(socket)]?.isRestrained = true
     changedSockets.append(socket)
     updateWatches()
