@@ -87,6 +87,7 @@ struct LoadChecksTests {
   @Test("streams that share connections need ports and descriptors for the connections only")
   func shared() throws {
     var configuration = configuration(streams: 1_000_000)
+    configuration.request.url = "https://127.0.0.1:9/"
     configuration.request.httpVersion = .http2
     configuration.streamsPerConnection = 1000
     #expect(configuration.sharesConnections)
