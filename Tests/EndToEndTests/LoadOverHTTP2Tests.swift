@@ -149,7 +149,7 @@ struct LoadOverHTTP2Tests {
     "a stream that the server does not read: the others on its connection go on, and the loop does not turn for its sake"
   )
   func unread() throws {
-    // What each of the others has brought, in pieces of a megabyte.
+    // What each of the others has brought, by the megabyte.
     let megabytes = try EventLog<Int>()
     let deaf = try ScriptedServer(receiveBuffer: 4096) { connection, _ in
       let head = try connection.head()
@@ -165,12 +165,13 @@ struct LoadOverHTTP2Tests {
     }
     let frontEnd = try FrontEnd(.nginx, backend: "127.0.0.1:\(deaf.port)")
     let load = try load(
-      frontEnd, streams: 4, onEach: 4, rate: "1MB", more: ["--resumable", "never", "--buffer", "64MiB"])
-    try megabytes.wait("nine megabytes of three streams") { $0.count >= 9 ? () : nil }
+      frontEnd, streams: 4, onEach: 4, rate: "4MB", more: ["--resumable", "never", "--buffer", "64MiB"])
+    try megabytes.wait("36 megabytes of three streams") { $0.count >= 36 ? () : nil }
     #expect(try EstablishedConnections.count(at: frontEnd.address) == 1)
     let report = try load.stop()
     #expect(report.totals.interruptions.total == 0)
     #expect(report.totals.bytes.sent < report.totals.bytes.offered)
-    #expect(report.generator.busiestLoop < 0.5)
+    // Processor time, whoever else uses the machine: a twentieth of one, and half of one where the loop turns.
+    #expect(report.generator.busiestLoop < 0.25)
   }
 }
