@@ -16,7 +16,8 @@ public final class UploadSession: Sendable {
     /// Each has its own, on HTTP/2 too: what the peer's TCP has acknowledged is known by connection, and a stalled stream does
     /// not hold up others.
     case onePerUpload
-    /// On HTTP/2 up to so many share one; what TCP has acknowledged is not known then.
+    /// On HTTP/2 up to so many share one: fewer where the server wants that, and never without TLS over a libcurl 7.88, which cannot. What
+    /// TCP has acknowledged of each is a bound from below, lower by all that the others have under way.
     case shared(maximumUploads: Int)
   }
 

@@ -38,7 +38,7 @@ enum Load {
   /// Understood too, and shown by `sluice help load-options`.
   static let more: [Option] = [
     Option("body", value: "KIND", "pattern, random, zeros, or a file's bytes (default pattern)"),
-    Option("drop-every", value: "T", "cut each connection about so often (a shared one: the stream); it resumes"),
+    Option("drop-every", value: "T", "cut each connection about so often; where several share it, the stream"),
     Option("slow-fraction", value: "F", "this part of the streams, 0 to 1, is slow"),
     Option("slow-rate", value: "SIZE", "bytes a second that the line of a slow stream takes (default 1000)"),
     Option("seed", value: "N", "decides everything that is random (default: another one each time)"),
