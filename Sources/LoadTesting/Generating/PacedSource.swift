@@ -37,6 +37,8 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   private let ownEnd: Int64
   private var loop: EventLoop?
   private var arrived: () -> Void = {}
+  /// What each timer does: made once, and not for each message.
+  private lazy var beatWork: () -> Void = { [unowned self] in beat() }
   /// Until the stream is over.
   var observer: (any PacedSourceObserver)?
   private let stream: Int
@@ -170,7 +172,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
       if isOver, !isQuiet { isFinished = true }
       return
     }
-    timer = loop?.schedule(at: clock.instant(time)) { [unowned self] in beat() }
+    timer = loop?.schedule(at: clock.instant(time), beatWork)
   }
 
   /// How often a slow line takes something, in nanoseconds.

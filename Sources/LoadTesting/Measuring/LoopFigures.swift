@@ -7,16 +7,26 @@
 /// has not had a value of that power of two before. A value: hand copies to other threads.
 public struct LoopFigures: Sendable {
   public private(set) var totals = LoadTotals()
-  public private(set) var histograms = LoadHistograms()
+  /// Of the intervals that have ended, but for what only these count; see ``histograms``.
+  private var measured = LoadHistograms()
   public private(set) var spread = StreamSpread()
   /// The interval that runs.
   private var interval = LoadInterval()
 
   public init() {}
 
+  /// From the run's start to now. What an interval counts for itself is counted there alone until it ends: a message is recorded
+  /// once, not twice.
+  public var histograms: LoadHistograms {
+    var all = measured
+    all.add(interval)
+    return all
+  }
+
   /// Ends the interval that runs, gives what was measured in it, and begins the next.
   public mutating func takeInterval() -> LoadInterval {
     let taken = interval
+    measured.add(taken)
     interval = LoadInterval()
     interval.live = taken.live
     interval.connecting = taken.connecting
@@ -38,13 +48,13 @@ public struct LoopFigures: Sendable {
   public mutating func connected(_ stream: inout StreamFigures, after delay: Int64?) {
     if let delay {
       totals.connects += 1
-      histograms[.connect].record(delay)
+      measured[.connect].record(delay)
     }
     enter(.live, &stream)
   }
 
   /// The first interim response to a request, so long after its head was sent.
-  public mutating func interim(after delay: Int64) { histograms[.interim].record(delay) }
+  public mutating func interim(after delay: Int64) { measured[.interim].record(delay) }
 
   /// An interim response, the first or any other.
   public mutating func interimResponse() { totals.interimResponses += 1 }
@@ -103,19 +113,18 @@ public struct LoopFigures: Sendable {
     totals.bytes.offered += UInt64(bytes)
     stream.offered += UInt64(bytes)
     interval.offered += UInt64(bytes)
-    histograms[.message].record(Int64(bytes))
+    measured[.message].record(Int64(bytes))
   }
 
   /// The generator came to a message that was due: what it is late by is its own fault, not the server's.
   ///
   /// Tell it once for each message, also where there is no space for it: what it then waits is a ``stalled(for:)``.
   public mutating func reached(dueAt: Int64, now: Int64) {
-    histograms[.lateness].record(now - dueAt)
     interval.lateness.record(now - dueAt)
   }
 
   /// There was no space for a message for so long.
-  public mutating func stalled(for time: Int64) { histograms[.stall].record(time) }
+  public mutating func stalled(for time: Int64) { measured[.stall].record(time) }
 
   /// A message was handed to the engine, as a whole.
   public mutating func sent(bytes: Int, _ stream: inout StreamFigures) {
@@ -129,7 +138,7 @@ public struct LoopFigures: Sendable {
   public mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     totals.bytes.accepted += UInt64(bytes)
     stream.accepted += UInt64(bytes)
-    if !stream.isSlow { histograms[.accepted].record(now - dueAt) }
+    if !stream.isSlow { measured[.accepted].record(now - dueAt) }
   }
 
   /// The server said that it has all of a message.
@@ -140,16 +149,15 @@ public struct LoopFigures: Sendable {
     stream.acknowledged += UInt64(bytes)
     interval.acknowledged += UInt64(bytes)
     if stream.isSlow {
-      histograms[.acknowledgedSlow].record(delay)
+      measured[.acknowledgedSlow].record(delay)
     } else {
-      histograms[.acknowledged].record(delay)
       interval.acknowledgedDelay.record(delay)
     }
     stream.delayCount += 1
     stream.delaySum = stream.delaySum.addingSaturated(delay)
     stream.delayMaximum = max(stream.delayMaximum, delay)
     if let interruptedAt = stream.interruptedAt {
-      histograms[.resume].record(now - interruptedAt)
+      measured[.resume].record(now - interruptedAt)
       stream.interruptedAt = nil
     }
   }
@@ -159,4 +167,11 @@ public struct LoopFigures: Sendable {
 
   /// Bytes that were offered were given up.
   public mutating func lost(bytes: UInt64) { totals.bytes.lost += bytes }
+}
+
+extension LoadHistograms {
+  fileprivate mutating func add(_ interval: LoadInterval) {
+    self[.lateness].merge(interval.lateness)
+    self[.acknowledged].merge(interval.acknowledgedDelay)
+  }
 }
