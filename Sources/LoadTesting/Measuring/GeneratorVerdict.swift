@@ -19,7 +19,7 @@ public enum GeneratorVerdict {
     let allowed = max(allowedLateness, Int64(Double(chunk) * chunkShare))
     if let late = lateness.quantile(0.99), late > allowed {
       reasons.append(
-        "1 % of the messages were handed over more than \(Figure.text(nanoseconds: late)) after they were due; "
+        "1 % of the messages were \(Figure.text(nanoseconds: late)) late or more; "
           + "\(Figure.text(nanoseconds: allowed)) are allowed")
     }
     if busiestLoop > allowedBusyShare {
