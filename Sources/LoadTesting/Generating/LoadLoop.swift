@@ -105,10 +105,14 @@ final class LoadLoop: @unchecked Sendable {
   private static let finishPause = Duration.milliseconds(10)
 
   /// The run's time is over: what is due is still sent and acknowledged, and then the streams end.
+  ///
+  /// At the end of the turn: a loop that comes late to it has timers to serve first, of streams that were to begin before.
   func quiet() {
-    beQuiet()
-    for stream in streams.values { stream.quiet() }
-    tellIfIdle()
+    loop.atEndOfTurn { [self] in
+      beQuiet()
+      for stream in streams.values { stream.quiet() }
+      tellIfIdle()
+    }
     loop.schedule(after: min(Self.patience, plan.configuration.grace / 2)) { [self] in
       for stream in streams.values { stream.finishUnacknowledged() }
     }

@@ -1,0 +1,46 @@
+// A loop of a load test that stands still while streams are to begin, and past the run's end.
+
+import EventLoops
+import LiveStreaming
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadClient
+
+@testable import LoadTesting
+
+@Suite("A loop that is late")
+struct LateLoopTests {
+  @Test("no stream of the ramp is left out, and no message, when the loop comes to them after the run's end")
+  func overslept() throws {
+    let server = try StreamServer()
+    var configuration = LoadConfiguration(request: UploadRequest(url: server.url))
+    configuration.streams = 5
+    configuration.ramp = .milliseconds(300)
+    configuration.duration = .milliseconds(400)
+    configuration.resumable = .always
+    configuration.profile.chunk = 20_000_000
+    let plan = LoadRunPlan(
+      configuration, bytes: try BodyBytes(.pattern, seed: 0), localAddresses: [], clock: RunClock(origin: .now)
+    ) { _ in }
+    let isIdle = try EventCounter()
+    let loop = try LoadLoop(plan, report: { _ in }, idle: { isIdle.signal() })
+    loop.loop.execute {
+      loop.begin(Array(0..<5))
+      // In a timer's work: the loop then learns of the run's end before it comes to the timers that are due since.
+      loop.loop.schedule(after: .zero) {
+        while plan.clock.now <= plan.duration {}
+        loop.loop.execute { loop.quiet() }
+      }
+    }
+    #expect(waitUntilReadable(isIdle.descriptor))
+    loop.session.close()
+    var planned = 0
+    for stream in 0..<5 {
+      var schedule = StreamSchedule(configuration.profile, seed: 0, stream: stream)
+      while let message = schedule.next(), plan.ramp.start(of: stream) + message.due < plan.duration { planned += 1 }
+    }
+    #expect(loop.figures.totals.streams.started == 5 && loop.figures.totals.streams.finished == 5)
+    #expect(loop.figures.totals.messages.due == planned && loop.figures.totals.messages.acknowledged == planned)
+  }
+}
