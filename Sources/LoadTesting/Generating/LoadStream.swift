@@ -190,10 +190,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     switch fault {
     case .drop:
       // One that has no connection has nothing to lose.
-      if isConnected {
-        isCut = true
-        streamer.cutConnection()
-      }
+      if isConnected { streamer.cutConnection { [self] in isCut = true } }
       scheduleFault()
     case .stall(let length):
       streamer.suspend()
