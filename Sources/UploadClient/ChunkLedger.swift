@@ -19,8 +19,8 @@ struct ChunkLedger {
     var framingBefore: UInt64
   }
 
-  /// Beyond this many entries neighbours are merged: a bound on memory at the price of precision.
-  static let maximumEntries = 512
+  /// Beyond this many entries neighbours are merged: a bound on memory (4 KiB) at the price of precision.
+  static let maximumEntries = 127
 
   private var entries: [Entry] = []
   /// Body bytes noted so far.

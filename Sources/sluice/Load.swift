@@ -80,7 +80,17 @@ enum Load {
     if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
     if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
     let verdict = Report.judge(report, by: thresholds)
-    return wasStopped ? .interrupted : verdict
+    if wasStopped { return .interrupted }
+    return failure(report.totals) ?? verdict
+  }
+
+  /// A run in which not one byte was acknowledged has measured nothing, whatever its thresholds say; nil for any other.
+  private static func failure(_ totals: LoadTotals) -> ExitCode? {
+    guard totals.streams.failed > 0, totals.streams.finished == 0, totals.bytes.acknowledged == 0 else { return nil }
+    let mostOften = totals.errors.values.max { $0.count < $1.count }
+    Console.shared.say("nothing got through\(mostOften.map { ": \($0.example)" } ?? "")")
+    if totals.connects == 0, totals.errors["http2"] == nil { return .unavailable }
+    return totals.errors["not-permitted"] == nil ? .protocolBroken : .notPermitted
   }
 
   private static func announcement(_ configuration: LoadConfiguration) -> String {

@@ -88,6 +88,23 @@ struct LoadExitTests {
     #expect(report.totals.errorCount == 0, "\(report.totals.errors)")
   }
 
+  @Test(
+    "a run in which nothing gets through has measured nothing: 69 where nobody listens, 76 and 77 where the server refuses",
+    arguments: [(nil, 69), ("404 Not Found", 76), ("401 Unauthorized", 77)] as [(String?, Int32)])
+  func nothing(_ status: String?, _ code: Int32) throws {
+    let server = try ScriptedServer { connection, _ in
+      while let status {
+        _ = try connection.head()
+        try connection.respond(status)
+      }
+    }
+    let directory = try TemporaryDirectory()
+    let nobody = status == nil ? ["--unix-socket", "\(directory.path)/nobody"] : []
+    let load = try sluice(["load", server.url, "-n", "2", "-t", "500ms", "--grace", "100ms"] + nobody)
+    #expect(try load.wait() == code, "\(load.errors)")
+    #expect(load.errors.contains { $0.hasPrefix("nothing got through: ") }, "\(load.errors)")
+  }
+
   // MARK: Signals
 
   @Test("Ctrl-C ends a run at once, with the report of what was measured: 130")

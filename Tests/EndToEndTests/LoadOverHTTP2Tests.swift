@@ -120,7 +120,7 @@ struct LoadOverHTTP2Tests {
     let load = try LoadProcess(
       isSecure ? frontEnd.url : server.url, streams: 2,
       more: ["--http2", "--streams-per-connection", "1", "--ca-file", frontEnd.certificate, "--resumable", "never"])
-    let report = try load.report(code: 0)
+    let report = try load.report(code: 76)
     #expect(load.output.text.contains { $0.hasPrefix("ended before its time: the server does not speak HTTP/2: ") })
     #expect(report.totals.errors["http2"] != nil)
     #expect(server.events("ended").isEmpty)

@@ -14,7 +14,7 @@ enum {
   EVENTS_AT_ONCE = 512,
   SECOND = 1000000000,
   // For what is still to be acknowledged at the end, and for the ends of the requests.
-  PATIENCE_SECONDS = 10,
+  PATIENCE_SECONDS = 60,
   ERRORS_SHOWN = 5,
 };
 

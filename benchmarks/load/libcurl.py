@@ -31,7 +31,7 @@ AIM = 1.3
 CLIENT_AIM, MANY = 40, 5000
 #: Between all streams being open and the window.
 SETTLING = 3.0
-STARTED_PER_SECOND = 1500
+STARTED_PER_SECOND = 500
 
 
 @dataclass(frozen=True)

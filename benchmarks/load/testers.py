@@ -59,6 +59,8 @@ def _sluice(task: Task) -> list[Sequence[str]]:
             *(str(SLUICE), "load", task.url, "--streams", str(task.streams), "--rate", str(RATE)),
             *("--chunk", f"{PERIOD * 1000:g}ms", "--duration", f"{task.ramp + task.seconds:g}s"),
             *("--ramp", f"{task.ramp:g}s", "--resumable", "never", "--progress", "none"),
+            # The others have a process for some or for each.
+            *("--threads", str(os.cpu_count() or 1)),
         ]
     ]
 
