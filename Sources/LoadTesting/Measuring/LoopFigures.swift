@@ -134,7 +134,7 @@ public struct LoopFigures: Sendable {
     interval.sent += UInt64(bytes)
   }
 
-  /// The peer's TCP has all of a message.
+  /// This machine's TCP has all of a message.
   public mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     totals.bytes.accepted += UInt64(bytes)
     stream.accepted += UInt64(bytes)

@@ -6,7 +6,7 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
   case connect
   /// A request: from its head being sent to the first interim response (100, 104).
   case interim
-  /// A message: from due to acknowledged by the peer's TCP.
+  /// A message: from due to taken by this machine's TCP.
   case accepted
   /// A message: from due to acknowledged by the server (104, 2xx).
   case acknowledged

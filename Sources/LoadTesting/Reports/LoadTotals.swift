@@ -42,7 +42,7 @@ public struct LoadTotals: Equatable, Sendable {
     public var offered: UInt64 = 0
     /// Handed to the engine.
     public var sent: UInt64 = 0
-    /// Acknowledged by the peer's TCP.
+    /// Taken by this machine's TCP.
     public var accepted: UInt64 = 0
     /// Acknowledged by the server: 104 or 2xx.
     public var acknowledged: UInt64 = 0

@@ -14,7 +14,7 @@ extension LoadReport {
   private static let measures: [(measure: LoadMeasure, name: String, words: String)] = [
     (.acknowledged, "acknowledged", "from due to the server’s word that it has it (104, 2xx)"),
     (.acknowledgedSlow, "acknowledged, slow", "the same for streams that are slow on purpose"),
-    (.accepted, "accepted", "from due to acknowledged by the server’s TCP"),
+    (.accepted, "accepted", "from due to taken by this machine’s TCP, to be sent"),
     (.connect, "connect", "from asking for a connection to having it"),
     (.interim, "interim", "from a request’s head to its first interim response (100, 104)"),
     (.stall, "stall", "how long there was no space for a message that was due"),
