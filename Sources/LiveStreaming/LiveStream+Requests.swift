@@ -140,12 +140,14 @@ extension LiveStream {
     }
     var result = result
     if case .failure(let error) = result, error.kind == .http2Violation, request.whole.httpVersion == .http2 {
-      // Going on with HTTP/1.1 is not what was asked for.
+      // Going on with HTTP/1.1 is not what was asked for. Where HTTP/2 has got through, one stream that broke is a dropout.
       result = .failure(
-        UploadError(
-          .http2NotSupported,
-          "\(error.description): what is in between breaks HTTP/2 (nginx does at interim responses: sluice serve --proxied-interims 0 sends it none)"
-        ))
+        machine.acknowledged > 0
+          ? UploadError(.connectionLost, error.description)
+          : UploadError(
+            .http2NotSupported,
+            "\(error.description): what is in between breaks HTTP/2 (nginx does at interim responses: sluice serve --proxied-interims 0 sends it none)"
+          ))
     }
     intermediary.ended(result)
     var place: String?

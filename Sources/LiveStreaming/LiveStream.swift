@@ -194,6 +194,8 @@ final class LiveStream: @unchecked Sendable {
     }
     let resumeData = machine.resumeData
     dropRequest()
+    // The source may tell of its last bytes: nobody waits for them any more.
+    awaitedOffset = nil
     live?.stop(on: loop)
     var summary = StreamSummary(
       progress: progress(), gaps: machine.gaps, resent: machine.resent, sourceLost: sourceLost, response: response,

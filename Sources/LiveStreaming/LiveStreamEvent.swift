@@ -66,6 +66,8 @@ public struct Dropout: Equatable, Sendable {
     case response(Int)
     /// The buffer was full and let bytes go that were about to be sent: the stream goes on behind them.
     case overtaken
+    /// The connection was cut on purpose, by a load test.
+    case cut
     case other(String)
 
     public var description: String {
@@ -75,6 +77,7 @@ public struct Dropout: Equatable, Sendable {
         words
       case .response(let status): "the server answered \(status)"
       case .overtaken: "the connection is slower than the source"
+      case .cut: "the connection was cut on purpose"
       }
     }
   }

@@ -59,15 +59,7 @@ public final class LiveStreamer: Sendable {
   public func suspend() { stream.loop.execute { [stream] in stream.suspend() } }
 
   /// Breaks the connection off, as a network does that fails; the stream goes on as after any dropout.
-  ///
-  /// - Parameter willCut: called before, on the session's thread, unless no request is under way.
-  package func cutConnection(_ willCut: @escaping @Sendable () -> Void = {}) {
-    stream.loop.execute { [stream] in
-      guard let task = stream.request?.task else { return }
-      willCut()
-      task.cut()
-    }
-  }
+  package func cutConnection() { stream.loop.execute { [stream] in stream.request?.task.cut() } }
 
   /// Goes on after ``suspend()``.
   public func resume() { stream.loop.execute { [stream] in stream.resume() } }

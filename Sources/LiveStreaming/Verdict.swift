@@ -80,6 +80,7 @@ enum Verdict: Equatable {
     case .unreachable: return retry(.unreachable(error.description))
     case .connectionLost: return retry(.connectionLost(error.description))
     case .timedOut: return retry(.timedOut(error.description))
+    case .cut: return retry(.cut)
     case .http2Violation:
       return retry(.other("\(error.description): what is in between breaks HTTP/2, going on with HTTP/1.1"))
     case .tlsFailed, .other: return retry(.other(error.description))

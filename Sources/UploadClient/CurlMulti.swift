@@ -11,24 +11,13 @@ internal import Glibc
 
 /// Owned by the loop's thread after `init`; unchecked for that reason.
 final class CurlMulti: @unchecked Sendable {
-  private struct Socket {
-    var wanted: EventLoop.Interest
-    /// What epoll was last told; nil before the first time.
-    var watched: EventLoop.Interest?
-    /// How often in a row it was writable and nobody wrote; see ``restrain(_:)``.
-    var idleWrites = 0
-    var isRestrained = false
-    var effective: EventLoop.Interest { isRestrained ? wanted.subtracting(.writable) : wanted }
-  }
-
   private static let sendsInARow = 16
   /// Whether several transfers may use one connection at a time.
   let sharesConnections: Bool
 
   private let loop: EventLoop
   private let handle: UnsafeMutableRawPointer
-  /// By descriptor, which are small numbers: libcurl asks several times for each message.
-  private var sockets: [Socket?] = []
+  private let sockets: SocketTable
   private var changedSockets: [Int32] = []
   /// Sockets that libcurl has just stopped watching.
   private var unwatchedSockets: [Int32] = []
@@ -46,8 +35,10 @@ final class CurlMulti: @unchecked Sendable {
   private var timerIsDue = false
   private var isInside = false
 
-  init(loop: EventLoop, connections kind: UploadSession.Connections) throws(SystemError) {
+  /// - Parameter sockets: of all on this loop.
+  init(loop: EventLoop, sockets: SocketTable, connections kind: UploadSession.Connections) throws(SystemError) {
     self.loop = loop
+    self.sockets = sockets
     guard curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK, let handle = curl_multi_init() else {
       throw SystemError(operation: "initialising libcurl", code: ENOMEM)
     }
@@ -128,6 +119,7 @@ final class CurlMulti: @unchecked Sendable {
   /// On a connection that others use. An event of the socket would make libcurl look at every one of them, for each message; a
   /// transfer whose pause ends is looked at alone. It pauses again by itself when it finds nothing to send.
   private func resumeAlone(_ transfer: CurlTransfer) {
+    let sentBefore = transfer.task.sentByteCount
     enter {
       curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
       for _ in 0..<Self.sendsInARow {
@@ -139,6 +131,8 @@ final class CurlMulti: @unchecked Sendable {
         curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
       }
     }
+    // What the socket did not take has to be known to be writable.
+    if transfer.socket != CURL_SOCKET_BAD, transfer.task.sentByteCount > sentBefore { release(transfer.socket) }
   }
 
   /// Keeps a transfer from sending what libcurl has of its body; it goes on to receive.
@@ -203,26 +197,24 @@ final class CurlMulti: @unchecked Sendable {
     if what == CURL_POLL_REMOVE {
       // At once: libcurl closes the socket next, and its number may come back within this call.
       unwatchedSockets.append(socket)
-      guard sockets.indices.contains(Int(socket)) else { return }
-      if sockets[Int(socket)]?.watched != nil { loop.deregister(socket) }
-      sockets[Int(socket)] = nil
+      if sockets[socket]?.watched != nil { loop.deregister(socket) }
+      sockets[socket] = nil
       return
     }
-    while sockets.count <= Int(socket) { sockets.append(nil) }
-    sockets[Int(socket)] = Socket(wanted: wanted, watched: sockets[Int(socket)]?.watched)
+    sockets[socket] = SocketTable.Entry(wanted: wanted, watched: sockets[socket]?.watched)
     changedSockets.append(socket)
   }
 
   private func updateWatches() {
     for descriptor in changedSockets {
-      guard let socket = sockets[Int(descriptor)], socket.effective != socket.watched else { continue }
+      guard let socket = sockets[descriptor], socket.effective != socket.watched else { continue }
       do {
         if socket.watched == nil {
           try loop.register(descriptor, socket.effective) { [unowned self] in serve(descriptor, $0) }
         } else {
           try loop.modify(descriptor, socket.effective)
         }
-        sockets[Int(descriptor)]?.watched = socket.effective
+        sockets[descriptor]?.watched = socket.effective
       } catch {
         // Without a watch the transfer would hang: let libcurl find out by the socket itself.
         timerIsDue = true
@@ -257,20 +249,20 @@ final class CurlMulti: @unchecked Sendable {
   /// libcurl 7.88 wants to know all the time that a connection is writable while flow control holds one of its streams up and
   /// others rest, and writes nothing. What it waits for is readable; the timer is for what nobody has thought of.
   private func restrain(_ socket: curl_socket_t) {
-    sockets[Int(socket)]?.idleWrites += 1
-    guard let state = sockets[Int(socket)], !state.isRestrained, state.idleWrites >= Self.idleWritesAllowed
+    sockets[socket]?.idleWrites += 1
+    guard let state = sockets[socket], !state.isRestrained, state.idleWrites >= Self.idleWritesAllowed
     else { return }
-    sockets[Int(socket)]?.isRestrained = true
+    sockets[socket]?.isRestrained = true
     changedSockets.append(socket)
     updateWatches()
     loop.schedule(after: Self.restraint) { [weak self] in self?.release(socket) }
   }
 
   private func release(_ socket: curl_socket_t) {
-    guard let state = sockets[Int(socket)], state.idleWrites > 0 else { return }
-    sockets[Int(socket)]?.idleWrites = 0
+    guard let state = sockets[socket], state.idleWrites > 0 else { return }
+    sockets[socket]?.idleWrites = 0
     guard state.isRestrained else { return }
-    sockets[Int(socket)]?.isRestrained = false
+    sockets[socket]?.isRestrained = false
     changedSockets.append(socket)
     updateWatches()
   }
@@ -306,7 +298,8 @@ final class CurlMulti: @unchecked Sendable {
     timer = nil
     guard let wanted else { return }
     deadline = wanted
-    timer = loop.schedule(at: wanted) { [unowned self] in
+    timer = loop.schedule(at: wanted) { [weak self] in
+      guard let self else { return }
       timer = nil
       timerIsDue = true
       enter {}

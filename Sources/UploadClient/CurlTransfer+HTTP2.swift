@@ -45,11 +45,13 @@ extension CurlTransfer {
     _ = sluice_setopt_long(easy, CURLOPT_VERBOSE, 1)
     _ = sluice_setopt_pointer(easy, CURLOPT_DEBUGDATA, context)
     _ = sluice_setopt_debug(easy) { easy, kind, bytes, count, context in
-      guard kind == CURLINFO_HEADER_OUT else { return 0 }
+      let head = UnsafeRawBufferPointer(start: bytes, count: count)
+      // What a proxy is asked first, in HTTP/1.1, is not the request.
+      guard kind == CURLINFO_HEADER_OUT, !head.starts(with: "CONNECT ".utf8) else { return 0 }
       _ = sluice_setopt_long(easy, CURLOPT_VERBOSE, 0)
       // Never nil: it is what was set above.
       let transfer = Unmanaged<CurlTransfer>.fromOpaque(context!).takeUnretainedValue()
-      let line = UnsafeRawBufferPointer(start: bytes, count: count).prefix { $0 != UInt8(ascii: "\r") }
+      let line = head.prefix { $0 != UInt8(ascii: "\r") }
       if line.suffix(9).elementsEqual(" HTTP/1.1".utf8) {
         transfer.doesNotSpeakHTTP2("TLS agreed on HTTP/1.1")
       }

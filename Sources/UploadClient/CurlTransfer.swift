@@ -121,7 +121,7 @@ final class CurlTransfer: @unchecked Sendable {
     if let connection, connection.isOpen, multi?.sharesConnections == false {
       setsockopt(connection.socket, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
     }
-    finish(with: machine.ended(failure: UploadError(.connectionLost, "the connection was cut on purpose")))
+    finish(with: machine.ended(failure: UploadError(.cut, "the connection was cut on purpose")))
   }
 
   private func finish(with action: UploadStateMachine.Action) {

@@ -34,6 +34,8 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case http2NotSupported
     /// ``UploadTask/cancel()`` was called.
     case cancelled
+    /// ``UploadTask/cut()`` was called.
+    case cut
     /// The body's writer broke the stream off, or the file could not be read to its end.
     case bodyFailed
     /// libcurl failed in a way that has no kind of its own.

@@ -31,7 +31,10 @@ public final class UploadSession: Sendable {
     let loop = try EventLoop()
     self.loop = loop
     var lanes: [CurlMulti] = []
-    for _ in 0..<max(1, count) { lanes.append(try CurlMulti(loop: loop, connections: connections)) }
+    let sockets = SocketTable()
+    for _ in 0..<max(1, count) {
+      lanes.append(try CurlMulti(loop: loop, sockets: sockets, connections: connections))
+    }
     self.lanes = lanes
     thread = try NamedThread("sluice-network") { loop.run() }
   }

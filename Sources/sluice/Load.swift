@@ -49,7 +49,7 @@ enum Load {
     Option("http2", "speak HTTP/2, and fail where the server does not (default HTTP/1.1)"),
     Option("streams-per-connection", value: "N", "that share one, with HTTP/2 (default 100)"),
     Option("max-bytes", value: "SIZE", "end the run when so much was sent (default 1TiB)"),
-    Option("max-connections", value: "N", "end the run when so many were opened (default 1000000)"),
+    Option("max-connections", value: "N", "end the run when more were opened (default 1000000)"),
     Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
     Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 2min)"),
   ]
@@ -84,13 +84,17 @@ enum Load {
     return failure(report.totals) ?? verdict
   }
 
-  /// A run in which not one byte was acknowledged has measured nothing, whatever its thresholds say; nil for any other.
+  /// A run of which nothing got through has measured nothing, whatever its thresholds say, and ends as a single stream would; nil for
+  /// any other.
   private static func failure(_ totals: LoadTotals) -> ExitCode? {
-    guard totals.streams.failed > 0, totals.streams.finished == 0, totals.bytes.acknowledged == 0 else { return nil }
+    guard totals.streams.failed > 0, totals.streams.failed == totals.streams.started, totals.bytes.acknowledged == 0
+    else { return nil }
     let mostOften = totals.errors.values.max { $0.count < $1.count }
     Console.shared.say("nothing got through\(mostOften.map { ": \($0.example)" } ?? "")")
-    if totals.connects == 0, totals.errors["http2"] == nil { return .unavailable }
-    return totals.errors["not-permitted"] == nil ? .protocolBroken : .notPermitted
+    let classes = Set(totals.errors.keys)
+    if classes.contains("not-permitted") { return .notPermitted }
+    if classes.contains("invalid-request") { return .usage }
+    return totals.connects > 0 || !classes.isDisjoint(with: ["http2", "not-trusted"]) ? .protocolBroken : .unavailable
   }
 
   private static func announcement(_ configuration: LoadConfiguration) -> String {

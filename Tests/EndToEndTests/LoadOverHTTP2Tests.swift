@@ -49,17 +49,17 @@ struct LoadOverHTTP2Tests {
     #expect(try EstablishedConnections.count(at: frontEnd.address) == 3)
     try frontEnd.kill()
     try frontEnd.restart()
-    // One or another may have been between two requests, and have lost nothing.
-    try load.progress("all streams again") {
-      $0.integer("interruptions") ?? 0 >= 15 && $0.integer("live") == 20 && $0.integer("connecting") == 0
+    // Who was between two requests has lost nothing, and finds the new connection with its next one.
+    try load.progress("all streams again, over three connections") {
+      $0.integer("interruptions") ?? 0 >= 1 && $0.integer("live") == 20 && $0.integer("connecting") == 0
+        && (try? EstablishedConnections.count(at: frontEnd.address)) == 3
     }
-    #expect(try EstablishedConnections.count(at: frontEnd.address) == 3)
     let report = try load.stop()
     #expect(report.totals.connects == 6)
     #expect(report.totals.streams.started == 20)
     #expect(report.totals.streams.failed == 0)
     #expect(report.totals.bytes.lost == 0)
-    #expect(report.histograms[.resume].count >= 15)
+    #expect(report.histograms[.resume].count >= 1)
     let stored = try StoredLoad.streams(in: directory.path)
     #expect(stored.keys.sorted() == Array(0..<20))
     for (index, bytes) in stored { #expect(StoredLoad.firstDifference(bytes, stream: index) == nil) }

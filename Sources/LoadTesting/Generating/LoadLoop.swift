@@ -94,7 +94,8 @@ final class LoadLoop: @unchecked Sendable {
       finishing = []
       return
     }
-    loop.schedule(after: Self.finishPause) { [self] in
+    loop.schedule(after: Self.finishPause) { [weak self] in
+      guard let self else { return }
       finishing.removeFirst(some.count)
       finishSome()
     }
@@ -113,7 +114,8 @@ final class LoadLoop: @unchecked Sendable {
       for stream in streams.values { stream.quiet() }
       tellIfIdle()
     }
-    loop.schedule(after: min(Self.patience, plan.configuration.grace / 2)) { [self] in
+    loop.schedule(after: min(Self.patience, plan.configuration.grace / 2)) { [weak self] in
+      guard let self else { return }
       for stream in streams.values { stream.finishUnacknowledged() }
     }
   }
@@ -146,6 +148,7 @@ final class LoadLoop: @unchecked Sendable {
 
   private func tellIfIdle() {
     guard isQuiet, streams.isEmpty, !isEnding else { return }
+    finishing = []
     isEnding = true
     reportSecond()
     idle()

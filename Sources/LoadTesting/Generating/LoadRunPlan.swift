@@ -89,12 +89,12 @@ final class LoadRunPlan: Sendable {
     return true
   }
 
-  /// Counts a connection that was opened; true when the run has had its connections.
+  /// Counts a connection that was opened; true when it is one too many.
   func spendConnection() -> Bool {
     let before = spentConnections.wrappingAdd(1, ordering: .relaxed).oldValue
     let cap = configuration.maximumConnectionCount
-    guard before + 1 >= cap else { return false }
-    if before + 1 == cap { end("the cap of \(cap) connections (--max-connections) was reached") }
+    guard before >= cap else { return false }
+    if before == cap { end("the cap of \(cap) connections (--max-connections) was reached") }
     return true
   }
 }

@@ -12,7 +12,6 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   private var figures: StreamFigures
   /// When the request under way was sent, until an interim response to it comes.
   private var requestSentAt: Int64?
-  private var isCut = false
   private var isConnected = false
   /// Nobody acknowledges a plain upload before its end.
   private var isPlain = false
@@ -148,8 +147,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     source.forgetStall()
     isConnected = false
     requestSentAt = nil
-    let onPurpose = isCut
-    isCut = false
+    let onPurpose = dropout.cause == .cut
     loop.figures.interrupted(&figures, onPurpose: onPurpose, now: loop.plan.clock.now)
     if !onPurpose { loop.figures.error(dropout.cause.errorClass, example: dropout.cause.description) }
   }
@@ -163,7 +161,10 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     if let error = summary.error {
       outcome =
         error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged && !isPlain ? .finished : .failed
-      if error.kind == .http2NotSupported { loop.plan.end(error.description) }
+      // What has worked for others is no reason to end the run.
+      if error.kind == .http2NotSupported, loop.figures.totals.bytes.acknowledged == 0 {
+        loop.plan.end(error.description)
+      }
       if outcome == .failed {
         loop.figures.error(error.errorClass, example: error.description)
         loop.figures.lost(
@@ -190,7 +191,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     switch fault {
     case .drop:
       // One that has no connection has nothing to lose.
-      if isConnected { streamer.cutConnection { [self] in isCut = true } }
+      if isConnected { streamer.cutConnection() }
       scheduleFault()
     case .stall(let length):
       streamer.suspend()
@@ -221,6 +222,7 @@ extension Dropout.Cause {
     case .timedOut: "timed-out"
     case .response(let status): "http-\(status)"
     case .overtaken: "overtaken"
+    case .cut: "cut"
     case .other: "other"
     }
   }

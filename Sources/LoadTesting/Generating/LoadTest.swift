@@ -28,8 +28,11 @@ public final class LoadTest: Sendable {
     configuration.request.proxy = configuration.request.proxy ?? ""
     let share = configuration.share
     let connections =
+      // Each loop has its own.
       configuration.sharesConnections
-      ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection : share
+      ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection + configuration.threads
+        - 1
+      : share
     guard connections <= configuration.maximumConnectionCount else {
       throw .invalid(
         "this takes \(connections) connections from the start, and \(configuration.maximumConnectionCount) are allowed: raise --max-connections"
@@ -99,13 +102,23 @@ public final class LoadTest: Sendable {
     guard configuration.request.unixSocket == nil else { return [] }
     // A port is not free again at once when a connection has ended (TIME_WAIT): some are kept in reserve.
     let ports = ProcessLimits.portCount * 9 / 10
+    // The kernel looks among the ports of one parity first: when they are used up, it tries all of them in vain for each connection, which
+    // takes a millisecond and more (`__inet_hash_connect`).
+    let quickPorts = max(1, ProcessLimits.portCount * 45 / 100)
     let given = configuration.localAddresses
-    guard connections > ports * max(1, given.count) else { return given }
-    guard given.isEmpty, let host = configuration.request.host, host.hasPrefix("127.") || host == "localhost" else {
-      throw .tooFewPorts(streams: connections, addresses: max(1, given.count), portsOfEach: ports)
+    let host = configuration.request.host ?? ""
+    let isIPv4 = host.hasPrefix("127.")
+    guard given.isEmpty, isIPv4 || host == "localhost" else {
+      guard connections <= ports * max(1, given.count) else {
+        throw .tooFewPorts(streams: connections, addresses: max(1, given.count), portsOfEach: ports)
+      }
+      return given
     }
+    // What is called localhost may be ::1, which has no others beside it.
+    let each = isIPv4 ? quickPorts : ports
+    guard connections > each else { return [] }
     // All of 127.0.0.0/8 is this machine.
-    return (1...((connections + ports - 1) / ports)).map { "127.0.\($0 / 254).\(1 + $0 % 254)" }
+    return (1...((connections + each - 1) / each)).map { "127.0.\($0 / 254).\(1 + $0 % 254)" }
   }
 }
 

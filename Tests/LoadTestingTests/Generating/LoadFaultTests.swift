@@ -127,7 +127,7 @@ struct LoadFaultTests {
     let report = try test.run()
     #expect(test.endReason?.contains("7 connections (--max-connections)") == true)
     // Those that were being opened by then.
-    #expect((7..<7 + 4).contains(report.totals.connects))
+    #expect((8..<8 + 4).contains(report.totals.connects))
     #expect(report.totals.streams.failed == 0)
   }
 }
