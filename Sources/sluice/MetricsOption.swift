@@ -29,7 +29,7 @@ extension MetricsListener {
 }
 
 /// The figures of one stream, as its events tell them. Any thread.
-final class StreamFigures: Sendable {
+final class StreamRunFigures: Sendable {
   private struct Values {
     var progress: StreamProgress?
     var gaps = 0

@@ -76,7 +76,7 @@ struct StreamRun {
     // Figures are as fresh as that.
     case .none: configuration.progressInterval = metrics == nil ? nil : .seconds(1)
     }
-    let figures = StreamFigures()
+    let figures = StreamRunFigures()
     let listener = try MetricsOption.listener(metrics) { $0(figures.page) }
     defer { listener?.stop() }
     do throws(SystemError) {
