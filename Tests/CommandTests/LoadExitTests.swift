@@ -105,6 +105,15 @@ struct LoadExitTests {
     #expect(load.errors.contains { $0.hasPrefix("nothing got through: ") }, "\(load.errors)")
   }
 
+  @Test("--json - is the report on standard output, and nothing else is there")
+  func standardOutput() throws {
+    let server = try StreamServer()
+    let load = try sluice(["load", server.url, "-n", "2", "-t", "500ms", "--json", "-"] + LoadProcess.tenASecond)
+    #expect(try load.wait() == 0, "\(load.errors)")
+    let report = try LoadReport(json: Array(load.output.joined(separator: "\n").utf8), file: "standard output")
+    #expect(report.totals.messages.acknowledged == 10)
+  }
+
   // MARK: Signals
 
   @Test("Ctrl-C ends a run at once, with the report of what was measured: 130")

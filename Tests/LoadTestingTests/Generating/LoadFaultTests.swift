@@ -118,6 +118,13 @@ struct LoadFaultTests {
       }
     }
     let server = try StreamServer()
+    let allowed = try loadTest(server.url) {
+      $0.streams = 4
+      $0.duration = .milliseconds(500)
+      $0.maximumConnectionCount = 4
+    }
+    #expect(try allowed.run().totals.streams.finished == 4)
+    #expect(allowed.endReason == nil, "as many as are allowed")
     let test = try loadTest(server.url) {
       $0.streams = 4
       $0.duration = .seconds(60)
