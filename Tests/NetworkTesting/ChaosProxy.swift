@@ -31,7 +31,7 @@ package final class ChaosProxy: Sendable {
   private let loop: EventLoop
   private let traffic: ChaosTraffic
   private let listener: Int32
-  private let thread: Mutex<NamedThread?>
+  private let thread: Lock<NamedThread?>
 
   /// - Parameters:
   ///   - server: `ADDRESS:PORT`, IPv4. Need not be there yet, and may go away and come back.
@@ -54,7 +54,7 @@ package final class ChaosProxy: Sendable {
     self.events = events
     self.loop = loop
     self.traffic = traffic
-    thread = Mutex(
+    thread = Lock(
       try NamedThread("chaos proxy") {
         traffic.start()
         loop.run()

@@ -3,7 +3,6 @@
 public import EventLoops
 internal import Glibc
 internal import PropertyTesting
-internal import Synchronization
 
 /// A wait that ended without what it waited for.
 public struct TestFailure: Error, CustomStringConvertible {
@@ -13,7 +12,7 @@ public struct TestFailure: Error, CustomStringConvertible {
 
 /// Collects events from any thread; one thread waits for them.
 public final class EventLog<Event: Sendable>: Sendable {
-  private let events = Mutex<[Event]>([])
+  private let events = Lock<[Event]>([])
   private let arrived: EventCounter
 
   public init() throws(SystemError) { arrived = try EventCounter() }

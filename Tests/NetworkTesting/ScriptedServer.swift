@@ -3,7 +3,6 @@
 internal import CLinux
 internal import EventLoops
 internal import Glibc
-internal import Synchronization
 
 /// Listens, and hands each connection to the test's script.
 public final class ScriptedServer: Sendable {
@@ -18,7 +17,7 @@ public final class ScriptedServer: Sendable {
   /// 0 for a unix socket.
   public let port: UInt16
   private let listener: Int32
-  private let isClosed = Mutex(false)
+  private let isClosed = Lock(false)
   private let isIPv6: Bool
 
   /// - Parameters:

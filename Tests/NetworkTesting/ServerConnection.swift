@@ -1,8 +1,8 @@
 // The server's side of one connection, read and written by hand.
 
+internal import EventLoops
 internal import Glibc
 internal import PropertyTesting
-internal import Synchronization
 
 /// A connection that a script serves: blocking, each wait limited so that a broken client fails a test instead of
 /// hanging it. Used by one thread at a time.
@@ -19,7 +19,7 @@ public final class ServerConnection: @unchecked Sendable {
   }
 
   public let descriptor: Int32
-  private let isOpen = Mutex(true)
+  private let isOpen = Lock(true)
   private var received: [UInt8] = []
   private var position = 0
 

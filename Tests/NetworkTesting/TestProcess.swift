@@ -2,7 +2,6 @@
 
 internal import EventLoops
 public import Glibc
-internal import Synchronization
 
 /// A child process. Killed when the test forgets it.
 public final class TestProcess: Sendable {
@@ -32,9 +31,9 @@ public final class TestProcess: Sendable {
   public let pid: pid_t
   /// Whole lines of both outputs, as they come.
   public let lines: EventLog<Line>
-  private let inputEnd: Mutex<Int32>
+  private let inputEnd: Lock<Int32>
   private let readers: [NamedThread]
-  private let status = Mutex<Int32?>(nil)
+  private let status = Lock<Int32?>(nil)
 
   /// - Parameter environment: added to this process's own; a nil value takes a variable away.
   public init(
@@ -62,10 +61,10 @@ public final class TestProcess: Sendable {
     guard code == 0 else { throw TestFailure("\(program): \(String(cString: strerror(code)))") }
     self.pid = pid
     if case .pipe = input {
-      inputEnd = Mutex(inputPipe.writing)
+      inputEnd = Lock(inputPipe.writing)
     } else {
       close(inputPipe.writing)
-      inputEnd = Mutex(-1)
+      inputEnd = Lock(-1)
     }
     let lines = try EventLog<Line>()
     self.lines = lines

@@ -3,7 +3,6 @@
 internal import EventLoops
 internal import Glibc
 internal import LiveStreaming
-internal import Synchronization
 internal import UploadClient
 
 /// Owned by the coordinator's thread after `init`; unchecked for that reason.
@@ -56,7 +55,7 @@ final class LoadRun: @unchecked Sendable {
 
   /// The plan is made before the run that its caps, or its streams, may end.
   private final class Ending: Sendable {
-    let action = Mutex<@Sendable (String) -> Void>({ _ in })
+    let action = Lock<@Sendable (String) -> Void>({ _ in })
     func tell(_ reason: String) { action.withLock { $0 }(reason) }
   }
 

@@ -1,7 +1,6 @@
 // The public type: a run from its checks to its report.
 
 internal import EventLoops
-internal import Synchronization
 internal import UploadClient
 
 /// Many live streams from one process to one server, paced like the real thing, and a report of how they fared.
@@ -14,8 +13,8 @@ public final class LoadTest: Sendable {
   private let bytes: BodyBytes
   private let localAddresses: [String]
   private let coordinator: EventLoop
-  private let run = Mutex<LoadRun?>(nil)
-  private let reason = Mutex<String?>(nil)
+  private let run = Lock<LoadRun?>(nil)
+  private let reason = Lock<String?>(nil)
 
   /// Checks all that can be checked before the first connection: permission, limits, the body.
   ///

@@ -4,7 +4,6 @@
 import EventLoops
 import Glibc
 import NetworkTesting
-import Synchronization
 
 /// Keeps no bytes, only their counts; one thread a connection, and one more for its acknowledgements.
 final class AcknowledgingServer: Sendable {
@@ -25,8 +24,8 @@ final class AcknowledgingServer: Sendable {
     var thrownAway = 0
   }
 
-  private let uploads = Mutex<[Upload]>([])
-  private let server = Mutex<ScriptedServer?>(nil)
+  private let uploads = Lock<[Upload]>([])
+  private let server = Lock<ScriptedServer?>(nil)
   private let delay: Duration
   /// After so many bytes of the first upload the connection ends, and this many of them, all acknowledged, are thrown away.
   private let fault: (after: Int, throwsAway: Int)?
@@ -36,7 +35,7 @@ final class AcknowledgingServer: Sendable {
   init(delay: Duration = .zero, fault: (after: Int, throwsAway: Int)? = nil) throws {
     self.delay = delay
     self.fault = fault
-    let serve = Mutex<(@Sendable (ServerConnection) throws -> Void)?>(nil)
+    let serve = Lock<(@Sendable (ServerConnection) throws -> Void)?>(nil)
     let started = try ScriptedServer { connection, _ in try serve.withLock { $0 }?(connection) }
     url = started.url
     server.withLock { $0 = started }

@@ -4,7 +4,6 @@ import EventLoops
 import LiveStreaming
 import NetworkTesting
 import PropertyTesting
-import Synchronization
 import Testing
 import UploadClient
 
@@ -105,7 +104,7 @@ struct LoadBodyTests {
     ) { _ in }
     let isIdle = try EventCounter()
     let seconds = try EventLog<LoadTotals>()
-    let watched = Mutex(Watched())
+    let watched = Lock(Watched())
     let loop = try LoadLoop(
       plan,
       report: { second in

@@ -2,7 +2,6 @@
 
 import EventLoops
 import NetworkTesting
-import Synchronization
 import Testing
 
 @testable import LoadTesting
@@ -51,7 +50,7 @@ struct TruthTests {
   func overflow() throws {
     let first = try StreamServer()
     let (directory, address) = (first.directory, String(first.url.dropFirst("http://".count)))
-    let server = Mutex<StreamServer?>(first)
+    let server = Lock<StreamServer?>(first)
     var seconds = 0
     // As the seconds of the run pass: 50 messages each.
     func secondPassed(_ progress: LoadProgress) {
