@@ -38,8 +38,10 @@ struct PutTests {
                 + "Location: /uploads/SECRET-place\r\n\r\n")
             var rest = count
             while rest > 0, let piece = try connection.receive(rest) { rest -= piece.count }
-            // What is answered to HEAD otherwise than as it should be has to be asked.
-            if head.isEmpty { _ = connection.waitForEnd() } else { connection.reset() }
+            // What is answered to HEAD otherwise than as it should be has to be asked. Not by a reset: where a send sees
+            // that first, the client never reads the 104, and begins anew.
+            if !head.isEmpty { connection.shutdownWriting() }
+            _ = connection.waitForEnd()
             return
           case "HEAD":
             if head.isEmpty {
