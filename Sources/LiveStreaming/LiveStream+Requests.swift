@@ -76,6 +76,7 @@ extension LiveStream {
       let token = configuration.bearerToken?()
       var whole = next.uploadRequest(configuration, token: token)
       if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
+      whole.countsChunks = trustsTransport
       let task = try session.upload(whole, body: body, lane: configuration.lane) { [self] event in
         guard let request, request.number == number else { return }
         handle(event, request)

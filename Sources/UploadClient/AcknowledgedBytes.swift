@@ -9,13 +9,10 @@ struct AcknowledgedBytes {
   /// How many bytes the connection carried before the body's first one, this request's head included; nil where that cannot
   /// be known. Only with it does the kernel's count of all acknowledged bytes tell where in the body the peer is.
   private var bodyStart: UInt64?
-  /// Whether the body's bytes are on the wire as they are, but for the framing of chunks: HTTP/1.1 without TLS.
-  private var hasPlainFraming = false
   /// The most that libcurl may hold back in buffers of its own where that cannot be known.
   private var heldByLibcurl: UInt64 = 0
-  /// Wire bytes of the newest chunk while libcurl has not asked for more: it may hold them still.
-  private var newestChunkWireCount: UInt64 = 0
-  private var newestChunkBodyCount: UInt64 = 0
+  /// The ledger's wire bytes of the newest piece while libcurl has not asked for more: it may hold them still.
+  private var newestPiece: UInt64 = 0
   private var acknowledged: UInt64 = 0
 
   /// Body bytes handed to libcurl so far.
@@ -26,45 +23,41 @@ struct AcknowledgedBytes {
   /// - Parameters:
   ///   - isChunked: whether the body has no `Content-Length`.
   ///   - hasPlainFraming: whether the URL and the HTTP version promise the body as it is; a proxy may still wrap it in TLS.
+  ///   - countsChunks: whether to count to the byte. Otherwise the framing of chunks that are under way is taken for body:
+  ///     a lower bound, like what TLS and HTTP/2 add, that costs no memory.
   ///   - bytesBefore: what ``bytesWritten(on:)`` says, if the connection is known to add nothing of its own to what it carries.
-  mutating func begin(isChunked: Bool, hasPlainFraming: Bool, heldByLibcurl: Int, bytesBefore: UInt64?) {
-    ledger = ChunkLedger(isChunked: isChunked)
-    self.hasPlainFraming = hasPlainFraming
-    self.heldByLibcurl = UInt64(heldByLibcurl)
-    bodyStart = hasPlainFraming ? bytesBefore : nil
+  mutating func begin(
+    isChunked: Bool, hasPlainFraming: Bool, countsChunks: Bool, heldByLibcurl: Int, bytesBefore: UInt64?
+  ) {
+    let isExact = hasPlainFraming && (countsChunks || !isChunked)
+    ledger = ChunkLedger(isChunked: isChunked && isExact)
+    bodyStart = isExact ? bytesBefore : nil
+    // A chunk is passed on as a whole. What is not chunked may stay in a buffer that is filled up before it is sent.
+    self.heldByLibcurl = hasPlainFraming && isChunked ? 0 : UInt64(heldByLibcurl)
   }
 
   /// libcurl asked for bytes and got `count`. Of a chunked body it has passed on all that it had before.
   mutating func handedOver(_ count: Int) {
     let before = ledger.wireByteCount
     if count > 0 { ledger.append(count) }
-    newestChunkWireCount = ledger.wireByteCount - before
-    newestChunkBodyCount = UInt64(count)
+    newestPiece = ledger.wireByteCount - before
   }
 
   /// libcurl asked, and was told that there is no more: of a chunked body it has passed on all but the last line.
   mutating func bodyEnded() {
-    newestChunkWireCount = 0
-    newestChunkBodyCount = 0
+    newestPiece = 0
     ledger.appendEnd()
   }
 
   /// Brings the count up to date from the socket and returns it.
   mutating func update(socket: Int32) -> UInt64 {
     guard let queued = Self.queuedByteCount(on: socket) else { return acknowledged }
-    if hasPlainFraming {
-      // A buffer that it fills up before it is empty (a body with a Content-Length) it may hold as a whole.
-      let withheld = queued + (ledger.isChunked ? newestChunkWireCount : max(heldByLibcurl, newestChunkWireCount))
-      var wireCount = ledger.wireByteCount > withheld ? ledger.wireByteCount - withheld : 0
-      if let bodyStart, let total = Self.acknowledgedByPeer(on: socket), total > bodyStart {
-        wireCount = max(wireCount, min(total - bodyStart, ledger.wireByteCount))
-      }
-      acknowledged = max(acknowledged, ledger.acknowledge(wireCount: wireCount))
-    } else {
-      // TLS and HTTP/2 add bytes of their own, which only makes this bound lower.
-      let withheld = queued + max(heldByLibcurl, newestChunkBodyCount)
-      acknowledged = max(acknowledged, bodyByteCount > withheld ? bodyByteCount - withheld : 0)
+    let withheld = queued + max(heldByLibcurl, newestPiece)
+    var wireCount = ledger.wireByteCount > withheld ? ledger.wireByteCount - withheld : 0
+    if let bodyStart, let total = Self.acknowledgedByPeer(on: socket), total > bodyStart {
+      wireCount = max(wireCount, min(total - bodyStart, ledger.wireByteCount))
     }
+    acknowledged = max(acknowledged, ledger.acknowledge(wireCount: wireCount))
     return acknowledged
   }
 

@@ -19,8 +19,8 @@ struct ChunkLedger {
     var framingBefore: UInt64
   }
 
-  /// Beyond this many entries neighbours are merged: a bound on memory (4 KiB) at the price of precision.
-  static let maximumEntries = 127
+  /// Beyond this many entries neighbours are merged: a bound on memory (16 KiB) at the price of precision.
+  static let maximumEntries = 511
 
   private var entries: [Entry] = []
   /// Body bytes noted so far.

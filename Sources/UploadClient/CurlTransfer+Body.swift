@@ -165,7 +165,7 @@ extension CurlTransfer {
   private func begin() {
     hasBegun = true
     acknowledgement.begin(
-      isChunked: kind == .unknownLength, hasPlainFraming: hasPlainFraming,
+      isChunked: kind == .unknownLength, hasPlainFraming: hasPlainFraming, countsChunks: request.countsChunks,
       heldByLibcurl: request.uploadBufferSize + (mayBeHTTP2 ? AcknowledgedBytes.heldForHTTP2 : 0),
       bytesBefore: bytesCarried())
     tellConnected()

@@ -36,6 +36,9 @@ public struct UploadRequest: Equatable, Sendable {
   public var receiveBufferSize = 4096
   /// Whether ``UploadTask/Event/accepted(_:)`` is told, which costs a little with every message.
   public var tellsAccepted = false
+  /// Whether account is kept of each chunk under way, up to 16 KiB of memory, so that ``UploadTask/updateAcknowledged()`` counts
+  /// to the byte. Otherwise that errs downwards by their framing: good enough where the server itself says what it has.
+  public var countsChunks = true
 
   public enum AddressFamily: Sendable { case any, ipv4, ipv6 }
 
