@@ -35,21 +35,21 @@ struct PlainStreamStateMachine {
   private(set) var gaps = 0
   private(set) var lost: UInt64 = 0
   private(set) var resent: UInt64 = 0
-  private var failuresInARow = 0
-  private var lastProgress = MonotonicInstant(nanoseconds: 0)
+  private var clock: RetryClock
+  /// What ``clock`` was when the current request began: what TCP acknowledged of a request that is refused in the end was no
+  /// progress.
+  private var clockAtOpen: RetryClock
   private var serverWentBack = false
   /// Whether the current request's connection stands.
   private var isConnected = false
-  /// What ``failuresInARow`` and ``lastProgress`` were when the current request began: what TCP acknowledged of a request
-  /// that is refused in the end was no progress.
-  private var failuresAtOpen = 0
-  private var progressAtOpen = MonotonicInstant(nanoseconds: 0)
-  private let policy: RetryPolicy
 
-  init(policy: RetryPolicy) { self.policy = policy }
+  init(policy: RetryPolicy) {
+    clock = RetryClock(policy: policy)
+    clockAtOpen = clock
+  }
 
   mutating func start(now: MonotonicInstant) -> Action {
-    lastProgress = now
+    clock.noteIdle(now: now)
     return open(at: 0, gap: nil)
   }
 
@@ -63,9 +63,7 @@ struct PlainStreamStateMachine {
   mutating func acknowledged(bodyCount count: UInt64, now: MonotonicInstant) {
     guard case .streaming(let start) = state, start + count > acknowledged else { return }
     acknowledged = start + count
-    lastProgress = now
-    // The connection works: the next dropout is a first one again.
-    failuresInARow = 0
+    clock.noteProgress(now: now)
   }
 
   /// The current request is over.
@@ -85,19 +83,14 @@ struct PlainStreamStateMachine {
       dropouts += 1
       let unconfirmed = settle(cause, serverOffset: serverOffset, start: start, oldest: oldest)
       noteOutage(cause, start: start, now: now)
-      failuresInARow += 1
-      let delay =
-        cause == .overtaken
-        ? .zero : policy.delay(failures: failuresInARow, retryAfter: retryAfter, using: &generator)
-      if let limit = policy.giveUpAfter, now + delay - lastProgress > limit {
-        return end(
-          .init(
-            .unreachable,
-            "gave up: nothing was acknowledged for \(Int(limit.seconds)) s; the last attempt ended with: \(cause)"))
+      do throws(LiveStreamError) {
+        let delay = try clock.failed(cause, retryAfter: retryAfter, now: now, using: &generator)
+        state = .waiting
+        return .wait(
+          Dropout(cause: cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay))
+      } catch {
+        return end(error)
       }
-      state = .waiting
-      return .wait(
-        Dropout(cause: cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay))
     }
   }
 
@@ -124,12 +117,9 @@ struct PlainStreamStateMachine {
   private mutating func noteOutage(_ cause: Dropout.Cause, start: UInt64, now: MonotonicInstant) {
     var isRefusal = false
     if case .response = cause { isRefusal = true }
-    if isRefusal, acknowledged <= start {
-      failuresInARow = failuresAtOpen
-      if failuresAtOpen > 0 { lastProgress = progressAtOpen }
-    }
+    if isRefusal, acknowledged <= start, !clockAtOpen.isUntroubled { clock = clockAtOpen }
     // A connection that stood and had nothing left to acknowledge was fine until now, however long its source was silent.
-    if isConnected, acknowledged == sent, !isRefusal || failuresInARow == 0 { lastProgress = now }
+    if isConnected, acknowledged == sent, !isRefusal || clock.isUntroubled { clock.noteIdle(now: now) }
   }
 
   /// The delay is over.
@@ -157,8 +147,7 @@ struct PlainStreamStateMachine {
     attempts += 1
     serverWentBack = false
     isConnected = false
-    failuresAtOpen = failuresInARow
-    progressAtOpen = lastProgress
+    clockAtOpen = clock
     acknowledged = offset
     if sent > offset { resent += sent - offset }
     sent = max(sent, offset)

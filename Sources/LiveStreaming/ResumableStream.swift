@@ -16,8 +16,7 @@ struct ResumableStream: StreamStateMachine {
   /// Whether an attempt is under way that has been told.
   private var isConnecting = false
   private(set) var isEnded = false
-  private var failuresInARow = 0
-  private var lastProgress = MonotonicInstant(nanoseconds: 0)
+  private var clock: RetryClock
   var upload: UploadClientStateMachine
 
   private var attempts = 0
@@ -33,7 +32,6 @@ struct ResumableStream: StreamStateMachine {
   var lost: UInt64 = 0
   private(set) var resent: UInt64 = 0
 
-  private let policy: RetryPolicy
   private let target: String
   private let configuration: UploadClientStateMachine.Configuration
   /// What another process has left.
@@ -46,7 +44,7 @@ struct ResumableStream: StreamStateMachine {
     upload = UploadClientStateMachine(configuration)
     self.configuration = configuration
     self.target = target
-    self.policy = policy
+    clock = RetryClock(policy: policy)
     resumed = resumeData
   }
 
@@ -69,7 +67,7 @@ struct ResumableStream: StreamStateMachine {
   // MARK: Events
 
   mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep {
-    lastProgress = now
+    clock.noteIdle(now: now)
     if let data = resumed {
       if let length = data.length, let own = configuration.length, length != own {
         return finish(
@@ -122,8 +120,8 @@ struct ResumableStream: StreamStateMachine {
       let action = upload.answered(answer, sentUpTo: end.sentUpTo, supply)
       noteProgress(since: before, now: now)
       // A server that answers and has everything is fine, however long its source is silent.
-      if answer.isSuccess, upload.acknowledged == supply.head { lastProgress = now }
-      if case .awaitBytes = action { failuresInARow = 0 }
+      if answer.isSuccess, upload.acknowledged == supply.head { clock.noteIdle(now: now) }
+      if case .awaitBytes = action { clock.noteProgress(now: now) }
       switch action {
       case .wait:
         takeNotes()
@@ -144,7 +142,7 @@ struct ResumableStream: StreamStateMachine {
         verdict = .transient(.other(error.description), retryAfter: nil, serverOffset: nil)
       }
       // A connection that had nothing left to acknowledge was fine until now, however long its source was silent.
-      if failuresInARow == 0, upload.acknowledged >= end.sentUpTo { lastProgress = now }
+      if clock.isUntroubled, upload.acknowledged >= end.sentUpTo { clock.noteIdle(now: now) }
       let action = upload.interrupted(sentUpTo: end.sentUpTo)
       switch verdict {
       case .permanent(let error): return finish(endingError ?? error)
@@ -164,8 +162,7 @@ struct ResumableStream: StreamStateMachine {
   mutating func retryIsDue(_ supply: Supply) -> StreamStep { step(upload.goOn(supply), supply) }
 
   mutating func bytesAreReady(_ supply: Supply, now: MonotonicInstant) -> StreamStep {
-    // There was nothing that could have been acknowledged.
-    lastProgress = now
+    clock.noteIdle(now: now)
     return step(upload.bytesAreReady(supply), supply)
   }
 
@@ -212,28 +209,17 @@ struct ResumableStream: StreamStateMachine {
     var isAnswer = false
     // A 502 tells of a connection that broke behind a proxy: as good a reason to come back soon as one that broke here.
     if case .response(let status) = cause { isAnswer = status != 502 || retryAfter != nil }
-    let delay: Duration
-    if cause == .overtaken {
-      delay = .zero
-    } else if failuresInARow == 0, !isAnswer {
-      delay = Self.firstDelay
-    } else {
-      delay = policy.delay(failures: max(failuresInARow, 1), retryAfter: retryAfter, using: &generator)
+    do throws(LiveStreamError) {
+      let delay = try clock.failed(
+        cause, retryAfter: retryAfter, soon: isAnswer ? nil : Self.firstDelay, now: now, using: &generator)
+      return .wait(Dropout(cause: cause, acknowledged: upload.acknowledged, retryDelay: delay))
+    } catch {
+      return finish(error)
     }
-    failuresInARow += 1
-    if let limit = policy.giveUpAfter, now + delay - lastProgress > limit {
-      return finish(
-        .init(
-          .unreachable,
-          "gave up: nothing was acknowledged for \(Int(limit.seconds)) s; the last attempt ended with: \(cause)"))
-    }
-    return .wait(Dropout(cause: cause, acknowledged: upload.acknowledged, retryDelay: delay))
   }
 
   private mutating func noteProgress(since before: UInt64, now: MonotonicInstant) {
-    guard upload.acknowledged > before else { return }
-    failuresInARow = 0
-    lastProgress = now
+    if upload.acknowledged > before { clock.noteProgress(now: now) }
   }
 
   private mutating func streamRequest(_ request: ClientRequest) -> StreamRequest {
