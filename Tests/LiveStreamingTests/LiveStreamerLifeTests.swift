@@ -10,7 +10,7 @@ import UploadClient
 @Suite("A live stream's life, whatever its owner does", .serialized)
 struct LiveStreamerLifeTests {
   @Test(
-    "events are a sequence that ends after the end, also for an owner who keeps nothing else", .timeLimit(.minutes(1)))
+    "events are a sequence that ends after the end, also for an owner who keeps nothing else", .timeLimit(.minutes(10)))
   func sequence() async throws {
     let server = try ScriptedServer { connection, number in
       _ = try connection.head()

@@ -263,7 +263,7 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("an upload whose life ends is completed before, and the stream goes on in another", .timeLimit(.minutes(1)))
+  @Test("an upload whose life ends is completed before, and the stream goes on in another", .timeLimit(.minutes(10)))
   func expiry() throws {
     let server = try ResumableServer(.init(limits: "max-age=2", progress: 1))
     try withSession { session throws in
