@@ -90,6 +90,52 @@ struct ResumableControlTests {
     }
   }
 
+  /// Three bytes, and silence. Like a load test's source it tells at once that it has been stopped, in the midst of the call.
+  private final class ThreeBytes: RepeatableSource, @unchecked Sendable {
+    // Owned by the loop's thread: unchecked for that reason.
+    private var arrived: () -> Void = {}
+    private(set) var isFinished = false
+    private let bytes: [UInt8] = [1, 2, 3]
+    var head: UInt64 { UInt64(bytes.count) }
+
+    func start(on loop: EventLoop, arrived: @escaping () -> Void) { self.arrived = arrived }
+
+    func stop() {
+      guard !isFinished else { return }
+      isFinished = true
+      arrived()
+    }
+
+    func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int {
+      let bytes = bytes
+      return body(bytes.span.bytes.extracting(Int(offset)..<min(bytes.count, Int(offset) + maximum)))
+    }
+  }
+
+  @Test("cancelled while it rests, it sends nothing more: what the server has does not become complete by it")
+  func cancelsAtRest() throws {
+    let server = try ResumableServer()
+    try withSession { session throws in
+      var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url + "/take"))
+      configuration.rollOver.after = .milliseconds(20)
+      let events = try EventLog<LiveStreamEvent>()
+      let streamer = LiveStreamer(ThreeBytes(), configuration: configuration, session: session)
+      streamer.start { events.append($0) }
+      // By a request's final answer: this server says no 104 in between. Nothing is left to be sent then.
+      try events.first("the acknowledgement") { if case .acknowledged(3) = $0 { true } else { false } }
+      streamer.cancel()
+      let end = try events.first("the end") { if case .ended = $0 { true } else { false } }
+      guard case .ended(let summary) = end else { return }
+      #expect(summary.error?.kind == .cancelled && summary.resumeData?.upload == server.url + "/uploads/0")
+      // What had gone out with the end would be there before this.
+      let other = try RunningStream(PushedSource(), session, server)
+      other.streamer.finish()
+      #expect(try other.summary().error == nil)
+      #expect(server.requests.all.count { $0.target == "/uploads/0" } == 1, "\(server.requests.all)")
+      #expect(server.upload(0).bytes == [1, 2, 3] && !server.upload(0).isComplete)
+    }
+  }
+
   @Test("abandoned, the server is asked to forget it; and only if it does, it is forgotten", arguments: [true, false])
   func abandons(_ forgets: Bool) throws {
     let server = try ResumableServer(.init(progress: 1)) { request, _ in
