@@ -1,0 +1,89 @@
+// A stream over HTTP/2 and nothing else, whose requests are broken off by HTTP/2's own means.
+
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+@Suite("HTTP/2 that breaks", .serialized)
+struct HTTP2FaultTests {
+  /// Answers the first requests, a creation and its appends, resets all others, and tells of each.
+  private func server(
+    answers answered: Int, _ code: HTTP2Connection.ErrorCode, _ requests: EventLog<Int>
+  ) throws -> ScriptedServer {
+    let count = Lock(0)
+    return try ScriptedServer { connection, _ in
+      let http2 = try HTTP2Connection(connection)
+      while true {
+        let stream = try http2.request()
+        let number = count.withLock { count in
+          defer { count += 1 }
+          return count
+        }
+        if number < answered {
+          try http2.content(of: stream)
+          try http2.respond(
+            number == 0 ? 201 : 204,
+            [("location", "/uploads/0"), ("upload-draft-interop-version", "8"), ("upload-complete", "?0")], to: stream)
+        } else {
+          // The connection stays for whoever wants to go on: what was sent is read before its end.
+          try http2.reset(stream, code)
+        }
+        requests.append(number)
+      }
+    }
+  }
+
+  private func stream(_ source: PushedSource, _ session: UploadSession, _ server: ScriptedServer) throws
+    -> RunningStream
+  {
+    try RunningStream(source, session, server.url + "/take") {
+      $0.request.httpVersion = .http2
+      $0.resumable = .always
+      $0.rollOver.after = .milliseconds(20)
+    }
+  }
+
+  @Test(
+    "where HTTP/2 has got through, a request that it breaks is a dropout, and another one follows over HTTP/2",
+    arguments: [HTTP2Connection.ErrorCode.protocolError, .internalError])
+  func afterwards(_ code: HTTP2Connection.ErrorCode) throws {
+    let requests = try EventLog<Int>()
+    let server = try server(answers: 2, code, requests)
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try stream(source, session, server)
+      try source.push([1, 2, 3])
+      try stream.waitUntilAcknowledged(3)
+      try source.push([4, 5, 6])
+      // The second append is broken off, and then the question where to go on.
+      try stream.waitForDropout(2)
+      try requests.first("another request over HTTP/2") { $0 == 4 }
+      stream.streamer.cancel()
+      #expect(try stream.summary().error?.kind == .cancelled)
+      for dropout in stream.dropouts() {
+        guard case .connectionLost = dropout.cause else {
+          Issue.record("\(dropout)")
+          continue
+        }
+      }
+    }
+  }
+
+  @Test("where no byte has got through yet, it is an error that says what breaks HTTP/2, and no retry")
+  func before() throws {
+    let requests = try EventLog<Int>()
+    let server = try server(answers: 1, .protocolError, requests)
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try stream(source, session, server)
+      try source.push([1, 2, 3])
+      let error = try #require(try stream.summary().error)
+      #expect(error.kind == .http2NotSupported && error.description.contains("breaks HTTP/2"), "\(error)")
+      #expect(stream.dropouts().isEmpty && requests.all == [0, 1])
+    }
+  }
+}
