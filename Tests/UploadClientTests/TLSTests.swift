@@ -113,6 +113,40 @@ struct TLSTests {
     #expect(lines.all.allSatisfy { $0 == "CONNECT localhost:\(site.nginx.port) HTTP/1.1" })
   }
 
+  @Test(
+    "a proxy's answer to CONNECT is no answer to the request, and what it is asked in HTTP/1.1 is not the request",
+    arguments: [UploadRequest.HTTPVersion.negotiated, .http1, .http2])
+  func proxysOwnAnswer(_ version: UploadRequest.HTTPVersion) throws {
+    let site = try Site()
+    let proxy = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      let port = head.line.split(separator: " ")[1].split(separator: ":")[1]
+      try connection.send(
+        "HTTP/1.1 200 Connection established\r\nLocation: /proxy\r\nUpload-Offset: 7\r\nVia: 1.1 proxy\r\n\r\n")
+      try connection.relay(toPort: UInt16(port) ?? 0)
+    }
+    try withSession { session throws in
+      var request = site.request("tunnelled")
+      request.proxy = proxy.url
+      request.httpVersion = version
+      let upload = try RunningUpload(session, request)
+      try upload.body.write("first ")
+      // A live stream would be over here if the proxy's answer were its own.
+      try eventually("the first part at the server") {
+        ((try? site.server.directory.contents("tunnelled-tunnelled.part")) ?? []).count == 6
+      }
+      try upload.body.write("second")
+      upload.body.end()
+      guard case .success(let outcome) = try upload.result() else {
+        Issue.record("\(try upload.result())")
+        return
+      }
+      #expect(outcome.response.status == 201 && !outcome.isEarly && outcome.response["Via"] == nil)
+      #expect(upload.interim.isEmpty)
+      #expect(try site.stored("tunnelled") == "first second")
+    }
+  }
+
   @Test("uploads to one HTTP/2 server each know what was acknowledged: they do not share a connection")
   func severalOverHTTP2() throws {
     let site = try Site()
