@@ -105,6 +105,19 @@ struct LoadExitTests {
     #expect(load.errors.contains { $0.hasPrefix("nothing got through: ") }, "\(load.errors)")
   }
 
+  @Test("a certificate that nobody vouches for: 76, and the option that names who does; with it the run is a run")
+  func notTrusted() throws {
+    let server = try StreamServer()
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(server.port)")
+    let options = ["https://127.0.0.1:\(nginx.port)", "-n", "2", "-t", "500ms", "--resumable", "never"]
+    let refused = try sluice(["load"] + options)
+    #expect(try refused.wait() == 76, "\(refused.errors)")
+    let reason = try #require(refused.errors.first { $0.hasPrefix("nothing got through: ") }, "\(refused.errors)")
+    #expect(reason.contains("certificate is not trusted") && reason.contains("--ca-file FILE"), "\(reason)")
+    let trusted = try sluice(["load"] + options + ["--ca-file", nginx.authority])
+    #expect(try trusted.wait() == 0, "\(trusted.errors)")
+  }
+
   @Test("--json - is the report on standard output, and nothing else is there")
   func standardOutput() throws {
     let server = try StreamServer()
