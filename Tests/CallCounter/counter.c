@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -17,16 +18,18 @@
 
 static bool armed;
 static char wanted[16];
-static uint64_t allocations, locks;
+static uint64_t allocations, locks, clock_reads;
 
 uint64_t call_counter_allocations(void) { return __atomic_load_n(&allocations, __ATOMIC_RELAXED); }
 uint64_t call_counter_locks(void) { return __atomic_load_n(&locks, __ATOMIC_RELAXED); }
+uint64_t call_counter_clock_reads(void) { return __atomic_load_n(&clock_reads, __ATOMIC_RELAXED); }
 void call_counter_disarm(void) { __atomic_store_n(&armed, false, __ATOMIC_SEQ_CST); }
 
 void call_counter_arm(const char *thread_name) {
   strncpy(wanted, thread_name, sizeof wanted - 1);
   __atomic_store_n(&allocations, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&locks, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&clock_reads, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&armed, true, __ATOMIC_SEQ_CST);
 }
 
@@ -85,6 +88,13 @@ int posix_memalign(void **pointer, size_t alignment, size_t size) {
 void free(void *pointer) {
   if (pointer && is_counted_thread()) __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED);
   __libc_free(pointer);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+  static int (*libc_gettime)(clockid_t, struct timespec *);
+  if (!libc_gettime) libc_gettime = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+  if (is_counted_thread()) __atomic_add_fetch(&clock_reads, 1, __ATOMIC_RELAXED);
+  return libc_gettime(clock, time);
 }
 
 int pthread_mutex_lock(pthread_mutex_t *mutex) {

@@ -1,4 +1,5 @@
-// Counts what a thread must not do, so that "does not allocate" is a number and not a promise: allocations and locks. Works by standing in front of libc's functions.
+// Counts what a thread must not do, so that "does not allocate" is a number and not a promise: allocations and locks; and how often it
+// looks at the clock, which tells how much it looks at. Works by standing in front of libc's functions.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,6 +12,8 @@ void call_counter_disarm(void);
 uint64_t call_counter_allocations(void);
 /// pthread_mutex_lock, but for those that libasound and its plugins do inside their own calls.
 uint64_t call_counter_locks(void);
+/// clock_gettime, by our code and by libraries: libcurl asks for the time with each transfer that it looks at.
+uint64_t call_counter_clock_reads(void);
 /// False under a sanitizer, which needs libc's functions for itself: nothing is counted then.
 bool call_counter_works(void);
 /// Allocations (not frees) that the calling thread has made since it began; -1 under a sanitizer.

@@ -1,0 +1,85 @@
+// What a message costs the generator must not depend on how many streams there are. Time would show it on a machine that has nothing
+// else to do; what is counted here is the same on any.
+
+import CallCounter
+import EventLoops
+import Glibc
+import LiveStreaming
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadClient
+
+@testable import LoadTesting
+
+@Suite("The cost of a message")
+struct CostPerMessageTests {
+  /// In a process of its own: other tests' loops have threads of the same name.
+  @Test(
+    "a message of one of 400 streams on a loop takes as many allocations and looks at the clock as one of 20",
+    .enabled(if: call_counter_works(), "nothing is counted under a sanitizer"))
+  func constant() async throws {
+    let result = try await #require(processExitsWith: .success, observing: [\.standardOutputContent]) {
+      try raiseDescriptorLimit()
+      for cost in [try Cost(streams: 20), try Cost(streams: 400)] { print(cost.allocations, cost.clockReads) }
+      fflush(nil)
+    }
+    let lines = String(decoding: result.standardOutputContent, as: UTF8.self).split(separator: "\n")
+    let counts = lines.map { $0.split(separator: " ").compactMap { Double($0) } }.filter { $0.count == 2 }
+    try #require(counts.count == 2, "\(lines)")
+    // Many messages in one turn of the loop cost less each; a walk over all streams for each would make it twenty times as many.
+    for (few, many) in zip(counts[0], counts[1]) { #expect(few > 0 && many < 2 * few, "\(counts)") }
+  }
+}
+
+/// What a load test's loop does for one message, from before it is due to its acknowledgement.
+private struct Cost {
+  let allocations: Double
+  let clockReads: Double
+
+  private struct Sample {
+    let messages: UInt64
+    let isComplete: Bool
+    let allocations = call_counter_allocations()
+    let clockReads = call_counter_clock_reads()
+  }
+
+  /// Runs so many streams with a message a second each, over some seconds in which none begins or ends.
+  init(streams: Int) throws {
+    let server = try StreamServer()
+    var configuration = LoadConfiguration(request: UploadRequest(url: server.url))
+    configuration.streams = streams
+    configuration.resumable = .always
+    configuration.ramp = .seconds(1)
+    configuration.duration = .seconds(60)
+    configuration.profile.chunk = 1_000_000_000
+    configuration.profile.size = .bytes(500...500)
+    let plan = LoadRunPlan(
+      configuration, bytes: try BodyBytes(.pattern, seed: 0), localAddresses: [], clock: RunClock(origin: .now)
+    ) { _ in }
+    let samples = try EventLog<Sample>()
+    let isIdle = try EventCounter()
+    let loop = try LoadLoop(
+      plan,
+      report: { second in
+        // On the loop's thread: what is counted and what it was done for belong together.
+        let totals = second.totals
+        samples.append(
+          Sample(messages: totals.messages.acknowledged, isComplete: totals.streams.started == UInt64(streams)))
+      }, idle: { isIdle.signal() })
+    call_counter_arm("sluice-network")
+    loop.loop.execute { loop.begin(Array(0..<streams)) }
+    let all = try samples.wait("three seconds of all streams", within: .seconds(60)) { samples in
+      // The first of them may have seen the last connection begin.
+      let complete = samples.drop { !$0.isComplete }.dropFirst()
+      return complete.count > 2 ? Array(complete) : nil
+    }
+    call_counter_disarm()
+    loop.loop.execute { loop.stop(isDue: true) }
+    guard waitUntilReadable(isIdle.descriptor) else { throw TestFailure("the loop does not come to its end") }
+    loop.session.close()
+    let messages = Double(all[all.count - 1].messages - all[0].messages)
+    allocations = Double(all[all.count - 1].allocations - all[0].allocations) / messages
+    clockReads = Double(all[all.count - 1].clockReads - all[0].clockReads) / messages
+  }
+}
