@@ -70,8 +70,8 @@ let command: Target = .executableTarget(
 let commandTests: Target = .testTarget(
   name: "CommandTests",
   dependencies: [
-    "sluice", "NetworkTesting", "PropertyTesting", "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture",
-    "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting",
+    "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "EventLoops", "JSONLines", "StreamBuffers",
+    "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting",
   ],
   swiftSettings: settings)
 
@@ -114,8 +114,8 @@ let testSupport: [Target] = [
     name: "NetworkTesting", dependencies: ["EventLoops", "PropertyTesting", "UploadServer", "CLinux"],
     path: "Tests/NetworkTesting", swiftSettings: settings),
   .target(
-    name: "CommandTesting", dependencies: ["EventLoops", "NetworkTesting", "TestRigs"], path: "Tests/CommandTesting",
-    swiftSettings: settings),
+    name: "CommandTesting", dependencies: ["EventLoops", "LoadTesting", "NetworkTesting", "TestRigs"],
+    path: "Tests/CommandTesting", swiftSettings: settings),
   .target(
     name: "ChaosTesting", dependencies: ["CommandTesting", "EventLoops", "NetworkTesting", "PropertyTesting"],
     path: "Tests/ChaosTesting", swiftSettings: settings),

@@ -1,5 +1,6 @@
 // How `sluice load` ends, and with which code: what was refused made no connection, and what was measured is written.
 
+import CommandTesting
 import Glibc
 import LoadTesting
 import NetworkTesting
@@ -17,12 +18,12 @@ struct LoadExitTests {
       server.url,
       options + ["--fail-if", "ack.p99 > 1ns", "--fail-if", "errors > 0", "--fail-if", "connect.count >= 2"])
     #expect(try failed.report(code: 3).totals.messages.acknowledged == 10)
-    let lines = failed.process.errors.filter { $0.hasPrefix("failed: ") }
+    let lines = failed.output.text.filter { $0.hasPrefix("failed: ") }
     #expect(lines.count == 2 && lines[0].hasPrefix("failed: ack.p99 is "), "\(lines)")
     #expect(lines.last == "failed: connect.count is 2, and was to stay below 2")
     let kept = try LoadProcess(server.url, options + ["--fail-if", "ack.count < 10", "--fail-if", "errors > 0"])
     #expect(try kept.report(code: 0).totals.errorCount == 0)
-    #expect(!kept.process.errors.contains { $0.hasPrefix("failed: ") })
+    #expect(!kept.output.text.contains { $0.hasPrefix("failed: ") })
   }
 
   @Test(
@@ -72,17 +73,17 @@ struct LoadExitTests {
       try LoadProcess(server.url, options, prefix: ["bash", "-c", script, "bash", "\(given)", "\(limit)"])
     }
     let refused = try load(limit: 64)
-    #expect(try refused.process.wait() == 74)
-    let message = try #require(refused.process.errors.first)
+    #expect(try refused.exitCode() == 74)
+    let message = try #require(refused.output.text.first)
     #expect(message.contains("the process may have 64") && message.contains("--part"), "\(message)")
     let number = message.split(separator: "`ulimit -n ").last?.prefix { $0.isNumber }
     let needed = try #require(number.flatMap { Int($0) }, "\(message)")
     #expect(message.contains("this takes \(needed) descriptors"))
-    #expect(try load(limit: needed - 1).process.wait() == 74)
+    #expect(try load(limit: needed - 1).exitCode() == 74)
     let given = try load(limit: needed, given: 20)
-    #expect(try given.process.wait() == 74)
+    #expect(try given.exitCode() == 74)
     #expect(
-      given.process.errors.first?.contains("this takes \(needed + 20) descriptors") == true, "what it was given counts")
+      given.output.text.first?.contains("this takes \(needed + 20) descriptors") == true, "what it was given counts")
     let report = try load(limit: needed).report()
     #expect(report.totals.streams.peakLive == 100 && report.totals.streams.finished == 100)
     #expect(report.totals.errorCount == 0, "\(report.totals.errors)")
@@ -134,12 +135,12 @@ struct LoadExitTests {
     let server = try StreamServer()
     let load = try LoadProcess(server.url, ["-n", "3", "-t", "10min"] + LoadProcess.tenASecond)
     try load.firstSecond()
-    load.process.signal(SIGINT)
+    load.signal(SIGINT)
     let report = try load.report(code: 130)
     #expect(report.totals.messages.acknowledged > 0 && report.totals.streams.started == 3)
     #expect(report.totals.streams.failed == 0 && report.totals.bytes.lost == 0, "it was stopped: that is no fault")
     #expect(report.measured < 600 * 1_000_000_000 && report.plan.duration == 600 * 1_000_000_000)
-    #expect(load.process.errors.contains("ended before its time: it was stopped"))
+    #expect(load.output.text.contains("ended before its time: it was stopped"))
   }
 
   @Test("a second signal ends it at once, without a report: 130")
@@ -148,11 +149,11 @@ struct LoadExitTests {
     let load = try LoadProcess(server.url, ["-n", "3", "-t", "10min"] + LoadProcess.tenASecond)
     try load.firstSecond()
     // Both are there when it goes on: a signal of the same number would be one.
-    load.process.signal(SIGSTOP)
-    load.process.signal(SIGINT)
-    load.process.signal(SIGTERM)
-    load.process.signal(SIGCONT)
-    #expect(try load.process.wait() == 130)
+    load.signal(SIGSTOP)
+    load.signal(SIGINT)
+    load.signal(SIGTERM)
+    load.signal(SIGCONT)
+    #expect(try load.exitCode() == 130)
     #expect(!load.hasReport)
   }
 }

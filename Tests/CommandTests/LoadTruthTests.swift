@@ -1,6 +1,6 @@
 // That a report of `sluice load` says whose fault a delay was, and that the parts of a run are the run.
 
-import Glibc
+import CommandTesting
 import LoadTesting
 import NetworkTesting
 import Testing
@@ -23,7 +23,7 @@ struct LoadTruthTests {
     let server = try StreamServer()
     let load = try LoadProcess(server.url, ["-n", "4", "-t", "4s"] + LoadProcess.tenASecond)
     try load.firstSecond()
-    stopForTwoSeconds(load.process)
+    load.pause(for: .seconds(2))
     let report = try load.report()
     #expect(report.totals.messages.due == 4 * 40 && report.totals.messages.acknowledged == 4 * 40)
     #expect(report.totals.bytes.offered == 4 * 40 * 500)
@@ -35,23 +35,21 @@ struct LoadTruthTests {
     #expect(lateCount(lateness) >= 40 && lateCount(delay) >= 40)
     #expect(report.generator.bottlenecks.first?.contains("late or more") == true)
     #expect(
-      load.process.errors.contains {
+      load.output.text.contains {
         $0.hasPrefix("THE GENERATOR DID NOT KEEP UP: 1 %") && $0.hasSuffix("are allowed")
       },
-      "who reads the table is told, and it fits there: \(load.process.errors)")
+      "who reads the table is told, and it fits there: \(load.output.text)")
     #expect(report.totals.errorCount == 0 && report.totals.streams.finished == 4)
   }
 
   @Test("a server that stood still for two seconds shows in the delays, and not as the generator's lateness")
   func stoppedServer() throws {
     let directory = try TemporaryDirectory()
-    let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--directory", directory.path])
-    let listening = try server.lines.first("its address") { $0.text.hasPrefix("listening on ") }.text
-    let url = "http://" + listening.dropFirst("listening on ".count)
+    let server = try ServeProcess(directory.path)
     // 100 ms of lateness are allowed to messages that are a second apart.
-    let load = try LoadProcess(url, ["-n", "40", "-t", "4s", "--rate", "500", "--chunk", "1s"])
+    let load = try LoadProcess(server.url, ["-n", "40", "-t", "4s", "--rate", "500", "--chunk", "1s"])
     try load.firstSecond()
-    stopForTwoSeconds(server)
+    server.pause(for: .seconds(2))
     let report = try load.report()
     let (lateness, delay) = (report.histograms[.lateness], report.histograms[.acknowledged])
     #expect(try #require(delay.max) >= second / 10 * 19)

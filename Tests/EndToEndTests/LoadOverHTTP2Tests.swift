@@ -21,14 +21,21 @@ struct LoadOverHTTP2Tests {
   }
 
   private func load(
-    _ frontEnd: FrontEnd, streams: Int, onEach: Int, duration: String = "10min", rate: String = "10kB", more: [String]
+    _ frontEnd: FrontEnd, streams: Int, onEach: Int, duration: String = "10min", rate: String = "10kB",
+    resumable: String = "always", more: [String] = []
   ) throws -> LoadProcess {
-    try LoadProcess(
-      frontEnd.url, streams: streams, duration: duration,
-      more: [
-        "--http2", "--streams-per-connection", "\(onEach)", "--ca-file", frontEnd.certificate,
-        "--rate", rate,
-      ] + more)
+    try load(
+      frontEnd.url, streams: streams, onEach: onEach, duration: duration, resumable: resumable,
+      more: ["--ca-file", frontEnd.certificate, "--rate", rate] + more)
+  }
+
+  private func load(
+    _ url: String, streams: Int, onEach: Int?, duration: String, resumable: String = "always", more: [String] = []
+  ) throws -> LoadProcess {
+    let sharing = onEach.map { ["--streams-per-connection", "\($0)"] } ?? []
+    return try LoadProcess(
+      url, ["--http2", "--streams", "\(streams)", "--duration", duration, "--seed", "1"] + sharing + more,
+      resumable: resumable)
   }
 
   /// Waits until the server has seen so many streams begin.
@@ -44,7 +51,7 @@ struct LoadOverHTTP2Tests {
   func killed() throws {
     let frontEnd = try FrontEnd(.caddy, backend: server.address)
     let load = try load(
-      frontEnd, streams: 20, onEach: 8, more: ["--resumable", "always", "--roll-over-after", "200ms"])
+      frontEnd, streams: 20, onEach: 8, more: ["--roll-over-after", "200ms"])
     try haveBegun(20)
     #expect(try EstablishedConnections.count(at: frontEnd.address) == 3)
     try frontEnd.kill()
@@ -60,10 +67,10 @@ struct LoadOverHTTP2Tests {
     #expect(report.totals.streams.failed == 0)
     #expect(report.totals.bytes.lost == 0)
     #expect(report.histograms[.resume].count >= 1)
-    let stored = try StoredLoad.streams(in: directory.path)
-    #expect(stored.keys.sorted() == Array(0..<20))
-    for (index, bytes) in stored { #expect(StoredLoad.firstDifference(bytes, stream: index) == nil) }
-    #expect(stored.values.reduce(0) { $0 + UInt64($1.count) } >= report.totals.bytes.acknowledged)
+    let stored = try StoredLoad.all(in: directory.path)
+    #expect(stored.map(\.index).sorted() == Array(0..<20))
+    #expect(stored.allSatisfy { $0.firstDifference() == nil })
+    #expect(stored.reduce(0) { $0 + UInt64($1.bytes.count) } >= report.totals.bytes.acknowledged)
   }
 
   @Test(
@@ -71,7 +78,7 @@ struct LoadOverHTTP2Tests {
   )
   func ended() throws {
     let frontEnd = try FrontEnd(.caddy, backend: server.address)
-    let load = try load(frontEnd, streams: 6, onEach: 3, duration: "2s", more: ["--resumable", "always"])
+    let load = try load(frontEnd, streams: 6, onEach: 3, duration: "2s")
     let report = try load.report(code: 0)
     #expect(report.totals.streams.finished == 6)
     #expect(report.totals.messages.acknowledged == report.totals.messages.due)
@@ -79,9 +86,9 @@ struct LoadOverHTTP2Tests {
     // What libcurl and HTTP/2 hold back is not known: nothing is said rather than something wrong.
     #expect(report.histograms[.accepted].isEmpty)
     #expect(load.output.text.contains { $0.hasPrefix("accepted") && $0.hasSuffix("not measured over HTTP/2") })
-    let stored = try StoredLoad.streams(in: directory.path)
-    for (index, bytes) in stored { #expect(StoredLoad.firstDifference(bytes, stream: index) == nil) }
-    #expect(stored.values.reduce(0) { $0 + UInt64($1.count) } == report.totals.bytes.offered)
+    let stored = try StoredLoad.all(in: directory.path)
+    #expect(stored.allSatisfy { $0.firstDifference() == nil })
+    #expect(stored.reduce(0) { $0 + UInt64($1.bytes.count) } == report.totals.bytes.offered)
   }
 
   @Test("--drop-every resets streams on a connection that stays")
@@ -89,15 +96,13 @@ struct LoadOverHTTP2Tests {
     let frontEnd = try FrontEnd(.caddy, backend: server.address)
     let load = try load(
       frontEnd, streams: 6, onEach: 3,
-      more: ["--resumable", "always", "--roll-over-after", "200ms", "--drop-every", "300ms"])
+      more: ["--roll-over-after", "200ms", "--drop-every", "300ms"])
     try load.progress("twelve cuts") { $0.integer("interruptions_on_purpose") ?? 0 >= 12 }
     let report = try load.stop()
     #expect(report.totals.connects == 2)
     // A loaded proxy may answer one that follows with an error; the connection is what this is about.
     #expect(report.totals.errors["connection-lost"] == nil, "\(report.totals.errors)")
-    for (index, bytes) in try StoredLoad.streams(in: directory.path) {
-      #expect(StoredLoad.firstDifference(bytes, stream: index) == nil)
-    }
+    #expect(try StoredLoad.all(in: directory.path).allSatisfy { $0.firstDifference() == nil })
   }
 
   @Test(
@@ -105,7 +110,7 @@ struct LoadOverHTTP2Tests {
   )
   func limited() throws {
     let frontEnd = try FrontEnd(.nginx, backend: server.address, changes: .init(concurrentStreams: 4))
-    let load = try load(frontEnd, streams: 20, onEach: 20, more: ["--resumable", "never"])
+    let load = try load(frontEnd, streams: 20, onEach: 20, resumable: "never")
     try haveBegun(20)
     #expect(try EstablishedConnections.count(at: frontEnd.address) >= 5)
     let report = try load.stop()
@@ -117,9 +122,9 @@ struct LoadOverHTTP2Tests {
     "a server that speaks HTTP/1.1 only is named, at once, and nothing is streamed over that", arguments: [true, false])
   func http1Only(isSecure: Bool) throws {
     let frontEnd = try FrontEnd(.nginx, backend: server.address, changes: .init(speaksHTTP1Only: true))
-    let load = try LoadProcess(
-      isSecure ? frontEnd.url : server.url, streams: 2,
-      more: ["--http2", "--streams-per-connection", "1", "--ca-file", frontEnd.certificate, "--resumable", "never"])
+    let load = try load(
+      isSecure ? frontEnd.url : server.url, streams: 2, onEach: 1, duration: "10min", resumable: "never",
+      more: ["--ca-file", frontEnd.certificate])
     let report = try load.report(code: 76)
     #expect(load.output.text.contains { $0.hasPrefix("ended before its time: the server does not speak HTTP/2: ") })
     #expect(report.totals.errors["http2"] != nil)
@@ -132,16 +137,14 @@ struct LoadOverHTTP2Tests {
   func plain() throws {
     let frontEnd = try FrontEnd(.caddy, backend: server.address, changes: .init(isPlain: true))
     let url = "http://\(frontEnd.address)"
-    let shared = try LoadProcess(url, streams: 2, duration: "500ms", more: ["--http2", "--resumable", "never"])
+    let shared = try load(url, streams: 2, onEach: nil, duration: "500ms", resumable: "never")
     if let library = UploadSession.cannotReusePlainHTTP2 {
       #expect(try shared.exitCode() == 64)
       #expect(shared.output.text.contains { $0.contains(library) && $0.contains("--streams-per-connection 1") })
     } else {
       #expect(try shared.report(code: 0).totals.connects == 1)
     }
-    let load = try LoadProcess(
-      url, streams: 3, duration: "1s",
-      more: ["--http2", "--streams-per-connection", "1", "--resumable", "always", "--roll-over-after", "200ms"])
+    let load = try load(url, streams: 3, onEach: 1, duration: "1s", more: ["--roll-over-after", "200ms"])
     let report = try load.report(code: 0)
     #expect(report.totals.messages.acknowledged == report.totals.messages.due)
     #expect(report.totals.interruptions.total == 0)
@@ -167,7 +170,7 @@ struct LoadOverHTTP2Tests {
     }
     let frontEnd = try FrontEnd(.nginx, backend: "127.0.0.1:\(deaf.port)")
     let load = try load(
-      frontEnd, streams: 4, onEach: 4, rate: "4MB", more: ["--resumable", "never", "--buffer", "64MiB"])
+      frontEnd, streams: 4, onEach: 4, rate: "4MB", resumable: "never", more: ["--buffer", "64MiB"])
     try megabytes.wait("36 megabytes of three streams") { $0.count >= 36 ? () : nil }
     #expect(try EstablishedConnections.count(at: frontEnd.address) == 1)
     let report = try load.stop()

@@ -21,13 +21,7 @@ struct StoredStream {
     fileName = name
     bytes = try Self.contents("\(directory)/\(name)")
     let stem = name.lastIndex(of: ".").map { String(name[..<$0]) } ?? name
-    let record = access("\(directory)/\(stem).gaps", F_OK) == 0 ? try Self.contents("\(directory)/\(stem).gaps") : []
-    holes = try String(decoding: record, as: UTF8.self).split(separator: "\n").map { line in
-      guard let gap = FlatObject(line), let offset = gap.integer("offset"), let length = gap.integer("length") else {
-        throw TestFailure("a gap record that cannot be read: \(line)")
-      }
-      return offset..<offset + length
-    }
+    holes = try storedHoles(in: directory, ofStream: stem)
   }
 
   /// The names in a directory, without the server's lock.

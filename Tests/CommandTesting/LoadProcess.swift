@@ -1,0 +1,59 @@
+// `sluice load` as a process: what it tells while it runs, and the report that it writes.
+
+internal import Glibc
+package import LoadTesting
+package import NetworkTesting
+
+/// A load test that waits as long as a loaded machine may take.
+package final class LoadProcess: SluiceProcess {
+  /// 500 bytes every 100 ms of each stream.
+  package static let tenASecond = ["--rate", "5000", "--chunk", "100ms"]
+
+  private let directory: TemporaryDirectory
+  private let name: String
+
+  /// - Parameters:
+  ///   - prefix: a program that runs it in surroundings of its own.
+  ///   - directory: for its report; one of its own without it.
+  ///   - name: of the report's file.
+  package init(
+    _ url: String, _ options: [String], resumable: String = "always", prefix: [String] = [],
+    in directory: TemporaryDirectory? = nil, report name: String = "report.json"
+  ) throws {
+    let directory = try directory ?? TemporaryDirectory()
+    (self.directory, self.name) = (directory, name)
+    try super.init(
+      [
+        "load", url, "--resumable", resumable, "--progress", "json", "--grace", "60s", "--give-up", "60s", "--json",
+        "\(directory.path)/\(name)",
+      ] + options,
+      // Who runs the tests may have a proxy and a token.
+      prefix: prefix + ["env", "-u", "SLUICE_BEARER_TOKEN", "-u", "http_proxy", "-u", "https_proxy", "-u", "all_proxy"])
+  }
+
+  /// Waits until the first second of the run has been told.
+  package func firstSecond() throws { try event("progress") }
+
+  /// Waits for one of the lines that come each second.
+  package func progress(_ what: String, where isWanted: (FlatObject) -> Bool) throws {
+    let seen = output.events.count
+    try output.wait(for: what) { events, _ in
+      events.dropFirst(seen).contains { $0.event == "progress" && isWanted($0) } ? () : nil
+    }
+  }
+
+  package var hasReport: Bool { directory.names.contains(name) }
+
+  /// Waits for its end, which has to have this code, and reads the report.
+  package func report(code: Int32 = 0) throws -> LoadReport {
+    let actual = try exitCode(limit: .seconds(180))
+    guard actual == code else { throw TestFailure("exit code \(actual) instead of \(code): \(output.text)") }
+    return try LoadReport(json: directory.contents(name), file: name)
+  }
+
+  /// Ctrl-C, and the report of what was measured by then.
+  package func stop() throws -> LoadReport {
+    signal(SIGINT)
+    return try report(code: 130)
+  }
+}
