@@ -65,7 +65,7 @@ extension LiveStream {
       if let lifetimeTimer { loop.cancel(lifetimeTimer) }
       lifetimeTimer = nil
     }
-    let number = UInt64.random(in: .min ... .max, using: &generator)
+    let number = UInt64.random(in: .min ... .max)
     do {
       let body: UploadBody =
         switch next.content {
@@ -162,7 +162,8 @@ extension LiveStream {
       compareDigest(outcome.response, sentUpTo: sentUpTo)
     }
     let step = machine.requestEnded(
-      RequestEnd(result: result, location: place, sentUpTo: sentUpTo), content.supply, now: .now, using: &generator)
+      RequestEnd(result: result, location: place, sentUpTo: sentUpTo), content.supply, now: .now,
+      draw: .random(in: .min ... .max))
     noteLifetime()
     perform(step)
   }

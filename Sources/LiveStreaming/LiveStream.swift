@@ -47,7 +47,6 @@ final class LiveStream: @unchecked Sendable {
   var response: HTTPResponse?
   /// Itself, from its start to its end: its owner may keep nothing but the events.
   var keptAlive: LiveStream?
-  var generator = SystemRandomNumberGenerator()
 
   /// Streams a source.
   convenience init(_ live: LiveSource, configuration: LiveStreamConfiguration, session: UploadSession) {

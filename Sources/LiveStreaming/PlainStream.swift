@@ -55,10 +55,8 @@ struct PlainStream: StreamStateMachine {
     interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant
   ) -> StreamStep { .none }
 
-  mutating func requestEnded(
-    _ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
-  ) -> StreamStep {
-    step(machine.requestEnded(Verdict(end.result), oldest: supply.oldest, now: now, using: &generator))
+  mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
+    step(machine.requestEnded(Verdict(end.result), oldest: supply.oldest, now: now, draw: draw))
   }
 
   mutating func retryIsDue(_ supply: Supply) -> StreamStep {

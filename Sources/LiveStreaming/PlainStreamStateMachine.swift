@@ -2,7 +2,7 @@
 
 internal import EventLoops
 
-/// The rules of a live stream over a plain server. Takes events, returns what to do; no I/O, no clock of its own.
+/// The rules of a live stream over a plain server. Takes events, returns what to do; no I/O, no clock and no dice of its own.
 ///
 /// A stream is a row of requests, each starting at a stream offset. The offset of the next is what the peer's TCP has
 /// acknowledged, or what the server said that it has, or the oldest byte that is still kept, whichever of these is due.
@@ -68,10 +68,10 @@ struct PlainStreamStateMachine {
 
   /// The current request is over.
   ///
-  /// - Parameter oldest: offset of the oldest byte that is still kept.
-  mutating func requestEnded(
-    _ verdict: Verdict, oldest: UInt64, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
-  ) -> Action {
+  /// - Parameters:
+  ///   - oldest: offset of the oldest byte that is still kept.
+  ///   - draw: 64 random bits, for ``RetryPolicy/delay(failures:retryAfter:draw:)``.
+  mutating func requestEnded(_ verdict: Verdict, oldest: UInt64, now: MonotonicInstant, draw: UInt64) -> Action {
     guard case .streaming(let start) = state else { return .none }
     switch verdict {
     case .complete:
@@ -84,7 +84,7 @@ struct PlainStreamStateMachine {
       let unconfirmed = settle(cause, serverOffset: serverOffset, start: start, oldest: oldest)
       noteOutage(cause, start: start, now: now)
       do throws(LiveStreamError) {
-        let delay = try clock.failed(cause, retryAfter: retryAfter, now: now, using: &generator)
+        let delay = try clock.failed(cause, retryAfter: retryAfter, now: now, draw: draw)
         state = .waiting
         return .wait(
           Dropout(cause: cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay))

@@ -109,9 +109,7 @@ struct ResumableStream: StreamStateMachine {
     return step(upload.cancel(), nil)
   }
 
-  mutating func requestEnded(
-    _ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
-  ) -> StreamStep {
+  mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
     noteResent(end.sentUpTo)
     let before = upload.acknowledged
     switch end.result {
@@ -128,7 +126,7 @@ struct ResumableStream: StreamStateMachine {
         var cause = Dropout.Cause.response(answer.status)
         if answer.isSuccess { cause = .other(lastNote ?? "the server told less than it had acknowledged") }
         lastNote = nil
-        return wait(cause, retryAfter: Verdict.retryAfter(outcome.response), now: now, using: &generator)
+        return wait(cause, retryAfter: Verdict.retryAfter(outcome.response), now: now, draw: draw)
       // Where an upload resource has moved to is nobody's to read, and nowhere to stream to.
       case .fail(.refused) where upload.uploadURL == nil || !(300..<400).contains(answer.status):
         if case .permanent(let error) = Verdict(end.result) { return finish(error) }
@@ -148,7 +146,7 @@ struct ResumableStream: StreamStateMachine {
       case .permanent(let error): return finish(endingError ?? error)
       case .transient(let cause, let retryAfter, _):
         guard action == .wait else { return step(action, supply) }
-        return wait(cause, retryAfter: retryAfter, now: now, using: &generator)
+        return wait(cause, retryAfter: retryAfter, now: now, draw: draw)
       case .complete: return .none  // a failure is none
       }
     }
@@ -201,8 +199,7 @@ struct ResumableStream: StreamStateMachine {
   }
 
   private mutating func wait(
-    _ cause: Dropout.Cause, retryAfter: Duration?, now: MonotonicInstant,
-    using generator: inout some RandomNumberGenerator
+    _ cause: Dropout.Cause, retryAfter: Duration?, now: MonotonicInstant, draw: UInt64
   ) -> StreamStep {
     dropouts += 1
     (isStreaming, isConnecting) = (false, false)
@@ -211,7 +208,7 @@ struct ResumableStream: StreamStateMachine {
     if case .response(let status) = cause { isAnswer = status != 502 || retryAfter != nil }
     do throws(LiveStreamError) {
       let delay = try clock.failed(
-        cause, retryAfter: retryAfter, soon: isAnswer ? nil : Self.firstDelay, now: now, using: &generator)
+        cause, retryAfter: retryAfter, soon: isAnswer ? nil : Self.firstDelay, now: now, draw: draw)
       return .wait(Dropout(cause: cause, acknowledged: upload.acknowledged, retryDelay: delay))
     } catch {
       return finish(error)

@@ -28,11 +28,12 @@ struct RetryClock: Equatable {
   /// - Parameters:
   ///   - retryAfter: what the server asked for.
   ///   - soon: the delay where this is the first failure; nil for what the policy says of it.
+  ///   - draw: see ``RetryPolicy/delay(failures:retryAfter:draw:)``.
   /// - Returns: after what delay to try again.
   /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/unreachable`` when nothing has gone forward for too long.
   mutating func failed(
     _ cause: Dropout.Cause, retryAfter: Duration?, soon: Duration? = nil, now: MonotonicInstant,
-    using generator: inout some RandomNumberGenerator
+    draw: UInt64
   ) throws(LiveStreamError) -> Duration {
     let delay: Duration
     if cause == .overtaken {
@@ -43,7 +44,7 @@ struct RetryClock: Equatable {
       delay = soon
     } else {
       failuresInARow += 1
-      delay = policy.delay(failures: failuresInARow, retryAfter: retryAfter, using: &generator)
+      delay = policy.delay(failures: failuresInARow, retryAfter: retryAfter, draw: draw)
     }
     if let limit = policy.giveUpAfter, now + delay - lastProgress > limit {
       throw LiveStreamError(

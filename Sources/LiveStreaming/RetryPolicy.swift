@@ -21,13 +21,15 @@ public struct RetryPolicy: Equatable, Sendable {
   /// - Parameters:
   ///   - failures: attempts that failed in a row, at least 1.
   ///   - retryAfter: what the server asked for (RFC 9110, section 10.2.3): waited for in full.
-  public func delay(
-    failures: Int, retryAfter: Duration?, using generator: inout some RandomNumberGenerator
-  ) -> Duration {
+  ///   - draw: 64 random bits, new ones for each attempt: which place between nothing and the ceiling it is.
+  public func delay(failures: Int, retryAfter: Duration?, draw: UInt64) -> Duration {
     let doublings = min(max(failures, 1) - 1, 30)
     let doubled = initialCeiling.nanoseconds.multipliedReportingOverflow(by: 1 << Int64(doublings))
     let ceiling = doubled.overflow ? maximumCeiling.nanoseconds : min(doubled.partialValue, maximumCeiling.nanoseconds)
-    let jittered = Duration.nanoseconds(ceiling > 0 ? Int64.random(in: 0...ceiling, using: &generator) : 0)
+    // The draw as a fraction of 2^64, of a range that has the ceiling in it. At 15 s no place is preferred by more than
+    // one in a billion.
+    let range = UInt64(max(ceiling, 0)) + 1
+    let jittered = Duration.nanoseconds(Int64(range.multipliedFullWidth(by: draw).high))
     guard let retryAfter else { return jittered }
     // The jitter on top: everybody was asked to wait equally long.
     return min(retryAfter, maximumRetryAfter) + jittered

@@ -4,7 +4,7 @@ internal import EventLoops
 internal import ResumableUploads
 internal import UploadClient
 
-/// The rules of a stream over one kind of server: events in, the next step out. No I/O, no clock of its own.
+/// The rules of a stream over one kind of server: events in, the next step out. No I/O, no clock and no dice of its own.
 protocol StreamStateMachine {
   var isEnded: Bool { get }
   /// Stream offset up to which the server has the stream, as far as this protocol can know.
@@ -42,9 +42,8 @@ protocol StreamStateMachine {
   mutating func received(
     interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant
   ) -> StreamStep
-  mutating func requestEnded(
-    _ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, using generator: inout some RandomNumberGenerator
-  ) -> StreamStep
+  /// - Parameter draw: 64 random bits, for ``RetryPolicy/delay(failures:retryAfter:draw:)``.
+  mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep
   /// The delay of ``StreamStep/wait(_:)`` is over.
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
   /// What ``StreamStep/awaitBytes(upTo:)`` waited for is there.

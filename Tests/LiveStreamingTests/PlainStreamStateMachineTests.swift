@@ -77,7 +77,7 @@ struct PlainStreamStateMachineTests {
         let serverOffset = random.chance(30) ? UInt64.random(in: 0...machine.sent, using: &random) : nil
         let verdict: Verdict =
           random.chance(50) ? lost : .transient(.response(503), retryAfter: nil, serverOffset: serverOffset)
-        perform(machine.requestEnded(verdict, oldest: oldest, now: now, using: &random))
+        perform(machine.requestEnded(verdict, oldest: oldest, now: now, draw: random.next()))
       default:
         perform(machine.retryIsDue(oldest: oldest, head: head, headroom: 250))
       }
@@ -105,7 +105,7 @@ struct PlainStreamStateMachineTests {
       reached = max(reached, start)
     }
     for _ in 0..<3 { world.perform(world.machine.stop(.init(.cancelled, "enough"))) }
-    world.perform(world.machine.requestEnded(Self.lost, oldest: 0, now: world.now, using: &world.random))
+    world.perform(world.machine.requestEnded(Self.lost, oldest: 0, now: world.now, draw: world.random.next()))
     world.perform(world.machine.retryIsDue(oldest: 0, head: world.head, headroom: 0))
     #expect(world.ends == 1 && world.machine.state == .ended)
   }
@@ -116,7 +116,8 @@ struct PlainStreamStateMachineTests {
     #expect(machine.start(now: Self.at(0)) == .open(at: 0, attempt: 1, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
-    guard case .wait(let dropout) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(1), using: &random) else {
+    guard case .wait(let dropout) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(1), draw: random.next())
+    else {
       Issue.record("no dropout")
       return
     }
@@ -125,7 +126,7 @@ struct PlainStreamStateMachineTests {
     #expect(machine.resent == 40 && machine.gaps == 0)
     machine.wrote(upTo: 200)
     #expect(
-      machine.requestEnded(.complete(.init(status: 201)), oldest: 0, now: Self.at(2), using: &random) == .end(nil))
+      machine.requestEnded(.complete(.init(status: 201)), oldest: 0, now: Self.at(2), draw: random.next()) == .end(nil))
     #expect(machine.acknowledged == 200)
   }
 
@@ -135,7 +136,7 @@ struct PlainStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
-    _ = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(1), using: &random)
+    _ = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(1), draw: random.next())
     let gap = Gap(offset: 60, length: 450, cause: .bufferFull)
     #expect(machine.retryIsDue(oldest: 500, head: 1000, headroom: 10) == .open(at: 510, attempt: 2, gap: gap))
     #expect(machine.lost == 450 && machine.acknowledged == 510)
@@ -147,11 +148,11 @@ struct PlainStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
-    _ = machine.requestEnded(Self.refused(40), oldest: 0, now: Self.at(1), using: &random)
+    _ = machine.requestEnded(Self.refused(40), oldest: 0, now: Self.at(1), draw: random.next())
     #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 40, attempt: 2, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(2))
-    _ = machine.requestEnded(Self.refused(50), oldest: 80, now: Self.at(2), using: &random)
+    _ = machine.requestEnded(Self.refused(50), oldest: 80, now: Self.at(2), draw: random.next())
     let gap = Gap(offset: 50, length: 40, cause: .serverLost)
     #expect(machine.retryIsDue(oldest: 80, head: 100, headroom: 10) == .open(at: 90, attempt: 3, gap: gap))
   }
@@ -162,13 +163,13 @@ struct PlainStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
-    let kept = machine.requestEnded(Self.refused(), oldest: 0, now: Self.at(1), using: &random)
+    let kept = machine.requestEnded(Self.refused(), oldest: 0, now: Self.at(1), draw: random.next())
     #expect(Self.unconfirmed(kept) == 0)
     #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 0, attempt: 2, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(2))
     // In a long request most has been released since: the server had its time to keep that, but nobody knows.
-    let released = machine.requestEnded(Self.refused(), oldest: 70, now: Self.at(2), using: &random)
+    let released = machine.requestEnded(Self.refused(), oldest: 70, now: Self.at(2), draw: random.next())
     #expect(Self.unconfirmed(released) == 70)
     #expect(machine.retryIsDue(oldest: 70, head: 100, headroom: 10) == .open(at: 70, attempt: 3, gap: nil))
   }
@@ -180,9 +181,9 @@ struct PlainStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
-    _ = machine.requestEnded(Self.refused(95), oldest: 0, now: Self.at(1), using: &random)
+    _ = machine.requestEnded(Self.refused(95), oldest: 0, now: Self.at(1), draw: random.next())
     #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 95, attempt: 2, gap: nil))
-    _ = machine.requestEnded(Self.refused(1000), oldest: 0, now: Self.at(2), using: &random)
+    _ = machine.requestEnded(Self.refused(1000), oldest: 0, now: Self.at(2), draw: random.next())
     #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 95, attempt: 3, gap: nil))
   }
 
@@ -199,7 +200,7 @@ struct PlainStreamStateMachineTests {
       machine.connected()
       machine.wrote(upTo: 100)
       machine.acknowledged(bodyCount: 90, now: now)
-      let action = machine.requestEnded(Self.refused(), oldest: 0, now: now, using: &random)
+      let action = machine.requestEnded(Self.refused(), oldest: 0, now: now, draw: random.next())
       guard case .wait(let dropout) = action else {
         guard case .end(let error) = action else { break }
         #expect(error?.kind == .unreachable)
@@ -224,27 +225,28 @@ struct PlainStreamStateMachineTests {
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 100, now: Self.at(1))
     // An hour later, without a byte to send.
-    guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(3600), using: &random) else {
+    guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(3600), draw: random.next()) else {
       Issue.record("given up at the first dropout")
       return
     }
     _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
     // Reconnected, silent for another hour.
     machine.connected()
-    guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(7200), using: &random) else {
+    guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(7200), draw: random.next()) else {
       Issue.record("given up at the second dropout")
       return
     }
     // But then nobody is there for longer than that.
     for second in [7210, 7230, 7250] as [Int64] {
       _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
-      guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(second), using: &random) else {
+      guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(second), draw: random.next()) else {
         Issue.record("given up too early")
         return
       }
     }
     _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
-    guard case .end(let error) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(7270), using: &random) else {
+    guard case .end(let error) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(7270), draw: random.next())
+    else {
       Issue.record("not given up")
       return
     }
@@ -260,7 +262,8 @@ struct PlainStreamStateMachineTests {
     machine.connected()
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 50, now: Self.at(10))
-    guard case .end(let error) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(80), using: &random) else {
+    guard case .end(let error) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(80), draw: random.next())
+    else {
       Issue.record("not given up after 70 s without an acknowledgement")
       return
     }

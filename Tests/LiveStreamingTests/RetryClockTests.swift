@@ -19,7 +19,7 @@ struct RetryClockTests {
     var largest = Duration.zero
     for _ in 0..<200 {
       var copy = clock
-      largest = max(largest, try copy.failed(.response(503), retryAfter: nil, now: second, using: &random))
+      largest = max(largest, try copy.failed(.response(503), retryAfter: nil, now: second, draw: random.next()))
     }
     return largest
   }
@@ -31,7 +31,7 @@ struct RetryClockTests {
     for doublings in 0..<4 {
       let largest = try ceiling(clock, &random)
       #expect(largest <= .milliseconds(500 << doublings) && largest > .milliseconds(250 << doublings))
-      _ = try clock.failed(.response(503), retryAfter: nil, now: second, using: &random)
+      _ = try clock.failed(.response(503), retryAfter: nil, now: second, draw: random.next())
       clock.noteIdle(now: second)
     }
     #expect(!clock.isUntroubled)
@@ -45,12 +45,12 @@ struct RetryClockTests {
     var random = SplitMix64(state: 1)
     var clock = RetryClock(policy: Self.policy())
     let soon = Duration.milliseconds(25)
-    #expect(try clock.failed(.other("cut"), retryAfter: nil, soon: soon, now: second, using: &random) == soon)
+    #expect(try clock.failed(.other("cut"), retryAfter: nil, soon: soon, now: second, draw: random.next()) == soon)
     #expect(!clock.isUntroubled)
     let largest = try ceiling(clock, &random)
     #expect(largest <= .milliseconds(500) && largest > .milliseconds(250))
     clock.noteProgress(now: second)
-    #expect(try clock.failed(.other("cut"), retryAfter: nil, soon: soon, now: second, using: &random) == soon)
+    #expect(try clock.failed(.other("cut"), retryAfter: nil, soon: soon, now: second, draw: random.next()) == soon)
   }
 
   @Test("a source that has overtaken its connection goes on at once, and nothing counts as failed")
@@ -59,7 +59,7 @@ struct RetryClockTests {
     var clock = RetryClock(policy: Self.policy())
     for _ in 0..<10 {
       let delay = try clock.failed(
-        .overtaken, retryAfter: nil, soon: .milliseconds(25), now: second, using: &random)
+        .overtaken, retryAfter: nil, soon: .milliseconds(25), now: second, draw: random.next())
       #expect(delay == .zero && clock.isUntroubled)
     }
   }
@@ -71,9 +71,10 @@ struct RetryClockTests {
     for isIdle in [false, true] {
       var clock = RetryClock(policy: Self.policy(giveUpAfter: limit))
       if isIdle { clock.noteIdle(now: second) } else { clock.noteProgress(now: second) }
-      #expect(try clock.failed(.overtaken, retryAfter: nil, now: second + limit, using: &random) == .zero)
+      #expect(try clock.failed(.overtaken, retryAfter: nil, now: second + limit, draw: random.next()) == .zero)
       let error = #expect(throws: LiveStreamError.self) {
-        try clock.failed(.response(503), retryAfter: .seconds(2), now: second + (limit - .seconds(1)), using: &random)
+        let now = second + (limit - .seconds(1))
+        return try clock.failed(.response(503), retryAfter: .seconds(2), now: now, draw: random.next())
       }
       #expect(error?.kind == .unreachable)
       #expect(error.map { "\($0)".contains("60 s") && "\($0)".contains("503") } == true)
