@@ -4,7 +4,6 @@ import NetworkTesting
 import PropertyTesting
 import ResumableUploads
 import StreamBuffers
-import Synchronization
 import Testing
 import UploadClient
 

@@ -1,7 +1,7 @@
 // How the strange server answers: as it should, but for what its habits and the test's conduct say.
 
+import EventLoops
 import NetworkTesting
-import Synchronization
 
 extension ResumableServer {
   func serve(_ connection: ServerConnection, _ number: Int) throws {

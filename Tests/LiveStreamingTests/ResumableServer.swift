@@ -1,9 +1,9 @@
 // A server for resumable uploads that does as it should, but for what a test says: written by hand, so that it can be as
 // strange as the servers that people run.
 
+import EventLoops
 import NetworkTesting
 import PropertyTesting
-import Synchronization
 import UploadClient
 
 @testable import LiveStreaming
@@ -88,10 +88,10 @@ final class ResumableServer: Sendable {
   }
 
   let requests: EventLog<Request>
-  let state = Mutex(State())
+  let state = Lock(State())
   let habits: Habits
   let conduct: @Sendable (Request, ServerConnection) throws -> Conduct
-  private let server: Mutex<ScriptedServer?> = Mutex(nil)
+  private let server: Lock<ScriptedServer?> = Lock(nil)
   let url: String
 
   init(
@@ -101,7 +101,7 @@ final class ResumableServer: Sendable {
     self.habits = habits
     self.conduct = conduct
     requests = try EventLog()
-    let serve = Mutex<(@Sendable (ServerConnection, Int) throws -> Void)?>(nil)
+    let serve = Lock<(@Sendable (ServerConnection, Int) throws -> Void)?>(nil)
     let started = try ScriptedServer(port.map { .port($0) } ?? .ipv4, receiveBuffer: receiveBuffer) {
       connection, number in
       try serve.withLock { $0 }?(connection, number)

@@ -2,7 +2,6 @@ import EventLoops
 import NetworkTesting
 import PropertyTesting
 import StreamBuffers
-import Synchronization
 import Testing
 import UploadClient
 
@@ -192,7 +191,7 @@ struct ResumableWildTests {
 
   @Test("a token that is renewed is used by the next request, whoever asks for it or not")
   func renewed() throws {
-    let token = Mutex("one")
+    let token = Lock("one")
     let server = try ResumableServer()
     try withSession { session throws in
       let source = try PushedSource()
@@ -214,7 +213,7 @@ struct ResumableWildTests {
   @Test("after a 401 it goes on with the token that was renewed meanwhile; without one it ends, and can be carried on")
   func unauthorized() throws {
     for renews in [true, false] {
-      let token = Mutex("one")
+      let token = Lock("one")
       let server = try ResumableServer { request, _ in
         guard request.method == "PATCH", request.head["Authorization"] == "Bearer one" else { return .proper }
         if renews { token.withLock { $0 = "two" } }

@@ -4,15 +4,14 @@ import EventLoops
 import NetworkTesting
 import PropertyTesting
 import StreamBuffers
-import Synchronization
 import UploadClient
 
 @testable import LiveStreaming
 
 /// A source that the test's thread writes for.
 final class PushedSource: StreamSource {
-  private let producer = Mutex<CircularBuffer.Producer?>(nil)
-  private let context = Mutex<SourceContext?>(nil)
+  private let producer = Lock<CircularBuffer.Producer?>(nil)
+  private let context = Lock<SourceContext?>(nil)
   private let started: EventLog<Bool>
 
   init() throws { started = try EventLog() }
@@ -113,7 +112,7 @@ final class RunningStream: Sendable {
 
 /// What a plain server has of a stream: bytes at their offsets, whichever connection they came by.
 final class StoredBytes: Sendable {
-  private let state = Mutex<(bytes: [UInt8], present: [Bool])>(([], []))
+  private let state = Lock<(bytes: [UInt8], present: [Bool])>(([], []))
 
   func store(_ bytes: [UInt8], at offset: UInt64) {
     state.withLock { state in

@@ -3,7 +3,6 @@ import Glibc
 import NetworkTesting
 import PropertyTesting
 import StreamBuffers
-import Synchronization
 import Testing
 
 @testable import LiveStreaming
@@ -14,14 +13,14 @@ private final class Outlet: Sendable {
   let events: EventLog<SourceEvent>
   let errors: EventLog<LiveStreamError>
   private let thread: NamedThread
-  private let consumer: Mutex<CircularBuffer.Consumer>
+  private let consumer: Lock<CircularBuffer.Consumer>
 
   init(_ source: any StreamSource, capacity: Int, _ overflow: OverflowPolicy) throws {
     let (loop, events, errors) = (try EventLoop(), try EventLog<SourceEvent>(), try EventLog<LiveStreamError>())
     (self.loop, self.events, self.errors) = (loop, events, errors)
     let ends = try CircularBuffer.make(
       capacity: .bytes(capacity), overflow: overflow == .dropOldest ? .dropOldest : .refuse)
-    consumer = Mutex(ends.consumer)
+    consumer = Lock(ends.consumer)
     let context = SourceContext(
       loop: loop, overflow: overflow, report: { events.append($0) }, fail: { errors.append($0) })
     let producer = Handover(ends.producer)

@@ -1,13 +1,13 @@
 // A pipe between the test and a source.
 
+import EventLoops
 import Glibc
 import NetworkTesting
-import Synchronization
 
 final class TestPipe: Sendable {
   let reading: Int32
   private let writing: Int32
-  private let isOpen = Mutex((reading: true, writing: true))
+  private let isOpen = Lock((reading: true, writing: true))
 
   init() throws {
     signal(SIGPIPE, SIG_IGN)

@@ -2,7 +2,6 @@ import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
-import Synchronization
 import Testing
 import UploadServer
 
@@ -45,12 +44,12 @@ struct ConnectionReuseTests {
     let statuses: EventLog<Int>
     private let session: UploadSession
     private let request: UploadRequest
-    private let left: Mutex<Int>
+    private let left: Lock<Int>
 
     init(_ session: UploadSession, _ request: UploadRequest, rounds: Int) throws {
       self.session = session
       self.request = request
-      left = Mutex(rounds)
+      left = Lock(rounds)
       statuses = try EventLog()
     }
 
@@ -77,8 +76,8 @@ struct ConnectionReuseTests {
     let (uploads, rounds) = (60, 12)
     let seen = try EventLog<SeenRequest>()
     // Answers only when all sixty wait, so that their ends come in one turn of the loop.
-    let waiting = Mutex<[ServerConnection]>([])
-    let connections = Mutex(0)
+    let waiting = Lock<[ServerConnection]>([])
+    let connections = Lock(0)
     let server = try ScriptedServer { connection, _ in
       connections.withLock { $0 += 1 }
       while true {

@@ -4,7 +4,6 @@ import EventLoops
 import NetworkTesting
 import PropertyTesting
 import StreamBuffers
-import Synchronization
 
 @testable import UploadClient
 
@@ -12,7 +11,7 @@ import Synchronization
 final class BodyFeed: Sendable {
   private let output: BoundPair.Output
   private let news: EventCounter
-  private let state = Mutex<(mayWrite: Bool, isOver: Bool)>((false, false))
+  private let state = Lock<(mayWrite: Bool, isOver: Bool)>((false, false))
 
   init(_ output: consuming BoundPair.Output) throws {
     self.output = output

@@ -2,7 +2,6 @@ import EventLoops
 import NetworkTesting
 import PropertyTesting
 import StreamBuffers
-import Synchronization
 import Testing
 
 @testable import UploadClient
@@ -50,9 +49,9 @@ struct SuspensionTests {
 
   /// Reads a body as far as it is let.
   private final class SlowReader: Sendable {
-    let received = Mutex(0)
+    let received = Lock(0)
     let bodies: EventLog<[UInt8]>
-    private let allowed = Mutex(0)
+    private let allowed = Lock(0)
     private let news: EventCounter
 
     init() throws {
@@ -298,7 +297,7 @@ struct SuspensionTests {
 
   @Test("over HTTP/2, too, nothing flows until it is resumed")
   func http2() throws {
-    let received = Mutex(0)
+    let received = Lock(0)
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
       while let chunk = try connection.receive() { received.withLock { $0 += chunk.count } }

@@ -1,7 +1,6 @@
 import EventLoops
 import NetworkTesting
 import PropertyTesting
-import Synchronization
 import Testing
 import UploadServer
 

@@ -3,7 +3,6 @@ import Glibc
 import NetworkTesting
 import PropertyTesting
 import StreamBuffers
-import Synchronization
 import Testing
 import UploadServer
 
@@ -289,7 +288,7 @@ struct UploadSessionTests {
   func many() throws {
     try raiseDescriptorLimit()
     let server = try StreamServer()
-    let threads = Mutex<Set<UInt>>([])
+    let threads = Lock<Set<UInt>>([])
     try withSession { session in
       let uploads = try (0..<2_000).map { number in
         var request = UploadRequest(url: "\(server.url)/many")
