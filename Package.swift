@@ -53,7 +53,7 @@ let rooms: [Target] =
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
     "UploadServer", imports: ["EventLoops", "JSONLines", "Metrics", "ResumableUploads", "Digests", "CLinux"],
-    testsImport: ["SyncGate"], testData: ["Corpus"])
+    testsImport: ["NetworkTesting", "SyncGate"], testData: ["Corpus"])
   + room(
     "LoadTesting",
     imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],

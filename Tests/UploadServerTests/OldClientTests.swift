@@ -1,5 +1,6 @@
 // Exchanges as URLSession makes them (SwiftNIO's NIOResumableUploadTests show its requests), and what curl makes of us.
 
+import NetworkTesting
 import Testing
 import UploadServer
 

@@ -1,6 +1,7 @@
 // nginx beside us, and curl in front of us: what other people's software makes of the same bytes.
 
 import Glibc
+import NetworkTesting
 import UploadServer
 
 /// A real nginx on a loopback port of its own. It buffers each request whole before it passes it on to itself, so that it

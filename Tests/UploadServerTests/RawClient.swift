@@ -1,12 +1,8 @@
 // A client that sends exactly what a test says, and nothing of its own accord.
 
 import Glibc
+import NetworkTesting
 import UploadServer
-
-struct TestFailure: Error, CustomStringConvertible {
-  let description: String
-  init(_ description: String) { self.description = "\(description)" }
-}
 
 /// One connection, blocking, with a limit on every wait so that a broken server fails a test instead of hanging it.
 final class RawClient {

@@ -3,12 +3,13 @@
 import CLinux
 import EventLoops
 import Glibc
+import NetworkTesting
 import UploadServer
 
 final class TestServer {
   let server: UploadServer
   let directory: TemporaryDirectory
-  let events: EventLog
+  let events: EventLog<ServerEvent>
   var address: ListenAddress { server.localAddresses[0] }
 
   init(
@@ -16,7 +17,7 @@ final class TestServer {
     _ change: (inout UploadServer.Configuration) -> Void = { _ in }
   ) throws {
     self.directory = directory
-    let events = EventLog()
+    let events = try EventLog<ServerEvent>()
     self.events = events
     var configuration = UploadServer.Configuration(listen: [try ListenAddress(listen)], directory: directory.path) {
       events.append($0)
@@ -47,28 +48,12 @@ final class TestServer {
   }
 }
 
-/// Events as they come; a test waits for the one it needs instead of sleeping.
-final class EventLog: Sendable {
-  private let events = Lock<[ServerEvent]>([])
-  private let arrived = eventfd(0, Int32(EFD_CLOEXEC))
-
-  deinit { close(arrived) }
-
-  func append(_ event: ServerEvent) {
-    events.withLock { $0.append(event) }
-    eventfd_write(arrived, 1)
-  }
-
-  var all: [ServerEvent] { events.withLock { $0 } }
-
-  func wait(_ kind: ServerEvent.Kind, count: Int = 1, within seconds: Int32 = 20) throws -> ServerEvent {
-    while true {
-      let found = all.filter { $0.kind == kind }
-      if found.count >= count { return found[count - 1] }
-      var descriptor = pollfd(fd: arrived, events: Int16(POLLIN), revents: 0)
-      guard poll(&descriptor, 1, seconds * 1000) == 1 else { throw TestFailure("no \(kind) event came: \(all)") }
-      var value: eventfd_t = 0
-      eventfd_read(arrived, &value)
+extension EventLog<ServerEvent> {
+  /// Waits until there are so many events of a kind, and gives the last of these.
+  func wait(_ kind: ServerEvent.Kind, count: Int = 1) throws -> ServerEvent {
+    try wait("\(kind) event number \(count)") { events in
+      let found = events.filter { $0.kind == kind }
+      return found.count >= count ? found[count - 1] : nil
     }
   }
 }

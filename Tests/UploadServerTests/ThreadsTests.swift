@@ -2,6 +2,7 @@
 
 import Glibc
 import Metrics
+import NetworkTesting
 import PropertyTesting
 import Testing
 

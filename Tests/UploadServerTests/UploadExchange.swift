@@ -1,6 +1,7 @@
 // The protocol spoken by hand, one field at a time, so that a test shows what goes over the wire.
 
 import Glibc
+import NetworkTesting
 import Testing
 import UploadServer
 

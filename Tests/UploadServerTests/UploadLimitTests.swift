@@ -1,6 +1,7 @@
 // What the server allows, and to whom: limits, quotas, lifetimes, rates, tokens, digests of the whole.
 
 import Glibc
+import NetworkTesting
 import Testing
 import UploadServer
 

@@ -2,6 +2,7 @@
 
 import EventLoops
 import Glibc
+import NetworkTesting
 import Testing
 import UploadServer
 
