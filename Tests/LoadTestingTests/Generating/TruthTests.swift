@@ -10,7 +10,7 @@ import Testing
 struct TruthTests {
   @Test("a server's delay is measured to 2 %, compared with what the server says that it was")
   func delay() throws {
-    let server = try AcknowledgingServer(delay: .seconds(1))
+    let server = try AcknowledgingServer(delay: .seconds(2))
     let report = try loadTest(server.url) {
       $0.streams = 8
       $0.duration = .seconds(3)
@@ -19,8 +19,9 @@ struct TruthTests {
     let measured = report.histograms[.acknowledged]
     #expect(report.totals.messages.due == 8 * 30 && report.totals.messages.acknowledged == 8 * 30)
     #expect(truth.count > 100)
-    let (said, found) = (truth[truth.count / 2], try #require(measured.quantile(0.5)))
-    // The server's own delays differ from a second when the machine is loaded; what the two see must not differ.
+    // The server's own delays differ from two seconds when the machine is loaded; what the two see must not differ, but for
+    // how long a message was on its way and each of them waited for a processor: least with the fastest tenth.
+    let (said, found) = (truth[truth.count / 10], try #require(measured.quantile(0.1)))
     #expect(abs(found - said) <= said / 50, "the generator's \(found) ns and the server's \(said) ns")
     // Nobody can learn of an acknowledgement before it was sent, nor send a byte before it is due.
     #expect(try #require(measured.min) >= truth[0] - truth[0] / 50)
