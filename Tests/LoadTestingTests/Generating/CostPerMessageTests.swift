@@ -16,7 +16,7 @@ import UploadClient
 struct CostPerMessageTests {
   /// In a process of its own: other tests' loops have threads of the same name.
   @Test(
-    "a message of one of 400 streams on a loop takes as many allocations and looks at the clock as one of 20",
+    "a message of one of 400 streams on a loop takes no more allocations and looks at the clock than one of 20",
     .enabled(if: call_counter_works(), "nothing is counted under a sanitizer"))
   func constant() async throws {
     let result = try await #require(processExitsWith: .success, observing: [\.standardOutputContent]) {
@@ -27,8 +27,9 @@ struct CostPerMessageTests {
     let lines = String(decoding: result.standardOutputContent, as: UTF8.self).split(separator: "\n")
     let counts = lines.map { $0.split(separator: " ").compactMap { Double($0) } }.filter { $0.count == 2 }
     try #require(counts.count == 2, "\(lines)")
-    // Many messages in one turn of the loop cost less each; a walk over all streams for each would make it twenty times as many.
-    for (few, many) in zip(counts[0], counts[1]) { #expect(few > 0 && many < 2 * few, "\(counts)") }
+    // Many messages in one turn of the loop cost less each, and how many there are is the machine's mood; a walk over all streams for
+    // each would make it twenty times as many.
+    for (few, many) in zip(counts[0], counts[1]) { #expect(few > 0 && many < 5 * few, "\(counts)") }
   }
 }
 
