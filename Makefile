@@ -85,6 +85,7 @@ bench-serve: bench-build ## storing uploads beside nginx, uvicorn and hypercorn
 	$(PYTHON) -m benchmarks.serve.rivals $(BENCH)
 
 bench-test: bench-build ## whether the benchmarks measure what they say
+	$(PYTHON) -m benchmarks.tests.test_reporting
 	$(PYTHON) -m benchmarks.tests.test_measuring
 	$(PYTHON) -m benchmarks.tests.test_judging
 

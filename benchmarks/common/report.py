@@ -1,89 +1,129 @@
-"""How results are shown: tables for the terminal and for docs/benchmarks.md, ratios, and the machine's name."""
+"""What every benchmark has in common once it measures something else than the others: how its results come out.
+
+A benchmark measures within `Report.measuring`, adds its sections, and ends with what `Report.finish` returns. Sections
+are made after measuring, from whatever was measured until then: where something failed half way, that much is shown and
+stored, and docs/benchmarks.md keeps what it had.
+"""
 
 from __future__ import annotations
 
-import os
-import platform
-import re
-import statistics
-import subprocess
-import time
-from collections.abc import Sequence
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.common import environment
-from benchmarks.common.harness import REPOSITORY, SLUICE
+from benchmarks.common.document import Document
+from benchmarks.common.harness import BenchmarkError, end_on_signals
+from benchmarks.common.machine import machine
+from benchmarks.common.plots import Plot
+from benchmarks.common.tables import Table, median_and_spread  # noqa: F401
 
-DOCUMENT = REPOSITORY / "docs" / "benchmarks.md"
+
+def add_arguments(parser: argparse.ArgumentParser, rounds: int | None = None, of: str = "") -> None:
+    """The options of every benchmark. `rounds` is how many there are without --rounds, and `of` tells of what; there is
+    no such option where it is None."""
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds, help=f"{of} (default: {rounds})")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    parser.add_argument("--write", action="store_true", help="write tables and plots into docs/benchmarks.md")
+
+
+@dataclass(frozen=True)
+class Section:
+    """What stands under one heading of the document. A table without rows is left out: nothing was measured for it."""
+
+    title: str
+    note: str  # what was measured and how, in Markdown
+    tables: Sequence[Table]
+    remarks: Sequence[str] = ()  # on the tables: a line each in the terminal, one paragraph in the document
+    details: Sequence[str] = ()  # lines for the terminal alone
+    plots: Sequence[Plot] = ()  # for the document alone
+
+    def measured(self) -> list[Table]:
+        return [table for table in self.tables if table.rows]
+
+    def is_empty(self) -> bool:
+        return not self.measured() and not any(self.remarks)
+
+    def text(self) -> str:
+        lines = "\n".join(line for line in [*self.remarks, *self.details] if line)
+        return "\n\n".join(part for part in (self.note, *(table.text() for table in self.measured()), lines) if part)
+
+    def markdown(self, pictures: Sequence[str]) -> str:
+        """`pictures` are lines that show the plots."""
+        remarks = "; ".join(remark.removesuffix(".") for remark in self.remarks if remark)
+        paragraphs = (self.note, *(table.markdown() for table in self.measured()), remarks and f"{remarks}.", *pictures)
+        return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+class Report:
+    """Collects what one benchmark found."""
+
+    def __init__(self, name: str, document: Document | None = None, figures_name: str = "figures") -> None:
+        """`name` begins each message; `figures_name` is what the figures are called in JSON."""
+        self.name = name
+        self.sections: list[Section] = []
+        #: Every figure, for --json: whatever JSON can hold, and dataclasses.
+        self.figures: object = {}
+        self._figures_name = figures_name
+        self._document = document or Document()
+        self._failures: list[str] = []
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """For the time of a `with` block, which a BenchmarkError ends early: the benchmark has then failed, and goes on
+        to show what was measured until then. A signal ends the program, after every `finally`."""
+        end_on_signals()
+        try:
+            yield
+        except BenchmarkError as error:
+            self.fail(error)
+
+    def fail(self, error: BenchmarkError) -> None:
+        """Notes a failure after which there is more to measure."""
+        self._failures.append(str(error))
+
+    def finish(self, options: argparse.Namespace) -> int:
+        """Shows, stores and writes all this, as `add_arguments`' options say; returns the exit code."""
+        about = machine()
+        print("; ".join(f"{name} {value}" for name, value in about.items() if value), end="\n\n")
+        sections = [section for section in self.sections if not section.is_empty()]
+        for section in sections:
+            print(section.text(), end="\n\n")
+        if options.json:
+            found = {"machine": about, self._figures_name: self.figures}
+            options.json.write_text(json.dumps(found, indent=2, default=asdict) + "\n")
+        if options.write:
+            self._write(sections, about)
+        for failure in self._failures:
+            print(f"{self.name}: {failure}", file=sys.stderr)
+        return 1 if self._failures else 0
+
+    def _write(self, sections: Sequence[Section], about: dict[str, str]) -> None:
+        # Drawn before anything is written: a failure must not leave new pictures beside old tables.
+        with self.measuring():
+            drawn = [[(plot, plot.svg()) for plot in section.plots if plot.curves] for section in sections]
+        if self._failures:
+            print(f"{self.name}: {self._document.name} is left as it was", file=sys.stderr)
+            return
+        for section, plots in zip(sections, drawn):
+            pictures = [self._document.write_picture(plot.file, svg, plot.description) for plot, svg in plots]
+            self._document.write_section(section.title, section.markdown(pictures), about)
+
+
+# For benchmarks that do not have a Report yet.
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns aligned with spaces: the first to the left, figures to the right."""
-    lines = [header, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    for line in lines:
-        cells = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]
-        print("  ".join(cells).rstrip())
-    print()
+    print(Table(header, rows).text(), end="\n\n")
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same for Markdown."""
-    rule = ["---"] + ["---:"] * (len(header) - 1)
-    lines = [[cell.replace("|", r"\|") for cell in line] for line in [header, rule, *rows]]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def median_and_spread(values: Sequence[float], digits: int = 2) -> str:
-    """The median, and the least and the greatest where they differ."""
-    middle = f"{statistics.median(values):.{digits}f}"
-    least, most = (f"{value:.{digits}f}" for value in (min(values), max(values)))
-    return middle if least == most else f"{middle} ({least}–{most})"
-
-
-def _first_line(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except OSError:
-        return ""
-    return (done.stdout or done.stderr).strip().split("\n")[0]
-
-
-def machine() -> dict[str, str]:
-    """What the figures were measured on, and with what."""
-    memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
-    processor = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    release = re.search(r'PRETTY_NAME="(.+)"', Path("/etc/os-release").read_text())
-    return {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "processor": f"{os.cpu_count()} × {processor[1] if processor else platform.machine()}",
-        "memory": f"{int(memory[1]) / 2**20:.0f} GiB" if memory else "?",
-        "kernel": platform.release(),
-        "system": release[1] if release else platform.platform(),
-        "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
-        "sluice": _first_line(str(SLUICE), "--version") or "not built",
-        "arecord": _first_line("arecord", "--version").split(" by ")[0].removeprefix("arecord: "),
-        "curl": " ".join(_first_line("curl", "--version").split(" ")[1:2]),
-        "ffmpeg": " ".join(_first_line("ffmpeg", "-version").split(" ")[2:3]),
-        "nginx": _first_line("nginx", "-v").rpartition("/")[2],
-        "h2load": _first_line("h2load", "--version").rpartition("/")[2],
-        "wrk": " ".join(_first_line("wrk", "-v").split(" ")[1:2]),
-        "darkice": " ".join(_first_line("darkice", "-h").split(" ")[1:2]),
-        **environment.versions(),
-        "GStreamer": _first_line("gst-launch-1.0", "--version").removeprefix("gst-launch-1.0 version "),
-    }
+    return Table(header, rows).markdown()
 
 
 def write_section(title: str, body: str) -> None:
-    """Puts `body` under the heading `title` of docs/benchmarks.md, in place of what was there."""
-    text = DOCUMENT.read_text() if DOCUMENT.exists() else "# Benchmarks\n"
-    about = "; ".join(f"{name} {value}" for name, value in machine().items() if value)
-    section = f"## {title}\n\n{body}\n\nMeasured on: {about}.\n"
-    pattern = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-    if pattern.search(text):
-        text = pattern.sub(lambda _: section + "\n", text)
-    else:
-        text = text.rstrip() + "\n\n" + section
-    DOCUMENT.parent.mkdir(exist_ok=True)
-    DOCUMENT.write_text(text.rstrip() + "\n")
-    print(f"written: {DOCUMENT.relative_to(REPOSITORY)}, section {title!r}")
+    Document().write_section(title, body, machine())

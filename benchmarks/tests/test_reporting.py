@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Whether a benchmark's results come out as they were measured: `python3 -m benchmarks.tests.test_reporting`.
+
+Nothing is measured here, and nothing needs to be built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import unittest
+from collections.abc import Sequence
+from dataclasses import dataclass
+from unittest import mock
+
+from benchmarks.common.document import Document
+from benchmarks.common.harness import BenchmarkError, scratch_directory
+from benchmarks.common.plots import Curve, Plot
+from benchmarks.common.report import Report, Section, add_arguments
+from benchmarks.common.tables import Table
+
+MACHINE = {"processor": "a slide rule", "curl": "", "load": "0.00"}
+BEFORE = "# Benchmarks\n\n## Others\n\nby hand\n\n## Speed\n\nold\n\n## Last\n\nby hand, too\n"
+
+
+@dataclass
+class Figures:
+    bytes_per_s: float
+
+
+class UndrawnPlot(Plot):
+    def svg(self) -> bytes:
+        raise BenchmarkError("no ink")
+
+
+class Reports(unittest.TestCase):
+    def setUp(self) -> None:
+        self.directory = self.enterContext(scratch_directory())
+        self.document = Document(self.directory / "benchmarks.md")
+        self.document.path.write_text(BEFORE)
+        self.enterContext(mock.patch("benchmarks.common.report.machine", lambda: dict(MACHINE)))
+
+    def parsed(self, *words: str, rounds: int | None = None) -> argparse.Namespace:
+        parser = argparse.ArgumentParser()
+        add_arguments(parser, rounds, "turns")
+        return parser.parse_args([*words, "--json", str(self.directory / "json")])
+
+    def run_benchmark(
+        self, *words: str, error: BaseException | None = None, plots: Sequence[Plot] = ()
+    ) -> tuple[int, str, str]:
+        """Measures two contenders; between them `error` is raised. The exit code, standard output and error."""
+        report = Report("speed", self.document)
+        rows: list[list[str]] = []
+        figures: dict[str, Figures] = {}
+        with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()) as complained:
+            with report.measuring():
+                for number, name in enumerate(("first | ours", "second")):
+                    if number and error:
+                        raise error
+                    rows.append([name, "7.0"])
+                    figures[name] = Figures(7)
+            table, empty = Table(["speed", "B/s"], rows), Table(["never measured"], [])
+            section = Section("Speed", "By a stopwatch.", [empty, table], ["it is fast.", "met"], ["seed 4"], plots)
+            report.sections = [section, Section("Nothing", "Not measured.", [empty])]
+            report.figures = figures
+            code = report.finish(self.parsed(*words))
+        return code, said.getvalue(), complained.getvalue()
+
+    def stored(self) -> dict[str, object]:
+        found = json.loads((self.directory / "json").read_text())
+        assert isinstance(found, dict)
+        return found
+
+    def files(self) -> list[str]:
+        """All but the JSON."""
+        return sorted(path.name for path in self.directory.rglob("*") if path.is_file() and path.name != "json")
+
+    def test_what_was_measured_is_shown_stored_and_written_in_place_of_what_was_there(self) -> None:
+        plot = Plot("speed", "bytes", "B/s", [Curve("ours", [1, 10], [2, 20])])
+        code, said, complained = self.run_benchmark("--write", plots=[plot])
+        self.assertEqual((code, complained), (0, ""))
+        shown = (
+            "processor a slide rule; load 0.00\n\nBy a stopwatch.\n\n"
+            "speed         B/s\nfirst | ours  7.0\nsecond        7.0\n\nit is fast.\nmet\nseed 4\n\n"
+        )
+        self.assertTrue(said.startswith(shown), said)
+        figures = {"first | ours": {"bytes_per_s": 7}, "second": {"bytes_per_s": 7}}
+        self.assertEqual(self.stored(), {"machine": MACHINE, "figures": figures})
+        section = (
+            "## Speed\n\nBy a stopwatch.\n\n"
+            "| speed | B/s |\n| --- | ---: |\n| first \\| ours | 7.0 |\n| second | 7.0 |\n\n"
+            "it is fast; met.\n\n![B/s, by bytes](benchmarks/speed.svg)\n\n"
+            "Measured on: processor a slide rule; load 0.00.\n\n"
+        )
+        self.assertEqual(self.document.path.read_text(), BEFORE.replace("## Speed\n\nold\n\n", section))
+        self.assertEqual(self.files(), ["benchmarks.md", "speed.svg"])
+
+    def test_a_failure_half_way_leaves_the_document_alone_and_shows_what_was_measured(self) -> None:
+        plot = Plot("speed", "bytes", "B/s", [Curve("ours", [1, 10], [2, 20])])
+        code, said, complained = self.run_benchmark("--write", error=BenchmarkError("no second"), plots=[plot])
+        self.assertEqual(code, 1)
+        self.assertIn("speed         B/s\nfirst | ours  7.0\n\n", said)
+        self.assertIn("speed: no second\n", complained)
+        self.assertIn("is left as it was", complained)
+        self.assertEqual(self.stored(), {"machine": MACHINE, "figures": {"first | ours": {"bytes_per_s": 7}}})
+        self.assertEqual((self.document.path.read_text(), self.files()), (BEFORE, ["benchmarks.md"]))
+
+    def test_nothing_is_written_that_was_not_asked_for(self) -> None:
+        self.assertEqual(self.run_benchmark()[0], 0)
+        self.assertEqual((self.document.path.read_text(), self.files()), (BEFORE, ["benchmarks.md"]))
+
+    def test_a_plot_that_cannot_be_drawn_leaves_neither_pictures_nor_tables(self) -> None:
+        curves = [Curve("ours", [1, 10], [2, 20])]
+        plots = [Plot("drawn", "x", "y", curves), UndrawnPlot("undrawn", "x", "y", curves)]
+        code, _, complained = self.run_benchmark("--write", plots=plots)
+        self.assertEqual((code, "speed: no ink\n" in complained), (1, True))
+        self.assertEqual((self.document.path.read_text(), self.files()), (BEFORE, ["benchmarks.md"]))
+
+    def test_an_interrupted_benchmark_shows_nothing_and_passes_the_interruption_on(self) -> None:
+        with self.assertRaises(KeyboardInterrupt):
+            self.run_benchmark("--write", error=KeyboardInterrupt())
+        self.assertEqual((self.document.path.read_text(), self.files()), (BEFORE, ["benchmarks.md"]))
+
+    def test_only_what_has_rounds_can_be_asked_for_them(self) -> None:
+        self.assertEqual(self.parsed(rounds=5).rounds, 5)
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            self.parsed("--rounds", "5")
+
+
+if __name__ == "__main__":
+    unittest.main()
