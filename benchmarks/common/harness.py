@@ -24,6 +24,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLUICE = REPOSITORY / ".build" / "release" / "sluice"
+MEMORY_FILE_SYSTEM = Path("/dev/shm")
 
 
 class BenchmarkError(Exception):
@@ -249,6 +250,19 @@ def scratch_directory(parent: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def free_bytes(directory: Path) -> int:
+    """What a process may still write there."""
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize
+
+
+def in_memory(size: int = 0) -> Path | None:
+    """For `scratch_directory`: where files are in memory, so that the disk's mood is not what is compared; None, which
+    is the disk, where there is no such place, or no room in it for `size` bytes."""
+    there = MEMORY_FILE_SYSTEM.is_dir() and free_bytes(MEMORY_FILE_SYSTEM) > size
+    return MEMORY_FILE_SYSTEM if there else None
+
+
 def need(*programs: str) -> None:
     """Ends with a list of what is missing and the Debian packages that bring it."""
     packages = {
@@ -265,6 +279,12 @@ def need(*programs: str) -> None:
     if missing:
         names = " ".join(sorted({packages.get(program, program) for program in missing}))
         raise BenchmarkError(f"missing: {', '.join(missing)}; apt-get install {names}")
+
+
+def need_built(program: Path, target: str) -> None:
+    """Ends unless a program of ours is there, with the target that makes it."""
+    if not program.exists():
+        raise BenchmarkError(f"{program} is not there: make {target}")
 
 
 def end_on_signals() -> None:

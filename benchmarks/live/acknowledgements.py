@@ -8,19 +8,19 @@ that only such an upload has. A relay in between stamps and stores what arrives,
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.common.harness import SLUICE, BenchmarkError, end_on_signals, scratch_directory
+from benchmarks.common.harness import SLUICE, BenchmarkError, need_built, scratch_directory
 from benchmarks.common.instruments import Relay
-from benchmarks.common.report import machine, write_section
+from benchmarks.common.report import Report, add_arguments
 from benchmarks.common.sluice_server import SluiceServer, sluice_server
 from benchmarks.live.beds import TestMicrophoneBed
+from benchmarks.live.comparison import Comparison, Rounds, Target
 from benchmarks.live.contenders import SLUICE_ARECORD, SLUICE_QUICK, Capture, Contender
-from benchmarks.live.live import CHANNELS, RATE, Rounds, Section, Target
+from benchmarks.live.live import CHANNELS, RATE
 from benchmarks.live.live_path import measure
 
 #: A few percent: more would have to be explained.
@@ -53,15 +53,19 @@ def _variants(base: Contender) -> tuple[Contender, Contender, Contender]:
     )
 
 
-def rounds_of(
+#: By the microphone's period, in ms.
+BASES = {"10": SLUICE_QUICK, "125": SLUICE_ARECORD}
+
+
+def measure_variants(
     chosen: Sequence[Contender],
     bed: TestMicrophoneBed,
     server: SluiceServer,
     options: argparse.Namespace,
     scratch: Path,
-) -> Rounds:
+    rounds: Rounds,
+) -> None:
     """Turn by turn, every other round backwards."""
-    rounds: Rounds = {contender.key: [] for contender in chosen}
     relay: Callable[[Path], Relay] = partial(Relay, server.port, 0.0)
     for turn in range(options.rounds):
         for contender in chosen if turn % 2 == 0 else reversed(chosen):
@@ -70,61 +74,49 @@ def rounds_of(
             figures = measure(contender, bed, directory, options.seconds, RATE, CHANNELS, relay, server.process)
             if figures.missing_ms:
                 print(f"  {figures.missing_ms:.1f} ms of audio missing: this machine was too busy", file=sys.stderr)
-            rounds[contender.key].append(figures.json())
+            rounds.setdefault(contender.key, []).append(figures.json())
             server.clear()
-    return rounds
+
+
+def measure_period(period: str, options: argparse.Namespace, found: list[Comparison]) -> None:
+    """All variants of the microphone with this period, to a server of their own."""
+    if period not in BASES:
+        raise BenchmarkError(f"no period of {period} ms; there are: {', '.join(BASES)}")
+    chosen = _variants(BASES[period])
+    note = (
+        f"Test microphone, periods of {period} ms, {RATE // 1000} kHz mono, to `sluice serve` through a relay "
+        f"that stamps arrivals; {options.rounds} rounds of {options.seconds:g} s. "
+        "`make bench-acknowledgements`."
+    )
+    resumable, _, plain = chosen
+    targets = tuple(
+        Target(what, resumable.key, plain.key, AIM)
+        for what in ("cpu_s_per_min", "server_cpu_s_per_min", "pss_mib", "wakeups_per_s", "delay_p99_ms")
+    )
+    titles = {contender.key: contender.title for contender in chosen}
+    found.append(Comparison(f"acknowledgements, {period} ms", note, {}, titles, COLUMNS, targets))
+    with scratch_directory() as scratch, sluice_server(scratch / "server", "--durability", "none") as server:
+        tools = scratch / "tools"
+        tools.mkdir()
+        with TestMicrophoneBed(tools, RATE, CHANNELS) as bed:
+            measure_variants(chosen, bed, server, options, scratch, found[-1].rounds)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure what acknowledgements cost a microphone's stream.")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each variant (default: 5)")
+    add_arguments(parser, rounds=5, of="turns of each variant")
     parser.add_argument("--seconds", type=float, default=20, help="of steady streaming in each (default: 20)")
     parser.add_argument("--periods", default="10,125", help="of the microphone, in ms (default: 10,125)")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
-    end_on_signals()
-    bases = {"10": SLUICE_QUICK, "125": SLUICE_ARECORD}
-    sections: list[Section] = []
-    failed = False
-    try:
-        if not SLUICE.exists():
-            raise BenchmarkError(f"{SLUICE} is not there: make build")
+    report = Report("acknowledgements")
+    found: list[Comparison] = []
+    with report.measuring():
+        need_built(SLUICE, "build")
         for period in options.periods.split(","):
-            if period not in bases:
-                raise BenchmarkError(f"no period of {period} ms; there are: {', '.join(bases)}")
-            chosen = _variants(bases[period])
-            with scratch_directory() as scratch, sluice_server(scratch / "server", "--durability", "none") as server:
-                tools = scratch / "tools"
-                tools.mkdir()
-                with TestMicrophoneBed(tools, RATE, CHANNELS) as bed:
-                    rounds = rounds_of(chosen, bed, server, options, scratch)
-            note = (
-                f"Test microphone, periods of {period} ms, {RATE // 1000} kHz mono, to `sluice serve` through a relay "
-                f"that stamps arrivals; {options.rounds} rounds of {options.seconds:g} s. "
-                "`make bench-acknowledgements`."
-            )
-            resumable, _, plain = chosen
-            targets = tuple(
-                Target(what, resumable.key, plain.key, AIM)
-                for what in ("cpu_s_per_min", "server_cpu_s_per_min", "pss_mib", "wakeups_per_s", "delay_p99_ms")
-            )
-            titles = {contender.key: contender.title for contender in chosen}
-            sections.append(Section(f"acknowledgements, {period} ms", note, rounds, titles, COLUMNS, targets))
-    except BenchmarkError as error:
-        # What was measured until then is shown all the same.
-        print(f"acknowledgements: {error}", file=sys.stderr)
-        failed = True
-    print("; ".join(f"{name} {value}" for name, value in machine().items() if value), end="\n\n")
-    for section in sections:
-        section.show()
-    if options.json:
-        figures = {section.title: section.rounds for section in sections}
-        options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
-    if options.write and not failed:
-        for section in sections:
-            write_section(section.title[0].upper() + section.title[1:], section.markdown())
-    return 1 if failed else 0
+            measure_period(period, options, found)
+    report.sections = [each.section() for each in found]
+    report.figures = {each.title: each.rounds for each in found}
+    return report.finish(options)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from benchmarks.common.instruments import Receiver, Relay
 from benchmarks.common.recording import Arrival, Request, delays, joined, percentile, read_requests
 from benchmarks.live import testmic_signal
 from benchmarks.live.contenders import ARECORD, FFMPEG
-from benchmarks.live.faults import merged, placed, what_was_told
+from benchmarks.live.losses import merged, placed, what_was_told
 
 SEED = random.randrange(1 << 32)
 
