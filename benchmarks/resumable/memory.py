@@ -8,17 +8,16 @@ counts is how much the peak (VmHWM) grows after the first gigabyte, and what is 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.common.harness import SLUICE, BenchmarkError, Pipeline, Process, end_on_signals, scratch_directory
-from benchmarks.common.report import machine, markdown_table, print_table, write_section
+from benchmarks.common.harness import SLUICE, BenchmarkError, Pipeline, Process, free_bytes, scratch_directory
+from benchmarks.common.report import Report, Section, add_arguments
 from benchmarks.common.sluice_server import SluiceServer, sluice_server
+from benchmarks.common.tables import Table
 
 GIGABYTE = 10**9
 # From one mark to the next at most.
@@ -66,14 +65,13 @@ def _pipe(url: str, file: Path) -> list[list[str]]:
 COMMANDS: dict[str, Callable[[str, Path], list[list[str]]]] = {"put": _put, "pipe": _pipe}
 
 
-def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directory: Path) -> list[Mark]:
+def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directory: Path, found: list[Mark]) -> None:
     """Runs one upload and looks at both ends each time another mark is passed."""
     directory.mkdir()
     server.clear()
     pipeline = Pipeline(COMMANDS[name](f"http://127.0.0.1:{server.port}/file", file), {}, directory)
     client = pipeline.members[-1]
     assert server.process
-    found: list[Mark] = []
     try:
         for mark in marks:
             deadline = time.monotonic() + PATIENCE
@@ -91,65 +89,66 @@ def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directo
     (stored_file,) = server.stored()
     if stored_file.stat().st_size != file.stat().st_size:
         raise BenchmarkError(f"{stored_file.stat().st_size} bytes of {file.stat().st_size} were stored")
-    return found
+
+
+def growth(found: list[Mark]) -> dict[str, float]:
+    """Of the peak at each end from the first mark to the last, in MiB."""
+    first, last = found[0], found[-1]
+    return {"client": last.client.peak - first.client.peak, "server": last.server.peak - first.server.peak}
+
+
+def is_flat(found: list[Mark]) -> bool:
+    return all(grown <= ALLOWANCE for grown in growth(found).values())
 
 
 def verdict(name: str, found: list[Mark]) -> str:
-    first, last = found[0], found[-1]
-    growth = {"client": last.client.peak - first.client.peak, "server": last.server.peak - first.server.peak}
-    words = ", ".join(f"{end} {grown:+.2f} MiB" for end, grown in growth.items())
-    met = all(grown <= ALLOWANCE for grown in growth.values())
-    return f"sluice {name}: peak from {first.stored / GIGABYTE:.1f} to {last.stored / GIGABYTE:.1f} GB: {words}: " + (
-        "flat" if met else "NOT FLAT"
-    )
+    words = ", ".join(f"{end} {grown:+.2f} MiB" for end, grown in growth(found).items())
+    first, last = (each.stored / GIGABYTE for each in (found[0], found[-1]))
+    return f"sluice {name}: peak from {first:.1f} to {last:.1f} GB: {words}: {'flat' if is_flat(found) else 'NOT FLAT'}"
 
 
-HEADER = ["RSS (of it anonymous), peak; MiB", "GB", "client", "server"]
+def upload(name: str, size: int, disk: Path | None, found: list[Mark]) -> None:
+    """One command with a server of its own: the peak of the one is not the other's."""
+    with scratch_directory(disk) as scratch:
+        if free_bytes(scratch) < size * 1.1:
+            raise BenchmarkError(f"no room for {size} bytes in {scratch.parent}: --disk or --gigabytes")
+        file = scratch / "file"
+        with open(file, "wb") as holes:
+            holes.truncate(size)
+        marks = [mark for mark in (GIGABYTE, 2 * GIGABYTE, 5 * GIGABYTE) if mark < size] + [size]
+        with sluice_server(scratch / "server") as server:
+            watch(name, server, file, marks, scratch / name, found)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Watch the memory of both ends while much passes through.")
-    parser.add_argument("--gigabytes", type=float, default=10, help="to be sent, at least 1.1 (default: 10)")
-    parser.add_argument("--disk", type=Path, help="a directory with room for them (default: the temporary one)")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
-    options = parser.parse_args()
-    end_on_signals()
-    size = int(options.gigabytes * GIGABYTE)
-    marks = [mark for mark in (GIGABYTE, 2 * GIGABYTE, 5 * GIGABYTE) if mark < size] + [size]
-    results: dict[str, list[Mark]] = {}
-    try:
-        for name in COMMANDS:
-            with scratch_directory(options.disk) as scratch:
-                room = os.statvfs(scratch)
-                if room.f_bavail * room.f_frsize < size * 1.1:
-                    raise BenchmarkError(f"no room for {size} bytes in {scratch.parent}: --disk or --gigabytes")
-                file = scratch / "file"
-                with open(file, "wb") as holes:
-                    holes.truncate(size)
-                # A server for each: the peak of the one is not the other's.
-                with sluice_server(scratch / "server") as server:
-                    results[name] = watch(name, server, file, marks, scratch / name)
-    except BenchmarkError as error:
-        print(f"memory: {error}", file=sys.stderr)
-        return 1
+def table(results: dict[str, list[Mark]]) -> Table:
     rows = [
         [f"sluice {name}", f"{mark.stored / GIGABYTE:.1f}", mark.client.cell(), mark.server.cell()]
         for name, found in results.items()
         for mark in found
     ]
-    verdicts = [verdict(name, found) for name, found in results.items()]
-    print("; ".join(f"{name} {value}" for name, value in machine().items() if value), end="\n\n")
-    print_table(HEADER, rows)
-    print("\n".join(verdicts))
-    if options.json:
-        figures = {name: [asdict(mark) for mark in found] for name, found in results.items()}
-        options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
-    if options.write:
-        note = "Both ends while the bytes pass, through the resumable protocol, to disk. `make bench-memory`."
-        table = markdown_table(HEADER, rows)
-        write_section("Memory of resumable uploads", f"{note}\n\n{table}\n\n{'; '.join(verdicts)}.")
-    return 0 if all("NOT" not in line for line in verdicts) else 1
+    return Table(["RSS (of it anonymous), peak; MiB", "GB", "client", "server"], rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Watch the memory of both ends while much passes through.")
+    add_arguments(parser)
+    parser.add_argument("--gigabytes", type=float, default=10, help="to be sent, at least 1.1 (default: 10)")
+    parser.add_argument("--disk", type=Path, help="a directory with room for them (default: the temporary one)")
+    options = parser.parse_args()
+    results: dict[str, list[Mark]] = {}
+    #: Those that came to their end: of others nothing can be said but their marks.
+    whole: dict[str, list[Mark]] = {}
+    report = Report("memory")
+    with report.measuring():
+        for name in COMMANDS:
+            upload(name, int(options.gigabytes * GIGABYTE), options.disk, results.setdefault(name, []))
+            whole[name] = results[name]
+    note = "Both ends while the bytes pass, through the resumable protocol, to disk. `make bench-memory`."
+    verdicts = [verdict(name, found) for name, found in whole.items()]
+    report.sections = [Section("Memory of resumable uploads", note, [table(results)], verdicts)]
+    report.figures = results
+    # Memory that is not flat is a failure, too; but one that was measured whole, and is written.
+    return report.finish(options) or int(not all(is_flat(found) for found in whole.values()))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import filecmp
-import json
-import os
 import statistics
 import sys
 from collections.abc import Callable
@@ -18,16 +16,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.common.harness import (
+    MEMORY_FILE_SYSTEM,
     SLUICE,
     BenchmarkError,
     MemorySampler,
     Pipeline,
-    end_on_signals,
+    free_bytes,
     need,
     scratch_directory,
 )
-from benchmarks.common.report import machine, markdown_table, median_and_spread, print_table, write_section
+from benchmarks.common.report import Report, Section, add_arguments
 from benchmarks.common.sluice_server import SluiceServer, sluice_server
+from benchmarks.common.tables import Table, median_and_spread
 from benchmarks.live.pipe_path import curl_command, make_file
 
 # A run that takes longer than this has hung.
@@ -113,7 +113,7 @@ def upload(uploader: Uploader, server: SluiceServer, file: Path, directory: Path
 
 
 @dataclass
-class Section:
+class PairRounds:
     """All rounds of one pair to one server."""
 
     title: str
@@ -122,107 +122,95 @@ class Section:
     def rows(self) -> list[list[str]]:
         rows = []
         for title, figures in self.rounds.items():
+            if not figures:
+                continue
             cells = [median_and_spread([asdict(each)[what] for each in figures], digits) for _, what, digits in COLUMNS]
             rows.append([f"{title}, {self.title}", *cells])
         return rows
 
-    def verdict(self) -> list[str]:
-        """The ratio of the medians, the spread of the pairs' ratios, and of the processor time at both ends."""
+    def verdicts(self) -> list[list[str]]:
+        """The ratio of the medians, the spread of the pairs' ratios, and of the processor time at both ends: one row;
+        none before there is a pair."""
         (ours_title, ours), (rival_title, rivals) = self.rounds.items()
         ratios = [mine.mib_per_s / other.mib_per_s for mine, other in zip(ours, rivals)]
-        middle = statistics.median(each.mib_per_s for each in ours) / statistics.median(
-            each.mib_per_s for each in rivals
+        if not ratios:
+            return []
+        middle, *cpu = (
+            statistics.median(getattr(each, what) for each in ours)
+            / statistics.median(getattr(each, what) for each in rivals)
+            for what in ("mib_per_s", "client_cpu_s_per_gib", "server_cpu_s_per_gib")
         )
-        cpu = [
-            statistics.median(getattr(each, name) for each in ours)
-            / statistics.median(getattr(each, name) for each in rivals)
-            for name in ("client_cpu_s_per_gib", "server_cpu_s_per_gib")
-        ]
         return [
-            *(f"{ours_title} / {rival_title}, {self.title}", f"{middle:.2f}", median_and_spread(ratios)),
-            *(f"≥ {AIM:.2f} {'met' if middle >= AIM else 'MISSED'}", *(f"{each:.2f}" for each in cpu)),
+            [
+                *(f"{ours_title} / {rival_title}, {self.title}", f"{middle:.2f}", median_and_spread(ratios)),
+                *(f"≥ {AIM:.2f} {'met' if middle >= AIM else 'MISSED'}", *(f"{each:.2f}" for each in cpu)),
+            ]
         ]
 
 
-def measure(pair: str, server: SluiceServer, title: str, file: Path, rounds: int, scratch: Path) -> Section:
+def measure(pair: str, server: SluiceServer, file: Path, count: int, scratch: Path, found: PairRounds) -> None:
     """One upload each that is not counted, then pair by pair: every other pair the other way round."""
     uploaders = PAIRS[pair]
-    section = Section(title, {uploader.title: [] for uploader in uploaders})
-    for turn in range(-1, rounds):
+    for turn in range(-1, count):
         for uploader in uploaders if turn % 2 == 0 else reversed(uploaders):
-            print(f"{title}, pair {turn + 1} of {rounds}: {uploader.title}", file=sys.stderr)
-            directory = scratch / f"{pair}-{title}-{turn}-{uploader.title}".replace(" ", "-")
+            print(f"{found.title}, pair {turn + 1} of {count}: {uploader.title}", file=sys.stderr)
+            directory = scratch / f"{pair}-{turn}-{uploader.title}".replace(" ", "-")
             figures = upload(uploader, server, file, directory)
             if turn >= 0:
-                section.rounds[uploader.title].append(figures)
-    return section
+                found.rounds[uploader.title].append(figures)
 
 
-def _free_bytes(directory: Path) -> int:
-    room = os.statvfs(directory)
-    return room.f_bavail * room.f_frsize
+def measure_at(place: str, durability: str, options: argparse.Namespace, found: list[PairRounds]) -> None:
+    """Every pair, to one server that stores there."""
+    places = {"memory": MEMORY_FILE_SYSTEM, "disk": options.disk}
+    if place not in places:
+        raise BenchmarkError(f"no place {place!r}; there are: {', '.join(places)}")
+    with scratch_directory(places[place]) as scratch:
+        if free_bytes(scratch) < 3 * (options.mebibytes << 20):
+            raise BenchmarkError(f"no room for two files of {options.mebibytes} MiB in {scratch.parent}")
+        # Read from memory either way: one write of it ago.
+        file = scratch / "file"
+        make_file(file, options.mebibytes << 20)
+        with sluice_server(scratch / "server", "--durability", durability) as server:
+            for pair in options.pairs.split(","):
+                rounds: dict[str, list[Figures]] = {uploader.title: [] for uploader in PAIRS[pair]}
+                found.append(PairRounds(f"{place}, durability {durability}", rounds))
+                measure(pair, server, file, options.rounds, scratch, found[-1])
+
+
+def tables(found: list[PairRounds]) -> list[Table]:
+    header = ["upload", *(name for name, _, _ in COLUMNS)]
+    ratio_header = ["ratio", "of medians", "pair by pair", "aim", "client's CPU", "server's CPU"]
+    return [
+        Table(header, [row for each in found for row in each.rows()]),
+        Table(ratio_header, [row for each in found for row in each.verdicts()]),
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure throughput through the resumable protocol beside plain curl.")
-    parser.add_argument("--rounds", type=int, default=7, help="pairs (default: 7)")
+    add_arguments(parser, rounds=7, of="pairs")
     parser.add_argument("--mebibytes", type=int, default=1024, help="size of the file (default: 1024)")
     parser.add_argument("--pairs", default="put,pipe", help="what to measure (default: put,pipe)")
     parser.add_argument("--places", default="memory,disk", help="where the server stores (default: memory,disk)")
     parser.add_argument("--durability", default="none,interval", help="of the server (default: none,interval)")
     parser.add_argument("--disk", type=Path, help="a directory on the disk to be used (default: the temporary one)")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
-    end_on_signals()
-    sections: list[Section] = []
-    failed = False
-    places = {"memory": Path("/dev/shm"), "disk": options.disk}
-    try:
+    found: list[PairRounds] = []
+    report = Report("throughput")
+    with report.measuring():
         need("curl")
         for place in options.places.split(","):
-            if place not in places:
-                raise BenchmarkError(f"no place {place!r}; there are: {', '.join(places)}")
             for durability in options.durability.split(","):
-                with scratch_directory(places[place]) as scratch:
-                    if _free_bytes(scratch) < 3 * (options.mebibytes << 20):
-                        raise BenchmarkError(f"no room for two files of {options.mebibytes} MiB in {scratch.parent}")
-                    # Read from memory either way: one write of it ago.
-                    file = scratch / "file"
-                    make_file(file, options.mebibytes << 20)
-                    with sluice_server(scratch / "server", "--durability", durability) as server:
-                        for pair in options.pairs.split(","):
-                            title = f"{place}, durability {durability}"
-                            sections.append(measure(pair, server, title, file, options.rounds, scratch))
-    except BenchmarkError as error:
-        # What was measured until then is shown all the same.
-        print(f"throughput: {error}", file=sys.stderr)
-        failed = True
-    tables = [
-        (["upload", *(name for name, _, _ in COLUMNS)], [row for section in sections for row in section.rows()]),
-        (
-            ["ratio", "of medians", "pair by pair", "aim", "client's CPU", "server's CPU"],
-            [section.verdict() for section in sections],
-        ),
-    ]
-    print("; ".join(f"{name} {value}" for name, value in machine().items() if value), end="\n\n")
-    for header, rows in tables:
-        print_table(header, rows)
-    if options.json:
-        figures = [
-            {"title": each.title, "rounds": {key: [asdict(one) for one in found] for key, found in each.rounds.items()}}
-            for each in sections
-        ]
-        options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
-    if options.write and not failed:
-        note = (
-            f"{options.mebibytes} MiB, {options.rounds} pairs, to `sluice serve`; from exec to exit, median "
-            "(least–most). Ours through the whole protocol (`--resumable always`), curl's as one plain request."
-            " `make bench-throughput`."
-        )
-        body = "\n\n".join(markdown_table(header, rows) for header, rows in tables)
-        write_section("Throughput of resumable uploads", f"{note}\n\n{body}")
-    return 1 if failed else 0
+                measure_at(place, durability, options, found)
+    note = (
+        f"{options.mebibytes} MiB, {options.rounds} pairs, to `sluice serve`; from exec to exit, median "
+        "(least–most). Ours through the whole protocol (`--resumable always`), curl's as one plain request."
+        " `make bench-throughput`."
+    )
+    report.sections = [Section("Throughput of resumable uploads", note, tables(found))]
+    report.figures = found
+    return report.finish(options)
 
 
 if __name__ == "__main__":
