@@ -16,13 +16,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.common.harness import REPOSITORY, SLUICE, BenchmarkError, Process, end_on_signals, scratch_directory
-from benchmarks.common.plots import Curve, write_plot
-from benchmarks.common.report import machine, markdown_table, median_and_spread, print_table, write_section
+from benchmarks.common.harness import REPOSITORY, SLUICE, BenchmarkError, Process, need_built, scratch_directory
+from benchmarks.common.plots import Curve, Plot
+from benchmarks.common.report import Report, Section, add_arguments
 from benchmarks.common.sluice_server import sluice_server
+from benchmarks.common.tables import Table, median_and_spread
 
 LIBCURL_LOAD = REPOSITORY / ".build" / "libcurl-load"
 #: At most so many times libcurl's own CPU time for a message.
@@ -168,7 +169,7 @@ COLUMNS = (
 Rounds = dict[str, list[Figures]]
 
 
-def table(load: Load, rounds: Rounds) -> list[list[str]]:
+def rows(load: Load, rounds: Rounds) -> list[list[str]]:
     return [
         [
             f"{load.title}, {title}",
@@ -180,7 +181,7 @@ def table(load: Load, rounds: Rounds) -> list[list[str]]:
 
 
 def ratio_row(load: Load, rounds: Rounds) -> list[str]:
-    """Ours to libcurl's, pair by pair."""
+    """Ours to libcurl's, pair by pair; there is a pair at least."""
     pairs = list(zip(*(rounds[each.title] for each in PAIR)))
     cpu = [ours.cpu_us_per_message / other.cpu_us_per_message for ours, other in pairs]
     memory = [ours.kb_per_stream / other.kb_per_stream for ours, other in pairs]
@@ -195,84 +196,74 @@ def ratio_row(load: Load, rounds: Rounds) -> list[str]:
     ]
 
 
-def plots(found: dict[Load, Rounds]) -> list[str]:
-    """How CPU, memory and delay grow with the streams of a message a second."""
-    loads = [load for load in found if load.period == 1]
+def tables(found: dict[Load, Rounds]) -> list[Table]:
+    header = ["streams × message / period", *(name for name, _, _ in COLUMNS)]
+    ratio_header = ["sluice load to libcurl alone", "CPU", "least to least", "aim", "memory", "aim (ours)"]
+    return [
+        Table(header, [row for load, rounds in found.items() for row in rows(load, rounds)]),
+        Table(ratio_header, [ratio_row(load, rounds) for load, rounds in found.items() if all(rounds.values())]),
+    ]
 
-    def picture(file: str, what: str, axis: str) -> str:
+
+def plots(found: dict[Load, Rounds]) -> list[Plot]:
+    """How CPU, memory and delay grow with the streams of a message a second."""
+    loads = [load for load, rounds in found.items() if load.period == 1 and all(rounds.values())]
+
+    def plot(file: str, what: str, axis: str) -> Plot:
         curves = []
         for each in PAIR:
             middles = [statistics.median(getattr(one, what) for one in found[load][each.title]) for load in loads]
             curves.append(Curve(each.title, [load.streams for load in loads], middles))
-        return write_plot(file, "streams of one message a second", axis, curves)
+        return Plot(file, "streams of one message a second", axis, curves)
 
     return [
-        picture("libcurl-cpu", "cpu_us_per_message", "CPU µs a message"),
-        picture("libcurl-memory", "kb_per_stream", "kB a stream, resident"),
-        picture("libcurl-delay", "ack_p99_ms", "ms from due to acknowledged, p99"),
+        plot("libcurl-cpu", "cpu_us_per_message", "CPU µs a message"),
+        plot("libcurl-memory", "kb_per_stream", "kB a stream, resident"),
+        plot("libcurl-delay", "ack_p99_ms", "ms from due to acknowledged, p99"),
     ]
 
 
-RATIO_HEADER = ["sluice load to libcurl alone", "CPU", "least to least", "aim", "memory", "aim (ours)"]
+def parse_loads(words: str) -> list[Load]:
+    """STREAMSxBYTES/SECONDS, separated by commas."""
+    loads = []
+    for text in words.split(","):
+        streams, rest = text.split("x")
+        message, period = rest.split("/")
+        loads.append(Load(int(streams), int(message), float(period)))
+    return loads
+
+
+def measure_pairs(load: Load, options: argparse.Namespace, scratch: Path, rounds: Rounds) -> None:
+    """Both generators in turn, every other round the other way round."""
+    for turn in range(options.rounds):
+        for generator in PAIR if turn % 2 == 0 else reversed(PAIR):
+            print(f"{load.title}, round {turn + 1} of {options.rounds}: {generator.title}", file=sys.stderr)
+            rounds[generator.title].append(measure(generator, load, options.seconds, scratch))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="sluice load beside libcurl alone, pair by pair.")
+    add_arguments(parser, rounds=3, of="pairs of each load")
     parser.add_argument("--loads", default="1000x1000/1,4000x1000/1,8000x1000/1,15000x1000/1,5000x1000/0.25")
-    parser.add_argument("--rounds", type=int, default=3, help="pairs of each load (default: 3)")
     parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
-    end_on_signals()
-    loads = []
-    for text in options.loads.split(","):
-        streams, rest = text.split("x")
-        message, period = rest.split("/")
-        loads.append(Load(int(streams), int(message), float(period)))
+    loads = parse_loads(options.loads)
     found: dict[Load, Rounds] = {}
-    failure = ""
-    try:
-        for program, target in ((SLUICE, "build"), (LIBCURL_LOAD, "libcurl-load")):
-            if not program.exists():
-                raise BenchmarkError(f"{program} is not there: make {target}")
-        with scratch_directory() as scratch:
-            for load in loads:
-                rounds = found[load] = {each.title: [] for each in PAIR}
-                for turn in range(options.rounds):
-                    for generator in PAIR if turn % 2 == 0 else reversed(PAIR):
-                        print(f"{load.title}, round {turn + 1} of {options.rounds}: {generator.title}", file=sys.stderr)
-                        rounds[generator.title].append(measure(generator, load, options.seconds, scratch))
-    except BenchmarkError as error:
-        # What was measured until then is shown all the same.
-        failure = str(error)
-    whole = {load: rounds for load, rounds in found.items() if all(rounds.values())}
-    tables = [
-        (
-            ["streams × message / period", *(name for name, _, _ in COLUMNS)],
-            [row for load, rounds in whole.items() for row in table(load, rounds)],
-        ),
-        (RATIO_HEADER, [ratio_row(load, rounds) for load, rounds in whole.items()]),
-    ]
-    for header, rows in tables:
-        print_table(header, rows)
-    if options.json:
-        figures = {
-            load.title: {title: [asdict(one) for one in each] for title, each in rounds.items()}
-            for load, rounds in found.items()
-        }
-        options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
-    if options.write and whole:
-        note = (
-            f"`sluice load` and libcurl alone (`benchmarks/LibcurlLoad`, C), one process with one thread each, into a "
-            f"`sluice serve --discard` on the same machine; resumable; {options.rounds} rounds in turn, windows of "
-            f"{options.seconds:g} s, median (least–most). `make bench-load`, `benchmarks/load/libcurl.py`."
-        )
-        body = "\n\n".join([note, *(markdown_table(header, rows) for header, rows in tables), *plots(whole)])
-        write_section("sluice load beside libcurl alone", body)
-    if failure:
-        print(f"libcurl: {failure}", file=sys.stderr)
-    return 1 if failure else 0
+    report = Report("libcurl")
+    with report.measuring(), scratch_directory() as scratch:
+        need_built(SLUICE, "build")
+        need_built(LIBCURL_LOAD, "libcurl-load")
+        for load in loads:
+            found[load] = {each.title: [] for each in PAIR}
+            measure_pairs(load, options, scratch, found[load])
+    note = (
+        f"`sluice load` and libcurl alone (`benchmarks/LibcurlLoad`, C), one process with one thread each, into a "
+        f"`sluice serve --discard` on the same machine; resumable; {options.rounds} rounds in turn, windows of "
+        f"{options.seconds:g} s, median (least–most). `make bench-load`, `benchmarks/load/libcurl.py`."
+    )
+    report.sections = [Section("sluice load beside libcurl alone", note, tables(found), plots=plots(found))]
+    report.figures = {load.title: rounds for load, rounds in found.items()}
+    return report.finish(options)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.common.harness import SLUICE, BenchmarkError, Process, end_on_signals, need, scratch_directory
-from benchmarks.common.plots import Curve, write_plot
-from benchmarks.common.report import machine, markdown_table, print_table, write_section
+from benchmarks.common.harness import SLUICE, BenchmarkError, Process, need, need_built, scratch_directory
+from benchmarks.common.plots import Curve, Plot
+from benchmarks.common.report import Report, Section, add_arguments
+from benchmarks.common.tables import Table
 from benchmarks.load.rate_receiver import RateReceiver, Window
 from benchmarks.load.testers import RATE, TESTERS, Task, Tester
 
@@ -113,18 +113,17 @@ def _end(processes: list[Process]) -> None:
         process.end(signal.SIGKILL)
 
 
-def grow(tester: Tester, sizes: list[int], seconds: float, scratch: Path) -> tuple[list[Point], str]:
-    """The points up to the first that fails, and why it ended there."""
-    points: list[Point] = []
+def grow(tester: Tester, sizes: list[int], seconds: float, scratch: Path, points: list[Point]) -> str:
+    """Appends the points up to the first that fails; why it ended there."""
     for streams in sizes:
         if not tester.paces and points:
             break
         if streams / tester.started_per_second > LONGEST_RAMP:
-            return points, f"{streams} would take {streams / tester.started_per_second:.0f} s to start"
+            return f"{streams} would take {streams / tester.started_per_second:.0f} s to start"
         if points:
             needed = points[-1].pss_kb_per_stream * 1000 * streams
             if needed > SHARE_OF_MEMORY * available_memory():
-                return points, f"{streams} would take {needed / 2**30:.1f} GiB of memory"
+                return f"{streams} would take {needed / 2**30:.1f} GiB of memory"
         print(f"{tester.title}: {streams} streams", file=sys.stderr)
         point = measure(tester, streams, seconds, scratch)
         if tester.paces and not point.is_held:
@@ -133,8 +132,8 @@ def grow(tester: Tester, sizes: list[int], seconds: float, scratch: Path) -> tup
             point = max(point, measure(tester, streams, seconds, scratch), key=lambda each: each.window.held)
         points.append(point)
         if not point.is_held:
-            return points, _why(tester, point)
-    return points, "the most that was tried" if tester.paces else _why(tester, points[-1])
+            return _why(tester, point)
+    return "the most that was tried" if tester.paces else _why(tester, points[-1])
 
 
 def _why(tester: Tester, point: Point) -> str:
@@ -195,66 +194,74 @@ def most(found: dict[str, list[Point]], what: str) -> str:
     return text + f"{ratio:.1f} times; at least 10: {'met' if ratio >= 10 else 'MISSED'}."
 
 
-def plots(found: dict[str, list[Point]]) -> list[str]:
-    """Markdown for the two growths, and the files that it shows."""
+def plots(found: dict[str, list[Point]]) -> list[Plot]:
+    """What a stream costs, by how many there are."""
     titles = {tester.key: tester.title for tester in TESTERS if tester.paces}
     held = {titles[key]: [each for each in points if each.is_held] for key, points in found.items() if key in titles}
     curves = [Curve(name, [each.streams for each in points], []) for name, points in held.items() if points]
-    pictures = []
+    growths = []
     for file, axis, read in (
         ("load-cpu", "CPU ms a stream and second", lambda each: each.cpu_ms_per_stream_second),
         ("load-memory", "kB a stream (PSS)", lambda each: each.pss_kb_per_stream),
     ):
         drawn = [Curve(curve.name, curve.x, [read(each) for each in held[curve.name]]) for curve in curves]
-        pictures.append(write_plot(file, "streams of 32 kB/s held", axis, drawn))
-    return pictures
+        growths.append(Plot(file, "streams of 32 kB/s held", axis, drawn))
+    return growths
+
+
+@dataclass
+class Growths:
+    """What the testers showed, one after the other."""
+
+    points: dict[str, list[Point]] = field(default_factory=dict)  # by the tester's key
+    rows: list[list[str]] = field(default_factory=list)
+    are_whole: bool = True  # each was measured to where it failed by itself
+
+    def measure(self, tester: Tester, sizes: list[int], seconds: float, scratch: Path, report: Report) -> None:
+        """One tester. Where it fails, that is in its row, and the others are measured all the same."""
+        points = self.points[tester.key] = []
+        try:
+            why = grow(tester, sizes, seconds, scratch, points)
+        except BenchmarkError as error:
+            report.fail(error)
+            why = str(error)
+            self.are_whole = False
+        self.rows += rows(tester, points, why)
+
+    def verdict(self) -> str:
+        """None where somebody could have held more than was measured."""
+        texts = (most(self.points, what) for what in ("held", "live")) if self.are_whole else ()
+        return " ".join(text for text in texts if text)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Hold live streams with load testers, more and more of them.")
+    add_arguments(parser)
     parser.add_argument("--sizes", default="10,100,300,1000,3000,10000,15000", help="numbers of streams")
     parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
     parser.add_argument("--only", default="", help="testers: " + ", ".join(tester.key for tester in TESTERS))
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
-    end_on_signals()
-    need("curl", "ffmpeg", "h2load", "wrk", "hey")
     sizes = [min(int(size), MOST_STREAMS) for size in options.sizes.split(",")]
     chosen = [tester for tester in TESTERS if not options.only or tester.key in options.only.split(",")]
-    found: dict[str, list[Point]] = {}
-    table: list[list[str]] = []
-    failure = ""
-    with scratch_directory() as scratch:
+    found = Growths()
+    report = Report("rivals")
+    with report.measuring(), scratch_directory() as scratch:
+        need("curl", "ffmpeg", "h2load", "wrk", "hey")
         for tester in chosen:
-            if tester.key == "sluice" and not SLUICE.exists():
-                raise BenchmarkError(f"{SLUICE} is not there: make build")
-            try:
-                found[tester.key], why = grow(tester, sizes, options.seconds, scratch)
-            except BenchmarkError as error:
-                # The others are measured all the same.
-                failure = why = str(error)
-                found[tester.key] = []
-            table += rows(tester, found[tester.key], why)
-    verdict = " ".join((most(found, "held"), most(found, "live")))
-    print_table(HEADER, table)
-    print(verdict)
-    if options.json:
-        figures = {key: [asdict(point) for point in points] for key, points in found.items()}
-        options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
-    if options.write:
-        note = (
-            f"Plain uploads of {RATE // 1000} kB/s each to one neutral receiver on the same machine, more and more of "
-            f"them, windows of {options.seconds:g} s. Held: there throughout, with bytes at their rate within 10 %; "
-            "live: besides, never silent for more than a second. "
-            "`make bench-load`, `benchmarks/load/rivals.py`."
-        )
-        pictures = "\n\n".join(plots(found))
-        body = f"{note}\n\n{markdown_table(HEADER, table)}\n\n{verdict}\n\n{pictures}"
-        write_section("Load testers: live streams held", body)
-    if failure:
-        print(f"rivals: {failure}", file=sys.stderr)
-    return 1 if failure else 0
+            if tester.key == "sluice":
+                need_built(SLUICE, "build")
+            found.measure(tester, sizes, options.seconds, scratch, report)
+    note = (
+        f"Plain uploads of {RATE // 1000} kB/s each to one neutral receiver on the same machine, more and more of "
+        f"them, windows of {options.seconds:g} s. Held: there throughout, with bytes at their rate within 10 %; "
+        "live: besides, never silent for more than a second. "
+        "`make bench-load`, `benchmarks/load/rivals.py`."
+    )
+    table = Table(HEADER, found.rows)
+    section = Section("Load testers: live streams held", note, [table], [found.verdict()], plots=plots(found.points))
+    report.sections = [section]
+    report.figures = found.points
+    return report.finish(options)
 
 
 if __name__ == "__main__":
