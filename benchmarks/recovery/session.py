@@ -1,0 +1,139 @@
+"""One stream through its outages, and what they cost it: the measuring that recovery.py repeats."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.common.feeder import Feeder, Pattern
+from benchmarks.common.harness import BenchmarkError
+from benchmarks.common.instruments import Relay
+from benchmarks.common.sluice_server import SluiceServer, sluice_server
+from benchmarks.recovery.sluice_stream import Event, SluiceStream
+
+# From an outage until it counts as never ending.
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """How a stream is fed."""
+
+    title: str
+    is_paced: bool
+    pattern: Pattern
+    steady: tuple[float, float]  # seconds of undisturbed streaming before an outage: from, to
+
+
+@dataclass
+class Outages:
+    """What the outages of one kind and load showed."""
+
+    above_ms: list[float] = field(default_factory=list)  # from return, or reset, to the first new acknowledgement, less
+    pause_ms: list[float] = field(default_factory=list)  # the pause that was left to run
+    failures: list[int] = field(default_factory=list)  # attempts that failed after the return, in each
+    starting_ms: list[float] = field(default_factory=list)  # of the server, from exec to listening
+    resent: list[int] = field(default_factory=list)  # bytes, in each stream
+
+    def add(self, others: Outages) -> None:
+        self.above_ms += others.above_ms
+        self.pause_ms += others.pause_ms
+        self.failures += others.failures
+        self.starting_ms += others.starting_ms
+        self.resent += others.resent
+
+
+def _is(kind: str, event: Event) -> bool:
+    return event.kind == kind
+
+
+class Session:
+    """One stream and its server, for some outages."""
+
+    def __init__(self, load: Load, directory: Path, choose: random.Random) -> None:
+        self.load = load
+        self._directory = directory
+        self._choose = choose
+
+    def through_returns(self, count: int, down: tuple[float, float]) -> Outages:
+        """The server is killed `count` times, and is away for a drawn time."""
+        found = Outages()
+        with ExitStack() as stack:
+            server = stack.enter_context(sluice_server(self._directory))
+            stream = self._stream(server.port, stack)
+            for _ in range(count):
+                self._run_steadily(stream)
+                server.kill()
+                time.sleep(self._choose.uniform(*down))  # how long it is away; not a wait for anything
+                started, returned = server.start()
+                found.starting_ms.append((returned - started) / 1e6)
+                self._note_return(stream, returned, found)
+            self._end(stream, server, found)
+        return found
+
+    def through_resets(self, count: int, round_trip: float) -> Outages:
+        """The connection is reset `count` times, the server is up."""
+        found = Outages()
+        with ExitStack() as stack:
+            server = stack.enter_context(sluice_server(self._directory))
+            relay = Relay(server.port, round_trip)
+            stack.callback(relay.stop)
+            relay.start()
+            stream = self._stream(relay.port, stack)
+            for _ in range(count):
+                self._run_steadily(stream)
+                start = len(stream.events)
+                relay.order("reset")
+                reset = int(str(relay.wait_for("reset", 10)["at_ns"]))
+                dropout = stream.wait_for("dropout", start, lambda event: _is("dropout", event), PATIENCE)
+                recovered = self._recovered(stream, stream.events.index(dropout))
+                found.above_ms.append((recovered.ns - reset) / 1e6)
+                found.failures.append(self._dropouts(stream, dropout.ns + 1, recovered.ns))
+            self._end(stream, server, found)
+        return found
+
+    def _stream(self, port: int, stack: ExitStack) -> SluiceStream:
+        feeder = Feeder(self.load.pattern, self.load.is_paced)
+        stream = SluiceStream(f"http://127.0.0.1:{port}/stream", feeder, self._directory / "stderr")
+        stack.callback(stream.kill)
+        return stream
+
+    def _run_steadily(self, stream: SluiceStream) -> None:
+        """Until bytes get through, and then for a drawn time: an outage comes at any moment of the stream's rhythm."""
+        stream.wait_acknowledged(len(stream.events), stream.acknowledged(), PATIENCE)
+        time.sleep(self._choose.uniform(*self.load.steady))
+
+    def _note_return(self, stream: SluiceStream, returned: int, found: Outages) -> None:
+        start = next((n for n, event in enumerate(stream.events) if event.ns >= returned), len(stream.events))
+        recovered = self._recovered(stream, start)
+        dropouts = [event for event in stream.events if _is("dropout", event) and event.ns < recovered.ns]
+        # The pause that ran at the return; or, where an attempt had just begun and found nobody, the one that followed.
+        due = [event.ns + event.number("retry_seconds") * 1e9 for event in dropouts]
+        left = next((each - returned for each in due if each >= returned), 0.0)
+        found.pause_ms.append(left / 1e6)
+        found.above_ms.append((recovered.ns - returned - left) / 1e6)
+        found.failures.append(self._dropouts(stream, returned + int(left), recovered.ns))
+
+    @staticmethod
+    def _recovered(stream: SluiceStream, start: int) -> Event:
+        """The first acknowledgement of a byte that went out after event number `start`: not of one that the server had
+        before, and only now tells of."""
+        streaming = stream.wait_for("streaming", start, lambda event: _is("streaming", event), PATIENCE)
+        return stream.wait_acknowledged(stream.events.index(streaming), streaming.number("offset"), PATIENCE)
+
+    @staticmethod
+    def _dropouts(stream: SluiceStream, start: int, end: int) -> int:
+        return sum(1 for event in list(stream.events) if _is("dropout", event) and start <= event.ns < end)
+
+    def _end(self, stream: SluiceStream, server: SluiceServer, found: Outages) -> None:
+        """Lets the stream end, and compares all that was stored with all that was streamed."""
+        summary = stream.finish(PATIENCE)
+        found.resent.append(int(summary.number("resent")))
+        if stream.feeder.lost:
+            raise BenchmarkError(f"sluice pipe let {stream.feeder.lost} bytes of a live source wait too long")
+        (path,) = server.stored()
+        self.load.pattern.check(path, stream.feeder.written)
+        server.clear()
