@@ -6,7 +6,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.common.document import Document
 from benchmarks.common.harness import BenchmarkError
 
 
@@ -59,9 +58,3 @@ class Plot:
         figure.savefig(drawn, format="svg", metadata={"Date": None}, facecolor="white")
         pyplot.close(figure)
         return drawn.getvalue()
-
-
-def write_plot(file: str, x_axis: str, y_axis: str, curves: Sequence[Curve]) -> str:
-    """For benchmarks that do not have a Report yet."""
-    plot = Plot(file, x_axis, y_axis, curves)
-    return Document().write_picture(file, plot.svg(), plot.description)

@@ -19,7 +19,7 @@ from benchmarks.common.document import Document
 from benchmarks.common.harness import BenchmarkError, end_on_signals
 from benchmarks.common.machine import machine
 from benchmarks.common.plots import Plot
-from benchmarks.common.tables import Table, median_and_spread  # noqa: F401
+from benchmarks.common.tables import Table
 
 
 def add_arguments(parser: argparse.ArgumentParser, rounds: int | None = None, of: str = "") -> None:
@@ -112,18 +112,3 @@ class Report:
         for section, plots in zip(sections, drawn):
             pictures = [self._document.write_picture(plot.file, svg, plot.description) for plot, svg in plots]
             self._document.write_section(section.title, section.markdown(pictures), about)
-
-
-# For benchmarks that do not have a Report yet.
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    print(Table(header, rows).text(), end="\n\n")
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return Table(header, rows).markdown()
-
-
-def write_section(title: str, body: str) -> None:
-    Document().write_section(title, body, machine())

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.common.file_servers import Serve, hypercorn, nginx, sluice_serve, uvicorn
-from benchmarks.common.harness import BenchmarkError, Process, end_on_signals, free_port, need, scratch_directory
-from benchmarks.common.plots import Curve, write_plot
-from benchmarks.common.report import machine, markdown_table, median_and_spread, print_table, write_section
+from benchmarks.common.harness import Process, free_port, in_memory, need, scratch_directory
+from benchmarks.common.plots import Curve, Plot
+from benchmarks.common.report import Report, Section, add_arguments
+from benchmarks.common.tables import Table, median_and_spread
 from benchmarks.serve.bulk import BulkFigures, upload
 from benchmarks.serve.held import HeldFigures, hold
 from benchmarks.serve.visible import VisibleFigures, watch
@@ -45,9 +45,18 @@ CONTENDERS = (
 )
 
 
-def bulk_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path) -> dict[str, list[BulkFigures]]:
-    """Rounds of each number of parallel uploads, by "server, N at once"."""
-    found: dict[str, list[BulkFigures]] = {}
+@dataclass
+class Found:
+    """Everything that was measured."""
+
+    bulk: dict[str, list[BulkFigures]] = field(default_factory=dict)  # by "server/N", N at once
+    held: dict[str, list[HeldFigures]] = field(default_factory=dict)  # by server
+    visible: dict[str, VisibleFigures] = field(default_factory=dict)  # by server
+    caddy: str = ""  # what it answers
+
+
+def bulk_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path, found: Found) -> None:
+    """Rounds of each number of parallel uploads."""
     file = memory / "file"
     with open(file, "wb") as whole:
         for _ in range(options.mebibytes):
@@ -60,33 +69,28 @@ def bulk_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: 
                 with scratch_directory(memory) as directory, contender.serve(directory / "server") as server:
                     figures = upload(server, file, parallel, directory)
                 if turn >= 0:
-                    found.setdefault(f"{contender.key}/{parallel}", []).append(figures)
+                    found.bulk.setdefault(f"{contender.key}/{parallel}", []).append(figures)
     file.unlink()
-    return found
 
 
-def held_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path) -> dict[str, list[HeldFigures]]:
+def held_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path, found: Found) -> None:
     """Growing numbers of live streams, for each server until it does not hold them."""
-    found: dict[str, list[HeldFigures]] = {}
     for contender in (each for each in chosen if each.is_live):
         for streams in (int(word) for word in options.streams.split(",")):
             print(f"held, {streams} streams: {contender.title}", file=sys.stderr)
             with scratch_directory(memory) as directory, contender.serve(directory / "server") as server:
                 figures = hold(server, streams, options.seconds, directory)
-            found.setdefault(contender.key, []).append(figures)
+            found.held.setdefault(contender.key, []).append(figures)
             if not figures.is_held:
                 break
-    return found
 
 
-def visible_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path) -> dict[str, VisibleFigures]:
+def visible_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path, found: Found) -> None:
     """One live stream to each server."""
-    found = {}
     for contender in (each for each in chosen if each.is_live):
         print(f"visible: {contender.title}", file=sys.stderr)
         with scratch_directory(memory) as directory, contender.serve(directory / "server") as server:
-            found[contender.key] = watch(server, options.pieces)
-    return found
+            found.visible[contender.key] = watch(server, options.pieces)
 
 
 def caddy_says(scratch: Path) -> str:
@@ -116,14 +120,16 @@ def titles() -> dict[str, str]:
     return {contender.key: contender.title for contender in CONTENDERS}
 
 
-def bulk_table(found: dict[str, list[BulkFigures]]) -> tuple[list[str], list[list[str]]]:
+def bulk_table(found: dict[str, list[BulkFigures]]) -> Table:
     rows = []
     for name, rounds in found.items():
         key, parallel = name.split("/")
         ratio = "–"
-        if key != OURS and (ours := found.get(f"{OURS}/{parallel}")):
-            # Bytes for a CPU second, ours to theirs: the inverse of CPU for bytes.
-            ratios = [theirs.cpu_s_per_gib / mine.cpu_s_per_gib for mine, theirs in zip(ours, rounds)]
+        # Bytes for a CPU second, ours to theirs: the inverse of CPU for bytes.
+        ours = found.get(f"{OURS}/{parallel}", [])
+        if key != OURS and (
+            ratios := [theirs.cpu_s_per_gib / mine.cpu_s_per_gib for mine, theirs in zip(ours, rounds)]
+        ):
             ratio = median_and_spread(ratios)
             if key == NGINX:
                 ratio += f"; ≥ 1.0 {'met' if statistics.median(ratios) >= 1 else 'MISSED'}"
@@ -136,10 +142,10 @@ def bulk_table(found: dict[str, list[BulkFigures]]) -> tuple[list[str], list[lis
                 ratio,
             ]
         )
-    return ["long uploads", "MiB/s", "CPU s/GiB", "GiB for a CPU second", "ours to theirs"], rows
+    return Table(["long uploads", "MiB/s", "CPU s/GiB", "GiB for a CPU second", "ours to theirs"], rows)
 
 
-def held_table(found: dict[str, list[HeldFigures]]) -> tuple[list[str], list[list[str]]]:
+def held_table(found: dict[str, list[HeldFigures]]) -> Table:
     rows = []
     for key, points in found.items():
         for number, point in enumerate(points):
@@ -159,80 +165,68 @@ def held_table(found: dict[str, list[HeldFigures]]) -> tuple[list[str], list[lis
                     ratio,
                 ]
             )
-    return ["live streams of 1 kB a second", "held", "kB a stream", "CPU µs a message", "memory, ours to theirs"], rows
+    return Table(
+        ["live streams of 1 kB a second", "held", "kB a stream", "CPU µs a message", "memory, ours to theirs"], rows
+    )
 
 
-def visible_table(found: dict[str, VisibleFigures]) -> tuple[list[str], list[list[str]]]:
+def visible_table(found: dict[str, VisibleFigures]) -> Table:
     rows = []
     for key, figures in found.items():
         delays = sorted(figures.delays_ms)
         shown = [f"{statistics.median(delays):.1f}", f"{delays[-1]:.0f}"] if delays else ["–", "–"]
         rows.append([titles()[key], *shown, str(figures.never)])
-    return ["from sent to in a file, 10 kB a second", "ms, median", "ms, most", "pieces not before the end"], rows
+    return Table(
+        ["from sent to in a file, 10 kB a second", "ms, median", "ms, most", "pieces not before the end"], rows
+    )
+
+
+def memory_plot(found: dict[str, list[HeldFigures]]) -> Plot:
+    curves = [
+        Curve(titles()[key], [each.streams for each in points], [each.kb_per_stream for each in points])
+        for key, points in found.items()
+    ]
+    return Plot("serve-memory", "live streams of 1 kB a second", "kB a stream", curves)
+
+
+def section(found: Found, options: argparse.Namespace) -> Section:
+    note = (
+        "The same PUTs into the same directory in memory; each server is one process with one thread. Long "
+        f"uploads: {options.mebibytes} MiB by curl, {options.rounds} rounds in turn. Live ones: chunked, from "
+        f"libcurl alone, for {options.seconds:g} s; memory is the server's own (anonymous), above what it had "
+        "before. `make bench-serve`, `benchmarks/serve/rivals.py`."
+    )
+    tables = [bulk_table(found.bulk), held_table(found.held), visible_table(found.visible)]
+    return Section("Servers that store uploads", note, tables, [found.caddy], plots=[memory_plot(found.held)])
+
+
+PARTS = {"bulk": bulk_part, "held": held_part, "visible": visible_part}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Store uploads with several servers.")
     parser.add_argument("--parts", default="bulk,held,visible", help="what to measure (default: bulk,held,visible)")
     parser.add_argument("--only", default="", help="servers: " + ", ".join(each.key for each in CONTENDERS))
-    parser.add_argument("--rounds", type=int, default=5, help="of the long uploads (default: 5)")
+    add_arguments(parser, rounds=5, of="of the long uploads")
     parser.add_argument("--mebibytes", type=int, default=1024, help="of a long upload (default: 1024)")
     parser.add_argument("--parallel", default="1,4", help="long uploads at once (default: 1,4)")
     parser.add_argument("--streams", default="100,1000,5000", help="live ones (default: 100,1000,5000)")
     parser.add_argument("--seconds", type=float, default=25, help="of live streaming (default: 25)")
     parser.add_argument("--pieces", type=int, default=100, help="of the stream that is watched (default: 100)")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
-    end_on_signals()
     chosen = [each for each in CONTENDERS if not options.only or each.key in options.only.split(",")]
-    tables: list[tuple[list[str], list[list[str]]]] = []
-    figures: dict[str, object] = {}
-    pictures: list[str] = []
-    caddy = failure = ""
+    found = Found()
+    report = Report("rivals")
     # In memory: the disk's mood is not what is compared.
-    shared = Path("/dev/shm")
-    with scratch_directory(shared if shared.is_dir() else None) as memory:
-        try:
-            if "bulk" in options.parts:
-                bulk = bulk_part(chosen, options, memory)
-                figures["bulk"] = {name: [asdict(each) for each in rounds] for name, rounds in bulk.items()}
-                tables.append(bulk_table(bulk))
-            if "held" in options.parts:
-                held = held_part(chosen, options, memory)
-                figures["held"] = {key: [asdict(each) for each in points] for key, points in held.items()}
-                tables.append(held_table(held))
-                if options.write:
-                    curves = [
-                        Curve(titles()[key], [each.streams for each in points], [each.kb_per_stream for each in points])
-                        for key, points in held.items()
-                    ]
-                    pictures.append(write_plot("serve-memory", "live streams of 1 kB a second", "kB a stream", curves))
-            if "visible" in options.parts:
-                visible = visible_part(chosen, options, memory)
-                figures["visible"] = {key: asdict(each) for key, each in visible.items()}
-                tables.append(visible_table(visible))
-            caddy = caddy_says(memory)
-        except BenchmarkError as error:
-            # What was measured until then is shown all the same.
-            failure = str(error)
-    for header, rows in tables:
-        print_table(header, rows)
-    print(caddy)
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
-    if options.write and not failure:
-        note = (
-            "The same PUTs into the same directory in memory; each server is one process with one thread. Long "
-            f"uploads: {options.mebibytes} MiB by curl, {options.rounds} rounds in turn. Live ones: chunked, from "
-            f"libcurl alone, for {options.seconds:g} s; memory is the server's own (anonymous), above what it had "
-            "before. `make bench-serve`, `benchmarks/serve/rivals.py`."
-        )
-        body = "\n\n".join([note, *(markdown_table(header, rows) for header, rows in tables), caddy, *pictures])
-        write_section("Servers that store uploads", body)
-    if failure:
-        print(f"rivals: {failure}", file=sys.stderr)
-    return 1 if failure else 0
+    with report.measuring(), scratch_directory(in_memory()) as memory:
+        for part, measure in PARTS.items():
+            if part in options.parts:
+                measure(chosen, options, memory, found)
+        found.caddy = caddy_says(memory)
+    report.sections = [section(found, options)]
+    measured = {"bulk": found.bulk, "held": found.held, "visible": found.visible}
+    report.figures = {part: figures for part, figures in measured.items() if figures}
+    return report.finish(options)
 
 
 if __name__ == "__main__":

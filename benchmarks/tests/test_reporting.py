@@ -20,6 +20,18 @@ from benchmarks.common.harness import BenchmarkError, scratch_directory
 from benchmarks.common.plots import Curve, Plot
 from benchmarks.common.report import Report, Section, add_arguments
 from benchmarks.common.tables import Table
+from benchmarks.live import faults
+from benchmarks.live.comparison import Comparison, Target
+from benchmarks.live.contenders import ARECORD, FFMPEG
+from benchmarks.live.losses import Outcome
+from benchmarks.load import libcurl, testers
+from benchmarks.load import rivals as load_testers
+from benchmarks.recovery import recovery
+from benchmarks.recovery.interrupted_rivals import Return
+from benchmarks.recovery.session import Outages
+from benchmarks.resumable import memory, throughput
+from benchmarks.serve import rivals as servers
+from benchmarks.serve.bulk import BulkFigures
 
 MACHINE = {"processor": "a slide rule", "curl": "", "load": "0.00"}
 BEFORE = "# Benchmarks\n\n## Others\n\nby hand\n\n## Speed\n\nold\n\n## Last\n\nby hand, too\n"
@@ -127,6 +139,84 @@ class Reports(unittest.TestCase):
         self.assertEqual(self.parsed(rounds=5).rounds, 5)
         with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
             self.parsed("--rounds", "5")
+
+
+class WhatWasMeasuredUntilAFailure(unittest.TestCase):
+    """Each benchmark's tables can be made of it, whatever is lacking, and have a row for whoever was measured."""
+
+    def titles(self, table: Table) -> list[str]:
+        for row in table.rows:
+            self.assertEqual(len(row), len(table.header))
+        return [row[0] for row in table.rows]
+
+    def test_live(self) -> None:
+        names = {key: key.upper() for key in "abc"}
+        columns = (("delay ms", "delay", 1), ("syscalls/s", "syscalls", 0))
+        targets = (Target("delay", "a", "b", 1.0), Target("delay", "a", "c", 1.0), Target("syscalls", "a", "b", 1.0))
+        rounds: dict[str, list[dict[str, object]]] = {"a": [{"delay": 4.0}, {"delay": 9.0}], "b": [{"delay": 2}]}
+        shown, ratios = Comparison("live", "", rounds, names, columns, targets).tables()
+        self.assertEqual(shown.rows, [["A", "6.5 (4.0–9.0)", "–"], ["B", "2.0", "–"]])
+        self.assertEqual(ratios.rows, [["delay ms: A", "B", "2.00", "≤ 1.00 MISSED"]])
+
+    def test_faults(self) -> None:
+        outcome = Outcome(12.0, 0.0, True, "error", "broken pipe", 1)
+        outcomes: faults.Outcomes = {"reset": {ARECORD.key: [outcome]}, "late": {}}
+        table = faults.table(outcomes, [ARECORD, FFMPEG])
+        self.assertEqual(table.rows, [["TCP connection reset", "12 ms, dead, says an error", "–"]])
+        self.assertEqual(faults.details(outcomes), ["reset, arecord: [12] ms, 0 ms twice; broken pipe"])
+
+    def test_throughput(self) -> None:
+        figures = throughput.Figures(100.0, 1.0, 1.0, 8.0)
+        found = [
+            throughput.PairRounds("disk", {"ours": [figures, figures], "curl": [figures]}),
+            throughput.PairRounds("memory", {"ours": [figures], "curl": []}),
+        ]
+        uploads, ratios = throughput.tables(found)
+        self.assertEqual(self.titles(uploads), ["ours, disk", "curl, disk", "ours, memory"])
+        self.assertEqual(self.titles(ratios), ["ours / curl, disk"])
+
+    def test_memory(self) -> None:
+        self.assertEqual(memory.table({"put": []}).rows, [])
+
+    def test_load(self) -> None:
+        figures = libcurl.Figures(*[1.0] * 7)
+        whole, part, none = (libcurl.Load(streams, 1000, 1.0) for streams in (1, 2, 3))
+        ours, theirs = (each.title for each in libcurl.PAIR)
+        found: dict[libcurl.Load, libcurl.Rounds] = {
+            whole: {ours: [figures, figures], theirs: [figures]},
+            part: {ours: [figures], theirs: []},
+            none: {ours: [], theirs: []},
+        }
+        generators, ratios = libcurl.tables(found)
+        self.assertEqual([title.split(", ")[0] for title in self.titles(generators)], [whole.title] * 2 + [part.title])
+        self.assertEqual(self.titles(ratios), [whole.title])
+        self.assertEqual([list(curve.x) for curve in libcurl.plots(found)[0].curves], [[1], [1]])
+
+    def test_load_testers(self) -> None:
+        tester = testers.TESTERS[0]
+        found, report = load_testers.Growths(), Report("rivals")
+        with (
+            scratch_directory() as scratch,
+            mock.patch.object(load_testers, "measure", side_effect=BenchmarkError("!")),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            found.measure(tester, [10, 100], 1.0, scratch, report)
+        self.assertEqual(found.rows, [[tester.title, *("–",) * 6, "!"]])
+        self.assertEqual((found.points, found.verdict()), ({tester.key: []}, ""))
+
+    def test_recovery(self) -> None:
+        load = recovery.loads("paced")[0]
+        returned = Return(3.0, 4.0, 0, 0)
+        found = recovery.Found({load.title: Outages(), "them": [returned], "others": []}, {("10", load): Outages()})
+        section = found.section(argparse.Namespace(events=2, down=1.0, seed=1))
+        self.assertEqual([self.titles(table) for table in section.tables], [["them"], []])
+        self.assertEqual(section.remarks, [])
+
+    def test_servers(self) -> None:
+        figures = BulkFigures(100.0, 1.0)
+        found = {f"{servers.OURS}/1": [figures], f"{servers.NGINX}/1": [figures] * 2, f"{servers.NGINX}/4": [figures]}
+        table = servers.bulk_table(found)
+        self.assertEqual([row[-1] for row in table.rows], ["–", "1.00; ≥ 1.0 met", "–"])
 
 
 if __name__ == "__main__":
