@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
 """The neutral server of the benchmarks: stores request bodies, stamps each arrival, and misbehaves when it is told to.
 
-No contender is measured against its own maker's server only. For request N, in the directory given:
-
-    N.json    method, target, fields, and when the head arrived (CLOCK_MONOTONIC, ns)
-    N.body    the body, written with write(2) at each arrival, so that SIGKILL takes nothing that was received
-    N.times   pairs of little-endian u64: body bytes received so far, CLOCK_MONOTONIC in ns right after that recv(2)
+No contender is measured against its own maker's server only. Requests are kept as request_store.py tells.
 
 It says what happens as JSON lines on standard output, and takes orders as lines on standard input:
 
@@ -31,6 +27,7 @@ import time
 from pathlib import Path
 
 from benchmarks.common.http_body import MAXIMUM_HEAD, BodyDecoder, Head, ProtocolError
+from benchmarks.common.request_store import Store, missing_bytes
 
 # One socket buffer of a real path. Loopback's own swallow seconds of audio, and a stall would not be felt.
 RECEIVE_BUFFER = 64 * 1024
@@ -41,43 +38,6 @@ SEGMENT_SIZE = 1448
 def say(event: str, **details: object) -> None:
     """One event, as a line of JSON for the process that started this server."""
     print(json.dumps({"event": event, "ns": time.monotonic_ns(), **details}), flush=True)
-
-
-class Store:
-    """Where the body of one request is kept."""
-
-    def __init__(self, directory: Path, number: int, head: Head, arrived: int) -> None:
-        stem = directory / f"{number:04d}"
-        about = {"method": head.method, "target": head.target, "fields": head.fields, "arrived": arrived}
-        stem.with_suffix(".json").write_text(json.dumps(about))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._body = os.open(stem.with_suffix(".body"), flags)
-        self._times = os.open(stem.with_suffix(".times"), flags)
-        self.received = 0
-
-    def append(self, pieces: list[memoryview], stamp: int) -> None:
-        """Writes before it counts: what the log names is in the file."""
-        self.received += os.writev(self._body, pieces)
-        os.write(self._times, struct.pack("<QQ", self.received, stamp))
-
-    def close(self) -> None:
-        os.close(self._body)
-        os.close(self._times)
-
-
-def missing_bytes(directory: Path, stream: str) -> int:
-    """How many bytes of a stream, up to the last one stored, are in none of its requests; `sluice serve` says it."""
-    pieces = []
-    for about in directory.glob("*.json"):
-        fields = json.loads(about.read_text())["fields"]
-        if fields.get("stream-id") == stream:
-            start = int(fields.get("stream-offset", "0"))
-            pieces.append((start, start + about.with_suffix(".body").stat().st_size))
-    end = missing = 0
-    for start, stop in sorted(pieces):
-        missing += max(0, start - end)
-        end = max(end, stop)
-    return missing
 
 
 class Connection:

@@ -27,7 +27,8 @@ from collections import deque
 from pathlib import Path
 
 from benchmarks.common.http_body import BodyDecoder, Head
-from benchmarks.common.receiver import Store, say
+from benchmarks.common.receiver import say
+from benchmarks.common.request_store import Store
 
 # What is on its way in one direction at most: as much as Linux lets a TCP window grow to by default.
 WINDOW = 6 << 20
