@@ -34,8 +34,8 @@ Outcomes = dict[str, dict[str, list[Outcome]]]
 def play(
     fault: str, chosen: Sequence[Contender], tools: Path, directory: Path, found: dict[str, list[Outcome]]
 ) -> None:
-    """One fault, all contenders at once: nothing here measures time, and audio is a small load. Where one
-    fails, the outcomes of the others are kept all the same."""
+    """One fault, all contenders at once: nothing here measures time, and audio is a small load. Where one fails,
+    the outcomes of the others are kept all the same."""
 
     def act(contender: Contender) -> Outcome:
         bed = TestMicrophoneBed(tools, RATE, CHANNELS)

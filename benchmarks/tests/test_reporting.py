@@ -22,10 +22,11 @@ from benchmarks.common.report import Report, Section, add_arguments
 from benchmarks.common.tables import Table
 from benchmarks.live import faults
 from benchmarks.live.comparison import Comparison, Target
-from benchmarks.live.contenders import ARECORD, FFMPEG
+from benchmarks.live.contenders import ARECORD, FFMPEG, Contender
 from benchmarks.live.losses import Outcome
 from benchmarks.load import libcurl, testers
 from benchmarks.load import rivals as load_testers
+from benchmarks.load.rate_receiver import Window
 from benchmarks.recovery import recovery
 from benchmarks.recovery.interrupted_rivals import Return
 from benchmarks.recovery.session import Outages
@@ -165,6 +166,33 @@ class WhatWasMeasuredUntilAFailure(unittest.TestCase):
         self.assertEqual(table.rows, [["TCP connection reset", "12 ms, dead, says an error", "–"]])
         self.assertEqual(faults.details(outcomes), ["reset, arecord: [12] ms, 0 ms twice; broken pipe"])
 
+    def test_faults_of_which_one_fails(self) -> None:
+        outcome = Outcome(12.0, 0.0, True, "error", "broken pipe", 1)
+
+        def conclude(scene: mock.Mock) -> Outcome:
+            if scene.contender is FFMPEG:
+                raise error
+            return outcome
+
+        def scene(contender: Contender, *_: object) -> mock.Mock:
+            return mock.Mock(contender=contender, said=lambda: "")
+
+        found: dict[str, list[Outcome]] = {}
+        with (
+            scratch_directory() as scratch,
+            mock.patch.object(faults, "Scene", scene),
+            mock.patch.object(faults, "conclude", conclude),
+            mock.patch.dict(faults.FAULTS, {"reset": ("", lambda _: None)}),
+        ):
+            error: Exception = BenchmarkError("no body")
+            with self.assertRaisesRegex(BenchmarkError, "ffmpeg fifo, 10 ms, reset: no body"):
+                faults.play("reset", [FFMPEG, ARECORD], scratch, scratch, found)
+            self.assertEqual(found, {ARECORD.key: [outcome]})
+            # A mistake of ours ends the benchmark, although it happens on another thread.
+            error = KeyError("a mistake")
+            with self.assertRaises(KeyError):
+                faults.play("reset", [FFMPEG, ARECORD], scratch, scratch, found)
+
     def test_throughput(self) -> None:
         figures = throughput.Figures(100.0, 1.0, 1.0, 8.0)
         found = [
@@ -193,16 +221,27 @@ class WhatWasMeasuredUntilAFailure(unittest.TestCase):
         self.assertEqual([list(curve.x) for curve in libcurl.plots(found)[0].curves], [[1], [1]])
 
     def test_load_testers(self) -> None:
-        tester = testers.TESTERS[0]
+        ours, theirs = (each for each in testers.TESTERS if each.key in ("sluice", "locust"))
+        window = Window(1.0, 10, 10, 10, 320_000, 0, 32_000.0, 250.0, 0.1)
+        point = load_testers.Point(10, window, 1.0, 1.0, 1)
         found, report = load_testers.Growths(), Report("rivals")
+        outcomes = [point, point, BenchmarkError("no receiver")]
         with (
             scratch_directory() as scratch,
-            mock.patch.object(load_testers, "measure", side_effect=BenchmarkError("!")),
+            mock.patch.object(load_testers, "measure", side_effect=outcomes),
+            mock.patch("benchmarks.common.report.machine", lambda: dict(MACHINE)),
+            contextlib.redirect_stdout(io.StringIO()),
             contextlib.redirect_stderr(io.StringIO()),
         ):
-            found.measure(tester, [10, 100], 1.0, scratch, report)
-        self.assertEqual(found.rows, [[tester.title, *("–",) * 6, "!"]])
-        self.assertEqual((found.points, found.verdict()), ({tester.key: []}, ""))
+            found.measure(ours, [10], 1.0, scratch, report)
+            self.assertIn("sluice load 10, none of the others any", found.verdict())
+            found.measure(theirs, [10, 20], 1.0, scratch, report)
+            code = report.finish(argparse.Namespace(json=None, write=False))
+        self.assertEqual(
+            [(row[1], row[-1]) for row in found.rows], [("10", "the most that was tried"), ("10", "no receiver")]
+        )
+        # Of one that did not come to its end nothing can be said.
+        self.assertEqual((found.verdict(), code), ("", 1))
 
     def test_recovery(self) -> None:
         load = recovery.loads("paced")[0]
