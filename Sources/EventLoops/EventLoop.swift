@@ -44,10 +44,10 @@ public final class EventLoop: @unchecked Sendable {
 
   private let epoll: Int32
   private let wakeUp: EventCounter
-  private let pending = Lock<[@Sendable () -> Void]>([])
+  /// Work from other threads; nil once the run is over.
+  private let pending = Lock<[@Sendable () -> Void]?>([])
   private let wakeUpSent = Atomic<Bool>(false)
   private let stopped = Atomic<Bool>(false)
-  private let hasEnded = Atomic<Bool>(false)
   private let thread = Atomic<UInt>(0)
 
   // Owned by the loop's thread.
@@ -83,20 +83,34 @@ public final class EventLoop: @unchecked Sendable {
     }
     runPending()
     runEndOfTurn()
-    hasEnded.store(true, ordering: .releasing)
+    letGo()
+    // What went with that may have put something off in its turn.
+    runEndOfTurn()
+  }
+
+  /// What was to happen later never will, and much of it refers to what refers to this loop: neither would ever go.
+  private func letGo() {
+    let timers = timers.cancelAll()
+    let handlers = registrations.map(\.handler)
+    for index in registrations.indices { registrations[index].handler = nil }
+    let work = pending.withLock { work in
+      let late = work
+      work = nil
+      return late
+    }
+    // Released only here: what it alone owned may come back to the loop from its deinit.
+    withExtendedLifetime((timers, handlers, work)) {}
   }
 
   /// Ends ``run()`` after the work already handed in; work that comes later is dropped. Any thread.
   public func stop() {
-    // Weak: work that comes after the run stays in the loop, and would keep it for ever.
+    // Weak: work that comes before the run stays in the loop, and would keep it for ever if there is none.
     execute { [weak self] in self?.stopped.store(true, ordering: .releasing) }
   }
 
   /// Runs `work` on the loop's thread, in the order of the calls. Any thread, never blocks on the loop.
   public func execute(_ work: @escaping @Sendable () -> Void) {
-    // Nobody would ever run it, and it would keep what it refers to, perhaps this loop, for ever.
-    guard !hasEnded.load(ordering: .acquiring) else { return }
-    pending.withLock { $0.append(work) }
+    pending.withLock { $0?.append(work) }
     if !wakeUpSent.exchange(true, ordering: .sequentiallyConsistent) { wakeUp.signal() }
   }
 
@@ -209,10 +223,10 @@ public final class EventLoop: @unchecked Sendable {
     wakeUpSent.store(false, ordering: .sequentiallyConsistent)
     let work = pending.withLock { list in
       let taken = list
-      list.removeAll(keepingCapacity: false)
+      list?.removeAll(keepingCapacity: false)
       return taken
     }
-    for item in work { item() }
+    for item in work ?? [] { item() }
   }
 
   /// 0 for a descriptor that was never registered.

@@ -64,6 +64,15 @@ struct TimerQueue {
     return remove(heapIndex: slots[token.slot].heapIndex)
   }
 
+  /// Forgets all timers and returns their work, in no order.
+  mutating func cancelAll() -> [() -> Void] {
+    var work: [() -> Void] = []
+    while !heap.isEmpty {
+      if let last = remove(heapIndex: heap.count - 1) { work.append(last) }
+    }
+    return work
+  }
+
   /// Takes out the work of the earliest timer that is due at `now`.
   mutating func popDue(at now: MonotonicInstant) -> (() -> Void)? {
     guard let first = heap.first, first.deadline <= now else { return nil }

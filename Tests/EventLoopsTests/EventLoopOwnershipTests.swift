@@ -83,4 +83,36 @@ struct EventLoopOwnershipTests {
     }
     #expect(left == nil)
   }
+
+  @Test("a loop that has ended keeps nothing of what was still to come, and is let go with it")
+  func ended() throws {
+    weak var leftLoop: EventLoop?
+    weak var left: Owner?
+    let pipe = try Pipe()
+    do {
+      let loop = try EventLoop()
+      leftLoop = loop
+      // Each of these owns the loop, and the loop owns each of these.
+      let owner = try Owner(loop)
+      left = owner
+      loop.schedule(after: .seconds(3600)) { owner.stay() }
+      try loop.register(pipe.reading, .readable) { _ in owner.stay() }
+      let late = Unchecked { owner.stay() }
+      loop.execute {
+        loop.stop()
+        // Handed in by the last work that is still run.
+        loop.execute { loop.execute { loop.execute { late.work() } } }
+      }
+      loop.run()
+      loop.execute { late.work() }
+    }
+    #expect(left == nil)
+    #expect(leftLoop == nil)
+  }
+
+  /// What the loop's thread, which is the test's own, does with what is not for others.
+  private struct Unchecked: @unchecked Sendable {
+    let work: () -> Void
+    init(_ work: @escaping () -> Void) { self.work = work }
+  }
 }
