@@ -206,6 +206,13 @@ extension UploadResource {
     handlerAccepted = false
   }
 
+  /// The server has ended: an upload and its handler, which refer to each other, part. What is on the disk stays.
+  func partFromHandler() {
+    keeper?.park()
+    _ = takeWaiting()
+    release()
+  }
+
   // MARK: Rest
 
   /// No request is at work: after a while the handler is given up.

@@ -86,7 +86,10 @@ final class UploadResources {
     expiryTimer = nil
     intervalSync.cancel()
     for resource in table.values { resource.serverEnds() }
-    store.whenIdle(action)
+    store.whenIdle { [self] in
+      for resource in table.values { resource.partFromHandler() }
+      action()
+    }
   }
 
   // MARK: Requests
