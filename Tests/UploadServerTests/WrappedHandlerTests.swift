@@ -107,6 +107,23 @@ struct WrappedHandlerTests {
   }
 
   @Test(
+    "a server that has ended keeps nothing of an unfinished upload, whoever kept its bytes", arguments: ["/echo", "/t"])
+  func endedServer(path: String) throws {
+    // Known to the server, and to the handlers that it makes.
+    weak var left: Log?
+    do {
+      let log = Log()
+      left = log
+      let test = try server(log)
+      try interrupted(test, try test.create(path), at: 0, "abc")
+      _ = try test.events.wait(.interrupted)
+      test.stop()
+    }
+    // Its thread has said that it is over, and may take a moment to be it.
+    try waitUntil("the server is let go") { left == nil }
+  }
+
+  @Test(
     "its early answer completes the upload and reaches the client, and whoever asks again (draft, section Completeness)"
   )
   func early() throws {
