@@ -137,6 +137,13 @@ final class FaultyProxy: Sendable {
       guard let ready = wait(for: open) else { return false }
       if ready.contains(upstream) {
         let count = recv(upstream, &buffer, buffer.count, 0)
+        if count == 0 {
+          // The client reads what has come, and ends as well: closed with bytes of its own unread, it would see a reset first.
+          shutdown(client, Int32(SHUT_WR))
+          open.removeAll { $0 == upstream }
+          if open.isEmpty { return false }
+          continue
+        }
         guard count > 0, sendAll(buffer[..<count], to: client) else { return false }
       }
       if ready.contains(client) {
@@ -144,7 +151,8 @@ final class FaultyProxy: Sendable {
         if count < 0 { return false }
         if count == 0 {
           shutdown(upstream, Int32(SHUT_WR))
-          open = [upstream]
+          open.removeAll { $0 == client }
+          if open.isEmpty { return false }
           continue
         }
         guard sendAll(buffer[..<count], to: upstream) else { return false }

@@ -56,7 +56,7 @@ final class OtherServer: Sendable {
   private let server: Mutex<ScriptedServer?> = Mutex(nil)
   let origin: String
 
-  /// - Parameter cuts: after so many bytes of content, counted from the cut before, the connection is reset.
+  /// - Parameter cuts: after so many bytes of content, counted from the cut before, the connection ends.
   init(_ program: Program, cuts: [Int]) throws {
     let state = Mutex(State(cuts: cuts))
     self.state = state
@@ -151,7 +151,14 @@ final class OtherServer: Sendable {
         rest -= piece.count
       }
       if keep(piece, in: index) {
-        request.connection.reset()
+        if request.method == "PATCH" {
+          request.connection.reset()
+        } else {
+          // As a FIN: a client that sends may see a reset before it reads the 104 that says where the upload is.
+          state.withLock { $0.uploads[index].connection = nil }
+          request.connection.shutdownWriting()
+          _ = request.connection.readToEnd()
+        }
         return false
       }
     }

@@ -215,7 +215,13 @@ extension ResumableServer {
     requests.append(request)
     switch conduct {
     case .cut:
-      connection.reset()
+      if request.method == "PATCH" {
+        connection.reset()
+      } else {
+        // A 104 was sent ahead: a client that sends may see a reset before it reads that, and would not know where the upload is.
+        connection.shutdownWriting()
+        _ = connection.readToEnd()
+      }
       return false
     case .early(_, let status, let fields):
       try connection.respond(status, fields)

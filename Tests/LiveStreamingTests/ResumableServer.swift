@@ -44,7 +44,7 @@ final class ResumableServer: Sendable {
     case answered
     /// Ends the connection before a byte of the content is read.
     case close
-    /// Keeps so many bytes of the content, and resets the connection.
+    /// Keeps so many bytes of the content, and ends the connection: an append's by a reset.
     case cut(after: Int)
     /// Reads so many bytes of the content and keeps them, answers, and neither reads on nor closes.
     case early(after: Int, String, [String])

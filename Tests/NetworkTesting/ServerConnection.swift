@@ -19,7 +19,8 @@ public final class ServerConnection: @unchecked Sendable {
   }
 
   public let descriptor: Int32
-  private let isOpen = Lock(true)
+  /// Whether it is open, and whether the last thing done on it was to send.
+  private let state = Lock((isOpen: true, hasSentLast: false))
   private var received: [UInt8] = []
   private var position = 0
 
@@ -33,10 +34,21 @@ public final class ServerConnection: @unchecked Sendable {
   deinit { close() }
 
   public func close() {
-    isOpen.withLock { open in
-      if open { Glibc.close(descriptor) }
-      open = false
+    state.withLock { state in
+      if state.isOpen { Glibc.close(descriptor) }
+      state.isOpen = false
     }
+  }
+
+  /// Ends the connection behind a script. What that has sent last is meant to be read: a close with bytes unread, or one that bytes
+  /// still come after, is a reset, and a client that is sending may see it before it reads. So a FIN comes first, and what is under
+  /// way is read.
+  func end() {
+    if state.withLock({ $0.isOpen && $0.hasSentLast }) {
+      shutdownWriting()
+      _ = readToEnd()
+    }
+    close()
   }
 
   /// Ends the connection with a reset.
@@ -56,6 +68,7 @@ public final class ServerConnection: @unchecked Sendable {
     while !rest.isEmpty {
       let count = rest.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
       guard count > 0 else { throw TestFailure("send: \(String(cString: strerror(errno)))") }
+      state.withLock { $0.hasSentLast = true }
       rest = rest.dropFirst(count)
     }
   }
@@ -167,6 +180,7 @@ public final class ServerConnection: @unchecked Sendable {
     var buffer = [UInt8](repeating: 0, count: maximum)
     let count = recv(descriptor, &buffer, maximum, 0)
     guard count >= 0 else { throw TestFailure("recv: \(String(cString: strerror(errno)))") }
+    state.withLock { $0.hasSentLast = false }
     return count == 0 ? nil : buffer[..<count]
   }
 
