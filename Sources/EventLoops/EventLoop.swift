@@ -104,8 +104,8 @@ public final class EventLoop: @unchecked Sendable {
 
   /// Ends ``run()`` after the work already handed in; work that comes later is dropped. Any thread.
   public func stop() {
-    // Weak: work that comes before the run stays in the loop, and would keep it for ever if there is none.
-    execute { [weak self] in self?.stopped.store(true, ordering: .releasing) }
+    // Unowned: the loop itself keeps this work until it runs it, and if it never runs would keep itself for ever.
+    execute { [unowned self] in stopped.store(true, ordering: .releasing) }
   }
 
   /// Runs `work` on the loop's thread, in the order of the calls. Any thread, never blocks on the loop.
