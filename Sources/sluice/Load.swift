@@ -87,7 +87,9 @@ enum Load {
   /// A run of which nothing got through has measured nothing, whatever its thresholds say, and ends as a single stream would; nil for
   /// any other.
   private static func failure(_ totals: LoadTotals) -> ExitCode? {
-    guard totals.streams.failed > 0, totals.streams.failed == totals.streams.started, totals.bytes.acknowledged == 0
+    let failed = totals.streams.failed
+    // The first that finds no HTTP/2 ends the run: others may be stopped before they find that too.
+    guard failed > 0, failed == totals.streams.started || totals.errors["http2"] != nil, totals.bytes.acknowledged == 0
     else { return nil }
     let mostOften = totals.errors.values.max { $0.count < $1.count }
     Console.shared.say("nothing got through\(mostOften.map { ": \($0.example)" } ?? "")")
