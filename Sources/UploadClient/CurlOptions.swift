@@ -58,25 +58,25 @@ struct CurlOptions {
 
   /// Checks a URL without connecting, with libcurl's own parser.
   static func validate(url: String) throws(UploadError) {
-    let shown = quoted(UploadRequest.withoutCredentials(url))
+    // Only for who reads of an error: with each request it would cost ten times the check.
+    func shown(_ url: String) -> String { quoted(UploadRequest.withoutCredentials(url)) }
     guard let parsed = curl_url() else { throw UploadError(.other, "out of memory") }
     defer { curl_url_cleanup(parsed) }
-    guard url.contains("://") else {
+    guard ParsedURL.hasScheme(url) else {
       throw UploadError(
-        .invalidRequest,
-        "the URL \(shown) has no scheme: write \(quoted(UploadRequest.withoutCredentials("http://" + url))), or https://"
-      )
+        .invalidRequest, "the URL \(shown(url)) has no scheme: write \(shown("http://" + url)), or https://")
     }
     let code = curl_url_set(parsed, CURLUPART_URL, url, 0)
     guard code == CURLUE_OK else {
       throw UploadError(
-        .invalidRequest, "the URL \(shown) cannot be used: \(String(cString: curl_url_strerror(code)).lowercased())")
+        .invalidRequest,
+        "the URL \(shown(url)) cannot be used: \(String(cString: curl_url_strerror(code)).lowercased())")
     }
     var scheme: UnsafeMutablePointer<CChar>?
     curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0)
     defer { curl_free(scheme) }
     guard let scheme, ["http", "https"].contains(String(cString: scheme)) else {
-      throw UploadError(.invalidRequest, "the URL \(shown) is neither http:// nor https://")
+      throw UploadError(.invalidRequest, "the URL \(shown(url)) is neither http:// nor https://")
     }
   }
 

@@ -254,10 +254,12 @@ struct UploadSessionTests {
     for upload in uploads { #expect(try upload.failure().kind == .cancelled) }
   }
 
-  @Test("a request that cannot be sent is refused before anything is")
-  func refused() throws {
+  @Test(
+    "a request that cannot be sent is refused before anything is",
+    arguments: ["gopher://h", "", "h", "h:80/a", "http:h", "http:/h", "http:/h?for=http://i/", "u:p@h/?for=http://i/"])
+  func refused(url: String) throws {
     try withSession { session in
-      #expect(throws: UploadError.self) { try RunningUpload(session, UploadRequest(url: "gopher://h")) }
+      #expect(throws: UploadError.self) { try RunningUpload(session, UploadRequest(url: url)) }
     }
   }
 
