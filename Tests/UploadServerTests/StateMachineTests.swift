@@ -89,6 +89,35 @@ struct StateMachineTests {
     #expect(keeps(.chunked) == .send(keepsAlive: false))
   }
 
+  @Test("whoever comes and goes, bulk uploads are read in long calls only while nobody else is connected")
+  func readAllowance() {
+    let seed = UInt64.random(in: 0...UInt64.max)
+    print("StateMachineTests.readAllowance: seed \(seed)")
+    var generator = SeededGenerator(seed: seed)
+    for _ in 0..<500 {
+      var allowance = ReadAllowance()
+      // The model: of each connection whether it is a bulk upload.
+      var connections: [Bool] = []
+      for _ in 0..<30 {
+        if connections.isEmpty || Int.random(in: 0..<3, using: &generator) == 0 {
+          allowance.connectionOpened()
+          connections.append(false)
+        }
+        let index = connections.indices.randomElement(using: &generator)!  // there is one
+        if Bool.random(using: &generator) {
+          connections[index].toggle()
+          allowance.connectionTurned(bulk: connections[index])
+        } else if Bool.random(using: &generator) {
+          if connections.remove(at: index) { allowance.connectionTurned(bulk: false) }
+          allowance.connectionClosed()
+        }
+        let all = connections.allSatisfy { $0 }
+        #expect(allowance.limit(expectsHead: false) == (all ? ReadAllowance.alone : ReadAllowance.shared))
+        #expect(allowance.limit(expectsHead: true) == ReadAllowance.head)
+      }
+    }
+  }
+
   @Test("whatever offsets requests begin at, each byte of the stream has one place, and repeated ones are compared")
   func placement() {
     let seed = UInt64.random(in: 0...UInt64.max)

@@ -7,6 +7,7 @@ final class ConnectionContext {
   let loop: EventLoop
   let timeouts: Timeouts
   let buffers: ReceiveBuffers
+  var allowance = ReadAllowance()
   let figures: LoopFigures
   let parserLimits: RequestParser.Limits
   let router: RequestRouter

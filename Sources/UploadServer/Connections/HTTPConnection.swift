@@ -37,6 +37,8 @@ final class HTTPConnection {
   /// Whether a head was completed since the time-out was last set: the next one is given its full time.
   private var restartsTimeout = false
   private var lingered = 0
+  /// Whether the last read was a bulk upload's.
+  private var isBulk = false
 
   init(descriptor: Int32, peer: String, context: ConnectionContext) throws(SystemError) {
     self.descriptor = descriptor
@@ -44,6 +46,7 @@ final class HTTPConnection {
     self.context = context
     parser = RequestParser(limits: context.parserLimits)
     try context.loop.register(descriptor, .readable) { [unowned self] readiness in ready(readiness) }
+    context.allowance.connectionOpened()
     // Who connects has something to say: the first head is not given the patience of a connection between requests.
     timeoutKind = .head
     context.timeouts.set(.head, self)
@@ -104,13 +107,15 @@ final class HTTPConnection {
     context.buffers.withBuffer { buffer in
       // One call per wake-up: a short read means that there is no more, and after a full one epoll tells again,
       // when the others have had their turn.
-      let count = recv(descriptor, buffer.bytes.baseAddress, buffer.bytes.count, 0)
+      let limit = min(context.allowance.limit(expectsHead: state.expectsHead), buffer.bytes.count)
+      let count = recv(descriptor, buffer.bytes.baseAddress, limit, 0)
       if count > 0 {
         if state.state == .lingering {
           lingered += count
           if lingered > Self.lingerLimit { close() }
         } else {
           process(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]).span, buffer)
+          turn(bulk: state.state == .body && count >= ReadAllowance.bulkRead)
         }
       } else if count == 0 {
         lost(.peerClosed)
@@ -118,6 +123,12 @@ final class HTTPConnection {
         lost(.connectionLost(String(cString: strerror(errno))))
       }
     }
+  }
+
+  private func turn(bulk: Bool) {
+    guard bulk != isBulk else { return }
+    isBulk = bulk
+    context.allowance.connectionTurned(bulk: bulk)
   }
 
   private func process(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) {
@@ -312,6 +323,8 @@ final class HTTPConnection {
   /// - Parameter end: what becomes of the socket before anyone hears that the connection is gone.
   private func letGoOfSocket(_ end: (Int32) -> Void = { _ in }) {
     _ = state.closed()
+    turn(bulk: false)
+    context.allowance.connectionClosed()
     context.timeouts.set(nil, self)
     context.loop.deregister(descriptor)
     end(descriptor)

@@ -40,6 +40,9 @@ struct HTTPConnectionState {
   /// Whether the parser may go on.
   var parses: Bool { state == .idle || state == .head || state == .body }
 
+  /// Whether what comes next is a head, or what is missing of one.
+  var expectsHead: Bool { state == .idle || state == .head }
+
   /// Whether bytes are wanted from the socket.
   var reads: Bool { parses || state == .lingering }
 
