@@ -235,14 +235,14 @@ struct ResumableFaultTests {
     try withSession { session throws in
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server) {
-        $0.retry.giveUpAfter = .milliseconds(300)
+        $0.retry.giveUpAfter = .seconds(3)
         $0.rollOver.after = .milliseconds(20)
       }
       try source.push([1])
       try stream.waitUntilAcknowledged(1)
       let never = try EventCounter()
       // The silence itself.
-      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(600)))
+      #expect(!waitUntilReadable(never.descriptor, limit: .seconds(4)))
       try source.push([2])
       try stream.waitUntilAcknowledged(2)
       stream.streamer.finish()
@@ -256,7 +256,7 @@ struct ResumableFaultTests {
     let server = try ResumableServer { request, _ in request.method == "PATCH" ? .close : .proper }
     try withSession { session throws in
       let source = try PushedSource()
-      let stream = try RunningStream(source, session, server) { $0.retry.giveUpAfter = .milliseconds(300) }
+      let stream = try RunningStream(source, session, server) { $0.retry.giveUpAfter = .seconds(2) }
       try source.push([1])
       let summary = try stream.summary()
       #expect(summary.error?.kind == .unreachable && summary.resumeData != nil && summary.progress.dropouts > 1)
