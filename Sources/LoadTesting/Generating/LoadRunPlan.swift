@@ -52,8 +52,8 @@ final class LoadRunPlan: Sendable {
       "load-\(token)-\(place.index)" + (place.generation > 0 ? "-\(place.generation)" : "")
     stream.resumable = configuration.resumable
     stream.rollOver.after = configuration.rollOverAfter
-    // Some 40 acknowledgements: 10 kB of memory.
-    stream.rollOver.responseHeadSize = 4096
+    // Some 35 acknowledgements: 9 kB of memory.
+    stream.rollOver.responseHeadSize = 3500
     stream.buffer = .bytes(configuration.buffer)
     stream.retry.giveUpAfter = configuration.giveUpAfter
     stream.keepsOrigin = true
