@@ -83,9 +83,11 @@ public final class EventLoop: @unchecked Sendable {
     }
     runPending()
     runEndOfTurn()
-    letGo()
-    // What went with that may have put something off in its turn.
-    runEndOfTurn()
+    // What goes with that may put something off in its turn.
+    repeat {
+      letGo()
+      runEndOfTurn()
+    } while timers.count > 0 || registrations.contains { $0.handler != nil }
   }
 
   /// What was to happen later never will, and much of it refers to what refers to this loop: neither would ever go.

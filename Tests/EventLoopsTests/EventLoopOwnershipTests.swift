@@ -98,6 +98,13 @@ struct EventLoopOwnershipTests {
       loop.schedule(after: .seconds(3600)) { owner.stay() }
       try loop.register(pipe.reading, .readable) { _ in owner.stay() }
       let late = Unchecked { owner.stay() }
+      // What goes at the end begins anew when it goes.
+      do {
+        let last = AtDeinit { [unowned loop] in
+          loop.atEndOfTurn { loop.schedule(after: .seconds(3600)) { owner.stay() } }
+        }
+        loop.schedule(after: .seconds(3600)) { _ = last }
+      }
       loop.execute {
         loop.stop()
         // Handed in by the last work that is still run.
@@ -108,6 +115,12 @@ struct EventLoopOwnershipTests {
     }
     #expect(left == nil)
     #expect(leftLoop == nil)
+  }
+
+  private final class AtDeinit {
+    private let work: () -> Void
+    init(_ work: @escaping () -> Void) { self.work = work }
+    deinit { work() }
   }
 
   /// What the loop's thread, which is the test's own, does with what is not for others.
