@@ -3,6 +3,7 @@
 
 import EventLoops
 import Glibc
+import NetworkTesting
 import Synchronization
 import Testing
 
@@ -66,6 +67,17 @@ struct HandlerSeamTests {
       }.detach()
     }
 
+    /// What the loop knows, asked on its thread.
+    func ask<Answer: Sendable>(_ question: @escaping @Sendable (Bed) -> Answer) throws -> Answer {
+      let answers = try EventLog<Answer>()
+      loop.execute { [self] in answers.append(question(self)) }
+      return try answers.first("the loop's answer") { _ in true }
+    }
+
+    var connectionCount: Int { connections.count }
+    /// How much a bulk upload may read at once.
+    var readLimit: Int { context?.allowance.limit(expectsHead: false) ?? 0 }
+
     func stop() {
       loop.execute { [self] in
         listener.stop()
@@ -114,6 +126,49 @@ struct HandlerSeamTests {
     try client.send(head + "abc")
     #expect(try client.answer().status == 104)
     #expect(try client.answer().body == "abc")
+  }
+
+  @Test("a call reads much for bulk uploads alone, and what ends, whichever way, is not counted any more")
+  func longCalls() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    func waitFor(connections count: Int) throws {
+      try waitUntil("\(count) connections") { (try? bed.ask { $0.connectionCount }) == count }
+    }
+    let piece = [UInt8](repeating: 1, count: 256 << 10)
+    let ends: [(RawClient) -> Void] = [{ $0.reset() }, { $0.disconnect() }]
+    for round in 0..<4 {
+      let bulk = try RawClient(bed.listener.address)
+      try bulk.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n")
+      var sent = 0
+      func streamAlone() throws {
+        // A piece's last read may be a short one, as a live stream's are.
+        for _ in 0..<1000 {
+          try bulk.send(piece)
+          sent += piece.count
+          while try bulk.answer()["upload-offset"] != "\(sent)" {}
+          if try bed.ask({ $0.readLimit }) == ReadAllowance.alone { return }
+        }
+        Issue.record("a bulk upload alone is read in short calls")
+      }
+      try streamAlone()
+      let live = try RawClient(bed.listener.address)
+      try waitFor(connections: 2)
+      #expect(try bed.ask { $0.readLimit } == ReadAllowance.shared)
+      if round < 2 {
+        ends[round % 2](live)
+        try waitFor(connections: 1)
+        try streamAlone()
+        ends[round % 2](bulk)
+      } else {
+        ends[round % 2](bulk)
+        try waitFor(connections: 1)
+        #expect(try bed.ask { $0.readLimit } == ReadAllowance.shared)
+        ends[round % 2](live)
+      }
+      try waitFor(connections: 0)
+      #expect(try bed.ask { $0.readLimit } == ReadAllowance.alone)
+    }
   }
 
   @Test("HTTP/1.0 is sent no interim answers, for it would take the first one for the last (RFC 9110, section 15.2)")

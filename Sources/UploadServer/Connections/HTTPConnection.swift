@@ -238,8 +238,10 @@ final class HTTPConnection {
     guard !isProcessing else { return }
     var taken = 0
     context.buffers.withBuffer { buffer in
+      // Others wait for this one, and the buffer is a second one.
+      let limit = min(ReadAllowance.shared, buffer.bytes.count)
       while state.state == .body, taken < Self.arrivedLimit {
-        let count = recv(descriptor, buffer.bytes.baseAddress, buffer.bytes.count, 0)
+        let count = recv(descriptor, buffer.bytes.baseAddress, limit, 0)
         if count < 0 && errno == EINTR { continue }
         // The end of the stream, or an error, is for whoever asked to judge: both mean that nothing more has arrived.
         guard count > 0 else { return }

@@ -13,7 +13,7 @@ final class ReceiveBuffer {
 /// The buffers of a loop, one per level of nesting: when a newer connection takes a stream over, the older one's socket
 /// is read while the newer one's bytes lie in the first buffer. Only on the loop's thread.
 final class ReceiveBuffers {
-  /// There is only one, and the system gives as much memory for it as was ever filled.
+  /// The system gives as much memory for it as was ever filled.
   static let capacity = ReadAllowance.alone
 
   private let capacity: Int
