@@ -121,6 +121,9 @@ final class UploadDigests {
     catchUpInBackground(with: body, loop: loop, worker: worker)
   }
 
+  /// Nobody waits for the verdict any more.
+  func abandon() { whenCurrent = nil }
+
   func catchUpInBackground(with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker) {
     guard !isCatchingUp else { return }
     let end = body.keptCount

@@ -210,6 +210,7 @@ extension UploadResource {
   func partFromHandler() {
     keeper?.park()
     _ = takeWaiting()
+    digests?.abandon()
     release()
   }
 
