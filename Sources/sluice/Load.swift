@@ -91,8 +91,8 @@ enum Load {
     // The first that finds no HTTP/2 ends the run: others may be stopped before they find that too.
     guard failed > 0, failed == totals.streams.started || totals.errors["http2"] != nil, totals.bytes.acknowledged == 0
     else { return nil }
-    let mostOften = totals.errors.values.max { $0.count < $1.count }
-    Console.shared.say("nothing got through\(mostOften.map { ": \($0.example)" } ?? "")")
+    let cause = totals.errors["http2"] ?? totals.errors.values.max { $0.count < $1.count }
+    Console.shared.say("nothing got through\(cause.map { ": \($0.example)" } ?? "")")
     let classes = Set(totals.errors.keys)
     if classes.contains("not-permitted") { return .notPermitted }
     if classes.contains("invalid-request") { return .usage }
