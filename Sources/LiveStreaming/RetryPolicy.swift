@@ -22,7 +22,7 @@ public struct RetryPolicy: Equatable, Sendable {
   ///   - failures: attempts that failed in a row, at least 1.
   ///   - retryAfter: what the server asked for (RFC 9110, section 10.2.3): waited for in full.
   ///   - draw: 64 random bits, new ones for each attempt: which place between nothing and the ceiling it is.
-  public func delay(failures: Int, retryAfter: Duration?, draw: UInt64) -> Duration {
+  package func delay(failures: Int, retryAfter: Duration?, draw: UInt64) -> Duration {
     let doublings = min(max(failures, 1) - 1, 30)
     let doubled = initialCeiling.nanoseconds.multipliedReportingOverflow(by: 1 << Int64(doublings))
     let ceiling = doubled.overflow ? maximumCeiling.nanoseconds : min(doubled.partialValue, maximumCeiling.nanoseconds)
