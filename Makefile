@@ -24,7 +24,7 @@ THREADED := StreamBuffersTests EventLoopsTests \
   UploadClientTests.(Acknowledgement|ConnectionReuse|Peer|ShortRequest|Suspension|UploadSession) \
   LiveStreamingTests.(LiveStreamer|Resumable(Control|Fault|File|Stream)) \
   LoadTestingTests.(LateLoop|LoadBody|LoadFault|PacedSource)
-# Eight megabytes, each byte of which is computed; and how often a thread sleeps, which is another number under the sanitizer.
+# Eight megabytes, each byte of which is computed; and how often a thread sleeps at work, which the sanitizer changes.
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 
 .DEFAULT_GOAL := help

@@ -23,6 +23,8 @@ struct HTTP2FaultTests {
           defer { count += 1 }
           return count
         }
+        // Told first: the answer may be the end of the test.
+        requests.append(number)
         if number < answered {
           try http2.content(of: stream)
           try http2.respond(
@@ -32,7 +34,6 @@ struct HTTP2FaultTests {
           // The connection stays for whoever wants to go on: what was sent is read before its end.
           try http2.reset(stream, code)
         }
-        requests.append(number)
       }
     }
   }
