@@ -1,6 +1,7 @@
 // The state machines and values behind the sockets and files, against simple models.
 
 import EventLoops
+import PropertyTesting
 import Testing
 
 @testable import UploadServer
@@ -89,11 +90,11 @@ struct StateMachineTests {
     #expect(keeps(.chunked) == .send(keepsAlive: false))
   }
 
-  @Test("whoever comes and goes, bulk uploads are read in long calls only while nobody else is connected")
-  func readAllowance() {
-    let seed = UInt64.random(in: 0...UInt64.max)
-    print("StateMachineTests.readAllowance: seed \(seed)")
-    var generator = SeededGenerator(seed: seed)
+  @Test(
+    "whoever comes and goes, bulk uploads are read in long calls only while nobody else is connected",
+    arguments: Seed.several(2))
+  func readAllowance(_ seed: Seed) {
+    var generator = seed.generator
     for _ in 0..<500 {
       var allowance = ReadAllowance()
       // The model: of each connection whether it is a bulk upload.
