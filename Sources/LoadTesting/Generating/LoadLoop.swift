@@ -94,8 +94,7 @@ final class LoadLoop: @unchecked Sendable {
       finishing = []
       return
     }
-    loop.schedule(after: Self.finishPause) { [weak self] in
-      guard let self else { return }
+    loop.schedule(after: Self.finishPause) { [self] in
       finishing.removeFirst(some.count)
       finishSome()
     }
@@ -114,8 +113,7 @@ final class LoadLoop: @unchecked Sendable {
       for stream in streams.values { stream.quiet() }
       tellIfIdle()
     }
-    loop.schedule(after: min(Self.patience, plan.configuration.grace / 2)) { [weak self] in
-      guard let self else { return }
+    loop.schedule(after: min(Self.patience, plan.configuration.grace / 2)) { [self] in
       for stream in streams.values { stream.finishUnacknowledged() }
     }
   }

@@ -76,12 +76,11 @@ final class LoadRun: @unchecked Sendable {
     phase = .quiet
     end(after: plan.duration)
     for loop in loops { loop.loop.execute { loop.quiet() } }
-    coordinator.schedule(after: configuration.grace) { [weak self] in
-      guard let self else { return }
+    coordinator.schedule(after: configuration.grace) { [self] in
       for loop in loops { loop.loop.execute { loop.giveUpUnacknowledged() } }
       // The others end one after another; a server that does not answer their ends is not waited for without end.
       let share = Duration.milliseconds(configuration.share)
-      coordinator.schedule(after: configuration.grace + share) { [weak self] in self?.stop(because: nil) }
+      coordinator.schedule(after: configuration.grace + share) { [self] in stop(because: nil) }
     }
   }
 
