@@ -39,6 +39,21 @@ struct HandlerSeamTests {
     func serverStops() {}
   }
 
+  /// Answers with what the test has put there, after an interim response with the same fields.
+  private final class EchoHandler: RequestHandler {
+    static let response = Lock(Response(200))
+
+    func begin(_ exchange: any Exchange) {
+      let response = Self.response.withLock { $0 }
+      exchange.sendInterim(response.status, response.fields)
+      exchange.respond(response)
+    }
+    func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+    func end() {}
+    func aborted(_ reason: AbortReason) {}
+    func serverStops() {}
+  }
+
   /// A loop, a listener and connections with a router of the test's.
   private final class Bed: @unchecked Sendable {
     let loop: EventLoop
@@ -54,7 +69,10 @@ struct HandlerSeamTests {
       listener = try Listener(address, try SocketAddress.resolve(address)[0], options: .init(), loop: loop)
       let context = ConnectionContext(
         loop: loop, timeouts: Timeouts(loop: loop) { _ in .zero }, parserLimits: .init(),
-        router: { _ in LateHandler(loop: loop) }, refused: { _, _ in })
+        router: { head in
+          if head.target.path == "/echo" { return EchoHandler() }
+          return LateHandler(loop: loop)
+        }, refused: { _, _ in })
       self.context = context
       context.closed = { [unowned self] in connections[$0] = nil }
       listener.accepted = { [unowned self] descriptor, peer in
@@ -198,5 +216,64 @@ struct HandlerSeamTests {
       }
       #expect(client.isClosedByServer())
     }
+  }
+
+  @Test("whatever a handler answers, the client reads one response, and it is the answer to its request")
+  func responses() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    let names = [
+      "x-a", "X-B", "", "a b", "a\r\nb", "a:", "\u{212A}", "content-length", "transfer-encoding", "connection",
+    ]
+    let values = [
+      "", "v", " v\t", "a\r\nSet-Cookie: b", "a\nb", "a\rb", "a\0b", "\u{7f}", "\u{fc}", "\r\n\r\nHTTP/1.1 200 OK",
+      "chunked", "3",
+    ]
+    let statuses = [0, 99, 100, 101, 104, 199, 200, 201, 204, 205, 304, 400, 503, 599, 600, 1000, -1, Int.max]
+    let client = try RawClient(bed.listener.address)
+    var number = 0
+    for name in names {
+      for value in values {
+        for status in statuses {
+          // Each name meets each value and each status; not all three each other.
+          number += 1
+          guard status == 200 || number % 7 == 0 else { continue }
+          let response = Response(status, [name: value], body: "body")
+          EchoHandler.response.withLock { $0 = response }
+          let isInvalid =
+            ["", "a b", "a\r\nb", "a:", "\u{212A}"].contains(name)
+            || value.unicodeScalars.contains { $0 != "\t" && ($0.value < 32 || $0.value == 127) }
+          #expect(response.fields.isValid != isInvalid)
+          for method in ["GET", "HEAD"] {
+            let claim: Comment = "\(method) \(status) \(name.debugDescription): \(value.debugDescription)"
+            try client.send("\(method) /echo HTTP/1.1\r\nHost: h\r\n\r\n")
+            var answer = try client.answer(withBody: method == "GET")
+            if answer.status < 200 {
+              #expect(!isInvalid && answer.status == status && status != 101, claim)
+              #expect(answer["content-length"] == nil && answer["transfer-encoding"] == nil, claim)
+              answer = try client.answer(withBody: method == "GET")
+            }
+            #expect(answer.status == (isInvalid || !(200...599).contains(status) ? 500 : status), claim)
+            #expect(answer["set-cookie"] == nil && answer["transfer-encoding"] == nil, claim)
+            let hasLength = ![204, 304].contains(answer.status)
+            #expect(answer.fields.count { $0.name == "content-length" } == (hasLength ? 1 : 0), claim)
+            let hasBody = hasLength && answer.status != 205 && method == "GET"
+            #expect(answer.body.isEmpty != hasBody, claim)
+          }
+        }
+      }
+    }
+    // Nothing is left over from any of them.
+    client.shutdownWriting()
+    #expect(client.isClosedByServer())
+  }
+
+  @Test("a handler opens no tunnel")
+  func tunnel() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    let client = try RawClient(bed.listener.address)
+    try client.send("CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n")
+    #expect(try client.answer().status == 500)
   }
 }

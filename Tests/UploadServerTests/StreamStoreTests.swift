@@ -250,7 +250,8 @@ struct StreamStoreTests {
       ("/.hidden", "hidden-a.bin"), ("/a%5c..%5cb", "a_.._b-a.bin"), ("/%c3%bcbung.flac", "_bung-a.flac"),
       ("/a%0d%0ab", "a_b-a.bin"), ("/x.part", "x-a.bin"), ("/x.gaps", "x-a.bin"), ("/x.tar.gz", "x.tar-a.gz"),
       ("/" + String(repeating: "n", count: 4000), String(repeating: "n", count: 100) + "-a.bin"),
-      ("/?../../x", "stream-a.bin"), ("/-rf", "-rf-a.bin"),
+      ("/?../../x", "stream-a.bin"), ("/-rf", "rf-a.bin"), ("/--", "stream-a.bin"), ("/.-.-x", "x-a.bin"),
+      ("/%2dx", "x-a.bin"), ("/-.wav", "wav-a.bin"),
     ])
   func paths(_ path: String, _ name: String) throws {
     let test = try TestServer()

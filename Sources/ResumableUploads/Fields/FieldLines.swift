@@ -40,7 +40,7 @@ package struct FieldLines: Equatable, Sendable, ExpressibleByDictionaryLiteral {
 
   /// Octet by octet, letters of ASCII alone folded: `lowercased()` would take the Kelvin sign for a k, and Swift's `==`
   /// takes texts for equal that are not the same octets.
-  private static func isSameName(_ a: String, _ b: String) -> Bool {
+  static func isSameName(_ a: String, _ b: String) -> Bool {
     // The lengths first: most names differ in them, and every message asks for many.
     guard a.utf8.count == b.utf8.count else { return false }
     // By index: `zip` takes a hundred instructions for each octet.

@@ -152,7 +152,9 @@ package enum ServerRequest: Equatable, Sendable {
 
   /// Parameters behind the media type do not change what it is (RFC 9110, section 8.3.1).
   private static func isPartialUpload(_ contentType: String?) -> Bool {
-    guard let type = contentType?.split(separator: ";", omittingEmptySubsequences: false).first else { return false }
-    return type.filter { $0 != " " && $0 != "\t" }.lowercased() == UploadFields.partialUpload
+    guard let contentType else { return false }
+    // By octets: Swift takes the Greek question mark for a semicolon, and what combines with one for a part of it.
+    let type = contentType.utf8.prefix { $0 != UInt8(ascii: ";") }.filter { $0 != 0x20 && $0 != 0x09 }
+    return FieldLines.isSameName(String(decoding: type, as: UTF8.self), UploadFields.partialUpload)
   }
 }

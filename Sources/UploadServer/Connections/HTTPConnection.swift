@@ -95,6 +95,9 @@ final class HTTPConnection {
     settle(progress: false)
   }
 
+  /// Another connection needs the room. Only while no request is at work here.
+  func makeRoom() { close() }
+
   /// The server ends: whatever is at work here is told so.
   func abandon() { lost(.connectionLost("the server stopped")) }
 
@@ -219,6 +222,9 @@ final class HTTPConnection {
 
   func sendInterim(_ status: Int, _ fields: HeaderFields) {
     guard state.hasOpenRequest, state.takesInterims, unsent.count < Self.interimLimit else { return }
+    guard Response.isInterim(status), fields.isValid else {
+      return context.refused(peer, RequestRefusal(500, "the handler's interim response cannot be sent"))
+    }
     state.interimSent()
     if status == 104 { context.figures.values.progressResponses += 1 }
     send(Response.interim(status, fields))
@@ -228,6 +234,11 @@ final class HTTPConnection {
   func respond(_ response: Response) {
     let isHead = state.isHeadMethod
     guard case .send(let keepsAlive) = state.responded(serverStops: context.stops) else { return }
+    var response = response
+    if let flaw = response.flaw(inAnswerTo: method) {
+      context.refused(peer, RequestRefusal(500, "the handler's response cannot be sent: \(flaw)"))
+      response = Response(500, body: "The response to this request cannot be sent.\n")
+    }
     context.figures.values.responded(method, response.status)
     _ = letGo()
     send(response.serialized(keepsAlive: keepsAlive, withBody: !isHead, date: WallClock.now.imfFixdate))

@@ -9,10 +9,9 @@ struct HeadDraft: Sendable {
 
   private var contentLength: UInt64?
   private var hostCount = 0
-  private var transferCodings: [String]?
+  private var isChunked = false
   private var expectsContinue = false
   private var saysClose = false
-  private var saysKeepAlive = false
 
   /// Whether the request line is still to come.
   var isEmpty: Bool { target == nil }
@@ -57,7 +56,7 @@ struct HeadDraft: Sendable {
   }
 
   private mutating func readField(_ line: Span<UInt8>) throws(RequestRefusal) {
-    if line[0] == Octet.space || line[0] == Octet.tab {
+    if Octet.isBlank(line[0]) {
       throw RequestRefusal(400, "a field is folded over several lines")
     }
     var colon = 0
@@ -69,14 +68,14 @@ struct HeadDraft: Sendable {
     guard colon > 0 else { throw RequestRefusal(400, "a field has no name") }
     var start = colon + 1
     var end = line.count
-    while start < end, line[start] == Octet.space || line[start] == Octet.tab { start += 1 }
-    while end > start, line[end - 1] == Octet.space || line[end - 1] == Octet.tab { end -= 1 }
+    while start < end, Octet.isBlank(line[start]) { start += 1 }
+    while end > start, Octet.isBlank(line[end - 1]) { end -= 1 }
     let value = line.extracting(start..<end)
     for index in value.indices where !Octet.isFieldContent(value[index]) {
       throw RequestRefusal(400, "the value of a field holds a control character")
     }
-    let name = String(decodingASCII: line.extracting(0..<colon)).lowercased()
-    fields.append(name, String(decodingASCII: value))
+    let name = String(decodingASCII: line.extracting(0..<colon)).lowercasedASCII
+    fields.append(HeaderFields.Field(name: name, value: String(decodingASCII: value)))
     try note(name, value)
   }
 
@@ -94,17 +93,16 @@ struct HeadDraft: Sendable {
       guard contentLength == nil else { throw RequestRefusal(400, "the request has more than one Content-Length") }
       contentLength = try Self.length(value)
     case "transfer-encoding":
-      transferCodings = (transferCodings ?? []) + Self.list(value)
+      guard !isChunked else { throw RequestRefusal(400, "the request has more than one Transfer-Encoding") }
+      try Self.checkTransferEncoding(value)
+      isChunked = true
     case "expect":
       guard value.equals(lowercase: "100-continue") else {
         throw RequestRefusal(417, "the only expectation that this server meets is 100-continue")
       }
       expectsContinue = true
     case "connection":
-      for option in Self.list(value) {
-        if option == "close" { saysClose = true }
-        if option == "keep-alive" { saysKeepAlive = true }
-      }
+      for element in Self.list(value) where value.extracting(element).equals(lowercase: "close") { saysClose = true }
     default: break
     }
   }
@@ -114,17 +112,11 @@ struct HeadDraft: Sendable {
     guard let target else { throw RequestRefusal(400, "the request line is missing") }
     guard hostCount == 1 || minorVersion == 0 else { throw RequestRefusal(400, "the request has no Host") }
     var framing = BodyFraming.absent
-    if let transferCodings {
+    if isChunked {
       guard contentLength == nil else {
         throw RequestRefusal(400, "the request has both Content-Length and Transfer-Encoding")
       }
       guard minorVersion == 1 else { throw RequestRefusal(400, "Transfer-Encoding is not part of HTTP/1.0") }
-      guard !transferCodings.isEmpty, transferCodings != ["chunked", "chunked"] else {
-        throw RequestRefusal(400, "the Transfer-Encoding is malformed")
-      }
-      guard transferCodings == ["chunked"] else {
-        throw RequestRefusal(501, "the only transfer coding that this server knows is chunked")
-      }
       framing = .chunked
     } else if let contentLength {
       if let maximum = limits.body, contentLength > maximum {
@@ -155,13 +147,28 @@ struct HeadDraft: Sendable {
     return length
   }
 
-  /// The elements of a comma-separated list in lower case; empty ones are dropped (RFC 9110, section 5.6.1.2).
-  private static func list(_ value: Span<UInt8>) -> [String] {
-    String(decodingASCII: value).lowercased().split(separator: ",").compactMap { part in
-      var part = part
-      while let first = part.first, first == " " || first == "\t" { part.removeFirst() }
-      while let last = part.last, last == " " || last == "\t" { part.removeLast() }
-      return part.isEmpty ? nil : String(part)
+  /// `Transfer-Encoding`: `chunked` and nothing else. An empty element is valid by RFC 9110, section 5.6.1.2, but other servers
+  /// read such a list differently, so it is refused like any other malformed list.
+  private static func checkTransferEncoding(_ value: Span<UInt8>) throws(RequestRefusal) {
+    if value.equals(lowercase: "chunked") { return }
+    let elements = list(value)
+    let isList = elements.allSatisfy { !$0.isEmpty && $0.allSatisfy { value[$0] < 0x80 } }
+    let isOther = elements.contains { !value.extracting($0).equals(lowercase: "chunked") }
+    guard isList, isOther else { throw RequestRefusal(400, "the Transfer-Encoding is malformed") }
+    throw RequestRefusal(501, "the only transfer coding that this server knows is chunked")
+  }
+
+  /// The elements of a comma-separated list without the white space around them, empty ones included.
+  private static func list(_ value: Span<UInt8>) -> [Range<Int>] {
+    var elements: [Range<Int>] = []
+    var start = 0
+    for index in 0...value.count where index == value.count || value[index] == UInt8(ascii: ",") {
+      var element = start..<index
+      while let first = element.first, Octet.isBlank(value[first]) { element.removeFirst() }
+      while let last = element.last, Octet.isBlank(value[last]) { element.removeLast() }
+      elements.append(element)
+      start = index + 1
     }
+    return elements
   }
 }

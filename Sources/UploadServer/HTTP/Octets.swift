@@ -11,6 +11,10 @@ package enum Octet {
 
   static func isLetter(_ octet: UInt8) -> Bool { (octet | 0x20) &- 0x61 < 26 }
 
+  /// The letters A to Z in lower case, and any other octet as it is. Text from the network is folded by this alone:
+  /// `lowercased()` makes a k of the Kelvin sign.
+  static func lowercased(_ octet: UInt8) -> UInt8 { octet &- UInt8(ascii: "A") < 26 ? octet | 0x20 : octet }
+
   /// The value of a hexadecimal digit, or nil.
   package static func hexValue(_ octet: UInt8) -> UInt8? {
     if isDigit(octet) { return octet &- 0x30 }
@@ -29,6 +33,9 @@ package enum Octet {
     default: return false
     }
   }
+
+  /// White space within a line (RFC 9110, section 5.6.3).
+  static func isBlank(_ octet: UInt8) -> Bool { octet == space || octet == tab }
 
   /// What a field value may hold (RFC 9110, section 5.5): visible characters, space, tab, and octets above ASCII.
   package static func isFieldContent(_ octet: UInt8) -> Bool {
@@ -64,4 +71,12 @@ package enum Octet {
     default: return false
     }
   }
+}
+
+extension StringProtocol {
+  /// The text with the letters A to Z in lower case and every other octet as it is.
+  var lowercasedASCII: String { String(decoding: utf8.lazy.map(Octet.lowercased), as: UTF8.self) }
+
+  /// Whether the octets are those of `word`, letters of either case; `word` is ASCII in lower case.
+  func equals(lowercase word: String) -> Bool { utf8.lazy.map(Octet.lowercased).elementsEqual(word.utf8) }
 }

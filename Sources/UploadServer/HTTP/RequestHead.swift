@@ -1,6 +1,10 @@
 // What a request says before its body, as values: nothing here knows how it was read.
 
-/// The fields of a request or an answer, in the order in which they came. Names are held in lower case.
+/// The fields of a request or a response, in the order in which they came. Names are stored in lower case.
+///
+/// Every field here can be sent: its name is a token, and its value has no control character but the tab (RFC 9110,
+/// section 5.5). A field that breaks these rules is not added. ``isValid`` is false from then on, and a response with such
+/// fields is answered as a failure of its handler.
 public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral {
   public struct Field: Sendable, Equatable {
     /// In lower case: field names compare without regard to case (RFC 9110, section 5.1).
@@ -10,6 +14,8 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
   }
 
   public private(set) var all: [Field] = []
+  /// Whether every field that was to be added is here.
+  public private(set) var isValid = true
 
   public init() {}
 
@@ -17,10 +23,26 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
     for (name, value) in elements { append(name, value) }
   }
 
-  /// Adds a field. The name must be in lower case where it comes from the parser; here it is made so.
+  /// Adds a field, without the white space around its value. A field with an invalid name or value is not added; see
+  /// ``isValid``.
   public mutating func append(_ name: String, _ value: String) {
-    let isLower = name.utf8.allSatisfy { $0 &- UInt8(ascii: "A") >= 26 }
-    all.append(Field(name: isLower ? name : name.lowercased(), value: value))
+    guard !name.isEmpty, name.utf8.allSatisfy(Octet.isToken), value.utf8.allSatisfy(Octet.isFieldContent) else {
+      isValid = false
+      return
+    }
+    let isLower = name.utf8.allSatisfy { Octet.lowercased($0) == $0 }
+    let isTrimmed = value.utf8.first.map(Octet.isBlank) != true && value.utf8.last.map(Octet.isBlank) != true
+    append(Field(name: isLower ? name : name.lowercasedASCII, value: isTrimmed ? value : Self.trimmed(value)))
+  }
+
+  /// Adds a field that was checked before.
+  mutating func append(_ field: Field) { all.append(field) }
+
+  private static func trimmed(_ value: String) -> String {
+    var octets = Substring(value).utf8
+    while let first = octets.first, Octet.isBlank(first) { octets.removeFirst() }
+    while let last = octets.last, Octet.isBlank(last) { octets.removeLast() }
+    return String(Substring(octets))
   }
 
   /// The only value of `name` (lower case), or nil if there is none, or more than one: fields that must be single

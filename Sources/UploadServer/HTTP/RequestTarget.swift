@@ -91,8 +91,7 @@ extension Span<UInt8> {
     guard count >= prefix.utf8.count else { return false }
     var index = 0
     for expected in prefix.utf8 {
-      let octet = self[index]
-      guard (Octet.isLetter(octet) ? octet | 0x20 : octet) == expected else { return false }
+      guard Octet.lowercased(self[index]) == expected else { return false }
       index += 1
     }
     return true

@@ -1,6 +1,11 @@
 // Answers, as values and as bytes (RFC 9112, section 4; RFC 9110, section 15).
 
-/// A final answer with a short body, all of it in memory: this server hands out nothing large.
+/// A final response with a short body, all of it in memory: this server hands out nothing large.
+///
+/// How long the body is and what becomes of the connection are the server's to say: it leaves out a `Content-Length`,
+/// `Transfer-Encoding`, `Connection`, `Keep-Alive`, `Upgrade`, `Trailer` or `Date` of the handler's. 204, 205 and 304 are sent
+/// without the body. A response whose fields are not valid, or whose status is not one of a final response, is
+/// answered with 500 instead.
 public struct Response: Sendable, Equatable {
   public var status: Int
   public var fields: HeaderFields
@@ -13,6 +18,18 @@ public struct Response: Sendable, Equatable {
     if !self.body.isEmpty { self.fields.append("content-type", type) }
   }
 
+  /// Why this cannot be sent in answer to a request with that method; nil if it can.
+  func flaw(inAnswerTo method: String) -> String? {
+    guard (200...599).contains(status) else { return "its status is not that of a final response" }
+    guard fields.isValid else { return "one of its fields is malformed" }
+    // What follows would not be HTTP any more (RFC 9110, section 9.3.6).
+    if method == "CONNECT", status < 300 { return "this server has no tunnels" }
+    return nil
+  }
+
+  /// Whether an interim response can have that status (RFC 9110, section 15.2). 101 ends HTTP on the connection.
+  static func isInterim(_ status: Int) -> Bool { (100...199).contains(status) && status != 101 }
+
   /// The bytes to send.
   ///
   /// - Parameters:
@@ -20,14 +37,23 @@ public struct Response: Sendable, Equatable {
   ///   - withBody: false for the answer to HEAD, which says how long the body would be and leaves it out.
   ///   - date: an IMF-fixdate (RFC 9110, section 6.6.1).
   package func serialized(keepsAlive: Bool, withBody: Bool = true, date: String) -> [UInt8] {
+    // RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5.
+    let body = [204, 205, 304].contains(status) ? [] : body
     var text = "HTTP/1.1 \(status) \(Self.reasonPhrase(status))\r\nDate: \(date)\r\n"
-    for field in fields.all { text += "\(Self.displayed(field.name)): \(field.value)\r\n" }
-    // A 204 has no content, and says nothing of its length either (RFC 9110, section 8.6).
-    if status != 204 { text += "Content-Length: \(body.count)\r\n" }
+    for field in fields.all where !Self.connectionFields.contains(field.name) {
+      text += "\(Self.displayed(field.name)): \(field.value)\r\n"
+    }
+    // Neither has content, so neither has a length (RFC 9110, section 8.6).
+    if status != 204 && status != 304 { text += "Content-Length: \(body.count)\r\n" }
     if !keepsAlive { text += "Connection: close\r\n" }
     text += "\r\n"
     return Array(text.utf8) + (withBody ? body : [])
   }
+
+  /// Fields that only the connection can fill in.
+  private static let connectionFields: Set = [
+    "connection", "content-length", "date", "keep-alive", "trailer", "transfer-encoding", "upgrade",
+  ]
 
   /// The bytes of an interim answer (RFC 9110, section 15.2): a head and nothing else. Octet by octet, because a live stream
   /// is sent several of them a second.
@@ -39,7 +65,7 @@ public struct Response: Sendable, Equatable {
     octets.append(Octet.space)
     octets.append(contentsOf: reasonPhrase(status).utf8)
     octets.append(contentsOf: lineEnd)
-    for field in fields.all {
+    for field in fields.all where !connectionFields.contains(field.name) {
       appendDisplayed(field.name, to: &octets)
       octets.append(Octet.colon)
       octets.append(Octet.space)

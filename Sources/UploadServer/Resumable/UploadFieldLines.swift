@@ -17,7 +17,7 @@ extension HeaderFields {
   /// The same without the fields of these names (lower case).
   func without(_ names: Set<String>) -> HeaderFields {
     var result = HeaderFields()
-    for field in all where !names.contains(field.name) { result.append(field.name, field.value) }
+    for field in all where !names.contains(field.name) { result.append(field) }
     return result
   }
 }

@@ -119,6 +119,10 @@ extension UploadResource {
 
   /// The handler's answer: the response to the whole upload, early or in time.
   func handlerResponds(_ response: Response) {
+    var response = response
+    if response.flaw(inAnswerTo: record.method) != nil {
+      response = Response(500, body: "The response to this upload cannot be sent.\n")
+    }
     countKept()
     let waiting = takeWaiting()
     if response.asksToRetry {
@@ -325,5 +329,9 @@ extension Response {
 }
 
 extension String {
-  fileprivate var firstLine: String { split(separator: "\n").first.map(String.init) ?? "" }
+  /// By octets: to Swift, CR LF is one character and no line feed.
+  fileprivate var firstLine: String {
+    let line = utf8.split { $0 == Octet.lineFeed || $0 == Octet.carriageReturn }.first
+    return line.map { String(Substring($0)) } ?? ""
+  }
 }

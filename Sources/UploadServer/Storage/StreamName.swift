@@ -6,7 +6,8 @@ internal import Glibc
 ///
 /// A stream is named `<last component of the path>-<Stream-ID>`, and its files are that name and one extension: `.part`
 /// while it grows, `.gaps` for its holes, and at its end what its media type says. The name holds nothing but
-/// `[A-Za-z0-9._-]` and never begins with a dot, so it is one component of a path, and no hidden one.
+/// `[A-Za-z0-9._-]` and begins with neither a dot nor a hyphen. So it is one component of a path, it is not hidden, and no
+/// command takes it for an option.
 struct StreamName: Hashable, Sendable {
   let streamID: String
   /// Without extension.
@@ -71,12 +72,14 @@ struct StreamName: Hashable, Sendable {
     return decoded.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).last.map(Array.init) ?? []
   }
 
-  /// Runs of anything else become one `_`; leading dots go; a hundred characters are enough to recognise it by.
+  /// Runs of anything else become one `_`. Leading dots and hyphens are left out. A hundred characters are enough to recognise
+  /// it by.
   private static func sanitized(_ component: [UInt8]) -> String {
     var result: [UInt8] = []
     for octet in component.prefix(100) {
       if isSafe(octet) {
-        if octet != UInt8(ascii: ".") || !result.isEmpty { result.append(octet) }
+        let isLeading = result.isEmpty && (octet == UInt8(ascii: ".") || octet == UInt8(ascii: "-"))
+        if !isLeading { result.append(octet) }
       } else if result.last != UInt8(ascii: "_") {
         result.append(UInt8(ascii: "_"))
       }
@@ -91,12 +94,13 @@ struct StreamName: Hashable, Sendable {
     guard (1...8).contains(suffix.utf8.count),
       suffix.utf8.allSatisfy({ Octet.isDigit($0) || Octet.isLetter($0) })
     else { return (name, nil) }
-    return (String(name[..<dot]), suffix.lowercased())
+    return (String(name[..<dot]), suffix.lowercasedASCII)
   }
 
   private static func fileExtension(mediaType: String?, pathExtension: String?) -> String {
-    let type = mediaType?.split(separator: ";", omittingEmptySubsequences: false).first?.lowercased()
-    switch type.map({ String($0.filter { $0 != " " && $0 != "\t" }) }) {
+    // By octets: Swift's characters join what HTTP tells apart.
+    let type = mediaType?.utf8.prefix { $0 != UInt8(ascii: ";") }.filter { !Octet.isBlank($0) }
+    switch type.map({ String(decoding: $0, as: UTF8.self).lowercasedASCII }) {
     case "audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave": return "wav"
     case "audio/l16", "audio/l24", "audio/basic": return "raw"
     case "audio/flac", "audio/x-flac": return "flac"
