@@ -85,6 +85,24 @@ struct MetricsListenerTests {
     #expect(try get(test.address).status == 404)
   }
 
+  @Test(
+    "idle connections, slow heads and clients that read nothing do not keep anybody from the figures",
+    arguments: [
+      "", "GET /metrics HTTP/1.1\r\nHost: h\r\n", "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n", "NONSENSE\r\n\r\n",
+    ])
+  func idleConnections(_ sent: String) throws {
+    let test = try TestServer()
+    let (listener, address) = try listener(test.server)
+    defer { listener.stop() }
+    let idle = try (0..<40).map { _ in
+      let client = try RawClient(address)
+      try client.send(sent)
+      return client
+    }
+    for _ in 0..<3 { #expect(try get(address).status == 200) }
+    withExtendedLifetime(idle) {}
+  }
+
   @Test("a page maker that answers late, and from another thread, is waited for; connections are few at a time")
   func limits() throws {
     let waiting = Lock<[@Sendable (MetricsText) -> Void]>([])

@@ -11,14 +11,23 @@ final class TimeoutQueue {
   private unowned(unsafe) var first: HTTPConnection?
   private unowned(unsafe) var last: HTTPConnection?
 
+  /// Whether waits of this kind are kept in order although they have no limit.
+  private let isOrdered: Bool
+
   /// - Parameter duration: zero for no limit.
-  init(duration: Duration) { self.duration = duration }
+  init(duration: Duration, isOrdered: Bool) {
+    self.duration = duration
+    self.isOrdered = isOrdered
+  }
 
   var isEmpty: Bool { first == nil }
-  var nextDeadline: MonotonicInstant? { first?.timeoutLink.deadline }
+  var nextDeadline: MonotonicInstant? { isLimited ? first?.timeoutLink.deadline : nil }
+  /// Whose wait has lasted longest.
+  var longest: HTTPConnection? { first }
 
+  private var isLimited: Bool { duration > .zero }
   /// Whether there are waits of this kind at all.
-  var isLimited: Bool { duration > .zero }
+  var isUsed: Bool { isLimited || isOrdered }
 
   /// Begins a wait. The connection must not be in any queue.
   func append(_ connection: HTTPConnection) {
@@ -37,7 +46,7 @@ final class TimeoutQueue {
 
   /// Takes out the connection whose wait is over at `now`.
   func popDue(at now: MonotonicInstant) -> HTTPConnection? {
-    guard let first, first.timeoutLink.deadline <= now else { return nil }
+    guard isLimited, let first, first.timeoutLink.deadline <= now else { return nil }
     remove(first)
     return first
   }
@@ -59,13 +68,24 @@ final class Timeouts {
 
   init(loop: EventLoop, durations: (HTTPConnectionState.Timeout) -> Duration) {
     self.loop = loop
-    queues = HTTPConnectionState.Timeout.allCases.map { TimeoutQueue(duration: durations($0)) }
+    queues = HTTPConnectionState.Timeout.allCases.map {
+      TimeoutQueue(duration: durations($0), isOrdered: Self.dispensable.contains($0))
+    }
+  }
+
+  /// Waits whose connection can be closed to make room for another one, in this order: nobody's request is lost by it.
+  private static let dispensable: [HTTPConnectionState.Timeout] = [.idle, .head, .lingering, .sending]
+
+  /// The connection that can be closed at the least cost, of those the one that has waited longest; nil if all are at work.
+  var mostDispensable: HTTPConnection? {
+    for kind in Self.dispensable { if let connection = queues[kind.rawValue].longest { return connection } }
+    return nil
   }
 
   /// Makes `kind` what the connection waits for, from now on; nil for nothing.
   func set(_ kind: HTTPConnectionState.Timeout?, _ connection: HTTPConnection) {
     connection.timeoutLink.queue?.remove(connection)
-    guard let kind, queues[kind.rawValue].isLimited else { return }
+    guard let kind, queues[kind.rawValue].isUsed else { return }
     queues[kind.rawValue].append(connection)
     arm()
   }

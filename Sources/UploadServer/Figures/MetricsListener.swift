@@ -62,7 +62,7 @@ public final class MetricsListener: Sendable {
 
 /// Listeners and connections. After `start` only on the loop's thread, which is why it may be unchecked.
 private final class MetricsCore: @unchecked Sendable {
-  /// Prometheus opens one; more than these are somebody's mistake, and are closed at once.
+  /// Prometheus opens one. For each one more, the connection that has been idle for longest is closed.
   private static let maximumConnections = 16
 
   let listeners: [Listener]
@@ -93,6 +93,7 @@ private final class MetricsCore: @unchecked Sendable {
     context.closed = { [unowned self] in connections[$0] = nil }
     for listener in listeners {
       listener.accepted = { [unowned self] descriptor, peer in
+        if connections.count >= Self.maximumConnections { context.timeouts.mostDispensable?.makeRoom() }
         guard connections.count < Self.maximumConnections,
           let connection = try? HTTPConnection(descriptor: descriptor, peer: peer, context: context)
         else {
