@@ -53,6 +53,8 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   case quotaExhausted
   /// The disk did not take the bytes; the value is the errno's text.
   case notStored(String, isFull: Bool)
+  /// The server lacks what it needs for the moment, such as descriptors; the value is the errno's text.
+  case outOfResources(String)
   /// The content is not what its `Content-Digest` says (RFC 9530, section 2).
   case contentDigest
   /// Fewer bytes came in a while than `--min-rate` asks for.
@@ -76,7 +78,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     case .deactivated: 410
     case .representationTooLarge, .contentTooLarge: 413
     case .mediaType: 415
-    case .tooManyUploads, .serverStops: 503
+    case .tooManyUploads, .serverStops, .outOfResources: 503
     case .quotaExhausted: 507
     case .notStored(_, let isFull): isFull ? 507 : 500
     case .handlerNotReady(let status, _): status
@@ -104,7 +106,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     case .tooManyUploads: "too many uploads are unfinished: end or cancel one, or come back later"
     case .quotaExhausted:
       "unfinished uploads take all the room that they may: complete or cancel one, or come back later"
-    case .notStored(let reason, _): reason
+    case .notStored(let reason, _), .outOfResources(let reason): reason
     case .contentDigest: "the content is not what its Content-Digest says; nothing of it was appended"
     case .tooSlow: "the content comes more slowly than this server accepts"
     case .serverStops: "the server stops"
@@ -125,7 +127,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   /// Whether the same may succeed later, so that the answer says when: `Retry-After`.
   package var allowsRetry: Bool {
     switch self {
-    case .tooManyUploads, .quotaExhausted, .notStored, .serverStops, .handlerNotReady: true
+    case .tooManyUploads, .quotaExhausted, .notStored, .outOfResources, .serverStops, .handlerNotReady: true
     default: false
     }
   }

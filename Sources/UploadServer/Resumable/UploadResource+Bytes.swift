@@ -29,7 +29,7 @@ extension UploadResource {
     guard self.transfer === transfer else { return }
     if let error {
       resources.figures.values.failed(.storage)
-      return reject(transfer, .notStored(error.reason, isFull: error.isFull))
+      return reject(transfer, UploadRefusal(error))
     }
     if let refusal = intake.refusal { return reject(transfer, refusal) }
     if intake.count > 0 { bytesKept(intake.count, transfer) }
@@ -157,7 +157,7 @@ extension UploadResource {
         return completion(nil)
       }
       syncFailed(error)
-      completion(.notStored(error.reason, isFull: error.isFull))
+      completion(UploadRefusal(error))
     }
   }
 
@@ -238,8 +238,17 @@ extension UploadTransfer {
   var tellsProgress: Bool { request.version.number != nil && request.version.tellsProgress }
 }
 
+extension UploadRefusal {
+  /// Bytes, or what has to be known of them, could not be stored.
+  init(_ error: SystemError) {
+    self = error.isShortage ? .outOfResources(error.reason) : .notStored(error.reason, isFull: error.isFull)
+  }
+}
+
 extension SystemError {
   /// Whether there is no room, as opposed to something being wrong.
   var isFull: Bool { code == ENOSPC || code == EDQUOT || code == EFBIG }
+  /// Whether the server lacks descriptors or memory, which others give back in time.
+  var isShortage: Bool { code == EMFILE || code == ENFILE || code == ENOMEM }
   var isMissing: Bool { code == ENOENT }
 }

@@ -36,7 +36,7 @@ extension UploadResource {
         }, unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
     } catch {
       release()
-      if let transfer { reject(transfer, .notStored(error.reason, isFull: error.isFull)) }
+      if let transfer { reject(transfer, UploadRefusal(error)) }
       return
     }
     if !record.hasBegun, let transfer { emit(.begun, transfer) }
@@ -53,7 +53,7 @@ extension UploadResource {
     // Before the first byte: a server that comes after us must know that there is something to go on with.
     save { [self] error in
       guard let error else { return wanted() }
-      if let transfer { reject(transfer, .notStored(error.reason, isFull: error.isFull)) }
+      if let transfer { reject(transfer, UploadRefusal(error)) }
     }
   }
 
@@ -101,7 +101,7 @@ extension UploadResource {
     do throws(SystemError) {
       kept = try measureKept()
     } catch {
-      throw .notStored(error.reason, isFull: error.isFull)
+      throw UploadRefusal(error)
     }
     do throws(UploadRefusal) {
       try state.foundKept(kept)

@@ -138,7 +138,7 @@ final class UploadResource {
         // Without its record an upload would not outlive the server, and nobody knows its URL yet.
         transfer = nil
         resources.neverCreated(self)
-        return refuse(new, .notStored(error.reason, isFull: error.isFull))
+        return refuse(new, UploadRefusal(error))
       }
       guard state.transfer?.number == new.number else { return }
       if interimLimit(new) != 0, var fields = ServerAnswer.announcement(standing(), new.request.version) {
@@ -180,7 +180,7 @@ final class UploadResource {
       // The length is a promise that holds for all requests to come (section "Upload Append").
       save { [self] error in
         guard state.transfer?.number == new.number else { return }
-        if let error { reject(new, .notStored(error.reason, isFull: error.isFull)) } else { start(new) }
+        if let error { reject(new, UploadRefusal(error)) } else { start(new) }
       }
     }
   }

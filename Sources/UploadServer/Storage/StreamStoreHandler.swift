@@ -369,11 +369,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   private static func status(of error: SystemError) -> Int {
-    switch error.code {
-    case ENOSPC, EDQUOT, EFBIG: 507
-    case EMFILE, ENFILE, ENOMEM: 503
-    default: 500
-    }
+    if error.isFull { return 507 }
+    return error.isShortage ? 503 : 500
   }
 
   private func acknowledge(_ stream: any StoredStream, _ status: Int) {
