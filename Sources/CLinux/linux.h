@@ -28,6 +28,9 @@ extern int syncfs(int descriptor);
 extern int renameat2(int oldDirectory, const char *oldPath, int newDirectory, const char *newPath, unsigned int flags);
 #define SLUICE_RENAME_NOREPLACE 1U
 #define SLUICE_RENAME_EXCHANGE 2U
+/// lseek(2)
+#define SLUICE_SEEK_DATA 3
+#define SLUICE_SEEK_HOLE 4
 
 /// What dl_iterate_phdr(3) tells of a loaded object; the fields that all versions of glibc have.
 struct dl_phdr_info {

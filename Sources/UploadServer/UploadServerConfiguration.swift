@@ -27,9 +27,10 @@ extension UploadServer {
     public var maximumHeadLength = 16 * 1024
     /// The most fields of a request (431).
     public var maximumFieldCount = 100
-    /// The largest hole that a request may leave in a stream, in bytes (409). A hole takes no room on the disk, but
-    /// whoever copies the file may find that it does.
-    public var maximumHoleLength: UInt64 = 1 << 40
+    /// The largest hole that a request may leave in a stream, in bytes (409): a request claims it with a single field, so it is
+    /// bounded by default. 64 GiB are four days of 16-bit stereo. A hole takes no room on the disk, but whoever copies or
+    /// hashes the file reads all of it. It counts against the quotas like bytes that were sent.
+    public var maximumHoleLength: UInt64 = 64 << 30
 
     /// How long a head may take from the connection, or its first byte, to its end; zero for no limit.
     public var headTimeout = Duration.seconds(30)

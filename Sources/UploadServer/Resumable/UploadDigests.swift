@@ -27,6 +27,8 @@ private final class SharedDigest: @unchecked Sendable {
 final class UploadDigests {
   /// How far behind it may be to catch up without a thread, in bytes.
   private static let smallGap: UInt64 = 1 << 20
+  /// How much the worker reads before others have their turn, in bytes: some 20 ms of hashing.
+  private static let slice: UInt64 = 8 << 20
 
   /// What `Repr-Digest` of the creation says, as far as we can judge it. Unknown algorithms are ignored (RFC 9530, section 2).
   private let expected: [(algorithm: DigestAlgorithm, value: [UInt8])]
@@ -38,6 +40,7 @@ final class UploadDigests {
   /// As it was when bytes began to come that may be taken back.
   private var saved: (running: [DigestAlgorithm: SharedDigest], count: UInt64)?
   private var isCatchingUp = false
+  private var isGivenUp = false
   /// Which ``running`` it is: the worker may come back to others than it went out with.
   private var generation = 0
   private var whenCurrent: ((Verdict) -> Void)?
@@ -94,7 +97,7 @@ final class UploadDigests {
 
   /// Bytes beyond `offset` were taken back.
   func rewind(to offset: UInt64) {
-    guard count > offset else { return }
+    guard count > offset || isCatchingUp else { return }
     // What the worker is just reading is replaced, not changed under it.
     generation += 1
     if let saved, saved.count <= offset { (running, count) = saved } else { begin() }
@@ -121,18 +124,22 @@ final class UploadDigests {
     catchUpInBackground(with: body, loop: loop, worker: worker)
   }
 
-  /// Nobody waits for the verdict any more.
-  func abandon() { whenCurrent = nil }
+  /// Nobody waits for the verdict any more, and nobody will.
+  func abandon() {
+    whenCurrent = nil
+    isGivenUp = true
+  }
 
   func catchUpInBackground(with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker) {
-    guard !isCatchingUp else { return }
+    guard !isCatchingUp, !isGivenUp else { return }
     let end = body.keptCount
     if count < end, let file = body.file {
       if end - count <= Self.smallGap {
-        guard Self.read(file.descriptor, from: file.start + count, count: end - count, into: Array(running.values))
-        else {
-          return unreadable()
-        }
+        let digests = Array(running.values)
+        guard let reading = FileReading(file.descriptor, from: file.start + count, to: file.start + end),
+          reading.next(end - count, { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } })
+            == end - count
+        else { return unreadable() }
         count = end
       } else {
         return readInBackground(body, file, upTo: end, loop, worker)
@@ -152,51 +159,51 @@ final class UploadDigests {
     action?(.unreadable)
   }
 
+  /// The worker reads a slice at a time, so that a long file keeps nobody waiting, and stops when nobody needs it any more.
   private func readInBackground(
     _ body: any UploadBody, _ file: (descriptor: Int32, start: UInt64), upTo end: UInt64, _ loop: EventLoop,
     _ worker: BackgroundWorker
   ) {
     // One of its own: the body may let go of its descriptor meanwhile, and the number would be another file's.
-    let descriptor = fcntl(file.descriptor, F_DUPFD_CLOEXEC, 0)
-    guard descriptor >= 0 else { return unreadable() }
+    guard let reading = FileReading(file.descriptor, from: file.start + count, to: file.start + end) else {
+      return unreadable()
+    }
     isCatchingUp = true
-    let generation = generation
-    let digests = running
-    let (start, length) = (file.start + count, end - count)
+    readSlice(reading, body, generation, loop, worker)
+  }
+
+  private func readSlice(
+    _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
+  ) {
+    let digests = Array(running.values)
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (digests: self, body: body)
-    worker.execute {
-      let isRead = Self.read(descriptor, from: start, count: length, into: Array(digests.values))
-      close(descriptor)
-      loop.execute {
-        let digests = carried.digests
-        digests.isCatchingUp = false
-        guard digests.generation == generation else {
-          return digests.catchUpInBackground(with: carried.body, loop: loop, worker: worker)
-        }
-        guard isRead else { return digests.unreadable() }
-        digests.count = end
-        digests.catchUpInBackground(with: carried.body, loop: loop, worker: worker)
-      }
+    worker.executeSlice {
+      let read = reading.next(Self.slice) { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } }
+      loop.execute { carried.digests.tookSlice(read, reading, carried.body, generation, loop, worker) }
     }
   }
 
-  private static func read(
-    _ descriptor: Int32, from start: UInt64, count: UInt64, into digests: [SharedDigest]
-  ) -> Bool {
-    let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: 256 * 1024)
-    defer { buffer.deallocate() }
-    var done: UInt64 = 0
-    while done < count {
-      let wanted = Int(min(UInt64(buffer.count), count - done))
-      let got = pread(descriptor, buffer.baseAddress, wanted, off_t(start + done))
-      if got < 0 && errno == EINTR { continue }
-      guard got > 0 else { return false }
-      let span = UnsafeBufferPointer(rebasing: buffer[..<got]).span
-      for digest in digests { digest.update(span, [0..<got]) }
-      done += UInt64(got)
+  /// - Parameter read: how many bytes are in now that were not before; nil if they cannot be read.
+  private func tookSlice(
+    _ read: UInt64?, _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop,
+    _ worker: BackgroundWorker
+  ) {
+    guard self.generation == generation else {
+      isCatchingUp = false
+      return catchUpInBackground(with: body, loop: loop, worker: worker)
     }
-    return true
+    guard !isGivenUp, let read else {
+      isCatchingUp = false
+      return unreadable()
+    }
+    count += read
+    if reading.isAtEnd {
+      isCatchingUp = false
+      catchUpInBackground(with: body, loop: loop, worker: worker)
+    } else {
+      readSlice(reading, body, generation, loop, worker)
+    }
   }
 }
 

@@ -249,6 +249,6 @@ extension SystemError {
   /// Whether there is no room, as opposed to something being wrong.
   var isFull: Bool { code == ENOSPC || code == EDQUOT || code == EFBIG }
   /// Whether the server lacks descriptors or memory, which others give back in time.
-  var isShortage: Bool { code == EMFILE || code == ENFILE || code == ENOMEM }
+  var isShortage: Bool { code == EMFILE || code == ENFILE || code == ENOMEM || code == EAGAIN }
   var isMissing: Bool { code == ENOENT }
 }

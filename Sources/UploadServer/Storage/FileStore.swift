@@ -83,6 +83,7 @@ final class FileStore: StreamStore, Sendable {
   let directory: Int32
   private let lock: Int32
   private let owners: StreamOwners
+  private let recordings: CompleteRecordings
   private let durability: Durability
   let worker = BackgroundWorker()
   let disk: DiskSync
@@ -109,7 +110,9 @@ final class FileStore: StreamStore, Sendable {
     self.directory = directory
     self.lock = lock
     owners = StreamOwners(in: directory)
+    recordings = CompleteRecordings(in: directory)
     disk = DiskSync(directory: directory, worker: worker)
+    recordings.scan(on: worker)
   }
 
   deinit {
@@ -125,8 +128,7 @@ final class FileStore: StreamStore, Sendable {
     guard let credential, let owner = owners.owner(of: name) else { return true }
     if owner == credential { return true }
     // The record of a stream whose files were removed binds nobody.
-    let files = [name.partial, name.final]
-    return files.allSatisfy { faccessat(directory, $0, F_OK, AT_SYMLINK_NOFOLLOW) != 0 }
+    return faccessat(directory, name.partial, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && recordings.find(name) == .none
   }
 
   func open(_ name: StreamName, for credential: [UInt8]?) throws(SystemError) -> any StoredStream {
@@ -140,7 +142,7 @@ final class FileStore: StreamStore, Sendable {
       let missing = readMissing(name, length: growing.length)
       return StreamFile(self, name, growing.descriptor, length: growing.length, missing: missing)
     }
-    if let complete = try openExisting(name.final, O_RDONLY) {
+    if let (name, complete) = try openComplete(name) {
       let missing = readMissing(name, length: complete.length)
       return StreamFile(
         self, name, complete.descriptor, isComplete: true, length: complete.length, missing: missing)
@@ -148,6 +150,19 @@ final class FileStore: StreamStore, Sendable {
     let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
     let descriptor = try retryingInterrupts("create \(name.partial)") { openat(directory, name.partial, flags, 0o644) }
     return StreamFile(self, name, descriptor, isNew: true)
+  }
+
+  /// The complete recording of that stream, whatever its extension, and its name; nil if there is none.
+  private func openComplete(
+    _ name: StreamName
+  ) throws(SystemError) -> (StreamName, (descriptor: Int32, length: UInt64))? {
+    switch recordings.find(name) {
+    case .none: return nil
+    case .unknown: throw SystemError(operation: "look for a recording before all of them are listed", code: EAGAIN)
+    case .found(let found):
+      // One that was removed a moment ago is not there.
+      return try openExisting(found.final, O_RDONLY).map { (found, $0) }
+    }
   }
 
   private func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (descriptor: Int32, length: UInt64)? {
@@ -227,13 +242,12 @@ final class FileStore: StreamStore, Sendable {
   }
 
   func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> UInt64? {
-    for (name, mode) in [(name.partial, O_RDWR), (name.final, O_RDONLY)] {
-      guard let found = try openExisting(name, mode) else { continue }
-      defer { close(found.descriptor) }
-      if syncing { try retryingInterrupts("fdatasync \(name)") { fdatasync(found.descriptor) } }
-      return found.length
-    }
-    return nil
+    var found = try openExisting(name.partial, O_RDWR)
+    if found == nil { found = try openComplete(name)?.1 }
+    guard let found else { return nil }
+    defer { close(found.descriptor) }
+    if syncing { try retryingInterrupts("fdatasync of \(name.base)") { fdatasync(found.descriptor) } }
+    return found.length
   }
 
   func remove(_ name: StreamName) {
@@ -252,6 +266,15 @@ final class FileStore: StreamStore, Sendable {
   }
 
   private func rename(_ name: StreamName) throws(SystemError) {
+    // Somebody put a recording there while this one grew. One stream has one recording, of whatever type.
+    if case .found = recordings.find(name) {
+      throw SystemError(operation: "rename \(name.partial): the stream has a complete recording already", code: EEXIST)
+    }
+    try renameUnlessThere(name)
+    recordings.add(name)
+  }
+
+  private func renameUnlessThere(_ name: StreamName) throws(SystemError) {
     if renameat2(directory, name.partial, directory, name.final, SLUICE_RENAME_NOREPLACE) == 0 { return }
     guard errno == EINVAL else { throw .last("rename \(name.partial) to \(name.final)") }
     // Some network file systems have no such flag. The directory is locked, so that nobody comes in between.

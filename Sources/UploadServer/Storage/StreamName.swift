@@ -8,16 +8,37 @@ internal import Glibc
 /// while it grows, `.gaps` for its holes, and at its end what its media type says. The name holds nothing but
 /// `[A-Za-z0-9._-]` and begins with neither a dot nor a hyphen. So it is one component of a path, it is not hidden, and no
 /// command takes it for an option.
+///
+/// The extension is not part of the identity: a requester chooses it, and must not reach or shadow another stream by it.
+/// An extension has no dot, so a file name belongs to exactly one stream: the one named by what precedes its last dot.
 struct StreamName: Hashable, Sendable {
   let streamID: String
   /// Without extension.
   let base: String
   /// What the complete file's name ends in, dot included.
-  let finalExtension: String
+  private(set) var finalExtension: String
 
   var partial: String { base + ".part" }
   var gaps: String { base + ".gaps" }
   var final: String { base + finalExtension }
+
+  /// The same stream, whose complete file has this extension, dot included.
+  func withExtension(_ finalExtension: String) -> StreamName {
+    var name = self
+    name.finalExtension = finalExtension
+    return name
+  }
+
+  /// Splits the name of a file into its stream and its extension, dot included; nil if it has no extension or is hidden.
+  static func parts(ofFile name: Substring) -> (base: Substring, finalExtension: Substring)? {
+    guard let dot = name.lastIndex(of: "."), dot != name.startIndex, name.first != "." else { return nil }
+    return (name[..<dot], name[dot...])
+  }
+
+  /// Every extension that a media type gives, dot included, and the one of a file whose type nobody named.
+  static let commonExtensions = [
+    ".wav", ".raw", ".flac", ".ogg", ".mp3", ".txt", ".csv", ".json", ".jsonl", ".bin",
+  ]
 
   /// Streams are the same when their files are.
   static func == (a: StreamName, b: StreamName) -> Bool { a.base == b.base }

@@ -13,6 +13,10 @@ struct StreamPlacement: Equatable {
     case holeTooLarge
   }
 
+  /// The largest offset that a request may begin at: what a structured field holds (RFC 9651, section 3.3.1), a petabyte.
+  /// Without it, hole after hole would bring a stream to a length that the bytes behind it make overflow.
+  private static let largestOffset: UInt64 = 999_999_999_999_999
+
   /// The stream offset of the next byte of the body.
   private(set) var cursor: UInt64
   /// How many bytes of the stream are stored.
@@ -22,7 +26,7 @@ struct StreamPlacement: Equatable {
   static func begin(offset: UInt64, length: UInt64, isComplete: Bool, maximumHole: UInt64) -> Beginning {
     if offset <= length { return .at(StreamPlacement(cursor: offset, length: length)) }
     if isComplete { return .beyondEnd }
-    guard offset - length <= maximumHole else { return .holeTooLarge }
+    guard offset - length <= maximumHole, offset <= largestOffset else { return .holeTooLarge }
     return .afterHole(StreamPlacement(cursor: offset, length: offset), length: offset - length)
   }
 

@@ -187,6 +187,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   func measureKept(syncing: Bool) throws(SystemError) -> UInt64? {
     guard readFields() == nil, let name else { return nil }
+    // A stream that was removed, and begun anew by somebody else, holds nothing of this upload.
+    guard registry.store.admits(head.credential, to: name) else { return nil }
     if let older = registry.owner(of: name) { older.yieldStream() }
     guard let length = try registry.store.measure(name, syncing: syncing), length >= offset else { return nil }
     return length - offset
@@ -370,6 +372,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   private static func status(of error: SystemError) -> Int {
     if error.isFull { return 507 }
+    // A recording is there that this stream did not make: no later attempt can change that.
+    if error.code == EEXIST { return 409 }
     return error.isShortage ? 503 : 500
   }
 

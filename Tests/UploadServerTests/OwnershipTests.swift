@@ -1,0 +1,171 @@
+// Whose stream is whose: no combination of names and types gives one token what another has stored.
+
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadServer
+
+@Suite("Ownership of streams", .serialized)
+struct OwnershipTests {
+  // `printf %s alpha | sha256sum`, and the same of beta.
+  private static let tokens = """
+    8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8
+    f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753
+
+    """
+  private static let alpha = "Authorization: Bearer alpha"
+  private static let beta = "Authorization: Bearer beta"
+
+  private func guarded(_ directory: TemporaryDirectory) throws -> TestServer {
+    let path = directory.path + "/tokens"
+    guard let file = fopen(path, "w") else { throw TestFailure("cannot write \(path)") }
+    fputs(Self.tokens, file)
+    fclose(file)
+    return try TestServer(in: directory) { $0.tokenFile = path }
+  }
+
+  /// What is stored, and what a foreign request asks for.
+  private struct Case: CustomStringConvertible {
+    /// The stream of alpha.
+    var ownPath: String
+    var ownType: String
+    var isComplete: Bool
+    /// The request of beta, with the same Stream-ID.
+    var path: String
+    var type: String
+    var method: String
+    var isResumable: Bool
+    var isChunked: Bool
+    var offset: Int
+    var body: String
+
+    var description: String {
+      "\(ownPath) \(ownType) complete \(isComplete): \(method) \(path) \(type) resumable \(isResumable) "
+        + "chunked \(isChunked) offset \(offset) \"\(body)\""
+    }
+
+    static let types = ["audio/wav", "text/plain", "application/json", "application/octet-stream", "x/y", ""]
+    static let paths = [
+      "/kitchen", "/kitchen.wav", "/kitchen.txt", "/kitchen.opus", "/a/kitchen.wav", "/kitchen.part", "/kitchen.gaps",
+      "/%6bitchen.mkv",
+    ]
+    static let content = "secret words"
+
+    init(_ random: inout SplitMix64) {
+      ownPath = Self.paths.randomElement(using: &random) ?? ""
+      ownType = Self.types.randomElement(using: &random) ?? ""
+      isComplete = random.chance(60)
+      path = Self.paths.randomElement(using: &random) ?? ""
+      type = Self.types.randomElement(using: &random) ?? ""
+      method = random.chance(70) ? "POST" : "PUT"
+      isResumable = random.chance(50)
+      isChunked = random.chance(50)
+      offset = Int.random(in: 0...16, using: &random)
+      let rest = offset <= Self.content.count ? String(Self.content.dropFirst(offset)) : ""
+      // A right guess, the beginning of one, a wrong one, and more than there is.
+      body = [rest, String(rest.prefix(1)), "guess", rest + "more", ""].randomElement(using: &random) ?? ""
+    }
+
+    func lines(_ type: String, _ id: String, _ token: String, offset: Int = 0) -> [String] {
+      var lines = ["Stream-ID: \(id)", token]
+      if !type.isEmpty { lines.append("Content-Type: \(type)") }
+      if offset > 0 { lines.append("Stream-Offset: \(offset)") }
+      return lines
+    }
+  }
+
+  /// Every file of the directory and what is in it.
+  private func snapshot(_ directory: TemporaryDirectory) throws -> [String: [UInt8]] {
+    var files: [String: [UInt8]] = [:]
+    for name in directory.names where !name.hasPrefix(".") && name != "tokens" {
+      files[name] = try directory.contents(name)
+    }
+    return files
+  }
+
+  @Test(
+    "a foreign request reads, changes and removes nothing, whatever it names, and its status tells nothing",
+    arguments: Seed.several(1))
+  func foreign(_ seed: Seed) throws {
+    var random = seed.generator
+    let directory = TemporaryDirectory()
+    var test = try guarded(directory)
+    for number in 0..<300 {
+      let one = Case(&random)
+      let id = "id\(number)"
+      let own = try test.connect()
+      try own.request(
+        "POST", one.ownPath, version: nil, one.lines(one.ownType, id, Self.alpha, offset: 2), chunked: true)
+      try own.sendChunk(String(Case.content.dropFirst(2)))
+      if one.isComplete {
+        try own.send("0\r\n\r\n")
+        #expect(try own.final().answer.status == 201, "\(seed) \(number) \(one)")
+      } else {
+        let count = number
+        try waitUntil("the bytes are stored") {
+          test.directory.names.contains {
+            $0.hasPrefix("kitchen-id\(count).") && (try? test.directory.contents($0).count) == Case.content.count
+          }
+        }
+      }
+      if random.chance(10), one.isComplete {
+        own.disconnect()
+        test.stop()
+        test = try guarded(directory)
+      }
+      let before = try snapshot(directory)
+      let foreign = try test.connect()
+      let lines = one.lines(one.type, id, Self.beta, offset: one.offset)
+      let version = one.isResumable ? 8 : nil
+      let protocolLines = one.isResumable ? ["Upload-Complete: ?1"] : []
+      if one.isChunked {
+        try foreign.request(one.method, one.path, version: version, lines + protocolLines, chunked: true)
+        // The answer may be there before the body is.
+        _ = try? foreign.sendChunk(one.body.isEmpty ? "x" : one.body)
+        _ = try? foreign.send("0\r\n\r\n")
+      } else {
+        try foreign.request(one.method, one.path, version: version, lines + protocolLines, body: one.body)
+      }
+      let answer = try foreign.final().answer
+      #expect(answer.status == 403, "\(seed) \(number) \(one): \(answer)")
+      #expect(answer["stream-offset"] == nil && answer["stream-missing"] == nil && answer["location"] == nil)
+      #expect(try snapshot(directory) == before, "\(seed) \(number) \(one)")
+    }
+  }
+
+  @Test("a stream has one recording: asked for under another type it is compared, and not begun anew")
+  func otherType() throws {
+    let test = try TestServer()
+    for (index, types) in [("wav", "txt"), ("opus", "wav"), ("opus", "mkv"), ("txt", "opus")].enumerated() {
+      let client = try test.connect()
+      func send(_ type: String, _ body: String) throws -> RawClient.Answer {
+        try client.request("POST", "/mic.\(type)", version: nil, ["Stream-ID: s\(index)"], body: body)
+        return try client.answer()
+      }
+      #expect(try send(types.0, "hello").status == 201)
+      let again = try send(types.1, "hello")
+      #expect(again.status == 200 && again.body.contains("\"mic-s\(index).\(types.0)\""), "\(types) \(again)")
+    }
+    // Also by a server that has only the directory to go by.
+    let second = test.directory
+    test.stop()
+    let other = try TestServer(in: second)
+    let client = try other.connect()
+    try client.request("POST", "/mic.json", version: nil, ["Stream-ID: s1"], body: "hello")
+    #expect(try client.answer().status == 200)
+    #expect(second.names == ["mic-s0.wav", "mic-s1.opus", "mic-s2.opus", "mic-s3.txt"])
+  }
+
+  @Test("a recording that somebody put there while its stream grew is not overwritten, and the answer is final")
+  func intruder() throws {
+    let test = try TestServer()
+    let client = try test.connect()
+    try client.send(TestServer.head("/mic.wav", type: "audio/wav") + "5\r\nhello\r\n")
+    _ = try test.events.wait(.begun)
+    try Command.run("sh", ["-c", "printf other > \(test.directory.path)/mic-a.flac"])
+    try client.send("0\r\n\r\n")
+    #expect(try client.answer().status == 409)
+    #expect(test.directory.names == ["mic-a.flac", "mic-a.part"])
+  }
+}
