@@ -28,7 +28,7 @@ THREADED := StreamBuffersTests EventLoopsTests \
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-thread test-address fuzz lint format chaos model install clean \
+.PHONY: help run build test test-thread test-address mutation fuzz lint format chaos model install clean \
         bench bench-quick bench-build bench-live bench-load bench-serve bench-test bench-faults bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
@@ -63,6 +63,9 @@ chaos: packages ## 1,000 faults in one run, and 100 runs of 50: is every byte st
 
 model: packages ## client and server machine against each other, MODEL_STEPS (1,000,000) random events
 	SLUICE_MODEL_STEPS=$(or $(MODEL_STEPS),1000000) $(SWIFT) test --filter ModelCheckTests
+
+mutation: packages test-packages ## 300 small changes of the code: do the tests notice each? MUTATION="--seed 1 --module NAME=30" for others
+	$(PYTHON) Tests/Mutation/mutation.py $(MUTATION)
 
 fuzz: packages ## the parsers under libFuzzer, for FUZZ_SECONDS (60) in total
 	Fuzz/run.sh $(or $(FUZZ_SECONDS),60)
