@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """mutation.py: makes small changes to the code, one at a time, and reports those that no test notices.
 
-`make mutation` runs it. A seeded choice of mutants of each module is compiled into one build of a copy of the tree. Each of them
-is off unless the environment variable SLUICE_MUTANT names its number. Then the module's tests run once for each mutant. A mutant
-that fails a test, crashes or hangs is killed. One that passes all tests has survived: a test is missing, or the change makes
-no difference. The latter are listed in `equivalent.tsv`, each with the reason.
+`make mutation` runs it. A seeded choice of mutants of each module is compiled into one build of a copy of the tree.
+Each of them is off unless the environment variable SLUICE_MUTANT names its number. Then the module's tests run once for
+each mutant. A mutant that fails a test, crashes or hangs is killed. One that passes all tests has survived: a test is
+missing, or the change makes no difference. The latter are listed in `equivalent.tsv`, each with the reason.
 
     make mutation MUTATION="--seed 7"                              300 mutants, chosen by seed 7
     make mutation MUTATION="--seed 7 --module LiveStreaming=40"    40 mutants of one module
@@ -163,8 +163,24 @@ def build_lister() -> Path:
         )
     WORK.mkdir(parents=True, exist_ok=True)
     subprocess.run(
-        ["swiftc", "-O", "-I", libraries, "-L", libraries, "-lSwiftSyntax", "-lSwiftParser", "-lSwiftOperators"]
-        + ["-Xlinker", "-rpath", "-Xlinker", libraries, source, "-o", lister],
+        [
+            "swiftc",
+            "-O",
+            "-I",
+            libraries,
+            "-L",
+            libraries,
+            "-lSwiftSyntax",
+            "-lSwiftParser",
+            "-lSwiftOperators",
+            "-Xlinker",
+            "-rpath",
+            "-Xlinker",
+            libraries,
+            source,
+            "-o",
+            lister,
+        ],
         check=True,
     )
     return lister
@@ -190,7 +206,7 @@ def copy_tree() -> None:
 
 
 def keep_tests(modules: set[str]) -> None:
-    """Leaves only these modules' tests in the copy's manifest, with what they need: the rest would be built for nothing."""
+    """Leaves only these modules' tests in the copy's manifest, with the targets that they need."""
     names = ", ".join(f'"{name}"' for module in sorted(modules) for name in TESTS[module])
     with (TREE / "Package.swift").open("a") as manifest:
         manifest.write(SUBSET.replace("NAMES", names))
