@@ -28,7 +28,7 @@ THREADED := StreamBuffersTests EventLoopsTests \
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-thread test-address mutation fuzz lint format chaos model install clean \
+.PHONY: help run build test test-thread test-address mutation fuzz lint format chaos chaos-server model install clean \
         bench bench-quick bench-build bench-live bench-load bench-serve bench-test bench-faults bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
@@ -59,6 +59,10 @@ test-address: packages test-packages ## all tests under AddressSanitizer
 chaos: packages ## 1,000 faults in one run, and 100 runs of 50: is every byte stored, once? CHAOS="--seed 1" for another choice
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
 	.build/chaos/release/chaos $(or $(CHAOS),--faults 1000)
+
+chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts: does the server keep its word? CHAOS="--seed 1"
+	$(SWIFT) build -c release --product chaos-server --scratch-path .build/chaos
+	.build/chaos/release/chaos-server $(or $(CHAOS),--sequences 100000)
 	$(if $(CHAOS),,.build/chaos/release/chaos --faults 50 --runs 100)
 
 model: packages ## client and server machine against each other, MODEL_STEPS (1,000,000) random events

@@ -90,6 +90,10 @@ let networkTestingTests: Target = .testTarget(
   name: "NetworkTestingTests", dependencies: ["NetworkTesting", "PropertyTesting", "EventLoops"],
   swiftSettings: settings)
 
+/// The server under many requests at the same time, faults and restarts; `make chaos-server` runs it long.
+let serverChaosTests: Target = .testTarget(
+  name: "ServerChaosTests", dependencies: ["ServerChaosTesting", "chaos-server"], swiftSettings: settings)
+
 /// Built with everything else, so that they cannot rot.
 let samples: [Target] = [
   .executableTarget(
@@ -123,6 +127,15 @@ let testSupport: [Target] = [
   .executableTarget(
     name: "chaos", dependencies: ["ChaosTesting", "NetworkTesting", "sluice"], path: "Tests/Chaos",
     swiftSettings: settings),
+  // A disk that forgets at a power cut what was not synced: linked into the program whose disk it is to be.
+  .target(name: "ForgetfulDisk", path: "Tests/ForgetfulDisk"),
+  .target(
+    name: "ServerChaosTesting", dependencies: ["Digests", "EventLoops", "NetworkTesting", "PropertyTesting"],
+    path: "Tests/ServerChaosTesting", swiftSettings: settings),
+  // Runs sequences against servers, and is each of these servers itself.
+  .executableTarget(
+    name: "chaos-server", dependencies: ["ServerChaosTesting", "UploadServer", "EventLoops", "ForgetfulDisk"],
+    path: "Tests/ChaosServer", swiftSettings: settings),
   .target(name: "TestRigs", dependencies: ["TestDeviceControl"], path: "Tests/TestRigs", swiftSettings: settings),
 ]
 
@@ -157,7 +170,8 @@ let package = Package(
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
-  targets: systemLibraries + rooms + [command, commandTests, endToEndTests, networkTestingTests] + samples + testSupport
+  targets: systemLibraries + rooms
+    + [command, commandTests, endToEndTests, networkTestingTests, serverChaosTests] + samples + testSupport
     + testDevice
     + benchmarks
 )

@@ -1,0 +1,46 @@
+// The server of a batch, in a process that can be killed and whose disk forgets.
+
+internal import EventLoops
+internal import ForgetfulDisk
+internal import Glibc
+internal import ServerChaosTesting
+internal import UploadServer
+
+/// Runs a server as the command does: the first SIGTERM lets requests end for a while, the second does not.
+func serve(_ options: ServerOptions) -> Never {
+  if !options.journal.isEmpty { forgetful_disk_begin(options.directory, options.journal) }
+  if !options.bootID.isEmpty { forgetful_disk_boot_id(options.bootID) }
+  forgetful_disk_delay(2000, UInt(truncatingIfNeeded: options.seed))
+  var signals = sigset_t()
+  sigemptyset(&signals)
+  sigaddset(&signals, SIGTERM)
+  pthread_sigmask(SIG_BLOCK, &signals, nil)
+  signal(SIGPIPE, SIG_IGN)
+  do {
+    var configuration = UploadServer.Configuration(
+      listen: [try ListenAddress("127.0.0.1:0")],
+      storage: options.setting.discards ? .discarding : .directory(options.directory)
+    ) { say($0.jsonLine) }
+    guard let durability = Durability(rawValue: options.setting.durability) else { fail("no such durability", 64) }
+    configuration.durability = durability
+    configuration.threads = options.setting.threads
+    configuration.tokenFile = options.tokenFile
+    configuration.uploads.quotaPerClient = options.quota
+    configuration.uploads.maximumAge = .seconds(options.maximumAge)
+    configuration.uploads.parkDelay = .microseconds(options.parkMicroseconds)
+    configuration.lingerTimeout = .milliseconds(500)
+    let server = try UploadServer(configuration: configuration)
+    try server.start()
+    for address in server.localAddresses { say("listening on \(address)") }
+    let waiter = try endWaiter(server)
+    for grace in [options.graceMilliseconds, 0] {
+      var number: Int32 = 0
+      sigwait(&signals, &number)
+      server.shutdown(grace: .milliseconds(grace))
+    }
+    waiter.join()
+    exit(0)
+  } catch {
+    fail("\(error)", 1)
+  }
+}

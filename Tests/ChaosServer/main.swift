@@ -1,0 +1,71 @@
+// chaos-server: seeded sequences of requests, faults and restarts against a real server, judged by a model. `make chaos-server`
+// runs it long.
+
+internal import EventLoops
+internal import Glibc
+internal import ServerChaosTesting
+internal import UploadServer
+
+let usage = """
+  Usage: chaos-server [--seed N] [--sequences N] [--only K] [--repeat N] [--jobs N]
+
+    --seed N        what all sequences are drawn from (default: drawn)
+    --sequences N   how many (default 100000)
+    --only K        runs sequence K of the seed and no other
+    --repeat N      how many copies of it (default 50)
+    --jobs N        servers at the same time (default 4)
+    --go-on         do not stop at the first sequence that fails
+  """
+
+/// Written at once, for whoever watches: no buffer of the C library in between.
+func say(_ text: String, to descriptor: Int32 = 1) {
+  let bytes = Array((text + "\n").utf8)
+  _ = write(descriptor, bytes, bytes.count)
+}
+
+func fail(_ message: String, _ code: Int32) -> Never {
+  say("chaos-server: \(message)", to: 2)
+  exit(code)
+}
+
+/// Ends the process when the server has ended.
+func endWaiter(_ server: UploadServer) throws -> NamedThread {
+  try NamedThread("chaos-end") {
+    server.waitUntilEnded()
+    exit(0)
+  }
+}
+
+if let options = ServerOptions(Array(CommandLine.arguments.dropFirst())) { serve(options) }
+
+var options = ServerChaos.Options(seed: UInt64.random(in: 0...999_999_999), sequences: 100_000)
+var arguments = CommandLine.arguments.dropFirst()
+while let name = arguments.popFirst() {
+  if name == "--help" {
+    say(usage)
+    exit(0)
+  }
+  if name == "--go-on" {
+    options.stopsAtFirst = false
+    continue
+  }
+  guard let value = arguments.popFirst() else { fail("\(name) needs a value\n\(usage)", 64) }
+  guard let number = UInt64(value), number <= UInt64(Int.max), number > 0 || ["--seed", "--only"].contains(name) else {
+    fail("\(name) \(value) is no number above 0", 64)
+  }
+  switch name {
+  case "--seed": options.seed = number
+  case "--sequences": options.sequences = Int(number)
+  case "--only": options.only = Int(number)
+  case "--repeat": options.copies = Int(number)
+  case "--jobs": options.jobs = Int(number)
+  default: fail("there is no \(name)\n\(usage)", 64)
+  }
+}
+do {
+  let report = try ServerChaos(options) { say($0) }.run()
+  say(report.description)
+  exit(report.isClean ? 0 : 1)
+} catch {
+  fail("\(error)", 1)
+}

@@ -1,0 +1,190 @@
+// Many sequences on one server, which the same event strikes.
+
+internal import Digests
+internal import EventLoops
+internal import Glibc
+internal import NetworkTesting
+internal import PropertyTesting
+
+/// Sequences of one setting and one event (or none), each with streams and tokens of its own.
+struct ChaosBatch {
+  private static let workers = 8
+
+  let sequences: [ChaosSequence]
+  let program: String
+
+  private var setting: ServerSetting { sequences[0].setting }
+  private var event: Operation? { sequences[0].event }
+
+  /// Runs all of them and gives the runs, in their order.
+  func run() throws -> [SequenceRun] {
+    let scratch = try ScratchDirectory()
+    defer { scratch.remove() }
+    var random = SplitMix64(state: sequences[0].seed &+ UInt64(sequences[0].index) &* 31)
+    var options = ServerOptions(
+      setting, directory: scratch.path + "/streams", tokenFile: scratch.path + "/tokens", seed: random.next())
+    options.quota = 1 << 20
+    options.parkMicroseconds = [500, 20_000, 60_000_000].randomElement(using: &random) ?? 0
+    if event == .expire { (options.maximumAge, options.finishAfter) = (1, 1) }
+    if event == .powerCut, !setting.discards {
+      (options.journal, options.bootID) = (scratch.path + "/journal", scratch.path + "/boot")
+      try scratch.write("boot", Array("00000000-0000-4000-8000-000000000001\n".utf8))
+    }
+    mkdir(options.directory, 0o700)
+    let runs = sequences.map { sequence in
+      SequenceRun(
+        sequence, options, tokens: ["a", "b"].map { "\($0)-\(sequence.seed)-\(sequence.index)-\(sequence.copy)" })
+    }
+    try scratch.write(
+      "tokens",
+      Array(
+        runs.flatMap(\.tokens).map { token in
+          ((try? Digest(.sha256, of: Array(token.utf8).span.bytes))?.hexadecimal ?? "") + "\n"
+        }.joined().utf8))
+    try perform(runs, &options, scratch, &random)
+    return runs
+  }
+
+  private func perform(
+    _ runs: [SequenceRun], _ options: inout ServerOptions, _ scratch: ScratchDirectory, _ random: inout SplitMix64
+  ) throws {
+    var server = try ServerProcess(program, options)
+    for run in runs { run.port = server.port }
+    try each(runs) { $0.before() }
+    if let event {
+      if event == .expire {
+        try expire(runs)
+      } else {
+        server = try strike(event, server, runs, &options, scratch, &random)
+      }
+      let port = server.port
+      try each(runs) { $0.continued(on: port) }
+    }
+    try each(runs) { $0.end() }
+    try stop(server, SIGTERM, SIGTERM, runs)
+    if setting.discards { return }
+    let files = try StoredFiles(options.directory)
+    for run in runs { run.check(files) }
+  }
+
+  /// Runs a part of each sequence, several at the same time.
+  private func each(_ runs: [SequenceRun], _ body: @escaping @Sendable (SequenceRun) -> Void) throws {
+    // Each run is touched by one thread at a time.
+    nonisolated(unsafe) let runs = runs
+    let count = min(Self.workers, runs.count)
+    let threads = try (0..<count).map { first in
+      try NamedThread("chaos-\(first)") {
+        for index in stride(from: first, to: runs.count, by: count) { body(runs[index]) }
+      }
+    }
+    for thread in threads { thread.join() }
+  }
+
+  // MARK: Events
+
+  /// Leaves all uploads alone for as long as they live. Some are asked something at the moment when that is over.
+  private func expire(_ runs: [SequenceRun]) throws {
+    let inOrder = runs.sorted { ($0.deadline ?? .now) < ($1.deadline ?? .now) }
+    try each(inOrder) { run in
+      if let deadline = run.deadline { Self.sleep(until: deadline) }
+      run.launch()
+      run.collect()
+    }
+    // This duration is the point: nobody is asked until all is over.
+    Self.sleep(until: .now + .milliseconds(1200))
+  }
+
+  private static func sleep(until time: MonotonicInstant) {
+    var time = timespec(tv_sec: Int(time.nanoseconds / 1_000_000_000), tv_nsec: Int(time.nanoseconds % 1_000_000_000))
+    while clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nil) == EINTR {}
+  }
+
+  /// Ends the server while requests come, and starts the next one.
+  private func strike(
+    _ event: Operation, _ server: ServerProcess, _ runs: [SequenceRun], _ options: inout ServerOptions,
+    _ scratch: ScratchDirectory, _ random: inout SplitMix64
+  ) throws -> ServerProcess {
+    let delay = Duration.microseconds(Int.random(in: 0...4000, using: &random))
+    let striker = try NamedThread("chaos-event") {
+      Self.sleep(until: .now + delay)
+      switch event {
+      case .restart:
+        server.signal(SIGTERM)
+        server.signal(SIGTERM)
+      case .terminate: server.signal(SIGTERM)
+      default: server.signal(SIGKILL)
+      }
+    }
+    try each(runs) { $0.launch() }
+    striker.join()
+    try each(runs) { $0.collect() }
+    let status = server.end()
+    guard status == (event == .restart || event == .terminate ? 0 : 137) else {
+      for run in runs {
+        run.failed(
+          Violation(
+            kind: "the server does not end as it should",
+            detail: "\(event.rawValue): \(status.map { "\($0)" } ?? "not at all"): \(server.output.text)"))
+      }
+      server.signal(SIGKILL)
+      _ = server.end()
+      return try ServerProcess(program, options)
+    }
+    if event == .restart { options.setting.threads = 3 - options.setting.threads }
+    if event == .powerCut, !setting.discards {
+      let cut = try PowerCut(journal: options.journal, root: options.directory)
+      options.directory = scratch.path + "/after"
+      try cut.write(to: options.directory, &random)
+      try scratch.write("boot", Array("00000000-0000-4000-8000-000000000002\n".utf8))
+      options.journal = scratch.path + "/journal-after"
+    }
+    return try ServerProcess(program, options)
+  }
+
+  private func stop(_ server: ServerProcess, _ first: Int32, _ second: Int32, _ runs: [SequenceRun]) throws {
+    server.signal(first)
+    server.signal(second)
+    let status = server.end()
+    guard status != 0 else { return }
+    for run in runs {
+      run.failed(
+        Violation(
+          kind: "the server does not end as it should",
+          detail: "at the end: \(status.map { "\($0)" } ?? "not at all"): \(server.output.text)"))
+    }
+  }
+}
+
+/// A directory in memory, where there is one: what a disk adds is the forgetful disk's delays.
+final class ScratchDirectory {
+  let path: String
+
+  init() throws {
+    let parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"
+    var template = Array("\(parent)/sluice-chaos.XXXXXX".utf8CString)
+    // The array has a base address: it is not empty.
+    guard let made = template.withUnsafeMutableBufferPointer({ mkdtemp($0.baseAddress!).map { String(cString: $0) } })
+    else { throw TestFailure("mkdtemp: \(String(cString: strerror(errno)))") }
+    path = made
+  }
+
+  func write(_ name: String, _ bytes: [UInt8]) throws {
+    let file = open("\(path)/\(name)", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+    guard file >= 0, Glibc.write(file, bytes, bytes.count) == bytes.count else { throw TestFailure("writing \(name)") }
+    close(file)
+  }
+
+  func remove() { Self.remove(path) }
+
+  private static func remove(_ path: String) {
+    guard let directory = opendir(path) else { return }
+    while let entry = readdir(directory) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if name == "." || name == ".." { continue }
+      let child = "\(path)/\(name)"
+      if entry.pointee.d_type == UInt8(DT_DIR) { remove(child) } else { unlink(child) }
+    }
+    closedir(directory)
+    rmdir(path)
+  }
+}

@@ -1,0 +1,117 @@
+// The matrix: what is combined with what, and how often each combination came about.
+
+/// What happens to a stream or an upload, and what happens to the server while streams and uploads are there.
+package enum Operation: String, CaseIterable, Sendable {
+  case create, append, complete, head, delete
+  case expire, restart, terminate, kill, powerCut
+
+  /// Whether it is a request. The others happen to all sequences of a batch at once.
+  package var isRequest: Bool {
+    switch self {
+    case .create, .append, .complete, .head, .delete: true
+    case .expire, .restart, .terminate, .kill, .powerCut: false
+    }
+  }
+  package static let events = allCases.filter { !$0.isRequest }
+}
+
+/// The request that comes at the same time, and what it has in common with the first one.
+package enum Second: String, CaseIterable, Sendable {
+  case none
+  /// Another upload of the same stream.
+  case createSameStream
+  /// Another upload whose stream has the same `Stream-ID` and name, and another type.
+  case createSameName
+  /// A plain request for the same stream.
+  case plain
+  /// To the same upload resource.
+  case append, complete, head, delete
+
+  var needsUpload: Bool {
+    switch self {
+    case .append, .complete, .head, .delete: true
+    case .none, .createSameStream, .createSameName, .plain: false
+    }
+  }
+}
+
+package enum Issuer: String, CaseIterable, Sendable {
+  case sameToken, otherToken
+}
+
+/// How the server runs.
+package struct ServerSetting: Hashable, Sendable, CustomStringConvertible {
+  package var durability: String
+  package var threads: Int
+  package var discards: Bool
+
+  package static let all = ["always", "interval", "none"].flatMap { durability in
+    [1, 2].flatMap { threads in
+      [false, true].map { ServerSetting(durability: durability, threads: threads, discards: $0) }
+    }
+  }
+
+  package var description: String { "\(durability), threads \(threads), \(discards ? "discarded" : "stored")" }
+}
+
+/// One combination of the matrix.
+package struct ChaosCell: Hashable, Sendable, CustomStringConvertible {
+  package var setting: ServerSetting
+  package var operation: Operation
+  package var second: Second
+  package var issuer: Issuer
+
+  /// All combinations; without a second request there is nobody to issue it.
+  package static let all: [ChaosCell] = ServerSetting.all.flatMap { setting in
+    Operation.allCases.flatMap { operation in
+      pairs.map {
+        ChaosCell(setting: setting, operation: operation, second: $0.0, issuer: $0.1)
+      }
+    }
+  }
+  private static let pairs = Second.allCases.flatMap { second in
+    (second == .none ? [.sameToken] : Issuer.allCases).map { (second, $0) }
+  }
+
+  package var description: String {
+    "\(operation.rawValue) × \(second.rawValue)\(second == .none ? "" : " by \(issuer.rawValue)") (\(setting))"
+  }
+}
+
+/// How often each combination came about.
+package struct ChaosCoverage: Sendable {
+  package private(set) var counts: [ChaosCell: Int] = [:]
+
+  package init() {}
+
+  mutating func add(_ cell: ChaosCell) { counts[cell, default: 0] += 1 }
+  mutating func add(_ other: ChaosCoverage) { counts.merge(other.counts, uniquingKeysWith: +) }
+
+  package var missing: [ChaosCell] { ChaosCell.all.filter { counts[$0] == nil } }
+
+  /// The counts of each operation with each second request, over all settings: the smallest and the sum.
+  package var table: String {
+    var lines: [String] = []
+    let seconds = Second.allCases.flatMap { second in
+      (second == .none ? [.sameToken] : Issuer.allCases).map { (second: second, issuer: $0) }
+    }
+    for column in seconds {
+      let name = column.second.rawValue + (column.issuer == .otherToken ? ", other token" : "")
+      let values = Operation.allCases.map { operation -> String in
+        let cells = ServerSetting.all.map {
+          counts[ChaosCell(setting: $0, operation: operation, second: column.second, issuer: column.issuer)] ?? 0
+        }
+        return pad("\(cells.min() ?? 0)/\(cells.reduce(0, +))", to: 10)
+      }
+      lines.append("  " + (name + String(repeating: " ", count: max(0, 30 - name.count))) + values.joined())
+    }
+    let head =
+      "  " + String(repeating: " ", count: 30)
+      + Operation.allCases.map { pad($0.rawValue, to: 10) }.joined()
+    return ([head] + lines).joined(separator: "\n")
+  }
+
+  private func pad(_ text: String, to width: Int) -> String {
+    String(repeating: " ", count: max(1, width - text.count)) + text
+  }
+}

@@ -1,0 +1,169 @@
+// A sequence's requests: made, sent at the same time, answered.
+
+internal import EventLoops
+
+extension SequenceRun {
+  // MARK: Making
+
+  func create(_ detail: RequestDetail, token: Int, _ stream: StreamModel, otherType: Bool = false) -> Call {
+    let type = StreamModel.types[otherType ? 1 - stream.type : stream.type]
+    let end = knownEnd(stream, token)
+    // From its beginning, which repeats what is stored, or from where it ends.
+    let offset = detail.hole > 0 ? end + UInt64(detail.hole) : detail.isChunked ? 0 : end
+    let content = content(of: stream, from: token, offset..<(offset + UInt64(detail.count)), detail)
+    let completes = detail.completes
+    var length: UInt64?
+    var lines = [
+      "Content-Type: \(type.type)", "Stream-ID: \(stream.id)",
+      ChaosRequest.completeness(completes, version: detail.version),
+    ]
+    if offset > 0 { lines.append("Stream-Offset: \(offset)") }
+    if completes, !detail.isChunked { length = UInt64(detail.count) }
+    if detail.announcesLength, UploadModel.isNew(detail.version) {
+      length = completes ? UInt64(detail.count) : UInt64(detail.count) * 2 + 100
+      lines.append("Upload-Length: \(length ?? 0)")
+    }
+    lines += digestLine(detail, content)
+    return Call(
+      .create, token: token, upload: nil, stream: stream, detail: detail, offset: offset, count: UInt64(detail.count),
+      completes: completes, length: length,
+      request: ChaosRequest(
+        "POST", "/chaos/\(stream.stem)\(type.suffix)", token: tokens[token], version: detail.version, lines,
+        content: content, isChunked: detail.isChunked))
+  }
+
+  func plain(_ detail: RequestDetail, token: Int, _ stream: StreamModel) -> Call {
+    let type = StreamModel.types[stream.type]
+    let end = knownEnd(stream, token)
+    let offset = detail.hole > 0 ? end + UInt64(detail.hole) : detail.isChunked ? 0 : end
+    let content = content(of: stream, from: token, offset..<(offset + UInt64(detail.count)), detail)
+    var lines = ["Content-Type: \(type.type)", "Stream-ID: \(stream.id)"]
+    if offset > 0 { lines.append("Stream-Offset: \(offset)") }
+    return Call(
+      .plain, token: token, upload: nil, stream: stream, detail: detail, offset: offset, count: UInt64(detail.count),
+      completes: true, length: nil,
+      request: ChaosRequest(
+        "POST", "/chaos/\(stream.stem)\(type.suffix)", token: tokens[token], lines, content: content,
+        isChunked: detail.isChunked))
+  }
+
+  func append(_ detail: RequestDetail, token: Int, _ upload: UploadModel, completes: Bool) -> Call {
+    let known = Int(upload.exact ?? upload.acknowledged)
+    let offset = UInt64(max(0, completes ? known : known + detail.misplacement))
+    var count = UInt64(detail.count)
+    if let length = upload.length ?? upload.givenLength {
+      let room = length - min(length, offset)
+      count = completes ? room : min(count, room)
+    }
+    if completes, token == upload.token, !detail.isChunked { upload.givenLength = offset + count }
+    let start = upload.base + offset
+    var detail = detail
+    if completes, detail.digest == .wrong { detail.digest = .right }
+    let content = content(of: upload.stream, from: token, start..<(start + count), detail)
+    var lines = ["Upload-Offset: \(offset)", ChaosRequest.completeness(completes, version: upload.version)]
+    if UploadModel.isNew(upload.version) { lines.append("Content-Type: application/partial-upload") }
+    lines += digestLine(detail, content)
+    return Call(
+      completes ? .complete : .append, token: token, upload: upload, stream: upload.stream, detail: detail,
+      offset: offset, count: count, completes: completes, length: nil,
+      request: ChaosRequest(
+        "PATCH", upload.location, token: tokens[token], version: upload.version, lines, content: content,
+        isChunked: detail.isChunked))
+  }
+
+  func query(_ intent: Intent, token: Int, _ upload: UploadModel) -> Call {
+    Call(
+      intent, token: token, upload: upload, stream: upload.stream, detail: RequestDetail(), offset: 0, count: 0,
+      completes: false, length: nil,
+      request: ChaosRequest(
+        intent == .head ? "HEAD" : "DELETE", upload.location, token: tokens[token], version: upload.version, []))
+  }
+
+  /// Up to where a token knows that a stream goes.
+  private func knownEnd(_ stream: StreamModel, _ token: Int) -> UInt64 {
+    let ends = uploads.filter { $0.stream === stream && $0.token == token && $0.isOpen }
+      .map { $0.base + ($0.exact ?? $0.acknowledged) }
+    return max(ends.max() ?? 0, stream.plainEnd[token])
+  }
+
+  /// What a token sends for a range of a stream: its own bytes, or a guess of the other's.
+  private func content(
+    of stream: StreamModel, from token: Int, _ range: Range<UInt64>, _ detail: RequestDetail
+  ) -> [UInt8] {
+    if let owner = stream.owner, owner != token, detail.guessesRight { return stream.content[owner][range] }
+    stream.sentEnd[token] = max(stream.sentEnd[token], range.upperBound)
+    return stream.content[token][range]
+  }
+
+  private func digestLine(_ detail: RequestDetail, _ content: [UInt8]) -> [String] {
+    switch detail.digest {
+    case .none: []
+    case .right: ChaosBytes.contentDigest(content).map { ["Content-Digest: \($0)"] } ?? []
+    case .wrong: ChaosBytes.contentDigest(content + [0]).map { ["Content-Digest: \($0)"] } ?? []
+    }
+  }
+
+  // MARK: Sending
+
+  func connect(_ call: Call) {
+    if !call.detail.isOnNewConnection, let connection = kept[call.token], connection.isOpen {
+      call.connection = connection
+    } else {
+      call.connection = ChaosConnection(port: port)
+    }
+    kept[call.token] = nil
+    call.sentAt = .now
+  }
+
+  /// Sends one request, or two at the same time, and reads what comes of them.
+  func send(_ first: Call, _ second: Call?, _ interleaving: Interleaving) {
+    // Both connections are there before a byte is sent.
+    connect(first)
+    if let second {
+      if case .pipelined = interleaving { second.connection = first.connection } else { connect(second) }
+    }
+    switch interleaving {
+    case .beforeFirst:
+      if let second { sendAll(second) }
+      sendAll(first)
+    case .within(let share):
+      let stop = first.request.end(at: min(share, first.detail.drop ?? share))
+      first.connection?.send(first.request.bytes[..<stop])
+      if let second { sendAll(second) }
+      sendAll(first, from: stop)
+    case .afterFirst, .pipelined:
+      sendAll(first)
+      if let second { sendAll(second) }
+    }
+    finish(first)
+    if let second { finish(second) }
+  }
+
+  private func sendAll(_ call: Call, from start: Int = 0) {
+    guard let drop = call.detail.drop else {
+      call.connection?.send(call.request.bytes[start...])
+      return
+    }
+    let end = max(start, call.request.end(at: drop))
+    call.connection?.send(call.request.bytes[start..<end])
+    if call.detail.dropsByReset { call.connection?.reset() } else { call.connection?.disconnect() }
+    call.isDropped = true
+  }
+
+  /// Reads the answer; the connection is kept if there is no doubt about it.
+  func finish(_ call: Call) {
+    let who = call.token == 0 ? "owner" : "other"
+    guard !call.isDropped else {
+      note("  \(who): \(call.request.text) at \(call.offset) → dropped by the client")
+      return
+    }
+    if let connection = call.connection { call.outcome = connection.outcome(ofHEAD: call.request.isHEAD) }
+    note(
+      "  \(who): \(call.request.text) at \(call.offset) → \(call.connection == nil ? "no connection" : call.outcome.text)"
+    )
+    if call.outcome.isSuccess, let connection = call.connection, connection.isOpen { kept[call.token] = connection }
+    if let final = call.outcome.final, !call.isForeign, ![404, 410].contains(final.status) {
+      call.upload?.lastTouch = call.sentAt
+    }
+  }
+}

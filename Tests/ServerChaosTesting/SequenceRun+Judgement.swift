@@ -1,0 +1,401 @@
+// What the model says of an answer: what it may be, and what is known behind it.
+
+internal import EventLoops
+
+extension SequenceRun {
+  /// Judges what came of requests that were sent at the same time.
+  ///
+  /// - Parameter isOrdered: whether the first was under way before the second.
+  func judge(_ calls: [Call], isOrdered: Bool = true) throws(Violation) {
+    for call in calls {
+      if call.outcome.isHung { throw fail("a request is never answered", call.request.text) }
+      if [500, 501, 505].contains(call.outcome.status) {
+        throw fail("status \(call.outcome.status)", call.outcome.text)
+      }
+    }
+    for call in calls where call.upload == nil && !isRefusedAsForeign(call, calls) {
+      if ![401, 403, 404].contains(call.outcome.status) { call.stream.claims[call.token] = true }
+    }
+    // What a creation says comes first: it may be what the others have to do with.
+    for call in calls where !isRefusedAsForeign(call, calls) {
+      let others = calls.filter { $0 !== call }
+      switch call.intent {
+      case .create: try judgeCreation(call, others)
+      case .plain: try judgePlain(call, others)
+      case .append, .complete: try judgeAppend(call, others)
+      case .head, .delete: break
+      }
+    }
+    for call in calls where !call.isForeign {
+      let others = calls.filter { $0 !== call }
+      if call.intent == .head { try judgeHEAD(call, others) }
+      if call.intent == .delete { try judgeDELETE(call, others) }
+    }
+    for call in calls { try judgeForeign(call, calls) }
+    try judgePair(calls, isOrdered)
+    for stream in Set(calls.map { ObjectIdentifier($0.stream) }).compactMap({ id in
+      calls.first { ObjectIdentifier($0.stream) == id }?.stream
+    }) where stream.evidence.count > 1 {
+      throw fail("two tokens were told that one stream is theirs", stream.base)
+    }
+  }
+
+  // MARK: Another token's
+
+  /// Whether the stream is certainly another token's than the request's, whatever comes of the others.
+  private func isAnothers(_ call: Call, _ calls: [Call]) -> Bool {
+    guard call.upload == nil, let owner = call.ownerBefore, owner != call.token else { return false }
+    if call.stream.mayHaveLost && options.setting.durability == "none" { return false }
+    if isLeft(by: owner, call.stream) { return false }
+    // Whoever deletes the last of a stream lets go of it; where nothing is stored, so does its completion.
+    return !calls.contains {
+      $0.stream === call.stream && $0.token == owner
+        && ($0.intent == .delete || !isStored && ($0.completes || $0.intent == .plain))
+    }
+  }
+
+  /// Whether all that a token has of a stream may have expired, with what was stored.
+  private func isLeft(by token: Int, _ stream: StreamModel) -> Bool {
+    guard stream.plainEnd[token] == 0, stream.completeEnd == nil else { return false }
+    return uploads.filter { $0.stream === stream && $0.token == token }.allSatisfy { upload in
+      MonotonicInstant.now - upload.lastTouch >= .seconds(options.maximumAge)
+        && (upload.length != nil || upload.givenLength != nil || upload.acknowledged == 0 || !isStored)
+    }
+  }
+
+  private func isRefusedAsForeign(_ call: Call, _ calls: [Call]) -> Bool {
+    call.isForeign || isAnothers(call, calls)
+  }
+
+  /// Another token learns nothing and moves nothing: not even that what it asks for is there.
+  private func judgeForeign(_ call: Call, _ calls: [Call]) throws(Violation) {
+    guard isRefusedAsForeign(call, calls), let final = call.outcome.final else { return }
+    guard [401, 403, 404].contains(final.status) else {
+      throw fail(
+        "another token's \(call.intent.rawValue) is answered with \(final.status)",
+        "\(call.stream.base): \(call.outcome.text)")
+    }
+    if final["upload-offset"] != nil || final["stream-offset"] != nil || call.outcome.announced != nil {
+      throw fail("another token is told an offset", call.outcome.text)
+    }
+  }
+
+  // MARK: What is allowed
+
+  /// Whether nobody else's request has to do with this one's result.
+  private func isAlone(_ call: Call, _ others: [Call]) -> Bool {
+    !isStopping && !call.isDropped && !mayBeOthers(call.stream, call.token)
+      && others.allSatisfy { isRefusedAsForeign($0, [call] + others) }
+      && uploads.filter { $0.stream === call.stream }.count <= 1 && !call.stream.hasUnknown
+  }
+
+  /// Whether the stream may be another token's than this one.
+  private func mayBeOthers(_ stream: StreamModel, _ token: Int) -> Bool {
+    stream.owner != token && (stream.claims[1 - token] || stream.evidence.contains(1 - token))
+  }
+
+  /// Whether an upload's URL may be answered with 404 or 410.
+  private func mayBeGone(_ upload: UploadModel, _ others: [Call]) -> Bool {
+    switch upload.phase {
+    case .deleted, .expired, .lost, .forgotten: return true
+    case .open, .complete, .refused: break
+    }
+    if upload.mayBeGone || mayBeOthers(upload.stream, upload.token) { return true }
+    // Two uploads of one stream: the newer one may take it away from the older.
+    if uploads.filter({ $0.stream === upload.stream }).count > 1 || upload.stream.hasUnknown { return true }
+    if others.contains(where: { $0.upload === upload && $0.intent == .delete && $0.token == upload.token }) {
+      return true
+    }
+    if others.contains(where: { $0.stream === upload.stream && $0.upload == nil && $0.token == upload.token }) {
+      return true
+    }
+    return MonotonicInstant.now - upload.lastTouch >= .seconds(options.maximumAge)
+  }
+
+  /// An upload is answered as one that is not there.
+  private func gone(_ upload: UploadModel, _ others: [Call], _ text: String) throws(Violation) {
+    guard mayBeGone(upload, others) else { throw fail("an upload is gone", text) }
+    guard upload.isOpen || upload.phase == .lost else {
+      if case .complete(let total) = upload.phase { upload.phase = .forgotten(total) }
+      return
+    }
+    let isOld = MonotonicInstant.now - upload.lastTouch >= .seconds(options.maximumAge)
+    upload.phase = others.contains { $0.intent == .delete } ? .deleted : isOld ? .expired : .lost
+    upload.exact = nil
+    if upload.length != nil || upload.givenLength != nil || upload.acknowledged == 0 {
+      upload.stream.wasReleased = true
+    }
+  }
+
+  /// Takes an offset that was announced to an upload's owner.
+  private func announced(_ upload: UploadModel, _ call: Call) throws(Violation) {
+    for answer in call.outcome.interims + (call.outcome.final.map { [$0] } ?? []) {
+      guard let offset = answer.offset else { continue }
+      guard offset <= upload.sentEnd else {
+        throw fail("more is announced than was sent", "\(offset) of \(upload.sentEnd): \(call.outcome.text)")
+      }
+      guard offset >= call.acknowledgedBefore else {
+        throw fail(
+          "an announced offset went back", "\(offset) after \(call.acknowledgedBefore): \(call.outcome.text)")
+      }
+      upload.acknowledged = max(upload.acknowledged, offset)
+      if offset > 0, upload.isOpen || isStored { insert(upload.token, upload.stream) }
+    }
+  }
+
+  /// A token was told that bytes of a stream are stored for it.
+  private func insert(_ token: Int, _ stream: StreamModel) {
+    if let owner = stream.owner, owner != token, isLeft(by: owner, stream) { stream.evidence.remove(owner) }
+    stream.evidence.insert(token)
+  }
+
+  /// An upload is complete by a 2xx.
+  private func completed(_ upload: UploadModel, _ total: UInt64) {
+    upload.phase = .complete(total)
+    upload.acknowledged = max(upload.acknowledged, total)
+    upload.exact = nil
+    let stream = upload.stream
+    if isStored {
+      insert(upload.token, stream)
+      stream.completeEnd = max(stream.completeEnd ?? 0, upload.base + total)
+    } else {
+      // Where nothing is stored, a complete stream is forgotten.
+      stream.evidence.remove(upload.token)
+      stream.wasReleased = true
+      for other in uploads where other.stream === stream && other !== upload { other.mayBeGone = true }
+    }
+  }
+
+  // MARK: Requests
+
+  private func judgeCreation(_ call: Call, _ others: [Call]) throws(Violation) {
+    let (outcome, stream) = (call.outcome, call.stream)
+    // What it brings may be bytes of the others too.
+    for upload in uploads where upload.stream === stream { upload.exact = nil }
+    guard let location = outcome.location ?? (outcome.isSuccess && call.completes ? "" : nil) else {
+      if !call.hasAnswer { stream.hasUnknown = true }
+      if !call.hasAnswer, call.completes { stream.mayBeComplete = true }
+      let isExpected =
+        call.detail.digest == .wrong || call.detail.hole > 0 || stream.completeEnd != nil || stream.mayBeComplete
+        || !isAlone(call, others) || call.exceedsQuota(options)
+      guard isExpected else { throw fail("a creation is refused", outcome.text) }
+      return
+    }
+    let upload = UploadModel(
+      location, stream, base: call.offset, token: call.token, version: call.detail.version, length: call.length)
+    if location.isEmpty { (upload.mayBeGone, stream.hasUnknown) = (true, true) } else { uploads.append(upload) }
+    upload.lastTouch = call.sentAt
+    try announced(upload, call)
+    // The request has reached further than its answer.
+    if !call.hasAnswer, call.completes { (upload.mayBeComplete, stream.mayBeComplete) = (true, true) }
+    guard outcome.isSuccess else {
+      if outcome.final?.isComplete == true { upload.phase = .refused }
+      guard
+        !isAlone(call, others) || call.detail.digest == .wrong || call.detail.hole > 0 || stream.completeEnd != nil
+          || call.exceedsQuota(options)
+      else { throw fail("the content of a creation is refused", outcome.text) }
+      return
+    }
+    guard call.detail.digest != .wrong else { throw fail("content with a wrong digest is accepted", outcome.text) }
+    if call.completes {
+      guard outcome.final?.isComplete != false else { throw fail("a whole upload is not complete", outcome.text) }
+      if let offset = outcome.final?.offset, offset != call.count {
+        throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(call.count)")
+      }
+      completed(upload, call.count)
+      return
+    }
+    if let offset = outcome.final?.offset, offset != call.count, others.isEmpty {
+      throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(call.count)")
+    }
+    if others.isEmpty { upload.exact = call.count }
+  }
+
+  private func judgePlain(_ call: Call, _ others: [Call]) throws(Violation) {
+    let (outcome, stream) = (call.outcome, call.stream)
+    if outcome.isSuccess {
+      let end = outcome.final?["stream-offset"].flatMap { UInt64($0) } ?? call.offset + call.count
+      guard end >= call.offset + call.count else { throw fail("a plain request is stored in part", outcome.text) }
+      guard end <= stream.sentEnd[call.token] else { throw fail("more is stored than was sent", outcome.text) }
+      for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
+      stream.hasUnknown = true
+      guard isStored else { return stream.reset() }
+      stream.plainEnd[call.token] = max(stream.plainEnd[call.token], end)
+      stream.completeEnd = max(stream.completeEnd ?? 0, end)
+      insert(call.token, stream)
+      return
+    }
+    let wasKnown = stream.hasUnknown || stream.completeEnd != nil || uploads.contains { $0.stream === stream }
+    stream.hasUnknown = true
+    stream.mayBeComplete = true
+    for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
+    guard
+      wasKnown || call.detail.hole > 0 || !isAlone(call, others) || !others.isEmpty || call.isDropped || isStopping
+        || call.exceedsQuota(options)
+    else { throw fail("a plain request is refused", outcome.text) }
+  }
+
+  private func judgeAppend(_ call: Call, _ others: [Call]) throws(Violation) {
+    guard let upload = call.upload else { return }
+    let (outcome, alone) = (call.outcome, isAlone(call, others) && call.phaseBefore == .open)
+    try announced(upload, call)
+    guard let final = outcome.final else {
+      // It may have been taken as far as it came.
+      if call.phaseBefore == .open { upload.exact = nil }
+      if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
+      guard call.isDropped || !alone else { throw fail("a request is closed without an answer", call.request.text) }
+      return
+    }
+    if outcome.isSuccess {
+      switch call.phaseBefore {
+      case .open: break
+      // The response is asked for again.
+      case .complete(let total) where call.completes && call.count == 0 && call.offset == total: return
+      default: throw fail("an append to an upload that is over is accepted", outcome.text)
+      }
+      guard call.detail.digest != .wrong else { throw fail("content with a wrong digest is accepted", outcome.text) }
+      let end = call.offset + call.count
+      if call.completes {
+        if let offset = final.offset, offset != end {
+          throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(end)")
+        }
+        return completed(upload, end)
+      }
+      if others.isEmpty || alone, final.offset != end {
+        throw fail(
+          "a final answer announces another offset than the stored one", "\(final.offset ?? 0), and not \(end)")
+      }
+      upload.exact = others.isEmpty || alone ? end : nil
+      return
+    }
+    if final.isComplete == true, upload.isOpen { upload.phase = .refused }
+    switch final.status {
+    case 404, 410: try gone(upload, others, outcome.text)
+    case 409:
+      guard !alone || call.exactBefore != call.offset else {
+        throw fail("an announced offset is refused", "\(call.offset): \(outcome.text)")
+      }
+      if alone, let exact = call.exactBefore, let offset = final.offset, offset != exact {
+        throw fail("a 409 announces another offset than the stored one", "\(offset), and not \(exact)")
+      }
+      if others.isEmpty, upload.isOpen, let offset = final.offset { upload.exact = offset }
+    case 400 where call.detail.digest == .wrong || call.phaseBefore != .open || call.misfitsLength: break
+    case 507 where call.exceedsQuota(options): upload.exact = nil
+    case 503 where isStopping: upload.exact = nil
+    default:
+      if call.phaseBefore == .open { upload.exact = nil }
+      guard !alone || call.exactBefore != call.offset else {
+        throw fail("an append is refused with \(final.status)", outcome.text)
+      }
+    }
+  }
+
+  func judgeHEAD(_ call: Call, _ others: [Call]) throws(Violation) {
+    guard let upload = call.upload, let final = call.outcome.final else {
+      if !isStopping, !call.isDropped, others.isEmpty { throw fail("HEAD is not answered", call.outcome.text) }
+      return
+    }
+    if [404, 410].contains(final.status) { return try gone(upload, others, "HEAD: \(call.outcome.text)") }
+    guard call.outcome.isSuccess else {
+      if final.status == 503 && isStopping { return }
+      throw fail("HEAD is answered with \(final.status)", call.outcome.text)
+    }
+    switch call.phaseBefore {
+    case .deleted?, .lost?, .expired?: throw fail("an upload is back that was gone", call.outcome.text)
+    default: break
+    }
+    try announced(upload, call)
+    if final.isComplete == true {
+      let isCompleting = others.contains { $0.upload === upload && $0.completes }
+      switch call.phaseBefore {
+      case .complete(let total)?, .forgotten(let total)?:
+        if let offset = final.offset, offset != total {
+          throw fail("a complete upload has another length", call.outcome.text)
+        }
+      case .refused?: break
+      default:
+        let isShared = upload.stream.completeEnd != nil || upload.stream.mayBeComplete
+        guard upload.mayBeComplete || isCompleting || isShared || mayBeOthers(upload.stream, upload.token) else {
+          throw fail("an upload is complete that nobody has completed", call.outcome.text)
+        }
+        if let offset = final.offset { completed(upload, offset) }
+      }
+      return
+    }
+    if case .complete(let total)? = call.phaseBefore {
+      guard upload.mayBeGone, final.offset == total else {
+        throw fail("a complete upload is incomplete again", call.outcome.text)
+      }
+      return
+    }
+    guard let offset = final.offset else { throw fail("HEAD announces no offset", call.outcome.text) }
+    if let exact = call.exactBefore, others.isEmpty, offset != exact, isAlone(call, others) {
+      throw fail("HEAD announces another offset than the stored one", "\(offset), and not \(exact)")
+    }
+    if upload.isOpen, others.isEmpty { upload.exact = offset }
+  }
+
+  private func judgeDELETE(_ call: Call, _ others: [Call]) throws(Violation) {
+    guard let upload = call.upload, let final = call.outcome.final else {
+      if call.phaseBefore == .open { call.upload?.mayBeGone = true }
+      if !isStopping, !call.isDropped, others.isEmpty { throw fail("DELETE is not answered", call.outcome.text) }
+      return
+    }
+    upload.exact = nil
+    if call.outcome.isSuccess {
+      if case .complete(let total) = upload.phase {
+        upload.phase = .forgotten(total)
+      } else {
+        upload.phase = .deleted
+        call.stream.wasReleased = true
+        // Unless another upload or a plain request has a part in it, it is everybody's again.
+        if !uploads.contains(where: {
+          $0.stream === call.stream && $0 !== upload && $0.acknowledged > 0 && $0.token == call.token
+        }), call.stream.plainEnd[call.token] == 0 {
+          call.stream.evidence.remove(call.token)
+        }
+      }
+    } else if [404, 410].contains(final.status) {
+      try gone(upload, others, "DELETE: \(call.outcome.text)")
+    } else if others.isEmpty {
+      throw fail("DELETE is answered with \(final.status)", call.outcome.text)
+    }
+  }
+
+  /// What two requests of one token to one upload must not both be answered.
+  private func judgePair(_ calls: [Call], _ isOrdered: Bool) throws(Violation) {
+    guard calls.count == 2, let upload = calls[0].upload, upload === calls[1].upload,
+      calls[0].token == upload.token, calls[1].token == upload.token
+    else { return }
+    let isTransfer = calls.map { $0.intent == .append || $0.intent == .complete }
+    if isTransfer == [true, true], calls.allSatisfy({ $0.outcome.isSuccess && $0.count > 0 }),
+      calls[0].offset == calls[1].offset, calls[0].phaseBefore == .open
+    {
+      throw fail("two appends at one offset were accepted", "\(calls[0].offset)")
+    }
+    // HEAD behind a request ends that request, and counts what had come of it.
+    guard let query = calls.last, query.intent == .head, isOrdered, isTransfer[0], upload.isOpen,
+      query.outcome.isSuccess, let offset = query.outcome.final?.offset
+    else {
+      if upload.isOpen { upload.exact = nil }
+      return
+    }
+    upload.exact = nil
+    if let other = calls[0].outcome.final?.offset, calls[0].outcome.isSuccess {
+      guard offset >= other else { throw fail("HEAD has overtaken a request", "\(offset), and then \(other)") }
+    }
+    if calls[0].outcome.final == nil { upload.exact = offset }
+  }
+}
+
+extension Call {
+  /// Whether it may be too much for what its token may keep: half of the quota is more than other requests of a sequence take.
+  fileprivate func exceedsQuota(_ options: ServerOptions) -> Bool {
+    outcome.status == 507 && stream.sentEnd[token] > options.quota / 2
+  }
+  /// Whether the announced length leaves no room for it.
+  fileprivate var misfitsLength: Bool {
+    guard let length = upload?.length ?? upload?.givenLength else { return false }
+    return offset + count > length || completes && offset + count != length
+  }
+}

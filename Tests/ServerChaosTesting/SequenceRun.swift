@@ -1,0 +1,232 @@
+// One sequence against a server: the steps in their order, and what is asked behind each.
+
+internal import EventLoops
+internal import PropertyTesting
+
+/// Runs a sequence. By one thread at a time; a batch runs the parts before and behind its event.
+final class SequenceRun {
+  let sequence: ChaosSequence
+  let options: ServerOptions
+  let tokens: [String]
+  private(set) var violation: Violation?
+  private(set) var transcript: [String] = []
+  private(set) var coverage = ChaosCoverage()
+  var port: UInt16 = 0
+  var streams: [StreamModel] = []
+  var uploads: [UploadModel] = []
+  /// Of each token, kept for its next request.
+  var kept: [ChaosConnection?] = [nil, nil]
+  /// The request that is under way while the event strikes.
+  private var pending: Call?
+  /// Whether the server is being stopped, so that a request may remain without an answer.
+  private(set) var isStopping = false
+
+  init(_ sequence: ChaosSequence, _ options: ServerOptions, tokens: [String]) {
+    (self.sequence, self.options, self.tokens) = (sequence, options, tokens)
+  }
+
+  var isStored: Bool { !options.setting.discards }
+
+  func note(_ line: String) { transcript.append(line) }
+
+  /// Runs a part of the sequence; after a violation nothing runs any more.
+  private func attempt(_ body: () throws(Violation) -> Void) {
+    guard violation == nil else { return }
+    do throws(Violation) { try body() } catch { violation = error }
+  }
+
+  func fail(_ kind: String, _ detail: String = "") -> Violation { Violation(kind: kind, detail: detail) }
+
+  // MARK: Parts
+
+  /// The steps in front of the event, or all of them.
+  func before() {
+    attempt { () throws(Violation) in
+      for step in sequence.steps.prefix(sequence.eventIndex ?? sequence.steps.count) { try perform(step) }
+      if let index = sequence.eventIndex { _ = try target(sequence.steps[index]) }
+    }
+  }
+
+  /// When an upload's life is over if nobody comes, so that a request can be sent at that moment.
+  var deadline: MonotonicInstant? {
+    guard let index = sequence.eventIndex, sequence.steps[index].operation == .expire else { return nil }
+    guard let last = uploads.map(\.lastTouch).max() else { return nil }
+    let delay = sequence.steps[index].delay - 1500
+    return last + .seconds(options.maximumAge) + .microseconds(delay * 10)
+  }
+
+  /// Sends the request that comes at the same time as the event, or a part of it.
+  func launch() {
+    attempt { () throws(Violation) in
+      guard let index = sequence.eventIndex else { return }
+      let step = sequence.steps[index]
+      coverage.add(
+        ChaosCell(setting: options.setting, operation: step.operation, second: step.second, issuer: step.issuer))
+      isStopping = step.operation != .expire
+      note("event: \(step.operation.rawValue)")
+      guard step.second != .none, let call = try second(step, beside: nil) else { return }
+      pending = call
+      connect(call)
+      if case .within(let share) = step.interleaving, step.operation != .expire {
+        call.connection?.send(call.request.bytes[..<call.request.end(at: share)])
+      } else {
+        call.connection?.send(call.request.bytes[...])
+      }
+    }
+  }
+
+  /// Sends what is left of that request and reads what comes of it.
+  func collect() {
+    attempt { () throws(Violation) in
+      guard let index = sequence.eventIndex, let call = pending else { return }
+      pending = nil
+      if case .within(let share) = sequence.steps[index].interleaving, sequence.steps[index].operation != .expire {
+        call.connection?.send(call.request.bytes[call.request.end(at: share)...])
+      }
+      finish(call)
+      try judge([call])
+    }
+  }
+
+  /// The server is back, or its uploads have been left alone for as long as they live.
+  func continued(on port: UInt16) {
+    self.port = port
+    kept = [nil, nil]
+    attempt { () throws(Violation) in
+      isStopping = false
+      guard let index = sequence.eventIndex else { return }
+      struck(sequence.steps[index].operation)
+      for upload in uploads { try settle(upload, probe: sequence.steps[index].probe) }
+      for step in sequence.steps.dropFirst(index + 1) { try perform(step) }
+    }
+  }
+
+  /// The last look at every upload before the server ends.
+  func end() {
+    attempt { () throws(Violation) in
+      for upload in uploads { try settle(upload, probe: nil) }
+      if sequence.countsQuota, sequence.eventIndex == nil { try countQuota() }
+    }
+    kept = [nil, nil]
+  }
+
+  /// After the server's end.
+  func check(_ directory: StoredFiles) {
+    guard isStored else { return }
+    attempt { () throws(Violation) in for stream in streams { try checkFiles(of: stream, in: directory) } }
+  }
+
+  /// Whatever else failed in the batch.
+  func failed(_ violation: Violation) { attempt { () throws(Violation) in throw violation } }
+
+  // MARK: Steps
+
+  private func perform(_ step: ChaosStep) throws(Violation) {
+    let upload = try target(step)
+    let first = call(for: step.operation, step.detail, upload, creatingBeside: step.second.needsUpload)
+    let second = try second(step, beside: first)
+    note(
+      "\(step.operation.rawValue)"
+        + (step.second == .none ? "" : " with \(step.second.rawValue) by \(step.issuer.rawValue), \(step.interleaving)")
+    )
+    coverage.add(
+      ChaosCell(setting: options.setting, operation: step.operation, second: step.second, issuer: step.issuer))
+    send(first, second, step.interleaving)
+    let calls = [first] + (second.map { [$0] } ?? [])
+    try judge(calls, isOrdered: { if case .beforeFirst = step.interleaving { false } else { true } }())
+    for upload in uploads where calls.contains(where: { $0.upload === upload || $0.stream === upload.stream }) {
+      if case .appendAtAnnounced = step.inspection, upload.isOpen, let exact = upload.exact {
+        note("the offset \(exact) was announced")
+        try probe(upload, step.probe)
+      } else if case .headOnly = step.inspection {
+        try settle(upload, probe: nil)
+      } else {
+        try settle(upload, probe: step.probe)
+      }
+    }
+  }
+
+  /// The upload that a step is about; made if there is none.
+  private func target(_ step: ChaosStep) throws(Violation) -> UploadModel? {
+    if let open = uploads.last(where: { $0.isOpen && $0.token == 0 }) { return open }
+    if step.takesEnded, let last = uploads.last(where: { $0.token == 0 }) { return last }
+    guard step.operation != .create || step.second.needsUpload else { return nil }
+    var detail = step.detail
+    (detail.drop, detail.digest, detail.hole, detail.completes) = (nil, .none, 0, false)
+    let call = create(detail, token: 0, newStream())
+    note("a new upload")
+    send(call, nil, .afterFirst)
+    try judge([call])
+    guard let upload = uploads.last, upload.isOpen else { throw fail("a creation made no upload", call.outcome.text) }
+    return upload
+  }
+
+  func newStream() -> StreamModel {
+    // A prime apart, so that no two streams have the same bytes at the same offset.
+    let start = UInt64(bitPattern: Int64(sequence.index)) &* 7919 &+ UInt64(streams.count) &* 4003
+    let stream = StreamModel(
+      stem: "k\(sequence.index)", id: "s\(streams.count)c\(sequence.copy)", type: streams.count % 2,
+      content: [ChaosBytes(shift: start % 65_521), ChaosBytes(shift: (start &+ 1013) % 65_521)])
+    streams.append(stream)
+    return stream
+  }
+
+  /// What the server is asked first.
+  private func call(
+    for operation: Operation, _ detail: RequestDetail, _ upload: UploadModel?, creatingBeside: Bool
+  ) -> Call {
+    switch (operation, upload) {
+    case (.append, let upload?): append(detail, token: 0, upload, completes: false)
+    case (.complete, let upload?): append(detail, token: 0, upload, completes: true)
+    case (.head, let upload?): query(.head, token: 0, upload)
+    case (.delete, let upload?): query(.delete, token: 0, upload)
+    // A creation beside a request to an upload is one of the same stream, or it would not be beside anything.
+    case (_, let upload?) where creatingBeside || detail.isChunked: create(detail, token: 0, upload.stream)
+    default: create(detail, token: 0, newStream())
+    }
+  }
+
+  /// The request at the same time.
+  private func second(_ step: ChaosStep, beside first: Call?) throws(Violation) -> Call? {
+    let token = step.issuer == .sameToken ? 0 : 1
+    let upload = first?.upload ?? uploads.last { $0.isOpen && $0.token == 0 } ?? uploads.last { $0.token == 0 }
+    let stream = first?.stream ?? upload?.stream ?? newStream()
+    var detail = step.secondDetail
+    // Where the stream may be let go of meanwhile, the other token may begin it anew, with bytes of its own.
+    if !isStored || step.operation == .delete || step.operation == .expire { detail.guessesRight = false }
+    switch (step.second, upload) {
+    case (.none, _): return nil
+    case (.createSameStream, _): return create(detail, token: token, stream)
+    case (.createSameName, _): return create(detail, token: token, stream, otherType: true)
+    case (.plain, _): return plain(detail, token: token, stream)
+    case (.append, let upload?): return append(detail, token: token, upload, completes: false)
+    case (.complete, let upload?): return append(detail, token: token, upload, completes: true)
+    case (.head, let upload?): return query(.head, token: token, upload)
+    case (.delete, let upload?): return query(.delete, token: token, upload)
+    default: throw fail("the sequence has no upload for \(step.second.rawValue)")
+    }
+  }
+
+  /// What an event does to what is known.
+  private func struck(_ event: Operation) {
+    for upload in uploads { upload.exact = nil }
+    guard event != .expire else { return }
+    if !isStored {
+      for upload in uploads { upload.phase = .lost }
+      for stream in streams { stream.reset() }
+      return
+    }
+    guard event == .powerCut, options.setting.durability != "always" else { return }
+    for upload in uploads where upload.isOpen || options.setting.durability == "none" {
+      upload.mayBeGone = true
+      upload.stream.mayHaveLost = true
+    }
+    for upload in uploads where !upload.isOpen {
+      // The record of what is over may be an older one.
+      upload.mayBeGone = true
+    }
+    for stream in streams where options.setting.durability == "none" || stream.completeEnd == nil {
+      stream.mayHaveLost = true
+    }
+  }
+}

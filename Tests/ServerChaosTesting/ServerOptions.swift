@@ -1,0 +1,52 @@
+// How a server is started, as the arguments of the process that runs it.
+
+/// What a batch asks of its server.
+package struct ServerOptions: Sendable {
+  package var setting: ServerSetting
+  package var directory: String
+  package var tokenFile: String
+  /// Of one token, in bytes.
+  package var quota: UInt64
+  package var maximumAge: Int
+  /// Seconds of silence after which a live recording is closed.
+  package var finishAfter: Int
+  package var graceMilliseconds: Int
+  package var parkMicroseconds: Int
+  package var seed: UInt64
+  /// Where syncs and names are recorded; empty where no power cut is to come.
+  package var journal = ""
+  package var bootID = ""
+
+  package var arguments: [String] {
+    [
+      "serve", setting.durability, "\(setting.threads)", setting.discards ? "discard" : "store", directory, tokenFile,
+      "\(quota)", "\(maximumAge)", "\(finishAfter)", "\(graceMilliseconds)", "\(parkMicroseconds)", "\(seed)",
+      journal, bootID,
+    ]
+  }
+
+  /// nil if these are not the arguments of a server.
+  package init?(_ arguments: [String]) {
+    guard arguments.count == 14, arguments[0] == "serve", let threads = Int(arguments[2]),
+      let quota = UInt64(arguments[6]), let age = Int(arguments[7]), let finish = Int(arguments[8]),
+      let grace = Int(arguments[9]), let park = Int(arguments[10]), let seed = UInt64(arguments[11])
+    else { return nil }
+    setting = ServerSetting(durability: arguments[1], threads: threads, discards: arguments[3] == "discard")
+    (directory, tokenFile) = (arguments[4], arguments[5])
+    (self.quota, maximumAge, finishAfter, graceMilliseconds) = (quota, age, finish, grace)
+    (parkMicroseconds, self.seed) = (park, seed)
+    (journal, bootID) = (arguments[12], arguments[13])
+  }
+
+  init(_ setting: ServerSetting, directory: String, tokenFile: String, seed: UInt64) {
+    self.setting = setting
+    self.directory = directory
+    self.tokenFile = tokenFile
+    self.seed = seed
+    quota = 1 << 20
+    maximumAge = 3600
+    finishAfter = 3600
+    graceMilliseconds = 200
+    parkMicroseconds = 60_000_000
+  }
+}

@@ -1,0 +1,16 @@
+// The matrix of `make chaos-server`, once each.
+
+import ServerChaosTesting
+import Testing
+
+@Suite("Server chaos")
+struct ServerChaosTests {
+  @Test(
+    "each operation with each request at the same time, in each setting of the server", arguments: [UInt64(20_261_122)])
+  func everyCombination(seed: UInt64) throws {
+    var options = ServerChaos.Options(seed: seed, sequences: ChaosCell.all.count)
+    options.jobs = 8
+    let report = try ServerChaos(options).run()
+    #expect(report.isClean, "\(report)")
+  }
+}
