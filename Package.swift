@@ -92,7 +92,8 @@ let networkTestingTests: Target = .testTarget(
 
 /// The server under many requests at the same time, faults and restarts; `make chaos-server` runs it long.
 let serverChaosTests: Target = .testTarget(
-  name: "ServerChaosTests", dependencies: ["ServerChaosTesting", "chaos-server"], swiftSettings: settings)
+  name: "ServerChaosTests",
+  dependencies: ["ServerChaosTesting", "chaos-server", "NetworkTesting", "PropertyTesting"], swiftSettings: settings)
 
 /// Built with everything else, so that they cannot rot.
 let samples: [Target] = [

@@ -78,6 +78,34 @@ package struct ChaosCell: Hashable, Sendable, CustomStringConvertible {
   }
 }
 
+/// What all sequences together have done.
+package struct ChaosTally: Sendable, CustomStringConvertible {
+  var requests = 0
+  var announcedOffsets = 0
+  /// Appends that had to be accepted where they began.
+  var probes = 0
+  var quotas = 0
+  var expired = 0
+  var struck: [String: Int] = [:]
+
+  package init() {}
+
+  mutating func add(_ other: ChaosTally) {
+    requests += other.requests
+    announcedOffsets += other.announcedOffsets
+    probes += other.probes
+    quotas += other.quotas
+    expired += other.expired
+    struck.merge(other.struck, uniquingKeysWith: +)
+  }
+
+  package var description: String {
+    "\(requests) requests, \(announcedOffsets) offsets announced, \(probes) appends where an offset had been announced, "
+      + "\(quotas) quotas counted, \(expired) uploads expired; sequences struck by "
+      + struck.sorted { $0.key < $1.key }.map { "\($0.key): \($0.value)" }.joined(separator: ", ")
+  }
+}
+
 /// How often each combination came about.
 package struct ChaosCoverage: Sendable {
   package private(set) var counts: [ChaosCell: Int] = [:]

@@ -2,7 +2,7 @@
 
 internal import Glibc
 internal import NetworkTesting
-internal import PropertyTesting
+package import PropertyTesting
 
 /// Puts a directory together again from a journal of the forgetful disk (`Tests/ForgetfulDisk`).
 ///
@@ -10,7 +10,7 @@ internal import PropertyTesting
 /// their order, but those of one directory may be older than those of another. A file has what its last sync covered, or what
 /// was written last, or that as far as it extends what was synced. Like ext4 (data=ordered), XFS and Btrfs, the disk never gives
 /// a file a length whose bytes were not written.
-struct PowerCut {
+package struct PowerCut {
   private struct Synced {
     var number = 0
     var content: [UInt8] = []
@@ -34,7 +34,7 @@ struct PowerCut {
   /// All names as they are while the journal is read.
   private var names: [String: UInt64] = [:]
 
-  init(journal: String, root: String) throws {
+  package init(journal: String, root: String) throws {
     self.root = root
     try read(try fileContents(journal)[...])
     for (path, inode) in names { inodes[inode] = path }
@@ -114,7 +114,7 @@ struct PowerCut {
   // MARK: What is left
 
   /// Writes what the disk holds into a new directory.
-  func write(to target: String, _ random: inout SplitMix64) throws {
+  package func write(to target: String, _ random: inout SplitMix64) throws {
     try write(root, to: target, &random)
   }
 

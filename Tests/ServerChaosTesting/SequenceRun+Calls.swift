@@ -152,6 +152,7 @@ extension SequenceRun {
 
   /// Reads the answer; the connection is kept if there is no doubt about it.
   func finish(_ call: Call) {
+    tally.requests += 1
     let who = call.token == 0 ? "owner" : "other"
     guard !call.isDropped else {
       note("  \(who): \(call.request.text) at \(call.offset) → dropped by the client")

@@ -83,14 +83,14 @@ extension SequenceRun {
   // MARK: What is allowed
 
   /// Whether nobody else's request has to do with this one's result.
-  private func isAlone(_ call: Call, _ others: [Call]) -> Bool {
+  func isAlone(_ call: Call, _ others: [Call]) -> Bool {
     !isStopping && !call.isDropped && !mayBeOthers(call.stream, call.token)
       && others.allSatisfy { isRefusedAsForeign($0, [call] + others) }
       && uploads.filter { $0.stream === call.stream }.count <= 1 && !call.stream.hasUnknown
   }
 
   /// Whether the stream may be another token's than this one.
-  private func mayBeOthers(_ stream: StreamModel, _ token: Int) -> Bool {
+  func mayBeOthers(_ stream: StreamModel, _ token: Int) -> Bool {
     stream.owner != token && (stream.claims[1 - token] || stream.evidence.contains(1 - token))
   }
 
@@ -113,7 +113,7 @@ extension SequenceRun {
   }
 
   /// An upload is answered as one that is not there.
-  private func gone(_ upload: UploadModel, _ others: [Call], _ text: String) throws(Violation) {
+  func gone(_ upload: UploadModel, _ others: [Call], _ text: String) throws(Violation) {
     guard mayBeGone(upload, others) else { throw fail("an upload is gone", text) }
     guard upload.isOpen || upload.phase == .lost else {
       if case .complete(let total) = upload.phase { upload.phase = .forgotten(total) }
@@ -121,6 +121,7 @@ extension SequenceRun {
     }
     let isOld = MonotonicInstant.now - upload.lastTouch >= .seconds(options.maximumAge)
     upload.phase = others.contains { $0.intent == .delete } ? .deleted : isOld ? .expired : .lost
+    if upload.phase == .expired { tally.expired += 1 }
     upload.exact = nil
     if upload.length != nil || upload.givenLength != nil || upload.acknowledged == 0 {
       upload.stream.wasReleased = true
@@ -128,7 +129,7 @@ extension SequenceRun {
   }
 
   /// Takes an offset that was announced to an upload's owner.
-  private func announced(_ upload: UploadModel, _ call: Call) throws(Violation) {
+  func announced(_ upload: UploadModel, _ call: Call) throws(Violation) {
     for answer in call.outcome.interims + (call.outcome.final.map { [$0] } ?? []) {
       guard let offset = answer.offset else { continue }
       guard offset <= upload.sentEnd else {
@@ -139,18 +140,19 @@ extension SequenceRun {
           "an announced offset went back", "\(offset) after \(call.acknowledgedBefore): \(call.outcome.text)")
       }
       upload.acknowledged = max(upload.acknowledged, offset)
+      tally.announcedOffsets += 1
       if offset > 0, upload.isOpen || isStored { insert(upload.token, upload.stream) }
     }
   }
 
   /// A token was told that bytes of a stream are stored for it.
-  private func insert(_ token: Int, _ stream: StreamModel) {
+  func insert(_ token: Int, _ stream: StreamModel) {
     if let owner = stream.owner, owner != token, isLeft(by: owner, stream) { stream.evidence.remove(owner) }
     stream.evidence.insert(token)
   }
 
   /// An upload is complete by a 2xx.
-  private func completed(_ upload: UploadModel, _ total: UInt64) {
+  func completed(_ upload: UploadModel, _ total: UInt64) {
     upload.phase = .complete(total)
     upload.acknowledged = max(upload.acknowledged, total)
     upload.exact = nil
@@ -166,129 +168,7 @@ extension SequenceRun {
     }
   }
 
-  // MARK: Requests
-
-  private func judgeCreation(_ call: Call, _ others: [Call]) throws(Violation) {
-    let (outcome, stream) = (call.outcome, call.stream)
-    // What it brings may be bytes of the others too.
-    for upload in uploads where upload.stream === stream { upload.exact = nil }
-    guard let location = outcome.location ?? (outcome.isSuccess && call.completes ? "" : nil) else {
-      if !call.hasAnswer { stream.hasUnknown = true }
-      if !call.hasAnswer, call.completes { stream.mayBeComplete = true }
-      let isExpected =
-        call.detail.digest == .wrong || call.detail.hole > 0 || stream.completeEnd != nil || stream.mayBeComplete
-        || !isAlone(call, others) || call.exceedsQuota(options)
-      guard isExpected else { throw fail("a creation is refused", outcome.text) }
-      return
-    }
-    let upload = UploadModel(
-      location, stream, base: call.offset, token: call.token, version: call.detail.version, length: call.length)
-    if location.isEmpty { (upload.mayBeGone, stream.hasUnknown) = (true, true) } else { uploads.append(upload) }
-    upload.lastTouch = call.sentAt
-    try announced(upload, call)
-    // The request has reached further than its answer.
-    if !call.hasAnswer, call.completes { (upload.mayBeComplete, stream.mayBeComplete) = (true, true) }
-    guard outcome.isSuccess else {
-      if outcome.final?.isComplete == true { upload.phase = .refused }
-      guard
-        !isAlone(call, others) || call.detail.digest == .wrong || call.detail.hole > 0 || stream.completeEnd != nil
-          || call.exceedsQuota(options)
-      else { throw fail("the content of a creation is refused", outcome.text) }
-      return
-    }
-    guard call.detail.digest != .wrong else { throw fail("content with a wrong digest is accepted", outcome.text) }
-    if call.completes {
-      guard outcome.final?.isComplete != false else { throw fail("a whole upload is not complete", outcome.text) }
-      if let offset = outcome.final?.offset, offset != call.count {
-        throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(call.count)")
-      }
-      completed(upload, call.count)
-      return
-    }
-    if let offset = outcome.final?.offset, offset != call.count, others.isEmpty {
-      throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(call.count)")
-    }
-    if others.isEmpty { upload.exact = call.count }
-  }
-
-  private func judgePlain(_ call: Call, _ others: [Call]) throws(Violation) {
-    let (outcome, stream) = (call.outcome, call.stream)
-    if outcome.isSuccess {
-      let end = outcome.final?["stream-offset"].flatMap { UInt64($0) } ?? call.offset + call.count
-      guard end >= call.offset + call.count else { throw fail("a plain request is stored in part", outcome.text) }
-      guard end <= stream.sentEnd[call.token] else { throw fail("more is stored than was sent", outcome.text) }
-      for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
-      stream.hasUnknown = true
-      guard isStored else { return stream.reset() }
-      stream.plainEnd[call.token] = max(stream.plainEnd[call.token], end)
-      stream.completeEnd = max(stream.completeEnd ?? 0, end)
-      insert(call.token, stream)
-      return
-    }
-    let wasKnown = stream.hasUnknown || stream.completeEnd != nil || uploads.contains { $0.stream === stream }
-    stream.hasUnknown = true
-    stream.mayBeComplete = true
-    for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
-    guard
-      wasKnown || call.detail.hole > 0 || !isAlone(call, others) || !others.isEmpty || call.isDropped || isStopping
-        || call.exceedsQuota(options)
-    else { throw fail("a plain request is refused", outcome.text) }
-  }
-
-  private func judgeAppend(_ call: Call, _ others: [Call]) throws(Violation) {
-    guard let upload = call.upload else { return }
-    let (outcome, alone) = (call.outcome, isAlone(call, others) && call.phaseBefore == .open)
-    try announced(upload, call)
-    guard let final = outcome.final else {
-      // It may have been taken as far as it came.
-      if call.phaseBefore == .open { upload.exact = nil }
-      if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
-      guard call.isDropped || !alone else { throw fail("a request is closed without an answer", call.request.text) }
-      return
-    }
-    if outcome.isSuccess {
-      switch call.phaseBefore {
-      case .open: break
-      // The response is asked for again.
-      case .complete(let total) where call.completes && call.count == 0 && call.offset == total: return
-      default: throw fail("an append to an upload that is over is accepted", outcome.text)
-      }
-      guard call.detail.digest != .wrong else { throw fail("content with a wrong digest is accepted", outcome.text) }
-      let end = call.offset + call.count
-      if call.completes {
-        if let offset = final.offset, offset != end {
-          throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(end)")
-        }
-        return completed(upload, end)
-      }
-      if others.isEmpty || alone, final.offset != end {
-        throw fail(
-          "a final answer announces another offset than the stored one", "\(final.offset ?? 0), and not \(end)")
-      }
-      upload.exact = others.isEmpty || alone ? end : nil
-      return
-    }
-    if final.isComplete == true, upload.isOpen { upload.phase = .refused }
-    switch final.status {
-    case 404, 410: try gone(upload, others, outcome.text)
-    case 409:
-      guard !alone || call.exactBefore != call.offset else {
-        throw fail("an announced offset is refused", "\(call.offset): \(outcome.text)")
-      }
-      if alone, let exact = call.exactBefore, let offset = final.offset, offset != exact {
-        throw fail("a 409 announces another offset than the stored one", "\(offset), and not \(exact)")
-      }
-      if others.isEmpty, upload.isOpen, let offset = final.offset { upload.exact = offset }
-    case 400 where call.detail.digest == .wrong || call.phaseBefore != .open || call.misfitsLength: break
-    case 507 where call.exceedsQuota(options): upload.exact = nil
-    case 503 where isStopping: upload.exact = nil
-    default:
-      if call.phaseBefore == .open { upload.exact = nil }
-      guard !alone || call.exactBefore != call.offset else {
-        throw fail("an append is refused with \(final.status)", outcome.text)
-      }
-    }
-  }
+  // MARK: Queries
 
   func judgeHEAD(_ call: Call, _ others: [Call]) throws(Violation) {
     guard let upload = call.upload, let final = call.outcome.final else {
@@ -385,17 +265,5 @@ extension SequenceRun {
       guard offset >= other else { throw fail("HEAD has overtaken a request", "\(offset), and then \(other)") }
     }
     if calls[0].outcome.final == nil { upload.exact = offset }
-  }
-}
-
-extension Call {
-  /// Whether it may be too much for what its token may keep: half of the quota is more than other requests of a sequence take.
-  fileprivate func exceedsQuota(_ options: ServerOptions) -> Bool {
-    outcome.status == 507 && stream.sentEnd[token] > options.quota / 2
-  }
-  /// Whether the announced length leaves no room for it.
-  fileprivate var misfitsLength: Bool {
-    guard let length = upload?.length ?? upload?.givenLength else { return false }
-    return offset + count > length || completes && offset + count != length
   }
 }

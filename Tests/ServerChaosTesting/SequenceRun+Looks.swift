@@ -1,4 +1,4 @@
-// Looks behind a step: what an upload says of itself, whether that holds, what is left of a quota, what lies in the directory.
+// Looks behind a step: what an upload says of itself, whether that holds, what is left of a quota.
 
 internal import EventLoops
 
@@ -21,6 +21,7 @@ extension SequenceRun {
     (detail.count, detail.isChunked, detail.isOnNewConnection) = (count, count % 2 == 0, count % 3 == 0)
     let call = append(detail, token: upload.token, upload, completes: false)
     send(call, nil, .afterFirst)
+    tally.probes += 1
     let offset = call.offset
     try judge([call])
     if call.outcome.status == 409, !uploads.contains(where: { $0 !== upload && $0.stream === upload.stream }),
@@ -56,74 +57,10 @@ extension SequenceRun {
       guard more.outcome.status == 507 else {
         throw fail("a quota takes more than it says", "\(token == 0 ? "owner" : "other"): \(more.outcome.text)")
       }
+      tally.quotas += 1
       let end = query(.delete, token: token, upload)
       send(end, nil, .afterFirst)
       try judge([end])
     }
-  }
-
-  // MARK: Files
-
-  /// Whether what was acknowledged lies in a stream's files, and nothing else does.
-  func checkFiles(of stream: StreamModel, in directory: StoredFiles) throws(Violation) {
-    let files = directory.files(of: stream.base)
-    let parts = files.filter { !$0.hasSuffix(".gaps") }
-    let gaps = try directory.gaps(of: stream.base)
-    let mine = uploads.filter { $0.stream === stream }
-    note("files of \(stream.base): \(files.map { "\($0) \(directory.size($0))" }), gaps \(gaps)")
-    if parts.isEmpty, files.contains(where: { $0.hasSuffix(".gaps") }), !stream.mayHaveLost {
-      throw fail("the record of gaps is left without its stream", stream.base)
-    }
-    // Whose bytes they are.
-    for file in parts {
-      let content = try directory.contents(file)
-      let tokens = stream.owner.map { [$0] } ?? [0, 1]
-      let differences = tokens.map { difference(content, stream.content[$0], gaps) }
-      if let first = differences.compactMap({ $0 }).min(), !differences.contains(nil) {
-        throw fail("a file has bytes that are not the stream's", "\(file) differs at \(first) of \(content.count)")
-      }
-    }
-    guard !stream.mayHaveLost else { return }
-    // What must be there.
-    let acknowledged =
-      mine.filter { upload in
-        switch upload.phase {
-        case .open, .complete, .forgotten: true
-        // Age deletes nothing of a live stream.
-        case .expired: upload.length == nil && upload.givenLength == nil
-        case .refused: false
-        case .deleted, .lost: false
-        }
-      }.filter { $0.token == stream.owner && $0.acknowledged > 0 }.map { $0.base + $0.acknowledged }.max() ?? 0
-    let needed = max(acknowledged, stream.plainEnd.max() ?? 0)
-    let longest = parts.map { directory.size($0) }.max() ?? 0
-    if needed > 0, stream.owner != nil, UInt64(longest) < needed {
-      throw fail("acknowledged bytes are lost", "\(stream.base) has \(longest) of \(needed)")
-    }
-    if let end = stream.completeEnd {
-      let final = parts.filter { !$0.hasSuffix(".part") }
-      let isShared = mine.count > 1 || stream.hasUnknown
-      guard final.contains(where: { UInt64(directory.size($0)) == end || isShared && directory.size($0) > end }) else {
-        throw fail("a complete stream has no file of its length", "\(stream.base) of \(end): \(parts)")
-      }
-    }
-    // What must not.
-    if mine.count == 1, let upload = mine.first, upload.phase == .deleted, !stream.hasUnknown, !files.isEmpty {
-      throw fail("a deleted upload leaves something behind", "\(files)")
-    }
-  }
-
-  /// The first offset outside of the gaps at which a file is not what a token would have sent.
-  private func difference(_ content: [UInt8], _ expected: ChaosBytes, _ gaps: [Range<UInt64>]) -> UInt64? {
-    var position: UInt64 = 0
-    let end = UInt64(content.count)
-    for gap in gaps.sorted(by: { $0.lowerBound < $1.lowerBound }) + [end..<end] {
-      let stop = min(max(gap.lowerBound, position), end)
-      if position < stop, let found = expected.firstDifference(content[Int(position)..<Int(stop)], at: position) {
-        return found
-      }
-      position = max(position, min(gap.upperBound, end))
-    }
-    return nil
   }
 }

@@ -11,6 +11,7 @@ final class SequenceRun {
   private(set) var violation: Violation?
   private(set) var transcript: [String] = []
   private(set) var coverage = ChaosCoverage()
+  var tally = ChaosTally()
   var port: UInt16 = 0
   var streams: [StreamModel] = []
   var uploads: [UploadModel] = []
@@ -64,6 +65,7 @@ final class SequenceRun {
         ChaosCell(setting: options.setting, operation: step.operation, second: step.second, issuer: step.issuer))
       isStopping = step.operation != .expire
       note("event: \(step.operation.rawValue)")
+      tally.struck[step.operation.rawValue, default: 0] += 1
       guard step.second != .none, let call = try second(step, beside: nil) else { return }
       pending = call
       connect(call)

@@ -71,10 +71,13 @@ package struct ServerChaos: Sendable {
     var report = ServerChaosReport(options: options, duration: MonotonicInstant.now - start)
     report.count = result.count
     report.coverage = result.coverage
+    report.tally = result.tally
     report.isFull = options.sequences >= ChaosCell.all.count && result.count == options.sequences
     for (kind, found) in result.violations.sorted(by: { $0.value.count > $1.value.count }) {
       report.findings.append(
-        .init(kind: kind, count: found.count, sequences: Array(found.indices.prefix(5)), text: found.first))
+        .init(
+          kind: kind, count: found.count, sequences: Array(found.indices.prefix(5)), text: found.first,
+          places: found.places))
     }
     // The shortest sequence that still fails says most; each kind has its own.
     for index in report.findings.indices.prefix(options.stopsAtFirst ? 1 : 0) {
@@ -170,12 +173,17 @@ struct Outcome: Sendable {
   var index: Int
   var violation: Violation?
   var coverage: ChaosCoverage
+  var tally: ChaosTally
+  /// Where it was: the event and the setting.
+  var place: String
   var text: String
 
   init(_ run: SequenceRun) {
     index = run.sequence.index
     violation = run.violation
     coverage = run.coverage
+    tally = run.tally
+    place = "\(run.sequence.event?.rawValue ?? "requests"), \(run.sequence.setting)"
     text =
       "sequence \(run.sequence.index) (\(run.options.setting)):\n"
       + run.transcript.map { "  \($0)\n" }.joined() + "  "
@@ -187,12 +195,14 @@ private struct Progress: Sendable {
   struct Found: Sendable {
     var count = 0
     var indices: [Int] = []
+    var places: [String: Int] = [:]
     var first = ""
   }
 
   var batches: [[Int]]
   var count = 0
   var coverage = ChaosCoverage()
+  var tally = ChaosTally()
   var violations: [String: Found] = [:]
   var errors: [String] = []
   private var nextLine = 0
@@ -209,10 +219,12 @@ private struct Progress: Sendable {
     for outcome in outcomes {
       count += 1
       coverage.add(outcome.coverage)
+      tally.add(outcome.tally)
       guard let violation = outcome.violation else { continue }
       var found = violations[violation.kind] ?? Found(first: outcome.text)
       found.count += 1
       found.indices.append(outcome.index)
+      found.places[outcome.place, default: 0] += 1
       violations[violation.kind] = found
     }
     guard count >= nextLine else { return nil }

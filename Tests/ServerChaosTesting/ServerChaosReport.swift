@@ -8,6 +8,8 @@ package struct ServerChaosReport: Sendable, CustomStringConvertible {
     package var sequences: [Int]
     /// The first sequence that failed in this way.
     package var text: String
+    /// How often in each setting, with each event.
+    package var places: [String: Int] = [:]
     /// The shortest that still does; nil if it did not fail again.
     package var shortest: String?
   }
@@ -16,6 +18,7 @@ package struct ServerChaosReport: Sendable, CustomStringConvertible {
   package var duration: Duration
   package var count = 0
   package var coverage = ChaosCoverage()
+  package var tally = ChaosTally()
   package var findings: [Finding] = []
   /// Whether every combination must have come about.
   package var isFull = false
@@ -23,11 +26,14 @@ package struct ServerChaosReport: Sendable, CustomStringConvertible {
   package var isClean: Bool { findings.isEmpty && (!isFull || coverage.missing.isEmpty) }
 
   package var description: String {
-    var lines = ["", "combinations, as the fewest of one server setting / all of them:", coverage.table]
+    var lines: [String] = []
+    if options.only == nil {
+      lines = ["", "combinations, as the fewest of one server setting / all of them:", coverage.table]
+    }
     for finding in findings {
       lines += ["", "FAILED \(finding.count) times: \(finding.kind)"]
+      lines += finding.places.sorted { $0.value > $1.value }.prefix(6).map { "  \($0.value) times: \($0.key)" }
       lines.append(finding.shortest ?? finding.text)
-      if finding.shortest == nil { lines.append("  (did not fail again)") }
       for index in finding.sequences {
         lines.append("  again: chaos-server --seed \(options.seed) --only \(index)")
       }
@@ -35,6 +41,7 @@ package struct ServerChaosReport: Sendable, CustomStringConvertible {
     if isFull, !coverage.missing.isEmpty {
       lines.append("FAILED: \(coverage.missing.count) combinations did not come about: \(coverage.missing.prefix(5))")
     }
+    if options.only == nil { lines.append(tally.description) }
     lines.append(
       "seed \(options.seed): \(count) sequences in \(duration.components.seconds) s, \(coverage.counts.count) of "
         + "\(ChaosCell.all.count) combinations, \(findings.map(\.count).reduce(0, +)) sequences failed")

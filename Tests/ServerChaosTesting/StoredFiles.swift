@@ -3,6 +3,19 @@
 internal import Glibc
 internal import NetworkTesting
 
+/// A file that holds a part of a stream, or all of it.
+struct StoredRecording {
+  var name: String
+  /// The stream offset of its first byte.
+  var start: UInt64
+  var content: [UInt8]
+  /// What its record says is missing, in offsets of the stream.
+  var gaps: [Range<UInt64>]
+
+  var end: UInt64 { start + UInt64(content.count) }
+  var isComplete: Bool { !name.hasSuffix(".part") }
+}
+
 /// The streams of a directory, by the names that they began with.
 final class StoredFiles {
   private let path: String
@@ -10,38 +23,41 @@ final class StoredFiles {
 
   init(_ path: String) throws {
     self.path = path
-    // No name of a sequence's stream has a dot in front of its extension.
+    // No name of a sequence's stream has a dot in front of its extension, or a tilde in front of its part's number.
     for name in try fileNames(in: path) {
-      names[String(name.prefix { $0 != "." }), default: []].append(name)
+      names[String(name.prefix { $0 != "." && $0 != "~" }), default: []].append(name)
     }
   }
 
+  /// All files that belong to a stream.
   func files(of base: String) -> [String] { names[base] ?? [] }
 
-  func contents(_ name: String) throws(Violation) -> [UInt8] {
+  func recordings(of base: String) throws(Violation) -> [StoredRecording] {
+    var result: [StoredRecording] = []
+    for name in files(of: base) where !name.hasSuffix(".gaps") {
+      var recording = StoredRecording(name: name, start: 0, content: try contents(name), gaps: [])
+      let record = String(name.prefix { $0 != "." }) + ".gaps"
+      if files(of: base).contains(record) {
+        for line in String(decoding: try contents(record), as: UTF8.self).split(separator: "\n") {
+          guard let offset = Self.number("offset", line), let length = Self.number("length", line) else { continue }
+          recording.gaps.append(offset..<(offset + length))
+          // Where a recording begins that is not the stream's first.
+          if line.split(separator: "\"next-part\"", omittingEmptySubsequences: false).count > 1 {
+            recording.start = offset
+          }
+        }
+      }
+      result.append(recording)
+    }
+    return result
+  }
+
+  private func contents(_ name: String) throws(Violation) -> [UInt8] {
     do {
       return try fileContents("\(path)/\(name)")
     } catch {
       throw Violation(kind: "a file cannot be read", detail: "\(error)")
     }
-  }
-
-  func size(_ name: String) -> Int {
-    var status = stat()
-    return stat("\(path)/\(name)", &status) == 0 ? Int(status.st_size) : 0
-  }
-
-  /// What the record of a stream's gaps says is missing.
-  func gaps(of base: String) throws(Violation) -> [Range<UInt64>] {
-    var result: [Range<UInt64>] = []
-    for name in files(of: base) where name.hasSuffix(".gaps") {
-      let text = String(decoding: try contents(name), as: UTF8.self)
-      for line in text.split(separator: "\n") {
-        guard let offset = Self.number("offset", line), let length = Self.number("length", line) else { continue }
-        result.append(offset..<(offset + length))
-      }
-    }
-    return result
   }
 
   private static func number(_ key: String, _ line: Substring) -> UInt64? {

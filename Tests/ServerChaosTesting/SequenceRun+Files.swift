@@ -1,0 +1,73 @@
+// What lies in the directory when the server has ended: what was acknowledged, and nothing of anybody else's.
+
+extension SequenceRun {
+  /// Whether what was acknowledged lies in a stream's files, and nothing else does.
+  func checkFiles(of stream: StreamModel, in directory: StoredFiles) throws(Violation) {
+    let files = directory.files(of: stream.base)
+    let recordings = try directory.recordings(of: stream.base)
+    let mine = uploads.filter { $0.stream === stream }
+    note(
+      "files of \(stream.base): "
+        + (files.isEmpty ? "none" : files.joined(separator: ", "))
+        + recordings.map { "; \($0.name) from \($0.start) to \($0.end), gaps \($0.gaps)" }.joined())
+    if recordings.isEmpty, !files.isEmpty, !stream.mayHaveLost {
+      throw fail("the record of gaps is left without its stream", stream.base)
+    }
+    for recording in recordings { try checkContent(of: recording, stream) }
+    guard !stream.mayHaveLost else { return }
+    try checkLength(of: stream, recordings, mine)
+    if mine.count == 1, let upload = mine.first, upload.phase == .deleted, !stream.hasUnknown, !files.isEmpty {
+      throw fail("a deleted upload leaves something behind", "\(files)")
+    }
+  }
+
+  /// All bytes are one token's.
+  private func checkContent(of recording: StoredRecording, _ stream: StreamModel) throws(Violation) {
+    let tokens = stream.owner.map { [$0] } ?? [0, 1]
+    let differences = tokens.map { difference(recording, stream.content[$0]) }
+    guard let first = differences.compactMap({ $0 }).min(), !differences.contains(nil) else { return }
+    throw fail(
+      "a file has bytes that are not the stream's", "\(recording.name) differs at \(first) of \(recording.end)")
+  }
+
+  /// The first offset outside of the gaps at which a file is not what a token would have sent.
+  private func difference(_ recording: StoredRecording, _ expected: ChaosBytes) -> UInt64? {
+    let (start, end) = (recording.start, recording.end)
+    var position = start
+    for gap in recording.gaps.sorted(by: { $0.lowerBound < $1.lowerBound }) + [end..<end] {
+      let stop = min(max(gap.lowerBound, position), end)
+      if position < stop {
+        let piece = recording.content[Int(position - start)..<Int(stop - start)]
+        if let found = expected.firstDifference(piece, at: position) { return found }
+      }
+      position = max(position, min(gap.upperBound, end))
+    }
+    return nil
+  }
+
+  /// Everything that was acknowledged is there.
+  private func checkLength(
+    of stream: StreamModel, _ recordings: [StoredRecording], _ mine: [UploadModel]
+  ) throws(Violation) {
+    let acknowledged =
+      mine.filter { upload in
+        guard upload.token == stream.owner, upload.acknowledged > 0 else { return false }
+        switch upload.phase {
+        case .open, .complete, .forgotten: return true
+        // Age deletes nothing of a live stream.
+        case .expired: return upload.length == nil && upload.givenLength == nil
+        case .refused, .deleted, .lost: return false
+        }
+      }.map { $0.base + $0.acknowledged }.max() ?? 0
+    let needed = max(acknowledged, stream.plainEnd.max() ?? 0)
+    let longest = recordings.map(\.end).max() ?? 0
+    if needed > 0, stream.owner != nil, longest < needed {
+      throw fail("acknowledged bytes are lost", "\(stream.base) has \(longest) of \(needed)")
+    }
+    guard let end = stream.completeEnd else { return }
+    let isShared = mine.count > 1 || stream.hasUnknown
+    guard recordings.contains(where: { $0.isComplete && ($0.end == end || isShared && $0.end > end) }) else {
+      throw fail("a complete stream has no file of its length", "\(stream.base) of \(end)")
+    }
+  }
+}

@@ -1,0 +1,138 @@
+// What the model says of requests that bring bytes.
+
+extension SequenceRun {
+  func judgeCreation(_ call: Call, _ others: [Call]) throws(Violation) {
+    let (outcome, stream) = (call.outcome, call.stream)
+    // What it brings may be bytes of the others too.
+    for upload in uploads where upload.stream === stream { upload.exact = nil }
+    guard let location = outcome.location ?? (outcome.isSuccess && call.completes ? "" : nil) else {
+      // Whether there is an upload nobody knows.
+      if ![401, 403, 404].contains(outcome.status) { stream.hasUnknown = true }
+      if !call.hasAnswer, call.completes { stream.mayBeComplete = true }
+      let isExpected =
+        call.detail.digest == .wrong || call.detail.hole > 0 || stream.completeEnd != nil || stream.mayBeComplete
+        || !isAlone(call, others) || call.exceedsQuota(options)
+      guard isExpected else { throw fail("a creation is refused", outcome.text) }
+      return
+    }
+    let upload = UploadModel(
+      location, stream, base: call.offset, token: call.token, version: call.detail.version, length: call.length)
+    if location.isEmpty { (upload.mayBeGone, stream.hasUnknown) = (true, true) } else { uploads.append(upload) }
+    upload.lastTouch = call.sentAt
+    try announced(upload, call)
+    // The request has reached further than its answer.
+    if !call.hasAnswer, call.completes { (upload.mayBeComplete, stream.mayBeComplete) = (true, true) }
+    guard outcome.isSuccess else {
+      if outcome.final?.isComplete == true { upload.phase = .refused }
+      guard
+        !isAlone(call, others) || call.detail.digest == .wrong || call.detail.hole > 0 || stream.completeEnd != nil
+          || call.exceedsQuota(options)
+      else { throw fail("the content of a creation is refused", outcome.text) }
+      return
+    }
+    guard call.detail.digest != .wrong else { throw fail("content with a wrong digest is accepted", outcome.text) }
+    if call.completes {
+      guard outcome.final?.isComplete != false else { throw fail("a whole upload is not complete", outcome.text) }
+      if let offset = outcome.final?.offset, offset != call.count {
+        throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(call.count)")
+      }
+      completed(upload, call.count)
+      return
+    }
+    if let offset = outcome.final?.offset, offset != call.count, others.isEmpty {
+      throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(call.count)")
+    }
+    if others.isEmpty { upload.exact = call.count }
+  }
+
+  func judgePlain(_ call: Call, _ others: [Call]) throws(Violation) {
+    let (outcome, stream) = (call.outcome, call.stream)
+    if outcome.isSuccess {
+      let end = outcome.final?["stream-offset"].flatMap { UInt64($0) } ?? call.offset + call.count
+      guard end >= call.offset + call.count else { throw fail("a plain request is stored in part", outcome.text) }
+      guard end <= stream.sentEnd[call.token] else { throw fail("more is stored than was sent", outcome.text) }
+      for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
+      stream.hasUnknown = true
+      guard isStored else { return stream.reset() }
+      stream.plainEnd[call.token] = max(stream.plainEnd[call.token], end)
+      stream.completeEnd = max(stream.completeEnd ?? 0, end)
+      insert(call.token, stream)
+      return
+    }
+    let wasKnown = stream.hasUnknown || stream.completeEnd != nil || uploads.contains { $0.stream === stream }
+    stream.hasUnknown = true
+    stream.mayBeComplete = true
+    for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
+    guard
+      wasKnown || call.detail.hole > 0 || !isAlone(call, others) || !others.isEmpty || call.isDropped || isStopping
+        || call.exceedsQuota(options)
+    else { throw fail("a plain request is refused", outcome.text) }
+  }
+
+  func judgeAppend(_ call: Call, _ others: [Call]) throws(Violation) {
+    guard let upload = call.upload else { return }
+    let (outcome, alone) = (call.outcome, isAlone(call, others) && call.phaseBefore == .open)
+    try announced(upload, call)
+    guard let final = outcome.final else {
+      // It may have been taken as far as it came.
+      if call.phaseBefore == .open { upload.exact = nil }
+      if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
+      guard call.isDropped || !alone else { throw fail("a request is closed without an answer", call.request.text) }
+      return
+    }
+    if outcome.isSuccess {
+      switch call.phaseBefore {
+      case .open: break
+      // The response is asked for again.
+      case .complete(let total) where call.completes && call.count == 0 && call.offset == total: return
+      default: throw fail("an append to an upload that is over is accepted", outcome.text)
+      }
+      guard call.detail.digest != .wrong else { throw fail("content with a wrong digest is accepted", outcome.text) }
+      let end = call.offset + call.count
+      if call.completes {
+        if let offset = final.offset, offset != end {
+          throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(end)")
+        }
+        return completed(upload, end)
+      }
+      if others.isEmpty || alone, final.offset != end {
+        throw fail(
+          "a final answer announces another offset than the stored one", "\(final.offset ?? 0), and not \(end)")
+      }
+      upload.exact = others.isEmpty || alone ? end : nil
+      return
+    }
+    if final.isComplete == true, upload.isOpen { upload.phase = .refused }
+    switch final.status {
+    case 404, 410: try gone(upload, others, outcome.text)
+    case 409:
+      guard !alone || call.exactBefore != call.offset else {
+        throw fail("an announced offset is refused", "\(call.offset): \(outcome.text)")
+      }
+      if alone, let exact = call.exactBefore, let offset = final.offset, offset != exact {
+        throw fail("a 409 announces another offset than the stored one", "\(offset), and not \(exact)")
+      }
+      if others.isEmpty, upload.isOpen, let offset = final.offset { upload.exact = offset }
+    case 400 where call.detail.digest == .wrong || call.phaseBefore != .open || call.misfitsLength: break
+    case 507 where call.exceedsQuota(options): upload.exact = nil
+    case 503 where isStopping: upload.exact = nil
+    default:
+      if call.phaseBefore == .open { upload.exact = nil }
+      guard !alone || call.exactBefore != call.offset else {
+        throw fail("an append is refused with \(final.status)", outcome.text)
+      }
+    }
+  }
+}
+
+extension Call {
+  /// Whether it may be too much for what its token may keep: half of the quota is more than other requests of a sequence take.
+  fileprivate func exceedsQuota(_ options: ServerOptions) -> Bool {
+    outcome.status == 507 && stream.sentEnd[token] > options.quota / 2
+  }
+  /// Whether the announced length leaves no room for it.
+  fileprivate var misfitsLength: Bool {
+    guard let length = upload?.length ?? upload?.givenLength else { return false }
+    return offset + count > length || completes && offset + count != length
+  }
+}

@@ -1,0 +1,60 @@
+// What is shown by a disk that forgets is worth as much as that disk.
+
+import NetworkTesting
+import PropertyTesting
+import ServerChaosTesting
+import Testing
+
+@Suite("Power cuts")
+struct PowerCutTests {
+  private let scratch: TemporaryDirectory
+
+  init() throws { scratch = try TemporaryDirectory() }
+
+  /// What a disk may hold of `root/name` after a power cut, over many of them: nil where there is no such file.
+  private func outcomes(_ journal: [String], of name: String, written: String) throws -> Set<String?> {
+    let root = "\(scratch.path)/root"
+    try scratch.write("journal", journal.map { $0.replacing("ROOT", with: root) + "\n" }.joined())
+    let cut = try PowerCut(journal: "\(scratch.path)/journal", root: root)
+    var found: Set<String?> = []
+    for seed in 0..<60 {
+      var random = SplitMix64(state: UInt64(seed))
+      let target = "\(scratch.path)/\(written)-\(seed)"
+      try cut.write(to: target, &random)
+      found.insert((try? fileContents("\(target)/\(name)")).map { String(decoding: $0, as: UTF8.self) })
+    }
+    return found
+  }
+
+  @Test("a name whose directory was never synced may be gone, and with it the bytes that were synced")
+  func nameWithoutSync() throws {
+    let found = try outcomes(["C 1 7 ROOT/a", "S 2 7 3 abc"], of: "a", written: "one")
+    #expect(found == [nil, "abc"])
+  }
+
+  @Test("what both syncs cover is there; the journal keeps the content of the latest sync, whichever ended first")
+  func synced() throws {
+    let found = try outcomes(
+      ["C 1 7 ROOT/a", "S 4 7 3 abc", "S 2 7 1 a", "D 5 ROOT", "R 6 0 ROOT/a ROOT/b"], of: "a", written: "two")
+    #expect(found == ["abc", nil], "either it has its old name or its new one")
+    let renamed = try outcomes(
+      ["C 1 7 ROOT/a", "S 2 7 3 abc", "R 3 0 ROOT/a ROOT/b", "D 4 ROOT"], of: "b", written: "three")
+    #expect(renamed == ["abc"])
+  }
+
+  @Test("a sync covers no name that came after it")
+  func laterName() throws {
+    let found = try outcomes(
+      ["C 1 7 ROOT/a", "S 2 7 1 a", "D 3 ROOT", "C 4 8 ROOT/b", "S 5 8 1 b", "R 6 2 ROOT/b ROOT/a"], of: "a",
+      written: "four")
+    #expect(found == ["a", "b"])
+  }
+
+  @Test("of what was written behind the last sync, any part may be there")
+  func unsyncedBytes() throws {
+    try TestProcess("/bin/mkdir", ["\(scratch.path)/root"]).wait()
+    try scratch.write("root/a", "abcdef")
+    let found = try outcomes(["C 1 7 ROOT/a", "S 2 7 3 abc", "D 3 ROOT"], of: "a", written: "five")
+    #expect(found == ["abc", "abcd", "abcde", "abcdef"])
+  }
+}
