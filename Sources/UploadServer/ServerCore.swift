@@ -61,7 +61,7 @@ final class ServerCore: @unchecked Sendable {
     let uploads = UploadResources(
       loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
       durability: storage.durability, usage: shared.usage, options: configuration.uploads,
-      finishedLimit: storage.finishedLimit, maximumBodyLength: configuration.maximumBodyLength, emit: emit,
+      finishedLimits: storage.finishedLimits, maximumBodyLength: configuration.maximumBodyLength, emit: emit,
       isValid: { tokens?.isValid($0) ?? true },
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads
@@ -112,8 +112,8 @@ final class ServerCore: @unchecked Sendable {
 
   // MARK: Connections
 
-  /// Takes up what an earlier server has left. Before any loop runs.
-  func load() { uploads.load() }
+  /// Takes up what an earlier server has left, as far as `patience` goes; the loop does the rest. Before any loop runs.
+  func load(patience: Duration) { uploads.load(patience: patience) }
 
   /// Before the first connection.
   func start() {

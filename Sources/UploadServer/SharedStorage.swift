@@ -11,9 +11,11 @@ final class SharedStorage: Sendable {
     var records: any UploadRecords
     var worker: BackgroundWorker
     var durability: Durability
-    /// How many records of uploads that are over are kept.
-    var finishedLimit: Int
+    /// Of the records of uploads that are over.
+    var finishedLimits: FinishedUploads.Limits
   }
+
+  private static let finishedCountWhenDiscarding = 1000
 
   let usage = UploadUsage()
   private let configuration: UploadServer.Configuration
@@ -36,16 +38,28 @@ final class SharedStorage: Sendable {
     guard case .directory(let path) = configuration.storage, let files else {
       return Parts(
         streams: CountingStore(maximumCount: uploads.maximumCount, maximumAge: uploads.maximumAge),
-        records: UnwrittenUploadRecords(), worker: BackgroundWorker(), durability: .none, finishedLimit: 1000)
+        records: UnwrittenUploadRecords(), worker: BackgroundWorker(), durability: .none,
+        finishedLimits: finishedLimits(atMost: Self.finishedCountWhenDiscarding))
     }
     do throws(SystemError) {
       return Parts(
         streams: files,
         records: try UploadRecordStore(in: files, durability: durability, loop: loop, assignment: assignment),
-        worker: files.worker, durability: durability, finishedLimit: uploads.maximumCount)
+        worker: files.worker, durability: durability, finishedLimits: finishedLimits(atMost: .max))
     } catch {
       throw .unwritableDirectory(path, reason: error.description)
     }
+  }
+
+  /// The part of one loop. An owner's uploads are on all of them.
+  private func finishedLimits(atMost count: Int) -> FinishedUploads.Limits {
+    let uploads = configuration.uploads
+    func part(_ whole: Int) -> Int { max(1, whole / configuration.threads) }
+    return FinishedUploads.Limits(
+      count: part(min(count, uploads.maximumFinishedCount)),
+      countPerClient: part(uploads.maximumFinishedCountPerClient),
+      bytes: part(Int(clamping: uploads.maximumFinishedSize)),
+      bytesPerClient: part(Int(clamping: uploads.maximumFinishedSizePerClient)))
   }
 
   /// A loop stores nothing any more. With the last one another server may have the directory.

@@ -19,6 +19,15 @@ extension UploadServer.Configuration {
     public static let maximumCountWhenDiscarding = 50_000
     /// How many of them one owner may have (503).
     public var maximumCountPerClient: Int?
+    /// How many records of uploads that are over are kept, for clients that did not see the response. Beyond it the oldest are
+    /// forgotten, of whoever has the most.
+    public var maximumFinishedCount = 10_000
+    /// How many of them one owner may have; beyond it its oldest are forgotten.
+    public var maximumFinishedCountPerClient = 5_000
+    /// How long these records may be together, in bytes.
+    public var maximumFinishedSize: UInt64 = 64 << 20
+    /// How long one owner's may be.
+    public var maximumFinishedSizePerClient: UInt64 = 32 << 20
     /// How many bytes unfinished uploads may keep in all (507).
     public var quota: UInt64?
     /// How many of them one owner's may keep (507).
@@ -33,6 +42,9 @@ extension UploadServer.Configuration {
 
     /// How long an upload that no request is at work on keeps its handler and its descriptors.
     package var parkDelay = Duration.seconds(60)
+
+    /// For how long the start of a server waits for the records of uploads. It answers within a second, whatever it finds.
+    package var loadPatience = Duration.milliseconds(300)
 
     /// How many 104 (Upload Resumption Supported) responses a request is sent at most that came through a proxy (one that says
     /// so by `Via`, `Forwarded` or `X-Forwarded-For`); nil for no limit, as where there is no proxy.

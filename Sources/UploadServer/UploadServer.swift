@@ -13,6 +13,7 @@ public import Metrics
 ///     server.run()
 public final class UploadServer: Sendable {
   private let cores: [ServerCore]
+  private let loadPatience: Duration
   private let loops: [EventLoop]
   private let acceptor: Acceptor
   private let started = Lock(false)
@@ -41,6 +42,7 @@ public final class UploadServer: Sendable {
       cores.append(
         try ServerCore(configuration, shared, LoopAssignment(index: index, count: count), loop: loops[index]))
     }
+    loadPatience = configuration.uploads.loadPatience
     acceptor = try Acceptor(configuration, zip(cores, loops).map { (core: $0, loop: $1) })
     localAddresses = acceptor.listeners.map(\.address)
     self.cores = cores
@@ -59,7 +61,7 @@ public final class UploadServer: Sendable {
       return !started
     }
     precondition(isFirst, "an UploadServer runs once")
-    for core in cores { core.load() }
+    for core in cores { core.load(patience: loadPatience / cores.count) }
     for core in cores { core.start() }
     acceptor.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in

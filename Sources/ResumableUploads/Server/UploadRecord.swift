@@ -16,7 +16,8 @@ package struct UploadRecord: Equatable, Sendable {
     }
   }
 
-  /// The request that created the resource: method, target, and fields without the protocol's own.
+  /// The request that created the resource: method, target, and fields without the protocol's own. Those that carry
+  /// credentials (``SecretFields``) last as long as the process: ``text`` has none of them.
   package var method: String
   package var target: String
   package var fields: FieldLines
@@ -38,6 +39,8 @@ package struct UploadRecord: Equatable, Sendable {
   package var promised: UInt64 = 0
   package var deactivation: Deactivation?
   package var response: Response?
+  /// Whether this was read from a text with credentials, as earlier versions wrote it: it is to be written anew.
+  package private(set) var holdsSecrets = false
 
   package init(
     method: String, target: String, fields: FieldLines, created: Int64, credential: [UInt8]?, client: String,
@@ -57,7 +60,9 @@ package struct UploadRecord: Equatable, Sendable {
   // MARK: Text
 
   /// The record's text; nil if a value is beyond what a structured field holds.
-  package var text: String? {
+  package var text: String? { text(keepingSecrets: false) }
+
+  private func text(keepingSecrets: Bool) -> String? {
     var lines: [String] = []
     var isWhole = true
     func add(_ name: String, _ item: Item) {
@@ -68,7 +73,7 @@ package struct UploadRecord: Equatable, Sendable {
       lines.append("\(name): \(value)\n")
     }
     func add(_ name: String, _ fields: FieldLines) {
-      for line in fields.lines {
+      for line in fields.lines where keepingSecrets || !SecretFields.contains(line.name) {
         add(name, Item(.displayString(line.value), [Parameter(key: "name", value: .displayString(line.name))]))
       }
     }
@@ -137,7 +142,8 @@ package struct UploadRecord: Equatable, Sendable {
       response = Response(status: Int(status), fields: fields, body: body)
     }
     // What was not understood above would be lost by the next writing: then the file is not one of ours.
-    guard self.text == text else { return nil }
+    guard self.text(keepingSecrets: true) == text else { return nil }
+    holdsSecrets = (self.fields.lines + (response?.fields.lines ?? [])).contains { SecretFields.contains($0.name) }
   }
 
   private static func fields(_ name: String, _ values: [(name: String, item: Item)]) -> FieldLines? {

@@ -30,6 +30,11 @@ struct LoopAssignment: Sendable {
     return Int(key) % count
   }
 
+  /// Whether the text may be the token of an upload of this loop: what it names is a component of a path.
+  func isToken(_ text: String) -> Bool {
+    text.utf8.count == 32 && text.utf8.allSatisfy { Octet.hexValue($0) != nil } && owns(text)
+  }
+
   /// Whether what is kept of an upload is this loop's to take up. What is nobody's is the first one's.
   func owns(_ token: String) -> Bool { (owner(ofToken: token[...]) ?? 0) == index }
 

@@ -42,6 +42,8 @@ protocol KeepingRequestHandler: RequestHandler {
 }
 
 enum Settlement {
-  case fields(HeaderFields)
+  /// - Parameter needed: the names of all fields of the request that later beginnings need (lower case). The record of the
+  ///   upload holds no others.
+  case fields(HeaderFields, needed: Set<String>)
   case response(Response)
 }

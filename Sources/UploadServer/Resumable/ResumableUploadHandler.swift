@@ -10,7 +10,8 @@ internal import ResumableUploads
 /// the request at work, with `Upload-Complete: ?1`, and is kept for a client that did not see it. An answer that asks to try
 /// again later (503 or 507 with `Retry-After`) is no response to the upload: it goes on where it stood.
 ///
-/// After a restart the request is made anew and the body given from its beginning, unless the handler keeps it itself.
+/// After a restart the request is made anew and the body given from its beginning, unless the handler keeps it itself. Fields
+/// that carry credentials, such as `Cookie` or `X-Api-Key`, are written nowhere, so the request lacks them then.
 ///
 /// Requests without the protocol's fields, or in a version of nobody's, are handed on as they are.
 final class ResumableUploadHandler {
@@ -75,14 +76,15 @@ final class ResumableUploadHandler {
     // An answer that is known before the body needs no upload.
     if handler is FixedResponseHandler { return resources.router(head) }
     var settled = HeaderFields()
+    var needed: Set<String>?
     if let keeper = handler as? any KeepingRequestHandler {
       switch keeper.settle() {
-      case .fields(let fields): settled = fields
+      case .fields(let fields, let names): (settled, needed) = (fields, names)
       case .response(let response): return FixedResponseHandler(response)
       }
     }
-    return UploadTransfer(request, head: head) { [resources] transfer in
-      resources.create(transfer, settled: settled)
+    return UploadTransfer(request, head: head) { [resources, settled, needed] transfer in
+      resources.create(transfer, settled: settled, needed: needed)
     }
   }
 

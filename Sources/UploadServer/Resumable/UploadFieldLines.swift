@@ -14,6 +14,13 @@ extension HeaderFields {
     for line in lines.lines { append(line.name, line.value) }
   }
 
+  /// The fields whose names (lower case) `isIncluded` accepts.
+  func filter(_ isIncluded: (String) -> Bool) -> HeaderFields {
+    var result = HeaderFields()
+    for field in all where isIncluded(field.name) { result.append(field.name, field.value) }
+    return result
+  }
+
   /// The same without the fields of these names (lower case).
   func without(_ names: Set<String>) -> HeaderFields {
     var result = HeaderFields()

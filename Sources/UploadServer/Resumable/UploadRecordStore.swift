@@ -13,6 +13,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   static let directoryName = ".uploads"
   private static let recordSuffix = ".upload"
   private static let bodySuffix = ".body"
+  private static let temporarySuffix = ".new"
 
   private let parent: Int32
   /// -1 until something is to be kept there.
@@ -23,6 +24,11 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private let loop: EventLoop
   private let assignment: LoopAssignment
   private let temporaryName: String
+  /// Of all loops.
+  private let temporaryNames: Set<String>
+  /// The listing under way of what an earlier server has left.
+  private var names: DirectoryNames?
+  private var isListed = false
   /// Writings that the disk has not taken yet.
   private var pending = 0
   private var idle: (() -> Void)?
@@ -37,7 +43,9 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     disk = files.disk
     self.loop = loop
     self.assignment = assignment
-    temporaryName = "record-\(assignment.index).new"
+    func temporary(_ index: Int) -> String { "record-\(index)\(Self.temporarySuffix)" }
+    temporaryName = temporary(assignment.index)
+    temporaryNames = Set((0..<assignment.count).map(temporary))
     directory = -1
     do throws(SystemError) {
       directory = try Self.open(in: files.directory)
@@ -161,34 +169,33 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     if durability == .always { worker.execute(remove) } else { remove() }
   }
 
-  /// Temporary files of a server that died are removed.
-  func load() -> [StoredUpload] {
-    guard directory >= 0 else { return [] }
-    let copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-    guard copy >= 0, let stream = fdopendir(copy) else { return [] }
-    defer { closedir(stream) }
-    var names: [String] = []
-    while let entry = readdir(stream) {
-      names.append(
-        withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) })
+  /// Temporary files of a server that died are removed on the way.
+  func nextTokens() -> [String]? {
+    guard directory >= 0, !isListed else { return nil }
+    if names == nil { names = DirectoryNames(of: directory) }
+    guard let found = names?.next(256), !found.isEmpty else {
+      names = nil
+      isListed = true
+      return nil
     }
-    var records: [StoredUpload] = []
-    for name in names {
-      if name.hasSuffix(".new") {
-        // The first loop is asked first, and none writes yet.
-        if assignment.index == 0 { unlinkat(directory, name, 0) }
+    var tokens: [String] = []
+    for name in found {
+      if name.hasSuffix(Self.temporarySuffix) {
+        // By the first loop, and none that a loop of this server writes now.
+        if assignment.index == 0, !temporaryNames.contains(name) { unlinkat(directory, name, 0) }
       } else if name.hasSuffix(Self.recordSuffix) {
         let token = String(name.dropLast(Self.recordSuffix.count))
-        if assignment.owns(token) { records.append(read(token, name)) }
+        if assignment.owns(token) { tokens.append(token) }
       }
     }
-    return records
+    return tokens
   }
 
-  private func read(_ token: String, _ name: String) -> StoredUpload {
-    let descriptor = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+  func read(_ token: String) -> StoredUpload? {
+    guard directory >= 0 else { return nil }
+    let descriptor = openat(directory, token + Self.recordSuffix, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     var stored = StoredUpload(token: token, record: nil, age: .zero)
-    guard descriptor >= 0 else { return stored }
+    guard descriptor >= 0 else { return errno == ENOENT ? nil : stored }
     defer { close(descriptor) }
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { return stored }
@@ -196,8 +203,21 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
     while case let count = Glibc.read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
+    stored.size = text.count
     stored.record = UploadRecord(parsing: String(decoding: text, as: UTF8.self))
+    if let record = stored.record, record.holdsSecrets { clean(record, token) }
     return stored
+  }
+
+  /// Writes a record anew without the credentials that an earlier version put into it.
+  private func clean(_ record: UploadRecord, _ token: String) {
+    write(record, token) { _ in }
+    // What was replaced is now the temporary file.
+    let scrub = { @Sendable [directory, temporaryName] in
+      let descriptor = openat(directory, temporaryName, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC)
+      if descriptor >= 0 { close(descriptor) }
+    }
+    if durability == .always { worker.execute(scrub) } else { scrub() }
   }
 
   // MARK: Bytes

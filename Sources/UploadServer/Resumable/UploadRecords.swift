@@ -12,8 +12,10 @@ protocol UploadRecords: AnyObject {
   /// Notes that the upload is alive, for a server that comes after this one.
   func touch(_ token: String)
   func remove(_ token: String)
-  /// All records that are there, left by an earlier server.
-  func load() -> [StoredUpload]
+  /// The next tokens of records that an earlier server has left; nil when all were named.
+  func nextTokens() -> [String]?
+  /// What an earlier server has left of an upload; nil if it has left nothing.
+  func read(_ token: String) -> StoredUpload?
   /// Calls `action` when the disk has every record: now, or when it does.
   func whenIdle(_ action: @escaping () -> Void)
 
@@ -34,6 +36,8 @@ struct StoredUpload {
   var record: UploadRecord?
   /// How long ago it was alive.
   var age: Duration
+  /// How long the record is, in bytes.
+  var size = 0
 }
 
 /// Of a server that keeps nothing: its uploads are in memory and end with it.
@@ -43,7 +47,8 @@ final class UnwrittenUploadRecords: UploadRecords {
   }
   func touch(_ token: String) {}
   func remove(_ token: String) {}
-  func load() -> [StoredUpload] { [] }
+  func nextTokens() -> [String]? { nil }
+  func read(_ token: String) -> StoredUpload? { nil }
   func whenIdle(_ action: @escaping () -> Void) { action() }
 
   /// A handler that does not keep its bytes needs somebody who does.

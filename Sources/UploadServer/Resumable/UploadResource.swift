@@ -39,10 +39,12 @@ final class UploadResource {
 
   /// A new resource.
   ///
-  /// - Parameter settled: what the handler wants its request to have, and the creation's answers to tell.
+  /// - Parameters:
+  ///   - settled: what the handler wants its request to have, and the creation's answers to tell.
+  ///   - needed: the fields that the handler needs; nil for all.
   init(
     _ token: String, _ state: UploadResourceState, _ transfer: UploadTransfer, settled: HeaderFields,
-    _ resources: UploadResources
+    needed: Set<String>?, _ resources: UploadResources
   ) {
     self.settled = settled
     self.token = token
@@ -51,15 +53,24 @@ final class UploadResource {
     owner = transfer.client
     var head = transfer.head.forUpload(length: nil)
     digests = UploadDigests(head.fields)
+    var target = head.target.text
+    if let needed {
+      head.fields = head.fields.filter { needed.contains($0) || Self.digestFields.contains($0) }
+      // A query may hold a secret, and the handler that needs none of the other fields does not need it either.
+      target = head.target.path
+    }
     for field in settled.all where head.fields.count(field.name) == 0 { head.fields.append(field.name, field.value) }
     record = UploadRecord(
-      method: head.method, target: head.target.text, fields: FieldLines(head.fields), created: WallClock.now.seconds,
+      method: head.method, target: target, fields: FieldLines(head.fields), created: WallClock.now.seconds,
       credential: owner.credential, client: owner.address, limits: state.limits)
     record.length = state.length
     lastActivity = .now
     lastTouch = lastActivity
     progress = UploadProgress(resources.loop)
   }
+
+  private static let digestFields = Set(
+    [DigestField.representation, DigestField.wantRepresentation].map { $0.lowercased() })
 
   /// A resource of an earlier server; nil if its request cannot be made out any more.
   init?(_ token: String, _ record: UploadRecord, _ age: Duration, _ resources: UploadResources) {

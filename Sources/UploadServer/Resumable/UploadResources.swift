@@ -18,8 +18,8 @@ final class UploadResources {
   /// The resource that each request is for: the router within.
   let router: RequestRouter
   let limits: UploadLimits
-  /// How many records of uploads that are over there may be.
-  private let finishedLimit: Int
+  /// The records of uploads that are over.
+  private var finishedUploads: FinishedUploads
   /// Whether a credential is valid now.
   private let isValid: ([UInt8]) -> Bool
 
@@ -33,10 +33,21 @@ final class UploadResources {
   private var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private(set) var stops = false
 
+  /// For how long one slice of what takes long may keep requests waiting.
+  private static let slice = Duration.milliseconds(5)
+  /// How long one look for what has expired precedes the next.
+  private static let expiryPause = Duration.milliseconds(250)
+  /// Whether there may be records that were not read yet.
+  private var isLoading = true
+  /// Tokens that were listed and are to be read.
+  private var unread: [String] = []
+  /// What was forgotten while records are read: one may be listed before its file is gone.
+  private var forgotten: Set<String> = []
+
   init(
     loop: EventLoop, assignment: LoopAssignment, figures: LoopFigures, store: any UploadRecords,
     worker: BackgroundWorker, durability: Durability,
-    usage: UploadUsage, options: UploadServer.Configuration.Uploads, finishedLimit: Int,
+    usage: UploadUsage, options: UploadServer.Configuration.Uploads, finishedLimits: FinishedUploads.Limits,
     maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
     isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
   ) {
@@ -52,7 +63,7 @@ final class UploadResources {
     self.options = options
     self.emit = emit
     self.router = router
-    self.finishedLimit = finishedLimit
+    finishedUploads = FinishedUploads(finishedLimits)
     var limits = UploadLimits()
     limits.maximumSize = options.maximumSize
     // Whatever is larger is refused while it is parsed, before anything of ours sees it.
@@ -64,19 +75,60 @@ final class UploadResources {
 
   // MARK: Beginning and end
 
-  /// Takes up what an earlier server has left.
-  func load() {
-    for stored in store.load() {
-      guard let record = stored.record, let resource = UploadResource(stored.token, record, stored.age, self) else {
-        emit(ServerEvent(.refused, reason: "the record of an upload in .uploads cannot be read; it is left alone"))
-        continue
+  /// Takes up what an earlier server has left: as far as `patience` goes at once, the rest in slices between which requests have
+  /// their turn. What a request names is looked for when it comes.
+  func load(patience: Duration) {
+    let end = MonotonicInstant.now + patience
+    while MonotonicInstant.now < end {
+      if loadSlice() { return }
+    }
+    loadOn()
+  }
+
+  private func loadOn() {
+    guard !stops else { return }
+    loop.schedule(after: .zero) { [unowned self] in
+      if !loadSlice() { loadOn() }
+    }
+  }
+
+  /// Whether that was the last slice.
+  private func loadSlice() -> Bool {
+    let end = MonotonicInstant.now + Self.slice
+    repeat {
+      if unread.isEmpty {
+        guard let tokens = store.nextTokens() else {
+          isLoading = false
+          forgotten = []
+          return true
+        }
+        unread = tokens
       }
-      table[stored.token] = resource
-      guard resource.isUnfinished else { continue }
+      if let token = unread.popLast(), table[token] == nil { takeUp(token, complains: true) }
+    } while MonotonicInstant.now < end
+    return false
+  }
+
+  /// An upload that an earlier server has left; nil if it has left none of that name, or it cannot be read.
+  @discardableResult
+  private func takeUp(_ token: String, complains: Bool) -> UploadResource? {
+    // Its file may be on its way out.
+    guard !forgotten.contains(token), let stored = store.read(token) else { return nil }
+    guard let record = stored.record, let resource = UploadResource(token, record, stored.age, self) else {
+      if complains {
+        emit(ServerEvent(.refused, reason: "the record of an upload in .uploads cannot be read; it is left alone"))
+      }
+      return nil
+    }
+    table[token] = resource
+    if resource.isUnfinished {
       unfinishedCount += 1
       resource.share = usage.add(resource.owner, bytes: resource.keptCount)
+    } else {
+      keepFinished(resource, bytes: stored.size)
     }
-    armExpiry()
+    armExpiry(for: resource)
+    return resource
   }
 
   /// The server stops: what is known is written down. `action` is called when the disk has it.
@@ -94,10 +146,18 @@ final class UploadResources {
 
   // MARK: Requests
 
-  subscript(token: String) -> UploadResource? { table[token] }
+  subscript(token: String) -> UploadResource? {
+    if let resource = table[token] { return resource }
+    guard isLoading, assignment.isToken(token) else { return nil }
+    return takeUp(token, complains: false)
+  }
 
   /// A creation: makes the resource and begins its first transfer.
-  func create(_ transfer: UploadTransfer, settled: HeaderFields) {
+  ///
+  /// - Parameters:
+  ///   - settled: what the handler wants its request to have, and the creation's answers to tell.
+  ///   - needed: the fields that the handler needs; nil for all.
+  func create(_ transfer: UploadTransfer, settled: HeaderFields, needed: Set<String>?) {
     let request = transfer.request
     do throws(UploadRefusal) {
       let state = try UploadResourceState(creating: request, limits: limits, awaitsDisk: durability == .always)
@@ -108,10 +168,10 @@ final class UploadResources {
         StreamName(path: transfer.head.target.path, streamID: $0, mediaType: nil)
       }
       let token = assignment.newToken(for: stream)
-      let resource = UploadResource(token, state, transfer, settled: settled, self)
+      let resource = UploadResource(token, state, transfer, settled: settled, needed: needed, self)
       resource.share = share
       table[token] = resource
-      armExpiry()
+      armExpiry(for: resource)
       resource.create(transfer)
     } catch {
       emit(ServerEvent(.refused, peer: transfer.peer, status: error.status, reason: error.reason))
@@ -122,7 +182,7 @@ final class UploadResources {
   /// The record of a new resource could not be written.
   func neverCreated(_ resource: UploadResource) {
     settleAccount(of: resource, bytes: resource.keptCount)
-    forget(resource)
+    forget(resource.token)
   }
 
   /// Whether an upload may still be completed for its owner: between its creation and its end a token may have been withdrawn.
@@ -139,10 +199,18 @@ final class UploadResources {
   func kept(_ count: UInt64, by resource: UploadResource) { usage.kept(count, by: resource.share) }
   func gaveBack(_ count: UInt64, by resource: UploadResource) { usage.gaveBack(count, by: resource.share) }
 
-  /// An upload is complete or inactive: its bytes are nobody's concern here any more. Its record stays for a while.
+  /// An upload is complete or inactive: its bytes are nobody's concern here any more. Its record stays for a while, without the
+  /// fields of a request that nobody makes any more.
   func finished(_ resource: UploadResource, keeping bytes: UInt64) {
     settleAccount(of: resource, bytes: bytes)
-    trim()
+    resource.digests?.abandon()
+    resource.record.fields = FieldLines()
+    keepFinished(resource, bytes: resource.record.text?.utf8.count ?? 0)
+  }
+
+  private func keepFinished(_ resource: UploadResource, bytes: Int) {
+    let forgotten = finishedUploads.add(resource.token, of: resource.owner, bytes: bytes, since: resource.lastActivity)
+    for token in forgotten { forget(token) }
   }
 
   private func settleAccount(of resource: UploadResource, bytes: UInt64) {
@@ -152,39 +220,64 @@ final class UploadResources {
     unfinishedCount -= 1
   }
 
-  /// Records of what is over are forgotten, oldest first and many at a time.
-  private func trim() {
-    guard table.count - unfinishedCount > finishedLimit else { return }
-    let over = table.values.filter { !$0.isUnfinished }.sorted { $0.lastActivity < $1.lastActivity }
-    for resource in over.prefix(max(0, over.count - finishedLimit / 2)) { forget(resource) }
-  }
-
-  private func forget(_ resource: UploadResource) {
-    table[resource.token] = nil
-    store.remove(resource.token)
+  private func forget(_ token: String) {
+    table[token] = nil
+    finishedUploads.remove(token)
+    if isLoading { forgotten.insert(token) }
+    store.remove(token)
   }
 
   // MARK: Expiry
 
   /// The timer is never moved to a later time: it fires, finds that its resource was alive, and is set anew.
-  private func armExpiry() {
-    guard !stops, expiryTimer == nil, let deadline = table.values.lazy.map(\.deadline).min() else { return }
+  private func armExpiry(for resource: UploadResource) {
+    let deadline = resource.deadline
+    if let expiryTimer {
+      guard deadline < expiryTimer.deadline else { return }
+      loop.cancel(expiryTimer.timer)
+    }
+    arm(deadline)
+  }
+
+  private func arm(_ deadline: MonotonicInstant) {
+    guard !stops else { return }
+    // All that come within the same moment are one firing: each looks through the table.
+    let deadline = max(deadline, .now + Self.expiryPause)
     expiryTimer = (loop.schedule(at: deadline) { [unowned self] in expire() }, deadline)
   }
 
   private func expire() {
     expiryTimer = nil
     let now = MonotonicInstant.now
-    for resource in Array(table.values) where resource.deadline <= now {
-      if !resource.isUnfinished {
-        forget(resource)
-      } else if resource.isAtWork {
-        // A stream that is silent for longer than a resource lives is at work all the same.
-        resource.touch()
-      } else {
-        resource.deactivate(.expired, peer: nil)
-      }
+    expire(table.values.filter { $0.deadline <= now }[...])
+  }
+
+  /// In slices between which requests have their turn: removing files takes time.
+  private func expire(_ due: ArraySlice<UploadResource>) {
+    let now = MonotonicInstant.now
+    var due = due
+    while let resource = due.popFirst() {
+      // It may have been forgotten, or come alive, since the last slice.
+      if table[resource.token] === resource, resource.deadline <= now { expire(resource) }
+      if MonotonicInstant.now > now + Self.slice { break }
     }
-    armExpiry()
+    guard !stops else { return }
+    if !due.isEmpty {
+      let rest = due
+      loop.schedule(after: .zero) { [unowned self] in expire(rest) }
+    } else if expiryTimer == nil, let deadline = table.values.lazy.map(\.deadline).min() {
+      arm(deadline)
+    }
+  }
+
+  private func expire(_ resource: UploadResource) {
+    if !resource.isUnfinished {
+      forget(resource.token)
+    } else if resource.isAtWork {
+      // A stream that is silent for longer than a resource lives is at work all the same.
+      resource.touch()
+    } else {
+      resource.deactivate(.expired, peer: nil)
+    }
   }
 }

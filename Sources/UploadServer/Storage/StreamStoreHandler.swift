@@ -172,7 +172,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
       return .response(Response(403, body: Self.notYours + "\n"))
     }
     // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
-    return .fields(["stream-id": name?.streamID ?? StreamName.randomID()])
+    return .fields(
+      ["stream-id": name?.streamID ?? StreamName.randomID()], needed: ["stream-id", "stream-offset", "content-type"])
   }
 
   func beginKeeping(_ exchange: any Exchange) {

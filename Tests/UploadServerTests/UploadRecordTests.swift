@@ -1,0 +1,220 @@
+// What the server writes down of uploads: how much, for whom, without secrets, and read again without keeping anyone waiting.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+@testable import UploadServer
+
+@Suite("Records of uploads", .serialized)
+struct UploadRecordTests {
+  @Test(
+    "the records that are kept fit the limits, of all and of each owner, and the newest stays",
+    arguments: Seed.several(2))
+  func accounts(_ seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<200 {
+      let limits = FinishedUploads.Limits(
+        count: .random(in: 2...30, using: &random), countPerClient: .random(in: 1...20, using: &random),
+        bytes: .random(in: 200...3000, using: &random), bytesPerClient: .random(in: 100...2000, using: &random))
+      var finished = FinishedUploads(limits)
+      var model: [String: (owner: Int, bytes: Int)] = [:]
+      for number in 0..<200 {
+        if random.chance(10), let token = model.keys.sorted().randomElement(using: &random) {
+          finished.remove(token)
+          model[token] = nil
+          continue
+        }
+        let owner = Int.random(in: 0..<3, using: &random)
+        let bytes = Int.random(in: 0...100, using: &random)
+        let forgotten = finished.add(
+          "\(number)", of: UploadOwner(credential: nil, address: "\(owner)"), bytes: bytes,
+          since: MonotonicInstant(nanoseconds: Int64(number)))
+        model["\(number)"] = (owner, bytes)
+        for token in forgotten { #expect(model.removeValue(forKey: token) != nil) }
+        #expect(model["\(number)"] != nil)
+        #expect(finished.count == model.count && finished.bytes == model.values.reduce(0) { $0 + $1.bytes })
+        #expect(finished.count <= limits.count && finished.bytes <= max(limits.bytes, bytes))
+        let own = model.values.filter { $0.owner == owner }
+        #expect(own.count <= limits.countPerClient)
+        #expect(own.reduce(0) { $0 + $1.bytes } <= max(limits.bytesPerClient, bytes))
+      }
+    }
+  }
+
+  private func records(_ directory: TemporaryDirectory) -> [String] {
+    guard let stream = opendir(directory.path + "/.uploads") else { return [] }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while let entry = readdir(stream) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if name.hasSuffix(".upload") { names.append(name) }
+    }
+    return names.sorted()
+  }
+
+  @Test("finished uploads leave no more records than they may, also after a restart with less")
+  func bounded() throws {
+    let directory = TemporaryDirectory()
+    do {
+      let test = try TestServer(in: directory) {
+        $0.threads = 1
+        $0.uploads.maximumFinishedCount = 20
+      }
+      let client = try test.connect()
+      for _ in 0..<100 {
+        try client.request("POST", "/t.txt", ["Upload-Complete: ?1"], body: "abc")
+        #expect(try client.final().answer.status == 201)
+      }
+      #expect((1...20).contains(records(directory).count))
+      client.disconnect()
+      test.stop()
+    }
+    #expect((1...20).contains(records(directory).count))
+    let test = try TestServer(in: directory) {
+      $0.threads = 1
+      $0.uploads.maximumFinishedCount = 5
+      $0.uploads.loadPatience = .zero
+    }
+    try waitUntil("the records were read") { records(directory).count <= 5 }
+    // The bytes of the recordings are nobody's to remove.
+    #expect(directory.names.filter { $0.hasSuffix(".txt") }.count == 100)
+    test.stop()
+  }
+
+  @Test("a server answers for every upload of its predecessor before it has read all records", arguments: [1, 2])
+  func lazily(_ threads: Int) throws {
+    let directory = TemporaryDirectory()
+    var uploads: [(location: String, offset: Int)] = []
+    do {
+      let test = try TestServer(in: directory) { $0.threads = threads }
+      let client = try test.connect()
+      for index in 0..<300 {
+        let body = String(repeating: "x", count: index % 7)
+        try client.request("POST", "/t.txt", ["Upload-Complete: ?0"], body: body)
+        let answer = try client.final().answer
+        uploads.append((try #require(answer["location"]), body.utf8.count))
+      }
+      client.disconnect()
+      test.stop()
+    }
+    let test = try TestServer(in: directory) {
+      $0.threads = threads
+      $0.uploads.loadPatience = .zero
+    }
+    let client = try test.connect()
+    for upload in uploads.reversed() {
+      let answer = try client.head(upload.location)
+      #expect(answer.status == 204 && answer["upload-offset"] == "\(upload.offset)", "\(answer)")
+    }
+    // What is no token is no path either.
+    for name in ["../tokens", "..%2f..%2fetc", "record-0", String(repeating: "g", count: 32)] {
+      try client.request("HEAD", "/.uploads/\(name)")
+      #expect(try client.final(withBody: false).answer.status == 404)
+    }
+    try client.patch(uploads[3].location, at: uploads[3].offset, completes: true, body: "y")
+    #expect([200, 201].contains(try client.final().answer.status))
+  }
+
+  // MARK: Secrets
+
+  private static let secretLines = [
+    "Cookie: hidden1", "X-Api-Key: hidden2", "Proxy-Authorization: Basic hidden3", "X-Auth-Token: hidden4",
+    "Private-Token: hidden5", "X-Session-Id: hidden6", "X-Hub-Signature-256: hidden7",
+  ]
+
+  /// Remembers what its request had.
+  private final class Seen: RequestHandler, @unchecked Sendable {
+    let fields: Lock<[HeaderFields]>
+    private let head: RequestHead
+    private var exchange: (any Exchange)?
+    init(_ head: RequestHead, _ log: SeenLog) {
+      self.head = head
+      fields = Lock([])
+      log.add(head.fields)
+    }
+    func begin(_ exchange: any Exchange) {
+      self.exchange = exchange
+      exchange.acceptBody()
+    }
+    func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+    func end() { exchange?.respond(Response(200, ["set-cookie": "hidden8"], body: "done\n")) }
+    func aborted(_ reason: AbortReason) { exchange = nil }
+    func serverStops() {}
+  }
+
+  private final class SeenLog: Sendable {
+    private let all = Lock<[HeaderFields]>([])
+    func add(_ fields: HeaderFields) { all.withLock { $0.append(fields) } }
+    var last: HeaderFields? { all.withLock { $0.last } }
+  }
+
+  @Test("no record holds a credential: not of the request, its target, or the response", arguments: [true, false])
+  func secrets(_ isStore: Bool) throws {
+    let directory = TemporaryDirectory()
+    let log = SeenLog()
+    func server() throws -> TestServer {
+      try TestServer(in: directory) { if !isStore { $0.handler = { Seen($0, log) } } }
+    }
+    let test = try server()
+    let lines = Self.secretLines + ["X-Plain: shown"]
+    let target = isStore ? "/t.txt?key=hidden0" : "/t.txt"
+    let location = try test.create(target, lines)
+    let client = try test.connect()
+    try client.patch(location, at: 0, Self.secretLines, body: "abc")
+    #expect(try client.final().answer["upload-offset"] == "3")
+    // Within the process the handler has what its request had.
+    if !isStore { #expect(log.last?.single("cookie") == "hidden1" && log.last?.single("x-plain") == "shown") }
+    #expect(try Command.run("grep", ["-rqe", "hidden", directory.path]) == 1)
+    client.disconnect()
+    test.stop()
+    #expect(try Command.run("grep", ["-rqe", "hidden", directory.path]) == 1)
+    let second = try server()
+    let next = try second.connect()
+    try next.patch(location, at: 3, completes: true, body: "def")
+    #expect([200, 201].contains(try next.final().answer.status))
+    if !isStore { #expect(log.last?.single("cookie") == nil && log.last?.single("x-plain") == "shown") }
+    second.stop()
+    #expect(try Command.run("grep", ["-rqe", "hidden", directory.path]) == 1)
+  }
+
+  @Test("records with credentials, as earlier versions wrote them, are cleaned", arguments: Durability.allCases)
+  func cleaned(_ durability: Durability) throws {
+    let directory = TemporaryDirectory()
+    let test = try TestServer(in: directory) { $0.durability = durability }
+    let location = try test.create("/t.txt")
+    let client = try test.connect()
+    try client.patch(location, at: 0, body: "abc")
+    _ = try client.final()
+    client.disconnect()
+    test.stop()
+    let record = "\(directory.path)/.uploads/\(try #require(records(directory).first))"
+    try Command.run("sed", ["-i", "0,/^Field/s/^Field/Field: %\"hidden\";name=%\"cookie\"\\nField/", record])
+    #expect(try Command.run("grep", ["-rqe", "hidden", directory.path]) == 0)
+    let second = try TestServer(in: directory) { $0.durability = durability }
+    #expect(try second.connect().head(location)["upload-offset"] == "3")
+    try waitUntil("the record is cleaned") {
+      (try? Command.run("grep", ["-rqe", "hidden", directory.path])) == 1
+    }
+    second.stop()
+    let third = try TestServer(in: directory)
+    #expect(try third.connect().head(location)["upload-offset"] == "3")
+  }
+
+  // MARK: Expiry
+
+  @Test("many uploads that expire at once keep no other request waiting, and all of them go")
+  func expireTogether() throws {
+    let test = try TestServer { $0.uploads.maximumAge = .seconds(1) }
+    let client = try test.connect()
+    for _ in 0..<500 {
+      try client.request("POST", "/t.txt", ["Upload-Complete: ?0"], body: "abc")
+      _ = try client.final()
+    }
+    _ = try test.events.wait(.expired, count: 500)
+    #expect(try client.head("/.uploads/none").status == 404)
+    #expect(!test.directory.names.contains { $0.hasSuffix(".part") })
+  }
+}
