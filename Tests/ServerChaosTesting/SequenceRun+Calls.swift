@@ -1,6 +1,7 @@
 // A sequence's requests: made, sent at the same time, answered.
 
 internal import EventLoops
+internal import Glibc
 
 extension SequenceRun {
   // MARK: Making
@@ -110,6 +111,7 @@ extension SequenceRun {
       call.connection = connection
     } else {
       call.connection = ChaosConnection(port: port)
+      if call.connection == nil { note("  no connection: \(String(cString: strerror(errno)))") }
     }
     kept[call.token] = nil
     call.sentAt = .now

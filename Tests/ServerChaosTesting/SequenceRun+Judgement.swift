@@ -147,7 +147,8 @@ extension SequenceRun {
 
   /// A token was told that bytes of a stream are stored for it.
   func insert(_ token: Int, _ stream: StreamModel) {
-    if let owner = stream.owner, owner != token, isLeft(by: owner, stream) { stream.evidence.remove(owner) }
+    // Where nothing is stored, a stream is forgotten with its completion, whether or not that is answered.
+    if let owner = stream.owner, owner != token, isLeft(by: owner, stream) || !isStored { stream.evidence = [] }
     stream.evidence.insert(token)
   }
 
