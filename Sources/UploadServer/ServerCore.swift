@@ -147,9 +147,21 @@ final class ServerCore: @unchecked Sendable {
 
   /// The listeners cannot accept anybody for now.
   func exhausted(_ reason: String) {
-    context.figures.values.refusedConnections += 1
     context.figures.values.failed(.descriptors)
     emit(ServerEvent(.refused, reason: "no connection can be accepted: \(reason)"))
+  }
+
+  /// A connection is turned away by the listener: there is no descriptor for it.
+  func turnedAway() {
+    context.figures.values.refusedConnections += 1
+    context.figures.values.failed(.descriptors)
+  }
+
+  /// Closes a connection that asks nothing, if there is one.
+  func closeDispensable() -> Bool {
+    guard let connection = context.timeouts.mostDispensable else { return false }
+    connection.makeRoom()
+    return true
   }
 
   /// Something about the server and not about a connection.

@@ -18,6 +18,7 @@ final class SharedStorage: Sendable {
   private static let finishedCountWhenDiscarding = 1000
 
   let usage = UploadUsage()
+  let openFiles = OpenFiles()
   private let configuration: UploadServer.Configuration
   /// The directory, which is locked until the end; nil where nothing is stored.
   private let files: FileStore?
@@ -28,7 +29,7 @@ final class SharedStorage: Sendable {
     self.configuration = configuration
     running = Atomic(configuration.threads)
     switch configuration.storage {
-    case .directory(let path): files = try FileStore(path: path, durability: configuration.durability)
+    case .directory(let path): files = try FileStore(path: path, durability: configuration.durability, files: openFiles)
     case .discarding: files = nil
     }
   }

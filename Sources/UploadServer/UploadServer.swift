@@ -43,7 +43,7 @@ public final class UploadServer: Sendable {
         try ServerCore(configuration, shared, LoopAssignment(index: index, count: count), loop: loops[index]))
     }
     loadPatience = configuration.uploads.loadPatience
-    acceptor = try Acceptor(configuration, zip(cores, loops).map { (core: $0, loop: $1) })
+    acceptor = try Acceptor(configuration, zip(cores, loops).map { (core: $0, loop: $1) }, shared.openFiles)
     localAddresses = acceptor.listeners.map(\.address)
     self.cores = cores
     self.loops = loops

@@ -20,7 +20,17 @@ final class RawClient {
     var description: String { "\(status) \(fields) \(body)" }
   }
 
-  init(_ address: ListenAddress) throws {
+  /// A socket that is made before its connection, with a number that no limit of descriptors set later has room for.
+  static func reservedSocket(above number: Int32 = 1000) throws -> Int32 {
+    let low = socket(AF_INET, type, 0)
+    let high = fcntl(low, F_DUPFD_CLOEXEC, number)
+    close(low)
+    guard high >= 0 else { throw TestFailure("fcntl: \(String(cString: strerror(errno)))") }
+    return high
+  }
+
+  /// - Parameter reserved: of ``reservedSocket(above:)``.
+  init(_ address: ListenAddress, reserved: Int32? = nil) throws {
     switch address {
     case .tcp(let host, let port):
       var hints = addrinfo()
@@ -31,7 +41,7 @@ final class RawClient {
         throw TestFailure("no such address")
       }
       defer { freeaddrinfo(list) }
-      descriptor = socket(list.pointee.ai_family, Self.type, 0)
+      descriptor = reserved ?? socket(list.pointee.ai_family, Self.type, 0)
       guard connect(descriptor, list.pointee.ai_addr, list.pointee.ai_addrlen) == 0 else {
         throw TestFailure("connect: \(String(cString: strerror(errno)))")
       }

@@ -3,6 +3,17 @@ import NetworkTesting
 import Testing
 import UploadServer
 
+/// Never answers.
+private final class SilentHandler: RequestHandler {
+  private let asked: EventLog<String>
+  init(_ asked: EventLog<String>) { self.asked = asked }
+  func begin(_ exchange: any Exchange) { asked.append(exchange.peer) }
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+  func end() {}
+  func aborted(_ reason: AbortReason) {}
+  func serverStops() {}
+}
+
 @Suite("The server in trouble", .serialized)
 struct ServerFaultTests {
   /// Whether this process may mount; a test that needs a full disk needs a small one.
@@ -173,10 +184,12 @@ struct ServerFaultTests {
   func descriptorsExhausted() async {
     // In a process of its own: the limit is the whole process's.
     await #expect(processExitsWith: .success) {
-      let test = try TestServer()
+      let asked = try EventLog<String>()
+      let test = try TestServer { $0.handler = { $0.target.path == "/wait" ? SilentHandler(asked) : nil } }
+      // At work: a connection that asks nothing would be closed to make room.
       let client = try test.connect()
-      try client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-      try require(try client.answer().status == 200, "the first client is served")
+      try client.send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n")
+      try asked.first("the request") { _ in true }
       var limit = rlimit(rlim_cur: 200, rlim_max: 200)
       setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
       // All numbers below the limit but the one that our own end of the next connection needs.
@@ -189,7 +202,7 @@ struct ServerFaultTests {
       // Time in which a server that spins would ask again some thousands of times, and each is told.
       poll(nil, 0, 300)
       try require(test.events.all.count { $0.kind == .refused } == 1, "accepting rests")
-      client.disconnect()
+      client.reset()
       try late.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
       try require(try late.answer().status == 200, "the late client is served")
     }

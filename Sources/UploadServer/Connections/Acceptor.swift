@@ -9,13 +9,17 @@ internal import EventLoops
 final class Acceptor: @unchecked Sendable {
   let listeners: [Listener]
   private let cores: [(core: ServerCore, loop: EventLoop)]
+  private let files: OpenFiles
   private var next = 0
 
-  /// - Parameter cores: the first is that of the loop that accepts.
+  /// - Parameters:
+  ///   - cores: the first is that of the loop that accepts.
+  ///   - files: are closed before a connection is turned away.
   init(
-    _ configuration: UploadServer.Configuration, _ cores: [(core: ServerCore, loop: EventLoop)]
+    _ configuration: UploadServer.Configuration, _ cores: [(core: ServerCore, loop: EventLoop)], _ files: OpenFiles
   ) throws(UploadServerError) {
     self.cores = cores
+    self.files = files
     let options = Listener.Options(
       receiveBufferSize: configuration.receiveBufferSize, maximumSegmentSize: configuration.maximumSegmentSize)
     var listeners: [Listener] = []
@@ -28,6 +32,9 @@ final class Acceptor: @unchecked Sendable {
     for listener in listeners {
       listener.accepted = { [unowned self] in handOut(ConnectionHandover($0, peer: $1)) }
       listener.exhausted = { first.exhausted($0) }
+      listener.descriptorLimit = { OpenFiles.connectionLimit }
+      listener.makeRoom = { [unowned self] in makeRoom() }
+      listener.turnedAway = { first.turnedAway() }
       do throws(SystemError) {
         try listener.start()
       } catch {
@@ -35,9 +42,23 @@ final class Acceptor: @unchecked Sendable {
         first.say("\(listener.address) is not served: \(error)")
       }
     }
-    first.descriptorFreed = { [unowned self] in
-      for listener in listeners { listener.resume() }
+    first.descriptorFreed = { [unowned self] in resume() }
+  }
+
+  private func resume() {
+    for listener in listeners { listener.resume() }
+  }
+
+  /// Closes what can be done without: files that are opened again when they are needed, then a connection that asks nothing.
+  private func makeRoom() -> Bool {
+    if files.closeIdle() > 0 || cores[0].core.closeDispensable() { return true }
+    // Theirs come too late for this connection, and in time for the next one.
+    for (core, loop) in cores.dropFirst() {
+      loop.execute { [self, first = cores[0].loop] in
+        if core.closeDispensable() { first.execute { self.resume() } }
+      }
     }
+    return false
   }
 
   private func handOut(_ connection: ConnectionHandover) {

@@ -26,9 +26,19 @@ final class Listener {
   private var isOpen = true
   private var isPaused = false
   private var pauseTimer: EventLoop.Timer?
+  /// A connection that was accepted and has no room, while the listener is paused.
+  private var waiting: (descriptor: Int32, peer: String)?
+  /// Whether a whole pause has brought no room: whoever comes now is turned away at once.
+  private var isShort = false
 
   /// A connection was accepted: its descriptor, non-blocking, and who is at the other end.
   var accepted: (Int32, _ peer: String) -> Void = { _, _ in }
+  /// Connections get smaller descriptors than this; the others are for what serves them.
+  var descriptorLimit: () -> Int32 = { .max }
+  /// A descriptor is needed: closes what can be done without. Returns whether one is free now.
+  var makeRoom: () -> Bool = { false }
+  /// A connection is turned away for want of a descriptor.
+  var turnedAway: () -> Void = {}
   /// No connection can be accepted for now; why, in words. Told once per pause.
   var exhausted: (String) -> Void = { _ in }
 
@@ -133,19 +143,67 @@ final class Listener {
       var connection: Int32 = -1
       connection = peer.withMutablePointer { accept4(descriptor, $0, $1, flags) }
       if connection >= 0 {
-        accepted(connection, peer.numeric?.description ?? "unix")
+        guard take(connection, peer.numeric?.description ?? "unix") else { return pause() }
         continue
       }
       switch errno {
       case EAGAIN: return
       case EMFILE, ENFILE, ENOBUFS, ENOMEM:
+        let code = errno
+        if makeRoom() { continue }
         // The connection stays in the queue, so epoll would tell of it again at once, and again.
-        exhausted(exhaustion(errno))
+        exhausted(exhaustion(code))
         return pause()
       // A connection that ended before it was accepted reports its own errors here, accept(2).
       default: continue
       }
     }
+  }
+
+  /// Hands on a connection for which there is a descriptor. Without one it is turned away, or waits: false, then.
+  private func take(_ connection: Int32, _ peer: String) -> Bool {
+    if let descriptor = lowered(connection) {
+      isShort = false
+      accepted(descriptor, peer)
+    } else if isShort {
+      turnAway(connection)
+    } else {
+      waiting = (connection, peer)
+      exhausted(exhaustion(EMFILE))
+      return false
+    }
+    return true
+  }
+
+  /// The descriptor, or one in its place that is within the limit; nil if there is none.
+  private func lowered(_ connection: Int32) -> Int32? {
+    let limit = descriptorLimit()
+    guard connection >= limit else { return connection }
+    // More than once, for others take what becomes free as well.
+    for _ in 0..<4 {
+      let descriptor = fcntl(connection, F_DUPFD_CLOEXEC, 0)
+      if (0..<limit).contains(descriptor) {
+        close(connection)
+        return descriptor
+      }
+      if descriptor >= 0 { close(descriptor) }
+      guard makeRoom() else { break }
+    }
+    return nil
+  }
+
+  /// Says when to come again, to whoever cannot be served.
+  private func turnAway(_ connection: Int32) {
+    turnedAway()
+    let response = Response(503, ["retry-after": "2"], body: "This server has no descriptor left for a connection.\n")
+      .serialized(keepsAlive: false, date: WallClock.now.imfFixdate)
+    // A new connection's buffer has room for it.
+    _ = response.withUnsafeBytes { send(connection, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+    shutdown(connection, Int32(SHUT_WR))
+    // What has come is read, or the close would be a reset, which overtakes the response.
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    for _ in 0..<16 where recv(connection, &buffer, buffer.count, 0) <= 0 { break }
+    close(connection)
   }
 
   /// What is lacking, how much of it, and what to do.
@@ -162,7 +220,10 @@ final class Listener {
   private func pause() {
     isPaused = true
     loop.deregister(descriptor)
-    pauseTimer = loop.schedule(after: Self.pause) { [unowned self] in resume() }
+    pauseTimer = loop.schedule(after: Self.pause) { [unowned self] in
+      isShort = true
+      resume()
+    }
   }
 
   /// A descriptor has become free, or the pause is over.
@@ -171,6 +232,10 @@ final class Listener {
     isPaused = false
     if let pauseTimer { loop.cancel(pauseTimer) }
     pauseTimer = nil
+    if let (descriptor, peer) = waiting {
+      waiting = nil
+      guard take(descriptor, peer) else { return pause() }
+    }
     do throws(SystemError) { try start() } catch { pause() }
   }
 
@@ -180,6 +245,8 @@ final class Listener {
     isOpen = false
     if let pauseTimer { loop.cancel(pauseTimer) }
     if !isPaused { loop.deregister(descriptor) }
+    if let waiting { close(waiting.descriptor) }
+    waiting = nil
     close(descriptor)
     if case .unix(let path) = address { unlink(path) }
   }
@@ -187,6 +254,7 @@ final class Listener {
   /// Of a server that was made and never run.
   deinit {
     if isOpen {
+      if let waiting { close(waiting.descriptor) }
       close(descriptor)
       if case .unix(let path) = address { unlink(path) }
     }

@@ -102,6 +102,11 @@ private final class MetricsCore: @unchecked Sendable {
         }
         connections[descriptor] = connection
       }
+      listener.makeRoom = { [context] in
+        guard let connection = context.timeouts.mostDispensable else { return false }
+        connection.makeRoom()
+        return true
+      }
       // Without a descriptor nobody is answered; it is tried again after a while.
       do throws(SystemError) { try listener.start() } catch { listener.stop() }
     }

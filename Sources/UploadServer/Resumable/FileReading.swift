@@ -8,7 +8,7 @@ final class FileReading: @unchecked Sendable {
   private static let bufferSize = 256 * 1024
   private static let zeros = [UInt8](repeating: 0, count: bufferSize)
 
-  private let descriptor: Int32
+  private let file: OpenFile
   private var position: UInt64
   private let end: UInt64
   /// Up to where the file is known to hold nothing, from ``position`` on.
@@ -18,24 +18,23 @@ final class FileReading: @unchecked Sendable {
 
   var isAtEnd: Bool { position >= end }
 
-  /// Reads through a descriptor of its own; nil if there is none, or the range is beyond what a file can have.
-  init?(_ descriptor: Int32, from start: UInt64, to end: UInt64) {
+  /// nil if the range is beyond what a file can have.
+  init?(_ file: OpenFile, from start: UInt64, to end: UInt64) {
     guard end <= UInt64(off_t.max) else { return nil }
-    self.descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+    self.file = file
     (position, self.end) = (start, end)
-    if self.descriptor < 0 { return nil }
   }
-
-  deinit { close(descriptor) }
 
   /// Hands on the next `limit` bytes, or what there is up to the end; returns how many these were. nil if they cannot be read.
   func next(_ limit: UInt64, _ take: (Span<UInt8>) -> Void) -> UInt64? {
+    guard let descriptor = try? file.acquire() else { return nil }
+    defer { file.release() }
     let goal = position + min(limit, end - min(end, position))
     var done: UInt64 = 0
     let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: Self.bufferSize)
     defer { buffer.deallocate() }
     while position < goal {
-      look()
+      look(descriptor)
       let wanted = Int(min(UInt64(Self.bufferSize), goal - position))
       if position < holeEnd {
         let count = min(wanted, Int(clamping: holeEnd - position))
@@ -57,12 +56,12 @@ final class FileReading: @unchecked Sendable {
 
   /// Finds out what comes next; lseek(2). Where the file system does not tell, all is data. The descriptor's position, which
   /// its copies share, is used by nobody else.
-  private func look() {
+  private func look(_ descriptor: Int32) {
     guard position >= holeEnd, position >= dataEnd else { return }
     let data = lseek(descriptor, off_t(position), SLUICE_SEEK_DATA)
     if data > off_t(position) {
       holeEnd = min(UInt64(data), end)
-    } else if data < 0 && errno == ENXIO, let length = length(), length > position {
+    } else if data < 0 && errno == ENXIO, let length = length(descriptor), length > position {
       // Nothing but a hole up to the end of the file.
       holeEnd = min(length, end)
     } else {
@@ -71,7 +70,7 @@ final class FileReading: @unchecked Sendable {
     }
   }
 
-  private func length() -> UInt64? {
+  private func length(_ descriptor: Int32) -> UInt64? {
     var status = stat()
     return fstat(descriptor, &status) == 0 ? UInt64(clamping: status.st_size) : nil
   }

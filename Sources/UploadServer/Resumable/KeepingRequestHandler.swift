@@ -23,6 +23,8 @@ protocol KeepingRequestHandler: RequestHandler {
   func restoreKeeping(_ exchange: any Exchange)
   /// Whether the file that bytes go into was made by ``beginKeeping(_:)``.
   var madeFile: Bool { get }
+  /// Whether something else has changed or replaced that file, so that what was acknowledged may not be there any more.
+  var hasLostFile: Bool { get }
   /// How many bytes of the body are kept, from its beginning on.
   var keptCount: UInt64 { get }
   /// As `receive`, but what the disk does not take is told to the caller, and is no response.
@@ -31,8 +33,8 @@ protocol KeepingRequestHandler: RequestHandler {
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
   /// Forgets bytes of this instance's that were kept beyond `count`.
   func drop(to count: UInt64) throws(SystemError)
-  /// Where the bytes of the body lie: a descriptor that stays valid until the next call, and the place of the first in it.
-  var keptFile: (descriptor: Int32, start: UInt64)? { get }
+  /// Where the bytes of the body lie: a file, and the place of the first in it.
+  var keptFile: (file: OpenFile, start: UInt64)? { get }
   /// Lets go of everything but what is on the disk. Nothing more is called but ``discard(madeFile:)``.
   func park()
   /// The upload will never be complete. Removes what it has made.

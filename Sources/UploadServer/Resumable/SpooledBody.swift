@@ -11,9 +11,7 @@ final class SpooledBody: UploadBody {
 
   private let loop: EventLoop
   private let records: any UploadRecords
-  /// -1 while the file is closed.
-  private var descriptor: Int32
-  private let reopen: () throws(SystemError) -> Int32
+  private let stored: OpenFile
   private let handler: any RequestHandler
   private(set) var keptCount: UInt64
   /// How many bytes the handler was given.
@@ -27,40 +25,29 @@ final class SpooledBody: UploadBody {
   /// What was kept cannot be read back.
   private let unreadable: () -> Void
 
-  /// Takes over the descriptor of a file that holds `keptCount` bytes.
+  /// - Parameter stored: a file that holds `keptCount` bytes.
   init(
-    descriptor: Int32, keptCount: UInt64, handler: any RequestHandler, loop: EventLoop,
-    records: any UploadRecords, reopen: @escaping () throws(SystemError) -> Int32, unreadable: @escaping () -> Void
+    _ stored: OpenFile, keptCount: UInt64, handler: any RequestHandler, loop: EventLoop,
+    records: any UploadRecords, unreadable: @escaping () -> Void
   ) {
-    self.reopen = reopen
     self.unreadable = unreadable
-    self.descriptor = descriptor
+    self.stored = stored
     self.keptCount = keptCount
     self.handler = handler
     self.loop = loop
     self.records = records
   }
 
-  deinit { if descriptor >= 0 { close(descriptor) } }
-
   /// Nobody is at work: the descriptor can serve somebody else. The file is opened again when it is needed.
-  func closeFile() {
-    guard !isPumping, descriptor >= 0 else { return }
-    close(descriptor)
-    descriptor = -1
-  }
+  func closeFile() { stored.closeIfIdle() }
 
-  private func open() -> SystemError? {
-    guard descriptor < 0 else { return nil }
-    do throws(SystemError) { descriptor = try reopen() } catch { return error }
-    return nil
-  }
-
-  var file: (descriptor: Int32, start: UInt64)? { open() == nil ? (descriptor, 0) : nil }
+  var file: (file: OpenFile, start: UInt64)? { (stored, 0) }
 
   func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError? {
-    if let error = open() { return error }
+    let descriptor: Int32
+    do throws(SystemError) { descriptor = try stored.acquire() } catch { return error }
     let (written, error) = BodyWriter.write(descriptor, bytes, pieces, skipping: 0, at: keptCount)
+    stored.release()
     let isNext = accepted && heldFrom == nil && fed == keptCount && !isPumping
     keptCount += UInt64(written)
     if isNext {
@@ -89,19 +76,16 @@ final class SpooledBody: UploadBody {
   }
 
   func drop(to count: UInt64) throws(SystemError) {
-    if let error = open() { throw error }
+    try stored.check(length: keptCount)
+    let descriptor = try stored.acquire()
+    defer { stored.release() }
     try retryingInterrupts("ftruncate of an upload") { ftruncate(descriptor, off_t(count)) }
     keptCount = count
   }
 
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
     let count = keptCount
-    // What was closed had been synced, where that was promised.
-    guard descriptor >= 0 else { return completion(count, nil) }
-    records.synchronizeBody(descriptor) { [self] error in
-      // Named here so that the descriptor stays open until now.
-      withExtendedLifetime(self) { completion(count, error) }
-    }
+    records.synchronizeBody(stored) { completion(count, $0) }
   }
 
   func end() {
@@ -133,10 +117,11 @@ final class SpooledBody: UploadBody {
 
   private func readBack(upTo limit: UInt64) {
     guard !isOver, fed < limit else { return }
-    if open() != nil {
+    guard let descriptor = try? stored.acquire() else {
       isOver = true
       return unreadable()
     }
+    defer { stored.release() }
     let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: Int(min(UInt64(Self.turn), limit - fed)))
     defer { buffer.deallocate() }
     let count = pread(descriptor, buffer.baseAddress, buffer.count, off_t(fed))

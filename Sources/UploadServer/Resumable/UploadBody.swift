@@ -18,7 +18,7 @@ protocol UploadBody: AnyObject {
   /// Tells the handler the end, when it has everything.
   func end()
   /// Where the bytes lie, for whoever has to read them again.
-  var file: (descriptor: Int32, start: UInt64)? { get }
+  var file: (file: OpenFile, start: UInt64)? { get }
 }
 
 /// The bytes are kept by the handler itself.
@@ -35,5 +35,5 @@ final class HandlerKeptBody: UploadBody {
   func drop(to count: UInt64) throws(SystemError) { try handler.drop(to: count) }
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) { handler.synchronize(completion) }
   func end() { handler.end() }
-  var file: (descriptor: Int32, start: UInt64)? { handler.keptFile }
+  var file: (file: OpenFile, start: UInt64)? { handler.keptFile }
 }

@@ -136,7 +136,7 @@ final class UploadDigests {
     if count < end, let file = body.file {
       if end - count <= Self.smallGap {
         let digests = Array(running.values)
-        guard let reading = FileReading(file.descriptor, from: file.start + count, to: file.start + end),
+        guard let reading = FileReading(file.file, from: file.start + count, to: file.start + end),
           reading.next(end - count, { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } })
             == end - count
         else { return unreadable() }
@@ -161,11 +161,10 @@ final class UploadDigests {
 
   /// The worker reads a slice at a time, so that a long file keeps nobody waiting, and stops when nobody needs it any more.
   private func readInBackground(
-    _ body: any UploadBody, _ file: (descriptor: Int32, start: UInt64), upTo end: UInt64, _ loop: EventLoop,
+    _ body: any UploadBody, _ file: (file: OpenFile, start: UInt64), upTo end: UInt64, _ loop: EventLoop,
     _ worker: BackgroundWorker
   ) {
-    // One of its own: the body may let go of its descriptor meanwhile, and the number would be another file's.
-    guard let reading = FileReading(file.descriptor, from: file.start + count, to: file.start + end) else {
+    guard let reading = FileReading(file.file, from: file.start + count, to: file.start + end) else {
       return unreadable()
     }
     isCatchingUp = true

@@ -21,6 +21,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private let durability: Durability
   private let worker: BackgroundWorker
   private let disk: DiskSync
+  private let files: OpenFiles
   private let loop: EventLoop
   private let assignment: LoopAssignment
   private let temporaryName: String
@@ -41,6 +42,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     self.durability = durability
     worker = files.worker
     disk = files.disk
+    self.files = files.files
     self.loop = loop
     self.assignment = assignment
     func temporary(_ index: Int) -> String { "record-\(index)\(Self.temporarySuffix)" }
@@ -85,7 +87,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     switch durability {
     case .none, .interval:
       let error = Self.attempt { () throws(SystemError) in
-        try Self.replace(token, bytes, in: directory, by: temporaryName, syncing: false)
+        try replace(token, bytes, in: directory, syncing: false)
       }
       if error == nil && durability == .interval { syncLater(token) }
       completion(error)
@@ -95,7 +97,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       nonisolated(unsafe) let completion = completion
       worker.execute { [self] in
         let error = Self.attempt { () throws(SystemError) in
-          try Self.replace(token, bytes, in: directory, by: temporaryName, syncing: true)
+          try replace(token, bytes, in: directory, syncing: true)
           try retryingInterrupts("fsync of \(Self.directoryName)") { fsync(directory) }
         }
         loop.execute { [self] in
@@ -111,10 +113,10 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// kind cost a search through all of them.
   ///
   /// Each loop has its own.
-  private static func replace(
-    _ token: String, _ bytes: [UInt8], in directory: Int32, by temporaryName: String, syncing: Bool
+  private func replace(
+    _ token: String, _ bytes: [UInt8], in directory: Int32, syncing: Bool
   ) throws(SystemError) {
-    let descriptor = try retryingInterrupts("create the record of an upload") {
+    let descriptor = try files.open("create the record of an upload") {
       openat(directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
     defer { close(descriptor) }
@@ -128,7 +130,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
     try retryingInterrupts("ftruncate the record of an upload") { ftruncate(descriptor, off_t(bytes.count)) }
     if syncing { try retryingInterrupts("fdatasync of the record of an upload") { fdatasync(descriptor) } }
-    let name = token + recordSuffix
+    let name = token + Self.recordSuffix
     for flags in [SLUICE_RENAME_NOREPLACE, SLUICE_RENAME_EXCHANGE] {
       if renameat2(directory, temporaryName, directory, name, flags) == 0 { return }
       // Some network file systems have no such flags.
@@ -222,31 +224,34 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
 
   // MARK: Bytes
 
-  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (descriptor: Int32, count: UInt64) {
-    let flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (creating ? O_CREAT : 0)
-    let directory = try opened()
-    let descriptor = try retryingInterrupts("open the bytes of an upload") {
-      openat(directory, token + Self.bodySuffix, flags, 0o600)
+  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
+    // With O_APPEND for the reason that a stream's file has it.
+    let flags = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    let (directory, name) = (try opened(), token + Self.bodySuffix)
+    let descriptor = try files.open("open the bytes of an upload") {
+      openat(directory, name, flags | (creating ? O_CREAT : 0), 0o600)
     }
     var status = stat()
     guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
       close(descriptor)
       throw SystemError(operation: "open the bytes of an upload", code: EINVAL)
     }
-    return (descriptor, UInt64(status.st_size))
+    return (OpenFile(descriptor, name, in: directory, flags, status, files), UInt64(status.st_size))
   }
 
   func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64 {
-    let (descriptor, count) = try openBody(token, creating: false)
-    defer { close(descriptor) }
-    if syncing { try retryingInterrupts("fdatasync of an upload") { fdatasync(descriptor) } }
+    let (file, count) = try openBody(token, creating: false)
+    guard syncing else { return count }
+    let descriptor = try file.acquire()
+    defer { file.release() }
+    try retryingInterrupts("fdatasync of an upload") { fdatasync(descriptor) }
     return count
   }
 
-  func synchronizeBody(_ descriptor: Int32, _ completion: @escaping (SystemError?) -> Void) {
+  func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) {
     // Touched on the loop's thread only; the worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    disk.sync(.descriptor(descriptor), "fdatasync of an upload") { [loop] error in
+    disk.sync(.open(file), "fdatasync of an upload") { [loop] error in
       loop.execute { completion(error) }
     }
   }

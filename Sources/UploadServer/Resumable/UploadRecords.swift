@@ -19,13 +19,12 @@ protocol UploadRecords: AnyObject {
   /// Calls `action` when the disk has every record: now, or when it does.
   func whenIdle(_ action: @escaping () -> Void)
 
-  /// Opens the file of an upload's bytes. Returns its descriptor, which is the caller's, and how many bytes it holds.
-  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (descriptor: Int32, count: UInt64)
+  /// Opens the file of an upload's bytes. Returns also how many it holds.
+  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64)
   /// How many bytes are there, without keeping the file open.
   func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64
-  /// Has the disk take the bytes behind a descriptor of ``openBody(_:creating:)``. `completion` is called on the loop's
-  /// thread; the descriptor stays open until then.
-  func synchronizeBody(_ descriptor: Int32, _ completion: @escaping (SystemError?) -> Void)
+  /// Has the disk take the bytes of such a file. `completion` is called on the loop's thread.
+  func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void)
   func removeBody(_ token: String)
 }
 
@@ -52,12 +51,12 @@ final class UnwrittenUploadRecords: UploadRecords {
   func whenIdle(_ action: @escaping () -> Void) { action() }
 
   /// A handler that does not keep its bytes needs somebody who does.
-  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (descriptor: Int32, count: UInt64) {
+  func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
     throw SystemError(operation: "keep the bytes of an upload in a server that discards them", code: ENOTSUP)
   }
   func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64 {
     throw SystemError(operation: "measure the bytes of an upload in a server that discards them", code: ENOENT)
   }
-  func synchronizeBody(_ descriptor: Int32, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }
+  func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }
   func removeBody(_ token: String) {}
 }

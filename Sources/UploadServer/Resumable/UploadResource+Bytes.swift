@@ -29,6 +29,7 @@ extension UploadResource {
     guard self.transfer === transfer else { return }
     if let error {
       resources.figures.values.failed(.storage)
+      if error.isForeignChange { return lostFile("\(error)") }
       return reject(transfer, UploadRefusal(error))
     }
     if let refusal = intake.refusal { return reject(transfer, refusal) }
@@ -176,6 +177,7 @@ extension UploadResource {
   /// on any more.
   func syncFailed(_ error: SystemError) {
     guard state.phase == .incomplete else { return }
+    if error.isForeignChange { return lostFile("\(error)") }
     if state.lostUnsynced() != nil { dropUncounted() } else { deactivate(.stateLost, peer: nil, reason: "\(error)") }
   }
 
@@ -241,6 +243,10 @@ extension UploadTransfer {
 extension UploadRefusal {
   /// Bytes, or what has to be known of them, could not be stored.
   init(_ error: SystemError) {
+    if error.isForeignChange {
+      self = .deactivated(.stateLost)
+      return
+    }
     self = error.isShortage ? .outOfResources(error.reason) : .notStored(error.reason, isFull: error.isFull)
   }
 }

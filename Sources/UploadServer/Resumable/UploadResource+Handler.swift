@@ -27,13 +27,10 @@ extension UploadResource {
       return
     }
     do throws(SystemError) {
-      let (descriptor, count) = try resources.store.openBody(token, creating: !record.hasBegun)
+      let (file, count) = try resources.store.openBody(token, creating: !record.hasBegun)
       body = SpooledBody(
-        descriptor: descriptor, keptCount: count, handler: handler, loop: resources.loop,
-        records: resources.store,
-        reopen: { [store = resources.store, token] () throws(SystemError) in
-          try store.openBody(token, creating: false).descriptor
-        }, unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
+        file, keptCount: count, handler: handler, loop: resources.loop, records: resources.store,
+        unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
     } catch {
       release()
       if let transfer { reject(transfer, UploadRefusal(error)) }
@@ -123,6 +120,7 @@ extension UploadResource {
     if response.flaw(inAnswerTo: record.method) != nil {
       response = Response(500, body: "The response to this upload cannot be sent.\n")
     }
+    if keeper?.hasLostFile == true { return lostFile(String(decoding: response.body, as: UTF8.self).firstLine) }
     countKept()
     let waiting = takeWaiting()
     if response.asksToRetry {
@@ -143,6 +141,13 @@ extension UploadResource {
     waiting?.resource = nil
     progress.end()
     return waiting
+  }
+
+  /// Something else has changed what was kept: none of it can be vouched for.
+  func lostFile(_ reason: String) {
+    let waiting = takeWaiting()
+    deactivate(.stateLost, peer: waiting?.peer, reason: reason)
+    if let waiting { refuse(waiting, .deactivated(.stateLost)) }
   }
 
   /// The representation is not the one that was announced: it is not processed (section "Representation Digests").

@@ -84,7 +84,7 @@ private final class CountedStream: StoredStream {
     set { entry.length = newValue }
   }
   var missing: UInt64 { entry.missing }
-  var descriptor: Int32? { nil }
+  var file: OpenFile? { nil }
 
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64

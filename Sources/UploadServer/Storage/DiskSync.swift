@@ -13,8 +13,7 @@ final class DiskSync: Sendable {
   private static let many = 16
 
   enum File: Sendable {
-    /// A descriptor that stays open until the completion.
-    case descriptor(Int32)
+    case open(OpenFile)
     /// A name in a directory; one that is gone by then has no need of it.
     case named(String, in: Int32)
   }
@@ -31,11 +30,13 @@ final class DiskSync: Sendable {
   }
 
   private let directory: Int32
+  private let files: OpenFiles
   private let worker: BackgroundWorker
   private let waiting = Lock<[Request]>([])
 
   /// - Parameter directory: on the file system of all files; stays open for longer than this.
-  init(directory: Int32, worker: BackgroundWorker) {
+  init(directory: Int32, worker: BackgroundWorker, files: OpenFiles) {
+    self.files = files
     self.directory = directory
     self.worker = worker
   }
@@ -67,7 +68,7 @@ final class DiskSync: Sendable {
     }
     // It tells of errors since Linux 5.8; then each file is asked, to find out whose they are.
     let isSynced = requests.count >= Self.many && syncfs(directory) == 0
-    var errors: [SystemError?] = requests.map { isSynced ? nil : Self.fdatasync($0) }
+    var errors: [SystemError?] = requests.map { isSynced ? nil : fdatasync($0) }
     for (index, request) in requests.enumerated() where errors[index] == nil {
       guard let rename = request.rename else { continue }
       do throws(SystemError) { try rename() } catch { errors[index] = error }
@@ -83,15 +84,25 @@ final class DiskSync: Sendable {
     for (request, error) in zip(requests, errors) { request.completion(error) }
   }
 
-  private static func fdatasync(_ request: Request) -> SystemError? {
-    switch request.file {
-    case .descriptor(let descriptor):
-      return Glibc.fdatasync(descriptor) == 0 ? nil : .last(request.operation)
-    case .named(let name, in: let directory):
-      let descriptor = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
-      guard descriptor >= 0 else { return nil }
-      defer { close(descriptor) }
-      return Glibc.fdatasync(descriptor) == 0 ? nil : .last(request.operation)
+  private func fdatasync(_ request: Request) -> SystemError? {
+    do throws(SystemError) {
+      switch request.file {
+      case .open(let file):
+        let descriptor = try file.acquire()
+        defer { file.release() }
+        return Glibc.fdatasync(descriptor) == 0 ? nil : .last(request.operation)
+      case .named(let name, in: let directory):
+        let descriptor = try files.open(request.operation) {
+          openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+        }
+        defer { close(descriptor) }
+        return Glibc.fdatasync(descriptor) == 0 ? nil : .last(request.operation)
+      }
+    } catch {
+      if case .named = request.file, error.isMissing { return nil }
+      // Without a descriptor for the file there is still the directory's.
+      guard error.isShortage else { return error }
+      return syncfs(directory) == 0 ? nil : .last(request.operation)
     }
   }
 }

@@ -7,8 +7,8 @@ internal import Glibc
 /// A stream in a file of the store's directory.
 final class StreamFile: StoredStream {
   let name: StreamName
-  /// `.part`, or the complete file, opened for reading only.
-  fileprivate let file: Int32
+  /// `.part`, or the complete file, for reading only.
+  fileprivate let stored: OpenFile
   let isComplete: Bool
   /// Whether this request made the file.
   let isNew: Bool
@@ -17,36 +17,45 @@ final class StreamFile: StoredStream {
   private let store: FileStore
 
   fileprivate init(
-    _ store: FileStore, _ name: StreamName, _ file: Int32, isComplete: Bool = false, isNew: Bool = false,
+    _ store: FileStore, _ name: StreamName, _ file: OpenFile, isComplete: Bool = false, isNew: Bool = false,
     length: UInt64 = 0, missing: UInt64 = 0
   ) {
     self.store = store
     self.name = name
-    self.file = file
+    stored = file
     self.isComplete = isComplete
     self.isNew = isNew
     self.length = length
     self.missing = missing
   }
 
-  deinit { close(file) }
-
-  var descriptor: Int32? { file }
+  var file: OpenFile? { stored }
 
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
   ) -> (written: Int, error: SystemError?) {
-    BodyWriter.write(file, bytes, pieces, skipping: skipped, at: offset)
+    do throws(SystemError) {
+      let descriptor = try stored.acquire()
+      defer { stored.release() }
+      return BodyWriter.write(descriptor, bytes, pieces, skipping: skipped, at: offset)
+    } catch {
+      return (0, error)
+    }
   }
 
   func matches(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool {
-    try BodyWriter.matches(file, bytes, pieces, count: count, at: offset)
+    let descriptor = try stored.acquire()
+    defer { stored.release() }
+    return try BodyWriter.matches(descriptor, bytes, pieces, count: count, at: offset)
   }
 
   func truncate(to length: UInt64) throws(SystemError) {
-    try retryingInterrupts("ftruncate of a stream") { ftruncate(file, off_t(length)) }
+    try stored.check(length: self.length)
+    let descriptor = try stored.acquire()
+    defer { stored.release() }
+    try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(length)) }
   }
 
   func makeHole(length: UInt64) throws(SystemError) { try store.makeHole(self, length: length) }
@@ -87,10 +96,12 @@ final class FileStore: StreamStore, Sendable {
   private let durability: Durability
   let worker = BackgroundWorker()
   let disk: DiskSync
+  let files: OpenFiles
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
-  init(path: String, durability: Durability) throws(UploadServerError) {
+  init(path: String, durability: Durability, files: OpenFiles) throws(UploadServerError) {
     self.durability = durability
+    self.files = files
     mkdir(path, 0o755)
     let directory = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard directory >= 0 else { throw .noDirectory(path, reason: String(cString: strerror(errno))) }
@@ -109,9 +120,9 @@ final class FileStore: StreamStore, Sendable {
     }
     self.directory = directory
     self.lock = lock
-    owners = StreamOwners(in: directory)
+    owners = StreamOwners(in: directory, files)
     recordings = CompleteRecordings(in: directory)
-    disk = DiskSync(directory: directory, worker: worker)
+    disk = DiskSync(directory: directory, worker: worker, files: files)
     recordings.scan(on: worker)
   }
 
@@ -138,24 +149,19 @@ final class FileStore: StreamStore, Sendable {
   }
 
   private func open(_ name: StreamName) throws(SystemError) -> StreamFile {
-    if let growing = try openExisting(name.partial, O_RDWR) {
-      let missing = readMissing(name, length: growing.length)
-      return StreamFile(self, name, growing.descriptor, length: growing.length, missing: missing)
+    if let (growing, length) = try openExisting(name.partial, Self.growing) {
+      return StreamFile(self, name, growing, length: length, missing: readMissing(name, length: length))
     }
-    if let (name, complete) = try openComplete(name) {
-      let missing = readMissing(name, length: complete.length)
+    if let (name, (complete, length)) = try openComplete(name) {
       return StreamFile(
-        self, name, complete.descriptor, isComplete: true, length: complete.length, missing: missing)
+        self, name, complete, isComplete: true, length: length, missing: readMissing(name, length: length))
     }
-    let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
-    let descriptor = try retryingInterrupts("create \(name.partial)") { openat(directory, name.partial, flags, 0o644) }
-    return StreamFile(self, name, descriptor, isNew: true)
+    let (new, _) = try openFile(name.partial, Self.growing | O_CREAT | O_EXCL)
+    return StreamFile(self, name, new, isNew: true)
   }
 
   /// The complete recording of that stream, whatever its extension, and its name; nil if there is none.
-  private func openComplete(
-    _ name: StreamName
-  ) throws(SystemError) -> (StreamName, (descriptor: Int32, length: UInt64))? {
+  private func openComplete(_ name: StreamName) throws(SystemError) -> (StreamName, (file: OpenFile, length: UInt64))? {
     switch recordings.find(name) {
     case .none: return nil
     case .unknown: throw SystemError(operation: "look for a recording before all of them are listed", code: EAGAIN)
@@ -165,28 +171,37 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  private func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (descriptor: Int32, length: UInt64)? {
-    // O_NONBLOCK so that a FIFO that somebody put there cannot stop the loop.
-    let descriptor: Int32
+  /// How a file is opened that grows. All that is written comes at its end, and with O_APPEND it does so also if somebody else
+  /// has cut it: its length then shows that bytes are missing, where a hole of zeros would hide it.
+  private static let growing = O_RDWR | O_APPEND
+
+  private func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
     do throws(SystemError) {
-      descriptor = try retryingInterrupts("open \(name)") {
-        openat(directory, name, mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-      }
+      return try openFile(name, mode)
     } catch {
       if error.code == ENOENT { return nil }
       throw error
     }
+  }
+
+  private func openFile(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64) {
+    // O_NONBLOCK so that a FIFO that somebody put there cannot stop the loop.
+    let flags = mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    let descriptor = try files.open("open \(name)") { openat(directory, name, flags, 0o644) }
     var status = stat()
     guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
       close(descriptor)
       throw SystemError(operation: "open \(name), which is no file,", code: EINVAL)
     }
-    return (descriptor, UInt64(status.st_size))
+    let again = flags & ~(O_CREAT | O_EXCL)
+    return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
   }
 
   private func readMissing(_ name: StreamName, length: UInt64) -> UInt64 {
-    let descriptor = openat(directory, name.gaps, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    guard descriptor >= 0 else { return 0 }
+    let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    guard let descriptor = try? files.open("open \(name.gaps)", { openat(directory, name.gaps, flags) }) else {
+      return 0
+    }
     defer { close(descriptor) }
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
@@ -196,9 +211,10 @@ final class FileStore: StreamStore, Sendable {
 
   /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
   fileprivate func makeHole(_ stream: StreamFile, length: UInt64) throws(SystemError) {
+    try stream.stored.check(length: stream.length)
     let gap = GapRecord(offset: stream.length, length: length, cause: stream.isNew ? .beganLate : .notReceived)
     let name = stream.name.gaps
-    let record = try retryingInterrupts("open \(name)") {
+    let record = try files.open("open \(name)") {
       openat(directory, name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
     }
     defer { close(record) }
@@ -208,8 +224,10 @@ final class FileStore: StreamStore, Sendable {
     }
     guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
     if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
+    let descriptor = try stream.stored.acquire()
+    defer { stream.stored.release() }
     try retryingInterrupts("ftruncate \(stream.name.partial)") {
-      ftruncate(stream.file, off_t(stream.length + length))
+      ftruncate(descriptor, off_t(stream.length + length))
     }
     stream.length += length
     stream.missing += length
@@ -220,13 +238,16 @@ final class FileStore: StreamStore, Sendable {
   fileprivate func finish(
     _ stream: StreamFile, loop: EventLoop, completion: @escaping (SystemError?) -> Void
   ) {
-    if durability == .none { return completion(attempt { () throws(SystemError) in try rename(stream.name) }) }
+    let (name, file, length) = (stream.name, stream.stored, stream.length)
+    // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
+    let naming: DiskSync.Rename = { [self] () throws(SystemError) in
+      try file.check(length: length)
+      try rename(name)
+    }
+    if durability == .none { return completion(attempt(naming)) }
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    let name = stream.name
-    let naming: DiskSync.Rename = { [self] () throws(SystemError) in try rename(name) }
-    disk.sync(.descriptor(stream.file), "fdatasync \(name.partial)", naming, in: directory) { error in
-      // Named here so that the descriptor stays open until now.
+    disk.sync(.open(file), "fdatasync \(name.partial)", naming, in: directory) { error in
       loop.execute { withExtendedLifetime(carried.stream) { carried.completion(error) } }
     }
   }
@@ -236,18 +257,20 @@ final class FileStore: StreamStore, Sendable {
   ) {
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    disk.sync(.descriptor(stream.file), "fdatasync of a stream") { error in
+    disk.sync(.open(stream.stored), "fdatasync of a stream") { error in
       loop.execute { withExtendedLifetime(carried.stream) { carried.completion(error) } }
     }
   }
 
   func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> UInt64? {
-    var found = try openExisting(name.partial, O_RDWR)
+    var found = try openExisting(name.partial, Self.growing)
     if found == nil { found = try openComplete(name)?.1 }
-    guard let found else { return nil }
-    defer { close(found.descriptor) }
-    if syncing { try retryingInterrupts("fdatasync of \(name.base)") { fdatasync(found.descriptor) } }
-    return found.length
+    guard let (file, length) = found else { return nil }
+    guard syncing else { return length }
+    let descriptor = try file.acquire()
+    defer { file.release() }
+    try retryingInterrupts("fdatasync of \(name.base)") { fdatasync(descriptor) }
+    return length
   }
 
   func remove(_ name: StreamName) {

@@ -8,16 +8,25 @@ struct StreamOwners: Sendable {
   /// Begins with a dot, which no stream's name does.
   private static let directoryName = ".owners"
   private let parent: Int32
+  private let files: OpenFiles
 
   /// - Parameter parent: the store's directory, which stays open for longer than this.
-  init(in parent: Int32) { self.parent = parent }
+  init(in parent: Int32, _ files: OpenFiles) {
+    self.parent = parent
+    self.files = files
+  }
 
   private func path(_ name: StreamName) -> String { "\(Self.directoryName)/\(name.base)" }
 
   /// nil if nobody's is recorded. A record that cannot be read is nobody's credential: then nobody is let in.
   func owner(of name: StreamName) -> [UInt8]? {
-    let descriptor = openat(parent, path(name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    guard descriptor >= 0 else { return errno == ENOENT ? nil : [] }
+    let descriptor: Int32
+    do throws(SystemError) {
+      let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+      descriptor = try files.open("open the owner's record of a stream") { openat(parent, path(name), flags) }
+    } catch {
+      return error.isMissing ? nil : []
+    }
     defer { close(descriptor) }
     var bytes = [UInt8](repeating: 0, count: 256)
     let count = read(descriptor, &bytes, bytes.count)
@@ -28,7 +37,7 @@ struct StreamOwners: Sendable {
     mkdirat(parent, Self.directoryName, 0o700)
     // Replaced as a whole: half a record would lock the owner out.
     let temporary = path(name) + "~"
-    let descriptor = try retryingInterrupts("create the owner's record of a stream") {
+    let descriptor = try files.open("create the owner's record of a stream") {
       openat(parent, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
     defer { close(descriptor) }

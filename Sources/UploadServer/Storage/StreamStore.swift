@@ -16,7 +16,7 @@ protocol StoredStream: AnyObject {
   /// How many of them lie in holes.
   var missing: UInt64 { get }
   /// Where the bytes can be read again, if they can.
-  var descriptor: Int32? { get }
+  var file: OpenFile? { get }
 
   /// Stores the bytes of `pieces`, without the first `skipped` of them, one after another at `offset`. Returns how many were
   /// stored, and the error that kept the rest from it.

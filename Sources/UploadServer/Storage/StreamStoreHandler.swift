@@ -114,7 +114,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
       let (written, error) = stream.write(bytes, pieces, skipping: repeated, at: placement.cursor)
       placement.stored(written)
       stored += UInt64(written)
-      if stream.descriptor != nil { registry.figures.values.storedBytes += UInt64(written) }
+      if stream.file != nil { registry.figures.values.storedBytes += UInt64(written) }
       stream.length = placement.length
       failure = error
     }
@@ -165,6 +165,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   // MARK: KeepingRequestHandler
 
   private(set) var madeFile = false
+  private(set) var hasLostFile = false
 
   func settle() -> Settlement {
     if let reason = readFields() { return .response(Response(400, body: reason + "\n")) }
@@ -211,9 +212,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
     keptCount = count
   }
 
-  var keptFile: (descriptor: Int32, start: UInt64)? {
-    guard case .streaming(let stream, _) = state, let descriptor = stream.descriptor else { return nil }
-    return (descriptor, offset)
+  var keptFile: (file: OpenFile, start: UInt64)? {
+    guard case .streaming(let stream, _) = state, let file = stream.file else { return nil }
+    return (file, offset)
   }
 
   func park() {
@@ -354,7 +355,10 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// The disk did not take the bytes. What it took is counted, the rest is the client's still.
   private func fail(_ stream: any StoredStream, _ error: SystemError) {
     registry.figures.values.failed(.storage)
-    turnAway(stream, Self.status(of: error), error.reason)
+    hasLostFile = error.isForeignChange
+    turnAway(
+      stream, Self.status(of: error),
+      hasLostFile ? "something else has changed, replaced or removed the file of the stream" : error.reason)
   }
 
   private func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String) {

@@ -1,0 +1,129 @@
+// A server with few descriptors, whose clients have their own: their sockets are made before the limit is set, and have numbers
+// above it.
+
+import EventLoops
+import Glibc
+import Metrics
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+@testable import UploadServer
+
+/// In a process of its own: the limit is the whole process's.
+private func limitDescriptors(_ count: UInt) {
+  var limit = rlimit()
+  getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+  limit.rlim_cur = count
+  setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+}
+
+/// Sockets for clients, which no limit of the server's concerns.
+private final class Sockets {
+  private var free: [Int32]
+  init(_ count: Int) throws {
+    limitDescriptors(4000)
+    free = try (0..<count).map { _ in try RawClient.reservedSocket() }
+  }
+  func connect(_ address: ListenAddress) throws -> RawClient {
+    guard let socket = free.popLast() else { throw TestFailure("too few sockets were reserved") }
+    return try RawClient(address, reserved: socket)
+  }
+}
+
+@Suite("Few descriptors", .serialized)
+struct DescriptorTests {
+  @Test("with 64 descriptors, 70 small uploads are taken, resumed and completed")
+  func smallUploads() async {
+    await #expect(processExitsWith: .success) {
+      for (threads, durability) in [(1, Durability.interval), (2, .always)] {
+        let sockets = try Sockets(500)
+        let test = try TestServer { ($0.threads, $0.durability) = (threads, durability) }
+        limitDescriptors(64)
+        var locations: [String] = []
+        for number in 0..<70 {
+          let client = try sockets.connect(test.address)
+          try client.request(
+            "POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: s\(number)"], body: "upload \(number), ")
+          let answer = try client.final().answer
+          try require(answer.status == 201, "\(number) is created, and not \(answer)")
+          locations.append(answer["location"] ?? "")
+        }
+        let client = try sockets.connect(test.address)
+        for (number, location) in locations.enumerated() {
+          let start = "upload \(number), ".utf8.count
+          try client.patch(location, at: start, completes: true, body: "complete")
+          let answer = try client.final().answer
+          try require(answer.status == 201, "\(number) is completed, and not \(answer)")
+          try require(try test.directory.text("t-s\(number).txt") == "upload \(number), complete", "\(number) is whole")
+        }
+        limitDescriptors(4000)
+      }
+    }
+  }
+
+  @Test("with 64 descriptors, whoever streams goes on, whoever is too many hears 503, and nobody hears 500")
+  func manyStreams() async {
+    await #expect(processExitsWith: .success) {
+      let seed = UInt64.random(in: 0...UInt64.max)
+      print("DescriptorTests.manyStreams: seed \(seed)")
+      var random = SeededGenerator(seed: seed)
+      for threads in [1, 2] {
+        let sockets = try Sockets(1000)
+        let test = try TestServer { ($0.threads, $0.durability) = (threads, .none) }
+        let server = test.server
+        let metrics = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { server.figures($0) }
+        try metrics.start()
+        limitDescriptors(64)
+        // The model: what each stream was sent.
+        var streams: [(client: RawClient, id: String, text: String)] = []
+        var (turnedAway, completed) = (0, 0)
+        for round in 0..<150 {
+          // First as many streams as there is room for, and more.
+          switch round < 40 ? 0 : Int.random(in: 0..<8, using: &random) {
+          case 0 where streams.count < 60:
+            let client = try sockets.connect(test.address)
+            let id = "s\(round)"
+            try? client.send(TestServer.head(id: id, more: "Expect: 100-continue\r\n"))
+            let answer = try client.answer()
+            if answer.status == 100 {
+              streams.append((client, id, ""))
+            } else {
+              try require(answer.status == 503 && answer["retry-after"] != nil, "it is 503, and not \(answer)")
+              turnedAway += 1
+            }
+          case 1 where streams.count > 8 && turnedAway > 3:
+            let (client, id, text) = streams.remove(at: Int.random(in: 0..<streams.count, using: &random))
+            try client.send("0\r\n\r\n")
+            try require(try client.answer().status == 201, "\(id) is complete")
+            try require(try test.directory.text("t-\(id).txt") == text, "\(id) is whole")
+            completed += 1
+          case 2 where round % 16 == 0:
+            let client = try sockets.connect(metrics.localAddresses[0])
+            try client.send("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+            let answer = try client.answer()
+            try require(answer.body.contains("process_open_fds"), "the figures are there, and not \(answer)")
+          case 0...4:
+            let client = try sockets.connect(test.address)
+            // Asks nothing, and is closed to make room.
+            try client.send(round % 2 == 0 ? "GET / HTTP/1.1\r\nHost: h\r\n\r\n" : "GET / HT")
+          default:
+            guard let index = streams.indices.randomElement(using: &random) else { continue }
+            let text = "\(round) of \(streams[index].id)\n"
+            streams[index].text += text
+            try streams[index].client.sendChunk(text)
+          }
+        }
+        for (client, id, text) in streams {
+          try client.send("0\r\n\r\n")
+          try require(try client.answer().status == 201, "\(id) is complete")
+          try require(try test.directory.text("t-\(id).txt") == text, "\(id) is whole")
+        }
+        print("threads \(threads): \(turnedAway) turned away, \(completed) + \(streams.count) completed")
+        try require(turnedAway > 0 && streams.count > 5, "\(turnedAway) and \(streams.count) are enough")
+        metrics.stop()
+        limitDescriptors(4000)
+      }
+    }
+  }
+}
