@@ -14,6 +14,7 @@ let usage = """
     --only K        runs sequence K of the seed and no other
     --repeat N      how many copies of it (default 50)
     --jobs N        servers at the same time (default 4)
+    --event NAME    only sequences with that event: \(Operation.events.map(\.rawValue).joined(separator: ", ")), or none
     --go-on         do not stop at the first sequence that fails
   """
 
@@ -50,6 +51,13 @@ while let name = arguments.popFirst() {
     continue
   }
   guard let value = arguments.popFirst() else { fail("\(name) needs a value\n\(usage)", 64) }
+  if name == "--event" {
+    guard value == "none" || Operation.events.contains(where: { $0.rawValue == value }) else {
+      fail("there is no event \(value)\n\(usage)", 64)
+    }
+    options.isWanted = { $0.operation.isRequest ? value == "none" : $0.operation.rawValue == value }
+    continue
+  }
   guard let number = UInt64(value), number <= UInt64(Int.max), number > 0 || ["--seed", "--only"].contains(name) else {
     fail("\(name) \(value) is no number above 0", 64)
   }

@@ -199,7 +199,12 @@ extension SequenceRun {
         guard upload.mayBeComplete || isCompleting || isShared || mayBeOthers(upload.stream, upload.token) else {
           throw fail("an upload is complete that nobody has completed", call.outcome.text)
         }
-        if let offset = final.offset { completed(upload, offset) }
+        if upload.mayBeComplete || isCompleting {
+          if let offset = final.offset { completed(upload, offset) }
+        } else {
+          // The stream would not have its bytes: that answer is the upload's.
+          upload.phase = .refused
+        }
       }
       return
     }
@@ -224,9 +229,9 @@ extension SequenceRun {
     }
     upload.exact = nil
     if call.outcome.isSuccess {
-      if case .complete(let total) = upload.phase {
-        upload.phase = .forgotten(total)
-      } else {
+      switch upload.phase {
+      case .complete(let total), .forgotten(let total): upload.phase = .forgotten(total)
+      default:
         upload.phase = .deleted
         call.stream.wasReleased = true
         // Unless another upload or a plain request has a part in it, it is everybody's again.

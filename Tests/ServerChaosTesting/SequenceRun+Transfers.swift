@@ -115,7 +115,10 @@ extension SequenceRun {
       if others.isEmpty, upload.isOpen, let offset = final.offset { upload.exact = offset }
     case 400 where call.detail.digest == .wrong || call.phaseBefore != .open || call.misfitsLength: break
     case 507 where call.exceedsQuota(options): upload.exact = nil
-    case 503 where isStopping: upload.exact = nil
+    case 503 where isStopping:
+      upload.exact = nil
+      // The representation may have been at work on its end.
+      if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
     default:
       if call.phaseBefore == .open { upload.exact = nil }
       guard !alone || call.exactBefore != call.offset else {

@@ -15,6 +15,8 @@ package struct ServerChaos: Sendable {
     package var copies = 50
     package var jobs = 4
     package var stopsAtFirst = true
+    /// Which combinations are run; the others' sequences are left out.
+    package var isWanted: @Sendable (ChaosCell) -> Bool = { _ in true }
     /// The program that runs servers.
     package var program: String
 
@@ -94,6 +96,7 @@ package struct ServerChaos: Sendable {
     var groups: [String: [Int]] = [:]
     for index in 0..<options.sequences {
       let cell = ChaosCell.all[index % ChaosCell.all.count]
+      guard options.isWanted(cell) else { continue }
       let event = cell.operation.isRequest ? "" : cell.operation.rawValue
       groups["\(cell.setting) \(event)", default: []].append(index)
     }

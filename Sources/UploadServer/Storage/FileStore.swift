@@ -14,6 +14,8 @@ final class StreamFile: StoredStream {
   let isNew: Bool
   var length: UInt64
   fileprivate(set) var missing: UInt64
+  /// Whether the disk has the file's name.
+  fileprivate var isNameSynced = false
   private let store: FileStore
 
   fileprivate init(
@@ -144,8 +146,18 @@ final class FileStore: StreamStore, Sendable {
 
   func open(_ name: StreamName, for credential: [UInt8]?) throws(SystemError) -> any StoredStream {
     // Before there is a file: one without an owner is everybody's.
-    if let credential, owners.owner(of: name) != credential { try owners.record(credential, of: name) }
+    if let credential, owners.owner(of: name) != credential { try recordOwner(credential, of: name) }
     return try open(name)
+  }
+
+  /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
+  private func recordOwner(_ credential: [UInt8], of name: StreamName) throws(SystemError) {
+    try owners.record(credential, of: name)
+    guard durability != .none else { return }
+    // The worker takes one after the other: whoever waits for a sync of the stream waits for these as well.
+    for file in [owners.path(name), StreamOwners.directoryName] {
+      disk.sync(.named(file, in: directory), "fdatasync of the owner's record of a stream") { _ in }
+    }
   }
 
   private func open(_ name: StreamName) throws(SystemError) -> StreamFile {
@@ -257,8 +269,13 @@ final class FileStore: StreamStore, Sendable {
   ) {
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    disk.sync(.open(stream.stored), "fdatasync of a stream") { error in
-      loop.execute { withExtendedLifetime(carried.stream) { carried.completion(error) } }
+    // A new file's bytes are not found again without its name (fsync(2)).
+    let unsynced = stream.isNameSynced ? nil : directory
+    disk.sync(.open(stream.stored), "fdatasync of a stream", in: unsynced) { error in
+      loop.execute {
+        if error == nil { carried.stream.isNameSynced = true }
+        carried.completion(error)
+      }
     }
   }
 
@@ -270,6 +287,7 @@ final class FileStore: StreamStore, Sendable {
     let descriptor = try file.acquire()
     defer { file.release() }
     try retryingInterrupts("fdatasync of \(name.base)") { fdatasync(descriptor) }
+    try retryingInterrupts("fsync of the directory") { fsync(directory) }
     return length
   }
 

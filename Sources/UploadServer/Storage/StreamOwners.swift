@@ -6,7 +6,7 @@ internal import Glibc
 /// A small file for each stream with what identifies the credential that began it, in a directory of their own.
 struct StreamOwners: Sendable {
   /// Begins with a dot, which no stream's name does.
-  private static let directoryName = ".owners"
+  static let directoryName = ".owners"
   private let parent: Int32
   private let files: OpenFiles
 
@@ -16,7 +16,7 @@ struct StreamOwners: Sendable {
     self.files = files
   }
 
-  private func path(_ name: StreamName) -> String { "\(Self.directoryName)/\(name.base)" }
+  func path(_ name: StreamName) -> String { "\(Self.directoryName)/\(name.base)" }
 
   /// nil if nobody's is recorded. A record that cannot be read is nobody's credential: then nobody is let in.
   func owner(of name: StreamName) -> [UInt8]? {
