@@ -148,7 +148,7 @@ struct CaptureLoop: ~Copyable {
       shared.events.append(.bufferFull(streamOffset: streamOffset))
     }
     guard let device else { return .wait }
-    let wanted = min(producer.capacity, device.format.periodFrames * frameBytes)
+    let wanted = min(producer.largestMinimum, device.format.periodFrames * frameBytes)
     _ = producer.requestSpace(wanted)
     descriptors[1].events = Int16(POLLIN)
     let period = Int32(clamping: max(1, device.format.periodFrames * 1000 / device.format.rate))
@@ -190,10 +190,10 @@ struct CaptureLoop: ~Copyable {
       if skipped <= 0 { return fail(EPIPE) }
       reportOverrun(lost: UInt64(skipped))
       available -= skipped
-      clock.observe(frames: timeline + UInt64(max(0, available)), at: now)
+      clock.observe(frames: timeline.addingSaturated(UInt64(max(0, available))), at: now)
       guard settle() else { return .wait }
     } else {
-      clock.observe(frames: timeline + UInt64(available), at: now)
+      clock.observe(frames: timeline.addingSaturated(UInt64(available)), at: now)
     }
     var left = Int(min(UInt64(max(0, available)), maximumFrames - stored))
     while left > 0 {
@@ -222,7 +222,7 @@ struct CaptureLoop: ~Copyable {
         fruitlessWakes = 0
         machine.progressed()
       }
-      timeline += UInt64(frames)
+      timeline = timeline.addingSaturated(UInt64(frames))
       left -= frames
       available -= frames
       if overwritten > 0 {

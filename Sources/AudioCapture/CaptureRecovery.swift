@@ -72,7 +72,7 @@ extension CaptureLoop {
     switch machine.state {
     case .away(let attempts):
       lose(lost)
-      awayFrames += lost
+      awayFrames = awayFrames.addingSaturated(lost)
       shared.events.append(
         .deviceReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: fills, attempts: attempts + 1))
     case .suspended:
@@ -107,13 +107,13 @@ extension CaptureLoop {
   // MARK: The timeline
 
   /// Where the next frame will stand: behind the silence that is due.
-  var streamOffset: UInt64 { producer.head + owed * UInt64(frameBytes) }
+  var streamOffset: UInt64 { producer.head.addingSaturated(owed.multipliedSaturated(by: UInt64(frameBytes))) }
 
   /// So many frames of the device will never come.
   mutating func lose(_ frames: UInt64) {
-    timeline += frames
-    shared.totals.framesLost.add(frames, ordering: .relaxed)
-    if fills { owed += frames }
+    timeline = timeline.addingSaturated(frames)
+    shared.totals.framesLost.wrappingAdd(frames, ordering: .relaxed)
+    if fills { owed = owed.addingSaturated(frames) }
   }
 
   mutating func reportOverrun(lost: UInt64) {
@@ -127,10 +127,10 @@ extension CaptureLoop {
   private mutating func fillWhileAway() {
     let margin = UInt64(clock.rate / 50)
     let reached = clock.frames(at: .now)
-    guard reached > timeline + margin else { return }
+    guard reached > timeline.addingSaturated(margin) else { return }
     let due = reached - margin - timeline
     lose(due)
-    awayFrames += due
+    awayFrames = awayFrames.addingSaturated(due)
     _ = settle()
   }
 
@@ -157,7 +157,8 @@ extension CaptureLoop {
     frames: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
   ) -> (frames: Int?, offset: UInt64) {
     let offset = producer.head
-    let bytes = min(frames * frameBytes, producer.capacity)
+    // Not the capacity: up to 64 KiB of released bytes may still take up room, and what cannot become free must not be asked for.
+    let bytes = min(frames * frameBytes, producer.largestMinimum)
     // All at once first: under `dropOldest` the least that is asked for is the most that is made free.
     var result = producer.write(minimum: bytes, maximum: bytes) { span in span.withUnsafeMutableBytes(body) }
     if result == .full {

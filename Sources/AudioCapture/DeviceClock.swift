@@ -10,29 +10,29 @@ internal import EventLoops
 struct DeviceClock {
   /// Frames per second, nominal.
   let rate: Int
-  /// The moment of frame 0 by the best observation of the current and of the previous window, in nanoseconds.
-  private var current: Int64
-  private var previous: Int64
-  private var windowEnd: Int64
+  /// The moment of frame 0 by the best observation of the current and of the previous window.
+  private var current: MonotonicInstant
+  private var previous: MonotonicInstant
+  private var windowEnd: MonotonicInstant
 
   private static let window: Int64 = 250_000_000
 
   /// - Parameter frames: the stream's frames that existed when the device started, at `time`.
   init(rate: Int, frames: UInt64, at time: MonotonicInstant) {
     self.rate = rate
-    current = time.nanoseconds - Self.duration(of: frames, rate: rate)
+    current = Self.start(frames: frames, at: time, rate: rate)
     previous = current
-    windowEnd = time.nanoseconds + Self.window
+    windowEnd = time + .nanoseconds(Self.window)
   }
 
   /// At `time` at least `frames` of the stream existed.
   mutating func observe(frames: UInt64, at time: MonotonicInstant) {
-    let start = time.nanoseconds - Self.duration(of: frames, rate: rate)
-    if time.nanoseconds >= windowEnd {
+    let start = Self.start(frames: frames, at: time, rate: rate)
+    if time >= windowEnd {
       // The first window knows the moment of the start itself, which is no observation from afar: it has had its time.
       previous = current
       current = start
-      windowEnd = time.nanoseconds + Self.window
+      windowEnd = time + .nanoseconds(Self.window)
     } else {
       current = min(current, start)
     }
@@ -40,14 +40,16 @@ struct DeviceClock {
 
   /// The index of the first frame that begins at `time` or later.
   func frames(at time: MonotonicInstant) -> UInt64 {
-    let elapsed = time.nanoseconds - min(current, previous)
+    let elapsed = time.nanoseconds(since: min(current, previous))
     guard elapsed > 0 else { return 0 }
     // 128 bits: nanoseconds times rate would overflow 64 bits after a day at 192 kHz.
     let (quotient, remainder) = (Int128(elapsed) * Int128(rate)).quotientAndRemainder(dividingBy: 1_000_000_000)
-    return UInt64(quotient) + (remainder > 0 ? 1 : 0)
+    return UInt64(clamping: quotient + (remainder > 0 ? 1 : 0))
   }
 
-  private static func duration(of frames: UInt64, rate: Int) -> Int64 {
-    Int64(Int128(frames) * 1_000_000_000 / Int128(rate))
+  /// The moment of frame 0, if there are `frames` at `time`.
+  private static func start(frames: UInt64, at time: MonotonicInstant, rate: Int) -> MonotonicInstant {
+    MonotonicInstant(
+      nanoseconds: Int64(clamping: Int128(time.nanoseconds) - Int128(frames) * 1_000_000_000 / Int128(rate)))
   }
 }

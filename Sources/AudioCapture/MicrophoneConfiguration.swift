@@ -69,6 +69,11 @@ public struct CaptureFormat: Equatable, Sendable {
   /// Bytes of one frame: one sample of each channel.
   public var bytesPerFrame: Int { channels * format.bytesPerSample }
   public var bytesPerSecond: Int { rate * bytesPerFrame }
-  public var period: Duration { .nanoseconds(Int64(periodFrames) * 1_000_000_000 / Int64(rate)) }
-  public var buffer: Duration { .nanoseconds(Int64(bufferFrames) * 1_000_000_000 / Int64(rate)) }
+  public var period: Duration { duration(of: UInt64(max(0, periodFrames))) }
+  public var buffer: Duration { duration(of: UInt64(max(0, bufferFrames))) }
+
+  /// How long so many frames last; what is longer than 292 years counts as that.
+  public func duration(of frames: UInt64) -> Duration {
+    .nanoseconds(Int64(clamping: Int128(frames) * 1_000_000_000 / Int128(max(1, rate))))
+  }
 }

@@ -49,9 +49,8 @@ struct OpenDevice: @unchecked Sendable {
     guard snd_pcm_status(pcm, status) == 0 else { return fallback }
     var stamp = snd_htimestamp_t()
     snd_pcm_status_get_trigger_htstamp(status, &stamp)
-    let time = Int64(stamp.tv_sec) * 1_000_000_000 + Int64(stamp.tv_nsec)
     // Zero on the PulseAudio plugin, the wall clock on plugins that ignore the time stamp type: neither is of use.
-    return abs(time - fallback.nanoseconds) < 1_000_000_000 ? MonotonicInstant(nanoseconds: time) : fallback
+    return Self.time(stamp, near: fallback) ?? fallback
   }
 
   /// The moment that `snd_pcm_avail_update` has just looked at, by the device's clock if it has one, else now.
@@ -61,8 +60,13 @@ struct OpenDevice: @unchecked Sendable {
     var stamp = snd_htimestamp_t()
     var available: snd_pcm_uframes_t = 0
     guard snd_pcm_htimestamp(pcm, &available, &stamp) == 0 else { return now }
-    let time = Int64(stamp.tv_sec) * 1_000_000_000 + Int64(stamp.tv_nsec)
-    return abs(time - now.nanoseconds) < 1_000_000_000 ? MonotonicInstant(nanoseconds: time) : now
+    return Self.time(stamp, near: now) ?? now
+  }
+
+  /// A time stamp of the device; nil unless it is within a second of `reference`. A plugin may write anything into it.
+  static func time(_ stamp: timespec, near reference: MonotonicInstant) -> MonotonicInstant? {
+    let time = MonotonicInstant(stamp)
+    return time.nanoseconds(since: reference).magnitude < 1_000_000_000 ? time : nil
   }
 
   /// The errno that the PCM's state stands for; 0 when it runs.

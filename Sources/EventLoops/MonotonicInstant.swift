@@ -1,6 +1,6 @@
 // Time as the rest of Sluice reads it: monotonic, in nanoseconds, never the wall clock.
 
-internal import Glibc
+package import Glibc
 
 /// A point on `CLOCK_MONOTONIC`, in nanoseconds since an arbitrary start. Does not jump when the date is set.
 public struct MonotonicInstant: Comparable, Hashable, Sendable {
@@ -12,7 +12,12 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
   public static var now: MonotonicInstant {
     var time = timespec()
     clock_gettime(CLOCK_MONOTONIC, &time)
-    return MonotonicInstant(nanoseconds: Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec))
+    return MonotonicInstant(time)
+  }
+
+  /// A time that the kernel or a driver gave.
+  package init(_ time: timespec) {
+    nanoseconds = Int64(time.tv_sec).multipliedSaturated(by: 1_000_000_000).addingSaturated(Int64(time.tv_nsec))
   }
 
   public static func < (a: MonotonicInstant, b: MonotonicInstant) -> Bool { a.nanoseconds < b.nanoseconds }
@@ -24,11 +29,13 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
 
   /// How many nanoseconds this is after `earlier`. For paths taken with every message: a `Duration` is 128 bits of
   /// attoseconds, and dividing those costs more than the rest of the comparison.
-  public func nanoseconds(since earlier: MonotonicInstant) -> Int64 { nanoseconds - earlier.nanoseconds }
-
-  public static func - (a: MonotonicInstant, b: MonotonicInstant) -> Duration {
-    .nanoseconds(a.nanoseconds - b.nanoseconds)
+  public func nanoseconds(since earlier: MonotonicInstant) -> Int64 {
+    let (difference, overflow) = nanoseconds.subtractingReportingOverflow(earlier.nanoseconds)
+    return overflow ? (nanoseconds < 0 ? .min : .max) : difference
   }
+
+  /// The time from `b` to `a`; more than can be counted is the end.
+  public static func - (a: MonotonicInstant, b: MonotonicInstant) -> Duration { .nanoseconds(a.nanoseconds(since: b)) }
 }
 
 extension Duration {
@@ -43,10 +50,18 @@ extension Duration {
   public var seconds: Double { Double(nanoseconds) / 1e9 }
 }
 
-extension Int64 {
+extension FixedWidthInteger {
   /// The sum, or the end of the range that it would go beyond.
-  fileprivate func addingSaturated(_ other: Int64) -> Int64 {
+  @inlinable
+  package func addingSaturated(_ other: Self) -> Self {
     let (sum, overflow) = addingReportingOverflow(other)
     return overflow ? (other < 0 ? .min : .max) : sum
+  }
+
+  /// The product, or the end of the range that it would go beyond.
+  @inlinable
+  package func multipliedSaturated(by other: Self) -> Self {
+    let (product, overflow) = multipliedReportingOverflow(by: other)
+    return overflow ? ((self < 0) == (other < 0) ? .max : .min) : product
   }
 }

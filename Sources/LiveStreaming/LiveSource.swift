@@ -23,7 +23,7 @@ final class LiveSource {
   convenience init(_ source: any StreamSource, _ configuration: LiveStreamConfiguration) throws(SystemError) {
     let retention = configuration.resumable == .always ? 0 : configuration.retention
     let ends = try CircularBuffer.make(
-      capacity: .bytes(configuration.buffer.byteCount + retention),
+      capacity: .bytes(configuration.buffer.byteCount.addingSaturated(retention)),
       overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory)
     let bytes = BufferedBytes(ends.consumer)
     self.init(.buffered(source, bytes), bytes, producer: ends.producer, configuration)

@@ -61,7 +61,7 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   private func takeEvents() {
     guard let context else { return }
     while let event = microphone.nextEvent() {
-      if let told = describe(event) { context.report(told) }
+      if let told = Self.describe(event, microphone.format) { context.report(told) }
       switch event {
       case .bufferFull where context.overflow == .stop:
         context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow drop-oldest"))
@@ -78,15 +78,15 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     }
   }
 
-  private func describe(_ event: CaptureEvent) -> SourceEvent? {
-    let format = microphone.format
+  static func describe(_ event: CaptureEvent, _ format: CaptureFormat) -> SourceEvent? {
+    let summary = summary(format)
     func lost(_ kind: String, _ words: String, _ offset: UInt64, _ frames: UInt64, _ filled: Bool) -> SourceEvent {
-      let time = Duration.nanoseconds(Int64(frames) * 1_000_000_000 / Int64(format.rate))
+      let time = format.duration(of: frames)
       let fill = filled ? ", silence stands in for them" : ""
       return SourceEvent(
         kind: kind, description: "\(words): \(frames) frames lost (\(time.nanoseconds / 1_000_000) ms)\(fill)",
         offset: offset,
-        lost: frames, filled: filled ? frames * UInt64(format.bytesPerFrame) : 0)
+        lost: frames, filled: filled ? frames.multipliedSaturated(by: UInt64(format.bytesPerFrame)) : 0)
     }
     switch event {
     case .started(.granted(let priority)):
@@ -118,9 +118,8 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   }
 
   /// `48000 Hz, 1 channel, S16_LE, periods of 10 ms` .
-  private var summary: String {
-    let format = microphone.format
-    return "\(format.rate) Hz, \(format.channels) channel\(format.channels == 1 ? "" : "s"), \(format.format.name), "
+  private static func summary(_ format: CaptureFormat) -> String {
+    "\(format.rate) Hz, \(format.channels) channel\(format.channels == 1 ? "" : "s"), \(format.format.name), "
       + "periods of \(format.period.nanoseconds / 1_000_000) ms in a buffer of \(format.buffer.nanoseconds / 1_000_000) ms"
   }
 }

@@ -26,7 +26,9 @@ public enum CircularBuffer {
     public var byteCount: Int {
       switch self {
       case .bytes(let count): max(1, count)
-      case .time(let time, let bytesPerSecond): max(1, Int((time.seconds * Double(bytesPerSecond)).rounded(.up)))
+      case .time(let time, let bytesPerSecond):
+        // What is no `Int` any more is more than any machine has.
+        max(1, Int(exactly: (time.seconds * Double(bytesPerSecond)).rounded(.up)) ?? .max)
       }
     }
   }

@@ -48,6 +48,10 @@ final class CircularStorage: Sendable {
 
   init(capacity requested: Int, overflow: CircularBuffer.Overflow, memory: CircularBuffer.Memory) throws(SystemError) {
     let unit = memory == .returned ? Self.returnStep : sysconf(Int32(_SC_PAGESIZE))
+    // More than can be mapped twice is refused here, before the arithmetic below could overflow.
+    guard requested <= Int.max / 4 else {
+      throw SystemError(operation: "reserving \(requested) bytes for a circular buffer", code: ENOMEM)
+    }
     largestMinimum = (requested + unit - 1) / unit * unit
     // The step in which the released offset stands is not free, so there is one more than was asked for.
     capacity = largestMinimum + (memory == .returned ? unit : 0)

@@ -17,10 +17,11 @@ final class CaptureSession {
   private(set) var events: [CaptureEvent] = []
 
   init(
-    _ configuration: MicrophoneConfiguration, capacity: Int = 1 << 20, overflow: CircularBuffer.Overflow = .refuse
+    _ configuration: MicrophoneConfiguration, capacity: Int = 1 << 20, overflow: CircularBuffer.Overflow = .refuse,
+    memory: CircularBuffer.Memory = .kept
   ) throws {
     microphone = try Microphone(configuration)
-    let ends = try CircularBuffer.make(capacity: .bytes(capacity), overflow: overflow)
+    let ends = try CircularBuffer.make(capacity: .bytes(capacity), overflow: overflow, memory: memory)
     consumer = ends.consumer
     try microphone.start(into: ends.producer)
   }

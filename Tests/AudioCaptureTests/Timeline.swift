@@ -64,7 +64,7 @@ struct Timeline {
     }
   }
 
-  private static func matches(
+  static func matches(
     _ bytes: UnsafeRawBufferPointer, _ at: Int, _ format: SampleFormat, _ frame: UInt64, _ channel: UInt32
   ) -> Bool {
     switch format {

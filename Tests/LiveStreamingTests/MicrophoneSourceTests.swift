@@ -1,0 +1,39 @@
+// How a microphone's events are reported, with any numbers that they may hold.
+
+import PropertyTesting
+import Testing
+
+@testable import AudioCapture
+@testable import LiveStreaming
+
+@Suite("What a microphone reports")
+struct MicrophoneSourceTests {
+  private let format = CaptureFormat(
+    rate: 48_000, channels: 8, format: .s32LE, periodFrames: 480, bufferFrames: 24_000, countsThroughOverruns: true)
+
+  @Test("a device that returns after 60 hours is reported with its 60 hours")
+  func hours() throws {
+    let frames: UInt64 = 60 * 3600 * 48_000
+    let event = try #require(
+      MicrophoneSource.describe(
+        .deviceReturned(streamOffset: 32, framesLost: frames, filled: true, attempts: 9), format))
+    #expect(event.kind == "device-returned" && event.lost == frames && event.filled == frames * 32)
+    #expect(event.description.contains("(216000000 ms)"))
+  }
+
+  @Test("no number ends the process", arguments: Seed.several(3))
+  func extremes(seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<1_000 {
+      let frames = random.chance(30) ? UInt64.max : random.next() >> UInt64(Int.random(in: 0..<64, using: &random))
+      let offset = random.chance(30) ? UInt64.max : random.next()
+      for event in [
+        CaptureEvent.overrun(streamOffset: offset, framesLost: frames, filled: true),
+        .suspended(streamOffset: offset, framesLost: frames, filled: false),
+        .deviceReturned(streamOffset: offset, framesLost: frames, filled: true, attempts: .max),
+      ] {
+        #expect(MicrophoneSource.describe(event, format)?.lost == frames)
+      }
+    }
+  }
+}
