@@ -29,11 +29,17 @@ static inline CURLcode sluice_setopt_prereq(CURL *easy, curl_prereq_callback cal
 static inline CURLcode sluice_setopt_debug(CURL *easy, curl_debug_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_DEBUGFUNCTION, callback);
 }
+static inline CURLcode sluice_setopt_resolverstart(CURL *easy, curl_resolver_start_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_RESOLVER_START_FUNCTION, callback);
+}
 static inline CURLcode sluice_setopt_closesocket(CURL *easy, curl_closesocket_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, callback);
 }
 
 static inline CURLcode sluice_getinfo_long(CURL *easy, CURLINFO info, long *value) {
+  return curl_easy_getinfo(easy, info, value);
+}
+static inline CURLcode sluice_getinfo_offset(CURL *easy, CURLINFO info, curl_off_t *value) {
   return curl_easy_getinfo(easy, info, value);
 }
 /// What CURLOPT_PRIVATE was given; NULL for a handle of libcurl's own.

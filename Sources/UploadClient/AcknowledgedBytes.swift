@@ -61,6 +61,12 @@ struct AcknowledgedBytes {
     return acknowledged
   }
 
+  /// What the kernel has of a TCP connection; nil for other sockets.
+  static func kernel(of socket: Int32) -> StallWatch.Kernel? {
+    guard let queued = queuedByteCount(on: socket) else { return nil }
+    return StallWatch.Kernel(queued: queued, acknowledged: acknowledgedByPeer(on: socket) ?? 0)
+  }
+
   /// SIOCOUTQ, tcp(7): bytes written to the socket that the peer has not acknowledged. Still told after a reset.
   private static func queuedByteCount(on socket: Int32) -> UInt64? {
     var count: Int32 = 0

@@ -22,6 +22,7 @@ final class CurlMulti: @unchecked Sendable {
   /// Sockets that libcurl has just stopped watching.
   private var unwatchedSockets: [Int32] = []
   var connections = ConnectionTable()
+  let lookups: NameLookups
   private(set) var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
   /// Body bytes that libcurl has asked for and got, of all transfers.
   var handedOverByteCount: UInt64 = 0
@@ -35,10 +36,15 @@ final class CurlMulti: @unchecked Sendable {
   private var timerIsDue = false
   private var isInside = false
 
-  /// - Parameter sockets: of all on this loop.
-  init(loop: EventLoop, sockets: SocketTable, connections kind: UploadSession.Connections) throws(SystemError) {
+  /// - Parameters:
+  ///   - sockets: of all on this loop.
+  ///   - lookups: likewise.
+  init(
+    loop: EventLoop, sockets: SocketTable, lookups: NameLookups, connections kind: UploadSession.Connections
+  ) throws(SystemError) {
     self.loop = loop
     self.sockets = sockets
+    self.lookups = lookups
     guard curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK, let handle = curl_multi_init() else {
       throw SystemError(operation: "initialising libcurl", code: ENOMEM)
     }

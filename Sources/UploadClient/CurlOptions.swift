@@ -23,7 +23,11 @@ struct CurlOptions {
     try set(CURLOPT_NOSIGNAL, 1)
     try set(CURLOPT_UPLOAD_BUFFERSIZE, request.uploadBufferSize)
     try set(CURLOPT_BUFFERSIZE, request.receiveBufferSize)
-    try set(CURLOPT_CONNECTTIMEOUT_MS, Int(request.limits.connect.nanoseconds / 1_000_000))
+    // 0 would be libcurl's own 300 s, and it refuses more than 24 days.
+    let connect = max(1, min(request.limits.connect.nanoseconds / 1_000_000, Int64(Int32.max)))
+    try set(CURLOPT_CONNECTTIMEOUT_MS, Int(connect))
+    // Otherwise a request that ends during a lookup would wait for it, and the loop with all other streams too. See NameLookups.
+    try set(CURLOPT_QUICK_EXIT, 1)
     // A proxy's answer to CONNECT is not the server's.
     try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     try setConnectionUse(request)

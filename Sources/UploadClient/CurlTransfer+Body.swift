@@ -14,6 +14,7 @@ extension CurlTransfer {
 
   /// libcurl has a new socket, which it is about to connect; false if it must not.
   func opened(_ socket: curl_socket_t) -> Bool {
+    lookedUp()
     guard mayBeSent() else { return false }
     request.apply(toSocket: socket)
     multi?.connections.opened(socket, by: self)
@@ -22,6 +23,8 @@ extension CurlTransfer {
 
   /// libcurl has a connection and is about to send the request over it; false if it must not.
   func connected(_ ends: ConnectionTable.Ends) -> Bool {
+    // Behind some proxies the name is looked up only when their connection stands.
+    lookedUp()
     guard mayBeSent() else { return false }
     (hasBegun, isPaused) = (false, false)
     connection = multi?.connections.use(ends, by: self)
@@ -32,6 +35,9 @@ extension CurlTransfer {
     if kind.isWithoutBytes {
       tellConnected()
       perform(machine.bodyEnded())
+    } else {
+      // libcurl asks for the body only when the head has gone.
+      watchForStall()
     }
     return true
   }
@@ -134,6 +140,7 @@ extension CurlTransfer {
       acknowledgement.handedOver(count)
       multi?.handedOverByteCount &+= UInt64(count)
       task.note(sent: acknowledgement.bodyByteCount)
+      if stallTimer == nil { watchForStall() }
       // libcurl knows by the length, and does not ask again.
       if isLast { bodyEnded() }
       return count

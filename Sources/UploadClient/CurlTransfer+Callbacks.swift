@@ -38,6 +38,10 @@ extension CurlTransfer {
       CurlTransfer.with(context) { $0.opened(socket) } ? CURL_SOCKOPT_OK : CURL_SOCKOPT_ERROR
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_SOCKOPTDATA, context)
+    _ = sluice_setopt_resolverstart(easy) { _, _, context in
+      CurlTransfer.with(context) { $0.mayLookUp() } ? 0 : 1
+    }
+    _ = sluice_setopt_pointer(easy, CURLOPT_RESOLVER_START_DATA, context)
     _ = sluice_setopt_prereq(easy) { context, remote, local, remotePort, localPort in
       let ends = ConnectionTable.Ends(
         local: local.map { String(cString: $0) } ?? "", localPort: localPort,

@@ -36,10 +36,14 @@ final class CurlTransfer: @unchecked Sendable {
   private(set) var isStarted = false
   private var wasToldConnected = false
   private var responseTimer: EventLoop.Timer?
+  /// Runs while the request has work for the peer.
+  var stallTimer: EventLoop.Timer?
   private var fieldList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
   /// Why a callback broke the transfer off: truer than what libcurl makes of it.
   var ownFailure: UploadError?
+  /// Whether libcurl is looking up a name for it.
+  private var isLookingUp = false
   /// Whether its connection has carried no request before this one.
   var isFirstOnConnection = false
 
@@ -90,8 +94,26 @@ final class CurlTransfer: @unchecked Sendable {
   /// Waits for the task to be resumed.
   func wait(in multi: CurlMulti) { self.multi = multi }
 
+  /// libcurl is about to look up a name; false if it must not.
+  func mayLookUp() -> Bool {
+    guard let lookups = multi?.lookups, !isLookingUp else { return true }
+    isLookingUp = lookups.begin()
+    if !isLookingUp {
+      ownFailure = UploadError(
+        .unknownHost, "the name servers do not answer: \(NameLookups.limit) earlier questions are still open")
+    }
+    return isLookingUp
+  }
+
+  func lookedUp() {
+    guard isLookingUp else { return }
+    isLookingUp = false
+    multi?.lookups.end()
+  }
+
   /// libcurl is done.
   func ended(_ code: CURLcode) {
+    if code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY { lookedUp() }
     var failure = ownFailure
     if failure == nil, code != CURLE_OK {
       var systemError = 0
@@ -127,8 +149,10 @@ final class CurlTransfer: @unchecked Sendable {
   private func finish(with action: UploadStateMachine.Action) {
     guard case .finish(let result) = action else { return }
     if let responseTimer { loop.cancel(responseTimer) }
+    if let stallTimer { loop.cancel(stallTimer) }
     updateAcknowledged()
     multi?.remove(self)
+    if isLookingUp { multi?.lookups.abandon() }
     multi = nil
     task.isOver()
     // It may carry another request from here on.
@@ -179,9 +203,13 @@ final class CurlTransfer: @unchecked Sendable {
       updateAcknowledged()
       // The kernel was still delivering what it had taken: a slow line may need longer than the limit for that alone.
       if task.acknowledgedByteCount > acknowledged { return endLater(after: limit) }
-      finish(
-        with: machine.ended(
-          failure: UploadError(.timedOut, "no response within \(limit.seconds) s after the end of the body")))
+      end(timedOut: "no response within \(limit.seconds) s after the end of the body")
     }
+  }
+
+  /// The peer does not do its part. An HTTP/2 connection would stay for the next request, which would wait in its turn.
+  func end(timedOut reason: String) {
+    _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
+    finish(with: machine.ended(failure: UploadError(.timedOut, reason)))
   }
 }

@@ -32,8 +32,9 @@ public final class UploadSession: Sendable {
     self.loop = loop
     var lanes: [CurlMulti] = []
     let sockets = SocketTable()
+    let lookups = NameLookups()
     for _ in 0..<max(1, count) {
-      lanes.append(try CurlMulti(loop: loop, sockets: sockets, connections: connections))
+      lanes.append(try CurlMulti(loop: loop, sockets: sockets, lookups: lookups, connections: connections))
     }
     self.lanes = lanes
     thread = try NamedThread("sluice-network") { loop.run() }

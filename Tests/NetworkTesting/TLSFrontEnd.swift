@@ -36,6 +36,10 @@ public final class TLSFrontEnd: Sendable {
     try nginx.lines.first("nginx's start") { $0.text.contains("event method") }
   }
 
+  /// Stops it as a process that hangs: its kernel goes on to acknowledge what it is sent.
+  public func stop() { nginx.signal(SIGSTOP) }
+  public func goOn() { nginx.signal(SIGCONT) }
+
   private static func configuration(_ path: String, _ ports: [UInt16], _ backend: String) -> String {
     func server(_ port: UInt16, _ more: String) -> String {
       """

@@ -1,0 +1,56 @@
+// How many name lookups may be left running, against a simple model of their threads.
+
+import PropertyTesting
+import Testing
+
+@testable import UploadClient
+
+@Suite("Name lookups that nobody waits for")
+struct NameLookupTests {
+  /// Threads of lookups that run, and of those that were left.
+  private final class Threads {
+    var running = 0
+    var left = 0
+  }
+
+  @Test("no more than the limit are left running, and none is refused without need", arguments: Seed.several(5))
+  func limit(seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<100 {
+      let threads = Threads()
+      let lookups = NameLookups { threads.running + threads.left }
+      for _ in 0..<200 {
+        switch Int.random(in: 0..<5, using: &random) {
+        case 0, 1:
+          let mayBegin = threads.left < NameLookups.limit
+          let begins = lookups.begin()
+          #expect(begins == mayBegin, "\(seed)")
+          if begins { threads.running += 1 }
+        case 2 where threads.running > 0:
+          lookups.end()
+          threads.running -= 1
+        case 3 where threads.running > 0:
+          lookups.abandon()
+          threads.running -= 1
+          threads.left += 1
+        default:
+          if threads.left > 0, random.chance(50) { threads.left -= 1 }
+        }
+      }
+    }
+  }
+
+  @Test("a process without /proc refuses nothing for ever")
+  func uncounted() {
+    let lookups = NameLookups { nil }
+    for _ in 0..<3 * NameLookups.limit {
+      #expect(lookups.begin())
+      lookups.abandon()
+    }
+  }
+
+  @Test("threads are counted by their name")
+  func threads() {
+    #expect(NameLookups.threadCount() ?? -1 >= 0)
+  }
+}

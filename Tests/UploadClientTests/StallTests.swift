@@ -1,0 +1,151 @@
+// A peer that stops reading while its kernel goes on to acknowledge: HTTP/2's flow control hides it from TCP.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Testing
+
+@testable import UploadClient
+
+@Suite("A peer that accepts nothing any more", .serialized)
+struct StallTests {
+  private func request(_ nginx: TLSFrontEnd) -> UploadRequest {
+    var request = UploadRequest(url: "https://localhost:\(nginx.port)/take")
+    request.certificateAuthorities = nginx.authority
+    request.addressFamily = .ipv4
+    request.limits.unacknowledged = .seconds(1)
+    request.limits.response = .seconds(1)
+    return request
+  }
+
+  private func question(_ nginx: TLSFrontEnd) -> UploadRequest {
+    var request = request(nginx)
+    request.method = "GET"
+    request.limits.response = .seconds(20)
+    return request
+  }
+
+  /// Reads requests and answers each.
+  private func backend() throws -> ScriptedServer {
+    try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        if head.line.hasPrefix("POST") { _ = try connection.body() }
+        try connection.respond("204 No Content")
+      }
+    }
+  }
+
+  @Test("HTTP/2: a request whose peer stops in the middle of the body times out, and the next one has a new connection")
+  func stoppedInTheBody() throws {
+    let backend = try backend()
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
+    try withSession { session throws in
+      let upload = try RunningUpload(session, request(nginx))
+      try upload.body.write([UInt8](repeating: 1, count: 10_000))
+      try eventually("the first bytes") { upload.task.sentByteCount == 10_000 }
+      nginx.stop()
+      defer { nginx.goOn() }
+      let feeder = try NamedThread("test feeder") {
+        // More than any window and any buffer on the way.
+        for _ in 0..<4096 {
+          guard (try? upload.body.write([UInt8](repeating: 2, count: 4096))) != nil else { return }
+        }
+      }
+      defer { feeder.join() }
+      #expect(try upload.failure().kind == .timedOut)
+      nginx.goOn()
+      let next = try RunningRequest(session, question(nginx))
+      #expect(try next.response().status == 204)
+      #expect(next.events.all.contains { if case .connected(isNew: true) = $0 { true } else { false } })
+    }
+  }
+
+  @Test("HTTP/2: after a response that does not come the next request has a new connection")
+  func stoppedBeforeTheResponse() throws {
+    let backend = try backend()
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
+    try withSession { session throws in
+      let upload = try RunningUpload(session, request(nginx))
+      try upload.body.write([UInt8](repeating: 1, count: 1_000))
+      try eventually("the first bytes") { upload.task.sentByteCount == 1_000 }
+      nginx.stop()
+      defer { nginx.goOn() }
+      upload.body.end()
+      #expect(try upload.failure().kind == .timedOut)
+      nginx.goOn()
+      let next = try RunningRequest(session, question(nginx))
+      #expect(try next.response().status == 204)
+      #expect(next.events.all.contains { if case .connected(isNew: true) = $0 { true } else { false } })
+    }
+  }
+
+  @Test("a source that rests is no stall, and a peer that reads slowly is none either")
+  func patience() throws {
+    let mayRead = try EventCounter()
+    let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in
+      _ = try connection.head()
+      guard waitUntilReadable(mayRead.descriptor) else { return }
+      // Slower than the limit for the whole of it, but never silent for so long.
+      var count = 0
+      let never = try EventCounter()
+      while count < 400_000, let bytes = try connection.receive(16_384) {
+        count += bytes.count
+        _ = waitUntilReadable(never.descriptor, limit: .milliseconds(60))
+      }
+      _ = connection.readToEnd()
+    }
+    try withSession { session throws in
+      var request = UploadRequest(url: server.url)
+      request.limits.unacknowledged = .milliseconds(500)
+      request.socket.sendBuffer = 16_384
+      let upload = try RunningUpload(session, request)
+      try upload.body.write([1])
+      let never = try EventCounter()
+      // The source rests for longer than the limit.
+      _ = waitUntilReadable(never.descriptor, limit: .milliseconds(900))
+      #expect(upload.endCount == 0)
+      mayRead.signal()
+      for _ in 0..<100 { try upload.body.write([UInt8](repeating: 1, count: 4096)) }
+      #expect(upload.endCount == 0)
+      upload.task.cancel()
+    }
+  }
+
+  // MARK: The rules
+
+  @Test("a request is stalled when nothing has moved for the limit, and not before", arguments: Seed.several(5))
+  func rules(seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<300 {
+      let limit = Duration.milliseconds(Int.random(in: 4...1000, using: &random))
+      var now = MonotonicInstant(nanoseconds: Int64.random(in: 0...1 << 40, using: &random))
+      var look = StallWatch.Look(isWaiting: true, passedOn: 0, heard: 0, kernel: nil)
+      var watch = StallWatch(limit: limit, look, now: now)
+      var lastMove = now
+      for _ in 0..<40 {
+        now = now + .milliseconds(Int.random(in: 1...300, using: &random))
+        let before = look
+        var moves = true
+        switch Int.random(in: 0..<7, using: &random) {
+        case 0: look.passedOn += 1
+        case 1: look.heard += 1
+        case 2: look.isWaiting.toggle()
+        case 3:
+          look.kernel = .init(queued: (look.kernel?.queued ?? 0) + 10, acknowledged: look.kernel?.acknowledged ?? 0)
+          moves = false
+        case 4:
+          // Only what was under way counts.
+          moves = (look.kernel?.queued ?? 0) > 0
+          look.kernel?.acknowledged += 10
+        default: moves = false
+        }
+        if before.isWaiting != look.isWaiting { moves = !look.isWaiting }
+        if moves || !look.isWaiting { lastMove = now }
+        #expect(watch.isStalled(look, now: now) == (now - lastMove >= limit), "\(seed)")
+      }
+    }
+  }
+}
