@@ -70,8 +70,8 @@ let command: Target = .executableTarget(
 let commandTests: Target = .testTarget(
   name: "CommandTests",
   dependencies: [
-    "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "EventLoops", "JSONLines", "StreamBuffers",
-    "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting",
+    "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "TestRigs", "EventLoops", "JSONLines",
+    "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting",
   ],
   swiftSettings: settings)
 

@@ -67,8 +67,7 @@ enum Load {
     let figures = LoadFigures()
     let listener = try MetricsOption.listener(values["metrics"]) { $0(figures.page) }
     defer { listener?.stop() }
-    Console.shared.say(announcement(configuration))
-    let (report, wasStopped) = try measure(test, listener) { progress in
+    let (report, wasStopped) = try measure(test, listener, announcement(configuration)) { progress in
       figures.observe(progress)
       view.show(LoadSnapshot(progress, configuration))
     }
@@ -77,6 +76,8 @@ enum Load {
     for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) {
       Console.shared.say(String(line))
     }
+    // The progress went the same way, and comes first.
+    if values["json"] == "-" { Console.shared.flush() }
     if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
     if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
     let verdict = Report.judge(report, by: thresholds)
@@ -120,14 +121,17 @@ enum Load {
 
   /// Runs the test on a thread of its own, while this one waits for signals.
   private static func measure(
-    _ test: LoadTest, _ metrics: MetricsListener?, progress: @escaping @Sendable (LoadProgress) -> Void
+    _ test: LoadTest, _ metrics: MetricsListener?, _ announcement: String,
+    progress: @escaping @Sendable (LoadProgress) -> Void
   ) throws(CommandError) -> (report: LoadReport, wasStopped: Bool) {
     let outcome = Mutex<Result<LoadReport, LoadError>?>(nil)
     var wasStopped = false
     do throws(SystemError) {
       // Before the first thread, so that no thread takes a signal away from this one.
       let signals = try Signals()
+      try Console.shared.beginQueueing()
       let ended = try EventCounter()
+      Console.shared.say(announcement)
       try metrics?.begin()
       let thread = try NamedThread("sluice-load") {
         let result: Result<LoadReport, LoadError>
@@ -145,6 +149,7 @@ enum Load {
         test.stop()
       }
       thread.join()
+      signals.release()
     } catch {
       throw CommandError(.inputOutput, error.description)
     }

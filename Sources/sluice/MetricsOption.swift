@@ -13,7 +13,15 @@ enum MetricsOption {
   ) throws(CommandError) -> MetricsListener? {
     guard let text = value else { return nil }
     do throws(UploadServerError) {
-      return try MetricsListener(listen: try ListenAddress(text), makePage: makePage)
+      return try MetricsListener(listen: try ListenAddress(text)) { answer in
+        makePage { page in
+          var page = page
+          page.counter(
+            "sluice_output_lines_dropped_total", "Lines of output that were dropped because nothing read them.",
+            Console.shared.droppedCount)
+          answer(page)
+        }
+      }
     } catch {
       throw CommandError(ExitCode(error), "--metrics: \(error.description)")
     }

@@ -31,7 +31,8 @@ enum Mic {
     guard let container = MicrophoneSource.Container(rawValue: values["container"] ?? "wav") else {
       throw .usage("--container \"\(values["container"] ?? "")\" is none: choose wav or raw")
     }
-    let microphone = try open(try captureConfiguration(values, measuresLevels: progress != .none))
+    let capture = try captureConfiguration(values, measuresLevels: progress != .none)
+    let (signals, microphone) = try open(capture)
     let source = MicrophoneSource(microphone, container: container)
     request.fields.addDefault("Content-Type", source.contentType)
     var configuration = try StreamOptions.configuration(
@@ -39,7 +40,8 @@ enum Mic {
       buffer: .time(.seconds(300), bytesPerSecond: microphone.format.bytesPerSecond), overflow: .dropOldest)
     if !values.has("digest") { configuration.digest = .sha256 }
     return try StreamRun(
-      url: request.url, progress: progress, levels: { microphone.levels() }, metrics: values["metrics"]
+      url: request.url, progress: progress, levels: { microphone.levels() }, metrics: values["metrics"],
+      signals: signals
     ).run(source, configuration)
   }
 
@@ -73,9 +75,20 @@ enum Mic {
     return configuration
   }
 
-  private static func open(_ configuration: MicrophoneConfiguration) throws(CommandError) -> Microphone {
+  /// The signals come first: a sound server's plugin starts a thread in here, which must not take any.
+  private static func open(
+    _ configuration: MicrophoneConfiguration
+  ) throws(CommandError) -> (Signals, Microphone) {
+    let signals: Signals
+    do throws(SystemError) {
+      signals = try Signals()
+      try Console.shared.beginQueueing()
+    } catch {
+      throw CommandError(.inputOutput, error.description)
+    }
     do throws(MicrophoneError) {
-      return try Microphone(configuration)
+      let microphone = try signals.endProcess(during: { () throws(MicrophoneError) in try Microphone(configuration) })
+      return (signals, microphone)
     } catch {
       let code: ExitCode =
         switch error {

@@ -50,6 +50,7 @@ enum Serve {
     do throws(SystemError) {
       // Before the first thread, so that no thread takes a signal away from this one.
       let signals = try Signals()
+      try Console.shared.beginQueueing()
       let ended = try EventCounter()
       try metrics?.begin()
       for address in server.localAddresses { Console.shared.say("listening on \(address)") }

@@ -8,17 +8,28 @@ internal import Glibc
 struct Signals {
   private let descriptor: Int32
 
-  /// Call it before any thread is started.
+  /// Call it before any thread is started, also by a library: ALSA's plugins for sound servers start one when a device is opened.
   init() throws(SystemError) {
     signal(SIGPIPE, SIG_IGN)
     // A file size limit is then an error of write(2), which the server answers, instead of the end of the process.
     signal(SIGXFSZ, SIG_IGN)
+    var set = Self.set
+    pthread_sigmask(SIG_BLOCK, &set, nil)
+    descriptor = try retryingInterrupts("signalfd") { signalfd(-1, &set, Int32(SFD_CLOEXEC | SFD_NONBLOCK)) }
+  }
+
+  /// Signalled when there is nothing to wait for any more.
+  private final class Done: Sendable {
+    let counter: EventCounter
+    init() throws(SystemError) { counter = try EventCounter() }
+  }
+
+  private static var set: sigset_t {
     var set = sigset_t()
     sigemptyset(&set)
     sigaddset(&set, SIGINT)
     sigaddset(&set, SIGTERM)
-    pthread_sigmask(SIG_BLOCK, &set, nil)
-    descriptor = try retryingInterrupts("signalfd") { signalfd(-1, &set, Int32(SFD_CLOEXEC | SFD_NONBLOCK)) }
+    return set
   }
 
   /// Waits for `done`, calling `onSignal` with 1, 2, … for each signal meanwhile.
@@ -36,5 +47,33 @@ struct Signals {
         onSignal(count)
       }
     }
+  }
+
+  /// From here on a signal ends the process again, as any program's: for work at the end that may block, as writing a report.
+  func release() {
+    var set = Self.set
+    pthread_sigmask(SIG_UNBLOCK, &set, nil)
+  }
+
+  /// Runs `body`, which may hang, in a driver perhaps. A signal meanwhile ends the process: there is nothing to finish yet.
+  func endProcess<Result, Failure: Error>(during body: () throws(Failure) -> Result) throws(Failure) -> Result {
+    let descriptor = descriptor
+    guard let over = try? Done(),
+      let thread = try? NamedThread(
+        "sluice-signals",
+        {
+          var polled = [
+            pollfd(fd: over.counter.descriptor, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0),
+          ]
+          while poll(&polled, 2, -1) < 0 && errno == EINTR {}
+          if polled[0].revents == 0 { _exit(ExitCode.interrupted.rawValue) }
+        })
+    else { return try body() }
+    defer {
+      over.counter.signal()
+      thread.join()
+    }
+    return try body()
   }
 }

@@ -90,11 +90,16 @@ enum SluiceCommand {
   }
 
   static func main() {
+    StandardDescriptors.fill()
+    let code: ExitCode
     do throws(CommandError) {
-      exit(try run(CommandLine.arguments.dropFirst()).rawValue)
+      code = try run(CommandLine.arguments.dropFirst())
     } catch {
       Console.shared.say("sluice: \(error.message)")
-      exit(error.code.rawValue)
+      code = error.code
     }
+    // Who has asked twice for the end does not wait for a reader.
+    Console.shared.flush(patience: code == .interrupted ? .milliseconds(100) : .milliseconds(500))
+    exit(code.rawValue)
   }
 }

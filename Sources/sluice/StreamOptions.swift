@@ -45,7 +45,7 @@ enum StreamOptions {
     Option("ipv6", short: "6", "use IPv6 only"),
     Option("http1", "do not negotiate HTTP/2"),
     Option("connect-timeout", value: "T", "for TCP, proxy and TLS (default 10s)"),
-    Option("stall-timeout", value: "T", "the peer counts as dead when sent bytes stay unacknowledged (default 30s)"),
+    Option("stall-timeout", value: "T", "the peer counts as dead when it accepts nothing for T (default 30s)"),
     Option("response-timeout", value: "T", "from the end of the stream to the response (default 30s)"),
     Option("retry-ceiling", value: "T", "the longest pause between two attempts (default 15s)"),
     Option("send-buffer", value: "SIZE", "SO_SNDBUF: how much may be under way (default: the kernel's)"),

@@ -57,6 +57,9 @@ struct StreamRun {
   /// Where the stream's figures are served, as `--metrics` says it; nil for nowhere.
   var metrics: String?
 
+  /// Where the signals are taken already; nil to begin with that here.
+  var signals: Signals?
+
   /// Streams `source` until it ends or signals end it.
   func run(_ source: any StreamSource, _ chosen: LiveStreamConfiguration) throws(CommandError) -> ExitCode {
     try run(chosen) { (configuration, session) throws(SystemError) in
@@ -81,7 +84,8 @@ struct StreamRun {
     defer { listener?.stop() }
     do throws(SystemError) {
       // Before the first thread, so that no thread takes a signal away from this one.
-      let signals = try Signals()
+      let signals = if let taken = self.signals { taken } else { try Signals() }
+      try Console.shared.beginQueueing()
       let ending = try Ending()
       try listener?.begin()
       let session = try UploadSession()

@@ -1,0 +1,135 @@
+// Every subcommand, started without some of its three standard descriptors: nothing that it opens may take their place.
+
+import AudioCapture
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import TestRigs
+import Testing
+import UploadServer
+
+@Suite("A command without its standard descriptors", .serialized)
+struct ClosedDescriptorTests {
+  /// Which of the three are closed.
+  private static let combinations = (0..<8).map { bits in (0..<3).map { bits >> $0 & 1 == 1 } }
+
+  /// Starts the command once for each combination; the number of a combination is the runs' name.
+  private func forEachCombination(
+    input: String = "/dev/null", _ arguments: (Int) -> [String],
+    check: (_ run: Int, _ closed: [Bool], _ command: SpawnedCommand) throws -> Void
+  ) throws {
+    let sink = open("/dev/null", O_WRONLY | O_CLOEXEC)
+    defer { close(sink) }
+    let commands = try Self.combinations.enumerated().map { run, closed in
+      // One for each: they would share its offset.
+      let source = open(input, O_RDONLY | O_CLOEXEC)
+      defer { close(source) }
+      let descriptors: [Int32?] = [closed[0] ? nil : source, closed[1] ? nil : sink, closed[2] ? nil : sink]
+      return try SpawnedCommand(arguments(run), descriptors)
+    }
+    for (run, command) in commands.enumerated() { try check(run, Self.combinations[run], command) }
+  }
+
+  @Test("pipe streams its input and nothing else; without an input it is an error")
+  func pipe() throws {
+    let server = try StreamServer()
+    let pattern = OffsetPattern()
+    let bytes = (0..<300_000).map { pattern[UInt64($0)] }
+    let file = try server.directory.write("input", bytes)
+    try forEachCombination(input: file) {
+      ["pipe", "\(server.url)/p", "--stream-id", "\($0)", "--progress", "json"]
+    } check: { run, closed, command throws in
+      #expect(try command.wait() == (closed[0] ? 74 : 0), "\(closed)")
+      if !closed[0] { #expect(try server.directory.contents("p-\(run).bin") == bytes, "\(closed)") }
+    }
+  }
+
+  @Test("heartbeat sends its lines and nothing else", arguments: ["json", "bar", "none"])
+  func heartbeat(_ progress: String) throws {
+    let server = try StreamServer()
+    try forEachCombination {
+      [
+        "heartbeat", "\(server.url)/h", "--stream-id", "\($0)", "--interval", "10ms", "--duration", "200ms",
+        "--progress", progress,
+      ]
+    } check: { run, closed, command throws in
+      #expect(try command.wait() == 0, "\(closed)")
+      let text = String(decoding: try server.directory.contents("h-\(run).txt"), as: UTF8.self)
+      let lines = text.split(separator: "\r\n")
+      #expect(!lines.isEmpty && lines.allSatisfy { $0.hasPrefix("*** 20") && $0.hasSuffix(" +0000") }, "\(closed)")
+    }
+  }
+
+  @Test("put uploads its file and nothing else")
+  func put() throws {
+    let server = try StreamServer()
+    let pattern = OffsetPattern()
+    let bytes = (0..<300_000).map { pattern[UInt64($0)] }
+    let sources = try TemporaryDirectory()
+    let files = try (0..<8).map { try sources.write("file-\($0)", bytes) }
+    try forEachCombination {
+      ["put", files[$0], "\(server.url)/put-\($0)"]
+    } check: { run, closed, command throws in
+      #expect(try command.wait() == 0, "\(closed)")
+      let name = try #require(server.directory.names.first { $0.hasPrefix("put-\(run)") }, "\(closed)")
+      #expect(try server.directory.contents(name) == bytes, "\(closed)")
+    }
+  }
+
+  @Test("mic streams its samples and nothing else")
+  func mic() throws {
+    let server = try StreamServer()
+    let microphones = (0..<8).map { _ in TestMicrophone() }
+    try forEachCombination {
+      [
+        "mic", "\(server.url)/m", "--stream-id", "\($0)", "--device", microphones[$0].name(), "--duration", "200ms",
+        "--container", "raw",
+      ]
+    } check: { run, closed, command throws in
+      #expect(try command.wait() == 0, "\(closed)")
+      let name = try #require(server.directory.names.first { $0.hasPrefix("m-\(run)") }, "\(closed)")
+      #expect(try server.directory.contents(name).count == 48_000 / 5 * 2, "\(closed)")
+    }
+  }
+
+  @Test("serve stores what it is sent and ends when it is told to")
+  func serve() throws {
+    let directories = try (0..<8).map { _ in try TemporaryDirectory() }
+    try forEachCombination {
+      ["serve", "--listen", "unix:\(directories[$0].path)/socket", "--directory", directories[$0].path]
+    } check: { run, closed, command throws in
+      let directory = directories[run]
+      let client = try sluice(
+        [
+          "heartbeat", "http://localhost/h", "--unix-socket", "\(directory.path)/socket", "--stream-id", "h",
+          "--interval", "10ms", "--duration", "50ms", "--retry-ceiling", "20ms",
+        ])
+      #expect(try client.wait() == 0, "\(closed)")
+      let text = String(decoding: try directory.contents("h-h.txt"), as: UTF8.self)
+      #expect(text.hasPrefix("*** 20") && !text.contains("{"), "\(closed)")
+      command.signal(SIGTERM)
+      #expect(try command.wait() == 0, "\(closed)")
+    }
+  }
+
+  @Test("load, report and devices end as they would with all three")
+  func others() throws {
+    let server = try StreamServer { $0.storage = .discarding }
+    try forEachCombination { _ in
+      ["load", server.url, "-n", "1", "-t", "300ms", "--grace", "5s"]
+    } check: { _, closed, command throws in
+      #expect(try command.wait() == 0, "\(closed)")
+    }
+    try forEachCombination { _ in
+      ["report", "/nonexistent/report.json"]
+    } check: { _, closed, command throws in
+      #expect(try command.wait() == 66, "\(closed)")
+    }
+    let everything = try sluice(["devices"]).wait()
+    try forEachCombination { _ in
+      ["devices"]
+    } check: { _, closed, command throws in
+      #expect(try command.wait() == everything, "\(closed)")
+    }
+  }
+}

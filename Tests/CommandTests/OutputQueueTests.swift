@@ -1,0 +1,72 @@
+// What waits to be written, against a simple model: no line out of order, none missing that is not counted.
+
+import PropertyTesting
+import Testing
+
+@testable import sluice
+
+@Suite("The output queue")
+struct OutputQueueTests {
+  @Test("every line is written in order, or counted where it is missing", arguments: Seed.several(4))
+  func lines(seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<200 {
+      let limit = Int.random(in: 1...200, using: &random)
+      var queue = OutputQueue(limit: limit) { "dropped \($0)" }
+      var next = 0
+      var written: [String] = []
+      for _ in 0..<Int.random(in: 1...60, using: &random) {
+        if random.chance(70) {
+          queue.append(line: "\(next)" + String(repeating: ".", count: random.size(upTo: 60)))
+          next += 1
+        } else if let text = queue.take() {
+          #expect(text.utf8.count <= max(limit, 70) + 30)
+          written += text.split(separator: "\n").map(String.init)
+        }
+      }
+      if let text = queue.take() { written += text.split(separator: "\n").map(String.init) }
+      #expect(queue.take() == nil && queue.isEmpty)
+      var expected = 0
+      var dropped = 0
+      for line in written {
+        if line.hasPrefix("dropped ") {
+          let count = Int(line.dropFirst(8)) ?? -1
+          expected += count
+          dropped += count
+        } else {
+          #expect(line.hasPrefix("\(expected)."), "\(seed)")
+          expected += 1
+        }
+      }
+      #expect(expected == next && queue.droppedEver == UInt64(dropped), "\(seed)")
+    }
+  }
+
+  @Test("of statuses that nobody saw only the latest is written, below the lines")
+  func status() {
+    var queue = OutputQueue(limit: 1000) { "dropped \($0)" }
+    for number in 0..<10_000 { queue.show(status: ["status \(number)"]) }
+    queue.append(line: "line")
+    #expect(queue.take() == "line\nstatus 9999")
+    queue.show(status: ["status 9999"])
+    #expect(queue.take() == nil)
+    queue.show(status: ["one", "two"])
+    #expect(queue.take() == "\r\u{1B}[Kone\ntwo")
+    queue.append(line: "line")
+    #expect(queue.take() == "\r\u{1B}[1A\u{1B}[Jline\none\ntwo")
+    queue.keepStatus()
+    queue.append(line: "after")
+    #expect(queue.take() == "\r\u{1B}[1A\u{1B}[Jone\ntwo\nafter\n")
+    queue.show(status: [])
+    #expect(queue.take() == nil)
+  }
+
+  @Test("a line that is longer than the limit is written whole")
+  func longLine() {
+    var queue = OutputQueue(limit: 10) { "dropped \($0)" }
+    let long = String(repeating: "x", count: 100)
+    queue.append(line: "first")
+    queue.append(line: long)
+    #expect(queue.take() == "dropped 1\n\(long)\n")
+  }
+}

@@ -1,0 +1,145 @@
+// The command with descriptors of the test's choice: closed ones, a terminal, a pipe that nobody reads.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import TestRigs
+
+/// A running `sluice` whose outputs nobody reads, unless the test does. Killed with its last reference.
+final class SpawnedCommand {
+  let pid: pid_t
+  private var status: Int32?
+
+  /// - Parameter descriptors: what its descriptors 0, 1 and 2 are to be; nil for a closed one. They stay the caller's.
+  init(_ arguments: [String], _ descriptors: [Int32?]) throws {
+    _ = AlsaConfiguration.path
+    let program = try sluicePath()
+    // Out of the way first: a descriptor may be among the three that are replaced.
+    let sources = descriptors.map { $0.map { fcntl($0, F_DUPFD_CLOEXEC, 20) } }
+    defer { for case let source? in sources { close(source) } }
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    for (number, source) in zip(Int32(0)..., sources) {
+      if let source {
+        posix_spawn_file_actions_adddup2(&actions, source, number)
+      } else {
+        posix_spawn_file_actions_addclose(&actions, number)
+      }
+    }
+    var vector: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
+    defer { for text in vector { free(text) } }
+    var pid = pid_t()
+    let code = posix_spawn(&pid, program, &actions, nil, &vector, environ)
+    guard code == 0 else { throw TestFailure("\(program): \(String(cString: strerror(code)))") }
+    self.pid = pid
+  }
+
+  deinit {
+    guard status == nil else { return }
+    kill(pid, SIGKILL)
+    var raw: Int32 = 0
+    while waitpid(pid, &raw, 0) == -1, errno == EINTR {}
+  }
+
+  func signal(_ number: Int32) { kill(pid, number) }
+
+  /// Its exit status; 128 and the number of the signal that ended it. Fails the test when it does not end in time.
+  func wait(limit: Duration = .seconds(20)) throws -> Int32 {
+    if let status { return status }
+    let deadline = MonotonicInstant.now + limit
+    var raw: Int32 = 0
+    // A child's end has no descriptor before pidfd_open(2), which glibc 2.36 is the first to have.
+    while waitpid(pid, &raw, WNOHANG) == 0 {
+      guard MonotonicInstant.now < deadline else { throw TestFailure("the command does not end") }
+      poll(nil, 0, 5)
+    }
+    let result = raw & 0x7F == 0 ? raw >> 8 & 0xFF : 128 + raw & 0x7F
+    status = result
+    return result
+  }
+}
+
+/// A terminal: what a program writes into `inner` can be read from `outer`. Nobody reads it unless the test does.
+final class Terminal {
+  let outer: Int32
+  let inner: Int32
+
+  init() throws {
+    outer = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
+    // TIOCSPTLCK and TIOCGPTN, which Glibc's module leaves out: unlock the inner end, ask for its number.
+    var (locked, number) = (Int32(0), Int32(0))
+    guard outer >= 0, ioctl(outer, 0x4004_5431, &locked) == 0, ioctl(outer, 0x8004_5430, &number) == 0 else {
+      throw TestFailure("no terminal: \(String(cString: strerror(errno)))")
+    }
+    inner = open("/dev/pts/\(number)", O_RDWR | O_NOCTTY | O_CLOEXEC)
+    guard inner >= 0 else { throw TestFailure("no terminal: \(String(cString: strerror(errno)))") }
+    var size = winsize(ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0)
+    ioctl(inner, UInt(TIOCSWINSZ), &size)
+  }
+
+  deinit {
+    close(inner)
+    close(outer)
+  }
+
+  /// Ctrl-S and Ctrl-Q, as a user presses them.
+  func stopOutput() throws { try send(0x13) }
+  func startOutput() throws { try send(0x11) }
+
+  private func send(_ key: UInt8) throws {
+    var key = key
+    guard write(outer, &key, 1) == 1 else { throw TestFailure("the terminal takes no key") }
+  }
+
+  /// Makes it as full as a connection that hangs: it takes no byte more.
+  func fill() { fillUp(inner) }
+}
+
+/// Writes into a descriptor until it takes no more.
+func fillUp(_ descriptor: Int32) {
+  let flags = fcntl(descriptor, F_GETFL)
+  _ = fcntl(descriptor, F_SETFL, flags | O_NONBLOCK)
+  let bytes = [UInt8](repeating: UInt8(ascii: "x"), count: 4096)
+  for size in [4096, 1] {
+    while Glibc.write(descriptor, bytes, size) > 0 {}
+  }
+  _ = fcntl(descriptor, F_SETFL, flags)
+}
+
+/// The ends of a pipe that the child of a test may get.
+final class TestPipe {
+  private(set) var reading: Int32
+  let writing: Int32
+
+  init() throws {
+    var ends: [Int32] = [-1, -1]
+    guard pipe(&ends) == 0 else { throw TestFailure("pipe: \(String(cString: strerror(errno)))") }
+    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+    (reading, writing) = (ends[0], ends[1])
+  }
+
+  deinit {
+    closeReading()
+    close(writing)
+  }
+
+  func closeReading() {
+    if reading >= 0 { close(reading) }
+    reading = -1
+  }
+
+  /// Reads what there is until `done` or the end.
+  func read(until done: ([UInt8]) -> Bool) throws -> [UInt8] {
+    var bytes: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 65_536)
+    while !done(bytes) {
+      guard waitUntilReadable(reading, limit: .seconds(20)) else { throw TestFailure("nothing more came") }
+      let count = Glibc.read(reading, &buffer, buffer.count)
+      if count <= 0 { return bytes }
+      bytes += buffer[..<count]
+    }
+    return bytes
+  }
+}
