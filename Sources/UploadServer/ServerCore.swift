@@ -43,8 +43,8 @@ final class ServerCore: @unchecked Sendable {
     self.emit = emit
     let storage = try shared.parts(assignment, loop)
     let registry = StreamRegistry(
-      store: storage.streams, loop: loop, maximumHole: configuration.maximumHoleLength, assignment: assignment,
-      figures: figures, emit: emit)
+      store: storage.streams, loop: loop, maximumHole: configuration.maximumHoleLength,
+      finishAfter: configuration.finishAfter, assignment: assignment, figures: figures, emit: emit)
     self.registry = registry
     let timeouts = Timeouts(loop: loop) { kind in
       switch kind {
@@ -61,10 +61,12 @@ final class ServerCore: @unchecked Sendable {
     let uploads = UploadResources(
       loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
       durability: storage.durability, usage: shared.usage, options: configuration.uploads,
-      finishedLimits: storage.finishedLimits, maximumBodyLength: configuration.maximumBodyLength, emit: emit,
+      finishedLimits: storage.finishedLimits, finishAfter: configuration.finishAfter,
+      maximumBodyLength: configuration.maximumBodyLength, emit: emit,
       isValid: { tokens?.isValid($0) ?? true },
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads
+    uploads.loaded = { registry.restored() }
     let resumable = ResumableUploadHandler(uploads)
     var limits = RequestParser.Limits()
     limits.head = configuration.maximumHeadLength
@@ -114,6 +116,11 @@ final class ServerCore: @unchecked Sendable {
 
   /// Takes up what an earlier server has left, as far as `patience` goes; the loop does the rest. Before any loop runs.
   func load(patience: Duration) { uploads.load(patience: patience) }
+
+  /// An earlier server has left a recording unfinished. Any thread.
+  func found(_ name: StreamName, silentFor seconds: Int64) {
+    loop.execute { [self] in registry.found(name, silentFor: seconds) }
+  }
 
   /// Before the first connection.
   func start() {
@@ -211,6 +218,7 @@ final class ServerCore: @unchecked Sendable {
     if let stopTimer { loop.cancel(stopTimer) }
     for connection in connections.values { connection.abandon() }
     context.timeouts.cancel()
+    registry.stop()
     // The disk may still be at work on a stream that has ended: its file gets its name, and its event, first.
     registry.whenNothingFinishes { [self] in
       uploads.end { [self] in

@@ -14,6 +14,8 @@ public struct ServerEvent: Sendable, Equatable {
     case interrupted
     /// The stream is complete and has its final name.
     case ended
+    /// The client of a live stream did not come back: what came has its final name, and a next part follows if it does.
+    case closed
     /// An upload was cancelled by its client; what was kept of it is gone.
     case cancelled
     /// An upload that nobody went on with was given up; what was kept of it is gone.

@@ -63,6 +63,13 @@ final class SharedStorage: Sendable {
       bytesPerClient: part(Int(clamping: uploads.maximumFinishedSizePerClient)))
   }
 
+  /// Looks for recordings that an earlier server has left unfinished, on a thread of its own: there may be any number of files.
+  func findUnfinished(_ found: @escaping @Sendable (StreamName, Int64) -> Void) {
+    guard let files else { return }
+    // Without one they stay as they are until the next start.
+    try? NamedThread("sluice-finder") { files.findUnfinished(found) }.detach()
+  }
+
   /// A loop stores nothing any more. With the last one another server may have the directory.
   func loopEnded() {
     if running.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 { files?.unlock() }

@@ -10,8 +10,11 @@ extension UploadServer.Configuration {
     public var maximumAppendSize: UInt64?
     /// The shortest content of a request that has a length and does not complete the upload (`min-append-size`, 400).
     public var minimumAppendSize: UInt64?
-    /// How long an upload lives after the last request to it (`max-age`, whole seconds); it is answered with 410 then, and
-    /// forgotten after as long again. A complete upload tells its response for as long.
+    /// How long an upload of known length lives after the last request to it (`max-age`, whole seconds); it is answered with
+    /// 410 then, what was kept of it is removed, and it is forgotten after as long again. A complete upload tells its response
+    /// for as long. What came of a live stream is never removed: see ``UploadServer/Configuration/finishAfter``.
+    ///
+    /// Only the time counts that a server runs.
     public var maximumAge = Duration.seconds(24 * 3600)
     /// How many unfinished uploads there may be (503).
     public var maximumCount = 10_000

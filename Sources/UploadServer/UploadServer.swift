@@ -15,6 +15,7 @@ public final class UploadServer: Sendable {
   private let cores: [ServerCore]
   private let loadPatience: Duration
   private let loops: [EventLoop]
+  private let shared: SharedStorage
   private let acceptor: Acceptor
   private let started = Lock(false)
   private let ended = EndSignal()
@@ -31,6 +32,7 @@ public final class UploadServer: Sendable {
     var configuration = configuration
     configuration.threads = count
     let shared = try SharedStorage(configuration)
+    self.shared = shared
     var loops: [EventLoop] = []
     var cores: [ServerCore] = []
     for index in 0..<count {
@@ -63,6 +65,7 @@ public final class UploadServer: Sendable {
     precondition(isFirst, "an UploadServer runs once")
     for core in cores { core.load(patience: loadPatience / cores.count) }
     for core in cores { core.start() }
+    shared.findUnfinished { [cores] name, silence in for core in cores { core.found(name, silentFor: silence) } }
     acceptor.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in
       do throws(SystemError) {

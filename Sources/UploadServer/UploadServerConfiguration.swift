@@ -16,6 +16,9 @@ extension UploadServer {
     public var tokenFile: String?
     /// What resumable uploads may take.
     public var uploads = Uploads()
+    /// How long a live stream may be silent, with no request at work on it, before its recording is closed: it gets its final
+    /// name and a line in `.gaps`. A client that comes back later continues in a next part, a file of its own.
+    public var finishAfter = Duration.seconds(3600)
     /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on a server's
     /// thread for each request, for an upload that goes on after a restart also without any, and by OPTIONS to find out
     /// which methods there are: it must not have effects, which is what ``RequestHandler/begin(_:)`` is for.

@@ -18,6 +18,7 @@ enum Serve {
       Option("token-file", value: "FILE", "SHA-256 of each token that is let in, one a line (default: all are)"),
       Option("public-url", value: "URL", "what uploads' URLs begin with, where a front end rewrites paths"),
       Option("max-body", value: "SIZE", "the longest body of a request (default: no limit)"),
+      Option("finish-after", value: "T", "close a silent live recording after T (default 1h)"),
       Option("head-timeout", value: "T", "for the head of a request (default 30s)"),
       Option("body-timeout", value: "T", "for a body that is silent (default 0: for ever)"),
       Option("idle-timeout", value: "T", "for a connection between requests (default 75s)"),
@@ -33,7 +34,7 @@ enum Serve {
     Option("max-size", value: "SIZE", "of a whole upload (default: no limit)"),
     Option("max-append-size", value: "SIZE", "of one request's content (default: no limit)"),
     Option("min-append-size", value: "SIZE", "of one request's content, but for the last (default 0)"),
-    Option("max-age", value: "T", "an upload lives on after its last request (default 24h)"),
+    Option("max-age", value: "T", "forget an idle upload of known length (default 24h)"),
     Option("max-uploads", value: "N", "that are unfinished (default 10000; with --discard 50000)"),
     Option("max-uploads-per-client", value: "N", "of one token, or one address (default: no limit)"),
     Option("quota", value: "SIZE", "that unfinished uploads may take (default: no limit)"),
@@ -107,6 +108,10 @@ enum Serve {
     }
     if let text = values["threads"] {
       configuration.threads = try Units.integer(text, of: "threads", in: 1...256)
+    }
+    if let text = values["finish-after"] {
+      configuration.finishAfter = try Units.duration(text, of: "finish-after")
+      guard configuration.finishAfter >= .seconds(1) else { throw .usage("--finish-after must be at least 1s") }
     }
     configuration.tokenFile = values["token-file"]
     configuration.uploads = try uploads(values)

@@ -172,7 +172,7 @@ struct ServerFaultTests {
     #expect(told.status == 503 && told["stream-offset"] == "5" && told["retry-after"] == "2")
     live.disconnect()
     test.server.waitUntilEnded()
-    #expect(directory.names == ["t-a.part", "t-b.txt"])
+    #expect(directory.names.filter { !$0.hasPrefix(".") } == ["t-a.part", "t-b.txt"])
     let next = try TestServer(in: directory)
     let client = try next.connect()
     try client.send(TestServer.head(offset: 5) + "1\r\n!\r\n0\r\n\r\n")

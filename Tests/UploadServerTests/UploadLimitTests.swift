@@ -17,7 +17,7 @@ struct UploadLimitTests {
     try client.request("POST", "/a", ["Upload-Complete: ?0", "Upload-Length: 11"], body: "")
     let refused = try client.final().answer
     #expect(refused.status == 413 && refused["upload-complete"] == "?0")
-    #expect(refused["upload-limit"] == "max-size=10, max-append-size=6, max-age=86400")
+    #expect(refused["upload-limit"] == "max-size=10, max-append-size=6, max-age=3600")
     let location = try test.create()
     let large = try test.connect()
     try large.patch(location, at: 0, body: "1234567")
@@ -88,7 +88,7 @@ struct UploadLimitTests {
   @Test("an upload that nobody goes on with expires, and is gone with all that it made (draft, section Limits)")
   func expiry() throws {
     let test = try TestServer { $0.uploads.maximumAge = .seconds(1) }
-    let location = try test.create()
+    let location = try test.create("/t.txt", ["Upload-Length: 10"])
     let client = try test.connect()
     try client.patch(location, at: 0, body: "abc")
     #expect(try client.final().answer["upload-limit"] == "max-age=1")
@@ -100,7 +100,7 @@ struct UploadLimitTests {
 
   @Test("one that is at work does not expire, however silent it is")
   func silentButAtWork() throws {
-    let test = try TestServer { $0.uploads.maximumAge = .seconds(1) }
+    let test = try TestServer { $0.finishAfter = .seconds(1) }
     let live = try test.connect()
     let location = try test.create()
     try live.patch(location, at: 0, chunked: true)

@@ -62,7 +62,7 @@ package struct UploadTransferRequest: Equatable, Sendable {
 
   /// The length that the request indicates (section "Length"): by `Upload-Length`, or by a valid `Content-Length` of
   /// content that is the rest. Throws ``UploadRefusal/inconsistentLength`` where the two differ.
-  func indicatedLength() throws(UploadRefusal) -> UInt64? {
+  package func indicatedLength() throws(UploadRefusal) -> UInt64? {
     guard completes, case .sized(let count) = content else { return uploadLength }
     let (end, overflow) = offset.addingReportingOverflow(count)
     guard !overflow, uploadLength == nil || uploadLength == end else { throw .inconsistentLength }

@@ -35,6 +35,8 @@ package struct UploadRecord: Equatable, Sendable {
   package var hasBegun = false
   /// Whether the file that bytes go into was made for this upload, and goes with it.
   package var ownsFile = false
+  /// Whether the creation announced no length: then age removes nothing of what came.
+  package var isLive = true
   /// An offset that was announced; the true one is this or more.
   package var promised: UInt64 = 0
   package var deactivation: Deactivation?
@@ -89,6 +91,7 @@ package struct UploadRecord: Equatable, Sendable {
     if let length { add("Length", count(length)) }
     add("Begun", Item(.boolean(hasBegun)))
     add("Owns-File", Item(.boolean(ownsFile)))
+    if !isLive { add("Live", Item(.boolean(false))) }
     add("Promised", count(promised))
     if let deactivation { add("Deactivated", Item(.token(deactivation.rawValue))) }
     if let response {
@@ -131,6 +134,7 @@ package struct UploadRecord: Equatable, Sendable {
     (self.hasBegun, self.ownsFile, self.promised) = (hasBegun, ownsFile, promised)
     if case .bytes(let credential)? = single("Credential") { self.credential = credential }
     length = count("Length")
+    isLive = single("Live") != .boolean(false)
     if case .token(let cause)? = single("Deactivated") {
       guard let deactivation = Deactivation(rawValue: cause) else { return nil }
       self.deactivation = deactivation

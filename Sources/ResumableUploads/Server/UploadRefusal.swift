@@ -6,6 +6,8 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case cancelled
   /// Nobody came for as long as a resource lives.
   case expired
+  /// Nobody continued a live stream for as long as one may be silent: what came of it is closed, and stays.
+  case interrupted
   /// More bytes came than the length that was announced (section "Upload Append").
   case lengthExceeded = "length-exceeded"
   /// Bytes that were acknowledged are not there any more (section "Offset").
@@ -17,6 +19,8 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
     switch self {
     case .cancelled: "the upload was cancelled"
     case .expired: "the upload has expired"
+    case .interrupted:
+      "the stream was silent for too long, and its recording is closed: create a new upload to continue"
     case .lengthExceeded: "the upload is longer than the length that was announced"
     case .stateLost: "the server has lost a part of what it had acknowledged"
     case .abandoned: "the upload was given up by what it was for"

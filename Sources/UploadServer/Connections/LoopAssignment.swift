@@ -38,6 +38,9 @@ struct LoopAssignment: Sendable {
   /// Whether what is kept of an upload is this loop's to take up. What is nobody's is the first one's.
   func owns(_ token: String) -> Bool { (owner(ofToken: token[...]) ?? 0) == index }
 
+  /// Whether a stream is this loop's to serve.
+  func owns(_ name: StreamName) -> Bool { Int(Self.key(name)) % count == index }
+
   /// A token that cannot be guessed (112 random bits), of an upload that goes into that stream, or into none.
   func newToken(for name: StreamName?) -> String {
     // Without a stream any key that this loop owns will do.

@@ -5,25 +5,22 @@ internal import EventLoops
 /// A handler whose own files are what an upload's offset is counted by. It can be given up at any time and begun again, by
 /// another instance or another process, and goes on behind what it has kept.
 ///
-/// All calls come on the loop's thread. Instead of `begin` comes ``beginKeeping(_:)`` or ``restoreKeeping(_:)``, and instead
+/// All calls come on the loop's thread. Instead of `begin` comes ``beginKeeping(_:for:)`` or ``restoreKeeping(_:for:)``, and instead
 /// of `receive` comes ``keep(_:pieces:)``.
 protocol KeepingRequestHandler: RequestHandler {
   /// Looks at the request without touching anything: the fields that an answer to the creation tells and that every later
   /// beginning of this request must have, such as an identifier that was made up; or the response to a request that
   /// cannot be served.
   func settle() -> Settlement
-  /// How many bytes of the body are kept; nil if what was kept is not there any more. Whoever adds to them now is made to
-  /// stop.
+  /// How many bytes of the body are kept. Whoever adds to them now is made to stop.
   ///
   /// - Parameter syncing: whether the disk must have them before this returns.
-  func measureKept(syncing: Bool) throws(SystemError) -> UInt64?
+  func measureKept(syncing: Bool) throws(SystemError) -> KeptExtent
   /// As `begin`.
-  func beginKeeping(_ exchange: any Exchange)
+  func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
   /// As `begin`, for a request that was begun before.
-  func restoreKeeping(_ exchange: any Exchange)
-  /// Whether the file that bytes go into was made by ``beginKeeping(_:)``.
-  var madeFile: Bool { get }
-  /// Whether something else has changed or replaced that file, so that what was acknowledged may not be there any more.
+  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
+  /// Whether something else has changed or replaced the file, so that what was acknowledged may not be there any more.
   var hasLostFile: Bool { get }
   /// How many bytes of the body are kept, from its beginning on.
   var keptCount: UInt64 { get }
@@ -35,12 +32,23 @@ protocol KeepingRequestHandler: RequestHandler {
   func drop(to count: UInt64) throws(SystemError)
   /// Where the bytes of the body lie: a file, and the place of the first in it.
   var keptFile: (file: OpenFile, start: UInt64)? { get }
-  /// Lets go of everything but what is on the disk. Nothing more is called but ``discard(madeFile:)``.
+  /// Lets go of everything but what is on the disk. Nothing more is called but ``end(_:for:)``.
   func park()
-  /// The upload will never be complete. Removes what it has made.
-  func discard(madeFile: Bool)
+  /// The upload is one of an earlier server, and has begun.
+  func restoreHolding(_ holder: any RecordingHolder)
+  /// The upload will never be complete.
+  func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome
   /// An event about what this request is for.
   func describe(_ kind: ServerEvent.Kind) -> ServerEvent
+}
+
+/// What is kept of an upload.
+enum KeptExtent {
+  case bytes(UInt64)
+  /// It is not there any more.
+  case gone
+  /// The recording was closed: nothing can be added to it.
+  case closed
 }
 
 enum Settlement {

@@ -14,6 +14,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private static let recordSuffix = ".upload"
   private static let bodySuffix = ".body"
   private static let temporarySuffix = ".new"
+  private static let agesPrefix = "ages-"
 
   private let parent: Int32
   /// -1 until something is to be kept there.
@@ -30,6 +31,8 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// The listing under way of what an earlier server has left.
   private var names: DirectoryNames?
   private var isListed = false
+  /// As they were when this server began.
+  private let ages: UploadAges
   /// Writings that the disk has not taken yet.
   private var pending = 0
   private var idle: (() -> Void)?
@@ -48,12 +51,14 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     func temporary(_ index: Int) -> String { "record-\(index)\(Self.temporarySuffix)" }
     temporaryName = temporary(assignment.index)
     temporaryNames = Set((0..<assignment.count).map(temporary))
-    directory = -1
+    var directory: Int32 = -1
     do throws(SystemError) {
       directory = try Self.open(in: files.directory)
     } catch {
       if !error.isMissing { throw error }
     }
+    self.directory = directory
+    ages = Self.readAges(in: directory)
   }
 
   deinit { if directory >= 0 { close(directory) } }
@@ -87,7 +92,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     switch durability {
     case .none, .interval:
       let error = Self.attempt { () throws(SystemError) in
-        try replace(token, bytes, in: directory, syncing: false)
+        try replace(token + Self.recordSuffix, bytes, in: directory, by: temporaryName, syncing: false)
       }
       if error == nil && durability == .interval { syncLater(token) }
       completion(error)
@@ -97,7 +102,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       nonisolated(unsafe) let completion = completion
       worker.execute { [self] in
         let error = Self.attempt { () throws(SystemError) in
-          try replace(token, bytes, in: directory, syncing: true)
+          try replace(token + Self.recordSuffix, bytes, in: directory, by: temporaryName, syncing: true)
           try retryingInterrupts("fsync of \(Self.directoryName)") { fsync(directory) }
         }
         loop.execute { [self] in
@@ -114,7 +119,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   ///
   /// Each loop has its own.
   private func replace(
-    _ token: String, _ bytes: [UInt8], in directory: Int32, syncing: Bool
+    _ name: String, _ bytes: [UInt8], in directory: Int32, by temporaryName: String, syncing: Bool
   ) throws(SystemError) {
     let descriptor = try files.open("create the record of an upload") {
       openat(directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
@@ -130,7 +135,6 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
     try retryingInterrupts("ftruncate the record of an upload") { ftruncate(descriptor, off_t(bytes.count)) }
     if syncing { try retryingInterrupts("fdatasync of the record of an upload") { fdatasync(descriptor) } }
-    let name = token + Self.recordSuffix
     for flags in [SLUICE_RENAME_NOREPLACE, SLUICE_RENAME_EXCHANGE] {
       if renameat2(directory, temporaryName, directory, name, flags) == 0 { return }
       // Some network file systems have no such flags.
@@ -161,6 +165,20 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   }
 
   func touch(_ token: String) { utimensat(directory, token + Self.recordSuffix, nil, 0) }
+
+  func noteAges(_ idle: [(token: String, idle: Duration)]) {
+    guard directory >= 0 else { return }
+    var text = ""
+    for (token, idle) in idle {
+      var status = stat()
+      if fstatat(directory, token + Self.recordSuffix, &status, AT_SYMLINK_NOFOLLOW) == 0 {
+        text += UploadAges.line(token, status, idle: idle)
+      }
+    }
+    // Without it uploads live longer than they have to.
+    let name = "\(Self.agesPrefix)\(assignment.index)"
+    try? replace(name, Array(text.utf8), in: directory, by: name + "~", syncing: false)
+  }
 
   func remove(_ token: String) {
     let directory = directory
@@ -195,20 +213,37 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
 
   func read(_ token: String) -> StoredUpload? {
     guard directory >= 0 else { return nil }
-    let descriptor = openat(directory, token + Self.recordSuffix, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     var stored = StoredUpload(token: token, record: nil, age: .zero)
-    guard descriptor >= 0 else { return errno == ENOENT ? nil : stored }
+    guard let (text, status) = Self.contents(token + Self.recordSuffix, in: directory) else {
+      return errno == ENOENT ? nil : stored
+    }
+    stored.age = ages.age(of: token, status)
+    stored.size = text.utf8.count
+    stored.record = UploadRecord(parsing: text)
+    if let record = stored.record, record.holdsSecrets { clean(record, token) }
+    return stored
+  }
+
+  /// What earlier servers have written down of the ages of uploads.
+  private static func readAges(in directory: Int32) -> UploadAges {
+    var ages = UploadAges()
+    for index in 0..<256 {
+      if let (text, _) = contents("\(agesPrefix)\(index)", in: directory) { ages.read(text) }
+    }
+    return ages
+  }
+
+  /// nil with `errno` if the file cannot be opened.
+  private static func contents(_ name: String, in directory: Int32) -> (text: String, status: stat)? {
+    let descriptor = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }
     var status = stat()
-    guard fstat(descriptor, &status) == 0 else { return stored }
-    stored.age = .seconds(max(0, WallClock.now.seconds - Int64(status.st_mtim.tv_sec)))
+    guard fstat(descriptor, &status) == 0 else { return nil }
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
     while case let count = Glibc.read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
-    stored.size = text.count
-    stored.record = UploadRecord(parsing: String(decoding: text, as: UTF8.self))
-    if let record = stored.record, record.holdsSecrets { clean(record, token) }
-    return stored
+    return (String(decoding: text, as: UTF8.self), status)
   }
 
   /// Writes a record anew without the credentials that an earlier version put into it.
@@ -257,6 +292,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   }
 
   func removeBody(_ token: String) { unlinkat(directory, token + Self.bodySuffix, 0) }
+  func bodyName(_ token: String) -> String? { "\(Self.directoryName)/\(token)\(Self.bodySuffix)" }
 
   private static func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
     do throws(SystemError) {

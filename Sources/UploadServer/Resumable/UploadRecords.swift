@@ -12,6 +12,8 @@ protocol UploadRecords: AnyObject {
   /// Notes that the upload is alive, for a server that comes after this one.
   func touch(_ token: String)
   func remove(_ token: String)
+  /// Writes down how long uploads have been left alone, for a server that comes after this one.
+  func noteAges(_ idle: [(token: String, idle: Duration)])
   /// The next tokens of records that an earlier server has left; nil when all were named.
   func nextTokens() -> [String]?
   /// What an earlier server has left of an upload; nil if it has left nothing.
@@ -26,6 +28,8 @@ protocol UploadRecords: AnyObject {
   /// Has the disk take the bytes of such a file. `completion` is called on the loop's thread.
   func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void)
   func removeBody(_ token: String)
+  /// Where an operator finds the bytes, relative to the directory; nil where there are none.
+  func bodyName(_ token: String) -> String?
 }
 
 /// An upload that an earlier server has left.
@@ -33,7 +37,7 @@ struct StoredUpload {
   var token: String
   /// nil if it cannot be read.
   var record: UploadRecord?
-  /// How long ago it was alive.
+  /// How long servers have seen it left alone.
   var age: Duration
   /// How long the record is, in bytes.
   var size = 0
@@ -46,6 +50,7 @@ final class UnwrittenUploadRecords: UploadRecords {
   }
   func touch(_ token: String) {}
   func remove(_ token: String) {}
+  func noteAges(_ idle: [(token: String, idle: Duration)]) {}
   func nextTokens() -> [String]? { nil }
   func read(_ token: String) -> StoredUpload? { nil }
   func whenIdle(_ action: @escaping () -> Void) { action() }
@@ -59,4 +64,5 @@ final class UnwrittenUploadRecords: UploadRecords {
   }
   func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }
   func removeBody(_ token: String) {}
+  func bodyName(_ token: String) -> String? { nil }
 }

@@ -23,7 +23,11 @@ extension UploadResource {
     self.exchange = exchange
     if let keeper {
       body = HandlerKeptBody(keeper)
-      if record.hasBegun { keeper.restoreKeeping(exchange) } else { keeper.beginKeeping(exchange) }
+      if record.hasBegun {
+        keeper.restoreKeeping(exchange, for: self)
+      } else {
+        keeper.beginKeeping(exchange, for: self)
+      }
       return
     }
     do throws(SystemError) {
@@ -46,7 +50,6 @@ extension UploadResource {
     handlerAccepted = true
     guard !record.hasBegun else { return wanted() }
     record.hasBegun = true
-    record.ownsFile = keeper?.madeFile ?? false
     // Before the first byte: a server that comes after us must know that there is something to go on with.
     save { [self] error in
       guard let error else { return wanted() }
@@ -76,32 +79,38 @@ extension UploadResource {
   }
 
   /// Looks how many bytes are kept while no handler is there to say so.
-  func measureKept() throws(SystemError) -> UInt64? {
-    guard record.hasBegun else { return 0 }
-    guard let handler = makeHandler() else { return nil }
+  func measureKept() throws(SystemError) -> KeptExtent {
+    guard record.hasBegun else { return .bytes(0) }
+    guard let handler = makeHandler() else { return .gone }
     if let keeper = handler as? any KeepingRequestHandler {
       return try keeper.measureKept(syncing: resources.durability == .always)
     }
     do throws(SystemError) {
-      return try resources.store.measureBody(token, syncing: resources.durability == .always)
+      return .bytes(try resources.store.measureBody(token, syncing: resources.durability == .always))
     } catch {
-      if error.isMissing { return nil }
+      if error.isMissing { return .gone }
       throw error
     }
+  }
+
+  /// An upload of an earlier server may be the one that ends its recording.
+  func restoreHolding() {
+    guard isUnfinished, record.hasBegun else { return }
+    (makeHandler() as? any KeepingRequestHandler)?.restoreHolding(self)
   }
 
   /// Before an offset is told or compared: what is kept may have grown by another request for the same stream.
   func lookAfterBytes() throws(UploadRefusal) {
     guard state.phase == .incomplete, handler == nil, record.hasBegun else { return }
     let before = state.offset
-    let kept: UInt64?
+    let kept: KeptExtent
     do throws(SystemError) {
       kept = try measureKept()
     } catch {
       throw UploadRefusal(error)
     }
     do throws(UploadRefusal) {
-      try state.foundKept(kept)
+      try state.found(kept)
     } catch {
       wentInactive(peer: nil, event: .interrupted)
       throw error
@@ -165,10 +174,13 @@ extension UploadResource {
     var response = response
     if let field = digests?.field(at: state.offset) { response.fields.append("repr-digest", field) }
     _ = state.responded()
+    let ending = keeper
     release()
     record.response = UploadRecord.Response(
       status: response.status, fields: FieldLines(response.fields), body: response.body)
     record.promised = max(record.promised, state.offset)
+    // What has come stays, whatever the handler says of it: the store has completed it, or it may be continued.
+    if let ending { _ = ending.end(.leave, for: self) }
     resources.finished(self, keeping: state.offset)
     save { [self, response] error in
       if let error { resources.emit(ServerEvent(.refused, reason: "\(error)")) }
@@ -269,12 +281,16 @@ extension UploadResource {
       switch cause {
       case .cancelled: .cancelled
       case .expired: .expired
+      case .interrupted: .closed
       default: .interrupted
       }
     wentInactive(peer: peer, event: event, reason: reason)
   }
 
-  /// The state is inactive: what the upload holds goes.
+  /// Nobody has come for as long as the upload lives. Age removes no byte of a live stream.
+  func expire() { deactivate(record.isLive && keptCount > 0 ? .interrupted : .expired, peer: nil) }
+
+  /// The state is inactive: what the upload holds is removed, closed or left to others.
   func wentInactive(peer: String?, event kind: ServerEvent.Kind, reason: String? = nil) {
     guard case .inactive(let cause) = state.phase else { return }
     touch()
@@ -283,23 +299,38 @@ extension UploadResource {
     var event = (handler as? any KeepingRequestHandler)?.describe(kind) ?? ServerEvent(kind)
     let wasBegun = self.handler != nil
     release()
+    var outcome = RecordingOutcome.removed
     if let keeper = handler as? any KeepingRequestHandler {
-      if cause == .cancelled || cause == .expired {
-        if wasBegun { keeper.park() }
-        keeper.discard(madeFile: record.ownsFile)
-      } else if wasBegun {
-        keeper.park()
-      }
+      if wasBegun { keeper.park() }
+      if record.hasBegun { outcome = keeper.end(recordingEnd(cause), for: self) }
     } else {
       if wasBegun { handler?.aborted(.uploadEnded(cause.description)) }
-      resources.store.removeBody(token)
+      // What a handler was given of a live stream is all that there is of it.
+      if cause == .interrupted {
+        event.file = resources.store.bodyName(token)
+      } else {
+        resources.store.removeBody(token)
+      }
     }
-    event.peer = peer
-    event.offset = kept
-    event.reason = reason ?? cause.description
+    // The registry tells of a recording that is closed, and one that others continue has not ended.
+    let isSilent = outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
     resources.finished(self, keeping: kept)
-    resources.emit(event)
+    if !isSilent {
+      event.peer = peer
+      event.offset = kept
+      event.reason = reason ?? cause.description
+      resources.emit(event)
+    }
     save()
+  }
+
+  private func recordingEnd(_ cause: Deactivation) -> RecordingEnd {
+    switch cause {
+    case .cancelled: record.ownsFile ? .remove : .leave
+    case .expired: record.isLive ? .close : .remove
+    case .interrupted: .close
+    case .lengthExceeded, .stateLost, .abandoned: .leave
+    }
   }
 
   // MARK: Events
@@ -338,5 +369,36 @@ extension String {
   fileprivate var firstLine: String {
     let line = utf8.split { $0 == Octet.lineFeed || $0 == Octet.carriageReturn }.first
     return line.map { String(Substring($0)) } ?? ""
+  }
+}
+
+extension UploadResource: RecordingHolder {
+  var ownsFile: Bool { record.ownsFile }
+  var isLive: Bool { record.isLive }
+
+  func lostRecording() {
+    guard record.ownsFile else { return }
+    record.ownsFile = false
+    save()
+  }
+
+  func tookRecording(ownsFile: Bool) {
+    guard record.ownsFile != ownsFile else { return }
+    record.ownsFile = ownsFile
+    // The record of an upload that begins is written before its first byte comes.
+    if record.hasBegun { save() }
+  }
+}
+
+extension UploadResourceState {
+  mutating func found(_ extent: KeptExtent) throws(UploadRefusal) {
+    switch extent {
+    case .bytes(let count): try foundKept(count)
+    case .gone: try foundKept(nil)
+    case .closed:
+      guard phase == .incomplete else { return }
+      _ = try deactivate(.interrupted)
+      throw .deactivated(.interrupted)
+    }
   }
 }

@@ -36,6 +36,8 @@ final class UploadResource {
   /// Whether the disk is to be asked soon to take what was kept.
   var isUnsynced = false
   private var lastTouch: MonotonicInstant
+  /// Whether it is written down that the upload has been left alone for a while.
+  private var isAged = false
 
   /// A new resource.
   ///
@@ -64,6 +66,7 @@ final class UploadResource {
       method: head.method, target: target, fields: FieldLines(head.fields), created: WallClock.now.seconds,
       credential: owner.credential, client: owner.address, limits: state.limits)
     record.length = state.length
+    record.isLive = state.length == nil
     lastActivity = .now
     lastTouch = lastActivity
     progress = UploadProgress(resources.loop)
@@ -75,6 +78,9 @@ final class UploadResource {
   /// A resource of an earlier server; nil if its request cannot be made out any more.
   init?(_ token: String, _ record: UploadRecord, _ age: Duration, _ resources: UploadResources) {
     self.token = token
+    var record = record
+    // What is configured now holds, however long an earlier server wanted to wait.
+    record.limits.maximumAge = resources.told(isLive: record.isLive)
     self.record = record
     settled = [:]
     digests = UploadDigests(HeaderFields(record.fields))
@@ -82,6 +88,7 @@ final class UploadResource {
     owner = UploadOwner(credential: record.credential, address: record.client)
     lastActivity = MonotonicInstant(nanoseconds: MonotonicInstant.now.nanoseconds - age.nanoseconds)
     lastTouch = lastActivity
+    isAged = age > .zero
     wasInterrupted = true
     progress = UploadProgress(resources.loop)
     var phase = UploadResourceState.Phase.incomplete
@@ -96,8 +103,11 @@ final class UploadResource {
     guard RequestHead(record) != nil else { return nil }
     guard phase == .incomplete else { return }
     do throws(SystemError) {
-      // Begun, and nothing is there: whatever was acknowledged is lost.
-      if let kept = try measureKept() { self.state = state(kept) } else { try? self.state.foundKept(nil) }
+      switch try measureKept() {
+      case .bytes(let kept): self.state = state(kept)
+      // Begun, and nothing is there: whatever was acknowledged is lost. Or an earlier server has closed the recording, and died.
+      case let extent: try? self.state.found(extent)
+      }
     } catch {
       return nil
     }
@@ -111,7 +121,12 @@ final class UploadResource {
   var isAtWork: Bool { state.transfer != nil || state.phase == .processing }
   var keptCount: UInt64 { state.offset }
   /// When it has been left alone for as long as it lives.
-  var deadline: MonotonicInstant { lastActivity + .seconds(Int64(clamping: state.limits.maximumAge ?? .max)) }
+  var deadline: MonotonicInstant { lastActivity + resources.lifetime(isLive: isUnfinished && record.isLive) }
+  /// Whether its bytes stay although it is over: those of a live stream, for a handler that keeps none.
+  var keepsBody: Bool {
+    guard state.phase == .inactive(.interrupted) else { return false }
+    return (try? resources.store.measureBody(token, syncing: false)) != nil
+  }
   var peer: String { transfer?.peer ?? owner.address }
 
   var location: String { resources.options.publicURL + ResumableUploadHandler.prefix + token }
@@ -127,9 +142,16 @@ final class UploadResource {
   func touch() {
     lastActivity = .now
     // For the next server, and not with every request.
-    guard lastActivity - lastTouch > .seconds(30) else { return }
+    guard isAged || lastActivity - lastTouch > .seconds(30) else { return }
+    isAged = false
     lastTouch = lastActivity
     resources.store.touch(token)
+  }
+
+  /// How long it has been left alone, to be written down.
+  func age(now: MonotonicInstant) -> Duration {
+    isAged = true
+    return now - lastActivity
   }
 
   func save(_ completion: @escaping (SystemError?) -> Void = { _ in }) {

@@ -20,6 +20,8 @@ final class UploadResources {
   let limits: UploadLimits
   /// The records of uploads that are over.
   private var finishedUploads: FinishedUploads
+  /// How long a live stream may be silent before its recording is closed.
+  private let finishAfter: Duration
   /// Whether a credential is valid now.
   private let isValid: ([UInt8]) -> Bool
 
@@ -31,12 +33,15 @@ final class UploadResources {
     set { figures.values.openUploads = newValue }
   }
   private var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
+  private var agesTimer: EventLoop.Timer?
   private(set) var stops = false
 
   /// For how long one slice of what takes long may keep requests waiting.
   private static let slice = Duration.milliseconds(5)
   /// How long one look for what has expired precedes the next.
   private static let expiryPause = Duration.milliseconds(250)
+  /// Called when all records that an earlier server has left were read.
+  var loaded: () -> Void = {}
   /// Whether there may be records that were not read yet.
   private var isLoading = true
   /// Tokens that were listed and are to be read.
@@ -48,7 +53,7 @@ final class UploadResources {
     loop: EventLoop, assignment: LoopAssignment, figures: LoopFigures, store: any UploadRecords,
     worker: BackgroundWorker, durability: Durability,
     usage: UploadUsage, options: UploadServer.Configuration.Uploads, finishedLimits: FinishedUploads.Limits,
-    maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
+    finishAfter: Duration, maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
     isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
   ) {
     self.isValid = isValid
@@ -64,13 +69,27 @@ final class UploadResources {
     self.emit = emit
     self.router = router
     finishedUploads = FinishedUploads(finishedLimits)
+    self.finishAfter = finishAfter
     var limits = UploadLimits()
     limits.maximumSize = options.maximumSize
     // Whatever is larger is refused while it is parsed, before anything of ours sees it.
     limits.maximumAppendSize = [options.maximumAppendSize, maximumBodyLength].compactMap(\.self).min()
     limits.minimumAppendSize = options.minimumAppendSize
-    limits.maximumAge = UInt64(max(0, options.maximumAge.nanoseconds / 1_000_000_000))
+    // What is true of every upload: it is told before anybody knows of which kind one will be.
+    limits.maximumAge = Self.wholeSeconds(min(options.maximumAge, finishAfter))
     self.limits = limits
+  }
+
+  // MARK: Lifetimes
+
+  /// How long an upload is left alone before it is over. A live stream has no announced length.
+  func lifetime(isLive: Bool) -> Duration { isLive ? finishAfter : options.maximumAge }
+
+  /// The same as clients are told it (`max-age`).
+  func told(isLive: Bool) -> UInt64 { Self.wholeSeconds(lifetime(isLive: isLive)) }
+
+  private static func wholeSeconds(_ duration: Duration) -> UInt64 {
+    UInt64(max(1, duration.nanoseconds / 1_000_000_000))
   }
 
   // MARK: Beginning and end
@@ -100,6 +119,7 @@ final class UploadResources {
         guard let tokens = store.nextTokens() else {
           isLoading = false
           forgotten = []
+          loaded()
           return true
         }
         unread = tokens
@@ -122,12 +142,14 @@ final class UploadResources {
     }
     table[token] = resource
     if resource.isUnfinished {
+      resource.restoreHolding()
       unfinishedCount += 1
       resource.share = usage.add(resource.owner, bytes: resource.keptCount)
     } else {
       keepFinished(resource, bytes: stored.size)
     }
     armExpiry(for: resource)
+    armAges()
     return resource
   }
 
@@ -136,9 +158,12 @@ final class UploadResources {
     stops = true
     if let expiryTimer { loop.cancel(expiryTimer.timer) }
     expiryTimer = nil
+    if let agesTimer { loop.cancel(agesTimer) }
+    agesTimer = nil
     intervalSync.cancel()
     for resource in table.values { resource.serverEnds() }
     store.whenIdle { [self] in
+      noteAges()
       for resource in table.values { resource.partFromHandler() }
       action()
     }
@@ -160,6 +185,8 @@ final class UploadResources {
   func create(_ transfer: UploadTransfer, settled: HeaderFields, needed: Set<String>?) {
     let request = transfer.request
     do throws(UploadRefusal) {
+      var limits = limits
+      limits.maximumAge = told(isLive: try request.indicatedLength() == nil)
       let state = try UploadResourceState(creating: request, limits: limits, awaitsDisk: durability == .always)
       if stops { throw .serverStops }
       let share = try usage.admit(transfer.client, options)
@@ -172,6 +199,7 @@ final class UploadResources {
       resource.share = share
       table[token] = resource
       armExpiry(for: resource)
+      armAges()
       resource.create(transfer)
     } catch {
       emit(ServerEvent(.refused, peer: transfer.peer, status: error.status, reason: error.reason))
@@ -206,9 +234,13 @@ final class UploadResources {
     resource.digests?.abandon()
     resource.record.fields = FieldLines()
     keepFinished(resource, bytes: resource.record.text?.utf8.count ?? 0)
+    // What is over may live for a shorter time than what is not.
+    armExpiry(for: resource)
   }
 
   private func keepFinished(_ resource: UploadResource, bytes: Int) {
+    // The record says whose the bytes are that an operator finds.
+    guard !resource.keepsBody else { return }
     let forgotten = finishedUploads.add(resource.token, of: resource.owner, bytes: bytes, since: resource.lastActivity)
     for token in forgotten { forget(token) }
   }
@@ -272,12 +304,32 @@ final class UploadResources {
 
   private func expire(_ resource: UploadResource) {
     if !resource.isUnfinished {
-      forget(resource.token)
+      if resource.keepsBody { resource.touch() } else { forget(resource.token) }
     } else if resource.isAtWork {
       // A stream that is silent for longer than a resource lives is at work all the same.
       resource.touch()
     } else {
-      resource.deactivate(.expired, peer: nil)
+      resource.expire()
     }
+  }
+
+  // MARK: Ages
+
+  /// A server that is killed forgets at most an eighth of an upload's life.
+  private func armAges() {
+    guard !stops, agesTimer == nil, !table.isEmpty else { return }
+    let life = min(options.maximumAge, finishAfter).nanoseconds
+    let interval = Duration.nanoseconds(min(max(life / 8, 100_000_000), 900_000_000_000))
+    agesTimer = loop.schedule(after: interval) { [unowned self] in
+      agesTimer = nil
+      noteAges()
+      armAges()
+    }
+  }
+
+  private func noteAges() {
+    let now = MonotonicInstant.now
+    store.noteAges(
+      table.values.compactMap { $0.isAtWork ? nil : (token: $0.token, idle: $0.age(now: now)) })
   }
 }

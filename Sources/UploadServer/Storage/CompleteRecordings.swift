@@ -29,7 +29,7 @@ final class CompleteRecordings: Sendable {
   private static let slice = 10_000
 
   private struct List {
-    /// By the stream's name without extension.
+    /// By the file's name without extension.
     var extensions: [String: String] = [:]
     var isComplete = false
   }
@@ -47,7 +47,7 @@ final class CompleteRecordings: Sendable {
       let candidate = name.withExtension(candidate)
       if isThere(candidate.final) { return .found(candidate) }
     }
-    let (listed, isComplete) = uncommon.withLock { ($0.extensions[name.base], $0.isComplete) }
+    let (listed, isComplete) = uncommon.withLock { ($0.extensions[name.fileBase], $0.isComplete) }
     if let listed {
       let candidate = name.withExtension(listed)
       if isThere(candidate.final) { return .found(candidate) }
@@ -60,7 +60,7 @@ final class CompleteRecordings: Sendable {
   /// A recording has got its name.
   func add(_ name: StreamName) {
     guard !StreamName.commonExtensions.contains(name.finalExtension) else { return }
-    uncommon.withLock { $0.extensions[name.base] = name.finalExtension }
+    uncommon.withLock { $0.extensions[name.fileBase] = name.finalExtension }
   }
 
   // MARK: The list

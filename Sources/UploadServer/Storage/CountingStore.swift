@@ -1,6 +1,7 @@
 // A store that keeps no byte: what a server costs that only receives and acknowledges can be measured with it.
 
 internal import EventLoops
+internal import Glibc
 
 /// Remembers how long each unfinished stream is, in memory, and forgets it once it is complete. Only on the loop's thread.
 final class CountingStore: StreamStore {
@@ -30,11 +31,14 @@ final class CountingStore: StreamStore {
     return owner == credential
   }
 
-  func open(_ name: StreamName, for credential: [UInt8]?) -> any StoredStream {
+  func open(
+    _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
+  ) throws(SystemError) -> any StoredStream {
     if let entry = entries[name] {
       entry.credential = entry.credential ?? credential
       return CountedStream(name, isNew: false, entry, self)
     }
+    guard creating else { throw SystemError(operation: "open a stream", code: ENOENT) }
     makeRoom()
     let entry = Entry()
     entry.credential = credential
@@ -42,9 +46,18 @@ final class CountingStore: StreamStore {
     return CountedStream(name, isNew: true, entry, self)
   }
 
-  func measure(_ name: StreamName, syncing: Bool) -> UInt64? { entries[name]?.length }
+  func openUnfinished(_ name: StreamName) -> (any StoredStream)? {
+    entries[name].map { CountedStream(name, isNew: false, $0, self) }
+  }
+
+  func measure(_ name: StreamName, syncing: Bool) -> StreamExtent {
+    entries[name].map { .stored(start: 0, length: $0.length) } ?? .absent
+  }
 
   func remove(_ name: StreamName) { entries[name] = nil }
+
+  // Nothing of a stream outlives the server.
+  func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {}
 
   /// Many at a time, so that a full table costs each newcomer little.
   private func makeRoom() {
@@ -85,6 +98,9 @@ private final class CountedStream: StoredStream {
   }
   var missing: UInt64 { entry.missing }
   var file: OpenFile? { nil }
+  var contentCount: UInt64 { entry.length - min(entry.length, entry.missing) }
+  var start: UInt64 { 0 }
+  func position(of offset: UInt64) -> UInt64 { offset }
 
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
@@ -107,5 +123,9 @@ private final class CountedStream: StoredStream {
   func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
     store.remove(name)
     completion(nil)
+  }
+
+  func closeInterrupted(for owner: UploadOwner?, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    finish(on: loop, completion)
   }
 }

@@ -8,30 +8,42 @@ internal import Glibc
 final class StreamFile: StoredStream {
   let name: StreamName
   /// `.part`, or the complete file, for reading only.
-  fileprivate let stored: OpenFile
+  let stored: OpenFile
   let isComplete: Bool
   /// Whether this request made the file.
   let isNew: Bool
   var length: UInt64
-  fileprivate(set) var missing: UInt64
+  var missing: UInt64
   /// Whether the disk has the file's name.
   fileprivate var isNameSynced = false
+  /// What the stream's log says of this recording; nil if there is no log.
+  let part: RecordingPart?
+  var start: UInt64 { part?.start ?? 0 }
   private let store: FileStore
 
-  fileprivate init(
-    _ store: FileStore, _ name: StreamName, _ file: OpenFile, isComplete: Bool = false, isNew: Bool = false,
-    length: UInt64 = 0, missing: UInt64 = 0
+  /// - Parameter size: of the file, in bytes.
+  init(
+    _ store: FileStore, _ name: StreamName, _ file: OpenFile, part: RecordingPart?, isComplete: Bool = false,
+    isNew: Bool = false, size: UInt64 = 0
   ) {
     self.store = store
     self.name = name
     stored = file
+    self.part = part
     self.isComplete = isComplete
     self.isNew = isNew
-    self.length = length
-    self.missing = missing
+    let header = part?.headerLength ?? 0
+    length = (part?.start ?? 0) + (size - min(size, header))
+    missing = 0
+    missing = store.readMissing(name, length: length)
   }
 
   var file: OpenFile? { stored }
+
+  var contentCount: UInt64 { store.contentCount(of: self) }
+
+  /// Where the byte at a stream offset lies in the file. No request begins before ``start``.
+  func position(of offset: UInt64) -> UInt64 { offset - min(offset, start) + (part?.headerLength ?? 0) }
 
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
@@ -39,7 +51,7 @@ final class StreamFile: StoredStream {
     do throws(SystemError) {
       let descriptor = try stored.acquire()
       defer { stored.release() }
-      return BodyWriter.write(descriptor, bytes, pieces, skipping: skipped, at: offset)
+      return BodyWriter.write(descriptor, bytes, pieces, skipping: skipped, at: position(of: offset))
     } catch {
       return (0, error)
     }
@@ -50,14 +62,14 @@ final class StreamFile: StoredStream {
   ) throws(SystemError) -> Bool {
     let descriptor = try stored.acquire()
     defer { stored.release() }
-    return try BodyWriter.matches(descriptor, bytes, pieces, count: count, at: offset)
+    return try BodyWriter.matches(descriptor, bytes, pieces, count: count, at: position(of: offset))
   }
 
   func truncate(to length: UInt64) throws(SystemError) {
-    try stored.check(length: self.length)
+    try stored.check(length: position(of: self.length))
     let descriptor = try stored.acquire()
     defer { stored.release() }
-    try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(length)) }
+    try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
   }
 
   func makeHole(length: UInt64) throws(SystemError) { try store.makeHole(self, length: length) }
@@ -67,7 +79,11 @@ final class StreamFile: StoredStream {
   }
 
   func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    store.finish(self, loop: loop, completion: completion)
+    store.finish(self, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
+  }
+
+  func closeInterrupted(for owner: UploadOwner?, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    store.closeInterrupted(self, for: owner, loop: loop, completion: completion)
   }
 }
 
@@ -93,9 +109,10 @@ final class FileStore: StreamStore, Sendable {
   /// Of the store, for whoever keeps something beside the streams.
   let directory: Int32
   private let lock: Int32
-  private let owners: StreamOwners
+  let owners: StreamOwners
+  let parts: StreamParts
   private let recordings: CompleteRecordings
-  private let durability: Durability
+  let durability: Durability
   let worker = BackgroundWorker()
   let disk: DiskSync
   let files: OpenFiles
@@ -124,6 +141,7 @@ final class FileStore: StreamStore, Sendable {
     self.lock = lock
     owners = StreamOwners(in: directory, files)
     recordings = CompleteRecordings(in: directory)
+    parts = StreamParts(in: directory, files)
     disk = DiskSync(directory: directory, worker: worker, files: files)
     recordings.scan(on: worker)
   }
@@ -141,13 +159,28 @@ final class FileStore: StreamStore, Sendable {
     guard let credential, let owner = owners.owner(of: name) else { return true }
     if owner == credential { return true }
     // The record of a stream whose files were removed binds nobody.
-    return faccessat(directory, name.partial, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && recordings.find(name) == .none
+    guard let log = try? parts.lines(of: name.base), !log.contains(where: { isThere($0.file) }) else { return false }
+    var name = name
+    name.part = log.last?.number ?? 1
+    return !isThere(name.partial) && recordings.find(name) == .none
   }
 
-  func open(_ name: StreamName, for credential: [UInt8]?) throws(SystemError) -> any StoredStream {
+  func open(
+    _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
+  ) throws(SystemError) -> any StoredStream {
     // Before there is a file: one without an owner is everybody's.
+    if let credential, let owner = owners.owner(of: name), owner != credential { parts.forget(name.base) }
     if let credential, owners.owner(of: name) != credential { try recordOwner(credential, of: name) }
-    return try open(name)
+    let log = try parts.lines(of: name.base)
+    var name = name
+    name.part = log.last?.number ?? 1
+    if let growing = try openGrowing(name, log) { return growing }
+    if log.last?.end == nil, let (name, complete) = try openComplete(name) {
+      return StreamFile(self, name, complete.file, part: log.last, isComplete: true, size: complete.length)
+    }
+    guard creating else { throw SystemError(operation: "open \(name.partial)", code: ENOENT) }
+    if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
+    return StreamFile(self, name, try create(name), part: log.last, isNew: true)
   }
 
   /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
@@ -160,16 +193,26 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  private func open(_ name: StreamName) throws(SystemError) -> StreamFile {
-    if let (growing, length) = try openExisting(name.partial, Self.growing) {
-      return StreamFile(self, name, growing, length: length, missing: readMissing(name, length: length))
+  /// The stream's recording that still grows; nil if there is none.
+  func openGrowing(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
+    guard let (growing, size) = try openExisting(name.partial, Self.growing) else { return nil }
+    // A server died before the file had its beginning: nothing was acknowledged of it.
+    if size < log.last?.beginningLength ?? 0 {
+      try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
+      return nil
     }
-    if let (name, (complete, length)) = try openComplete(name) {
-      return StreamFile(
-        self, name, complete, isComplete: true, length: length, missing: readMissing(name, length: length))
+    var part = log.last
+    if part?.end != nil, var reopened = part {
+      // A server died while it closed the recording, which goes on now.
+      (reopened.end, reopened.count) = (nil, 0)
+      try parts.append(reopened, to: name.base)
+      part = reopened
     }
-    let (new, _) = try openFile(name.partial, Self.growing | O_CREAT | O_EXCL)
-    return StreamFile(self, name, new, isNew: true)
+    return StreamFile(self, name, growing, part: part, size: size)
+  }
+
+  func create(_ name: StreamName) throws(SystemError) -> OpenFile {
+    try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
   }
 
   /// The complete recording of that stream, whatever its extension, and its name; nil if there is none.
@@ -187,7 +230,9 @@ final class FileStore: StreamStore, Sendable {
   /// has cut it: its length then shows that bytes are missing, where a hole of zeros would hide it.
   private static let growing = O_RDWR | O_APPEND
 
-  private func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
+  func isThere(_ file: String) -> Bool { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) == 0 }
+
+  func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
     do throws(SystemError) {
       return try openFile(name, mode)
     } catch {
@@ -209,7 +254,7 @@ final class FileStore: StreamStore, Sendable {
     return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
   }
 
-  private func readMissing(_ name: StreamName, length: UInt64) -> UInt64 {
+  func readMissing(_ name: StreamName, from first: UInt64 = 0, length: UInt64) -> UInt64 {
     let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     guard let descriptor = try? files.open("open \(name.gaps)", { openat(directory, name.gaps, flags) }) else {
       return 0
@@ -218,14 +263,26 @@ final class FileStore: StreamStore, Sendable {
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
     while case let count = read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
-    return GapRecord.missing(in: String(decoding: text, as: UTF8.self), length: length)
+    return GapRecord.missing(in: String(decoding: text, as: UTF8.self), from: first, length: length)
   }
 
   /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
   fileprivate func makeHole(_ stream: StreamFile, length: UInt64) throws(SystemError) {
-    try stream.stored.check(length: stream.length)
-    let gap = GapRecord(offset: stream.length, length: length, cause: stream.isNew ? .beganLate : .notReceived)
-    let name = stream.name.gaps
+    try stream.stored.check(length: stream.position(of: stream.length))
+    try note(
+      GapRecord(offset: stream.length, length: length, cause: stream.isNew ? .beganLate : .notReceived), stream.name)
+    let descriptor = try stream.stored.acquire()
+    defer { stream.stored.release() }
+    try retryingInterrupts("ftruncate \(stream.name.partial)") {
+      ftruncate(descriptor, off_t(stream.position(of: stream.length + length)))
+    }
+    stream.length += length
+    stream.missing += length
+  }
+
+  /// Adds a line to a recording's `.gaps`.
+  func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) {
+    let name = stream.gaps
     let record = try files.open("open \(name)") {
       openat(directory, name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
     }
@@ -235,26 +292,23 @@ final class FileStore: StreamStore, Sendable {
       line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) }
     }
     guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
-    if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
-    let descriptor = try stream.stored.acquire()
-    defer { stream.stored.release() }
-    try retryingInterrupts("ftruncate \(stream.name.partial)") {
-      ftruncate(descriptor, off_t(stream.length + length))
-    }
-    stream.length += length
-    stream.missing += length
+    // The end of a recording that is closed is synced with it.
+    guard durability != .none, gap.cause != .interrupted else { return }
+    try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }
   }
 
   /// Gives a complete stream its final name, after making it as durable as it is to be. `completion` is called on the
   /// loop's thread: at once, or when the disk is done.
-  fileprivate func finish(
-    _ stream: StreamFile, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+  ///
+  /// - Parameter forgetsLog: whether nothing of the stream need be known once it is complete.
+  func finish(
+    _ stream: StreamFile, forgetsLog: Bool, loop: EventLoop, completion: @escaping (SystemError?) -> Void
   ) {
-    let (name, file, length) = (stream.name, stream.stored, stream.length)
+    let (name, file, size) = (stream.name, stream.stored, stream.position(of: stream.length))
     // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
     let naming: DiskSync.Rename = { [self] () throws(SystemError) in
-      try file.check(length: length)
-      try rename(name)
+      try file.check(length: size)
+      try rename(name, forgetsLog: forgetsLog)
     }
     if durability == .none { return completion(attempt(naming)) }
     // Both are touched on the loop's thread only; the worker merely carries them back there.
@@ -279,31 +333,49 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> UInt64? {
+  func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> StreamExtent {
+    let part = try parts.lines(of: name.base).last
+    var name = name
+    name.part = part?.number ?? 1
     var found = try openExisting(name.partial, Self.growing)
+    // A closed recording is nobody's to continue.
+    if found == nil, part?.end != nil { return .closed }
     if found == nil { found = try openComplete(name)?.1 }
-    guard let (file, length) = found else { return nil }
-    guard syncing else { return length }
-    let descriptor = try file.acquire()
-    defer { file.release() }
-    try retryingInterrupts("fdatasync of \(name.base)") { fdatasync(descriptor) }
-    try retryingInterrupts("fsync of the directory") { fsync(directory) }
-    return length
+    guard let (file, size) = found else { return .absent }
+    if syncing {
+      let descriptor = try file.acquire()
+      defer { file.release() }
+      try retryingInterrupts("fdatasync of \(name.base)") { fdatasync(descriptor) }
+      try retryingInterrupts("fsync of the directory") { fsync(directory) }
+    }
+    let start = part?.start ?? 0
+    return .stored(start: start, length: start + (size - min(size, part?.headerLength ?? 0)))
   }
 
   func remove(_ name: StreamName) {
-    unlinkat(directory, name.partial, 0)
+    guard let log = try? parts.lines(of: name.base) else { return }
+    var name = name
+    name.part = log.last?.number ?? 1
+    // A complete recording is not removed, and neither is what belongs to it.
+    guard unlinkat(directory, name.partial, 0) == 0 else { return }
     unlinkat(directory, name.gaps, 0)
+    guard !log.contains(where: { $0.end != nil }) else { return }
+    parts.forget(name.base)
     owners.forget(name)
   }
 
-  private func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
+  func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
     do throws(SystemError) {
       try body()
       return nil
     } catch {
       return error
     }
+  }
+
+  private func rename(_ name: StreamName, forgetsLog: Bool) throws(SystemError) {
+    try rename(name)
+    if forgetsLog { parts.forget(name.base) }
   }
 
   private func rename(_ name: StreamName) throws(SystemError) {

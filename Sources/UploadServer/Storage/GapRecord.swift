@@ -1,13 +1,18 @@
 // The holes of a stream, in a file beside it: one JSON line per hole, so that what is missing is known as long as the
 // recording is.
 
-/// Bytes of a stream that never came; the file holds zeros there.
+/// Bytes of a stream that never came; the file holds zeros there. Or, with length 0, where a recording begins or ends that is
+/// not the whole stream.
 struct GapRecord: Equatable, Sendable {
   enum Cause: String, Sendable {
     /// The first request for the stream began later than at its beginning.
     case beganLate = "began-late"
     /// A sender went on after bytes that had not arrived here.
     case notReceived = "not-received"
+    /// The recording ends here because its client did not come back.
+    case interrupted
+    /// The recording begins here: it continues a stream whose recording before this one was interrupted.
+    case nextPart = "next-part"
   }
 
   let offset: UInt64
@@ -24,9 +29,11 @@ struct GapRecord: Equatable, Sendable {
   /// A server that was killed between writing the line and making the hole leaves a hole that ends beyond the file, and
   /// the next one writes the line again: what counts is the union, as far as the file goes. A last line that
   /// was cut short is passed over.
-  static func missing(in text: String, length: UInt64) -> UInt64 {
+  ///
+  /// - Parameter first: holes count from this offset on.
+  static func missing(in text: String, from first: UInt64 = 0, length: UInt64) -> UInt64 {
     var total: UInt64 = 0
-    var covered: UInt64 = 0
+    var covered = first
     for line in text.split(separator: "\n") {
       guard line.hasSuffix("}"), let offset = number("offset", in: line), let size = number("length", in: line) else {
         continue

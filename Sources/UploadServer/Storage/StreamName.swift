@@ -17,10 +17,14 @@ struct StreamName: Hashable, Sendable {
   let base: String
   /// What the complete file's name ends in, dot included.
   private(set) var finalExtension: String
+  /// Which of the stream's recordings the files belong to, counted from 1.
+  var part = 1
 
-  var partial: String { base + ".part" }
-  var gaps: String { base + ".gaps" }
-  var final: String { base + finalExtension }
+  /// The name of the files without extension.
+  var fileBase: String { part == 1 ? base : "\(base)~\(part)" }
+  var partial: String { fileBase + ".part" }
+  var gaps: String { fileBase + ".gaps" }
+  var final: String { fileBase + finalExtension }
 
   /// The same stream, whose complete file has this extension, dot included.
   func withExtension(_ finalExtension: String) -> StreamName {
@@ -40,7 +44,7 @@ struct StreamName: Hashable, Sendable {
     ".wav", ".raw", ".flac", ".ogg", ".mp3", ".txt", ".csv", ".json", ".jsonl", ".bin",
   ]
 
-  /// Streams are the same when their files are.
+  /// Streams are the same when their files are, whichever part these belong to.
   static func == (a: StreamName, b: StreamName) -> Bool { a.base == b.base }
   func hash(into hasher: inout Hasher) { hasher.combine(base) }
 
@@ -54,6 +58,22 @@ struct StreamName: Hashable, Sendable {
     if stem.isEmpty { (stem, suffix) = ("stream", nil) }
     base = "\(stem)-\(streamID)"
     finalExtension = "." + Self.fileExtension(mediaType: mediaType, pathExtension: suffix)
+  }
+
+  /// The stream of a recording that an earlier server left unfinished; nil if the file is not called like one. Nobody knows
+  /// its ``finalExtension`` or ``streamID`` any more: both are empty.
+  init?(partialFile file: String) {
+    guard file.hasSuffix(".part") else { return nil }
+    let pieces = file.dropLast(5).split(separator: "~", omittingEmptySubsequences: false)
+    guard let base = pieces.first, let first = base.utf8.first, first != UInt8(ascii: "."),
+      base.utf8.allSatisfy(Self.isSafe)
+    else { return nil }
+    if pieces.count > 1 {
+      guard pieces.count == 2, let part = Int(pieces[1]), part > 1, String(part) == pieces[1] else { return nil }
+      self.part = part
+    }
+    self.base = String(base)
+    (streamID, finalExtension) = ("", "")
   }
 
   /// `Stream-ID`: one to 64 of `[A-Za-z0-9._-]`, the first not a dot.

@@ -1,38 +1,111 @@
-// Which streams have a request at work on them, so that a newer request can take over from an older one.
+// Which streams have a request at work on them, so that a newer request can take over from an older one, and which have been
+// left unfinished, so that their recordings are closed one day.
 
 internal import EventLoops
 
+/// An upload resource, as the recording sees it that the upload's bytes are in.
+protocol RecordingHolder: AnyObject {
+  /// Whether the recording is removed with the upload: no bytes but uploads' of one owner are in it.
+  var ownsFile: Bool { get }
+  /// Whether the recording is one of a live stream, which age does not remove.
+  var isLive: Bool { get }
+  var owner: UploadOwner { get }
+  /// Another request continues the recording, which is not removed with this upload any more.
+  func lostRecording()
+  /// The upload begins or continues a recording.
+  func tookRecording(ownsFile: Bool)
+}
+
+/// What becomes of a recording whose upload is over.
+enum RecordingEnd {
+  /// It is removed, if it is the upload's alone, and closed otherwise.
+  case remove
+  /// It gets its final name, if anything came for it.
+  case close
+  /// It stays, for whoever continues the stream within the time that it may be silent.
+  case leave
+}
+
+/// What became of it.
+enum RecordingOutcome {
+  case removed
+  /// It gets its final name; the registry tells that when it is so.
+  case closing
+  case left
+  /// It was not the upload's to end: a newer request has made the stream its own.
+  case notHeld
+}
+
 /// What all requests of a server share that store streams. Only on the loop's thread.
 final class StreamRegistry {
+  /// A recording that no request is at work on, and no upload holds.
+  private struct Unattended {
+    var name: StreamName
+    var owner: UploadOwner?
+    var deadline: MonotonicInstant
+  }
+
   let store: any StreamStore
   let loop: EventLoop
   /// The largest hole that a request may leave, in bytes.
   let maximumHole: UInt64
+  /// How long a stream may be silent before its recording is closed.
+  let finishAfter: Duration
   let emit: (ServerEvent) -> Void
   let assignment: LoopAssignment
   let figures: LoopFigures
 
   private var owners: [StreamName: StreamStoreHandler] = [:]
+  /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after it.
+  private var holders: [StreamName: any RecordingHolder] = [:]
+  private var unattended: [StreamName: Unattended] = [:]
+  /// Streams that a request of this server was at work on before all uploads of the earlier one were known.
+  private var taken: Set<StreamName> = []
+  private var isRestoring = true
+  private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
+  private var stops = false
   /// Streams whose end is on its way to the disk, and who waits for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
   private var idle: (() -> Void)?
 
   init(
-    store: any StreamStore, loop: EventLoop, maximumHole: UInt64, assignment: LoopAssignment, figures: LoopFigures,
-    emit: @escaping (ServerEvent) -> Void
+    store: any StreamStore, loop: EventLoop, maximumHole: UInt64, finishAfter: Duration, assignment: LoopAssignment,
+    figures: LoopFigures, emit: @escaping (ServerEvent) -> Void
   ) {
     self.assignment = assignment
     self.figures = figures
     self.store = store
     self.loop = loop
     self.maximumHole = maximumHole
+    self.finishAfter = finishAfter
     self.emit = emit
   }
+
+  // MARK: Requests at work
 
   /// The handler that stores the stream now.
   func owner(of name: StreamName) -> StreamStoreHandler? { owners[name] }
 
-  func claim(_ name: StreamName, for handler: StreamStoreHandler) { owners[name] = handler }
+  /// A request is at work on the stream from now on.
+  ///
+  /// - Parameters:
+  ///   - holder: the upload that the request is; nil for a plain one.
+  ///   - isNew: whether it has begun the recording.
+  func claim(_ name: StreamName, for handler: StreamStoreHandler, holder: (any RecordingHolder)?, isNew: Bool) {
+    owners[name] = handler
+    if isRestoring { taken.insert(name) }
+    let isUnattended = unattended.removeValue(forKey: name) != nil
+    let former = holders[name]
+    holders[name] = holder
+    if isNew {
+      holder?.tookRecording(ownsFile: true)
+    } else if let holder, former !== holder || isUnattended {
+      // It passes from upload to upload of one owner. Bytes of a live stream do not become those of a file, which may expire.
+      let passesOn = !isUnattended && former?.owner == holder.owner && (holder.isLive || former?.isLive == false)
+      holder.tookRecording(ownsFile: passesOn && former?.ownsFile == true)
+    }
+    if let former, former !== holder { former.lostRecording() }
+  }
 
   func release(_ name: StreamName, by handler: StreamStoreHandler) {
     if owners[name] === handler { owners[name] = nil }
@@ -49,18 +122,148 @@ final class StreamRegistry {
   func finish(_ stream: any StoredStream, completion: @escaping (SystemError?) -> Void) {
     finishing[stream.name] = []
     stream.finish(on: loop) { [self] error in
-      let waiting = finishing.removeValue(forKey: stream.name) ?? []
-      completion(error)
-      for action in waiting { action() }
-      if finishing.isEmpty, let idle {
-        self.idle = nil
-        idle()
+      if error == nil {
+        holders[stream.name] = nil
+        unattended[stream.name] = nil
       }
+      finished(stream.name) { completion(error) }
+    }
+  }
+
+  private func finished(_ name: StreamName, _ completion: () -> Void) {
+    let waiting = finishing.removeValue(forKey: name) ?? []
+    completion()
+    for action in waiting { action() }
+    if finishing.isEmpty, let idle {
+      self.idle = nil
+      idle()
     }
   }
 
   /// Calls `action` when no stream is being completed: now, or when the last one is.
   func whenNothingFinishes(_ action: @escaping () -> Void) {
     if finishing.isEmpty { action() } else { idle = action }
+  }
+
+  // MARK: Uploads
+
+  /// An upload of an earlier server may have been the last that was at work on the stream.
+  func restore(_ holder: any RecordingHolder, of name: StreamName) {
+    guard !taken.contains(name) else { return holder.lostRecording() }
+    // Only the last one has a recording of its own.
+    if holders[name]?.ownsFile != true { holders[name] = holder }
+    // The file was found before the upload was.
+    unattended[name] = nil
+  }
+
+  /// All uploads of an earlier server are known.
+  func restored() {
+    isRestoring = false
+    taken = []
+  }
+
+  /// An upload is over, and its recording unfinished.
+  func end(_ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder) -> RecordingOutcome {
+    guard holders[name] === holder else { return .notHeld }
+    holders[name] = nil
+    // Whoever is at work on it now, or is just completing it, has made it his own.
+    guard owners[name] == nil, finishing[name] == nil, unattended[name] == nil else { return .notHeld }
+    switch end {
+    case .remove where holder.ownsFile:
+      store.remove(name)
+      return .removed
+    case .remove, .close: return close(name, for: holder.owner) ? .closing : .left
+    case .leave:
+      leave(name, for: holder.owner)
+      return .left
+    }
+  }
+
+  // MARK: Silence
+
+  /// No request is at work on an unfinished recording any more, and no upload holds it.
+  ///
+  /// - Parameter time: how long it may stay so; nil for as long as is usual.
+  func leave(_ name: StreamName, for owner: UploadOwner?, atMost time: Duration? = nil) {
+    guard owners[name] == nil, finishing[name] == nil, holders[name] == nil else { return }
+    let entry = Unattended(name: name, owner: owner, deadline: .now + (time ?? finishAfter))
+    unattended[name] = entry
+    arm(entry.deadline)
+  }
+
+  /// An earlier server has left a recording unfinished, which was written that many seconds ago by the wall clock.
+  func found(_ name: StreamName, silentFor seconds: Int64) {
+    guard assignment.owns(name), unattended[name] == nil else { return }
+    // Clients that the server's end has cut off are given time to come back; a clock that was wrong takes none from anybody.
+    let silence = Duration.seconds(max(0, seconds))
+    leave(name, for: nil, atMost: max(finishAfter - min(silence, finishAfter), min(finishAfter, .seconds(60))))
+  }
+
+  private func arm(_ deadline: MonotonicInstant) {
+    guard !stops else { return }
+    if let timer {
+      if timer.deadline <= deadline { return }
+      loop.cancel(timer.timer)
+    }
+    timer = (loop.schedule(at: deadline) { [unowned self] in closeSilent() }, deadline)
+  }
+
+  private func closeSilent() {
+    timer = nil
+    let now = MonotonicInstant.now
+    for (name, entry) in unattended where entry.deadline <= now {
+      unattended[name] = nil
+      close(entry.name, for: entry.owner)
+    }
+    // Not one by one, where many were left at nearly the same time.
+    let soonest = now + .nanoseconds(finishAfter.nanoseconds / 64)
+    if let next = unattended.values.lazy.map(\.deadline).min() { arm(max(next, soonest)) }
+  }
+
+  /// Gives a recording whose client did not come back its final name. False if there is none.
+  @discardableResult
+  private func close(_ name: StreamName, for owner: UploadOwner?) -> Bool {
+    guard owners[name] == nil, finishing[name] == nil, holders[name] == nil else { return false }
+    let stream: any StoredStream
+    do throws(SystemError) {
+      guard let found = try store.openUnfinished(name) else { return false }
+      stream = found
+    } catch {
+      notClosed(name, owner, error)
+      return true
+    }
+    var event = ServerEvent(.closed)
+    event.stream = name.streamID.isEmpty ? nil : name.streamID
+    event.file = stream.name.final
+    event.offset = stream.length
+    event.bytes = stream.contentCount
+    event.missing = stream.missing
+    event.reason = "interrupted: no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s"
+    if stream.isEmpty {
+      store.remove(name)
+      event.kind = .expired
+      event.file = stream.name.partial
+      emit(event)
+      return true
+    }
+    finishing[name] = []
+    stream.closeInterrupted(for: owner, on: loop) { [self] error in
+      finished(name) { if let error { notClosed(name, owner, error) } else { emit(event) } }
+    }
+    return true
+  }
+
+  private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {
+    emit(ServerEvent(.refused, reason: "\(name.partial) cannot be closed, and stays unfinished: \(error)"))
+    leave(name, for: owner)
+  }
+
+  /// The server ends: nothing is closed any more.
+  func stop() {
+    stops = true
+    if let timer { loop.cancel(timer.timer) }
+    timer = nil
+    holders = [:]
+    for entry in unattended.values { store.noteUnfinished(entry.name, owner: entry.owner) }
   }
 }

@@ -11,12 +11,18 @@ protocol StoredStream: AnyObject {
   var isComplete: Bool { get }
   /// Whether this request began it.
   var isNew: Bool { get }
-  /// How many bytes are stored.
+  /// The stream offset of the recording's first byte: not 0 where it is the next part of a stream.
+  var start: UInt64 { get }
+  /// The stream offset behind the last byte that is stored.
   var length: UInt64 { get set }
   /// How many of them lie in holes.
   var missing: UInt64 { get }
+  /// How many bytes came for it, from whatever request.
+  var contentCount: UInt64 { get }
   /// Where the bytes can be read again, if they can.
   var file: OpenFile? { get }
+  /// Where the byte at a stream offset lies in ``file``.
+  func position(of offset: UInt64) -> UInt64
 
   /// Stores the bytes of `pieces`, without the first `skipped` of them, one after another at `offset`. Returns how many were
   /// stored, and the error that kept the rest from it.
@@ -35,24 +41,46 @@ protocol StoredStream: AnyObject {
   func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
   /// The stream is complete. `completion` is called on the loop's thread, when that is as durable as it is to be.
   func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
+  /// As ``finish(on:_:)``, of a stream that nobody has ended: that is noted beside it, and whose it was.
+  func closeInterrupted(for owner: UploadOwner?, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
 }
 
 extension StoredStream {
   var fileName: String { isComplete ? name.final : name.partial }
+  /// Whether nothing came for it: holes are no content.
+  var isEmpty: Bool { contentCount == 0 }
+}
+
+/// How much is stored of a stream's recording.
+enum StreamExtent: Equatable {
+  case absent
+  /// The recording is closed, and the stream continues in a next part.
+  case closed
+  /// From `start` on, up to the stream offset `length`.
+  case stored(start: UInt64, length: UInt64)
 }
 
 /// Where streams are found by their names.
 protocol StreamStore {
   /// Whether a credential may go on with the stream of that name: it began it, or nobody has, or no credential was asked for.
   func admits(_ credential: [UInt8]?, to name: StreamName) -> Bool
-  /// Finds the stream of that name, growing or complete, or begins it.
+  /// Finds the stream of that name, growing or complete, or begins it. Where its recording was closed, begins the next one.
   ///
-  /// - Parameter credential: whose stream it is from now on, unless it is somebody's already.
-  func open(_ name: StreamName, for credential: [UInt8]?) throws(SystemError) -> any StoredStream
-  /// How many bytes of the stream are stored, growing or complete; nil if there is none of that name.
+  /// - Parameters:
+  ///   - credential: whose stream it is from now on, unless it is somebody's already.
+  ///   - offset: where the request begins in the stream.
+  ///   - creating: whether a recording may be begun; else its absence is an error.
+  func open(
+    _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
+  ) throws(SystemError) -> any StoredStream
+  /// The recording of that stream that still grows; nil if there is none.
+  func openUnfinished(_ name: StreamName) throws(SystemError) -> (any StoredStream)?
+  /// How much is stored of the stream's recording, growing or complete.
   ///
-  /// - Parameter syncing: whether the disk must have them before this returns.
-  func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> UInt64?
-  /// Forgets a stream that is not complete.
+  /// - Parameter syncing: whether the disk must have it before this returns.
+  func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> StreamExtent
+  /// Forgets a stream's recording that still grows. One that is complete stays.
   func remove(_ name: StreamName)
+  /// Remembers for a server that comes after this one what an unfinished recording is to be called.
+  func noteUnfinished(_ name: StreamName, owner: UploadOwner?)
 }

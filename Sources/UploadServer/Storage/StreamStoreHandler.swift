@@ -29,8 +29,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var stored: UInt64 = 0
   /// How many bytes of the body are compared or stored.
   private(set) var keptCount: UInt64 = 0
-  /// Whether the request is an upload, which tells itself of what becomes of its connections.
-  private var isUpload = false
+  /// The upload that the request is, which tells itself of what becomes of its connections; nil for a plain request.
+  private var holder: (any RecordingHolder)?
+  private var isUpload: Bool { holder != nil }
   /// Whether the request was begun before, and goes on behind what is stored.
   private var isRestored = false
   /// How long the stream was when this request took it over.
@@ -164,7 +165,6 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   // MARK: KeepingRequestHandler
 
-  private(set) var madeFile = false
   private(set) var hasLostFile = false
 
   func settle() -> Settlement {
@@ -177,23 +177,29 @@ final class StreamStoreHandler: KeepingRequestHandler {
       ["stream-id": name?.streamID ?? StreamName.randomID()], needed: ["stream-id", "stream-offset", "content-type"])
   }
 
-  func beginKeeping(_ exchange: any Exchange) {
-    isUpload = true
+  func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
+    self.holder = holder
     enter(exchange, isRestored: false)
   }
 
-  func restoreKeeping(_ exchange: any Exchange) {
-    isUpload = true
+  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
+    self.holder = holder
     enter(exchange, isRestored: true)
   }
 
-  func measureKept(syncing: Bool) throws(SystemError) -> UInt64? {
-    guard readFields() == nil, let name else { return nil }
+  func measureKept(syncing: Bool) throws(SystemError) -> KeptExtent {
+    guard readFields() == nil, let name else { return .gone }
     // A stream that was removed, and begun anew by somebody else, holds nothing of this upload.
-    guard registry.store.admits(head.credential, to: name) else { return nil }
+    guard registry.store.admits(head.credential, to: name) else { return .gone }
     if let older = registry.owner(of: name) { older.yieldStream() }
-    guard let length = try registry.store.measure(name, syncing: syncing), length >= offset else { return nil }
-    return length - offset
+    switch try registry.store.measure(name, syncing: syncing) {
+    case .closed: return .closed
+    // The recording that the upload was in was closed, where it begins before the present one.
+    case .stored(let start, let length):
+      if offset < start { return .closed }
+      return length >= offset ? .bytes(length - offset) : .gone
+    case .absent: return .gone
+    }
   }
 
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
@@ -214,7 +220,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   var keptFile: (file: OpenFile, start: UInt64)? {
     guard case .streaming(let stream, _) = state, let file = stream.file else { return nil }
-    return (file, offset)
+    return (file, stream.position(of: offset))
   }
 
   func park() {
@@ -223,10 +229,13 @@ final class StreamStoreHandler: KeepingRequestHandler {
     exchange = nil
   }
 
-  func discard(madeFile: Bool) {
-    guard madeFile, readFields() == nil, let name else { return }
-    // Whoever goes on with the stream now has made it his own.
-    if registry.owner(of: name) == nil { registry.store.remove(name) }
+  func restoreHolding(_ holder: any RecordingHolder) {
+    if readFields() == nil, let name { registry.restore(holder, of: name) }
+  }
+
+  func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome {
+    guard name != nil || readFields() == nil, let name else { return .notHeld }
+    return registry.end(end, name, by: holder)
   }
 
   func describe(_ kind: ServerEvent.Kind) -> ServerEvent {
@@ -270,7 +279,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     }
     let stream: any StoredStream
     do throws(SystemError) {
-      stream = try registry.store.open(name, for: head.credential)
+      stream = try registry.store.open(name, for: head.credential, at: offset, creating: !isRestored)
     } catch {
       state = .done
       let remedy = error.code == EMFILE ? DescriptorLimit.remedy(waiting: 1) : ""
@@ -279,6 +288,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
     }
     lengthBefore = stream.length
     if isRestored { return goOn(stream, exchange) }
+    guard offset >= stream.start else {
+      return conflict(stream, "the recording begins behind this offset: the one before it is closed")
+    }
     let beginning = StreamPlacement.begin(
       offset: offset, length: stream.length, isComplete: stream.isComplete, maximumHole: registry.maximumHole)
     switch beginning {
@@ -293,8 +305,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
       }
       state = .streaming(stream, placement)
     }
-    registry.claim(name, for: self)
-    madeFile = stream.isNew
+    registry.claim(name, for: self, holder: holder, isNew: stream.isNew)
     lengthBefore = stream.length
     var event = event(stream.isNew ? .begun : .continued, stream)
     event.offset = offset
@@ -307,13 +318,13 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// Goes on with an upload's body where its stored bytes end: they were compared, or stored, when they came.
   private func goOn(_ stream: any StoredStream, _ exchange: any Exchange) {
     // The file was there a moment ago, when the upload looked how much it holds.
-    guard stream.length >= offset, !stream.isNew else {
+    guard stream.length >= offset, offset >= stream.start else {
       state = .done
       return answer(503, nil, "the stream is gone", retries: true)
     }
     state = .streaming(stream, StreamPlacement(cursor: stream.length, length: stream.length))
     keptCount = stream.length - offset
-    registry.claim(stream.name, for: self)
+    registry.claim(stream.name, for: self, holder: holder, isNew: false)
     exchange.acceptBody()
   }
 
@@ -331,8 +342,16 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   private func leave(_ stream: any StoredStream) { registry.release(stream.name, by: self) }
 
-  private func interrupt(_ stream: any StoredStream, _ reason: String, status: Int? = nil) {
+  /// As ``leave(_:)``, where the stream goes on with another request or not at all.
+  private func leaveUnfinished(_ stream: any StoredStream) {
     leave(stream)
+    guard !isUpload, !stream.isComplete else { return }
+    registry.leave(
+      stream.name, for: UploadOwner(credential: head.credential, address: UploadOwner.address(of: peer)))
+  }
+
+  private func interrupt(_ stream: any StoredStream, _ reason: String, status: Int? = nil) {
+    leaveUnfinished(stream)
     // Asking for the answer again interrupts nothing.
     if stream.isComplete || isUpload { return }
     var event = event(.interrupted, stream)
@@ -346,7 +365,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   /// The bytes contradict what is stored. The file is not touched.
   private func conflict(_ stream: any StoredStream, _ reason: String) {
-    leave(stream)
+    leaveUnfinished(stream)
     state = .done
     emitRefusal(409, reason, stream)
     answer(409, stream, reason, retries: false)

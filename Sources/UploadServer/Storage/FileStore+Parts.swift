@@ -1,0 +1,175 @@
+// A stream whose client fell silent: its recording is closed, and continues in a next part if the client comes back.
+
+internal import EventLoops
+internal import Glibc
+
+extension RecordingPart {
+  /// How long its file is before the first byte of a client's.
+  var beginningLength: UInt64 { headerLength + (firstReceived - min(firstReceived, start)) }
+}
+
+extension FileStore {
+  // MARK: Closing
+
+  func openUnfinished(_ name: StreamName) throws(SystemError) -> (any StoredStream)? {
+    let log = try parts.lines(of: name.base)
+    var name = name
+    name.part = log.last?.number ?? 1
+    guard let growing = try openGrowing(name, log) else { return nil }
+    guard name.finalExtension.isEmpty else { return growing }
+    // Of an earlier server: what the file was to be called is in the log if that server ended in peace.
+    if let (_, known) = log.last.flatMap({ StreamName.parts(ofFile: $0.file[...]) }) {
+      name = name.withExtension(String(known))
+    } else {
+      name = name.withExtension(Self.fileExtension(of: beginning(of: growing.stored, count: 12)))
+    }
+    return StreamFile(
+      self, name, growing.stored, part: growing.part, size: growing.position(of: growing.length))
+  }
+
+  /// What a file is, by its first bytes.
+  private static func fileExtension(of head: [UInt8]) -> String {
+    func begins(_ text: String) -> Bool { head.starts(with: text.utf8) }
+    if begins("RIFF"), head.dropFirst(8).starts(with: "WAVE".utf8) { return ".wav" }
+    if begins("fLaC") { return ".flac" }
+    if begins("OggS") { return ".ogg" }
+    if begins("ID3") { return ".mp3" }
+    return ".bin"
+  }
+
+  private func beginning(of file: OpenFile, count: Int) -> [UInt8] {
+    guard let descriptor = try? file.acquire() else { return [] }
+    defer { file.release() }
+    var head = [UInt8](repeating: 0, count: count)
+    let read = pread(descriptor, &head, count, 0)
+    return Array(head.prefix(max(0, read)))
+  }
+
+  /// How many bytes came for a recording, without its holes and without what was copied.
+  func contentCount(of stream: StreamFile) -> UInt64 {
+    let first = stream.part?.firstReceived ?? 0
+    let missing = readMissing(stream.name, from: first, length: stream.length)
+    return stream.length - min(stream.length, first) - min(missing, stream.length - min(stream.length, first))
+  }
+
+  /// Gives a recording its final name although its stream has not ended, and says so in its `.gaps` and in the stream's log.
+  func closeInterrupted(
+    _ stream: StreamFile, for owner: UploadOwner?, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+  ) {
+    var part = stream.part ?? RecordingPart(file: stream.name.final)
+    part.file = stream.name.final
+    part.number = stream.name.part
+    if !stream.name.streamID.isEmpty { part.streamID = stream.name.streamID }
+    part.end = stream.length
+    part.count = contentCount(of: stream)
+    part.owner = owner ?? part.owner
+    if stream.name.finalExtension == ".wav" {
+      part.head = WAVHead(beginning(of: stream.stored, count: WAVHead.maximumLength))?.bytes ?? []
+    }
+    do throws(SystemError) {
+      try note(GapRecord(offset: stream.length, length: 0, cause: .interrupted), stream.name)
+      try parts.append(part, to: stream.name.base)
+    } catch {
+      return completion(error)
+    }
+    if durability != .none {
+      // Before the name: what is synced together is renamed afterwards.
+      for file in [stream.name.gaps, StreamParts.path(stream.name.base), StreamParts.directoryName] {
+        disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
+      }
+    }
+    finish(stream, forgetsLog: false, loop: loop, completion: completion)
+  }
+
+  /// Remembers for the next server what an unfinished recording is to be called.
+  func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {
+    guard let log = try? parts.lines(of: name.base), log.isEmpty, !name.finalExtension.isEmpty else { return }
+    var part = RecordingPart(file: name.final)
+    part.streamID = name.streamID
+    part.owner = owner
+    // Without it the file is called by what it looks like.
+    try? parts.append(part, to: name.base)
+  }
+
+  // MARK: Beginning
+
+  /// Begins the recording that follows a closed one. It has its own header where its format needs one, and begins at a frame.
+  func beginPart(
+    _ name: StreamName, after previous: RecordingPart, at offset: UInt64
+  ) throws(SystemError) -> StreamFile {
+    var name = name
+    name.part = previous.number + 1
+    var part = RecordingPart(file: name.final)
+    part.number = name.part
+    part.streamID = name.streamID
+    (part.start, part.firstReceived) = (offset, offset)
+    var beginning: [UInt8] = []
+    if let head = WAVHead(previous.head), name.finalExtension == ".wav" {
+      let length = UInt64(head.bytes.count)
+      if offset < length {
+        // The client has sent a part of the header: the stream begins anew with that.
+        part.start = 0
+        beginning = Array(head.bytes.prefix(Int(offset)))
+      } else {
+        // Bytes of the frame that the client is in the middle of.
+        let begun = (offset - length) % UInt64(head.frameLength)
+        part.start = offset - begun
+        part.headerLength = length
+        beginning = head.bytes + copy(of: previous, from: part.start, count: Int(begun))
+      }
+    }
+    // What an earlier attempt left.
+    unlinkat(directory, name.gaps, 0)
+    try note(GapRecord(offset: part.start, length: 0, cause: .nextPart), name)
+    if let end = previous.end, offset > end {
+      try note(GapRecord(offset: end, length: offset - end, cause: .notReceived), name)
+    }
+    try parts.append(part, to: name.base)
+    if durability != .none {
+      // Whoever waits for a sync of the stream waits for these as well.
+      for file in [StreamParts.path(name.base), StreamParts.directoryName] {
+        disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
+      }
+    }
+    let file = try create(name)
+    let descriptor = try file.acquire()
+    defer { file.release() }
+    let written = beginning.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
+    guard written == beginning.count else {
+      let error = written < 0 ? errno : ENOSPC
+      unlinkat(directory, name.partial, 0)
+      throw SystemError(operation: "write \(name.partial)", code: error)
+    }
+    return StreamFile(self, name, file, part: part, isNew: true, size: UInt64(beginning.count))
+  }
+
+  /// Bytes of a closed recording, zeros where it has none or is not there any more.
+  private func copy(of part: RecordingPart, from offset: UInt64, count: Int) -> [UInt8] {
+    var bytes = [UInt8](repeating: 0, count: count)
+    guard count > 0, offset >= part.start, let end = part.end,
+      let (file, _) = try? openExisting(part.file, O_RDONLY), let descriptor = try? file.acquire()
+    else { return bytes }
+    defer { file.release() }
+    let available = min(UInt64(count), end - min(end, offset))
+    _ = pread(descriptor, &bytes, Int(available), off_t(offset - part.start + part.headerLength))
+    return bytes
+  }
+
+  // MARK: What an earlier server left
+
+  /// Gives the name of each unfinished recording, and how many seconds ago it was written, to `found`. Takes as long as the
+  /// directory is large: for a thread of its own.
+  func findUnfinished(_ found: (StreamName, Int64) -> Void) {
+    guard let names = DirectoryNames(of: directory) else { return }
+    let now = WallClock.now.seconds
+    while case let files = names.next(1000), !files.isEmpty {
+      for file in files {
+        var status = stat()
+        guard let name = StreamName(partialFile: file), fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0,
+          status.st_mode & S_IFMT == S_IFREG
+        else { continue }
+        found(name, now.subtractingReportingOverflow(Int64(status.st_mtim.tv_sec)).partialValue)
+      }
+    }
+  }
+}

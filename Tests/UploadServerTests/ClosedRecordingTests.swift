@@ -1,0 +1,440 @@
+// A live stream whose client does not come back: what came is closed and kept, and a client that does come back continues.
+
+import Glibc
+import NetworkTesting
+import Testing
+import UploadServer
+
+extension TestServer {
+  /// Sends bytes of a plain stream and breaks off, when all of them are stored.
+  func plain(_ path: String = "/t.txt", id: String, offset: Int? = nil, type: String = "text/plain", _ text: [UInt8])
+    throws
+  {
+    let client = try connect()
+    let before = events.all.filter { $0.kind == .interrupted }.count
+    try client.send(Self.head(path, id: id, offset: offset, type: type))
+    if !text.isEmpty { try client.sendChunk(text) }
+    try waitUntil("all has arrived") { client.unacknowledged == 0 }
+    client.disconnect()
+    _ = try events.wait(.interrupted, count: before + 1)
+  }
+
+  /// Appends bytes to an upload, in a request that ends.
+  func append(_ location: String, at offset: Int, completes: Bool = false, _ bytes: [UInt8]) throws {
+    let client = try connect()
+    try client.patch(location, at: offset, completes: completes, ["Content-Length: \(bytes.count)"])
+    try client.send(bytes)
+    let answer = try client.final().answer
+    guard answer["upload-offset"] == "\(offset + bytes.count)" else { throw TestFailure("not appended: \(answer)") }
+  }
+
+  func append(_ location: String, at offset: Int, completes: Bool = false, _ text: String) throws {
+    try append(location, at: offset, completes: completes, Array(text.utf8))
+  }
+}
+
+@Suite("Recordings of live streams that fell silent")
+struct ClosedRecordingTests {
+  private func server(
+    _ directory: TemporaryDirectory = TemporaryDirectory(), finishAfter: Duration = .milliseconds(300),
+    _ change: (inout UploadServer.Configuration) -> Void = { _ in }
+  ) throws -> TestServer {
+    try TestServer(in: directory) {
+      $0.finishAfter = finishAfter
+      change(&$0)
+    }
+  }
+
+  private static let interruptedAtThree = "{\"offset\":3,\"length\":0,\"cause\":\"interrupted\"}\n"
+
+  @Test("an upload without an announced length is closed under its final name, which its .gaps and the log say")
+  func upload() throws {
+    let test = try server { $0.uploads.maximumAge = .milliseconds(100) }
+    let location = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(location, at: 0, "abc")
+    let closed = try test.events.wait(.closed)
+    #expect(closed.file == "t-a.txt" && closed.stream == "a" && closed.offset == 3 && closed.bytes == 3)
+    #expect(closed.reason?.contains("interrupted") == true)
+    #expect(try test.directory.text("t-a.txt") == "abc")
+    #expect(try test.directory.text("t-a.gaps") == Self.interruptedAtThree)
+    #expect(!test.directory.exists("t-a.part"))
+    let client = try test.connect()
+    #expect(try client.head(location).status == 410)
+    try client.patch(location, at: 3, body: "def")
+    #expect(try client.final().answer.status == 410)
+    #expect(!test.events.all.contains { $0.kind == .expired })
+  }
+
+  @Test("a plain stream whose connection broke is closed likewise, and one that ended later is not")
+  func plain() throws {
+    let test = try server()
+    try test.plain(id: "a", Array("abc".utf8))
+    #expect(try test.events.wait(.closed).file == "t-a.txt")
+    #expect(try test.directory.text("t-a.txt") == "abc")
+    #expect(try test.directory.text("t-a.gaps") == Self.interruptedAtThree)
+
+    try test.plain(id: "b", Array("abc".utf8))
+    let client = try test.connect()
+    try client.send(TestServer.head(id: "b", offset: 3))
+    try client.sendChunk("def")
+    try client.send("0\r\n\r\n")
+    #expect(try client.answer().status == 200)
+    // Another one is closed meanwhile: so much time has passed.
+    try test.plain(id: "c", Array("x".utf8))
+    _ = try test.events.wait(.closed, count: 2)
+    #expect(test.directory.exists("t-c.txt"))
+    #expect(!test.directory.exists("t-b.gaps"))
+  }
+
+  @Test("what nothing came for leaves nothing behind")
+  func empty() throws {
+    let test = try server()
+    let begun = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 1000"])
+    let client = try test.connect()
+    try client.patch(begun, at: 0, chunked: true)
+    try client.awaitProgress(0)
+    try waitUntil("the upload has a file") { test.directory.exists("t-a.part") }
+    client.reset()
+    _ = try test.create("/t.txt", ["Stream-ID: b"])
+    try test.plain(id: "c", offset: 1000, [])
+    _ = try test.events.wait(.expired, count: 3)
+    #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
+  }
+
+  @Test("a client that is silent and connected keeps its recording")
+  func silent() throws {
+    let test = try server()
+    let live = try test.connect()
+    let location = try test.create("/t.txt", ["Stream-ID: a"])
+    try live.patch(location, at: 0, chunked: true)
+    try live.sendChunk("abc")
+    try live.awaitProgress(3)
+    let plain = try test.connect()
+    try plain.send(TestServer.head(id: "b"))
+    try plain.sendChunk("abc")
+    // So much time passes, more than once.
+    for round in 1...2 {
+      try test.plain(id: "c\(round)", Array("x".utf8))
+      _ = try test.events.wait(.closed, count: round)
+    }
+    try live.sendChunk("def")
+    try live.send("0\r\n\r\n")
+    #expect(try live.final().answer["upload-offset"] == "6")
+    try plain.sendChunk("def")
+    try plain.send("0\r\n\r\n")
+    #expect(try plain.answer().status == 201)
+    #expect(try test.directory.text("t-b.txt") == "abcdef")
+  }
+
+  // MARK: Next parts
+
+  /// A WAV header as `sluice mic` makes one: stereo of 16 bits.
+  static let header: [UInt8] =
+    Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEfmt ".utf8) + [16, 0, 0, 0, 1, 0, 2, 0]
+    + [0x80, 0xBB, 0, 0, 0, 0xEE, 2, 0, 4, 0, 16, 0] + Array("data".utf8) + [255, 255, 255, 255]
+
+  @Test(
+    "a client that comes back continues in a next part, with a header of its own and whole frames",
+    arguments: [true, false])
+  func nextPart(_ isResumable: Bool) throws {
+    let test = try server()
+    let samples = (0..<400).map { UInt8(truncatingIfNeeded: $0 * 7) }
+    let stream = Self.header + samples
+    func send(_ range: Range<Int>, completes: Bool = false) throws {
+      if isResumable {
+        let location = try test.create(
+          "/kitchen.wav", ["Stream-ID: a", "Stream-Offset: \(range.lowerBound)", "Content-Type: audio/wav"])
+        try test.append(location, at: 0, completes: completes, Array(stream[range]))
+      } else if completes {
+        let client = try test.connect()
+        try client.send(TestServer.head("/kitchen.wav", id: "a", offset: range.lowerBound, type: "audio/wav"))
+        try client.sendChunk(Array(stream[range]))
+        try client.send("0\r\n\r\n")
+        #expect(try client.answer()["stream-offset"] == "\(range.upperBound)")
+      } else {
+        try test.plain(
+          "/kitchen.wav", id: "a", offset: range.lowerBound, type: "audio/wav", Array(stream[range]))
+      }
+    }
+    // In the middle of a frame.
+    try send(0..<(44 + 101))
+    _ = try test.events.wait(.closed)
+    #expect(try test.directory.contents("kitchen-a.wav") == Array(stream[..<145]))
+    // The client was told of less than the server has.
+    try send((44 + 98)..<(44 + 206))
+    _ = try test.events.wait(.closed, count: 2)
+    #expect(try test.directory.contents("kitchen-a~2.wav") == Self.header + Array(samples[96..<206]))
+    #expect(
+      try test.directory.text("kitchen-a~2.gaps")
+        == "{\"offset\":140,\"length\":0,\"cause\":\"next-part\"}\n{\"offset\":250,\"length\":0,\"cause\":\"interrupted\"}\n"
+    )
+    // The client has lost some bytes meanwhile; of the first frame a half is missing.
+    try send((44 + 302)..<444, completes: true)
+    #expect(
+      try test.directory.contents("kitchen-a~3.wav") == Self.header + [0, 0] + Array(samples[302...]))
+    #expect(
+      try test.directory.text("kitchen-a~3.gaps")
+        == "{\"offset\":344,\"length\":0,\"cause\":\"next-part\"}\n{\"offset\":250,\"length\":96,\"cause\":\"not-received\"}\n"
+    )
+    #expect(test.directory.names.filter { $0.hasSuffix(".part") } == [])
+    // The stream has ended: asked once more, the answer is the same.
+    guard !isResumable else { return }
+    try send((44 + 302)..<444, completes: true)
+  }
+
+  @Test("a next part outlives the server, and knows where it begins; text needs no header")
+  func nextPartAfterRestart() throws {
+    let directory = TemporaryDirectory()
+    var location = ""
+    do {
+      let test = try server(directory)
+      try test.plain(id: "a", Array("abc".utf8))
+      _ = try test.events.wait(.closed)
+    }
+    do {
+      let test = try server(directory, finishAfter: .seconds(60))
+      location = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 3"])
+      try test.append(location, at: 0, "def")
+    }
+    let test = try server(directory, finishAfter: .seconds(60))
+    #expect(try test.connect().head(location)["upload-offset"] == "3")
+    try test.append(location, at: 3, completes: true, "ghi")
+    #expect(try directory.text("t-a.txt") == "abc" && directory.text("t-a~2.txt") == "defghi")
+    // Behind the end of a stream that has ended there is nothing.
+    let late = try test.connect()
+    try late.send(TestServer.head(id: "a", offset: 10))
+    #expect(try late.answer().status == 409)
+  }
+
+  @Test("a stream whose closed recording was moved away continues in the next part all the same")
+  func moved() throws {
+    let test = try server()
+    try test.plain("/k.wav", id: "a", type: "audio/wav", Self.header + [1, 2, 3, 4])
+    _ = try test.events.wait(.closed)
+    unlink(test.directory.path + "/k-a.wav")
+    unlink(test.directory.path + "/k-a.gaps")
+    try test.plain("/k.wav", id: "a", offset: 48, type: "audio/wav", [5, 6, 7, 8])
+    _ = try test.events.wait(.closed, count: 2)
+    #expect(try test.directory.contents("k-a~2.wav") == Self.header + [5, 6, 7, 8])
+  }
+
+  // MARK: Owners
+
+  @Test(
+    "an older upload that expires touches neither the file that a newer one writes nor what belongs to a complete recording"
+  )
+  func older() throws {
+    for isPlain in [true, false] {
+      let test = try server(finishAfter: .seconds(60)) { $0.uploads.maximumAge = .milliseconds(300) }
+      var others = 0
+      /// Waits for the end of two, one after the other, and looks that this one is over, too.
+      func expires(_ location: String) throws {
+        for _ in 0..<2 {
+          _ = try test.create("/t.txt", ["Upload-Length: 1"])
+          others += 1
+          _ = try test.events.wait(.expired, count: others)
+        }
+        // It is forgotten after as long again.
+        #expect([410, 404].contains(try test.connect().head(location).status))
+      }
+      let older = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 100", "Stream-Offset: 5"])
+      try test.append(older, at: 0, "abc")
+      #expect(test.directory.exists("t-a.gaps"))
+      // Nobody is at work on the stream when the older one expires.
+      var newer = ""
+      if isPlain {
+        try test.plain(id: "a", offset: 8, Array("def".utf8))
+      } else {
+        newer = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 8"])
+        try test.append(newer, at: 0, "def")
+      }
+      try expires(older)
+      #expect(try test.directory.text("t-a.part") == "\0\0\0\0\0abcdef")
+      if isPlain {
+        try test.plain(id: "a", offset: 11, Array("ghi".utf8))
+      } else {
+        try test.append(newer, at: 3, "ghi")
+      }
+      #expect(try test.directory.text("t-a.part") == "\0\0\0\0\0abcdefghi")
+
+      // Another one expires when the stream is complete.
+      let last = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 100", "Stream-Offset: 14"])
+      try test.append(last, at: 0, "jkl")
+      let client = try test.connect()
+      try client.send(TestServer.head(id: "a", offset: 17))
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 200)
+      try expires(last)
+      #expect(try test.directory.text("t-a.txt") == "\0\0\0\0\0abcdefghijkl")
+      #expect(test.directory.exists("t-a.gaps"))
+    }
+  }
+
+  @Test("DELETE removes a live recording, next parts too, and never what was closed before")
+  func cancelled() throws {
+    let test = try server()
+    let first = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(first, at: 0, "abc")
+    _ = try test.events.wait(.closed)
+    let second = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 3"])
+    try test.append(second, at: 0, "def")
+    let client = try test.connect()
+    try client.request("DELETE", second)
+    #expect(try client.final().answer.status == 204)
+    #expect(test.directory.names.filter { !$0.hasPrefix(".") } == ["t-a.gaps", "t-a.txt"])
+    // The stream continues in the part that was removed.
+    let third = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 3"])
+    try test.append(third, at: 0, completes: true, "DEF")
+    #expect(try test.directory.text("t-a~2.txt") == "DEF")
+  }
+
+  @Test("a handler that keeps nothing is told, and the bytes stay, also after a restart")
+  func wrapped() throws {
+    let log = WrappedHandlerTests.Log()
+    let directory = TemporaryDirectory()
+    var body = ""
+    var location = ""
+    do {
+      let test = try server(directory) {
+        $0.uploads.maximumAge = .milliseconds(200)
+        $0.handler = { head in WrappedHandlerTests.Echo(head, log) { _ in nil } }
+      }
+      location = try test.create("/echo")
+      try test.append(location, at: 0, "abc")
+      body = try #require(try test.events.wait(.closed).file)
+      #expect(log.all.last?.hasPrefix("aborted") == true)
+      let client = try test.connect()
+      #expect(try client.head(location).status == 410)
+    }
+    let test = try server(directory) { $0.uploads.maximumAge = .milliseconds(200) }
+    _ = try test.create("/t.txt", ["Upload-Length: 3"])
+    // So much time passes that a record of anything else would be forgotten.
+    _ = try test.events.wait(.expired)
+    _ = try test.create("/t.txt", ["Upload-Length: 3"])
+    _ = try test.events.wait(.expired, count: 2)
+    #expect(try directory.text(body) == "abc")
+    #expect(try test.connect().head(location).status == 410)
+  }
+
+  // MARK: Restarts
+
+  @Test("a recording that an earlier server left is closed, by the name that it was to have or by what it looks like")
+  func leftBehind() throws {
+    let directory = TemporaryDirectory()
+    do {
+      let test = try server(directory, finishAfter: .seconds(60))
+      try test.plain("/a.txt", id: "a", Array("abc".utf8))
+      _ = try test.create("/b.txt", ["Stream-ID: b"])
+    }
+    for (name, bytes) in [("c-1.part", Self.header), ("d-1.part", [1, 2]), (".e.part", [1]), ("-f.part", [1])] {
+      try #require(directory.write(name, bytes))
+    }
+    let test = try server(directory)
+    _ = try test.events.wait(.closed, count: 3)
+    #expect(try directory.text("a-a.txt") == "abc")
+    #expect(try directory.contents("c-1.wav") == Self.header && directory.contents("d-1.bin") == [1, 2])
+    #expect(directory.exists(".e.part"))
+  }
+
+  @Test("a recording that a newer server finds is left to the upload that it belongs to")
+  func leftToUpload() throws {
+    let directory = TemporaryDirectory()
+    var location = ""
+    do {
+      let test = try server(directory, finishAfter: .seconds(60))
+      location = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
+      try test.append(location, at: 0, "abc")
+    }
+    let test = try server(directory)
+    try test.plain(id: "b", Array("x".utf8))
+    _ = try test.events.wait(.closed)
+    try test.append(location, at: 3, completes: true, "def")
+    #expect(try directory.text("t-a.txt") == "abcdef")
+  }
+
+  @Test("uploads of an earlier server expire as now configured, and by the time that servers ran and not by the clock")
+  func ages() throws {
+    let directory = TemporaryDirectory()
+    var locations: [String] = []
+    do {
+      let test = try server(directory)
+      for id in ["a", "b"] {
+        locations.append(try test.create("/t.txt", ["Stream-ID: \(id)", "Upload-Length: 6"]))
+        try test.append(locations[locations.count - 1], at: 0, "abc")
+      }
+    }
+    // As after a week without a server, or with a clock that was set.
+    for location in locations {
+      let token = location.split(separator: "/").last ?? ""
+      try Command.run("touch", ["-d", "2001-01-01", "\(directory.path)/.uploads/\(token).upload"])
+    }
+    do {
+      let test = try server(directory)
+      for location in locations { #expect(try test.connect().head(location)["upload-offset"] == "3") }
+    }
+    let test = try server(directory) { $0.uploads.maximumAge = .milliseconds(300) }
+    #expect(try test.events.wait(.expired, count: 2).offset == 3)
+    #expect(directory.names.filter { !$0.hasPrefix(".") } == [])
+  }
+
+  @Test("the time that an upload is left alone adds up over restarts")
+  func agesAddUp() throws {
+    let directory = TemporaryDirectory()
+    func run(_ body: (TestServer) throws -> Void) throws {
+      let test = try server(directory) { $0.uploads.maximumAge = .seconds(2) }
+      try body(test)
+    }
+    var location = ""
+    try run {
+      location = try $0.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
+      try $0.append(location, at: 0, "abc")
+    }
+    // Each server sees less than a life, and two lives pass.
+    var runs = 0
+    var isOver = false
+    while !isOver {
+      try run { test in
+        runs += 1
+        try test.plain(id: "r\(runs)", Array("x".utf8))
+        _ = try test.events.wait(.closed)
+        isOver = test.events.all.contains { $0.kind == .expired }
+      }
+      try #require(runs < 20, "it never expires")
+    }
+    #expect(runs > 2, "each server runs for about 0.3 s")
+  }
+
+  @Test("an earlier deadline is not missed because of a later one")
+  func earlierDeadline() throws {
+    let test = try server { $0.uploads.maximumAge = .seconds(3600) }
+    let long = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
+    try test.append(long, at: 0, "abc")
+    let live = try test.create("/t.txt", ["Stream-ID: b"])
+    try test.append(live, at: 0, "abc")
+    #expect(try test.events.wait(.closed).stream == "b")
+    #expect(try test.connect().head(long)["upload-offset"] == "3")
+  }
+
+  @Test("a recording cannot be closed while its name is taken: it stays, and is tried again")
+  func nameTaken() throws {
+    let test = try server()
+    try #require(test.directory.write("t-a.txt", [1]))
+    let location = try test.create("/t.txt", ["Stream-ID: b"])
+    try test.append(location, at: 0, "abc")
+    try #require(test.directory.write("t-b.txt", [1]))
+    let refused = try test.events.wait(.refused)
+    #expect(refused.reason?.contains("t-b.part") == true)
+    #expect(try test.directory.text("t-b.part") == "abc" && test.directory.contents("t-b.txt") == [1])
+    unlink(test.directory.path + "/t-b.txt")
+    _ = try test.events.wait(.closed)
+    #expect(try test.directory.text("t-b.txt") == "abc")
+  }
+}
+
+extension TemporaryDirectory {
+  func write(_ name: String, _ bytes: [UInt8]) -> Bool {
+    guard let file = fopen(path + "/" + name, "w") else { return false }
+    defer { fclose(file) }
+    return fwrite(bytes, 1, bytes.count, file) == bytes.count
+  }
+}
