@@ -86,9 +86,11 @@ package struct ChaosSequence: Sendable {
     _ = random.next()
     steps = []
     // An event belongs to a batch, so it can only come once, and where its cell asks for it.
-    for _ in 0..<Int.random(in: 0...2, using: &random) {
-      steps.append(.draw([.append, .append, .create, .head], &random))
-    }
+    // What is over when it comes has to outlive it as well.
+    let earlier: [Operation] =
+      cell.operation.isRequest
+      ? [.append, .append, .create, .head] : [.append, .append, .create, .complete, .complete, .delete]
+    for _ in 0..<Int.random(in: 0...2, using: &random) { steps.append(.draw(earlier, &random)) }
     var step = ChaosStep.draw([cell.operation], &random)
     (step.second, step.issuer) = (cell.second, cell.issuer)
     step.takesEnded = false

@@ -33,8 +33,6 @@ final class StreamModel {
   var mayBeComplete = false
   /// Whether a request that may have made something was not answered, or a plain one has come.
   var hasUnknown = false
-  /// Whether an upload was taken away from it.
-  var wasReleased = false
   /// Whether a power cut may have taken anything of it.
   var mayHaveLost = false
 
@@ -50,7 +48,6 @@ final class StreamModel {
   func reset() {
     (plainEnd, evidence, claims) = ([0, 0], [], [false, false])
     (completeEnd, mayBeComplete, hasUnknown) = (nil, false, false)
-    wasReleased = true
   }
 }
 

@@ -123,9 +123,6 @@ extension SequenceRun {
     upload.phase = others.contains { $0.intent == .delete } ? .deleted : isOld ? .expired : .lost
     if upload.phase == .expired { tally.expired += 1 }
     upload.exact = nil
-    if upload.length != nil || upload.givenLength != nil || upload.acknowledged == 0 {
-      upload.stream.wasReleased = true
-    }
   }
 
   /// Takes an offset that was announced to an upload's owner.
@@ -164,7 +161,6 @@ extension SequenceRun {
     } else {
       // Where nothing is stored, a complete stream is forgotten.
       stream.evidence.remove(upload.token)
-      stream.wasReleased = true
       for other in uploads where other.stream === stream && other !== upload { other.mayBeGone = true }
     }
   }
@@ -233,7 +229,6 @@ extension SequenceRun {
       case .complete(let total), .forgotten(let total): upload.phase = .forgotten(total)
       default:
         upload.phase = .deleted
-        call.stream.wasReleased = true
         // Unless another upload or a plain request has a part in it, it is everybody's again.
         if !uploads.contains(where: {
           $0.stream === call.stream && $0 !== upload && $0.acknowledged > 0 && $0.token == call.token

@@ -15,6 +15,8 @@ final class SequenceRun {
   var port: UInt16 = 0
   var streams: [StreamModel] = []
   var uploads: [UploadModel] = []
+  /// An empty upload of each token, while quotas are counted: an account lasts as long as its owner has an upload.
+  private var anchors: [UploadModel] = []
   /// Of each token, kept for its next request.
   var kept: [ChaosConnection?] = [nil, nil]
   /// The request that is under way while the event strikes.
@@ -25,6 +27,9 @@ final class SequenceRun {
   init(_ sequence: ChaosSequence, _ options: ServerOptions, tokens: [String]) {
     (self.sequence, self.options, self.tokens) = (sequence, options, tokens)
   }
+
+  /// An event may end an upload without giving back at once what it kept.
+  private var countsQuota: Bool { sequence.countsQuota && sequence.eventIndex == nil }
 
   var isStored: Bool { !options.setting.discards }
 
@@ -43,6 +48,7 @@ final class SequenceRun {
   /// The steps in front of the event, or all of them.
   func before() {
     attempt { () throws(Violation) in
+      if countsQuota { try anchor() }
       for step in sequence.steps.prefix(sequence.eventIndex ?? sequence.steps.count) { try perform(step) }
       if let index = sequence.eventIndex { _ = try target(sequence.steps[index]) }
     }
@@ -107,7 +113,8 @@ final class SequenceRun {
   func end() {
     attempt { () throws(Violation) in
       for upload in uploads { try settle(upload, probe: nil) }
-      if sequence.countsQuota, sequence.eventIndex == nil { try countQuota() }
+      if countsQuota { try countQuota() }
+      for anchor in anchors { send(query(.delete, token: anchor.token, anchor), nil, .afterFirst) }
     }
     kept = [nil, nil]
   }
@@ -161,6 +168,15 @@ final class SequenceRun {
     try judge([call])
     guard let upload = uploads.last, upload.isOpen else { throw fail("a creation made no upload", call.outcome.text) }
     return upload
+  }
+
+  private func anchor() throws(Violation) {
+    for token in 0...1 {
+      let call = create(RequestDetail(), token: token, newStream())
+      send(call, nil, .afterFirst)
+      try judge([call])
+      if let upload = uploads.popLast() { anchors.append(upload) }
+    }
   }
 
   func newStream() -> StreamModel {
