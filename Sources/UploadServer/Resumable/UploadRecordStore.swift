@@ -58,7 +58,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       if !error.isMissing { throw error }
     }
     self.directory = directory
-    ages = Self.readAges(in: directory)
+    ages = Self.readAges(in: directory, files.files)
   }
 
   deinit { if directory >= 0 { close(directory) } }
@@ -214,32 +214,36 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   func read(_ token: String) -> StoredUpload? {
     guard directory >= 0 else { return nil }
     var stored = StoredUpload(token: token, record: nil, age: .zero)
-    guard let (text, status) = Self.contents(token + Self.recordSuffix, in: directory) else {
-      return errno == ENOENT ? nil : stored
+    do throws(SystemError) {
+      let (text, status) = try Self.contents(token + Self.recordSuffix, in: directory, files)
+      stored.age = ages.age(of: token, status)
+      stored.size = text.utf8.count
+      stored.record = UploadRecord(parsing: text)
+    } catch {
+      return error.isMissing ? nil : stored
     }
-    stored.age = ages.age(of: token, status)
-    stored.size = text.utf8.count
-    stored.record = UploadRecord(parsing: text)
     if let record = stored.record, record.holdsSecrets { clean(record, token) }
     return stored
   }
 
   /// What earlier servers have written down of the ages of uploads.
-  private static func readAges(in directory: Int32) -> UploadAges {
+  private static func readAges(in directory: Int32, _ files: OpenFiles) -> UploadAges {
     var ages = UploadAges()
     for index in 0..<256 {
-      if let (text, _) = contents("\(agesPrefix)\(index)", in: directory) { ages.read(text) }
+      if let (text, _) = try? contents("\(agesPrefix)\(index)", in: directory, files) { ages.read(text) }
     }
     return ages
   }
 
-  /// nil with `errno` if the file cannot be opened.
-  private static func contents(_ name: String, in directory: Int32) -> (text: String, status: stat)? {
-    let descriptor = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    guard descriptor >= 0 else { return nil }
+  private static func contents(
+    _ name: String, in directory: Int32, _ files: OpenFiles
+  ) throws(SystemError) -> (text: String, status: stat) {
+    let descriptor = try files.open("open \(name)") {
+      openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
     defer { close(descriptor) }
     var status = stat()
-    guard fstat(descriptor, &status) == 0 else { return nil }
+    guard fstat(descriptor, &status) == 0 else { throw .last("fstat \(name)") }
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
     while case let count = Glibc.read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }

@@ -1,0 +1,100 @@
+// Somebody else's hands in the directory while streams are stored there.
+
+import Glibc
+import NetworkTesting
+import Testing
+
+@testable import UploadServer
+
+@Suite("A file that something else changes while it is written", .serialized)
+struct ForeignChangeTests {
+  /// What happens to a `.part` of 10 bytes.
+  enum Change: String, CaseIterable {
+    case emptied, shortened, lengthened, replaced, removed, renamed, linked
+
+    func perform(on path: String) throws {
+      switch self {
+      case .emptied: truncate(path, 0)
+      case .shortened: truncate(path, 9)
+      case .lengthened: truncate(path, 11)
+      case .replaced:
+        try Command.run("cp", [path, path + "~"])
+        rename(path + "~", path)
+      case .removed: unlink(path)
+      case .renamed: rename(path, path + ".old")
+      case .linked:
+        rename(path, path + ".old")
+        symlink(path + ".old", path)
+      }
+    }
+  }
+
+  @Test(
+    "does not end in 201, whatever was done to it",
+    arguments: Change.allCases, [Durability.none, .interval, .always])
+  func plain(_ change: Change, _ durability: Durability) throws {
+    for more in ["", "more"] {
+      let test = try TestServer { $0.durability = durability }
+      let client = try test.connect()
+      try client.send(TestServer.head())
+      try client.sendChunk("0123456789")
+      try waitUntil("it is stored") { (try? test.directory.text("t-a.part")) == "0123456789" }
+      try change.perform(on: test.directory.path + "/t-a.part")
+      if !more.isEmpty { try client.sendChunk(more) }
+      try client.send("0\r\n\r\n")
+      let answer = try client.answer()
+      #expect(answer.status == 500 && answer["retry-after"] != nil, "\(change) \(more): \(answer)")
+      #expect(try test.events.wait(.interrupted).reason?.contains("something else") == true)
+      #expect(!test.directory.exists("t-a.txt"))
+    }
+  }
+
+  @Test(
+    "ends its upload with 410, whatever was done to it",
+    arguments: Change.allCases, [Durability.none, .interval, .always])
+  func upload(_ change: Change, _ durability: Durability) throws {
+    for more in ["", "more"] {
+      let test = try TestServer { $0.durability = durability }
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      let client = try test.connect()
+      try client.patch(location, at: 0, completes: true, chunked: true)
+      try client.sendChunk("0123456789")
+      try client.awaitProgress(10)
+      try change.perform(on: test.directory.path + "/t-a.part")
+      if !more.isEmpty { try client.sendChunk(more) }
+      try client.send("0\r\n\r\n")
+      #expect(try client.final().answer.status == 410, "\(change) \(more)")
+      let asking = try test.connect()
+      #expect(try asking.head(location).status == 410)
+      #expect(!test.directory.exists("t-a.txt"))
+    }
+  }
+
+  @Test("a file that was closed meanwhile is not opened again in another one's place", arguments: Change.allCases)
+  func closed(_ change: Change) throws {
+    let directory = TemporaryDirectory()
+    let files = OpenFiles()
+    let path = directory.path + "/f"
+    let descriptor = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0o600)
+    write(descriptor, "0123456789", 10)
+    var status = stat()
+    fstat(descriptor, &status)
+    let parent = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    defer { close(parent) }
+    let file = OpenFile(descriptor, "f", in: parent, O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC, status, files)
+    #expect(try file.acquire() == descriptor)
+    #expect(files.closeIdle() == 0, "it is used")
+    file.release()
+    #expect(files.closeIdle() == 1 && files.closeIdle() == 0)
+    try file.check(length: 10)
+    // Opened again as the same file.
+    _ = try file.acquire()
+    file.release()
+    #expect(files.closeIdle() == 1)
+    try change.perform(on: path)
+    #expect(throws: (any Error).self) { try file.check(length: 10) }
+    if [.replaced, .removed, .renamed, .linked].contains(change) {
+      #expect(throws: (any Error).self) { try file.acquire() }
+    }
+  }
+}
