@@ -42,9 +42,13 @@ final class ServerCore: @unchecked Sendable {
     }
     self.emit = emit
     let storage = try shared.parts(assignment, loop)
+    let tokens = try configuration.tokenFile.map { path throws(UploadServerError) in
+      try TokenFile(path: path) { emit(ServerEvent(.warning, reason: $0)) }
+    }
+    let isValid = { (credential: [UInt8]) in tokens?.isValid(credential) ?? true }
     let registry = StreamRegistry(
       store: storage.streams, loop: loop, maximumHole: configuration.maximumHoleLength,
-      finishAfter: configuration.finishAfter, assignment: assignment, figures: figures, emit: emit)
+      finishAfter: configuration.finishAfter, assignment: assignment, figures: figures, isValid: isValid, emit: emit)
     self.registry = registry
     let timeouts = Timeouts(loop: loop) { kind in
       switch kind {
@@ -55,15 +59,11 @@ final class ServerCore: @unchecked Sendable {
       case .lingering: configuration.lingerTimeout
       }
     }
-    let tokens = try configuration.tokenFile.map { path throws(UploadServerError) in
-      try TokenFile(path: path) { emit(ServerEvent(.refused, reason: $0)) }
-    }
     let uploads = UploadResources(
       loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
       durability: storage.durability, usage: shared.usage, options: configuration.uploads,
       finishedLimits: storage.finishedLimits, finishAfter: configuration.finishAfter,
-      maximumBodyLength: configuration.maximumBodyLength, emit: emit,
-      isValid: { tokens?.isValid($0) ?? true },
+      maximumBodyLength: configuration.maximumBodyLength, emit: emit, isValid: isValid,
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads
     uploads.loaded = { registry.restored() }
@@ -172,7 +172,7 @@ final class ServerCore: @unchecked Sendable {
   }
 
   /// Something about the server and not about a connection.
-  func say(_ reason: String) { emit(ServerEvent(.refused, reason: reason)) }
+  func say(_ reason: String) { emit(ServerEvent(.warning, reason: reason)) }
 
   // MARK: Figures
 

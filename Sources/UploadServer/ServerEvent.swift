@@ -22,6 +22,8 @@ public struct ServerEvent: Sendable, Equatable {
     case expired
     /// A request, or a connection, that was turned away.
     case refused
+    /// Something is wrong with the server and not with a request. It goes on as well as it can.
+    case warning
   }
 
   public var kind: Kind

@@ -9,16 +9,18 @@ internal import Glibc
 ///
 ///     printf %s "$TOKEN" | sha256sum
 ///
-/// It is read again when it has changed; a mistake in it leaves the tokens as they were. Only on the loop's thread.
+/// It is read again when it has changed. While it cannot be read, is empty or has a mistake in it, the tokens stay as they
+/// were, and it is tried again once a second. Only on the loop's thread.
 final class TokenFile {
   /// Several requests within that time do not look at the file twice.
-  private static let patience = Duration.seconds(1)
+  private let patience: Duration
 
   private struct Stamp: Equatable {
     var seconds = 0
     var nanoseconds = 0
     var size = 0
     var inode: UInt64 = 0
+    var isFile = false
   }
 
   private let path: String
@@ -27,8 +29,14 @@ final class TokenFile {
   private var stamp: Stamp
   private var lastLook = MonotonicInstant.now
 
-  /// - Parameter complain: told when the file has become unreadable.
-  init(path: String, complain: @escaping (String) -> Void) throws(UploadServerError) {
+  /// What is wrong with the file, as it was said last.
+  private var complaint: String?
+
+  /// - Parameter complain: told when the file has become unreadable, once for each reason.
+  init(
+    path: String, patience: Duration = .seconds(1), complain: @escaping (String) -> Void
+  ) throws(UploadServerError) {
+    self.patience = patience
     self.path = path
     self.complain = complain
     stamp = Self.stamp(of: path)
@@ -51,26 +59,37 @@ final class TokenFile {
     return hashes.reduce(false) { found, candidate in candidate.isEqual(to: hash) || found }
   }
 
-  /// `Bearer`, in letters of either case, and a token (RFC 6750, section 2.1).
+  /// `Bearer`, in letters of either case, and a token (RFC 6750, section 2.1). By octets, as all text from the network.
   private static func bearer(_ authorization: String) -> Substring? {
-    guard authorization.prefix(7).lowercased() == "bearer " else { return nil }
-    let token = authorization.dropFirst(7).drop { $0 == " " }
-    return token.isEmpty ? nil : token
+    let octets = authorization.utf8
+    guard Substring(octets.prefix(7)).equals(lowercase: "bearer ") else { return nil }
+    let token = octets.dropFirst(7).drop { $0 == Octet.space }
+    return token.isEmpty ? nil : Substring(token)
   }
 
   // MARK: The file
 
   private func readAgain() {
     let now = MonotonicInstant.now
-    guard now - lastLook >= Self.patience else { return }
+    guard now - lastLook >= patience else { return }
     lastLook = now
     let found = Self.stamp(of: path)
     guard found != stamp else { return }
-    stamp = found
     do throws(UploadServerError) {
-      hashes = try Self.read(path)
+      // A FIFO would make every request wait for its writer.
+      guard found.isFile || found == Stamp() else {
+        throw .tokenFile(path, line: nil, reason: "it is not a regular file")
+      }
+      let read = try Self.read(path)
+      // Whoever replaces a file by writing into it empties it first.
+      guard found.size > 0 else { throw .tokenFile(path, line: nil, reason: "it is empty") }
+      hashes = read
+      stamp = found
+      complaint = nil
     } catch {
-      complain("\(error); the tokens that were read before stay valid")
+      guard complaint != error.description else { return }
+      complaint = error.description
+      complain("\(error); the tokens that were read before stay valid until the file can be read")
     }
   }
 
@@ -79,13 +98,11 @@ final class TokenFile {
     guard stat(path, &status) == 0 else { return Stamp() }
     return Stamp(
       seconds: status.st_mtim.tv_sec, nanoseconds: status.st_mtim.tv_nsec, size: Int(status.st_size),
-      inode: UInt64(status.st_ino))
+      inode: UInt64(status.st_ino), isFile: status.st_mode & S_IFMT == S_IFREG)
   }
 
   private static func read(_ path: String) throws(UploadServerError) -> [Digest] {
-    guard let file = fopen(path, "re") else {
-      throw .tokenFile(path, line: nil, reason: String(cString: strerror(errno)))
-    }
+    guard let file = fopen(path, "re") else { throw unreadable(path, errno) }
     defer { fclose(file) }
     var line: UnsafeMutablePointer<CChar>?
     var capacity = 0
@@ -95,19 +112,25 @@ final class TokenFile {
     while case let count = getline(&line, &capacity, file), count > 0, let line {
       number += 1
       let octets = UnsafeRawBufferPointer(start: line, count: count)
-      let text = String(decoding: octets, as: UTF8.self)
-      guard let word = text.split(whereSeparator: \.isWhitespace).first, !word.hasPrefix("#") else { continue }
+      let word = octets.split(omittingEmptySubsequences: true) { $0 == Octet.space || (0x09...0x0D).contains($0) }.first
+      guard let word, word.first != UInt8(ascii: "#") else { continue }
       guard let bytes = bytes(word), let hash = Digest(.sha256, bytes: bytes) else {
         throw .tokenFile(path, line: number, reason: "it does not begin with 64 hexadecimal digits")
       }
       hashes.append(hash)
     }
+    // A directory, for one, can be opened and not be read.
+    if ferror(file) != 0 { throw unreadable(path, errno) }
     return hashes
   }
 
-  private static func bytes(_ text: Substring) -> [UInt8]? {
+  private static func unreadable(_ path: String, _ code: Int32) -> UploadServerError {
+    .tokenFile(path, line: nil, reason: String(cString: strerror(code)))
+  }
+
+  private static func bytes(_ digits: Slice<UnsafeRawBufferPointer>) -> [UInt8]? {
     var bytes: [UInt8] = []
-    var octets = text.utf8.makeIterator()
+    var octets = digits.makeIterator()
     while let first = octets.next() {
       guard let high = Octet.hexValue(first), let low = octets.next().flatMap(Octet.hexValue) else { return nil }
       bytes.append(high << 4 | low)

@@ -129,6 +129,12 @@ final class RawClient {
     }
   }
 
+  /// Whether anything has come that was not read.
+  var hasAnswer: Bool {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    return poll(&entry, 1, 0) == 1
+  }
+
   /// Whether the server closes without sending another byte.
   func isClosedByServer() -> Bool { ((try? receive()) ?? true) == false && received.isEmpty }
 

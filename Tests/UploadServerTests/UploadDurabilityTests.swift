@@ -128,11 +128,3 @@ struct UploadDurabilityTests {
     }
   }
 }
-
-extension RawClient {
-  /// Whether anything has come that was not read.
-  fileprivate var hasAnswer: Bool {
-    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-    return poll(&entry, 1, 0) == 1
-  }
-}

@@ -217,15 +217,44 @@ struct UploadLimitTests {
     try client.patch(location, at: 0, completes: true, [alpha], chunked: true)
     try client.sendChunk("abc")
     try client.awaitProgress(3)
-    try write("", directory.path + "/tokens")
-    // The file is looked at once a second at most.
-    try waitUntil("the token is withdrawn") {
-      (try? test.connect().rawStatus("GET / HTTP/1.1\r\nHost: h\r\n\(alpha)\r\n\r\n")) == 401
-    }
+    try withdrawAll(test)
     try client.send("0\r\n\r\n")
     let answer = try client.final().answer
     #expect(answer.status == 401 && answer["upload-complete"] == "?0")
     #expect(test.directory.names.contains { $0.hasSuffix(".part") })
+  }
+
+  /// The file is looked at once a second at most.
+  private func withdrawAll(_ test: TestServer) throws {
+    try write("# nobody\n", test.directory.path + "/tokens")
+    try waitUntil("the token is withdrawn") { try !admitsAlpha(test) }
+  }
+
+  private func admitsAlpha(_ test: TestServer) throws -> Bool {
+    try test.connect().rawStatus("GET / HTTP/1.1\r\nHost: h\r\n\(alpha)\r\n\r\n") == 200
+  }
+
+  @Test("a token that was withdrawn completes no plain stream, and soon none of its bytes are stored")
+  func withdrawnPlain() throws {
+    for sendsMore in [false, true] {
+      let test = try guarded()
+      let client = try test.connect()
+      try client.send(TestServer.head(more: alpha + "\r\n"))
+      try client.sendChunk("abc")
+      _ = try test.events.wait(.begun)
+      try withdrawAll(test)
+      if sendsMore {
+        // Until the server has looked again; what it stored before that counts.
+        while (try? client.sendChunk("abc")) != nil, !client.hasAnswer { poll(nil, 0, 10) }
+      } else {
+        try client.send("0\r\n\r\n")
+      }
+      let answer = try client.answer()
+      #expect(answer.status == 401 && answer["www-authenticate"] == "Bearer" && answer["retry-after"] == nil)
+      #expect(try test.events.wait(.interrupted).status == 401)
+      #expect(try test.directory.text("t-a.part").utf8.count == answer["stream-offset"].flatMap { Int($0) })
+      #expect(!test.directory.exists("t-a.txt"))
+    }
   }
 
   @Test("a line of the token file that is none is named")

@@ -183,7 +183,7 @@ extension UploadResource {
     if let ending { _ = ending.end(.leave, for: self) }
     resources.finished(self, keeping: state.offset)
     save { [self, response] error in
-      if let error { resources.emit(ServerEvent(.refused, reason: "\(error)")) }
+      if let error { resources.emit(ServerEvent(.warning, reason: "\(error)")) }
       resources.store.removeBody(token)
       guard let waiting else { return }
       var response = response

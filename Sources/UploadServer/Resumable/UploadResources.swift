@@ -136,7 +136,7 @@ final class UploadResources {
     guard !forgotten.contains(token), let stored = store.read(token) else { return nil }
     guard let record = stored.record, let resource = UploadResource(token, record, stored.age, self) else {
       if complains {
-        emit(ServerEvent(.refused, reason: "the record of an upload in .uploads cannot be read; it is left alone"))
+        emit(ServerEvent(.warning, reason: "the record of an upload in .uploads cannot be read; it is left alone"))
       }
       return nil
     }

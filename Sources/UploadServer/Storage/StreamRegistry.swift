@@ -54,6 +54,8 @@ final class StreamRegistry {
   let emit: (ServerEvent) -> Void
   let assignment: LoopAssignment
   let figures: LoopFigures
+  /// Whether a credential is valid now.
+  let isValid: ([UInt8]) -> Bool
 
   private var owners: [StreamName: StreamStoreHandler] = [:]
   /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after it.
@@ -70,8 +72,9 @@ final class StreamRegistry {
 
   init(
     store: any StreamStore, loop: EventLoop, maximumHole: UInt64, finishAfter: Duration, assignment: LoopAssignment,
-    figures: LoopFigures, emit: @escaping (ServerEvent) -> Void
+    figures: LoopFigures, isValid: @escaping ([UInt8]) -> Bool, emit: @escaping (ServerEvent) -> Void
   ) {
+    self.isValid = isValid
     self.assignment = assignment
     self.figures = figures
     self.store = store

@@ -34,6 +34,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var isUpload: Bool { holder != nil }
   /// Whether the request was begun before, and goes on behind what is stored.
   private var isRestored = false
+  /// When the token was last known to be valid.
+  private var authorized = MonotonicInstant.now
   /// How long the stream was when this request took it over.
   private var lengthBefore: UInt64 = 0
 
@@ -86,6 +88,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+    guard isStillAuthorized(within: .seconds(1)) else { return withdraw() }
     guard let error = keep(bytes, pieces: pieces), case .streaming(let stream, _) = state else { return }
     fail(stream, error)
   }
@@ -125,6 +128,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   func end() {
+    guard isStillAuthorized(within: .zero) else { return withdraw() }
     guard case .streaming(let stream, _) = state else { return }
     // An upload ends with another connection than it began with.
     if let exchange { peer = exchange.peer }
@@ -378,6 +382,26 @@ final class StreamStoreHandler: KeepingRequestHandler {
     turnAway(
       stream, Self.status(of: error),
       hasLostFile ? "something else has changed, replaced or removed the file of the stream" : error.reason)
+  }
+
+  /// Whether the token is valid, or was valid so short a time ago. An upload's is judged by its resource.
+  private func isStillAuthorized(within patience: Duration) -> Bool {
+    guard !isUpload, let credential = head.credential else { return true }
+    let now = MonotonicInstant.now
+    guard now - authorized >= patience else { return true }
+    authorized = now
+    return registry.isValid(credential)
+  }
+
+  /// The token was withdrawn within the request: what is stored stays, and the stream is not complete.
+  private func withdraw() {
+    guard case .streaming(let stream, _) = state else { return }
+    let reason = "the token is not valid any more"
+    interrupt(stream, reason, status: 401)
+    state = .done
+    var fields = fields(stream)
+    fields.append("www-authenticate", "Bearer")
+    respond(Response(401, fields, body: reason + "\n"))
   }
 
   private func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String) {

@@ -1,0 +1,91 @@
+// Who is let in, while the file that says so is changed, broken and mended.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import Testing
+
+@testable import UploadServer
+
+@Suite("The token file")
+struct TokenFileTests {
+  /// SHA-256 of "alpha", by sha256sum.
+  private static let alpha = "8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8"
+
+  private static func write(_ text: String, _ path: String) throws {
+    guard let file = fopen(path, "w") else { throw TestFailure("cannot write \(path)") }
+    fputs(text, file)
+    fclose(file)
+  }
+
+  @Test("while it cannot be read the tokens stay as they were, this is said once, and it is tried again")
+  func trouble() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    try Self.write(Self.alpha + "\n", path)
+    let complaints = Lock(0)
+    let file = try TokenFile(path: path, patience: .zero) { _ in complaints.withLock { $0 += 1 } }
+    var admitsAlpha: Bool { file.credential("Bearer alpha") != nil }
+    let troubles: [() throws -> Void] = [
+      { unlink(path) }, { try Self.write("", path) }, { mkdir(path, 0o700) }, { mkfifo(path, 0o600) },
+      { try Self.write(String(Self.alpha.dropLast()), path) }, { try Self.write("\0\n", path) },
+      { symlink("/nonexistent/tokens", path) }, { symlink(path, path) },
+    ]
+    for (number, trouble) in troubles.enumerated() {
+      for isAdmitted in [true, false] {
+        let before = complaints.withLock { $0 }
+        try Command.run("rm", ["-rf", path])
+        try trouble()
+        for _ in 0..<3 { #expect(admitsAlpha == isAdmitted, "trouble \(number)") }
+        #expect(complaints.withLock { $0 } == before + 1, "trouble \(number)")
+        // Readable again: with the other tokens, and no other change is needed.
+        try Command.run("rm", ["-rf", path])
+        try Self.write("# \(number)\n" + (isAdmitted ? "" : Self.alpha), path)
+        #expect(admitsAlpha != isAdmitted, "trouble \(number)")
+      }
+    }
+  }
+
+  @Test(
+    "a field names a token or does not, by octets",
+    arguments: [
+      ("Bearer alpha", true), ("bearer alpha", true), ("BEARER  alpha", true), ("Bearer alpha ", false),
+      ("Bearer\talpha", false), ("Bearer ", false), ("Beare\u{301}r alpha", false), ("Bearer \u{301}alpha", false),
+      ("Bearer alpha\u{301}", false), ("Basic alpha", false), ("alpha", false), ("", false),
+    ])
+  func fields(_ field: String, _ isAdmitted: Bool) throws {
+    let directory = TemporaryDirectory()
+    try Self.write(Self.alpha, directory.path + "/tokens")
+    let file = try TokenFile(path: directory.path + "/tokens") { _ in }
+    #expect((file.credential(field) != nil) == isAdmitted)
+  }
+
+  @Test("a server does not start with a token file that it cannot read")
+  func tokenFileAtStart() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    #expect(throws: UploadServerError.tokenFile(path, line: nil, reason: "No such file or directory")) {
+      do { _ = try TestServer { $0.tokenFile = path } } catch { throw error }
+    }
+    mkdir(path, 0o700)
+    #expect(throws: UploadServerError.tokenFile(path, line: nil, reason: "Is a directory")) {
+      do { _ = try TestServer { $0.tokenFile = path } } catch { throw error }
+    }
+  }
+
+  @Test("trouble with it is a warning, and no refused request")
+  func warning() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    try Self.write(Self.alpha, path)
+    let test = try TestServer(in: directory) { $0.tokenFile = path }
+    unlink(path)
+    try waitUntil("it is said") {
+      let client = try test.connect()
+      try client.send("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer alpha\r\n\r\n")
+      #expect(try client.answer().status == 200)
+      return test.events.all.contains { $0.kind == .warning }
+    }
+    #expect(test.events.all.allSatisfy { $0.kind == .warning })
+  }
+}
