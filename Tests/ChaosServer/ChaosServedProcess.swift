@@ -27,6 +27,7 @@ func serve(_ options: ServerOptions) -> Never {
     configuration.tokenFile = options.tokenFile
     configuration.uploads.quotaPerClient = options.quota
     configuration.uploads.maximumAge = .seconds(options.maximumAge)
+    configuration.finishAfter = .seconds(options.finishAfter)
     configuration.uploads.parkDelay = .microseconds(options.parkMicroseconds)
     configuration.lingerTimeout = .milliseconds(500)
     let server = try UploadServer(configuration: configuration)

@@ -57,7 +57,7 @@ final class ChaosConnection {
   private var received: [UInt8] = []
   private(set) var isOpen = true
 
-  /// nil if nobody listens there (any more); errno(3) says why.
+  /// nil if nobody listens there (any more).
   init?(port: UInt16) {
     descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     var address = sockaddr_in()
@@ -70,9 +70,8 @@ final class ChaosConnection {
       }
     }
     guard descriptor >= 0, status == 0 else {
-      let error = errno
-      if descriptor >= 0 { Glibc.close(descriptor) }
-      errno = error
+      // The end of this object closes the descriptor.
+      isOpen = descriptor >= 0
       return nil
     }
     var on: Int32 = 1

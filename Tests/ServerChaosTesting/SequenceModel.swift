@@ -33,6 +33,8 @@ final class StreamModel {
   var mayBeComplete = false
   /// Whether a request that may have made something was not answered, or a plain one has come.
   var hasUnknown = false
+  /// Whether its newest upload was deleted, and so all that is not complete.
+  var wasCancelled = false
   /// Whether a power cut may have taken anything of it.
   var mayHaveLost = false
 
@@ -124,6 +126,8 @@ final class Call {
   var connection: ChaosConnection?
   var sentAt = MonotonicInstant.now
   var isDropped = false
+  /// Whether nothing but a refusal is right, because what it asks for is certainly another token's.
+  var mustBeRefused = false
   var outcome = ChaosOutcome()
 
   init(

@@ -1,7 +1,6 @@
 // A sequence's requests: made, sent at the same time, answered.
 
 internal import EventLoops
-internal import Glibc
 
 extension SequenceRun {
   // MARK: Making
@@ -111,7 +110,6 @@ extension SequenceRun {
       call.connection = connection
     } else {
       call.connection = ChaosConnection(port: port)
-      if call.connection == nil { note("  no connection: \(String(cString: strerror(errno)))") }
     }
     kept[call.token] = nil
     call.sentAt = .now
@@ -156,14 +154,14 @@ extension SequenceRun {
   func finish(_ call: Call) {
     tally.requests += 1
     let who = call.token == 0 ? "owner" : "other"
+    let length = call.length.map { " of \($0)" } ?? ""
+    let text = "  \(who): \(call.request.text) at \(call.offset)\(length) → "
     guard !call.isDropped else {
-      note("  \(who): \(call.request.text) at \(call.offset) → dropped by the client")
+      note(text + "dropped by the client")
       return
     }
     if let connection = call.connection { call.outcome = connection.outcome(ofHEAD: call.request.isHEAD) }
-    note(
-      "  \(who): \(call.request.text) at \(call.offset) → \(call.connection == nil ? "no connection" : call.outcome.text)"
-    )
+    note(text + (call.connection == nil ? "no connection" : call.outcome.text))
     if call.outcome.isSuccess, let connection = call.connection, connection.isOpen { kept[call.token] = connection }
     if let final = call.outcome.final, !call.isForeign, ![404, 410].contains(final.status) {
       call.upload?.lastTouch = call.sentAt

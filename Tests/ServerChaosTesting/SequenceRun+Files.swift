@@ -55,7 +55,7 @@ extension SequenceRun {
         switch upload.phase {
         case .open, .complete, .forgotten: return true
         // Age deletes nothing of a live stream.
-        case .expired: return upload.length == nil && upload.givenLength == nil
+        case .expired: return upload.length == nil && upload.givenLength == nil && !stream.wasCancelled
         case .refused, .deleted, .lost: return false
         }
       }.map { $0.base + $0.acknowledged }.max() ?? 0

@@ -7,17 +7,19 @@ extension SequenceRun {
   ///
   /// - Parameter isOrdered: whether the first was under way before the second.
   func judge(_ calls: [Call], isOrdered: Bool = true) throws(Violation) {
+    // As it was before any of them, and not as they have made it.
+    for call in calls { call.mustBeRefused = call.isForeign || isAnothers(call, calls) }
     for call in calls {
       if call.outcome.isHung { throw fail("a request is never answered", call.request.text) }
       if [500, 501, 505].contains(call.outcome.status) {
         throw fail("status \(call.outcome.status)", call.outcome.text)
       }
     }
-    for call in calls where call.upload == nil && !isRefusedAsForeign(call, calls) {
+    for call in calls where call.upload == nil && !call.mustBeRefused {
       if ![401, 403, 404].contains(call.outcome.status) { call.stream.claims[call.token] = true }
     }
     // What a creation says comes first: it may be what the others have to do with.
-    for call in calls where !isRefusedAsForeign(call, calls) {
+    for call in calls where !call.mustBeRefused {
       let others = calls.filter { $0 !== call }
       switch call.intent {
       case .create: try judgeCreation(call, others)
@@ -31,7 +33,7 @@ extension SequenceRun {
       if call.intent == .head { try judgeHEAD(call, others) }
       if call.intent == .delete { try judgeDELETE(call, others) }
     }
-    for call in calls { try judgeForeign(call, calls) }
+    for call in calls { try judgeForeign(call) }
     try judgePair(calls, isOrdered)
     for stream in Set(calls.map { ObjectIdentifier($0.stream) }).compactMap({ id in
       calls.first { ObjectIdentifier($0.stream) == id }?.stream
@@ -63,13 +65,9 @@ extension SequenceRun {
     }
   }
 
-  private func isRefusedAsForeign(_ call: Call, _ calls: [Call]) -> Bool {
-    call.isForeign || isAnothers(call, calls)
-  }
-
   /// Another token learns nothing and moves nothing: not even that what it asks for is there.
-  private func judgeForeign(_ call: Call, _ calls: [Call]) throws(Violation) {
-    guard isRefusedAsForeign(call, calls), let final = call.outcome.final else { return }
+  private func judgeForeign(_ call: Call) throws(Violation) {
+    guard call.mustBeRefused, let final = call.outcome.final else { return }
     guard [401, 403, 404].contains(final.status) else {
       throw fail(
         "another token's \(call.intent.rawValue) is answered with \(final.status)",
@@ -85,7 +83,7 @@ extension SequenceRun {
   /// Whether nobody else's request has to do with this one's result.
   func isAlone(_ call: Call, _ others: [Call]) -> Bool {
     !isStopping && !call.isDropped && !mayBeOthers(call.stream, call.token)
-      && others.allSatisfy { isRefusedAsForeign($0, [call] + others) }
+      && others.allSatisfy(\.mustBeRefused)
       && uploads.filter { $0.stream === call.stream }.count <= 1 && !call.stream.hasUnknown
   }
 
@@ -229,18 +227,24 @@ extension SequenceRun {
       case .complete(let total), .forgotten(let total): upload.phase = .forgotten(total)
       default:
         upload.phase = .deleted
-        // Unless another upload or a plain request has a part in it, it is everybody's again.
-        if !uploads.contains(where: {
-          $0.stream === call.stream && $0 !== upload && $0.acknowledged > 0 && $0.token == call.token
-        }), call.stream.plainEnd[call.token] == 0 {
-          call.stream.evidence.remove(call.token)
-        }
+        cancelled(upload)
       }
     } else if [404, 410].contains(final.status) {
       try gone(upload, others, "DELETE: \(call.outcome.text)")
     } else if others.isEmpty {
       throw fail("DELETE is answered with \(final.status)", call.outcome.text)
     }
+  }
+
+  /// An unfinished upload was deleted. The newest of a stream takes with it what the older ones have stored of that.
+  private func cancelled(_ upload: UploadModel) {
+    let stream = upload.stream
+    let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }
+    guard uploads.last(where: { $0.stream === stream && $0.token == upload.token }) === upload else { return }
+    stream.wasCancelled = true
+    for sibling in siblings { (sibling.mayBeGone, sibling.exact) = (true, nil) }
+    let isComplete = siblings.contains { if case .complete = $0.phase { true } else { false } }
+    if !isComplete, stream.plainEnd[upload.token] == 0 { stream.evidence.remove(upload.token) }
   }
 
   /// What two requests of one token to one upload must not both be answered.
