@@ -73,6 +73,7 @@ private struct Script {
         precondition(state == before)
         if case .mismatchingOffset = refusal { precondition(append.offset != retrieved) }
         _ = ServerAnswer.refused(refusal, append.version, limits: before.limits)
+      case .invalidate?: precondition(before.phase == .incomplete && state?.isInactive == true)
       case .awaitResponse?: precondition(before.phase == .processing)
       case .replay?: precondition(before.phase == .complete)
       case nil: break

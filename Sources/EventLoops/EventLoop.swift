@@ -54,6 +54,8 @@ public final class EventLoop: @unchecked Sendable {
   private var registrations: [Registration] = []
   private var timers = TimerQueue()
   private var endOfTurn: [() -> Void] = []
+  /// Work that waits until what is ready has been served, with the number of turns after which that is so for certain.
+  private var afterReady: [(turns: Int, work: () -> Void)] = []
   /// What ``runEndOfTurn()`` is busy with; kept for its capacity.
   private var endOfTurnRunning: [() -> Void] = []
   private let ready: UnsafeMutableBufferPointer<epoll_event>
@@ -94,6 +96,8 @@ public final class EventLoop: @unchecked Sendable {
   private func letGo() {
     let timers = timers.cancelAll()
     let handlers = registrations.map(\.handler)
+    let afterReady = afterReady
+    self.afterReady = []
     for index in registrations.indices { registrations[index].handler = nil }
     let work = pending.withLock { work in
       let late = work
@@ -101,7 +105,7 @@ public final class EventLoop: @unchecked Sendable {
       return late
     }
     // Released only here: what it alone owned may come back to the loop from its deinit.
-    withExtendedLifetime((timers, handlers, work)) {}
+    withExtendedLifetime((timers, handlers, afterReady, work)) {}
   }
 
   /// Ends ``run()`` after the work already handed in; work that comes later is dropped. Any thread.
@@ -182,10 +186,20 @@ public final class EventLoop: @unchecked Sendable {
     endOfTurn.append(work)
   }
 
+  /// Runs `work` when every descriptor that is ready by now has been served. What that makes ready comes later.
+  public func afterReady(_ work: @escaping () -> Void) {
+    // The kernel hands out what is ready in turn: as many at a time as there is room for.
+    afterReady.append((turns: registrations.count / ready.count + 1, work))
+  }
+
   // MARK: One turn
 
   private func serveOnce() {
-    let count = epoll_wait(epoll, ready.baseAddress, Int32(ready.count), timeoutMilliseconds())
+    let timeout = timeoutMilliseconds()
+    // What is added from here on waits for the next turn.
+    let waiting = afterReady
+    if !waiting.isEmpty { afterReady = [] }
+    let count = epoll_wait(epoll, ready.baseAddress, Int32(ready.count), timeout)
     // EINTR is the only error possible with a valid instance: go round again.
     for index in 0..<max(0, Int(count)) {
       let event = ready[index]
@@ -194,6 +208,9 @@ public final class EventLoop: @unchecked Sendable {
       guard registrations[descriptor].generation == generation else { continue }
       // An earlier handler of this turn may have deregistered it.
       registrations[descriptor].handler?(Readiness(rawValue: event.events))
+    }
+    for (turns, work) in waiting {
+      if count < ready.count || turns <= 1 { work() } else { afterReady.append((turns - 1, work)) }
     }
     if wakeUpSent.load(ordering: .relaxed) { runPending() }
     if timers.count > 0 {
@@ -214,6 +231,7 @@ public final class EventLoop: @unchecked Sendable {
   }
 
   private func timeoutMilliseconds() -> Int32 {
+    if !afterReady.isEmpty { return 0 }
     guard let deadline = timers.nextDeadline else { return -1 }
     let remaining = deadline.nanoseconds(since: .now)
     // Rounded up: a timer is never early, and the loop does not spin through the last fraction of a millisecond.

@@ -14,10 +14,27 @@ package struct InteropVersion: Equatable, Sendable {
   package let hasLimits: Bool
   /// The limit that says how long an upload resource lives.
   package let lifetimeKey: String
+  /// The statuses of an upload resource's answers, where the drafts differ.
+  package let statuses: Statuses
+  /// Whether HEAD and DELETE with the fields of an append are refused.
+  package let refusesAppendFields: Bool
+  /// Whether the final response is given again to a client that completes a complete upload once more.
+  package let replaysResponse: Bool
+
+  /// The statuses of an upload resource's answers, where the drafts differ.
+  package struct Statuses: Equatable, Sendable {
+    /// To an append that leaves the upload incomplete.
+    package var appended = 204
+    /// To every request, once the resource is inactive.
+    package var inactive = 410
+    /// To an append to a complete upload.
+    package var completed = 409
+  }
 
   private init(
     _ number: Int?, invertsCompleteness: Bool = false, tellsProgress: Bool = true, namesMediaType: Bool = true,
-    hasLimits: Bool = true, lifetimeKey: String = "max-age"
+    hasLimits: Bool = true, lifetimeKey: String = "max-age", statuses: Statuses = Statuses(),
+    refusesAppendFields: Bool = false, replaysResponse: Bool = true
   ) {
     self.number = number
     self.invertsCompleteness = invertsCompleteness
@@ -25,6 +42,9 @@ package struct InteropVersion: Equatable, Sendable {
     self.namesMediaType = namesMediaType
     self.hasLimits = hasLimits
     self.lifetimeKey = lifetimeKey
+    self.statuses = statuses
+    self.refusesAppendFields = refusesAppendFields
+    self.replaysResponse = replaysResponse
   }
 
   /// The RFC to come: as the newest draft, without an interop field.
@@ -37,14 +57,22 @@ package struct InteropVersion: Equatable, Sendable {
     // -06 … -08
     InteropVersion(7),
     // -04, -05: iOS 18.1 and later, tusd, SwiftNIO
-    InteropVersion(6, lifetimeKey: "expires"),
+    InteropVersion(
+      6, lifetimeKey: "expires", statuses: Statuses(appended: 201, inactive: 404, completed: 400),
+      refusesAppendFields: true, replaysResponse: false),
     // -03: iOS 18.0
-    InteropVersion(5, namesMediaType: false, hasLimits: false),
+    InteropVersion(5, namesMediaType: false, hasLimits: false, statuses: early, refusesAppendFields: true),
     // -02
-    InteropVersion(4, tellsProgress: false, namesMediaType: false, hasLimits: false),
+    InteropVersion(
+      4, tellsProgress: false, namesMediaType: false, hasLimits: false, statuses: early, refusesAppendFields: true),
     // -01: iOS 17, macOS 14
-    InteropVersion(3, invertsCompleteness: true, tellsProgress: false, namesMediaType: false, hasLimits: false),
+    InteropVersion(
+      3, invertsCompleteness: true, tellsProgress: false, namesMediaType: false, hasLimits: false, statuses: early,
+      refusesAppendFields: true),
   ]
+
+  /// Of -01 to -03, which do not say what an append to a complete upload is answered with.
+  private static let early = Statuses(appended: 201, inactive: 404)
 
   package static let newest = drafts[0]
 
@@ -94,6 +122,11 @@ package struct InteropVersion: Equatable, Sendable {
       return nil
     }
     return invertsCompleteness ? !value : value
+  }
+
+  /// Whether a message has one of the fields that only a creation or an append may have, whatever its value.
+  package func hasAppendFields(_ fields: FieldLines) -> Bool {
+    fields.contains(UploadFields.offset) || fields.contains(completenessFieldName)
   }
 
   package func setCompleteness(_ isComplete: Bool, _ fields: inout FieldLines) {

@@ -26,6 +26,11 @@ final class ServerCore: @unchecked Sendable {
     get { context.handOver }
     set { context.handOver = newValue }
   }
+  /// Does work on this loop when each request that has reached the server by now has reached its loop.
+  var gather: (@escaping @Sendable () -> Void) -> Void {
+    get { uploads.gather }
+    set { uploads.gather = newValue }
+  }
   /// Everything has ended here.
   var ended: () -> Void = {}
 
@@ -61,8 +66,8 @@ final class ServerCore: @unchecked Sendable {
     }
     let uploads = UploadResources(
       loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
-      durability: storage.durability, usage: shared.usage, options: configuration.uploads,
-      finishedLimits: storage.finishedLimits, finishAfter: configuration.finishAfter,
+      durability: storage.durability, bootIdentifier: configuration.bootIdentifier ?? "", usage: shared.usage,
+      options: configuration.uploads, finishedLimits: storage.finishedLimits, finishAfter: configuration.finishAfter,
       maximumBodyLength: configuration.maximumBodyLength, emit: emit, isValid: isValid,
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads

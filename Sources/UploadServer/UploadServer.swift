@@ -31,6 +31,7 @@ public final class UploadServer: Sendable {
     let count = max(1, configuration.threads)
     var configuration = configuration
     configuration.threads = count
+    configuration.bootIdentifier = configuration.bootIdentifier ?? BootIdentifier.read()
     let shared = try SharedStorage(configuration)
     self.shared = shared
     var loops: [EventLoop] = []
@@ -49,9 +50,10 @@ public final class UploadServer: Sendable {
     localAddresses = acceptor.listeners.map(\.address)
     self.cores = cores
     self.loops = loops
-    for core in cores {
+    for (index, core) in cores.enumerated() {
       core.ended = { shared.loopEnded() }
       core.handOver = { [unowned self] connection, index in give(connection, to: index) }
+      core.gather = { [unowned self] work in gather(for: index, work) }
     }
   }
 
@@ -114,8 +116,35 @@ public final class UploadServer: Sendable {
     }
   }
 
+  /// Has `work` done on that loop when each request that has reached the server by now has reached its loop: it may
+  /// still be in a queue from one loop to another, or unread on a connection of a loop that it is not for.
+  private func gather(for index: Int, _ work: @escaping @Sendable () -> Void) {
+    let gathering = Gathering(loops[index], work)
+    // What waits to be accepted first: accepting is what the first loop does, for all.
+    loops[0].execute { [loops] in
+      loops[0].afterReady {
+        for loop in loops {
+          loop.execute { loop.afterReady { withExtendedLifetime(gathering) {} } }
+        }
+      }
+    }
+  }
+
   private func give(_ connection: ConnectionHandover, to index: Int) {
     let core = cores[index]
     loops[index].execute { core.take(connection) }
   }
+}
+
+/// Runs its work on a loop once nobody refers to it any more: each loop does until it has done its part, or has ended.
+private final class Gathering: Sendable {
+  private let loop: EventLoop
+  private let work: @Sendable () -> Void
+
+  init(_ loop: EventLoop, _ work: @escaping @Sendable () -> Void) {
+    self.loop = loop
+    self.work = work
+  }
+
+  deinit { loop.execute(work) }
 }

@@ -50,6 +50,9 @@ extension UploadServer {
     /// `TCP_MAXSEG` of every connection, in bytes; nil leaves it to the path.
     public var maximumSegmentSize: Int?
 
+    /// What tells a boot of the machine from the next one; nil asks the kernel.
+    package var bootIdentifier: String?
+
     /// Told what happens to streams, on the server's thread: it must not block. With several threads, on each of them, perhaps
     /// at once.
     public var onEvent: @Sendable (ServerEvent) -> Void

@@ -47,7 +47,8 @@ extension ModelWorld {
     guard kept == conditions.length else { return "the server has \(kept) bytes of \(conditions.length)" }
     guard let last = parts.last, let resource = server.resources.first(where: { $0.url == last.url }) else {
       // An optimistic creation whose resource was never announced: it is the last one.
-      return server.resources.contains { $0.state.phase == .complete } ? nil : "no upload resource is complete"
+      return server.resources.contains { $0.state.phase == .complete || $0.wasComplete }
+        ? nil : "no upload resource is complete"
     }
     if !conditions.endsUploads, !conditions.losesAcknowledged, resource.state.phase != .complete {
       return "\(resource.url) is not complete"

@@ -183,6 +183,9 @@ struct ModelServer {
       }
     case .replay:
       output.append((exchange, .final(response(index, request.version))))
+    case .invalidate(let refusal, let former):
+      if former != nil { disconnect(index) }
+      refuse(refusal, request.version, index, exchange)
     case .refuse(let refusal):
       if case .mismatchingOffset(_, let provided) = refusal, provided == promised {
         violation = "the offset \(provided) that HEAD was told is refused, and nothing has come between (Concurrency)"
@@ -351,7 +354,8 @@ struct ModelServer {
       resource.synced = resource.bytes.count
       resource.state = UploadResourceState(
         restoring: phase, offset: UInt64(resource.bytes.count), promised: sabotage == nil ? resource.told : 0,
-        length: random.chance(50) ? resource.state.length : nil, limits: limits, awaitsDisk: awaitsDisk)
+        synced: UInt64(resource.bytes.count), length: random.chance(50) ? resource.state.length : nil, limits: limits,
+        awaitsDisk: awaitsDisk)
       resources[index] = resource
     }
   }

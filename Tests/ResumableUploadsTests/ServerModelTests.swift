@@ -96,6 +96,9 @@ struct ServerModelTests {
           model.clients.append((state.transfer?.number ?? 0, offset, request.completes))
         case .awaitResponse: #expect(before.phase == .processing)
         case .replay: #expect(before.phase == .complete)
+        case .invalidate(let refusal, let ended):
+          #expect(refusal == .inconsistentLength && ended == before.transfer?.number && state.isInactive)
+          #expect(offset == before.offset && before.phase == .incomplete)
         case .refuse(let refusal):
           // A refusal changes nothing for the request at work.
           #expect(state == before)

@@ -96,8 +96,7 @@ struct ServerStateTests {
   func lengthsOfSeveralRequests() throws {
     var state = try Self.holding(5, length: 10)
     #expect(state.append(Self.request(5, length: 11)) == .refuse(.inconsistentLength))
-    #expect(state.append(Self.request(5, completes: true, .sized(6))) == .refuse(.inconsistentLength))
-    #expect(state.append(Self.request(5, .sized(6))) == .refuse(.inconsistentLength))
+    #expect(state.append(Self.request(5, completes: true, .sized(4))) == .refuse(.inconsistentLength))
     #expect(state.append(Self.request(5, completes: true, .sized(5), length: 10)) == .begin(replacing: nil))
     var late = try Self.holding(5)
     #expect(late.append(Self.request(5, length: 8)) == .begin(replacing: nil))
@@ -116,6 +115,81 @@ struct ServerStateTests {
     #expect(state.phase == .inactive(.lengthExceeded))
     #expect(state.append(Self.request(10)) == .refuse(.deactivated(.lengthExceeded)))
     #expect(throws: UploadRefusal.deactivated(.lengthExceeded)) { try state.retrieve() }
+  }
+
+  @Test(
+    "so does content whose size says so beforehand, and its request ends the one at work", arguments: [true, false])
+  func sizeExceedsLength(completes: Bool) throws {
+    var state = try Self.holding(5, length: 10)
+    #expect(state.append(Self.request(5)) == .begin(replacing: nil))
+    // A stray of another offset spoils nothing.
+    #expect(
+      state.append(Self.request(4, completes: completes, .sized(7)))
+        == .refuse(.mismatchingOffset(expected: 5, provided: 4)))
+    #expect(
+      state.append(Self.request(5, completes: completes, .sized(6))) == .invalidate(.inconsistentLength, ending: 2))
+    #expect(state.phase == .inactive(.lengthExceeded) && state.transfer == nil)
+  }
+
+  @Test("a length that no field can tell is too large, and is not recorded", arguments: [nil, 50 as UInt64])
+  func largestLength(maximum: UInt64?) throws {
+    var limits = UploadLimits()
+    limits.maximumSize = maximum
+    var state = try Self.holding(5, limits: limits)
+    for count in [1_000_000_000_000_000 - 5, 5_000_000_000_000_000, .max - 5] as [UInt64] {
+      #expect(state.append(Self.request(5, completes: true, .sized(count))) == .refuse(.representationTooLarge))
+      #expect(state.append(Self.request(5, .sized(count))) == .refuse(.representationTooLarge))
+      #expect(throws: UploadRefusal.representationTooLarge) {
+        try Self.resource(Self.request(completes: true, .sized(count + 5)), limits: limits)
+      }
+    }
+    #expect(state.length == nil)
+    #expect(state.append(Self.request(5, completes: true, .sized(3))) == .begin(replacing: nil))
+    // What could not be written down is not known.
+    state.lengthNotRecorded(nil)
+    #expect(state.length == nil)
+  }
+
+  @Test("bytes beyond the length make the resource invalid, whoever brought them")
+  func foundBeyondLength() throws {
+    var state = try Self.holding(5, length: 10)
+    try state.foundKept(10)
+    #expect(state.offset == 10)
+    #expect(throws: UploadRefusal.deactivated(.lengthExceeded)) { try state.foundKept(11) }
+    #expect(state.isInactive)
+    for (offset, isOver) in [(10, false), (11, true)] as [(UInt64, Bool)] {
+      let restored = UploadResourceState(
+        restoring: .incomplete, offset: offset, promised: 0, synced: 0, length: 10, limits: UploadLimits(),
+        awaitsDisk: false)
+      #expect(restored.isInactive == isOver)
+    }
+  }
+
+  @Test("what an earlier server left is announced when the disk has it, and never taken back")
+  func restored() throws {
+    // More than was promised: a client may have been told of all of it.
+    var state = UploadResourceState(
+      restoring: .incomplete, offset: 9, promised: 5, synced: 5, length: nil, limits: UploadLimits(), awaitsDisk: true)
+    #expect(state.offset == 9 && state.durable == 5 && state.announced == 9)
+    var refused = state
+    #expect(refused.lostUnsynced() == nil)
+    state.synced(to: 9)
+    #expect(state.announceOffset() == 9)
+    #expect(state.lostUnsynced() == 9)
+    var complete = UploadResourceState(
+      restoring: .complete, offset: 9, promised: 9, synced: 0, length: 9, limits: UploadLimits(), awaitsDisk: true)
+    #expect(complete.announceOffset() == 9)
+  }
+
+  @Test("with its response, an upload is as durable as its record: all of it is announced")
+  func respondedDurable() throws {
+    var state = try Self.resource(Self.request(completes: true), awaitsDisk: true)
+    state.kept(9)
+    state.synced(to: 4)
+    #expect(state.contentEnded(1) == .process)
+    #expect(state.announceOffset() == 4)
+    #expect(state.responded() == 1)
+    #expect(state.announceOffset() == 9)
   }
 
   @Test("content that ends before the length completes nothing, and stays (draft, section Length)")
@@ -169,8 +243,8 @@ struct ServerStateTests {
   @Test("no offset is announced that could not be written in a field (RFC 9651, section 3.3.1)")
   func largestOffset() throws {
     var state = UploadResourceState(
-      restoring: .incomplete, offset: 999_999_999_999_990, promised: 0, length: nil, limits: UploadLimits(),
-      awaitsDisk: false)
+      restoring: .incomplete, offset: 999_999_999_999_990, promised: 0, synced: 0, length: nil,
+      limits: UploadLimits(), awaitsDisk: false)
     #expect(state.append(Self.request(999_999_999_999_990)) == .begin(replacing: nil))
     #expect(state.received(100, by: 2) == .init(count: 9, refusal: .representationTooLarge))
   }
@@ -190,6 +264,10 @@ struct ServerStateTests {
     #expect(state.phase == .complete)
     #expect(state.responded() == nil)
     #expect(state.append(Self.request(5, completes: true, .absent)) == .replay)
+    // -05: a complete upload answers every append with 400.
+    var sixth = Self.request(5, completes: true, .absent)
+    sixth.version = try #require(InteropVersion(number: 6))
+    #expect(state.append(sixth) == .refuse(.completed))
     #expect(state.append(Self.request(5, completes: true, .sized(1))) == .refuse(.completed))
     #expect(state.append(Self.request(5, completes: false, .absent)) == .refuse(.completed))
     let ended = try state.retrieve()
@@ -219,7 +297,8 @@ struct ServerStateTests {
   @Test("fewer bytes than were acknowledged are a loss, and never papered over (draft, section Offset)")
   func stateLost() throws {
     let lost = UploadResourceState(
-      restoring: .incomplete, offset: 9, promised: 10, length: nil, limits: UploadLimits(), awaitsDisk: false)
+      restoring: .incomplete, offset: 9, promised: 10, synced: 9, length: nil, limits: UploadLimits(), awaitsDisk: false
+    )
     #expect(lost.phase == .inactive(.stateLost))
     var state = try Self.holding(5)
     #expect(state.announceOffset() == 5)

@@ -87,12 +87,50 @@ struct OldClientTests {
       "PATCH", location, version: dialect.version, ["\(name): \(part)", "Upload-Offset: 5"] + dialect.append,
       body: "567")
     let appended = try client.final().answer
-    #expect(appended.status == 204 && appended[name] == part)
+    #expect(appended.status == (dialect.version < 7 ? 201 : 204) && appended[name] == part)
     try client.request(
       "PATCH", location, version: dialect.version, ["\(name): \(last)", "Upload-Offset: 8"] + dialect.append, body: "89"
     )
     #expect(try client.final().answer[name] == last)
     #expect(try test.directory.text(test.onlyFile) == "0123456789")
+  }
+
+  @Test("what is over, and what cannot be, is answered as each version says", arguments: dialects)
+  func statuses(_ dialect: Dialect) throws {
+    let test = try TestServer()
+    let (name, last, part) = dialect.completeness
+    let isEarly = dialect.version < 7
+    let location = try test.create()
+    func ask(_ method: String, _ lines: [String] = [], body: String? = nil) throws -> RawClient.Answer {
+      // A refusal ends its connection where content is left.
+      let client = try test.connect()
+      try client.request(method, location, version: dialect.version, lines, body: body)
+      return try client.final(withBody: method != "HEAD").answer
+    }
+    func append(at offset: Int, _ complete: String, _ body: String) throws -> RawClient.Answer {
+      let lines = ["\(name): \(complete)", "Upload-Offset: \(offset)"]
+      return try ask("PATCH", lines + dialect.append.filter { !$0.hasPrefix("Upload-Length") }, body: body)
+    }
+    for method in ["HEAD", "GET", "DELETE"] {
+      for line in ["Upload-Offset: 0", "Upload-Offset: x", "\(name): \(part)"] {
+        guard isEarly || method != "DELETE" else { continue }
+        let answer = try ask(method, [line])
+        #expect(answer.status == (isEarly ? 400 : 204) && (answer["upload-offset"] == nil) == isEarly, "\(line)")
+        #expect(answer["upload-draft-interop-version"] == "\(dialect.version)")
+      }
+    }
+    #expect(try append(at: 0, last, "abc").status == 201)
+    let standing = try ask("HEAD")
+    #expect(standing.status == 204 && standing["upload-offset"] == "3" && standing[name] == last)
+    for body in ["", "def"] {
+      #expect(try append(at: 3, part, body).status == (dialect.version == 6 ? 400 : 409))
+    }
+    #expect(try append(at: 3, last, "").status == (dialect.version == 6 ? 400 : 201))
+    #expect(try ask("DELETE").status == 204)
+    let inactive = isEarly ? 404 : 410
+    #expect(try ask("HEAD").status == inactive)
+    #expect(try ask("DELETE").status == inactive)
+    #expect(try append(at: 3, last, "").status == inactive)
   }
 
   @Test(

@@ -213,7 +213,7 @@ struct ResumableUploadTests {
     // The first one has these bytes too, for a byte of a stream is the same whoever brings it.
     #expect(try client.head(first)["upload-offset"] == "9")
     try client.patch(first, at: 9, completes: true, body: "ld")
-    #expect(try client.final().answer.status == 200)
+    #expect(try client.final().answer.status == 201)
     #expect(try test.directory.text("t-j.txt") == "hello world")
     let contradiction = try test.create("/t", ["Stream-ID: k", "Content-Type: text/plain"])
     try client.patch(contradiction, at: 0, body: "hello")
@@ -267,7 +267,8 @@ struct ResumableUploadTests {
       try client.awaitProgress(round * 5 + 5)
       if round == 3 {
         try client.send("0\r\n\r\n")
-        #expect(try client.final().answer.status == 200)
+        // The upload made the file, though an earlier server did.
+        #expect(try client.final().answer.status == 201)
       }
       client.disconnect()
       test.stop()
@@ -323,7 +324,7 @@ struct ResumableUploadTests {
     let test = try TestServer { $0.uploads.maximumAppendSize = 5000 }
     let client = try test.connect()
     for target in ["/anything", "*"] {
-      try client.request("OPTIONS", target)
+      try client.request("OPTIONS", target, target == "*" ? ["Upload-Complete: ?0"] : [])
       let answer = try client.final().answer
       #expect(answer.status == 204 && answer["upload-limit"] == "max-append-size=5000, max-age=3600")
       #expect(answer["allow"] == "GET, HEAD, POST, PUT, OPTIONS")

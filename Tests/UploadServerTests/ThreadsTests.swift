@@ -105,7 +105,7 @@ struct ThreadsTests {
         #expect(try client.head(location)["upload-offset"] == "\(2 + step)")
         try client.patch(location, at: 2 + step, completes: step == 2, body: "\(step)")
         let answer = try client.final().answer
-        #expect(answer.status == (step == 2 ? 200 : 204), "\(answer)")
+        #expect(answer.status == (step == 2 ? 201 : 204), "\(answer)")
         if step == 2 { #expect(try directory.text("t-s\(number).txt") == "ab012") }
       }
       test.stop()

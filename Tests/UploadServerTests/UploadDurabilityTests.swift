@@ -41,6 +41,137 @@ struct UploadDurabilityTests {
     }
   }
 
+  @Test(
+    "with always, a wrong offset is told the right one once the disk has it; the request at work stands still meanwhile"
+  )
+  func conflict() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      let location = try test.create()
+      let client = try test.connect()
+      try client.patch(location, at: 0, chunked: true)
+      try client.awaitProgress(0)
+      sync_gate_close()
+      try client.sendChunk("abc")
+      try waitUntil("it is stored") { (try? test.directory.text(test.onlyFile)) == "abc" }
+      let stray = try test.connect()
+      try stray.patch(location, at: 1, body: "x")
+      _ = try test.events.wait(.refused)
+      try client.sendChunk("def")
+      try waitUntil("all has arrived") { client.unacknowledged == 0 }
+      let other = try test.connect()
+      try other.request("GET", "/")
+      try require(try other.final().answer.status == 200, "the loop goes on")
+      try require(!stray.hasAnswer, "not before the disk")
+      try require(try test.directory.text(test.onlyFile) == "abc", "no byte meanwhile")
+      sync_gate_open()
+      let refused = try stray.final().answer
+      try require(refused.status == 409 && refused["upload-offset"] == "3", "\(refused)")
+      try require(refused.body.contains("\"expected-offset\":3,"), "\(refused)")
+      try client.awaitProgress(6)
+      try client.send("0\r\n\r\n")
+      try require(try client.final().answer["upload-offset"] == "6", "and on")
+    }
+  }
+
+  @Test("with always, an append waits for the answer to a HEAD that came before it, and follows at the offset told")
+  func appendAfterHead() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      let location = try test.create()
+      let client = try test.connect()
+      try client.patch(location, at: 0, chunked: true)
+      try client.awaitProgress(0)
+      sync_gate_close()
+      try client.sendChunk("abc")
+      try waitUntil("all has arrived") { client.unacknowledged == 0 }
+      let asking = try test.connect()
+      try asking.request("HEAD", location)
+      // It ends the append at work.
+      try require((try? client.final()) == nil, "cut off")
+      let following = try test.connect()
+      try following.patch(location, at: 3, body: "def")
+      let gone = try test.connect()
+      try gone.patch(location, at: 3, body: "xyz")
+      gone.reset()
+      try require(!asking.hasAnswer && !following.hasAnswer, "neither before the disk")
+      sync_gate_open()
+      try require(try asking.final(withBody: false).answer["upload-offset"] == "3", "the offset of that moment")
+      try require(try following.final().answer["upload-offset"] == "6", "is one that an append may follow")
+      try require(try test.directory.text(test.onlyFile) == "abcdef", "once")
+    }
+  }
+
+  @Test("with always, a server that comes after a killed one tells of no byte before the disk has it")
+  func restarted() async {
+    await #expect(processExitsWith: .success) {
+      for path in ["/t", "/spooled"] {
+        func server(in directory: TemporaryDirectory = TemporaryDirectory()) throws -> TestServer {
+          try TestServer(in: directory) {
+            $0.durability = .always
+            $0.handler = { head in head.target.path == "/spooled" ? Mute() : nil }
+          }
+        }
+        let test = try server()
+        let location = try test.create(path)
+        let client = try test.connect()
+        try client.patch(location, at: 0, chunked: true)
+        try client.sendChunk("abc")
+        try client.awaitProgress(3)
+        sync_gate_close()
+        try client.sendChunk("def")
+        let spool = ".uploads/" + location.dropFirst("/.uploads/".utf8.count) + ".body"
+        try waitUntil("it is stored") {
+          (try? test.directory.text(path == "/t" ? test.onlyFile : spool)) == "abcdef"
+        }
+        let copy = TemporaryDirectory()
+        try Command.run(
+          "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+        let next = try server(in: copy)
+        let before = sync_gate_calls()
+        let asking = try next.connect()
+        try asking.request("HEAD", location)
+        try waitUntil("the server asks the disk") { sync_gate_calls() > before }
+        try require(!asking.hasAnswer, "not before the disk: \(path)")
+        sync_gate_open()
+        try require(try asking.final(withBody: false).answer["upload-offset"] == "6", "then all of it: \(path)")
+      }
+    }
+  }
+
+  @Test("DELETE while the disk takes a complete representation: the recording stays, with all that belongs to it")
+  func deletedAtTheEnd() async {
+    await #expect(processExitsWith: .success) {
+      for durability in [Durability.interval, .always] {
+        let test = try TestServer {
+          $0.durability = durability
+          // What comes first is served first.
+          $0.threads = 1
+        }
+        // A claim that fails must not wait for a disk that stands still.
+        defer { sync_gate_open() }
+        let location = try test.create(
+          "/t.txt", ["Stream-ID: d", "Stream-Offset: 5", "Content-Type: text/plain", "Upload-Length: 3"])
+        let client = try test.connect()
+        try client.patch(location, at: 0, body: "abc")
+        _ = try client.final()
+        sync_gate_close()
+        try client.patch(location, at: 3, completes: true, body: "")
+        try waitUntil("all has arrived") { client.unacknowledged == 0 }
+        let deleting = try test.connect()
+        try deleting.request("DELETE", location)
+        let other = try test.connect()
+        try other.request("GET", "/")
+        try require(try other.final().answer.status == 200 && !deleting.hasAnswer, "the disk is awaited")
+        sync_gate_open()
+        try require(try client.final().answer.status == 201, "it was complete first")
+        try require(try deleting.final().answer.status == 204, "and then given up")
+        try require(try deleting.head(location).status == 410, "for good")
+        try require(test.directory.names == [".uploads", "t-d.gaps", "t-d.txt"], "\(test.directory.names)")
+      }
+    }
+  }
+
   @Test("with always, a creation is announced only once its record is on the disk")
   func record() async {
     await #expect(processExitsWith: .success) {
@@ -127,4 +258,13 @@ struct UploadDurabilityTests {
       try require(try client.head(location).status == 410, "a loss is not papered over")
     }
   }
+}
+
+/// Takes a body and says nothing.
+private final class Mute: RequestHandler {
+  func begin(_ exchange: any Exchange) { exchange.acceptBody() }
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+  func end() {}
+  func aborted(_ reason: AbortReason) {}
+  func serverStops() {}
 }

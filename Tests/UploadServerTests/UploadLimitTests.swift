@@ -60,6 +60,22 @@ struct UploadLimitTests {
     }
   }
 
+  @Test("content that its digest refutes takes nothing of a quota")
+  func refutedQuota() throws {
+    let test = try TestServer { $0.uploads.quota = 10 }
+    let location = try test.create()
+    let client = try test.connect()
+    for _ in 0..<4 {
+      // SHA-256 of "abc", FIPS 180-4.
+      try client.patch(
+        location, at: 0, ["Content-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"], body: "12345678")
+      let refused = try client.final().answer
+      #expect(refused.status == 400 && refused["upload-offset"] == "0")
+    }
+    try client.patch(location, at: 0, completes: true, body: "1234567890")
+    #expect(try client.final().answer.status == 201)
+  }
+
   @Test("so many bytes of unfinished uploads, also after a restart; a complete one counts no more")
   func quota() throws {
     let directory = TemporaryDirectory()

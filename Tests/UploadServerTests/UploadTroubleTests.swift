@@ -177,6 +177,37 @@ struct UploadTroubleTests {
       #expect(test.directory.names == [".uploads"])
     }
   }
+
+  @Test(
+    "DELETE that races completion: the recording and its gaps are there, or nothing is", arguments: Durability.allCases,
+    Seed.several(1))
+  func deletedAtTheEnd(_ durability: Durability, _ seed: Seed) throws {
+    let test = try TestServer {
+      $0.durability = durability
+      $0.threads = 2
+    }
+    var random = seed.generator
+    for round in 0..<60 {
+      let location = try test.create(
+        "/t.txt", ["Stream-ID: r\(round)", "Stream-Offset: 5", "Content-Type: text/plain"])
+      let completing = try test.connect()
+      let deleting = try test.connect()
+      try completing.patch(location, at: 0, completes: true, ["Content-Length: 3"])
+      if random.chance(50) { try completing.awaitProgress(0) }
+      // One turn of a loop more or less.
+      let isFirst = random.chance(50)
+      if isFirst { try? completing.send("abc") }
+      for _ in 0..<Int.random(in: 0...3, using: &random) { sched_yield() }
+      try deleting.request("DELETE", location)
+      if !isFirst { try? completing.send("abc") }
+      #expect(try deleting.final().answer.status == 204)
+      let answer = try? completing.final().answer
+      let left = test.directory.names.filter { $0.hasPrefix("t-r\(round).") }
+      #expect(left.isEmpty || left == ["t-r\(round).gaps", "t-r\(round).txt"], "\(left)")
+      #expect(answer?.status != 201 || !left.isEmpty)
+      for name in left { unlink(test.directory.path + "/" + name) }
+    }
+  }
 }
 
 /// Gathers a body and hands it out at its end.

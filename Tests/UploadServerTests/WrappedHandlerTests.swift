@@ -123,6 +123,49 @@ struct WrappedHandlerTests {
     try waitUntil("the server is let go") { left == nil }
   }
 
+  @Test("a file that cannot be opened keeps off one request, and not those that follow")
+  func unopened() throws {
+    let log = Log()
+    let test = try server(log)
+    let location = try test.create("/echo")
+    let body = test.directory.path + location + ".body"
+    mkdir(body, 0o755)
+    let client = try test.connect()
+    try client.patch(location, at: 0, body: "")
+    #expect(try client.final().answer.status == 204)
+    let refused = try test.connect()
+    try refused.patch(location, at: 0, chunked: true)
+    let answer = try refused.final().answer
+    #expect(answer.status == 500 && answer["upload-offset"] == "0" && answer["retry-after"] == "2")
+    rmdir(body)
+    try client.patch(location, at: 0, completes: true, body: "abc")
+    #expect(try client.final().answer.body == "abc")
+  }
+
+  @Test("its bytes go with the upload, however that ends", arguments: ["end", "early", "DELETE", "length", "expiry"])
+  func spoolRemoved(how: String) throws {
+    let log = Log()
+    let test = try TestServer {
+      $0.handler = { head in Echo(head, log) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil } }
+      if how == "expiry" { $0.uploads.maximumAge = .seconds(1) }
+    }
+    let location = try test.create("/echo", how == "length" ? ["Upload-Length: 4"] : [])
+    let client = try test.connect()
+    try client.patch(location, at: 0, body: "ab")
+    _ = try client.final()
+    func exists() -> Bool { test.directory.exists(location.dropFirst() + ".body") }
+    #expect(exists())
+    switch how {
+    case "end": try client.patch(location, at: 2, completes: true, body: "c")
+    case "early": try client.patch(location, at: 2, body: "c")
+    case "DELETE": try client.request("DELETE", location)
+    case "length": try client.patch(location, at: 2, body: "cde")
+    default: _ = try test.events.wait(.expired)
+    }
+    if how != "expiry" { _ = try client.final() }
+    #expect(!exists())
+  }
+
   @Test(
     "its early answer completes the upload and reaches the client, and whoever asks again (draft, section Completeness)"
   )

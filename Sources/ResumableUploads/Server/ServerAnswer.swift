@@ -63,9 +63,9 @@ package struct ServerAnswer: Equatable, Sendable {
     return answer
   }
 
-  /// The same of an append: 204.
+  /// The same of an append: 204, or 201 in older versions.
   package static func appended(_ standing: Standing, _ version: InteropVersion) -> ServerAnswer {
-    var answer = ServerAnswer(204)
+    var answer = ServerAnswer(version.statuses.appended)
     answer.addState(standing, version, tellsLength: false)
     return answer
   }
@@ -109,7 +109,7 @@ package struct ServerAnswer: Equatable, Sendable {
   package static func refused(
     _ refusal: UploadRefusal, _ version: InteropVersion, limits: UploadLimits, standing: Standing? = nil
   ) -> ServerAnswer {
-    var answer = ServerAnswer(refusal.status, body: refusal.reason + "\n")
+    var answer = ServerAnswer(refusal.status(version), body: refusal.reason + "\n")
     if let problem = refusal.problem {
       answer.mediaType = ProblemType.mediaType
       answer.body = problem.json

@@ -74,7 +74,7 @@ package struct UploadTransferRequest: Equatable, Sendable {
 package enum ServerRequest: Equatable, Sendable {
   /// Nothing: it is served as if there were no such protocol.
   case plain
-  /// OPTIONS without `Upload-Complete`: whether there is support, and within which limits (section "Limits").
+  /// OPTIONS: whether there is support, and within which limits (section "Limits").
   case discover(InteropVersion)
   /// Creates an upload resource (section "Upload Creation").
   case create(UploadTransferRequest)
@@ -117,6 +117,9 @@ package enum ServerRequest: Equatable, Sendable {
     }
     // What an offset means may have changed: better no answer than a wrong one.
     guard isKnown else { return .refuse(.unsupportedVersion, version) }
+    if request.method != "PATCH", version.refusesAppendFields, version.hasAppendFields(request.fields) {
+      return .refuse(.appendFields, version)
+    }
     switch request.method {
     case "HEAD", "GET": return .retrieve(version)
     case "DELETE": return .cancel(version)
@@ -134,7 +137,8 @@ package enum ServerRequest: Equatable, Sendable {
   }
 
   private static func toOther(_ request: RequestSummary, _ version: InteropVersion, isKnown: Bool) -> ServerRequest {
-    if request.method == "OPTIONS" { return request.fields.contains("Upload-Complete") ? .plain : .discover(version) }
+    // With `Upload-Complete`, too: nothing can be created by a method that has no content.
+    if request.method == "OPTIONS" { return .discover(version) }
     guard !withoutContent.contains(request.method) else { return .plain }
     guard isKnown else {
       // Whoever sends everything in one request loses nothing but the resumption; a part of something cannot be taken for

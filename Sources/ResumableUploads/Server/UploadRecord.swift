@@ -39,6 +39,8 @@ package struct UploadRecord: Equatable, Sendable {
   package var isLive = true
   /// An offset that was announced; the true one is this or more.
   package var promised: UInt64 = 0
+  /// The boot of the machine since which bytes may have been acknowledged that the disk has not; nil if it has them all.
+  package var unsyncedBoot: String?
   package var deactivation: Deactivation?
   package var response: Response?
   /// Whether this was read from a text with credentials, as earlier versions wrote it: it is to be written anew.
@@ -93,6 +95,7 @@ package struct UploadRecord: Equatable, Sendable {
     add("Owns-File", Item(.boolean(ownsFile)))
     if !isLive { add("Live", Item(.boolean(false))) }
     add("Promised", count(promised))
+    if let unsyncedBoot { add("Unsynced", Item(.displayString(unsyncedBoot))) }
     if let deactivation { add("Deactivated", Item(.token(deactivation.rawValue))) }
     if let response {
       add("Response-Status", Item(.integer(Int64(response.status))))
@@ -135,6 +138,7 @@ package struct UploadRecord: Equatable, Sendable {
     if case .bytes(let credential)? = single("Credential") { self.credential = credential }
     length = count("Length")
     isLive = single("Live") != .boolean(false)
+    unsyncedBoot = string("Unsynced")
     if case .token(let cause)? = single("Deactivated") {
       guard let deactivation = Deactivation(rawValue: cause) else { return nil }
       self.deactivation = deactivation

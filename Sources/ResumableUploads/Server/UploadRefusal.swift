@@ -12,6 +12,8 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case lengthExceeded = "length-exceeded"
   /// Bytes that were acknowledged are not there any more (section "Offset").
   case stateLost = "state-lost"
+  /// The machine stopped while bytes that were acknowledged may not have been on the disk.
+  case unsynced
   /// The resource that the upload is for has let go of it without a response.
   case abandoned
 
@@ -23,6 +25,7 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
       "the stream was silent for too long, and its recording is closed: create a new upload to continue"
     case .lengthExceeded: "the upload is longer than the length that was announced"
     case .stateLost: "the server has lost a part of what it had acknowledged"
+    case .unsynced: "the machine stopped before it had written everything that the server had acknowledged"
     case .abandoned: "the upload was given up by what it was for"
     }
   }
@@ -34,6 +37,8 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   case unsupportedVersion
   case missingOffset
   case missingCompleteness
+  /// HEAD, GET or DELETE with `Upload-Offset` or `Upload-Complete`, in a version that forbids it.
+  case appendFields
   /// PATCH without `application/partial-upload`.
   case mediaType
   /// PATCH begins elsewhere than where the resource stands (section "Upload Append").
@@ -69,17 +74,19 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   /// The handler asked to try again later.
   case handlerNotReady(status: Int, reason: String)
 
-  package var status: Int {
+  /// The status of the answer to a request of that version.
+  package func status(_ version: InteropVersion) -> Int {
     switch self {
-    case .unsupportedVersion, .missingOffset, .missingCompleteness, .inconsistentLength, .contentTooSmall,
-      .contentDigest:
+    case .unsupportedVersion, .missingOffset, .missingCompleteness, .appendFields, .inconsistentLength,
+      .contentTooSmall, .contentDigest:
       400
     case .notAuthorized: 401
     case .unknownResource: 404
     case .methodNotAllowed: 405
     case .tooSlow: 408
-    case .mismatchingOffset, .completed: 409
-    case .deactivated: 410
+    case .mismatchingOffset: 409
+    case .completed: version.statuses.completed
+    case .deactivated: version.statuses.inactive
     case .representationTooLarge, .contentTooLarge: 413
     case .mediaType: 415
     case .tooManyUploads, .serverStops, .outOfResources: 503
@@ -96,6 +103,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
       "this server does not know that Upload-Draft-Interop-Version; its newest is in the same field of this answer"
     case .missingOffset: "a PATCH to an upload resource says where it begins: Upload-Offset, a number of bytes"
     case .missingCompleteness: "a PATCH to an upload resource says whether it is the last: Upload-Complete: ?0 or ?1"
+    case .appendFields: "only a PATCH to an upload resource says an offset, and whether it is the last"
     case .mediaType: "a PATCH to an upload resource has the Content-Type application/partial-upload"
     case .mismatchingOffset(let expected, let provided):
       "the upload goes on at offset \(expected), and the request begins at \(provided)"
@@ -147,7 +155,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   /// Whether the resource still stands somewhere, and says where.
   package var tellsOffset: Bool {
     switch self {
-    case .deactivated, .unknownResource, .methodNotAllowed, .unsupportedVersion, .tooManyUploads: false
+    case .deactivated, .unknownResource, .methodNotAllowed, .unsupportedVersion, .appendFields, .tooManyUploads: false
     default: true
     }
   }

@@ -60,15 +60,18 @@ package struct UploadResourceState: Equatable, Sendable {
 
   /// A resource that was there before, of which `offset` bytes are kept.
   ///
-  /// - Parameter promised: an offset that is known to have been kept. Fewer than that are a loss, which is not papered
-  ///   over (section "Offset").
+  /// - Parameters:
+  ///   - promised: an offset that is known to have been kept. Fewer than that are a loss, which is not papered over
+  ///     (section "Offset").
+  ///   - synced: an offset up to which the disk is known to have the bytes.
   package init(
-    restoring phase: Phase, offset: UInt64, promised: UInt64, length: UInt64?, limits: UploadLimits, awaitsDisk: Bool
+    restoring phase: Phase, offset: UInt64, promised: UInt64, synced: UInt64, length: UInt64?, limits: UploadLimits,
+    awaitsDisk: Bool
   ) {
     self.phase = phase
     self.offset = offset
-    // The shell has the disk take what it finds before it restores anything.
-    durable = offset
+    // A complete upload is what its record says, which is on the disk.
+    durable = phase == .complete ? offset : min(synced, offset)
     // All of it may have been announced, so none of it may be taken back.
     announced = max(offset, promised)
     self.length = length
@@ -76,8 +79,13 @@ package struct UploadResourceState: Equatable, Sendable {
     self.awaitsDisk = awaitsDisk
     // The creation was an earlier server's: whatever comes now is an append.
     transferCount = 1
-    if offset < promised && (phase == .incomplete || phase == .processing) { self.phase = .inactive(.stateLost) }
+    guard isUnfinished else { return }
+    if offset < promised { self.phase = .inactive(.stateLost) }
+    if let length, offset > length { self.phase = .inactive(.lengthExceeded) }
   }
+
+  /// Whether more requests can change what becomes of the upload.
+  package var isUnfinished: Bool { phase == .incomplete || phase == .processing }
 
   // MARK: Requests
 
@@ -91,6 +99,8 @@ package struct UploadResourceState: Equatable, Sendable {
     case replay
     /// The answer; a transfer at work goes on.
     case refuse(UploadRefusal)
+    /// The answer; the resource is inactive from now on. The transfer named is ended without an answer first.
+    case invalidate(UploadRefusal, ending: Int?)
   }
 
   /// A PATCH. All that has arrived of the transfer at work must have been told before.
@@ -106,12 +116,16 @@ package struct UploadResourceState: Equatable, Sendable {
       guard request.completes, !request.content.mayHaveBytes,
         request.uploadLength == nil || request.uploadLength == offset
       else { return .refuse(.completed) }
-      if phase == .complete { return .replay }
+      if phase == .complete { return request.version.replaysResponse ? .replay : .refuse(.completed) }
       return .awaitResponse(replacing: start(request))
     }
     // Judged before anything is ended: a stray of long ago, whose offset is of long ago, must not hurt the one at work.
     guard request.offset == offset else {
       return .refuse(.mismatchingOffset(expected: offset, provided: request.offset))
+    }
+    if let length, case .sized(let count) = request.content, count > length - min(length, offset) {
+      phase = .inactive(.lengthExceeded)
+      return .invalidate(.inconsistentLength, ending: endTransfer())
     }
     do throws(UploadRefusal) {
       length = try judge(request)
@@ -120,6 +134,9 @@ package struct UploadResourceState: Equatable, Sendable {
     }
     return .begin(replacing: start(request))
   }
+
+  /// The record of the length that the last request indicated could not be written: `former` is what is on record.
+  package mutating func lengthNotRecorded(_ former: UInt64?) { length = former }
 
   private mutating func start(_ request: UploadTransferRequest) -> Int? {
     let former = transfer?.number
@@ -157,8 +174,9 @@ package struct UploadResourceState: Equatable, Sendable {
     let indicated = try request.indicatedLength()
     if let indicated, let length, indicated != length { throw .inconsistentLength }
     let length = length ?? indicated
+    let maximumSize = min(limits.maximumSize ?? .max, UInt64(BareItem.largestInteger))
     if let length {
-      if let maximum = limits.maximumSize, length > maximum { throw .representationTooLarge }
+      if length > maximumSize { throw .representationTooLarge }
       guard length >= request.offset else { throw .inconsistentLength }
     }
     guard case .sized(let count) = request.content else { return length }
@@ -166,9 +184,7 @@ package struct UploadResourceState: Equatable, Sendable {
     if let minimum = limits.minimumAppendSize, count < minimum, !request.completes, request.offset > 0 || count > 0 {
       throw .contentTooSmall
     }
-    if let maximum = limits.maximumSize, count > maximum - min(maximum, request.offset) {
-      throw .representationTooLarge
-    }
+    if count > maximumSize - min(maximumSize, request.offset) { throw .representationTooLarge }
     // The content would not fit: that is known before its first byte.
     if let length, count > length - request.offset { throw .inconsistentLength }
     return length
@@ -283,7 +299,10 @@ package struct UploadResourceState: Equatable, Sendable {
   package mutating func responded() -> Int? {
     guard phase == .incomplete || phase == .processing else { return nil }
     phase = .complete
-    return endTransfer()
+    let waiting = endTransfer()
+    // Nothing can be appended any more: what the upload came to is in its record.
+    durable = offset
+    return waiting
   }
 
   /// Processing failed in a way that may pass: the upload stands where it stood before its last request.
@@ -293,16 +312,19 @@ package struct UploadResourceState: Equatable, Sendable {
     return endTransfer()
   }
 
-  /// What is kept was looked at anew, and the disk has it: another request may have brought bytes of the same stream. nil
-  /// if nothing is there any more.
+  /// What is kept was looked at anew: another request may have brought bytes of the same stream. nil if nothing is there
+  /// any more.
   package mutating func foundKept(_ offset: UInt64?) throws(UploadRefusal) {
     guard phase == .incomplete else { return }
-    guard let offset, offset >= announced else {
-      phase = .inactive(.stateLost)
-      throw .deactivated(.stateLost)
-    }
+    guard let offset, offset >= announced else { throw .deactivated(deactivated(.stateLost)) }
+    if let length, offset > length { throw .deactivated(deactivated(.lengthExceeded)) }
     self.offset = offset
-    durable = offset
+    durable = min(durable, offset)
+  }
+
+  private mutating func deactivated(_ cause: Deactivation) -> Deactivation {
+    phase = .inactive(cause)
+    return cause
   }
 
   package var isInactive: Bool { if case .inactive = phase { true } else { false } }

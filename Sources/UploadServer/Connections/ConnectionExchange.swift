@@ -18,5 +18,8 @@ final class ConnectionExchange: Exchange {
   func sendInterim(_ status: Int, _ fields: HeaderFields) { connection?.sendInterim(status, fields) }
   func respond(_ response: Response) { connection?.respond(response) }
   func takeArrived() { connection?.takeArrived() }
+  /// Leaves the rest of the body to TCP until ``resumeBody()``.
+  func pauseBody() { connection?.pauseBody() }
+  func resumeBody() { connection?.resumeBody() }
   func disconnect() { connection?.disconnect() }
 }

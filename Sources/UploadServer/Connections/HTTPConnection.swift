@@ -37,6 +37,8 @@ final class HTTPConnection {
   /// Whether a head was completed since the time-out was last set: the next one is given its full time.
   private var restartsTimeout = false
   private var lingered = 0
+  /// Whether the rest of the body is left to TCP for now.
+  private var isPaused = false
   /// Whether the last read was a bulk upload's.
   private var isBulk = false
 
@@ -263,6 +265,17 @@ final class HTTPConnection {
     settle(progress: true)
   }
 
+  /// Reads no more of the body until ``resumeBody()``. What a connection that breaks has brought by then is read all the same.
+  func pauseBody() {
+    isPaused = true
+    settle(progress: false)
+  }
+
+  func resumeBody() {
+    isPaused = false
+    settle(progress: true)
+  }
+
   func disconnect() {
     _ = letGo()
     close()
@@ -272,6 +285,7 @@ final class HTTPConnection {
   private func letGo() -> (any RequestHandler)? {
     exchange?.cutOff()
     exchange = nil
+    isPaused = false
     defer { handler = nil }
     return handler
   }
@@ -352,7 +366,7 @@ final class HTTPConnection {
     guard state.state != .closed, !isProcessing else { return }
     var wanted: EventLoop.Interest = []
     if !unsent.isEmpty { wanted.insert(.writable) }
-    if state.reads && (unsent.isEmpty || state.state == .body) { wanted.insert(.readable) }
+    if !isPaused, state.reads && (unsent.isEmpty || state.state == .body) { wanted.insert(.readable) }
     if wanted != interest {
       interest = wanted
       do throws(SystemError) {
@@ -361,7 +375,8 @@ final class HTTPConnection {
         return lost(.connectionLost(error.description))
       }
     }
-    var kind = state.timeout
+    // It is not the client that keeps a paused body waiting.
+    var kind = isPaused ? nil : state.timeout
     if kind == .idle && !hasServed { kind = .head }
     // A body is given time anew with each piece; a head is not, or a byte now and then would hold it open for ever.
     if kind != timeoutKind || restartsTimeout || (progress && kind == .body) {

@@ -13,13 +13,15 @@ protocol KeepingRequestHandler: RequestHandler {
   /// cannot be served.
   func settle() -> Settlement
   /// How many bytes of the body are kept. Whoever adds to them now is made to stop.
-  ///
-  /// - Parameter syncing: whether the disk must have them before this returns.
-  func measureKept(syncing: Bool) throws(SystemError) -> KeptExtent
+  func measureKept() throws(SystemError) -> KeptExtent
+  /// Has the disk take what is kept, where nobody has begun this handler; `completion` is called on the loop's thread.
+  func synchronizeKept(_ completion: @escaping (SystemError?) -> Void)
   /// As `begin`.
   func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
   /// As `begin`, for a request that was begun before.
   func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
+  /// Whether `action` will be called later, because what was kept is complete and just gets its final form.
+  func isEnding(_ action: @escaping () -> Void) -> Bool
   /// Whether something else has changed or replaced the file, so that what was acknowledged may not be there any more.
   var hasLostFile: Bool { get }
   /// How many bytes of the body are kept, from its beginning on.

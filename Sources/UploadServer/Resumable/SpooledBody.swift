@@ -22,6 +22,8 @@ final class SpooledBody: UploadBody {
   private var ended = false
   private var isOver = false
   private var isPumping = false
+  /// How many syncs are under way: the descriptor stays open for them.
+  private var syncCount = 0
   /// What was kept cannot be read back.
   private let unreadable: () -> Void
 

@@ -82,7 +82,9 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
 
   // MARK: Records
 
-  func write(_ record: UploadRecord, _ token: String, _ completion: @escaping (SystemError?) -> Void) {
+  func write(
+    _ record: UploadRecord, _ token: String, syncing: Bool, _ completion: @escaping (SystemError?) -> Void
+  ) {
     guard let text = record.text else {
       return completion(SystemError(operation: "write the record of an upload", code: EINVAL))
     }
@@ -94,7 +96,8 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       let error = Self.attempt { () throws(SystemError) in
         try replace(token + Self.recordSuffix, bytes, in: directory, by: temporaryName, syncing: false)
       }
-      if error == nil && durability == .interval { syncLater(token) }
+      if error == nil && syncing { return sync(token, completion) }
+      if error == nil && durability == .interval { sync(token) { _ in } }
       completion(error)
     case .always:
       pending += 1
@@ -143,12 +146,17 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     try retryingInterrupts("rename the record of an upload") { renameat(directory, temporaryName, directory, name) }
   }
 
-  /// In the background and without anyone waiting: after a failure of the power the record may be the former one.
-  private func syncLater(_ token: String) {
+  /// In the background: until then the record may be the former one after a failure of the power.
+  private func sync(_ token: String, _ completion: @escaping (SystemError?) -> Void) {
     pending += 1
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
     let record = DiskSync.File.named(token + Self.recordSuffix, in: directory)
-    disk.sync(record, "fdatasync of a record", in: directory) { [self] _ in
-      loop.execute { [self] in written() }
+    disk.sync(record, "fdatasync of a record", in: directory) { [self] error in
+      loop.execute { [self] in
+        completion(error)
+        written()
+      }
     }
   }
 
@@ -252,7 +260,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
 
   /// Writes a record anew without the credentials that an earlier version put into it.
   private func clean(_ record: UploadRecord, _ token: String) {
-    write(record, token) { _ in }
+    write(record, token, syncing: false) { _ in }
     // What was replaced is now the temporary file.
     let scrub = { @Sendable [directory, temporaryName] in
       let descriptor = openat(directory, temporaryName, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC)
@@ -278,13 +286,14 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     return (OpenFile(descriptor, name, in: directory, flags, status, files), UInt64(status.st_size))
   }
 
-  func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64 {
-    let (file, count) = try openBody(token, creating: false)
-    guard syncing else { return count }
-    let descriptor = try file.acquire()
-    defer { file.release() }
-    try retryingInterrupts("fdatasync of an upload") { fdatasync(descriptor) }
-    return count
+  func measureBody(_ token: String) throws(SystemError) -> UInt64 { try openBody(token, creating: false).count }
+
+  func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void) {
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    disk.sync(.named(token + Self.bodySuffix, in: directory), "fdatasync of an upload", in: directory) { [loop] error in
+      loop.execute { completion(error) }
+    }
   }
 
   func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) {

@@ -8,7 +8,10 @@ internal import ResumableUploads
 protocol UploadRecords: AnyObject {
   /// Writes a record. With ``Durability/always`` the disk has it when `completion` is called, on the loop's thread;
   /// otherwise it is called before this returns.
-  func write(_ record: UploadRecord, _ token: String, _ completion: @escaping (SystemError?) -> Void)
+  ///
+  /// - Parameter syncing: whether the disk must have the record in any case before `completion` is called.
+  func write(
+    _ record: UploadRecord, _ token: String, syncing: Bool, _ completion: @escaping (SystemError?) -> Void)
   /// Notes that the upload is alive, for a server that comes after this one.
   func touch(_ token: String)
   func remove(_ token: String)
@@ -24,7 +27,9 @@ protocol UploadRecords: AnyObject {
   /// Opens the file of an upload's bytes. Returns also how many it holds.
   func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64)
   /// How many bytes are there, without keeping the file open.
-  func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64
+  func measureBody(_ token: String) throws(SystemError) -> UInt64
+  /// Has the disk take them, likewise; `completion` is called on the loop's thread.
+  func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void)
   /// Has the disk take the bytes of such a file. `completion` is called on the loop's thread.
   func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void)
   func removeBody(_ token: String)
@@ -45,9 +50,9 @@ struct StoredUpload {
 
 /// Of a server that keeps nothing: its uploads are in memory and end with it.
 final class UnwrittenUploadRecords: UploadRecords {
-  func write(_ record: UploadRecord, _ token: String, _ completion: @escaping (SystemError?) -> Void) {
-    completion(nil)
-  }
+  func write(
+    _ record: UploadRecord, _ token: String, syncing: Bool, _ completion: @escaping (SystemError?) -> Void
+  ) { completion(nil) }
   func touch(_ token: String) {}
   func remove(_ token: String) {}
   func noteAges(_ idle: [(token: String, idle: Duration)]) {}
@@ -59,9 +64,10 @@ final class UnwrittenUploadRecords: UploadRecords {
   func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
     throw SystemError(operation: "keep the bytes of an upload in a server that discards them", code: ENOTSUP)
   }
-  func measureBody(_ token: String, syncing: Bool) throws(SystemError) -> UInt64 {
+  func measureBody(_ token: String) throws(SystemError) -> UInt64 {
     throw SystemError(operation: "measure the bytes of an upload in a server that discards them", code: ENOENT)
   }
+  func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }
   func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }
   func removeBody(_ token: String) {}
   func bodyName(_ token: String) -> String? { nil }

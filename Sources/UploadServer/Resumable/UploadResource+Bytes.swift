@@ -66,7 +66,7 @@ extension UploadResource {
       self.transfer = nil
       transfer.resource = nil
       progress.end()
-      whenDurable { [self] failure in refuse(transfer, failure ?? refusal) }
+      refuse(transfer, refusal)
       rest()
     case .acknowledge:
       guard isCurrent else { return }
@@ -74,7 +74,7 @@ extension UploadResource {
       transfer.resource = nil
       progress.end()
       touch()
-      whenDurable { [self] failure in
+      settle { [self] failure in
         if let failure { return refuse(transfer, failure) }
         let version = transfer.request.version
         var answer: ServerAnswer
@@ -147,40 +147,6 @@ extension UploadResource {
     }
   }
 
-  // MARK: Durability
-
-  /// Calls `completion` when the offset may be told: at once, or when the disk has all that is kept by now.
-  func whenDurable(_ completion: @escaping (UploadRefusal?) -> Void) {
-    guard state.awaitsDisk, state.durable < state.offset, let body else { return completion(nil) }
-    body.synchronize { [self] count, error in
-      guard let error else {
-        state.synced(to: count)
-        return completion(nil)
-      }
-      syncFailed(error)
-      completion(UploadRefusal(error))
-    }
-  }
-
-  /// Has the disk take what is kept by now, and calls `completion`.
-  func synchronizeInBackground(_ completion: @escaping () -> Void) {
-    isUnsynced = false
-    guard let body, state.phase == .incomplete else { return completion() }
-    let size = state.offset
-    body.synchronize { [self] count, error in
-      if let error { syncFailed(error) } else { state.synced(to: min(count, size)) }
-      completion()
-    }
-  }
-
-  /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be counted
-  /// on any more.
-  func syncFailed(_ error: SystemError) {
-    guard state.phase == .incomplete else { return }
-    if error.isForeignChange { return lostFile("\(error)") }
-    if state.lostUnsynced() != nil { dropUncounted() } else { deactivate(.stateLost, peer: nil, reason: "\(error)") }
-  }
-
   // MARK: Telling
 
   /// Bytes of the transfer at work were kept.
@@ -226,9 +192,9 @@ extension UploadResource {
       // The disk is asked for as much as has come while it was busy, again and again: a sync for each announcement.
       guard state.awaitsDisk, state.durable < state.offset, !progress.isSyncing else { return }
       progress.isSyncing = true
-      whenDurable { [self] failure in
+      synchronize { [self] error in
         progress.isSyncing = false
-        guard failure == nil, self.transfer === transfer else { return }
+        guard error == nil, self.transfer === transfer else { return }
         tellProgress(progress.schedule.kept(0, now: progress.now))
       }
     }

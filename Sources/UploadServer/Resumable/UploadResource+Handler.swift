@@ -4,9 +4,9 @@ internal import EventLoops
 internal import ResumableUploads
 
 extension UploadResource {
-  private var keeper: (any KeepingRequestHandler)? { handler as? any KeepingRequestHandler }
+  var keeper: (any KeepingRequestHandler)? { handler as? any KeepingRequestHandler }
 
-  private func makeHandler() -> (any RequestHandler)? { RequestHead(record).map(resources.router) }
+  func makeHandler() -> (any RequestHandler)? { RequestHead(record).map(resources.router) }
 
   // MARK: Beginning
 
@@ -51,7 +51,7 @@ extension UploadResource {
     guard !record.hasBegun else { return wanted() }
     record.hasBegun = true
     // Before the first byte: a server that comes after us must know that there is something to go on with.
-    save { [self] error in
+    saveFirst { [self] error in
       guard let error else { return wanted() }
       if let transfer { reject(transfer, UploadRefusal(error)) }
     }
@@ -83,10 +83,10 @@ extension UploadResource {
     guard record.hasBegun else { return .bytes(0) }
     guard let handler = makeHandler() else { return .gone }
     if let keeper = handler as? any KeepingRequestHandler {
-      return try keeper.measureKept(syncing: resources.durability == .always)
+      return try keeper.measureKept()
     }
     do throws(SystemError) {
-      return .bytes(try resources.store.measureBody(token, syncing: resources.durability == .always))
+      return .bytes(try resources.store.measureBody(token))
     } catch {
       if error.isMissing { return .gone }
       throw error
@@ -248,17 +248,23 @@ extension UploadResource {
 
   private func park() {
     guard state.phase == .incomplete, state.transfer == nil, handler != nil else { return }
-    whenDurable { [self] _ in
+    guard resources.durability != .none, state.durable < state.offset else { return leaveHandler() }
+    synchronize { [self] error in
       guard state.phase == .incomplete, state.transfer == nil, handler != nil else { return }
-      if let keeper {
-        keeper.park()
-        release()
-      } else {
-        // A handler that keeps nothing was promised one request without a break: it stays, and only its file is closed.
-        (body as? SpooledBody)?.closeFile()
-      }
-      if state.announced > record.promised { save() }
+      if error == nil { becameClean() }
+      leaveHandler()
     }
+  }
+
+  private func leaveHandler() {
+    if let keeper {
+      keeper.park()
+      release()
+    } else {
+      // A handler that keeps nothing was promised one request without a break: it stays, and only its file is closed.
+      (body as? SpooledBody)?.closeFile()
+    }
+    if state.announced > record.promised { save() }
   }
 
   // MARK: The end
@@ -271,10 +277,7 @@ extension UploadResource {
     } catch {
       return
     }
-    let cut = transfer
-    transfer = nil
-    progress.end()
-    cut?.cutOff()
+    dropTransfer()
     record.response = nil
     guard wasUnfinished else { return save() }
     let event: ServerEvent.Kind =
@@ -289,6 +292,14 @@ extension UploadResource {
 
   /// Nobody has come for as long as the upload lives. Age removes no byte of a live stream.
   func expire() { deactivate(record.isLive && keptCount > 0 ? .interrupted : .expired, peer: nil) }
+
+  /// Ends the request at work without an answer, and without a word: what becomes of the upload is said.
+  func dropTransfer() {
+    let cut = transfer
+    transfer = nil
+    progress.end()
+    cut?.cutOff()
+  }
 
   /// The state is inactive: what the upload holds is removed, closed or left to others.
   func wentInactive(peer: String?, event kind: ServerEvent.Kind, reason: String? = nil) {
@@ -329,7 +340,7 @@ extension UploadResource {
     case .cancelled: record.ownsFile ? .remove : .leave
     case .expired: record.isLive ? .close : .remove
     case .interrupted: .close
-    case .lengthExceeded, .stateLost, .abandoned: .leave
+    case .lengthExceeded, .stateLost, .unsynced, .abandoned: .leave
     }
   }
 

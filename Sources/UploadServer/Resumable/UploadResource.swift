@@ -35,6 +35,10 @@ final class UploadResource {
   var unacknowledgedSince: MonotonicInstant?
   /// Whether the disk is to be asked soon to take what was kept.
   var isUnsynced = false
+  /// How many answers, and requests before their first byte, wait for the disk.
+  var settlingCount = 0
+  /// Requests that came meanwhile.
+  var waiting: [() -> Void] = []
   private var lastTouch: MonotonicInstant
   /// Whether it is written down that the upload has been left alone for a while.
   private var isAged = false
@@ -67,6 +71,8 @@ final class UploadResource {
       credential: owner.credential, client: owner.address, limits: state.limits)
     record.length = state.length
     record.isLive = state.length == nil
+    // From its first record on: whatever is written of it needs no further one before the client is told.
+    record.unsyncedBoot = resources.durability == .always ? nil : resources.bootIdentifier
     lastActivity = .now
     lastTouch = lastActivity
     progress = UploadProgress(resources.loop)
@@ -94,9 +100,13 @@ final class UploadResource {
     var phase = UploadResourceState.Phase.incomplete
     if record.response != nil { phase = .complete }
     if let cause = record.deactivation { phase = .inactive(cause) }
+    if phase == .incomplete, let boot = record.unsyncedBoot, boot != resources.bootIdentifier {
+      phase = .inactive(.unsynced)
+    }
     func state(_ offset: UInt64) -> UploadResourceState {
       UploadResourceState(
-        restoring: phase, offset: offset, promised: record.promised, length: record.length, limits: record.limits,
+        restoring: phase, offset: offset, promised: record.promised,
+        synced: record.unsyncedBoot == nil ? record.promised : 0, length: record.length, limits: record.limits,
         awaitsDisk: resources.durability == .always)
     }
     self.state = state(record.promised)
@@ -125,7 +135,7 @@ final class UploadResource {
   /// Whether its bytes stay although it is over: those of a live stream, for a handler that keeps none.
   var keepsBody: Bool {
     guard state.phase == .inactive(.interrupted) else { return false }
-    return (try? resources.store.measureBody(token, syncing: false)) != nil
+    return (try? resources.store.measureBody(token)) != nil
   }
   var peer: String { transfer?.peer ?? owner.address }
 
@@ -154,11 +164,12 @@ final class UploadResource {
     return now - lastActivity
   }
 
-  func save(_ completion: @escaping (SystemError?) -> Void = { _ in }) {
+  /// - Parameter syncing: whether the disk must have the record in any case before `completion` is called.
+  func save(syncing: Bool = false, _ completion: @escaping (SystemError?) -> Void = { _ in }) {
     record.length = state.length
     record.promised = max(record.promised, state.announced)
     if case .inactive(let cause) = state.phase { record.deactivation = cause }
-    resources.store.write(record, token, completion)
+    resources.store.write(record, token, syncing: syncing, completion)
   }
 
   // MARK: Requests
@@ -183,7 +194,12 @@ final class UploadResource {
   }
 
   /// PATCH.
-  func append(_ new: UploadTransfer) {
+  func append(_ new: UploadTransfer) { whenSettled { [self] in append(new, isLate: false) } }
+
+  /// - Parameter isLate: whether it waited for what had been sent before it.
+  private func append(_ new: UploadTransfer, isLate: Bool) {
+    // Its client may have gone while it waited.
+    guard new.isOpen else { return }
     touch()
     // TCP has told the client of the transfer at work that we have these bytes.
     takeArrived()
@@ -194,7 +210,14 @@ final class UploadResource {
     }
     let lengthBefore = state.length
     switch state.append(new.request) {
+    case .refuse(.mismatchingOffset) where !isLate:
+      // The bytes that are missing may be under way from another loop.
+      resources.whenArrived { [self] in whenSettled { [self] in append(new, isLate: true) } }
     case .refuse(let refusal): refuse(new, refusal)
+    case .invalidate(let refusal, _):
+      dropTransfer()
+      wentInactive(peer: new.peer, event: .interrupted)
+      refuse(new, refusal)
     case .replay:
       var response = record.response.map { Response($0) } ?? Response(204)
       response.add(ServerAnswer.completedFields(new.request.version, offset: state.offset))
@@ -209,18 +232,25 @@ final class UploadResource {
         guard dropUncounted() else { return refuse(new, .deactivated(.stateLost)) }
       }
       adopt(new)
-      guard state.length != lengthBefore else { return start(new) }
+      let isFirstUnsynced = new.request.content.mayHaveBytes && marksUnsynced()
+      guard state.length != lengthBefore || isFirstUnsynced else { return start(new) }
       // The length is a promise that holds for all requests to come (section "Upload Append").
-      save { [self] error in
+      saveFirst(syncing: isFirstUnsynced) { [self] error in
+        if error != nil { state.lengthNotRecorded(lengthBefore) }
         guard state.transfer?.number == new.number else { return }
         if let error { reject(new, UploadRefusal(error)) } else { start(new) }
       }
     }
   }
 
-  /// HEAD or GET.
+  /// HEAD or GET. What was sent before it, on other connections, counts.
   func retrieve(_ request: UploadQuery) {
     touch()
+    resources.whenArrived { [self] in whenSettled { [self] in tellStanding(request) } }
+  }
+
+  private func tellStanding(_ request: UploadQuery) {
+    if isEnding({ [self] in tellStanding(request) }) { return }
     takeArrived()
     do throws(UploadRefusal) {
       try lookAfterBytes()
@@ -228,7 +258,7 @@ final class UploadResource {
     } catch {
       return request.respond(refusal(error, request.version))
     }
-    whenDurable { [self] refusal in
+    settle { [self] refusal in
       if let refusal { return request.respond(self.refusal(refusal, request.version)) }
       request.respond(ServerAnswer.retrieved(standing(), request.version))
     }
@@ -236,6 +266,8 @@ final class UploadResource {
 
   /// DELETE.
   func cancel(_ request: UploadQuery) {
+    // What is complete by then is given up as an upload, and stays as what it was for.
+    if isEnding({ [self] in cancel(request) }) { return }
     if case .inactive(let cause) = state.phase {
       return request.respond(refusal(.deactivated(cause), request.version))
     }
@@ -244,13 +276,26 @@ final class UploadResource {
     request.respond(ServerAnswer.cancelled(request.version))
   }
 
+  /// Whether `action` will be called later, because the representation just gets its final form.
+  private func isEnding(_ action: @escaping () -> Void) -> Bool {
+    state.phase == .processing && keeper?.isEnding(action) == true
+  }
+
   func refuse(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
-    resources.emit(ServerEvent(.refused, peer: transfer.peer, status: refusal.status, reason: refusal.reason))
-    transfer.respond(self.refusal(refusal, transfer.request.version))
+    let version = transfer.request.version
+    resources.emit(
+      ServerEvent(.refused, peer: transfer.peer, status: refusal.status(version), reason: refusal.reason))
+    guard refusal.tellsOffset, !state.isInactive else { return transfer.respond(self.refusal(refusal, version)) }
+    settle { [self] failure in transfer.respond(self.refusal(failure ?? refusal, version)) }
   }
 
   private func refusal(_ refusal: UploadRefusal, _ version: InteropVersion) -> ServerAnswer {
-    ServerAnswer.refused(
+    var refusal = refusal
+    // The offset that is told is the one of this moment, in the body as in the field.
+    if case .mismatchingOffset(_, let provided) = refusal {
+      refusal = .mismatchingOffset(expected: state.offset, provided: provided)
+    }
+    return ServerAnswer.refused(
       refusal, version, limits: state.limits,
       standing: refusal.tellsOffset && !state.isInactive ? standing() : nil)
   }
@@ -338,8 +383,9 @@ final class UploadResource {
     self.transfer = nil
     transfer.resource = nil
     body?.release()
-    leftBehind(transfer, refusal.reason, status: refusal.status)
-    whenDurable { [self] _ in transfer.respond(self.refusal(refusal, transfer.request.version)) }
+    let version = transfer.request.version
+    leftBehind(transfer, refusal.reason, status: refusal.status(version))
+    settle { [self] failure in transfer.respond(self.refusal(failure ?? refusal, version)) }
   }
 
   func serverStops(_ transfer: UploadTransfer) {
@@ -350,10 +396,20 @@ final class UploadResource {
     reject(transfer, .serverStops)
   }
 
-  func serverEnds() {
+  /// Writes down what is known; calls `completion` when that is on its way. Of an upload whose bytes the disk has all, the
+  /// record says so: it can be gone on with, whatever becomes of the machine.
+  func serverEnds(_ completion: @escaping () -> Void) {
     progress.end()
     if let parkTimer { resources.loop.cancel(parkTimer) }
     parkTimer = nil
-    if isUnfinished && state.announced > record.promised { save() }
+    let saved = { [self] in
+      if isUnfinished && state.announced > record.promised { save() }
+      completion()
+    }
+    guard isUnfinished, record.unsyncedBoot != nil else { return saved() }
+    synchronizeAll { [self] error in
+      if error == nil { becameClean() }
+      saved()
+    }
   }
 }

@@ -10,6 +10,8 @@ final class UploadResources {
   let worker: BackgroundWorker
   let durability: Durability
   let figures: LoopFigures
+  /// What tells this boot of the machine from others.
+  let bootIdentifier: String
   private let assignment: LoopAssignment
   /// With ``Durability/interval``.
   let intervalSync: IntervalSync
@@ -35,6 +37,8 @@ final class UploadResources {
   private var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private var agesTimer: EventLoop.Timer?
   private(set) var stops = false
+  /// Does work on this loop when each request that has reached the server by now has reached its loop.
+  var gather: (@escaping @Sendable () -> Void) -> Void = { $0() }
 
   /// For how long one slice of what takes long may keep requests waiting.
   private static let slice = Duration.milliseconds(5)
@@ -51,12 +55,13 @@ final class UploadResources {
 
   init(
     loop: EventLoop, assignment: LoopAssignment, figures: LoopFigures, store: any UploadRecords,
-    worker: BackgroundWorker, durability: Durability,
+    worker: BackgroundWorker, durability: Durability, bootIdentifier: String,
     usage: UploadUsage, options: UploadServer.Configuration.Uploads, finishedLimits: FinishedUploads.Limits,
     finishAfter: Duration, maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
     isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
   ) {
     self.isValid = isValid
+    self.bootIdentifier = bootIdentifier
     self.usage = usage
     self.loop = loop
     self.assignment = assignment
@@ -145,7 +150,7 @@ final class UploadResources {
       resource.restoreHolding()
       unfinishedCount += 1
       resource.share = usage.add(resource.owner, bytes: resource.keptCount)
-    } else {
+    } else if !resource.reportsLoss() {
       keepFinished(resource, bytes: stored.size)
     }
     armExpiry(for: resource)
@@ -161,12 +166,21 @@ final class UploadResources {
     if let agesTimer { loop.cancel(agesTimer) }
     agesTimer = nil
     intervalSync.cancel()
-    for resource in table.values { resource.serverEnds() }
-    store.whenIdle { [self] in
-      noteAges()
-      for resource in table.values { resource.partFromHandler() }
-      action()
+    var open = 1
+    let saved = { [self] in
+      open -= 1
+      guard open == 0 else { return }
+      store.whenIdle { [self] in
+        noteAges()
+        for resource in table.values { resource.partFromHandler() }
+        action()
+      }
     }
+    for resource in Array(table.values) {
+      open += 1
+      resource.serverEnds(saved)
+    }
+    saved()
   }
 
   // MARK: Requests
@@ -175,6 +189,13 @@ final class UploadResources {
     if let resource = table[token] { return resource }
     guard isLoading, assignment.isToken(token) else { return nil }
     return takeUp(token, complains: false)
+  }
+
+  /// Does `work` when this loop has every request that has reached the server by now.
+  func whenArrived(_ work: @escaping () -> Void) {
+    // Touched on the loop's thread only; other loops merely carry it.
+    nonisolated(unsafe) let work = work
+    gather { work() }
   }
 
   /// A creation: makes the resource and begins its first transfer.
@@ -202,7 +223,7 @@ final class UploadResources {
       armAges()
       resource.create(transfer)
     } catch {
-      emit(ServerEvent(.refused, peer: transfer.peer, status: error.status, reason: error.reason))
+      emit(ServerEvent(.refused, peer: transfer.peer, status: error.status(request.version), reason: error.reason))
       transfer.respond(ServerAnswer.refused(error, request.version, limits: limits))
     }
   }

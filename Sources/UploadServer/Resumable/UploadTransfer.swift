@@ -52,7 +52,7 @@ final class UploadTransfer: RequestHandler {
   }
 
   func serverStops() {
-    if let resource { resource.serverStops(self) } else { exchange?.respond(Response(503, ["retry-after": "2"])) }
+    if let resource { resource.serverStops(self) } else { respond(Response(503, ["retry-after": "2"])) }
   }
 
   // MARK: Answers
@@ -70,6 +70,13 @@ final class UploadTransfer: RequestHandler {
   func sendInterim(_ fields: FieldLines) {
     exchange?.sendInterim(UploadFields.resumptionSupported, HeaderFields(fields))
   }
+
+  /// Whether the client can still be answered.
+  var isOpen: Bool { exchange != nil }
+
+  /// Has no more content come until ``resume()``.
+  func pause() { (exchange as? ConnectionExchange)?.pauseBody() }
+  func resume() { (exchange as? ConnectionExchange)?.resumeBody() }
 
   /// Ends the connection without an answer.
   func cutOff() {

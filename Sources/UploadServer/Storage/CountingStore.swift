@@ -50,8 +50,12 @@ final class CountingStore: StreamStore {
     entries[name].map { CountedStream(name, isNew: false, $0, self) }
   }
 
-  func measure(_ name: StreamName, syncing: Bool) -> StreamExtent {
+  func measure(_ name: StreamName) -> StreamExtent {
     entries[name].map { .stored(start: 0, length: $0.length) } ?? .absent
+  }
+
+  func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    completion(nil)
   }
 
   func remove(_ name: StreamName) { entries[name] = nil }

@@ -333,7 +333,7 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> StreamExtent {
+  func measure(_ name: StreamName) throws(SystemError) -> StreamExtent {
     let part = try parts.lines(of: name.base).last
     var name = name
     name.part = part?.number ?? 1
@@ -341,15 +341,24 @@ final class FileStore: StreamStore, Sendable {
     // A closed recording is nobody's to continue.
     if found == nil, part?.end != nil { return .closed }
     if found == nil { found = try openComplete(name)?.1 }
-    guard let (file, size) = found else { return .absent }
-    if syncing {
-      let descriptor = try file.acquire()
-      defer { file.release() }
-      try retryingInterrupts("fdatasync of \(name.base)") { fdatasync(descriptor) }
-      try retryingInterrupts("fsync of the directory") { fsync(directory) }
-    }
+    guard let (_, size) = found else { return .absent }
     let start = part?.start ?? 0
     return .stored(start: start, length: start + (size - min(size, part?.headerLength ?? 0)))
+  }
+
+  /// A recording that is complete was synced when it ended, if it was to be.
+  func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    var name = name
+    do throws(SystemError) {
+      name.part = try parts.lines(of: name.base).last?.number ?? 1
+    } catch {
+      return completion(error)
+    }
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)", in: directory) { error in
+      loop.execute { completion(error) }
+    }
   }
 
   func remove(_ name: StreamName) {

@@ -121,6 +121,9 @@ final class StreamRegistry {
     return true
   }
 
+  /// Whether the stream is just being completed.
+  func isFinishing(_ name: StreamName) -> Bool { finishing[name] != nil }
+
   /// Completes the stream; `completion` first, then those who wait for it.
   func finish(_ stream: any StoredStream, completion: @escaping (SystemError?) -> Void) {
     finishing[stream.name] = []

@@ -76,9 +76,9 @@ protocol StreamStore {
   /// The recording of that stream that still grows; nil if there is none.
   func openUnfinished(_ name: StreamName) throws(SystemError) -> (any StoredStream)?
   /// How much is stored of the stream's recording, growing or complete.
-  ///
-  /// - Parameter syncing: whether the disk must have it before this returns.
-  func measure(_ name: StreamName, syncing: Bool) throws(SystemError) -> StreamExtent
+  func measure(_ name: StreamName) throws(SystemError) -> StreamExtent
+  /// Has the disk take what is stored of a stream that no request has open; `completion` is called on the loop's thread.
+  func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
   /// Forgets a stream's recording that still grows. One that is complete stays.
   func remove(_ name: StreamName)
   /// Remembers for a server that comes after this one what an unfinished recording is to be called.

@@ -36,6 +36,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var isRestored = false
   /// When the token was last known to be valid.
   private var authorized = MonotonicInstant.now
+  /// What kept the stream from being completed.
+  private var endError: SystemError?
   /// How long the stream was when this request took it over.
   private var lengthBefore: UInt64 = 0
 
@@ -136,14 +138,20 @@ final class StreamStoreHandler: KeepingRequestHandler {
     // A client that lost the answer asks again, and gets it.
     if stream.isComplete { return acknowledge(stream, 200) }
     leave(stream)
+    // Asked before it ends: then it is nobody's any more.
+    let isNew = stream.isNew || holder?.ownsFile == true
     registry.finish(stream) { [self] error in
-      if let error { return fail(stream, error) }
+      if let error {
+        endError = error
+        return fail(stream, error)
+      }
       var event = event(.ended, stream)
       event.file = stream.name.final
       event.bytes = stream.length
       event.missing = stream.missing
       registry.emit(event)
-      acknowledge(stream, stream.isNew ? 201 : 200)
+      // An upload may have made the file long ago, and an earlier server with it.
+      acknowledge(stream, isNew ? 201 : 200)
     }
   }
 
@@ -191,12 +199,12 @@ final class StreamStoreHandler: KeepingRequestHandler {
     enter(exchange, isRestored: true)
   }
 
-  func measureKept(syncing: Bool) throws(SystemError) -> KeptExtent {
+  func measureKept() throws(SystemError) -> KeptExtent {
     guard readFields() == nil, let name else { return .gone }
     // A stream that was removed, and begun anew by somebody else, holds nothing of this upload.
     guard registry.store.admits(head.credential, to: name) else { return .gone }
     if let older = registry.owner(of: name) { older.yieldStream() }
-    switch try registry.store.measure(name, syncing: syncing) {
+    switch try registry.store.measure(name) {
     case .closed: return .closed
     // The recording that the upload was in was closed, where it begins before the present one.
     case .stored(let start, let length):
@@ -206,8 +214,19 @@ final class StreamStoreHandler: KeepingRequestHandler {
     }
   }
 
+  func synchronizeKept(_ completion: @escaping (SystemError?) -> Void) {
+    guard readFields() == nil, let name else { return completion(nil) }
+    registry.store.synchronize(name, on: registry.loop, completion)
+  }
+
+  func isEnding(_ action: @escaping () -> Void) -> Bool { name.map { registry.waits(for: $0, action) } ?? false }
+
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
-    guard case .streaming(let stream, _) = state else { return completion(keptCount, nil) }
+    guard case .streaming(let stream, _) = state else {
+      // The end is on its way to the disk: with it comes all that there is.
+      let waits = isEnding { [self] in completion(keptCount, endError) }
+      return waits ? () : completion(keptCount, nil)
+    }
     let count = keptCount
     stream.synchronize(on: registry.loop) { completion(count, $0) }
   }

@@ -1,0 +1,119 @@
+// What of an upload the disk has, and who waits until it has more.
+
+internal import EventLoops
+internal import ResumableUploads
+
+extension UploadResource {
+  // MARK: Answers
+
+  /// Calls `answer` when the offset may be told: at once, or when the disk has all that is kept. Until then no byte comes
+  /// and no request begins, so that the offset which is told is one that an append may follow.
+  ///
+  /// - Parameter answer: is given what has become of the upload meanwhile, if it is no offset.
+  func settle(_ answer: @escaping (UploadRefusal?) -> Void) {
+    guard state.awaitsDisk, state.durable < state.offset else { return answer(nil) }
+    settlingCount += 1
+    transfer?.pause()
+    synchronizeAll { [self] error in
+      var refusal = error.map { UploadRefusal($0) }
+      if case .inactive(let cause) = state.phase { refusal = .deactivated(cause) }
+      answer(refusal)
+      goOn()
+    }
+  }
+
+  /// Saves the record before the content of the transfer at work is asked for, and calls `work`. Requests that come meanwhile
+  /// wait: they are to find what has arrived of that content.
+  func saveFirst(syncing: Bool = false, _ work: @escaping (SystemError?) -> Void) {
+    settlingCount += 1
+    save(syncing: syncing) { [self] error in
+      work(error)
+      goOn()
+    }
+  }
+
+  /// Nothing waits for the disk any more, perhaps.
+  private func goOn() {
+    settlingCount -= 1
+    guard settlingCount == 0 else { return }
+    transfer?.resume()
+    let requests = waiting
+    waiting = []
+    for request in requests { whenSettled(request) }
+  }
+
+  /// Does `work` when nothing waits for the disk.
+  func whenSettled(_ work: @escaping () -> Void) {
+    if settlingCount == 0 { work() } else { waiting.append(work) }
+  }
+
+  // MARK: Syncing
+
+  /// Has the disk take what is kept by now, and what has come meanwhile, until it has all.
+  func synchronizeAll(_ completion: @escaping (SystemError?) -> Void) {
+    let before = state.durable
+    synchronize { [self] error in
+      guard error == nil, state.durable < state.offset, state.durable > before else { return completion(error) }
+      synchronizeAll(completion)
+    }
+  }
+
+  /// Has the disk take what is kept by now.
+  func synchronize(_ completion: @escaping (SystemError?) -> Void) {
+    let size = state.offset
+    let synced = { [self] (count: UInt64, error: SystemError?) in
+      if let error { syncFailed(error) } else { state.synced(to: min(count, size)) }
+      completion(error)
+    }
+    if let body { return body.synchronize(synced) }
+    guard record.hasBegun else { return synced(size, nil) }
+    // Nobody has the bytes open: an earlier server brought them, or they were left alone for long.
+    if let keeper = makeHandler() as? any KeepingRequestHandler {
+      keeper.synchronizeKept { synced(size, $0) }
+    } else {
+      resources.store.synchronizeBody(of: token) { synced(size, $0) }
+    }
+  }
+
+  /// Has the disk take what is kept by now, without anyone waiting for it.
+  func synchronizeInBackground(_ completion: @escaping () -> Void) {
+    isUnsynced = false
+    guard state.phase == .incomplete else { return completion() }
+    synchronize { [self] error in
+      if error == nil, state.transfer == nil { becameClean() }
+      completion()
+    }
+  }
+
+  /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be counted
+  /// on any more.
+  private func syncFailed(_ error: SystemError) {
+    guard state.phase == .incomplete else { return }
+    if error.isForeignChange { return lostFile("\(error)") }
+    if state.lostUnsynced() != nil { dropUncounted() } else { deactivate(.stateLost, peer: nil, reason: "\(error)") }
+  }
+
+  // MARK: What a power failure would leave
+
+  /// The disk has everything: the record says so, if it said otherwise.
+  func becameClean() {
+    guard record.unsyncedBoot != nil, isUnfinished, state.durable == state.keptCount else { return }
+    record.unsyncedBoot = nil
+    save()
+  }
+
+  /// Bytes are about to come that clients are told of before the disk has them. Whether the record did not say so before; it
+  /// has to be on the disk, then, before the first of them.
+  func marksUnsynced() -> Bool {
+    guard resources.durability != .always, record.unsyncedBoot == nil else { return false }
+    record.unsyncedBoot = resources.bootIdentifier
+    return true
+  }
+
+  /// Of a resource of an earlier server: whether what was acknowledged is gone, or may be. Says so, and gives it up.
+  func reportsLoss() -> Bool {
+    guard state.isInactive, record.deactivation == nil else { return false }
+    wentInactive(peer: nil, event: .interrupted)
+    return true
+  }
+}

@@ -1,0 +1,161 @@
+// The machine stops without a warning: what the next server makes of uploads whose bytes the disk may not have.
+//
+// A copy of the directory stands for what the disk has, and another boot identifier for the next boot of the machine.
+
+import Glibc
+import NetworkTesting
+import SyncGate
+import Testing
+import UploadServer
+
+@Suite("Uploads after a power failure", .serialized)
+struct PowerFailureTests {
+  private func server(
+    _ durability: Durability, in directory: TemporaryDirectory = TemporaryDirectory(), boot: String,
+    _ change: (inout UploadServer.Configuration) -> Void = { _ in }
+  ) throws -> TestServer {
+    try TestServer(in: directory) {
+      $0.durability = durability
+      $0.bootIdentifier = boot
+      $0.handler = { head in head.target.path == "/spooled" ? Silent() : nil }
+      change(&$0)
+    }
+  }
+
+  /// What a server that comes after the failure says of the upload, and its reason if it has given it up.
+  private func after(
+    _ test: TestServer, _ durability: Durability, boot: String, _ location: String, version: Int = 8
+  ) throws -> (answer: RawClient.Answer, reason: String?) {
+    let copy = TemporaryDirectory()
+    try Command.run(
+      "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+    let next = try server(durability, in: copy, boot: boot)
+    let client = try next.connect()
+    try client.request("HEAD", location, version: version)
+    return (try client.final(withBody: false).answer, next.events.all.first { $0.kind == .interrupted }?.reason)
+  }
+
+  @Test(
+    "what was acknowledged and may be lost is not told of again; the upload ends, and that is said (draft, section Offset)",
+    arguments: Durability.allCases, ["/t", "/spooled"])
+  func unclean(_ durability: Durability, path: String) throws {
+    let test = try server(durability, boot: "first")
+    let location = try test.create(path)
+    let client = try test.connect()
+    try client.patch(location, at: 0, chunked: true)
+    try client.sendChunk("abc")
+    try client.awaitProgress(3)
+    // The server dies, and not the machine: the kernel has everything.
+    let restarted = try after(test, durability, boot: "first", location)
+    #expect(restarted.answer.status == 204 && restarted.answer["upload-offset"] == "3" && restarted.reason == nil)
+    let (answer, reason) = try after(test, durability, boot: "second", location)
+    if durability == .always {
+      #expect(answer.status == 204 && answer["upload-offset"] == "3" && reason == nil)
+    } else {
+      #expect(answer.status == 410 && answer["upload-offset"] == nil)
+      #expect(reason == "the machine stopped before it had written everything that the server had acknowledged")
+      #expect(try after(test, durability, boot: "second", location, version: 6).answer.status == 404)
+      // Whoever waits for the disk now cannot know what was promised before.
+      #expect(try after(test, .always, boot: "second", location).answer.status == 410)
+    }
+  }
+
+  @Test("a complete upload is told of all the same", arguments: Durability.allCases)
+  func complete(_ durability: Durability) throws {
+    let test = try server(durability, boot: "first")
+    let location = try test.create()
+    let client = try test.connect()
+    try client.patch(location, at: 0, completes: true, body: "abc")
+    #expect(try client.final().answer["upload-offset"] == "3")
+    #expect(try after(test, durability, boot: "second", location).answer["upload-complete"] == "?1")
+  }
+
+  @Test(
+    "a server that stops in order leaves uploads that every boot goes on with, and so on",
+    arguments: Durability.allCases, ["/t", "/spooled"])
+  func clean(_ durability: Durability, path: String) throws {
+    let directory = TemporaryDirectory()
+    var location = ""
+    for round in 0..<3 {
+      let test = try server(durability, in: directory, boot: "boot \(round)") {
+        // Left alone, an upload has no file open.
+        $0.uploads.parkDelay = .milliseconds(1)
+      }
+      if round == 0 { location = try test.create(path) }
+      let client = try test.connect()
+      #expect(try client.head(location)["upload-offset"] == "\(round * 3)")
+      try client.patch(location, at: round * 3, body: "abc")
+      #expect(try client.final().answer["upload-offset"] == "\(round * 3 + 3)")
+      // From the first byte on it is as before.
+      let (answer, _) = try after(test, durability, boot: "other", location)
+      #expect(answer.status == (durability == .always ? 204 : 410) || durability == .interval && answer.status == 204)
+      client.disconnect()
+      test.stop()
+    }
+  }
+
+  @Test(
+    "with interval, an upload that rests and is synced survives; its next byte waits until the record says otherwise")
+  func synced() async {
+    await #expect(processExitsWith: .success) {
+      let suite = PowerFailureTests()
+      let test = try suite.server(.interval, boot: "first")
+      let location = try test.create()
+      let client = try test.connect()
+      try client.patch(location, at: 0, body: "abc")
+      try require(try client.final().answer.status == 204, "acknowledged")
+      let records = test.directory.path + "/.uploads"
+      let name = try ScratchListing(records).names.first { $0.hasSuffix(".upload") } ?? ""
+      func isClean() -> Bool {
+        guard let text = try? test.directory.text(".uploads/" + name) else { return false }
+        return text.hasSuffix("End: ?1\n") && !text.contains("Unsynced: ")
+      }
+      try waitUntil("the record says that the disk has everything") { isClean() }
+      try require(try suite.after(test, .interval, boot: "second", location).answer["upload-offset"] == "3", "kept")
+      sync_gate_close()
+      let before = sync_gate_calls()
+      try client.patch(location, at: 3, body: "def")
+      try waitUntil("the server asks the disk") { sync_gate_calls() > before }
+      try require(!isClean() && !client.hasAnswer, "nothing is acknowledged before the record is on the disk")
+      try require(try test.directory.text(test.onlyFile) == "abc", "and nothing is stored")
+      sync_gate_open()
+      try require(try client.final().answer["upload-offset"] == "6", "then it is")
+    }
+  }
+
+  @Test("with none, only the end of the server asks the disk")
+  func none() async {
+    await #expect(processExitsWith: .success) {
+      let suite = PowerFailureTests()
+      let test = try suite.server(.none, boot: "first")
+      let location = try test.create()
+      let client = try test.connect()
+      try client.patch(location, at: 0, body: "abc")
+      _ = try client.final()
+      try require(sync_gate_calls() == 0, "not while it serves")
+      client.disconnect()
+      test.stop()
+      try require(sync_gate_calls() == 1, "one file")
+      sync_gate_fail(EIO)
+      // What the disk refused is not relied on.
+      let other = try suite.server(.none, boot: "first")
+      let lost = try other.create()
+      let second = try other.connect()
+      try second.patch(lost, at: 0, body: "abc")
+      _ = try second.final()
+      second.disconnect()
+      other.stop()
+      try require(try suite.after(other, .none, boot: "second", lost).answer.status == 410, "refused")
+      try require(try suite.after(test, .none, boot: "second", location).answer.status == 204, "taken")
+    }
+  }
+}
+
+/// Takes a body and says nothing.
+private final class Silent: RequestHandler {
+  func begin(_ exchange: any Exchange) { exchange.acceptBody() }
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+  func end() {}
+  func aborted(_ reason: AbortReason) {}
+  func serverStops() {}
+}
