@@ -25,6 +25,47 @@ struct EventLoopTests {
     #expect(delivered == 1)
   }
 
+  @Test(
+    "work for after what is ready comes behind all of it, more than one turn hands out, and behind nothing that comes later"
+  )
+  func afterReady() throws {
+    let loop = try EventLoop()
+    let pipes = try (0..<600).map { _ in try Pipe() }
+    let late = try Pipe()
+    var served: Set<Int32> = []
+    var order: [String] = []
+    for pipe in pipes {
+      try loop.register(pipe.reading, .readable) { _ in
+        // Ready for as long as nobody reads it.
+        if !served.insert(pipe.reading).inserted { return }
+        if served.count == pipes.count { order.append("all") }
+        guard served.count == 1 else { return }
+        loop.afterReady {
+          order.append("after")
+          late.send()
+          // What that makes ready is behind what follows it, and before what follows next.
+          loop.afterReady {
+            order.append("last")
+            loop.stop()
+          }
+        }
+      }
+    }
+    try loop.register(late.reading, .readable) { _ in
+      if !order.contains("late") { order.append("late") }
+    }
+    for pipe in pipes { pipe.send() }
+    loop.run()
+    #expect(order == ["all", "after", "late", "last"])
+  }
+
+  @Test("work for after what is ready does not wait for anything to become ready")
+  func afterNothing() throws {
+    let loop = try EventLoop()
+    loop.execute { loop.afterReady { loop.stop() } }
+    loop.run()
+  }
+
   @Test("a descriptor number used again in the same turn gets no event of its former owner")
   func descriptorUsedAgain() throws {
     let loop = try EventLoop()
