@@ -149,7 +149,8 @@ struct WrappedHandlerTests {
       $0.handler = { head in Echo(head, log) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil } }
       if how == "expiry" { $0.uploads.maximumAge = .seconds(1) }
     }
-    let location = try test.create("/echo", how == "length" ? ["Upload-Length: 4"] : [])
+    // Age removes nothing of what may be a live stream.
+    let location = try test.create("/echo", ["length", "expiry"].contains(how) ? ["Upload-Length: 4"] : [])
     let client = try test.connect()
     try client.patch(location, at: 0, body: "ab")
     _ = try client.final()
