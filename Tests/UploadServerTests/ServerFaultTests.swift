@@ -16,62 +16,60 @@ private final class SilentHandler: RequestHandler {
 
 @Suite("The server in trouble", .serialized)
 struct ServerFaultTests {
-  /// Whether this process may mount; a test that needs a full disk needs a small one.
-  static let mayMount: Bool = {
-    let directory = TemporaryDirectory()
-    defer { _ = try? Command.run("umount", ["-l", directory.path]) }
-    return (try? Command.run("mount", ["-t", "tmpfs", "-o", "size=64k", "none", directory.path])) == 0
-  }()
-
   @Test(
     "on a full disk the client is told how much is stored, keeps the rest, and goes on when there is room",
-    .enabled(if: mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
-  func diskFull() throws {
-    let directory = TemporaryDirectory()
-    try Command.run("mount", ["-t", "tmpfs", "-o", "size=1m", "none", directory.path])
-    // Lazily: the server lets go of its directory a moment after it has said that it ended.
-    defer { _ = try? Command.run("umount", ["-l", directory.path]) }
-    let test = try TestServer(in: directory) { $0.lingerTimeout = .seconds(1) }
-    let bytes = (0..<3_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
-    let client = try test.connect()
-    try client.send(TestServer.head())
-    // More than there is room for, and the client goes on sending: it must be able to read why it should not.
-    for start in stride(from: 0, to: 2_000_000, by: 50_000) {
-      do { try client.sendChunk(Array(bytes[start..<(start + 50_000)])) } catch { break }
+    .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func diskFull() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let disk = try SmallDisk(at: directory.path)
+      let test = try TestServer(in: directory) { $0.lingerTimeout = .seconds(60) }
+      let bytes = (0..<3_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
+      let client = try test.connect()
+      try client.send(TestServer.head())
+      // More than there is room for, and the client goes on sending: it must be able to read why it should not.
+      for start in stride(from: 0, to: 2_000_000, by: 50_000) {
+        do { try client.sendChunk(Array(bytes[start..<(start + 50_000)])) } catch { break }
+      }
+      let answer = try client.answer()
+      try require(
+        answer.status == 507 && answer["retry-after"] == "2" && answer["connection"] == "close", "507: \(answer)")
+      let offset = answer["stream-offset"].flatMap { Int($0) } ?? 0
+      try require(offset > 500_000 && offset <= 1_048_576, "\(offset) bytes are stored")
+      let interrupted = try test.events.wait(.interrupted)
+      try require(interrupted.status == 507 && interrupted.offset == UInt64(offset), "\(interrupted)")
+      try require(try directory.contents("t-a.part") == Array(bytes[..<offset]), "they are those that were sent")
+
+      // Still full: the answer is the same, and nothing is lost or stored twice.
+      let early = try test.connect()
+      try early.send(TestServer.head(offset: offset))
+      try early.sendChunk(Array(bytes[offset..<(offset + 1000)]))
+      let still = try early.answer()
+      try require(still.status == 507 && still["stream-offset"] == "\(offset)", "still full: \(still)")
+
+      try disk.resize("8m")
+      let later = try test.connect()
+      try later.send(TestServer.head(offset: offset))
+      try later.sendChunk(Array(bytes[offset...]))
+      try later.send("0\r\n\r\n")
+      try require(try later.answer()["stream-offset"] == "3000000", "all of it is stored")
+      try require(try directory.contents("t-a.txt") == bytes, "as it was sent")
     }
-    let answer = try client.answer()
-    #expect(answer.status == 507 && answer["retry-after"] == "2" && answer["connection"] == "close")
-    let offset = try #require(answer["stream-offset"].flatMap { Int($0) })
-    #expect(offset > 500_000 && offset <= 1_048_576)
-    let interrupted = try test.events.wait(.interrupted)
-    #expect(interrupted.status == 507 && interrupted.offset == UInt64(offset))
-    #expect(try directory.contents("t-a.part") == Array(bytes[..<offset]))
-
-    // Still full: the answer is the same, and nothing is lost or stored twice.
-    let early = try test.connect()
-    try early.send(TestServer.head(offset: offset))
-    try early.sendChunk(Array(bytes[offset..<(offset + 1000)]))
-    let still = try early.answer()
-    #expect(still.status == 507 && still["stream-offset"] == "\(offset)")
-
-    try Command.run("mount", ["-o", "remount,size=8m", directory.path])
-    let later = try test.connect()
-    try later.send(TestServer.head(offset: offset))
-    try later.sendChunk(Array(bytes[offset...]))
-    try later.send("0\r\n\r\n")
-    #expect(try later.answer()["stream-offset"] == "3000000")
-    #expect(try directory.contents("t-a.txt") == bytes)
-    test.stop()
   }
 
-  @Test("a directory that cannot be written is refused in words", .enabled(if: mayMount, "a read-only mount is needed"))
-  func unwritable() throws {
-    let directory = TemporaryDirectory()
-    try Command.run("mount", ["-t", "tmpfs", "-o", "ro", "none", directory.path])
-    defer { _ = try? Command.run("umount", ["-l", directory.path]) }
-    let error = failure(listen: "127.0.0.1:0", directory: directory.path)
-    #expect(error == .unwritableDirectory(directory.path, reason: "Read-only file system"))
-    #expect(error?.description.contains("--directory") == true)
+  @Test(
+    "a directory that cannot be written is refused in words",
+    .enabled(if: SmallDisk.isPossible, "a read-only mount is needed"))
+  func unwritable() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let disk = try SmallDisk(at: directory.path, "ro")
+      let error = failure(listen: "127.0.0.1:0", directory: directory.path)
+      try require(
+        error == .unwritableDirectory(directory.path, reason: "Read-only file system")
+          && error?.description.contains("--directory") == true, "\(String(describing: error))")
+      withExtendedLifetime(disk) {}
+    }
   }
 
   @Test("a directory that is not there is made; one whose parent is not there is refused")
@@ -207,18 +205,18 @@ struct ServerFaultTests {
       try require(try late.answer().status == 200, "the late client is served")
     }
   }
+}
 
-  /// What making such a server fails with; nil if it does not.
-  private func failure(listen: String, directory: String? = nil) -> UploadServerError? {
-    let own = TemporaryDirectory()
-    return withExtendedLifetime(own) {
-      do throws(UploadServerError) {
-        let path = directory ?? own.path
-        _ = try UploadServer(configuration: .init(listen: [try ListenAddress(listen)], directory: path))
-        return nil
-      } catch {
-        return error
-      }
+/// What making such a server fails with; nil if it does not.
+private func failure(listen: String, directory: String? = nil) -> UploadServerError? {
+  let own = TemporaryDirectory()
+  return withExtendedLifetime(own) {
+    do throws(UploadServerError) {
+      let path = directory ?? own.path
+      _ = try UploadServer(configuration: .init(listen: [try ListenAddress(listen)], directory: path))
+      return nil
+    } catch {
+      return error
     }
   }
 }

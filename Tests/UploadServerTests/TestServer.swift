@@ -4,6 +4,7 @@ import CLinux
 import EventLoops
 import Glibc
 import NetworkTesting
+import SyncGate
 import UploadServer
 
 final class TestServer {
@@ -84,6 +85,28 @@ final class TemporaryDirectory {
     }
     return names.sorted()
   }
+}
+
+/// A tmpfs. For a test in a process of its own, with which it goes, however that ends.
+final class SmallDisk {
+  private let path: String
+
+  static let isPossible = (try? Command.run("unshare", ["--mount", "true"])) == 0
+
+  /// Before the first thread of the test's is started: only these see it.
+  init(at path: String, _ options: String = "size=1m") throws {
+    self.path = path
+    guard own_mounts_begin() == 0 else { throw TestFailure("unshare: \(String(cString: strerror(errno)))") }
+    try mount(["-t", "tmpfs", "-o", options, "none", path])
+  }
+
+  func resize(_ size: String) throws { try mount(["-o", "remount,size=\(size)", path]) }
+
+  private func mount(_ arguments: [String]) throws {
+    guard try Command.run("mount", arguments) == 0 else { throw TestFailure("mount \(arguments)") }
+  }
+
+  deinit { _ = try? Command.run("umount", ["-l", path]) }
 }
 
 /// Programs of the system.

@@ -1,6 +1,8 @@
 // Stands in front of fdatasync(2), so that "told only once the disk has it" can be watched: a disk that takes its time, or fails.
 #pragma once
 
+#include "own_mounts.h"
+
 /// From here on fdatasync waits, whoever calls it.
 void sync_gate_close(void);
 /// Lets all that wait go on, and those to come.
