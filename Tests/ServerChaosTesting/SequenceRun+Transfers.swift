@@ -73,6 +73,8 @@ extension SequenceRun {
     guard let upload = call.upload else { return }
     let (outcome, alone) = (call.outcome, isAlone(call, others) && call.phaseBefore == .open)
     try announced(upload, call)
+    // More than the length that was given invalidates the whole.
+    if call.misfitsLength { upload.mayBeGone = true }
     guard let final = outcome.final else {
       // It may have been taken as far as it came.
       if call.phaseBefore == .open { upload.exact = nil }

@@ -235,10 +235,12 @@ final class SequenceRun {
       return
     }
     guard event == .powerCut, options.setting.durability != "always" else { return }
-    for upload in uploads where upload.isOpen || options.setting.durability == "none" {
+    for upload in uploads where upload.isOpen || upload.phase == .deleted || options.setting.durability == "none" {
       upload.mayBeGone = true
       upload.stream.mayHaveLost = true
     }
+    // So may what is no more: nobody waited for the disk to take that.
+    for upload in uploads where upload.phase == .deleted { upload.phase = .open }
     for upload in uploads where !upload.isOpen {
       // The record of what is over may be an older one.
       upload.mayBeGone = true
