@@ -53,7 +53,8 @@ final class ServerCore: @unchecked Sendable {
     let isValid = { (credential: [UInt8]) in tokens?.isValid(credential) ?? true }
     let registry = StreamRegistry(
       store: storage.streams, loop: loop, maximumHole: configuration.maximumHoleLength,
-      finishAfter: configuration.finishAfter, assignment: assignment, figures: figures, isValid: isValid, emit: emit)
+      finishAfter: configuration.finishAfter, assignment: assignment, figures: figures,
+      closedRecordings: shared.closedRecordings, isValid: isValid, emit: emit)
     self.registry = registry
     let timeouts = Timeouts(loop: loop) { kind in
       switch kind {
@@ -67,7 +68,8 @@ final class ServerCore: @unchecked Sendable {
     let uploads = UploadResources(
       loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
       durability: storage.durability, bootIdentifier: configuration.bootIdentifier ?? "", usage: shared.usage,
-      options: configuration.uploads, finishedLimits: storage.finishedLimits, finishAfter: configuration.finishAfter,
+      closedRecordings: shared.closedRecordings, options: configuration.uploads,
+      finishedLimits: storage.finishedLimits, finishAfter: configuration.finishAfter,
       maximumBodyLength: configuration.maximumBodyLength, emit: emit, isValid: isValid,
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads
@@ -126,6 +128,9 @@ final class ServerCore: @unchecked Sendable {
   func found(_ name: StreamName, silentFor seconds: Int64) {
     loop.execute { [self] in registry.found(name, silentFor: seconds) }
   }
+
+  /// The recordings that an earlier server has closed of a stream were removed. Any thread.
+  func forgetClosed(_ base: String) { loop.execute { [self] in registry.forgetClosed(base) } }
 
   /// Before the first connection.
   func start() {

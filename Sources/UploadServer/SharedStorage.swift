@@ -18,6 +18,7 @@ final class SharedStorage: Sendable {
   private static let finishedCountWhenDiscarding = 1000
 
   let usage = UploadUsage()
+  let closedRecordings: ClosedRecordings?
   let openFiles = OpenFiles()
   private let configuration: UploadServer.Configuration
   /// The directory, which is locked until the end; nil where nothing is stored.
@@ -32,6 +33,7 @@ final class SharedStorage: Sendable {
     case .directory(let path): files = try FileStore(path: path, durability: configuration.durability, files: openFiles)
     case .discarding: files = nil
     }
+    closedRecordings = files.map { [usage] in ClosedRecordings(in: $0.directory, usage) }
   }
 
   func parts(_ assignment: LoopAssignment, _ loop: EventLoop) throws(UploadServerError) -> Parts {
@@ -63,11 +65,19 @@ final class SharedStorage: Sendable {
       bytesPerClient: part(Int(clamping: uploads.maximumFinishedSizePerClient)))
   }
 
-  /// Looks for recordings that an earlier server has left unfinished, on a thread of its own: there may be any number of files.
-  func findUnfinished(_ found: @escaping @Sendable (StreamName, Int64) -> Void) {
-    guard let files else { return }
+  /// Looks for recordings that an earlier server has closed or left unfinished, on a thread of its own: there may be any number
+  /// of files.
+  ///
+  /// - Parameters:
+  ///   - found: an unfinished one, and how many seconds ago it was written.
+  ///   - gone: a stream whose closed recordings were removed.
+  func find(_ found: @escaping @Sendable (StreamName, Int64) -> Void, gone: @escaping @Sendable (String) -> Void) {
+    guard let files, let closedRecordings else { return }
     // Without one they stay as they are until the next start.
-    try? NamedThread("sluice-finder") { files.findUnfinished(found) }.detach()
+    try? NamedThread("sluice-finder") {
+      files.findClosed({ closedRecordings.add($0.file, of: $0.owner, count: $0.count) }, gone: gone)
+      files.findUnfinished(found)
+    }.detach()
   }
 
   /// A loop stores nothing any more. With the last one another server may have the directory.

@@ -67,7 +67,9 @@ public final class UploadServer: Sendable {
     precondition(isFirst, "an UploadServer runs once")
     for core in cores { core.load(patience: loadPatience / cores.count) }
     for core in cores { core.start() }
-    shared.findUnfinished { [cores] name, silence in for core in cores { core.found(name, silentFor: silence) } }
+    shared.find(
+      { [cores] name, silence in for core in cores { core.found(name, silentFor: silence) } },
+      gone: { [cores] base in for core in cores { core.forgetClosed(base) } })
     acceptor.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in
       do throws(SystemError) {

@@ -29,6 +29,7 @@ struct ServerRecordTests {
     if random.chance(50) { record.length = UInt64.random(in: 0...999_999_999_999_999, using: &random) }
     record.hasBegun = random.chance(50)
     record.ownsFile = random.chance(50)
+    record.isLive = random.chance(50)
     record.promised = UInt64.random(in: 0...999_999_999_999_999, using: &random)
     if random.chance(30) { record.deactivation = Deactivation.allCases.randomElement(using: &random) }
     if random.chance(30) {

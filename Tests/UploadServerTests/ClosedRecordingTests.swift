@@ -316,6 +316,56 @@ struct ClosedRecordingTests {
     #expect(try test.connect().head(location).status == 410)
   }
 
+  // MARK: Quotas
+
+  @Test(
+    "closed recordings count against the quotas until they are removed, also after a restart",
+    arguments: ["plain", "upload", "wrapped"])
+  func quota(_ kind: String) throws {
+    let directory = TemporaryDirectory()
+    func run(_ quota: UInt64?, perClient: UInt64? = nil, _ body: (TestServer) throws -> Void) throws {
+      let log = WrappedHandlerTests.Log()
+      let test = try server(directory) {
+        ($0.uploads.quota, $0.uploads.quotaPerClient) = (quota, perClient)
+        $0.handler = { $0.target.path == "/echo" ? WrappedHandlerTests.Echo($0, log) { _ in nil } : nil }
+      }
+      try body(test)
+    }
+    func room(_ test: TestServer) throws -> Int {
+      let client = try test.connect()
+      try client.request("POST", "/r.txt", ["Upload-Complete: ?0"], body: "")
+      let created = try client.final().answer
+      guard let location = created["location"] else { return created.status == 507 ? 0 : -1 }
+      try client.patch(location, at: 0, body: String(repeating: "x", count: 10))
+      let offset = try client.final().answer["upload-offset"].flatMap { Int($0) } ?? -1
+      let cancelling = try test.connect()
+      try cancelling.request("DELETE", location)
+      guard try cancelling.final().answer.status == 204 else { return -1 }
+      return offset
+    }
+    var file = ""
+    try run(nil) { test in
+      if kind == "plain" {
+        try test.plain(id: "a", Array("1234567890".utf8))
+      } else {
+        try test.append(try test.create(kind == "upload" ? "/t.txt" : "/echo"), at: 0, "1234567890")
+      }
+      file = try #require(try test.events.wait(.closed).file)
+    }
+    for (quota, perClient) in [(UInt64(10), UInt64?.none), (UInt64(1000), 10)] {
+      try run(quota, perClient: perClient) { test in
+        // Closed recordings are looked for in the background.
+        try waitUntil("the recording is counted") { (try? room(test)) == 0 }
+      }
+    }
+    try run(14) { test in
+      try waitUntil("the recording is counted") { (try? room(test)) == 4 }
+      unlink(directory.path + "/" + file)
+      // Looked at once a second at most, when there is no room.
+      try waitUntil("its removal is noticed") { (try? room(test)) == 10 }
+    }
+  }
+
   // MARK: Restarts
 
   @Test("a recording that an earlier server left is closed, by the name that it was to have or by what it looks like")

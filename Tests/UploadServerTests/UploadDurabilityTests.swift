@@ -221,6 +221,58 @@ struct UploadDurabilityTests {
     }
   }
 
+  @Test("with interval, what comes after a round is synced in the next one, again and again")
+  func rounds() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .interval }
+      let uploads = try (0..<2).map { _ in try test.create() }
+      let clients = try uploads.map { upload in
+        let client = try test.connect()
+        try client.patch(upload, at: 0, chunked: true)
+        try client.awaitProgress(0)
+        return client
+      }
+      // Two records each: that there is an upload, and that it has begun.
+      try waitUntil("the records are synced") { sync_gate_calls() >= 4 }
+      for round in 1...3 {
+        let before = sync_gate_calls()
+        for client in clients { try client.sendChunk("x") }
+        try waitUntil("round \(round) has come") { sync_gate_calls() >= before + 2 }
+      }
+    }
+  }
+
+  @Test(
+    "a recording that is closed has its final name when the disk has it, as its stream's end would",
+    arguments: Durability.allCases)
+  func closed(_ durability: Durability) async {
+    await #expect(processExitsWith: .success) { [durability = durability.rawValue as String] in
+      let durability = Durability(rawValue: durability) ?? .none
+      let test = try TestServer {
+        $0.durability = durability
+        $0.finishAfter = .milliseconds(100)
+      }
+      let plain = try test.connect()
+      try plain.send(TestServer.head(id: "a"))
+      try plain.sendChunk("abc")
+      _ = try test.events.wait(.begun)
+      try waitUntil("all has arrived") { plain.unacknowledged == 0 }
+      sync_gate_close()
+      let before = sync_gate_calls()
+      plain.disconnect()
+      if durability != .none {
+        try waitUntil("the server asks the disk") { sync_gate_calls() > before }
+        try require(test.directory.exists("t-a.part"), "no final name before the disk has the bytes")
+        // The end of the recording is noted before.
+        try require(try test.directory.text("t-a.gaps").contains("interrupted"), "noted")
+        sync_gate_open()
+      }
+      _ = try test.events.wait(.closed)
+      try require(try test.directory.text("t-a.txt") == "abc", "named")
+      try require(durability != .none || sync_gate_calls() == before, "none is never synced")
+    }
+  }
+
   @Test("what the disk refuses to take does not count: with always the upload goes back to what is safe, and says so")
   func refusedByTheDisk() async {
     await #expect(processExitsWith: .success) {

@@ -32,6 +32,7 @@ extension UploadResource {
       if error.isForeignChange { return lostFile("\(error)") }
       return reject(transfer, UploadRefusal(error))
     }
+    if intake.refusal == .quotaExhausted { resources.quotaIsUsedUp() }
     if let refusal = intake.refusal { return reject(transfer, refusal) }
     if intake.count > 0 { bytesKept(intake.count, transfer) }
   }

@@ -29,6 +29,7 @@ final class UploadResources {
 
   private var table: [String: UploadResource] = [:]
   private let usage: UploadUsage
+  private let closedRecordings: ClosedRecordings?
   /// How many of the table are unfinished.
   private var unfinishedCount: Int {
     get { figures.values.openUploads }
@@ -56,13 +57,15 @@ final class UploadResources {
   init(
     loop: EventLoop, assignment: LoopAssignment, figures: LoopFigures, store: any UploadRecords,
     worker: BackgroundWorker, durability: Durability, bootIdentifier: String,
-    usage: UploadUsage, options: UploadServer.Configuration.Uploads, finishedLimits: FinishedUploads.Limits,
+    usage: UploadUsage, closedRecordings: ClosedRecordings?, options: UploadServer.Configuration.Uploads,
+    finishedLimits: FinishedUploads.Limits,
     finishAfter: Duration, maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
     isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
   ) {
     self.isValid = isValid
     self.bootIdentifier = bootIdentifier
     self.usage = usage
+    self.closedRecordings = closedRecordings
     self.loop = loop
     self.assignment = assignment
     self.figures = figures
@@ -210,7 +213,7 @@ final class UploadResources {
       limits.maximumAge = told(isLive: try request.indicatedLength() == nil)
       let state = try UploadResourceState(creating: request, limits: limits, awaitsDisk: durability == .always)
       if stops { throw .serverStops }
-      let share = try usage.admit(transfer.client, options)
+      let share = try admit(transfer.client)
       unfinishedCount += 1
       let stream = settled.single("stream-id").map {
         StreamName(path: transfer.head.target.path, streamID: $0, mediaType: nil)
@@ -245,6 +248,25 @@ final class UploadResources {
     return usage.room(of: resource.share, options)
   }
 
+  /// A quota is used up: there may be room the next time.
+  func quotaIsUsedUp() { _ = closedRecordings?.look() }
+
+  /// Takes in a new upload. Room that an operator has made counts.
+  private func admit(_ owner: UploadOwner) throws(UploadRefusal) -> UploadUsage.Share {
+    do throws(UploadRefusal) {
+      return try usage.admit(owner, options)
+    } catch {
+      guard error == .quotaExhausted, closedRecordings?.look() == true else { throw error }
+      return try usage.admit(owner, options)
+    }
+  }
+
+  /// The bytes of a live stream stay although their upload is over.
+  func keepBody(of resource: UploadResource) {
+    guard let file = store.bodyName(resource.token) else { return }
+    closedRecordings?.add(file, of: resource.owner, count: resource.keptCount)
+  }
+
   func kept(_ count: UInt64, by resource: UploadResource) { usage.kept(count, by: resource.share) }
   func gaveBack(_ count: UInt64, by resource: UploadResource) { usage.gaveBack(count, by: resource.share) }
 
@@ -261,7 +283,7 @@ final class UploadResources {
 
   private func keepFinished(_ resource: UploadResource, bytes: Int) {
     // The record says whose the bytes are that an operator finds.
-    guard !resource.keepsBody else { return }
+    guard !resource.keepsBody else { return keepBody(of: resource) }
     let forgotten = finishedUploads.add(resource.token, of: resource.owner, bytes: bytes, since: resource.lastActivity)
     for token in forgotten { forget(token) }
   }

@@ -11,6 +11,8 @@ final class UploadUsage: Sendable {
   final class Share: Sendable {
     fileprivate let count = Atomic<Int>(0)
     fileprivate let bytes = Atomic<UInt64>(0)
+    /// How many recordings of it stay although nobody adds to them.
+    fileprivate let held = Atomic<Int>(0)
   }
 
   private let owners = Lock<[UploadOwner: Share]>([:])
@@ -52,7 +54,28 @@ final class UploadUsage: Sendable {
     owners.withLock { owners in
       total.count.wrappingSubtract(1, ordering: .relaxed)
       let left = share.count.wrappingSubtract(1, ordering: .relaxed).newValue
-      if left == 0, owners[owner] === share { owners[owner] = nil }
+      if left == 0, share.held.load(ordering: .relaxed) == 0, owners[owner] === share { owners[owner] = nil }
+    }
+  }
+
+  /// Counts bytes that stay although their upload is over.
+  func hold(_ count: UInt64, for owner: UploadOwner) {
+    let share = owners.withLock { owners in
+      let share = owners[owner] ?? Share()
+      owners[owner] = share
+      share.held.wrappingAdd(1, ordering: .relaxed)
+      return share
+    }
+    kept(count, by: share)
+  }
+
+  /// Bytes that stayed are gone.
+  func release(_ count: UInt64, for owner: UploadOwner) {
+    guard let share = owners.withLock({ $0[owner] }) else { return }
+    gaveBack(count, by: share)
+    owners.withLock { owners in
+      let left = share.held.wrappingSubtract(1, ordering: .relaxed).newValue
+      if left == 0, share.count.load(ordering: .relaxed) == 0 { owners[owner] = nil }
     }
   }
 

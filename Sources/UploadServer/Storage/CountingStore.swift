@@ -62,6 +62,7 @@ final class CountingStore: StreamStore {
 
   // Nothing of a stream outlives the server.
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {}
+  func forgetClosed(_ name: StreamName) {}
 
   /// Many at a time, so that a full table costs each newcomer little.
   private func makeRoom() {

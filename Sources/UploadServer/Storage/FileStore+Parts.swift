@@ -91,6 +91,18 @@ extension FileStore {
     try? parts.append(part, to: name.base)
   }
 
+  func forgetClosed(_ name: StreamName) {
+    guard let log = try? parts.lines(of: name.base), !hasFiles(log, name) else { return }
+    parts.forget(name.base)
+    owners.forget(name)
+  }
+
+  private func hasFiles(_ log: [RecordingPart], _ name: StreamName) -> Bool {
+    var name = name
+    name.part = log.last?.number ?? 1
+    return isThere(name.partial) || log.contains { isThere($0.file) }
+  }
+
   // MARK: Beginning
 
   /// Begins the recording that follows a closed one. It has its own header where its format needs one, and begins at a frame.
@@ -156,6 +168,19 @@ extension FileStore {
   }
 
   // MARK: What an earlier server left
+
+  /// Gives the last lines about each recording that an earlier server has closed to `closed`, and the streams of which no file is
+  /// left to `gone`. For a thread of its own.
+  func findClosed(_ closed: (RecordingPart) -> Void, gone: (String) -> Void) {
+    guard let names = parts.names() else { return }
+    while case let bases = names.next(1000), !bases.isEmpty {
+      for base in bases {
+        guard let log = try? parts.lines(of: base) else { continue }
+        for part in log where part.end != nil && isThere(part.file) { closed(part) }
+        if !hasFiles(log, StreamName(base: base)) { gone(base) }
+      }
+    }
+  }
 
   /// Gives the name of each unfinished recording, and how many seconds ago it was written, to `found`. Takes as long as the
   /// directory is large: for a thread of its own.

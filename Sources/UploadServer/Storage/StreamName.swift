@@ -76,6 +76,12 @@ struct StreamName: Hashable, Sendable {
     (streamID, finalExtension) = ("", "")
   }
 
+  /// A stream of which only the files are known.
+  init(base: String) {
+    self.base = base
+    (streamID, finalExtension) = ("", "")
+  }
+
   /// `Stream-ID`: one to 64 of `[A-Za-z0-9._-]`, the first not a dot.
   static func isValidID(_ text: String) -> Bool {
     (1...64).contains(text.utf8.count) && text.utf8.first != UInt8(ascii: ".") && text.utf8.allSatisfy(isSafe)

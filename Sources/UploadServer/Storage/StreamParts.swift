@@ -128,6 +128,14 @@ struct StreamParts: Sendable {
     guard written == line.count else { throw SystemError(operation: "write \(path)", code: ENOSPC) }
   }
 
+  /// The streams that have a log; nil if there are none.
+  func names() -> DirectoryNames? {
+    let directory = openat(parent, Self.directoryName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    guard directory >= 0 else { return nil }
+    defer { close(directory) }
+    return DirectoryNames(of: directory)
+  }
+
   func forget(_ base: String) {
     guard unlinkat(parent, Self.path(base), 0) == 0 else { return }
     // Only the last one can.

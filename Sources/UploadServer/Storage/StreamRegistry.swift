@@ -56,6 +56,8 @@ final class StreamRegistry {
   let figures: LoopFigures
   /// Whether a credential is valid now.
   let isValid: ([UInt8]) -> Bool
+  /// nil where nothing is stored.
+  private let closedRecordings: ClosedRecordings?
 
   private var owners: [StreamName: StreamStoreHandler] = [:]
   /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after it.
@@ -72,7 +74,8 @@ final class StreamRegistry {
 
   init(
     store: any StreamStore, loop: EventLoop, maximumHole: UInt64, finishAfter: Duration, assignment: LoopAssignment,
-    figures: LoopFigures, isValid: @escaping ([UInt8]) -> Bool, emit: @escaping (ServerEvent) -> Void
+    figures: LoopFigures, closedRecordings: ClosedRecordings?, isValid: @escaping ([UInt8]) -> Bool,
+    emit: @escaping (ServerEvent) -> Void
   ) {
     self.isValid = isValid
     self.assignment = assignment
@@ -81,6 +84,7 @@ final class StreamRegistry {
     self.loop = loop
     self.maximumHole = maximumHole
     self.finishAfter = finishAfter
+    self.closedRecordings = closedRecordings
     self.emit = emit
   }
 
@@ -253,10 +257,19 @@ final class StreamRegistry {
       return true
     }
     finishing[name] = []
+    let (file, count) = (stream.name.final, stream.contentCount)
     stream.closeInterrupted(for: owner, on: loop) { [self] error in
+      if error == nil { closedRecordings?.add(file, of: owner, count: count) }
       finished(name) { if let error { notClosed(name, owner, error) } else { emit(event) } }
     }
     return true
+  }
+
+  /// The recordings of a stream that an earlier server has closed are gone, as far as anybody has seen.
+  func forgetClosed(_ base: String) {
+    let name = StreamName(base: base)
+    guard assignment.owns(name), owners[name] == nil, finishing[name] == nil else { return }
+    store.forgetClosed(name)
   }
 
   private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {

@@ -83,4 +83,6 @@ protocol StreamStore {
   func remove(_ name: StreamName)
   /// Remembers for a server that comes after this one what an unfinished recording is to be called.
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?)
+  /// Forgets what is known of a stream whose recordings were all removed.
+  func forgetClosed(_ name: StreamName)
 }
