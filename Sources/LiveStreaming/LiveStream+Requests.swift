@@ -33,7 +33,7 @@ extension LiveStream {
         retryTimer = nil
         perform(machine.retryIsDue(content.supply))
       }
-    case .fallBack(let reason):
+    case .fallBack(let reason, let method):
       guard configuration.resumable == .auto else {
         return end(
           LiveStreamError(
@@ -41,7 +41,7 @@ extension LiveStream {
             "the server does not support resumable uploads: \(reason); --resumable auto goes on without them"))
       }
       handler(.upload(.notSupported(reason)))
-      machine = Self.plainRules(configuration, isLive: live != nil)
+      machine = Self.plainRules(configuration, isLive: live != nil, method: method)
       trustsTransport = machine.trustsTransport
       perform(machine.start(content.supply, now: .now))
     }
@@ -53,7 +53,7 @@ extension LiveStream {
     // In this order: after the producer has finished, the head is final.
     guard content.isFinished || content.head >= offset || !content.requestWakeUp(at: offset) else { return }
     awaitedOffset = nil
-    perform(machine.bytesAreReady(content.supply, now: .now))
+    perform(machine.bytesAreReady(content.supply))
   }
 
   // MARK: One request after another
@@ -73,7 +73,7 @@ extension LiveStream {
         case .empty: .empty
         case .bytes(let maximum): try content.openBody(from: next.start, maximum: maximum)
         }
-      let token = configuration.bearerToken?()
+      renewToken()
       var whole = next.uploadRequest(configuration, token: token)
       if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
       whole.countsChunks = trustsTransport
@@ -116,7 +116,7 @@ extension LiveStream {
     case .interimResponse(let response):
       handler(.interimResponse(response))
       let step = machine.received(
-        interim: response, location: location(response, request), sentUpTo: request.sentUpTo, now: .now)
+        interim: response, location: location(response, request).url, sentUpTo: request.sentUpTo, now: .now)
       noteLifetime()
       perform(step)
       let isLast = intermediary.received(interimOf: request.number)
@@ -151,27 +151,38 @@ extension LiveStream {
           ))
     }
     intermediary.ended(result)
-    var place: String?
+    var place: (url: String?, isInsecure: Bool) = (nil, false)
     if case .success(let outcome) = result {
       response = outcome.response
       place = location(outcome.response, request)
-      if outcome.response.status == 401, let token = configuration.bearerToken?(), token != request.token {
+      if [401, 403].contains(outcome.response.status), renewToken() != request.token {
         // It ran out, and has been renewed meanwhile.
         result = .failure(UploadError(.connectionLost, "the bearer token has changed"))
       }
       compareDigest(outcome.response, sentUpTo: sentUpTo)
     }
     let step = machine.requestEnded(
-      RequestEnd(result: result, location: place, sentUpTo: sentUpTo), content.supply, now: .now,
-      draw: .random(in: .min ... .max))
+      RequestEnd(result: result, location: place.url, isLocationInsecure: place.isInsecure, sentUpTo: sentUpTo),
+      content.supply, now: .now, draw: .random(in: .min ... .max))
     noteLifetime()
     perform(step)
   }
 
-  func location(_ response: HTTPResponse, _ request: RunningRequest) -> String? {
-    guard let value = response["Location"] else { return nil }
-    return configuration.keepsOrigin
-      ? request.whole.keepingOrigin(ofLocation: value) : request.whole.resolving(location: value)
+  /// Where `Location` leads; nil where that may not be followed.
+  func location(_ response: HTTPResponse, _ request: RunningRequest) -> (url: String?, isInsecure: Bool) {
+    guard let value = response["Location"] else { return (nil, false) }
+    if configuration.keepsOrigin { return (request.whole.keepingOrigin(ofLocation: value), false) }
+    let url = request.whole.resolving(location: value)
+    // What was asked for encrypted is not sent in clear text because a server, or somebody in between, says so.
+    if request.whole.isSecure, let url, !UploadRequest(url: url).isSecure { return (nil, true) }
+    return (url, false)
+  }
+
+  /// The bearer token to be sent now. A file that is being replaced may be empty for a moment, or half of what it will be.
+  @discardableResult
+  func renewToken() -> String? {
+    if let new = configuration.bearerToken?(), UploadRequest.canSend(token: new) { token = new }
+    return token
   }
 
   /// The request under way ends where it is, for another to go on.
@@ -199,7 +210,7 @@ extension LiveStream {
       if request != nil { return rollOver() }
       if awaitedOffset != nil {
         awaitedOffset = nil
-        perform(machine.bytesAreReady(content.supply, now: .now))
+        perform(machine.bytesAreReady(content.supply))
       }
     }
   }

@@ -43,6 +43,8 @@ final class LiveStream: @unchecked Sendable {
   var heldStep: StreamStep?
   var verified: UInt64?
   var sourceError: LiveStreamError?
+  /// The newest bearer token that could be sent.
+  var token: String?
   var sourceLost: UInt64 = 0
   var response: HTTPResponse?
   /// Itself, from its start to its end: its owner may keep nothing but the events.
@@ -92,6 +94,9 @@ final class LiveStream: @unchecked Sendable {
     var upload = chosen
     upload.discovers = configuration.resumable == .auto
     upload.appendSize = configuration.rollOver.size
+    if configuration.mayUsePOST, configuration.request.method != "POST" {
+      upload.replaceableMethod = configuration.request.method
+    }
     upload.streamID = configuration.streamID
     upload.digestAlgorithm = configuration.digest?.name
     var resumed = configuration.resumeData
@@ -101,8 +106,12 @@ final class LiveStream: @unchecked Sendable {
       upload, target: configuration.request.url, policy: configuration.retry, resuming: resumed)
   }
 
-  static func plainRules(_ configuration: LiveStreamConfiguration, isLive: Bool) -> any StreamStateMachine {
-    PlainStream(policy: configuration.retry, streamID: configuration.streamID, isLive: isLive)
+  static func plainRules(
+    _ configuration: LiveStreamConfiguration, isLive: Bool, method: String? = nil
+  ) -> any StreamStateMachine {
+    PlainStream(
+      policy: configuration.retry, streamID: configuration.streamID, isLive: isLive,
+      method: method ?? configuration.request.method, mayUsePOST: configuration.mayUsePOST)
   }
 
   // MARK: Start and end

@@ -11,6 +11,8 @@ public struct LiveStreamConfiguration: Sendable {
   public var request: UploadRequest
   /// Names the stream at the server, through all of its requests: 1–64 of `A–Z a–z 0–9 . _ -`. 128 random bits by default.
   public var streamID = LiveStreamConfiguration.randomStreamID()
+  /// Whether POST may take the place of the request's method where the server names it and not that one.
+  public var mayUsePOST = false
   /// How much an outage may last: what the circular buffer holds.
   public var buffer = CircularBuffer.Capacity.bytes(16 << 20)
   public var overflow = OverflowPolicy.dropOldest
@@ -34,7 +36,8 @@ public struct LiveStreamConfiguration: Sendable {
   public var digest: DigestAlgorithm?
   /// Goes on with an upload that another process began.
   public var resumeData: ResumeData?
-  /// Asked before each request for the token to send, so that one that was renewed is used; nil leaves it to ``request``.
+  /// Asked before each request for the token to send, so that one that was renewed is used; nil leaves it to ``request``. While
+  /// it returns nothing that can be sent, the token before it is used: the file may just be being written.
   public var bearerToken: (@Sendable () -> String?)?
   /// How often to tell ``LiveStreamEvent/progress(_:)``; nil for never, which costs nothing.
   public var progressInterval: Duration?

@@ -43,8 +43,8 @@ public enum UploadNotice: Equatable, Sendable {
   /// The server speaks an older interop version.
   case steppedDown(version: Int?)
   /// The stream goes on in a new upload resource, from this stream offset on: the one before is `gone` (404, 410), full
-  /// (`size`), too old (`expiry`), `completed` by the server, has lost bytes (`serverWentBack`), or lacks bytes that are not
-  /// kept here any more (`gap`).
+  /// (`size`), too old (`expiry`), `completed` by the server, has lost bytes (`serverWentBack`), has bytes that were never sent
+  /// (`impossibleOffset`), or lacks bytes that are not kept here any more (`gap`).
   case newPart(offset: UInt64, previous: String?, reason: String)
   /// The server has less than it had acknowledged.
   case serverWentBack(from: UInt64, to: UInt64)
@@ -178,6 +178,9 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     case invalidRequest, notPermitted, notTrusted, refused, protocolBroken
     /// The server does not speak HTTP/2, or what is in between breaks it, and the request was to go over nothing else.
     case http2NotSupported
+    /// The server's `Location` leads from https to http, which is not followed; see
+    /// ``LiveStreamConfiguration/keepsOrigin``.
+    case insecureLocation
     /// Nothing was acknowledged for as long as ``RetryPolicy/giveUpAfter``.
     case unreachable
     /// The buffer was full and ``OverflowPolicy/stop`` was asked for.
@@ -192,6 +195,7 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
 
   public init(_ kind: Kind, _ description: String) {
     self.kind = kind
-    self.description = description
+    // It may quote a server.
+    self.description = printable(description)
   }
 }

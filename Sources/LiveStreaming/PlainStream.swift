@@ -9,15 +9,21 @@ struct PlainStream: StreamStateMachine {
   private var machine: PlainStreamStateMachine
   private let streamID: String
   private let isLive: Bool
+  private var method: String
+  private let mayUsePOST: Bool
   private var events: [LiveStreamEvent] = []
   private var requestStart: UInt64 = 0
 
   /// - Parameter isLive: whether its bytes come once. Others are sent whole after a dropout, unless the server itself says
   ///   where to go on: one that knows nothing of `Stream-Offset` would keep the last part for the whole.
-  init(policy: RetryPolicy, streamID: String, isLive: Bool) {
-    machine = PlainStreamStateMachine(policy: policy)
+  /// - Parameter mayUsePOST: whether POST may take the method's place where the server takes it and not that one.
+  init(policy: RetryPolicy, streamID: String, isLive: Bool, method: String, mayUsePOST: Bool) {
+    // PUT replaces what is at the URL: its last request has to carry everything that it may replace.
+    machine = PlainStreamStateMachine(policy: policy, replaces: isLive && method == "PUT", isLive: isLive)
     self.streamID = streamID
     self.isLive = isLive
+    self.method = method
+    self.mayUsePOST = mayUsePOST
   }
 
   var isEnded: Bool { machine.state == .ended }
@@ -56,15 +62,22 @@ struct PlainStream: StreamStateMachine {
   ) -> StreamStep { .none }
 
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
-    step(machine.requestEnded(Verdict(end.result), oldest: supply.oldest, now: now, draw: draw))
+    var verdict = Verdict(end.result)
+    if case .success(let outcome) = end.result, outcome.response.status == 405, mayUsePOST, method != "POST",
+      case let allowed = outcome.response["Allow"]?.split(whereSeparator: { $0 == "," || $0 == " " }) ?? [],
+      allowed.contains("POST"), !allowed.contains(where: { $0 == method })
+    {
+      method = "POST"
+      verdict = .transient(.other("the server takes POST only"), retryAfter: nil, serverOffset: nil)
+    }
+    return step(machine.requestEnded(verdict, supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
   }
 
   mutating func retryIsDue(_ supply: Supply) -> StreamStep {
-    step(
-      machine.retryIsDue(oldest: supply.oldest, head: supply.head, headroom: supply.restart - supply.oldest))
+    step(machine.retryIsDue(supply))
   }
 
-  mutating func bytesAreReady(_ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }
+  mutating func bytesAreReady(_ supply: Supply) -> StreamStep { .none }
 
   mutating func expiresSoon() -> Bool { false }
 
@@ -81,10 +94,12 @@ struct PlainStream: StreamStateMachine {
       requestStart = offset
       return .request(
         StreamRequest(
-          start: offset,
+          start: offset, method: method,
           fields: [
             .init(name: "Stream-ID", value: streamID), .init(name: "Stream-Offset", value: String(offset)),
-          ], content: .bytes(maximum: nil)))
+          ], content: .bytes(maximum: nil),
+          // There is nobody to ask whether the file has arrived. A server may take its time over a large one.
+          answerLimit: isLive ? .usual : .times(20)))
     case .wait(let dropout): return .wait(dropout)
     case .end(let error): return .end(error)
     }

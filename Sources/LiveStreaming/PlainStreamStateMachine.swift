@@ -1,6 +1,7 @@
 // Where a stream goes on after each request, and whether it does.
 
 internal import EventLoops
+internal import ResumableUploads
 
 /// The rules of a live stream over a plain server. Takes events, returns what to do; no I/O, no clock and no dice of its own.
 ///
@@ -19,7 +20,7 @@ struct PlainStreamStateMachine {
     case none
     /// Open a bound pair, put the writer's cursor at the offset, start a request. The gap comes first, if there is one.
     case open(at: UInt64, attempt: Int, gap: Gap?)
-    /// Tell the dropout, and call ``PlainStreamStateMachine/retryIsDue(oldest:head:headroom:)`` after its delay.
+    /// Tell the dropout, and call ``PlainStreamStateMachine/retryIsDue(_:)`` after its delay.
     case wait(Dropout)
     case end(LiveStreamError?)
   }
@@ -40,18 +41,36 @@ struct PlainStreamStateMachine {
   /// progress.
   private var clockAtOpen: RetryClock
   private var serverWentBack = false
+  /// Whether the server has said up to where it has the stream: then it knows where a request continues it.
+  private var serverToldOffset = false
   /// Whether the current request's connection stands.
   private var isConnected = false
+  /// Whether a request replaces what the one before it has stored.
+  private let replaces: Bool
+  /// Whether the stream comes once; otherwise it is sent whole each time.
+  private let isLive: Bool
+  /// Where the newest request began.
+  private var requestStart: UInt64 = 0
+  /// When the first bytes of the current request were acknowledged.
+  private var firstAcknowledgement: MonotonicInstant?
+  /// How often in a row everything was sent, and no answer came in time.
+  private var unanswered = 0
 
-  init(policy: RetryPolicy) {
+  /// Whether the server has acknowledged data, and so lets this stream in. TCP acknowledges what a server has not looked at: only
+  /// time shows that the server takes it, for a refusal comes at once.
+  private(set) var hasAcknowledged = false
+  private static let timeToRefuse = Duration.seconds(5)
+  /// A whole stream is not sent more often than this if each time its answer is lost.
+  private static let maximumUnanswered = 3
+
+  init(policy: RetryPolicy, replaces: Bool = false, isLive: Bool = true) {
     clock = RetryClock(policy: policy)
     clockAtOpen = clock
+    self.replaces = replaces
+    self.isLive = isLive
   }
 
-  mutating func start(now: MonotonicInstant) -> Action {
-    clock.noteIdle(now: now)
-    return open(at: 0, gap: nil)
-  }
+  mutating func start(now: MonotonicInstant) -> Action { open(at: 0, gap: nil) }
 
   /// The current request's connection stands.
   mutating func connected() { isConnected = true }
@@ -63,35 +82,76 @@ struct PlainStreamStateMachine {
   mutating func acknowledged(bodyCount count: UInt64, now: MonotonicInstant) {
     guard case .streaming(let start) = state, start + count > acknowledged else { return }
     acknowledged = start + count
-    clock.noteProgress(now: now)
+    clock.noteProgress()
+    if let first = firstAcknowledgement {
+      if now - first >= Self.timeToRefuse { hasAcknowledged = true }
+    } else {
+      firstAcknowledgement = now
+    }
   }
 
   /// The current request is over.
   ///
   /// - Parameters:
-  ///   - oldest: offset of the oldest byte that is still kept.
-  ///   - draw: 64 random bits, for ``RetryPolicy/delay(failures:retryAfter:draw:)``.
-  mutating func requestEnded(_ verdict: Verdict, oldest: UInt64, now: MonotonicInstant, draw: UInt64) -> Action {
+  ///   - sentUpTo: stream offset up to which its body was handed over.
+  ///   - draw: 64 random bits, for ``RetryPolicy/delay(outage:retryAfter:draw:)``.
+  mutating func requestEnded(
+    _ verdict: Verdict, _ supply: Supply, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
+  ) -> Action {
     guard case .streaming(let start) = state else { return .none }
+    var failure = RetryClock.Failure(cause: .overtaken, hasAcknowledged: hasAcknowledged)
+    var serverOffset: UInt64?
     switch verdict {
     case .complete:
       acknowledged = sent
       return end(nil)
-    case .permanent(let error):
-      return end(error)
-    case .transient(let cause, let retryAfter, let serverOffset):
-      dropouts += 1
-      let unconfirmed = settle(cause, serverOffset: serverOffset, start: start, oldest: oldest)
-      noteOutage(cause, start: start, now: now)
-      do throws(LiveStreamError) {
-        let delay = try clock.failed(cause, retryAfter: retryAfter, now: now, draw: draw)
-        state = .waiting
-        return .wait(
-          Dropout(cause: cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay))
-      } catch {
-        return end(error)
-      }
+    case .permanent(let error): return end(error)
+    case .transient(let cause, let retryAfter, let offset):
+      (failure.cause, failure.retryAfter, serverOffset) = (cause, retryAfter, offset)
+    case .refusal(let error, let cause, let retryAfter):
+      (failure.cause, failure.retryAfter, failure.refusal) = (cause, retryAfter, error)
+    case .unexpected(let error, let cause, let retryAfter, let offset):
+      // What comes after the whole stream is its server's verdict.
+      guard hasAcknowledged, !(supply.isFinished && sentUpTo == supply.head) else { return end(error) }
+      (failure.cause, failure.retryAfter, serverOffset) = (cause, retryAfter, offset)
     }
+    dropouts += 1
+    let unconfirmed = settle(failure.cause, serverOffset: serverOffset, start: start, oldest: supply.oldest)
+    noteOutage(failure.cause, start: start, now: now)
+    noteUnanswered(failure.cause, supply, sentUpTo: sentUpTo)
+    if let error = answerIsLost(supply, sentUpTo: sentUpTo) { return end(error) }
+    do throws(LiveStreamError) {
+      let delay = try clock.failed(failure, now: now, draw: draw)
+      state = .waiting
+      return .wait(
+        Dropout(cause: failure.cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay))
+    } catch {
+      return end(error)
+    }
+  }
+
+  private mutating func noteUnanswered(_ cause: Dropout.Cause, _ supply: Supply, sentUpTo: UInt64) {
+    if case .timedOut = cause, supply.isFinished, sentUpTo == supply.head {
+      unanswered += 1
+    } else {
+      unanswered = 0
+    }
+  }
+
+  /// Everything was sent, its answer is lost, and sending it once more is of no use, or does harm.
+  private func answerIsLost(_ supply: Supply, sentUpTo: UInt64) -> LiveStreamError? {
+    guard supply.isFinished, sentUpTo == supply.head else { return nil }
+    if !isLive, unanswered >= Self.maximumUnanswered {
+      return LiveStreamError(
+        .unreachable, "the server took the whole file \(unanswered) times and never answered: look whether it has it")
+    }
+    if replaces, sent == supply.head, supply.oldest > requestStart {
+      return LiveStreamError(
+        .unreachable,
+        "everything was sent, and the server's answer is lost: look whether it has the stream. "
+          + "Another PUT would replace it with its end")
+    }
+    return nil
   }
 
   /// Decides up to where the peer has the stream, now that the request has broken off. Returns how many bytes of a refused
@@ -102,6 +162,7 @@ struct PlainStreamStateMachine {
     if let serverOffset, serverOffset <= sent {
       // It has read from TCP what it could not keep (a full disk), or has kept what TCP's word had not reached us for:
       // believe it, not TCP.
+      serverToldOffset = true
       serverWentBack = serverOffset < acknowledged
       acknowledged = serverOffset
     } else if case .response = cause {
@@ -117,22 +178,18 @@ struct PlainStreamStateMachine {
   private mutating func noteOutage(_ cause: Dropout.Cause, start: UInt64, now: MonotonicInstant) {
     var isRefusal = false
     if case .response = cause { isRefusal = true }
-    if isRefusal, acknowledged <= start, !clockAtOpen.isUntroubled { clock = clockAtOpen }
+    if isRefusal, acknowledged <= start { clock = clockAtOpen }
     // A connection that stood and had nothing left to acknowledge was fine until now, however long its source was silent.
-    if isConnected, acknowledged == sent, !isRefusal || clock.isUntroubled { clock.noteIdle(now: now) }
+    if isConnected, acknowledged == sent, !isRefusal { clock.noteIdle(now: now) }
   }
 
   /// The delay is over.
-  ///
-  /// - Parameters:
-  ///   - oldest: offset of the oldest byte that is still kept.
-  ///   - head: offset one past the newest byte.
-  ///   - headroom: how far behind `oldest` to begin when bytes were let go, so that the next write does not take the
-  ///     very bytes that are about to be sent.
-  mutating func retryIsDue(oldest: UInt64, head: UInt64, headroom: UInt64) -> Action {
+  mutating func retryIsDue(_ supply: Supply) -> Action {
     guard state == .waiting else { return .none }
-    guard acknowledged < oldest else { return open(at: acknowledged, gap: nil) }
-    let offset = min(oldest + headroom, head)
+    // What a broken request has brought is replaced by the next one: that has to bring it once more, as long as it can.
+    if replaces, supply.oldest <= requestStart, !serverToldOffset { return open(at: requestStart, gap: nil) }
+    guard acknowledged < supply.oldest else { return open(at: acknowledged, gap: nil) }
+    let offset = min(supply.restart, supply.head)
     let gap = Gap(
       offset: acknowledged, length: offset - acknowledged, cause: serverWentBack ? .serverLost : .bufferFull)
     gaps += 1
@@ -145,8 +202,10 @@ struct PlainStreamStateMachine {
 
   private mutating func open(at offset: UInt64, gap: Gap?) -> Action {
     attempts += 1
-    serverWentBack = false
+    (serverWentBack, serverToldOffset) = (false, false)
     isConnected = false
+    firstAcknowledgement = nil
+    requestStart = offset
     clockAtOpen = clock
     acknowledged = offset
     if sent > offset { resent += sent - offset }

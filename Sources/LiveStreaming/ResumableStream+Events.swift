@@ -9,6 +9,7 @@ extension ResumableStream {
       switch failure {
       case .cancelled: .cancelled
       case .refused, .processingFailed, .tooLarge, .appendTooLarge, .noProgress: .refused
+      case .insecureLocation: .insecureLocation
       case .offsetBeyondSent, .noOffset, .noLocation, .locationChanged, .completedEarly: .protocolBroken
       }
     return LiveStreamError(kind, failure.description)

@@ -8,6 +8,8 @@ internal import UploadClient
 struct ResumableStream: StreamStateMachine {
   /// A connection that was cut is given this long before the server is asked: it may not have noticed yet.
   private static let firstDelay = Duration.milliseconds(25)
+  /// How long OPTIONS may stay unanswered before the upload is created without it.
+  private static let questionLimit = Duration.seconds(5)
 
   // What each message needs comes first, side by side; see LiveStream.
 
@@ -15,6 +17,8 @@ struct ResumableStream: StreamStateMachine {
   private var isStreaming = false
   /// Whether an attempt is under way that has been told.
   private var isConnecting = false
+  /// Whether the request under way has a connection.
+  private var isConnected = false
   private(set) var isEnded = false
   private var clock: RetryClock
   var upload: UploadClientStateMachine
@@ -67,7 +71,6 @@ struct ResumableStream: StreamStateMachine {
   // MARK: Events
 
   mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep {
-    clock.noteIdle(now: now)
     if let data = resumed {
       if let length = data.length, let own = configuration.length, length != own {
         return finish(
@@ -79,6 +82,7 @@ struct ResumableStream: StreamStateMachine {
   }
 
   mutating func connected() {
+    isConnected = true
     guard case .appending = upload.state, !isStreaming else { return }
     (isStreaming, isConnecting) = (true, false)
     events.append(.streaming(offset: requestStart))
@@ -91,9 +95,9 @@ struct ResumableStream: StreamStateMachine {
   mutating func received(
     interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant
   ) -> StreamStep {
-    let before = upload.acknowledged
+    let before = upload.advances
     let failure = upload.received(interim: ClientAnswer(response, location: location), sentUpTo: sentUpTo)
-    noteProgress(since: before, now: now)
+    noteProgress(since: before)
     takeNotes()
     if failure == nil, upload.exceedsAppendSize, upload.interrupted(sentUpTo: sentUpTo) == .wait {
       dropouts += 1
@@ -111,44 +115,51 @@ struct ResumableStream: StreamStateMachine {
 
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
     noteResent(end.sentUpTo)
-    let before = upload.acknowledged
+    let before = upload.advances
     switch end.result {
     case .success(let outcome):
-      let answer = ClientAnswer(outcome.response, location: end.location, isEarly: outcome.isEarly)
+      var answer = ClientAnswer(outcome.response, location: end.location, isEarly: outcome.isEarly)
+      answer.isLocationInsecure = end.isLocationInsecure
       let action = upload.answered(answer, sentUpTo: end.sentUpTo, supply)
-      noteProgress(since: before, now: now)
-      // A server that answers and has everything is fine, however long its source is silent.
-      if answer.isSuccess, upload.acknowledged == supply.head { clock.noteIdle(now: now) }
-      if case .awaitBytes = action { clock.noteProgress(now: now) }
+      noteProgress(since: before)
+      // The server has everything, and its source is silent.
+      if case .awaitBytes = action { clock.noteProgress() }
       switch action {
       case .wait:
         takeNotes()
-        var cause = Dropout.Cause.response(answer.status)
-        if answer.isSuccess { cause = .other(lastNote ?? "the server told less than it had acknowledged") }
+        var failure = failure(.response(answer.status))
+        if answer.isSuccess {
+          failure.cause = .other(lastNote ?? "the server answered \(answer.status) without saying how much it has")
+        }
         lastNote = nil
-        return wait(cause, retryAfter: Verdict.retryAfter(outcome.response), now: now, draw: draw)
+        failure.retryAfter = Verdict.retryAfter(outcome.response)
+        failure.refusal = answer.isRefusal ? Verdict(end.result).error : nil
+        return wait(failure, now: now, draw: draw)
       // Where an upload resource has moved to is nobody's to read, and nowhere to stream to.
       case .fail(.refused) where upload.uploadURL == nil || !(300..<400).contains(answer.status):
-        if case .permanent(let error) = Verdict(end.result) { return finish(error) }
+        if let error = Verdict(end.result).error { return finish(error) }
         return step(action, supply)
       default: return step(action, supply)
       }
     case .failure(let error):
-      var verdict = Verdict(end.result)
-      if error.kind == .protocolViolation, upload.isVersionSettled {
-        // It has spoken HTTP before: an answer that was cut short on its way.
-        verdict = .transient(.other(error.description), retryAfter: nil, serverOffset: nil)
+      if error.kind == .timedOut, isConnected, upload.state == .discovering {
+        return step(upload.questionIsUnanswered(supply), supply)
       }
-      // A connection that had nothing left to acknowledge was fine until now, however long its source was silent.
-      if clock.isUntroubled, upload.acknowledged >= end.sentUpTo { clock.noteIdle(now: now) }
       let action = upload.interrupted(sentUpTo: end.sentUpTo)
-      switch verdict {
-      case .permanent(let error): return finish(endingError ?? error)
-      case .transient(let cause, let retryAfter, _):
-        guard action == .wait else { return step(action, supply) }
-        return wait(cause, retryAfter: retryAfter, now: now, draw: draw)
+      guard action == .wait else { return step(action, supply) }
+      var failure = failure(.other(error.description))
+      switch Verdict(end.result) {
       case .complete: return .none  // a failure is none
+      case .permanent(let error): return finish(endingError ?? error)
+      // The server has spoken HTTP before: something else answers, or an answer was cut short on its way.
+      case .unexpected(let ending, let cause, _, _):
+        let hasSpoken = error.kind == .protocolViolation && upload.isVersionSettled
+        guard upload.hasAcknowledged || hasSpoken else { return finish(endingError ?? ending) }
+        failure.cause = cause
+      case .refusal(let error, let cause, _): (failure.cause, failure.refusal) = (cause, error)
+      case .transient(let cause, _, _): failure.cause = cause
       }
+      return wait(failure, now: now, draw: draw)
     }
   }
 
@@ -159,10 +170,7 @@ struct ResumableStream: StreamStateMachine {
 
   mutating func retryIsDue(_ supply: Supply) -> StreamStep { step(upload.goOn(supply), supply) }
 
-  mutating func bytesAreReady(_ supply: Supply, now: MonotonicInstant) -> StreamStep {
-    clock.noteIdle(now: now)
-    return step(upload.bytesAreReady(supply), supply)
-  }
+  mutating func bytesAreReady(_ supply: Supply) -> StreamStep { step(upload.bytesAreReady(supply), supply) }
 
   mutating func expiresSoon() -> Bool { upload.expiresSoon() }
 
@@ -187,7 +195,7 @@ struct ResumableStream: StreamStateMachine {
     case .awaitBytes(let offset): return .awaitBytes(upTo: offset)
     case .unsupported(let reason):
       isEnded = true
-      return .fallBack(reason)
+      return .fallBack(reason, method: upload.creationMethod)
     case .completed: return finish(endingError)
     case .fail(let failure): return finish(endingError ?? error(failure))
     }
@@ -198,25 +206,26 @@ struct ResumableStream: StreamStateMachine {
     return .end(error)
   }
 
-  private mutating func wait(
-    _ cause: Dropout.Cause, retryAfter: Duration?, now: MonotonicInstant, draw: UInt64
-  ) -> StreamStep {
+  private func failure(_ cause: Dropout.Cause) -> RetryClock.Failure {
+    RetryClock.Failure(cause: cause, hasAcknowledged: upload.hasAcknowledged)
+  }
+
+  private mutating func wait(_ failure: RetryClock.Failure, now: MonotonicInstant, draw: UInt64) -> StreamStep {
     dropouts += 1
     (isStreaming, isConnecting) = (false, false)
     var isAnswer = false
     // A 502 tells of a connection that broke behind a proxy: as good a reason to come back soon as one that broke here.
-    if case .response(let status) = cause { isAnswer = status != 502 || retryAfter != nil }
+    if case .response(let status) = failure.cause { isAnswer = status != 502 || failure.retryAfter != nil }
     do throws(LiveStreamError) {
-      let delay = try clock.failed(
-        cause, retryAfter: retryAfter, soon: isAnswer ? nil : Self.firstDelay, now: now, draw: draw)
-      return .wait(Dropout(cause: cause, acknowledged: upload.acknowledged, retryDelay: delay))
+      let delay = try clock.failed(failure, soon: isAnswer ? nil : Self.firstDelay, now: now, draw: draw)
+      return .wait(Dropout(cause: failure.cause, acknowledged: upload.acknowledged, retryDelay: delay))
     } catch {
-      return finish(error)
+      return finish(endingError ?? error)
     }
   }
 
-  private mutating func noteProgress(since before: UInt64, now: MonotonicInstant) {
-    if upload.acknowledged > before { clock.noteProgress(now: now) }
+  private mutating func noteProgress(since before: UInt64) {
+    if upload.advances != before { clock.noteProgress() }
   }
 
   private mutating func streamRequest(_ request: ClientRequest) -> StreamRequest {
@@ -245,10 +254,13 @@ struct ResumableStream: StreamStateMachine {
       }
     }
     requestStart = start
+    isConnected = false
     return StreamRequest(
       start: start, method: request.method, url: request.url,
       fields: request.fields.lines.map { .init(name: $0.name, value: $0.value) }, content: content,
-      describesRepresentation: request.purpose == .creation, rollsOver: rollsOver, minimumEnd: minimumEnd)
+      describesRepresentation: request.purpose == .creation,
+      answerLimit: request.purpose == .discovery ? .atMost(Self.questionLimit) : .usual, rollsOver: rollsOver,
+      minimumEnd: minimumEnd)
   }
 
   func resumeData(url: String) -> ResumeData {

@@ -1,56 +1,99 @@
-// Since when nothing goes forward, and when the next attempt is due.
+// Since when nothing goes forward, when the next attempt is due, and when to give up.
 
 internal import EventLoops
 
-/// Counts the failures in a row of one stream and knows when to give up. Reads no clock of its own.
+/// Follows the outages of one stream. Reads no clock of its own.
 struct RetryClock: Equatable {
+  /// A failed attempt.
+  struct Failure {
+    var cause: Dropout.Cause
+    /// What the server asked for.
+    var retryAfter: Duration?
+    /// The error to end with if the server refuses the stream for too long; nil for what is no refusal.
+    var refusal: LiveStreamError?
+    /// Whether the server has acknowledged data before.
+    var hasAcknowledged = false
+  }
+
+  /// Fewer failures in a row than this are no reason to give up, however long they took.
+  private static let leastAttempts = 3
+  /// A connection that stood for so long with nothing to do was fine.
+  private static let steady = Duration.seconds(10)
+
   private let policy: RetryPolicy
-  private var failuresInARow = 0
-  private var lastProgress = MonotonicInstant(nanoseconds: 0)
-  private var hasComeBackSoon = false
+  /// When the first attempt of this outage failed; nil while all is well.
+  private var outageStart: MonotonicInstant?
+  /// Since when the time to give up counts.
+  private var patienceStart = MonotonicInstant(nanoseconds: 0)
+  private var attempts = 0
+  private var refusedSince: MonotonicInstant?
+  private var refusals = 0
+  /// When the attempt under way began.
+  private var attemptStart = MonotonicInstant(nanoseconds: 0)
 
   init(policy: RetryPolicy) { self.policy = policy }
 
-  /// Whether nothing has failed since something went forward.
-  var isUntroubled: Bool { failuresInARow == 0 && !hasComeBackSoon }
+  /// Whether nothing has failed since the last progress.
+  var isUntroubled: Bool { outageStart == nil }
 
   /// Something went forward: the next failure is a first one again.
-  mutating func noteProgress(now: MonotonicInstant) {
-    noteIdle(now: now)
-    (failuresInARow, hasComeBackSoon) = (0, false)
+  mutating func noteProgress() {
+    (outageStart, refusedSince) = (nil, nil)
+    (attempts, refusals) = (0, 0)
   }
 
-  /// Until now there was nothing that could have gone forward.
-  mutating func noteIdle(now: MonotonicInstant) { lastProgress = now }
+  /// The connection stood, and there was nothing that could have gone forward: the time to give up begins anew.
+  mutating func noteIdle(now: MonotonicInstant) {
+    if now - attemptStart >= Self.steady { return noteProgress() }
+    (patienceStart, attempts) = (now, 0)
+    (refusedSince, refusals) = (nil, 0)
+  }
 
   /// An attempt has failed.
   ///
   /// - Parameters:
-  ///   - retryAfter: what the server asked for.
   ///   - soon: the delay where this is the first failure; nil for what the policy says of it.
-  ///   - draw: see ``RetryPolicy/delay(failures:retryAfter:draw:)``.
+  ///   - draw: see ``RetryPolicy/delay(outage:retryAfter:draw:)``.
   /// - Returns: after what delay to try again.
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/unreachable`` when nothing has gone forward for too long.
+  /// - Throws: the refusal, or ``LiveStreamError`` of kind ``LiveStreamError/Kind/unreachable``, when that has lasted for too long.
   mutating func failed(
-    _ cause: Dropout.Cause, retryAfter: Duration?, soon: Duration? = nil, now: MonotonicInstant,
-    draw: UInt64
+    _ failure: Failure, soon: Duration? = nil, now: MonotonicInstant, draw: UInt64
   ) throws(LiveStreamError) -> Duration {
-    let delay: Duration
-    if cause == .overtaken {
-      // The connection works.
-      delay = .zero
-    } else if let soon, isUntroubled {
-      hasComeBackSoon = true
-      delay = soon
-    } else {
-      failuresInARow += 1
-      delay = policy.delay(failures: failuresInARow, retryAfter: retryAfter, draw: draw)
+    // The connection works.
+    if failure.cause == .overtaken { return .zero }
+    let isFirst = outageStart == nil
+    if isFirst { (outageStart, patienceStart) = (now, now) }
+    attempts += 1
+    try judge(failure, now: now)
+    var delay = policy.delay(outage: now - (outageStart ?? now), retryAfter: failure.retryAfter, draw: draw)
+    if isFirst, let soon { delay = min(soon, policy.maximumCeiling) }
+    if let limit = policy.giveUpAfter {
+      let left = limit - (now - patienceStart)
+      if left <= .zero, attempts >= Self.leastAttempts {
+        throw LiveStreamError(
+          .unreachable,
+          "gave up: nothing was acknowledged for \(Self.text(limit)); the last attempt ended with: \(failure.cause)")
+      }
+      // One more attempt when the time is over, and not after it.
+      if left > .zero { delay = min(delay, left) }
     }
-    if let limit = policy.giveUpAfter, now + delay - lastProgress > limit {
-      throw LiveStreamError(
-        .unreachable,
-        "gave up: nothing was acknowledged for \(Int(limit.seconds)) s; the last attempt ended with: \(cause)")
-    }
+    attemptStart = now + delay
     return delay
+  }
+
+  private mutating func judge(_ failure: Failure, now: MonotonicInstant) throws(LiveStreamError) {
+    guard let refusal = failure.refusal else {
+      (refusedSince, refusals) = (nil, 0)
+      return
+    }
+    let since = refusedSince ?? now
+    refusedSince = since
+    refusals += 1
+    let limit = policy.refusalLimit(hasAcknowledged: failure.hasAcknowledged)
+    if now - since >= limit, limit == .zero || refusals >= Self.leastAttempts { throw refusal }
+  }
+
+  private static func text(_ limit: Duration) -> String {
+    limit < .seconds(1) ? "\(limit.nanoseconds / 1_000_000) ms" : "\(limit.nanoseconds / 1_000_000_000) s"
   }
 }

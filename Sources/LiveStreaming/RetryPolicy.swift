@@ -2,36 +2,49 @@
 
 internal import EventLoops
 
-/// Exponential backoff with full jitter: a delay drawn evenly between nothing and a ceiling that doubles with each failure
-/// in a row. After an outage that hit a thousand streams at once, they do not come back at once.
+/// When a stream tries again after a failure, and when it gives up.
+///
+/// A pause is drawn evenly from the upper half of a range that grows with the outage: it ends at a quarter of what the outage
+/// has lasted so far. After a short outage the stream is soon back, and after a long one a thousand streams do not return at
+/// once.
 public struct RetryPolicy: Equatable, Sendable {
-  /// The ceiling of the first delay.
-  public var initialCeiling = Duration.milliseconds(500)
-  /// The ceiling never exceeds this.
+  /// The longest pause while the outage has only begun.
+  public var initialCeiling = Duration.milliseconds(250)
+  /// The longest pause. A server's `Retry-After` is honored up to here.
   public var maximumCeiling = Duration.seconds(15)
-  /// Give up when nothing was acknowledged for this long in spite of trying; nil to try for as long as the stream lives.
+  /// Give up when there was no progress for this long, and not before three attempts have failed; nil to try for as long as
+  /// the stream lives.
   public var giveUpAfter: Duration?
-  /// A `Retry-After` beyond this is not believed.
-  public var maximumRetryAfter = Duration.seconds(3600)
+  /// Give up when the server has refused the stream for this long (401, 403, an untrusted certificate); nil for ten minutes
+  /// once it has acknowledged data, and at once before.
+  public var giveUpOnRefusalAfter: Duration?
 
   public init() {}
 
   /// The delay before the next attempt.
   ///
   /// - Parameters:
-  ///   - failures: attempts that failed in a row, at least 1.
-  ///   - retryAfter: what the server asked for (RFC 9110, section 10.2.3): waited for in full.
-  ///   - draw: 64 random bits, new ones for each attempt: which place between nothing and the ceiling it is.
-  package func delay(failures: Int, retryAfter: Duration?, draw: UInt64) -> Duration {
-    let doublings = min(max(failures, 1) - 1, 30)
-    let doubled = initialCeiling.nanoseconds.multipliedReportingOverflow(by: 1 << Int64(doublings))
-    let ceiling = doubled.overflow ? maximumCeiling.nanoseconds : min(doubled.partialValue, maximumCeiling.nanoseconds)
-    // The draw as a fraction of 2^64, of a range that has the ceiling in it. At 15 s no place is preferred by more than
-    // one in a billion.
-    let range = UInt64(max(ceiling, 0)) + 1
-    let jittered = Duration.nanoseconds(Int64(range.multipliedFullWidth(by: draw).high))
-    guard let retryAfter else { return jittered }
-    // The jitter on top: everybody was asked to wait equally long.
-    return min(retryAfter, maximumRetryAfter) + jittered
+  ///   - outage: how long ago the first attempt failed.
+  ///   - retryAfter: what the server asked for (RFC 9110, section 10.2.3).
+  ///   - draw: 64 random bits, new ones for each attempt: which place of the range it is.
+  package func delay(outage: Duration, retryAfter: Duration?, draw: UInt64) -> Duration {
+    let ceiling = max(0, min(max(outage.nanoseconds / 4, initialCeiling.nanoseconds), maximumCeiling.nanoseconds))
+    var (least, most) = (ceiling / 2, ceiling)
+    if let retryAfter {
+      let asked = max(0, min(retryAfter, maximumCeiling).nanoseconds)
+      // The jitter on top: everybody was asked to wait equally long.
+      least = max(least, asked)
+      most = max(most, asked.addingReportingOverflow(asked / 4).overflow ? asked : asked + asked / 4)
+    }
+    // The draw as a fraction of 2^64. The range cannot overflow: both ends are from 0 up.
+    let range = UInt64(most - least) &+ 1
+    return .nanoseconds(least + Int64(range.multipliedFullWidth(by: draw).high))
+  }
+
+  /// How long a server may refuse a stream.
+  ///
+  /// - Parameter hasAcknowledged: whether it has acknowledged data before.
+  func refusalLimit(hasAcknowledged: Bool) -> Duration {
+    giveUpOnRefusalAfter ?? (hasAcknowledged ? .seconds(600) : .zero)
   }
 }

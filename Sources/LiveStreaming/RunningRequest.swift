@@ -35,6 +35,11 @@ extension StreamRequest {
     if let token { request.bearerToken = token }
     if let url { request = request.directed(to: url) }
     if let method { request.method = method }
+    switch answerLimit {
+    case .usual: break
+    case .atMost(let limit): request.limits.response = min(limit, request.limits.response)
+    case .times(let factor): request.limits.response = request.limits.response * factor
+    }
     if !describesRepresentation {
       // What describes the representation went with the creation (section "Upload Creation").
       request.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }

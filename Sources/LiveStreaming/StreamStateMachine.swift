@@ -42,12 +42,12 @@ protocol StreamStateMachine {
   mutating func received(
     interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant
   ) -> StreamStep
-  /// - Parameter draw: 64 random bits, for ``RetryPolicy/delay(failures:retryAfter:draw:)``.
+  /// - Parameter draw: 64 random bits, for ``RetryPolicy/delay(outage:retryAfter:draw:)``.
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep
   /// The delay of ``StreamStep/wait(_:)`` is over.
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
   /// What ``StreamStep/awaitBytes(upTo:)`` waited for is there.
-  mutating func bytesAreReady(_ supply: Supply, now: MonotonicInstant) -> StreamStep
+  mutating func bytesAreReady(_ supply: Supply) -> StreamStep
   /// The server is about to forget what it has: whether the request under way has to end for that.
   mutating func expiresSoon() -> Bool
   /// The stream ends here, for a reason that no request has.
@@ -65,13 +65,20 @@ enum StreamStep: Equatable {
   case awaitBytes(upTo: UInt64)
   /// Tell the dropout, and ask again after its delay.
   case wait(Dropout)
-  /// The server takes plain uploads only; why, in words.
-  case fallBack(String)
+  /// The server takes plain uploads only; why, in words, and by which method if not by the user's.
+  case fallBack(String, method: String?)
   case end(LiveStreamError?)
 }
 
 /// One request of a stream.
 struct StreamRequest: Equatable {
+  /// In relation to ``UploadRequest/Limits/response``.
+  enum AnswerLimit: Equatable {
+    case usual
+    case atMost(Duration)
+    case times(Int)
+  }
+
   enum Content: Equatable {
     case absent, empty
     /// The stream from `start` on, to its end or to so many bytes.
@@ -88,6 +95,8 @@ struct StreamRequest: Equatable {
   var content: Content
   /// Whether it carries what describes the representation: `Content-Type` and its like.
   var describesRepresentation = true
+  /// How long its answer may take.
+  var answerLimit = AnswerLimit.usual
   /// Whether it may end at any byte from `minimumEnd` on, for another to go on.
   var rollsOver = false
   /// Stream offset.
@@ -99,6 +108,8 @@ struct RequestEnd {
   var result: Result<UploadTask.Outcome, UploadError>
   /// The response's `Location`, made absolute.
   var location: String?
+  /// Whether there is one that is not followed, because it leads from https to http.
+  var isLocationInsecure = false
   /// Stream offset up to which its body was handed over.
   var sentUpTo: UInt64
 }

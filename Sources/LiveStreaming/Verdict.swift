@@ -10,6 +10,11 @@ enum Verdict: Equatable {
   case complete(HTTPResponse)
   /// A dropout: try again.
   case transient(Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
+  /// The server does not let this client in. That may change: how long to wait for it is the policy's to say.
+  case refusal(LiveStreamError, Dropout.Cause, retryAfter: Duration?)
+  /// Nothing that a server says in the middle of a stream: at the start it is an error, and once the server has acknowledged
+  /// data it is an outage, for something else answers in its place.
+  case unexpected(LiveStreamError, Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
   /// Trying again would not help.
   case permanent(LiveStreamError)
 
@@ -17,6 +22,14 @@ enum Verdict: Equatable {
     switch result {
     case .success(let outcome): self = Self.judge(outcome, wallClock)
     case .failure(let error): self = Self.judge(error)
+    }
+  }
+
+  /// What the stream ends with where this is no outage.
+  var error: LiveStreamError? {
+    switch self {
+    case .complete, .transient: nil
+    case .refusal(let error, _, _), .unexpected(let error, _, _, _), .permanent(let error): error
     }
   }
 
@@ -28,53 +41,59 @@ enum Verdict: Equatable {
   private static func judge(_ outcome: UploadTask.Outcome, _ wallClock: Int) -> Verdict {
     let response = outcome.response
     let status = response.status
+    let retryAfter = response.retryAfter(wallClock: wallClock)
+    let serverOffset = response["Stream-Offset"].flatMap { UInt64($0) }
+    func unexpected(_ kind: LiveStreamError.Kind, _ words: String) -> Verdict {
+      .unexpected(LiveStreamError(kind, words), .response(status), retryAfter: retryAfter, serverOffset: serverOffset)
+    }
+    func refusal(_ words: String) -> Verdict {
+      .refusal(LiveStreamError(.notPermitted, words), .response(status), retryAfter: retryAfter)
+    }
     let reason = response.text.map { ": \($0.prefix(200))" } ?? ""
     switch status {
     case 200..<300 where !outcome.isEarly:
       return .complete(response)
     case 200..<300:
-      return .permanent(
-        .init(
-          .protocolBroken,
-          "the server answered \(status) before the end of the stream: it does not read streamed bodies to their end; try another URL or method"
-        ))
+      return unexpected(
+        .protocolBroken,
+        "the server answered \(status) before the end of the stream: it does not read streamed bodies to their end; try another URL or method"
+      )
     case 300..<400:
       let target = response["Location"].map { " to \($0)" } ?? ""
-      return .permanent(.init(.refused, "the server redirects\(target) (\(status)): stream to that URL instead"))
+      return unexpected(.refused, "the server redirects\(target) (\(status)): stream to that URL instead")
     case 401, 407:
-      return .permanent(
-        .init(
-          .notPermitted,
-          "the server wants credentials that it accepts (\(status))\(reason): give a token with --bearer-token-file, or a netrc file"
-        ))
-    case 403:
-      return .permanent(
-        .init(.notPermitted, "the server does not permit this (403)\(reason): check the credentials and the URL's path")
+      return refusal(
+        "the server wants credentials that it accepts (\(status))\(reason): give a token with --bearer-token-file, or a netrc file"
       )
+    case 403:
+      return refusal("the server does not permit this (403)\(reason): check the credentials and the URL's path")
     case 408, 425, 429, 500, 502...504, 506...:
-      return .transient(
-        .response(status), retryAfter: response.retryAfter(wallClock: wallClock),
-        serverOffset: response["Stream-Offset"].flatMap { UInt64($0) })
-    case 404, 410:
-      return .permanent(
-        .init(.refused, "there is nothing at this URL to stream to (\(status))\(reason): check the path"))
+      return .transient(.response(status), retryAfter: retryAfter, serverOffset: serverOffset)
+    case 404: return unexpected(.refused, "there is nothing at this URL to stream to (404)\(reason): check the path")
+    case 410:
+      return .permanent(.init(.refused, "there is nothing at this URL to stream to (410)\(reason): check the path"))
     case 405, 411, 501:
-      return .permanent(
-        .init(
-          .refused,
-          "the server does not take a streamed body here (\(status))\(reason): try --method PUT or another path"))
+      return unexpected(
+        .refused,
+        "the server does not take a streamed body here (\(status))\(reason): try --method PUT or another path")
     case 409:
       return .permanent(.init(.refused, "the server has other bytes under this stream's name (409)\(reason)"))
     case 413:
       return .permanent(
         .init(.refused, "the server takes no more of this stream (413)\(reason): raise its limit for request bodies"))
     default:
-      return .permanent(.init(.refused, "the server refused the stream (\(status))\(reason)"))
+      return unexpected(.refused, "the server refused the stream (\(status))\(reason)")
     }
   }
 
   private static func judge(_ error: UploadError) -> Verdict {
     func retry(_ cause: Dropout.Cause) -> Verdict { .transient(cause, retryAfter: nil, serverOffset: nil) }
+    func refusal(_ kind: LiveStreamError.Kind, _ words: String) -> Verdict {
+      .refusal(LiveStreamError(kind, words), .other(error.description), retryAfter: nil)
+    }
+    func unexpected(_ kind: LiveStreamError.Kind, _ words: String) -> Verdict {
+      .unexpected(LiveStreamError(kind, words), .other(error.description), retryAfter: nil, serverOffset: nil)
+    }
     switch error.kind {
     case .unknownHost: return retry(.unknownHost(error.description))
     case .unreachable: return retry(.unreachable(error.description))
@@ -85,23 +104,26 @@ enum Verdict: Equatable {
       return retry(.other("\(error.description): what is in between breaks HTTP/2, going on with HTTP/1.1"))
     case .tlsFailed, .other: return retry(.other(error.description))
     case .bodyFailed: return retry(.overtaken)
+    case .certificateNotYetValid:
+      return retry(
+        .other("the server's certificate is not yet valid (\(error.description)): is this machine's clock set?"))
     case .proxyRefused:
-      return .permanent(
-        .init(
-          .notPermitted, "\(error.description): give its user and password in --proxy, or check what it lets through"))
+      return refusal(
+        .notPermitted, "\(error.description): give its user and password in --proxy, or check what it lets through")
     case .cancelled: return .permanent(.init(.cancelled, "cancelled"))
-    case .invalidRequest, .badCredentialsFile: return .permanent(.init(.invalidRequest, error.description))
+    case .invalidRequest: return .permanent(.init(.invalidRequest, error.description))
+    // It may be about to be replaced.
+    case .badCredentialsFile: return refusal(.invalidRequest, error.description)
     case .certificateNotTrusted:
-      return .permanent(
-        .init(
-          .notTrusted,
-          "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority with --ca-file FILE"
-        ))
+      return refusal(
+        .notTrusted,
+        "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority with --ca-file FILE"
+      )
     case .http2NotSupported:
-      return .permanent(.init(.http2NotSupported, "\(error.description): stream over HTTP/1.1, without --http2"))
+      return unexpected(.http2NotSupported, "\(error.description): stream over HTTP/1.1, without --http2")
     case .protocolViolation:
-      return .permanent(
-        .init(.protocolBroken, "what listens there does not speak HTTP (\(error.description)): check the port"))
+      return unexpected(
+        .protocolBroken, "what listens there does not speak HTTP (\(error.description)): check the port")
     }
   }
 }

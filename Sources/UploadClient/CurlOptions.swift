@@ -23,9 +23,7 @@ struct CurlOptions {
     try set(CURLOPT_NOSIGNAL, 1)
     try set(CURLOPT_UPLOAD_BUFFERSIZE, request.uploadBufferSize)
     try set(CURLOPT_BUFFERSIZE, request.receiveBufferSize)
-    // 0 would be libcurl's own 300 s, and it refuses more than 24 days.
-    let connect = max(1, min(request.limits.connect.nanoseconds / 1_000_000, Int64(Int32.max)))
-    try set(CURLOPT_CONNECTTIMEOUT_MS, Int(connect))
+    try set(CURLOPT_CONNECTTIMEOUT_MS, Self.milliseconds(request.limits.connect))
     // Otherwise a request that ends during a lookup would wait for it, and the loop with all other streams too. See NameLookups.
     try set(CURLOPT_QUICK_EXIT, 1)
     // A proxy's answer to CONNECT is not the server's.
@@ -34,6 +32,11 @@ struct CurlOptions {
     try setFields(request)
     try setCredentials(request)
     try setRoute(request)
+  }
+
+  /// At least 1, for libcurl and the kernel take 0 for "the default", and no more than either can count.
+  static func milliseconds(_ limit: Duration) -> Int {
+    Int(max(1, min(limit.nanoseconds / 1_000_000, Int64(Int32.max))))
   }
 
   private static func number(of version: UploadRequest.HTTPVersion) -> Int {
@@ -149,6 +152,6 @@ extension UploadRequest {
     if let bytes = socket.sendBuffer { set(SOL_SOCKET, SO_SNDBUF, bytes) }
     if let bytes = socket.maximumSegment { set(Int32(IPPROTO_TCP), TCP_MAXSEG, bytes) }
     // In milliseconds; RFC 5482 has the idea, tcp(7) the option.
-    set(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, Int(limits.unacknowledged.nanoseconds / 1_000_000))
+    set(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, CurlOptions.milliseconds(limits.unacknowledged))
   }
 }

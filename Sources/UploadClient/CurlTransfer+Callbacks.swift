@@ -71,7 +71,11 @@ extension CurlTransfer {
     responseBegins()
     // Who refuses a request need not have read its content, which the kernel may have taken all the same: behind it, nobody would
     // read the next one.
-    if complete.status >= 400, !kind.isWithoutBytes { _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1) }
+    //
+    // libcurl sends no body of unknown length over a connection on which HTTP/1.0 was spoken. A new one begins with HTTP/1.1.
+    if complete.isHTTP10 || complete.status >= 400 && !kind.isWithoutBytes {
+      _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
+    }
     perform(machine.received(head: complete))
   }
 }

@@ -120,9 +120,11 @@ final class CurlTransfer: @unchecked Sendable {
       _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &systemError)
       var proxyStatus = 0
       _ = sluice_getinfo_long(easy, CURLINFO_HTTP_CONNECTCODE, &proxyStatus)
+      var certificateFault = 0
+      _ = sluice_getinfo_long(easy, CURLINFO_SSL_VERIFYRESULT, &certificateFault)
       failure = UploadError(
         code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError),
-        proxyStatus: proxyStatus)
+        proxyStatus: proxyStatus, certificateFault: certificateFault)
     }
     finish(with: machine.ended(failure: failure))
   }

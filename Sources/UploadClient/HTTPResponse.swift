@@ -10,6 +10,8 @@ public struct HTTPResponse: Equatable, Sendable {
   public var fields: [Field]
   /// The first bytes of the body, at most ``bodyLimit``; empty for interim responses. Servers put their reasons there.
   public var body: [UInt8] = []
+  /// Whether the response says that it is one of HTTP/1.0.
+  var isHTTP10 = false
 
   public struct Field: Equatable, Sendable {
     public var name: String

@@ -15,6 +15,7 @@ struct ResponseHeadAssembler {
     }
     if first == UInt8(ascii: "H"), line.starts(with: "HTTP/".utf8) {
       current = HTTPResponse(status: Self.status(line))
+      current?.isHTTP10 = line.starts(with: "HTTP/1.0 ".utf8)
       current?.fields.reserveCapacity(4)
     } else if let colon = line.firstIndex(of: UInt8(ascii: ":")) {
       let name = UnsafeRawBufferPointer(rebasing: line[..<colon])

@@ -23,6 +23,8 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case tlsFailed
     /// The peer's certificate is not trusted.
     case certificateNotTrusted
+    /// The peer's certificate is valid from some later time on, by this machine's clock, which may be wrong.
+    case certificateNotYetValid
     /// A certificate, key or CA file on this side cannot be used.
     case badCredentialsFile
     /// What came back is not HTTP.
@@ -47,14 +49,15 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
 
   package init(_ kind: Kind, _ description: String) {
     self.kind = kind
-    self.description = description
+    self.description = printable(description)
   }
 
   /// What libcurl's verdict means. `detail` is its error buffer, more precise than the code's own words.
   /// - Parameters:
   ///   - systemError: the `errno` of the system call that failed, 0 when none did.
   ///   - proxyStatus: what the proxy answered to CONNECT, 0 without one.
-  init(code: CURLcode, detail: String, systemError: Int32 = 0, proxyStatus: Int = 0) {
+  ///   - certificateFault: what OpenSSL found wrong with the peer's certificate (`X509_V_ERR_…`), 0 for nothing.
+  init(code: CURLcode, detail: String, systemError: Int32 = 0, proxyStatus: Int = 0, certificateFault: Int = 0) {
     let words = detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail
     switch code {
     case _ where [401, 403, 407].contains(proxyStatus):
@@ -83,6 +86,10 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
       self.init(.connectionLost, words)
     case CURLE_SSL_CONNECT_ERROR:
       self.init(.tlsFailed, words)
+    // X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CRL_NOT_YET_VALID: x509_vfy.h, and the words of TLS libraries without them.
+    case CURLE_PEER_FAILED_VERIFICATION
+    where [9, 11].contains(certificateFault) || words.lowercased().contains("not yet valid"):
+      self.init(.certificateNotYetValid, words)
     case CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_ISSUER_ERROR, CURLE_SSL_INVALIDCERTSTATUS,
       CURLE_SSL_PINNEDPUBKEYNOTMATCH:
       self.init(.certificateNotTrusted, words)

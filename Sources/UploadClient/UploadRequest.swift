@@ -98,10 +98,15 @@ public struct UploadRequest: Equatable, Sendable {
     guard !method.isEmpty, method.utf8.allSatisfy(Self.isTokenByte) else {
       throw UploadError(.invalidRequest, "the method \(quoted(method)) is not a token")
     }
-    if let token = bearerToken, token.isEmpty || !token.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) {
+    if let token = bearerToken, !Self.canSend(token: token) {
       throw UploadError(
         .invalidRequest, "the bearer token is empty or has characters that cannot be sent: check its file")
     }
+  }
+
+  /// Whether a bearer token is one that a field can carry.
+  package static func canSend(token: String) -> Bool {
+    !token.isEmpty && token.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f }
   }
 
   /// `tchar`, RFC 9110, section 5.6.2.
@@ -114,12 +119,4 @@ public struct UploadRequest: Equatable, Sendable {
       "!#$%&'*+-.^_`|~".utf8.contains(byte)
     }
   }
-}
-
-/// `text` between quotes, its control characters made visible.
-func quoted(_ text: String) -> String {
-  "\""
-    + text.unicodeScalars.map {
-      $0.value < 0x20 || $0.value == 0x7f ? "\\u{\(String($0.value, radix: 16))}" : String($0)
-    }.joined() + "\""
 }

@@ -31,7 +31,7 @@ enum ExitCode: Int32 {
     case nil: self = .done
     case .invalidRequest: self = .usage
     case .notPermitted: self = .notPermitted
-    case .notTrusted, .refused, .protocolBroken, .http2NotSupported: self = .protocolBroken
+    case .notTrusted, .refused, .protocolBroken, .insecureLocation, .http2NotSupported: self = .protocolBroken
     case .unreachable: self = .unavailable
     case .overflow, .source: self = .inputOutput
     case .cancelled: self = .interrupted

@@ -30,7 +30,7 @@ enum Load {
     ],
     // The others belong to one stream, would load somebody else, or are so anyway.
     connectionOptions: StreamOptions.connection.filter {
-      !["stream-id", "proxy", "retry-ceiling", "http1"].contains($0.name)
+      !["stream-id", "proxy", "retry-ceiling", "give-up-on-refusal", "http1"].contains($0.name)
     },
     moreOptions: more,
     example: "sluice load http://localhost:8080/ -n 1000 -t 60s --ramp 10s --html report.html")

@@ -31,12 +31,14 @@ enum Put {
         .inputOutput, "\(path) cannot be uploaded (\(error.reason)): name a file, or use sluice pipe for anything else")
     }
     var request = try StreamOptions.request(values, url: url(values.operands[1], path))
-    if !values.has("method") { request.method = "PUT" }
+    let choosesMethod = !values.has("method")
+    if choosesMethod { request.method = "PUT" }
     request.fields.addDefault("Content-Type", values["content-type"] ?? "application/octet-stream")
     // As much as libcurl takes at once: for throughput, system calls are what counts.
     request.uploadBufferSize = 512 << 10
     var configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: 1_000_000, buffer: .bytes(1), overflow: .wait)
+    configuration.mayUsePOST = choosesMethod
     let memory = ResumeFile(path: values["resume-file"] ?? path + ".sluice", file: file)
     if values.has("resume") || values.has("abandon") { configuration.resumeData = try memory.read(target: request.url) }
     if let data = configuration.resumeData { configuration.streamID = data.streamID ?? configuration.streamID }

@@ -12,7 +12,7 @@ enum StreamOptions {
   static let overflow = Option("overflow", value: "P", "when it is full: drop-oldest, stop or wait")
   static let header = Option("header", short: "H", value: "'N: V'", "add a header field (repeatable)", mayRepeat: true)
   static let token = Option("bearer-token-file", value: "FILE", "send the token in FILE (or $SLUICE_BEARER_TOKEN)")
-  static let giveUp = Option("give-up", value: "T", "end when nothing was acknowledged for T (default: never)")
+  static let giveUp = Option("give-up", value: "T", "end after T without progress, and 3 attempts (default: never)")
   static let progress = Option("progress", value: "KIND", "auto, bar, json or none (default auto)")
 
   static let metrics = Option("metrics", value: "ADDR:PORT", "figures for Prometheus at /metrics (default: none)")
@@ -48,6 +48,7 @@ enum StreamOptions {
     Option("stall-timeout", value: "T", "the peer counts as dead when it accepts nothing for T (default 30s)"),
     Option("response-timeout", value: "T", "from the end of the stream to the response (default 30s)"),
     Option("retry-ceiling", value: "T", "the longest pause between two attempts (default 15s)"),
+    Option("give-up-on-refusal", value: "T", "end when refused for T (default: 10min once data was acknowledged)"),
     Option("send-buffer", value: "SIZE", "SO_SNDBUF: how much may be under way (default: the kernel's)"),
     Option("max-segment", value: "SIZE", "TCP_MAXSEG (default: the kernel's)"),
   ]
@@ -116,6 +117,9 @@ enum StreamOptions {
     if let text = values["give-up"] { configuration.retry.giveUpAfter = try Units.duration(text, of: "give-up") }
     if let text = values["retry-ceiling"] {
       configuration.retry.maximumCeiling = try Units.duration(text, of: "retry-ceiling")
+    }
+    if let text = values["give-up-on-refusal"] {
+      configuration.retry.giveUpOnRefusalAfter = try Units.duration(text, of: "give-up-on-refusal")
     }
     try resumable(values, &configuration)
     return configuration

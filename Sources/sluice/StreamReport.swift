@@ -49,6 +49,7 @@ enum StreamReport {
     case "expiry": "its life is over"
     case "size": "it is full"
     case "serverWentBack": "it has lost bytes"
+    case "impossibleOffset": "it has bytes that were never sent"
     default: "it calls it complete"
     }
   }
@@ -71,7 +72,7 @@ enum StreamReport {
   static func lines(_ summary: StreamSummary) -> [String] {
     let progress = summary.progress
     var lines: [String] = []
-    if let error = summary.error { lines.append("sluice: \(error.description)") }
+    if let error = summary.error { lines.append("sluice: \(error.description)\(remedy(error))") }
     var parts = [
       "\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.captured)) captured",
       "\(Units.text(bytes: progress.acknowledged)) acknowledged",
@@ -90,6 +91,11 @@ enum StreamReport {
     }
     if summary.sourceLost > 0 { lines.append("\(summary.sourceLost) frames lost before they reached the buffer") }
     return lines
+  }
+
+  /// The option that helps, where there is one that the library does not know.
+  private static func remedy(_ error: LiveStreamError) -> String {
+    error.kind == .insecureLocation ? ". Use --location keep to stay on the host that you named, over TLS." : ""
   }
 
   /// `02:03  captured 1.20 MB  sent …`: as much as fits into `width` columns.

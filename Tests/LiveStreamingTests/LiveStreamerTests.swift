@@ -29,7 +29,7 @@ struct LiveStreamerTests {
     }
     try withSession { session throws in
       let source = try PushedSource()
-      let stream = try RunningStream(source, session, server.url)
+      let stream = try RunningStream(source, session, server.url) { $0.retry.maximumCeiling = .seconds(15) }
       try source.push(patternBytes(pattern, 0, 100_000))
       try stream.waitForDropout(2)
       try source.push(patternBytes(pattern, 100_000, 50_000))

@@ -1,5 +1,6 @@
 import EventLoops
 import PropertyTesting
+import ResumableUploads
 import Testing
 import UploadClient
 
@@ -10,6 +11,12 @@ struct PlainStreamStateMachineTests {
   private static let lost = Verdict.transient(.connectionLost("reset"), retryAfter: nil, serverOffset: nil)
   private static func refused(_ offset: UInt64? = nil) -> Verdict {
     .transient(.response(503), retryAfter: nil, serverOffset: offset)
+  }
+  /// What is at hand of a stream that goes on.
+  private static func supply(_ oldest: UInt64, _ head: UInt64 = 1000, headroom: UInt64 = 0, isFinished: Bool = false)
+    -> Supply
+  {
+    Supply(oldest: oldest, head: head, isFinished: isFinished, restart: oldest + headroom)
   }
   private static func unconfirmed(_ action: PlainStreamStateMachine.Action) -> UInt64? {
     if case .wait(let dropout) = action { dropout.unconfirmed } else { nil }
@@ -77,9 +84,11 @@ struct PlainStreamStateMachineTests {
         let serverOffset = random.chance(30) ? UInt64.random(in: 0...machine.sent, using: &random) : nil
         let verdict: Verdict =
           random.chance(50) ? lost : .transient(.response(503), retryAfter: nil, serverOffset: serverOffset)
-        perform(machine.requestEnded(verdict, oldest: oldest, now: now, draw: random.next()))
+        perform(
+          machine.requestEnded(
+            verdict, PlainStreamStateMachineTests.supply(oldest), sentUpTo: 0, now: now, draw: random.next()))
       default:
-        perform(machine.retryIsDue(oldest: oldest, head: head, headroom: 250))
+        perform(machine.retryIsDue(PlainStreamStateMachineTests.supply(oldest, head, headroom: 250)))
       }
       #expect(machine.acknowledged <= machine.sent && machine.sent <= head)
     }
@@ -105,8 +114,9 @@ struct PlainStreamStateMachineTests {
       reached = max(reached, start)
     }
     for _ in 0..<3 { world.perform(world.machine.stop(.init(.cancelled, "enough"))) }
-    world.perform(world.machine.requestEnded(Self.lost, oldest: 0, now: world.now, draw: world.random.next()))
-    world.perform(world.machine.retryIsDue(oldest: 0, head: world.head, headroom: 0))
+    world.perform(
+      world.machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: world.now, draw: world.random.next()))
+    world.perform(world.machine.retryIsDue(Self.supply(0, world.head, headroom: 0)))
     #expect(world.ends == 1 && world.machine.state == .ended)
   }
 
@@ -116,17 +126,20 @@ struct PlainStreamStateMachineTests {
     #expect(machine.start(now: Self.at(0)) == .open(at: 0, attempt: 1, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
-    guard case .wait(let dropout) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(1), draw: random.next())
+    guard
+      case .wait(let dropout) = machine.requestEnded(
+        Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
     else {
       Issue.record("no dropout")
       return
     }
     #expect(dropout.acknowledged == 60)
-    #expect(machine.retryIsDue(oldest: 0, head: 200, headroom: 10) == .open(at: 60, attempt: 2, gap: nil))
+    #expect(machine.retryIsDue(Self.supply(0, 200, headroom: 10)) == .open(at: 60, attempt: 2, gap: nil))
     #expect(machine.resent == 40 && machine.gaps == 0)
     machine.wrote(upTo: 200)
     #expect(
-      machine.requestEnded(.complete(.init(status: 201)), oldest: 0, now: Self.at(2), draw: random.next()) == .end(nil))
+      machine.requestEnded(
+        .complete(.init(status: 201)), Self.supply(0), sentUpTo: 0, now: Self.at(2), draw: random.next()) == .end(nil))
     #expect(machine.acknowledged == 200)
   }
 
@@ -136,9 +149,9 @@ struct PlainStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
-    _ = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(1), draw: random.next())
+    _ = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
     let gap = Gap(offset: 60, length: 450, cause: .bufferFull)
-    #expect(machine.retryIsDue(oldest: 500, head: 1000, headroom: 10) == .open(at: 510, attempt: 2, gap: gap))
+    #expect(machine.retryIsDue(Self.supply(500, 1000, headroom: 10)) == .open(at: 510, attempt: 2, gap: gap))
     #expect(machine.lost == 450 && machine.acknowledged == 510)
   }
 
@@ -148,13 +161,13 @@ struct PlainStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
-    _ = machine.requestEnded(Self.refused(40), oldest: 0, now: Self.at(1), draw: random.next())
-    #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 40, attempt: 2, gap: nil))
+    _ = machine.requestEnded(Self.refused(40), Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
+    #expect(machine.retryIsDue(Self.supply(0, 100, headroom: 10)) == .open(at: 40, attempt: 2, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(2))
-    _ = machine.requestEnded(Self.refused(50), oldest: 80, now: Self.at(2), draw: random.next())
+    _ = machine.requestEnded(Self.refused(50), Self.supply(80), sentUpTo: 0, now: Self.at(2), draw: random.next())
     let gap = Gap(offset: 50, length: 40, cause: .serverLost)
-    #expect(machine.retryIsDue(oldest: 80, head: 100, headroom: 10) == .open(at: 90, attempt: 3, gap: gap))
+    #expect(machine.retryIsDue(Self.supply(80, 100, headroom: 10)) == .open(at: 90, attempt: 3, gap: gap))
   }
 
   @Test("a refusal without an offset takes back what TCP acknowledged of the refused request, as far as it is kept")
@@ -163,15 +176,16 @@ struct PlainStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
-    let kept = machine.requestEnded(Self.refused(), oldest: 0, now: Self.at(1), draw: random.next())
+    let kept = machine.requestEnded(Self.refused(), Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
     #expect(Self.unconfirmed(kept) == 0)
-    #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 0, attempt: 2, gap: nil))
+    #expect(machine.retryIsDue(Self.supply(0, 100, headroom: 10)) == .open(at: 0, attempt: 2, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(2))
     // In a long request most has been released since: the server had its time to keep that, but nobody knows.
-    let released = machine.requestEnded(Self.refused(), oldest: 70, now: Self.at(2), draw: random.next())
+    let released = machine.requestEnded(
+      Self.refused(), Self.supply(70), sentUpTo: 0, now: Self.at(2), draw: random.next())
     #expect(Self.unconfirmed(released) == 70)
-    #expect(machine.retryIsDue(oldest: 70, head: 100, headroom: 10) == .open(at: 70, attempt: 3, gap: nil))
+    #expect(machine.retryIsDue(Self.supply(70, 100, headroom: 10)) == .open(at: 70, attempt: 3, gap: nil))
   }
 
   @Test(
@@ -181,10 +195,10 @@ struct PlainStreamStateMachineTests {
     _ = machine.start(now: Self.at(0))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
-    _ = machine.requestEnded(Self.refused(95), oldest: 0, now: Self.at(1), draw: random.next())
-    #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 95, attempt: 2, gap: nil))
-    _ = machine.requestEnded(Self.refused(1000), oldest: 0, now: Self.at(2), draw: random.next())
-    #expect(machine.retryIsDue(oldest: 0, head: 100, headroom: 10) == .open(at: 95, attempt: 3, gap: nil))
+    _ = machine.requestEnded(Self.refused(95), Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
+    #expect(machine.retryIsDue(Self.supply(0, 100, headroom: 10)) == .open(at: 95, attempt: 2, gap: nil))
+    _ = machine.requestEnded(Self.refused(1000), Self.supply(0), sentUpTo: 0, now: Self.at(2), draw: random.next())
+    #expect(machine.retryIsDue(Self.supply(0, 100, headroom: 10)) == .open(at: 95, attempt: 3, gap: nil))
   }
 
   @Test(
@@ -200,7 +214,7 @@ struct PlainStreamStateMachineTests {
       machine.connected()
       machine.wrote(upTo: 100)
       machine.acknowledged(bodyCount: 90, now: now)
-      let action = machine.requestEnded(Self.refused(), oldest: 0, now: now, draw: random.next())
+      let action = machine.requestEnded(Self.refused(), Self.supply(0), sentUpTo: 0, now: now, draw: random.next())
       guard case .wait(let dropout) = action else {
         guard case .end(let error) = action else { break }
         #expect(error?.kind == .unreachable)
@@ -208,7 +222,7 @@ struct PlainStreamStateMachineTests {
       }
       delays.append(dropout.retryDelay)
       now = now + dropout.retryDelay
-      _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
+      _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
     }
     #expect(machine.state == .ended)
     // Full jitter up to 15 s: some eighty attempts in ten minutes, not a thousand.
@@ -225,27 +239,36 @@ struct PlainStreamStateMachineTests {
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 100, now: Self.at(1))
     // An hour later, without a byte to send.
-    guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(3600), draw: random.next()) else {
+    guard
+      case .wait = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(3600), draw: random.next())
+    else {
       Issue.record("given up at the first dropout")
       return
     }
-    _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
+    _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
     // Reconnected, silent for another hour.
     machine.connected()
-    guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(7200), draw: random.next()) else {
+    guard
+      case .wait = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(7200), draw: random.next())
+    else {
       Issue.record("given up at the second dropout")
       return
     }
     // But then nobody is there for longer than that.
     for second in [7210, 7230, 7250] as [Int64] {
-      _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
-      guard case .wait = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(second), draw: random.next()) else {
+      _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
+      guard
+        case .wait = machine.requestEnded(
+          Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(second), draw: random.next())
+      else {
         Issue.record("given up too early")
         return
       }
     }
-    _ = machine.retryIsDue(oldest: 0, head: 100, headroom: 0)
-    guard case .end(let error) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(7270), draw: random.next())
+    _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
+    guard
+      case .end(let error) = machine.requestEnded(
+        Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(7270), draw: random.next())
     else {
       Issue.record("not given up")
       return
@@ -253,7 +276,7 @@ struct PlainStreamStateMachineTests {
     #expect(error?.kind == .unreachable)
   }
 
-  @Test("bytes that stay unacknowledged do count, and failures in a row end with the next acknowledgement")
+  @Test("bytes that stay unacknowledged are an outage from the first cut on, and not from the last acknowledgement")
   func givesUp() {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(60)
@@ -262,11 +285,134 @@ struct PlainStreamStateMachineTests {
     machine.connected()
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 50, now: Self.at(10))
-    guard case .end(let error) = machine.requestEnded(Self.lost, oldest: 0, now: Self.at(80), draw: random.next())
-    else {
-      Issue.record("not given up after 70 s without an acknowledgement")
+    var action = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(80), draw: random.next())
+    for second in [100, 139, 141] as [Int64] {
+      guard case .wait = action else {
+        Issue.record("given up before \(second) s")
+        return
+      }
+      _ = machine.retryIsDue(Self.supply(0, 100))
+      action = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(second), draw: random.next())
+    }
+    guard case .end(let error) = action else {
+      Issue.record("not given up")
       return
     }
     #expect(error?.description.contains("60 s") == true)
+  }
+
+  // MARK: Odd answers
+
+  private static func odd(_ status: Int = 404) -> Verdict {
+    .unexpected(LiveStreamError(.refused, "nothing here"), .response(status), retryAfter: nil, serverOffset: nil)
+  }
+
+  /// A stream of 1,000 bytes so far whose server has acknowledged 500 of them, in so many seconds.
+  private func streaming(_ seconds: Int64) -> PlainStreamStateMachine {
+    var machine = PlainStreamStateMachine(policy: RetryPolicy())
+    _ = machine.start(now: Self.at(0))
+    machine.connected()
+    machine.wrote(upTo: 1000)
+    machine.acknowledged(bodyCount: 10, now: Self.at(0))
+    machine.acknowledged(bodyCount: 500, now: Self.at(seconds))
+    return machine
+  }
+
+  @Test("an odd answer is an outage once the server has taken bytes for some seconds, and an error before")
+  func oddAnswer() {
+    for (seconds, goesOn) in [(1, false), (4, false), (5, true), (3600, true)] as [(Int64, Bool)] {
+      var machine = streaming(seconds)
+      let action = machine.requestEnded(
+        Self.odd(), Self.supply(400), sentUpTo: 1000, now: Self.at(seconds), draw: 0)
+      if case .wait(let dropout) = action {
+        #expect(goesOn && dropout.cause == .response(404) && dropout.acknowledged == 400, "what is kept is sent again")
+      } else {
+        #expect(!goesOn && action == .end(LiveStreamError(.refused, "nothing here")))
+      }
+    }
+  }
+
+  @Test("what the server answers to the whole stream is its verdict, however odd")
+  func oddVerdict() {
+    var machine = streaming(60)
+    let action = machine.requestEnded(
+      Self.odd(), Self.supply(400, 1000, isFinished: true), sentUpTo: 1000, now: Self.at(60), draw: 0)
+    #expect(action == .end(LiveStreamError(.refused, "nothing here")))
+  }
+
+  @Test("a refusal in the middle of a stream may pass, at its start it may not")
+  func refusal() {
+    let refusal = Verdict.refusal(LiveStreamError(.notPermitted, "no"), .response(401), retryAfter: nil)
+    var machine = streaming(60)
+    guard case .wait = machine.requestEnded(refusal, Self.supply(400), sentUpTo: 1000, now: Self.at(60), draw: 0)
+    else {
+      Issue.record("ended at the first refusal")
+      return
+    }
+    machine = streaming(1)
+    #expect(
+      machine.requestEnded(refusal, Self.supply(400), sentUpTo: 1000, now: Self.at(1), draw: 0)
+        == .end(LiveStreamError(.notPermitted, "no")))
+  }
+
+  // MARK: Lost answers
+
+  @Test(
+    "a PUT whose answer is lost goes out once more as a whole, or not at all: its end alone would replace it",
+    arguments: [true, false])
+  func lostAnswerOfPUT(_ isKept: Bool) {
+    for isAcknowledged in [true, false] {
+      var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
+      _ = machine.start(now: Self.at(0))
+      machine.connected()
+      machine.wrote(upTo: 1000)
+      machine.acknowledged(bodyCount: isAcknowledged ? 1000 : 900, now: Self.at(1))
+      let supply = Self.supply(isKept ? 0 : 700, 1000, isFinished: true)
+      let action = machine.requestEnded(Self.lost, supply, sentUpTo: 1000, now: Self.at(2), draw: 0)
+      if isKept {
+        #expect(machine.retryIsDue(supply) == .open(at: 0, attempt: 2, gap: nil))
+      } else {
+        guard case .end(let error?) = action else {
+          Issue.record("\(action)")
+          return
+        }
+        #expect(error.kind == .unreachable && error.description.contains("PUT"))
+      }
+    }
+  }
+
+  @Test("a PUT that breaks off is begun again where it began, while that is kept, unless the server says where it is")
+  func brokenPUT() {
+    for told in [nil, 300] as [UInt64?] {
+      var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
+      _ = machine.start(now: Self.at(0))
+      machine.connected()
+      machine.wrote(upTo: 500)
+      machine.acknowledged(bodyCount: 400, now: Self.at(1))
+      _ = machine.requestEnded(
+        told == nil ? Self.lost : Self.refused(told), Self.supply(0), sentUpTo: 500, now: Self.at(2), draw: 0)
+      #expect(machine.retryIsDue(Self.supply(0)) == .open(at: told ?? 0, attempt: 2, gap: nil))
+    }
+  }
+
+  @Test("a file whose answer comes too late each time is sent three times, and not for ever")
+  func unansweredFile() {
+    var machine = PlainStreamStateMachine(policy: RetryPolicy(), isLive: false)
+    let late = Verdict.transient(.timedOut("no response"), retryAfter: nil, serverOffset: nil)
+    let supply = Self.supply(0, 1000, isFinished: true)
+    var action = machine.start(now: Self.at(0))
+    var sends = 0
+    while case .open = action, sends < 10 {
+      sends += 1
+      machine.wrote(upTo: 1000)
+      action = machine.requestEnded(late, supply, sentUpTo: 1000, now: Self.at(Int64(600 * sends)), draw: 0)
+      if case .wait = action { action = machine.retryIsDue(supply) }
+    }
+    #expect(sends == 3)
+    guard case .end(let error?) = action else {
+      Issue.record("\(action)")
+      return
+    }
+    #expect(error.description.contains("3 times"))
   }
 }

@@ -149,7 +149,8 @@ struct ResumableFaultTests {
       request.method == "PATCH" && request.completes ? .hangUp : .proper
     }
     let summary = try stream(server)
-    #expect(server.methods.last == "HEAD" && server.uploads.count == 1 && summary.progress.dropouts == 1)
+    #expect(server.methods.last == "HEAD" && server.uploads.count == 1)
+    #expect(summary.progress.dropouts == 3, "the lost answer, and each 404 before the one that is believed")
   }
 
   @Test(
@@ -207,7 +208,7 @@ struct ResumableFaultTests {
     }
     try withSession { session throws in
       let source = try PushedSource()
-      let stream = try RunningStream(source, session, server)
+      let stream = try RunningStream(source, session, server) { $0.retry.maximumCeiling = .seconds(15) }
       try source.push([1, 2, 3])
       stream.streamer.finish()
       #expect(try stream.summary().error == nil)

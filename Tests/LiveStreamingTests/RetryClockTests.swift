@@ -6,78 +6,153 @@ import Testing
 
 @Suite("When a stream tries again, and when it gives up")
 struct RetryClockTests {
-  private static func policy(giveUpAfter limit: Duration? = nil) -> RetryPolicy {
+  private static func policy(_ limit: Duration? = nil, onRefusal refusalLimit: Duration? = nil) -> RetryPolicy {
     var policy = RetryPolicy()
     policy.giveUpAfter = limit
+    policy.giveUpOnRefusalAfter = refusalLimit
     return policy
   }
 
-  private let second = MonotonicInstant(nanoseconds: 1_000_000_000)
-
-  /// The largest of many delays, with the jitter drawn anew each time: close to the ceiling, and never above it.
-  private func ceiling(_ clock: RetryClock, _ random: inout SplitMix64) throws -> Duration {
-    var largest = Duration.zero
-    for _ in 0..<200 {
-      var copy = clock
-      largest = max(largest, try copy.failed(.response(503), retryAfter: nil, now: second, draw: random.next()))
-    }
-    return largest
+  private static let away = RetryClock.Failure(cause: .response(503))
+  private static func refused(hasAcknowledged: Bool) -> RetryClock.Failure {
+    .init(
+      cause: .response(401), refusal: LiveStreamError(.notPermitted, "no"), hasAcknowledged: hasAcknowledged)
   }
+  private static func at(_ seconds: Double) -> MonotonicInstant { .init(nanoseconds: Int64(seconds * 1e9)) }
 
-  @Test("ceilings double with each failure, begin anew after progress, and not because there was nothing to do")
-  func ceilings() throws {
-    var random = SplitMix64(state: 1)
+  @Test("pauses grow with the outage, begin anew after progress, and not because there was nothing to do")
+  func pauses() throws {
     var clock = RetryClock(policy: Self.policy())
-    for doublings in 0..<4 {
-      let largest = try ceiling(clock, &random)
-      #expect(largest <= .milliseconds(500 << doublings) && largest > .milliseconds(250 << doublings))
-      _ = try clock.failed(.response(503), retryAfter: nil, now: second, draw: random.next())
-      clock.noteIdle(now: second)
-    }
+    #expect(try clock.failed(Self.away, now: Self.at(1), draw: .max) == .milliseconds(250))
+    #expect(try clock.failed(Self.away, now: Self.at(5), draw: .max) == .seconds(1))
+    clock.noteIdle(now: Self.at(5))
+    #expect(try clock.failed(Self.away, now: Self.at(9), draw: .max) == .seconds(2))
     #expect(!clock.isUntroubled)
-    clock.noteProgress(now: second)
+    clock.noteProgress()
     #expect(clock.isUntroubled)
-    #expect(try ceiling(clock, &random) <= .milliseconds(500))
+    #expect(try clock.failed(Self.away, now: Self.at(9), draw: .max) == .milliseconds(250))
   }
 
-  @Test("the first failure may be tried again soon; that comes once, and does not raise the ceiling")
+  @Test("a connection that stood for a while without anything to do ends the outage")
+  func steady() throws {
+    var clock = RetryClock(policy: Self.policy())
+    _ = try clock.failed(Self.away, now: Self.at(1), draw: .max)
+    _ = try clock.failed(Self.away, now: Self.at(41), draw: .max)
+    clock.noteIdle(now: Self.at(3600))
+    #expect(clock.isUntroubled)
+  }
+
+  @Test("the first failure may be tried again soon; that comes once")
   func soon() throws {
-    var random = SplitMix64(state: 1)
     var clock = RetryClock(policy: Self.policy())
     let soon = Duration.milliseconds(25)
-    #expect(try clock.failed(.other("cut"), retryAfter: nil, soon: soon, now: second, draw: random.next()) == soon)
-    #expect(!clock.isUntroubled)
-    let largest = try ceiling(clock, &random)
-    #expect(largest <= .milliseconds(500) && largest > .milliseconds(250))
-    clock.noteProgress(now: second)
-    #expect(try clock.failed(.other("cut"), retryAfter: nil, soon: soon, now: second, draw: random.next()) == soon)
+    for _ in 0..<2 {
+      #expect(try clock.failed(Self.away, soon: soon, now: Self.at(1), draw: .max) == soon)
+      #expect(!clock.isUntroubled)
+      #expect(try clock.failed(Self.away, soon: soon, now: Self.at(1), draw: .max) == .milliseconds(250))
+      clock.noteProgress()
+    }
   }
 
   @Test("a source that has overtaken its connection goes on at once, and nothing counts as failed")
   func overtaken() throws {
-    var random = SplitMix64(state: 1)
-    var clock = RetryClock(policy: Self.policy())
+    var clock = RetryClock(policy: Self.policy(.zero))
     for _ in 0..<10 {
-      let delay = try clock.failed(
-        .overtaken, retryAfter: nil, soon: .milliseconds(25), now: second, draw: random.next())
-      #expect(delay == .zero && clock.isUntroubled)
+      #expect(try clock.failed(.init(cause: .overtaken), now: Self.at(1), draw: .max) == .zero && clock.isUntroubled)
     }
   }
 
-  @Test("it gives up once nothing has gone forward for as long as was allowed, with the delay ahead, and says why")
+  @Test("it gives up when the time is over, at the third attempt at the earliest, and says why")
   func givesUp() throws {
-    var random = SplitMix64(state: 1)
-    let limit = Duration.seconds(60)
-    for isIdle in [false, true] {
-      var clock = RetryClock(policy: Self.policy(giveUpAfter: limit))
-      if isIdle { clock.noteIdle(now: second) } else { clock.noteProgress(now: second) }
-      #expect(try clock.failed(.overtaken, retryAfter: nil, now: second + limit, draw: random.next()) == .zero)
-      let error = #expect(throws: LiveStreamError.self) {
-        let now = second + (limit - .seconds(1))
-        return try clock.failed(.response(503), retryAfter: .seconds(2), now: now, draw: random.next())
+    for limit in [0.0, 0.1, 5, 60] {
+      for spacing in [0.0, 1, 30, 100] {
+        var clock = RetryClock(policy: Self.policy(.milliseconds(Int64(limit * 1000))))
+        var (now, attempts) = (1.0, 0)
+        var error: LiveStreamError?
+        while error == nil, attempts < 10_000 {
+          attempts += 1
+          do throws(LiveStreamError) {
+            let delay = try clock.failed(Self.away, now: Self.at(now), draw: .max)
+            now += delay.seconds + spacing
+          } catch let end {
+            error = end
+          }
+        }
+        #expect(error?.kind == .unreachable && attempts >= 3, "after \(attempts) attempts")
+        #expect(now - 1 >= limit, "\(now - 1) s of \(limit)")
+        // The attempt at its end, the two that there have to be before, and what they take.
+        #expect(now - 1 <= limit + 3 * (spacing + 0.25) + 0.01, "\(now - 1) s of \(limit), \(spacing) apart")
+        #expect(error.map { "\($0)".contains(limit == 0.1 ? "100 ms" : limit == 60 ? "60 s" : "503") } == true)
       }
-      #expect(error?.kind == .unreachable)
-      #expect(error.map { "\($0)".contains("60 s") && "\($0)".contains("503") } == true)
+    }
+  }
+
+  @Test("a request that lasted longer than the limit is no reason to give up when it is cut")
+  func firstCut() throws {
+    var clock = RetryClock(policy: Self.policy(.seconds(20)))
+    clock.noteProgress()
+    #expect(try clock.failed(Self.away, now: Self.at(3600), draw: .max) == .milliseconds(250))
+    #expect(try clock.failed(Self.away, now: Self.at(3601), draw: .max) > .zero)
+    #expect(try clock.failed(Self.away, now: Self.at(3602), draw: .max) > .zero)
+  }
+
+  @Test("progress, and a connection with nothing to do, begin the time anew")
+  func begunAnew() throws {
+    for isIdle in [true, false] {
+      var clock = RetryClock(policy: Self.policy(.seconds(5)))
+      for round in 0..<100 {
+        _ = try clock.failed(Self.away, now: Self.at(Double(round) * 4), draw: .max)
+        _ = try clock.failed(Self.away, now: Self.at(Double(round) * 4 + 3), draw: .max)
+        if isIdle { clock.noteIdle(now: Self.at(Double(round) * 4 + 3)) } else { clock.noteProgress() }
+      }
+    }
+  }
+
+  // MARK: Refusals
+
+  @Test("a refusal is the end at once before anything was acknowledged, and after ten minutes of it then")
+  func refusals() throws {
+    var clock = RetryClock(policy: Self.policy())
+    #expect(throws: LiveStreamError(.notPermitted, "no")) {
+      try clock.failed(Self.refused(hasAcknowledged: false), now: Self.at(1), draw: .max)
+    }
+    clock = RetryClock(policy: Self.policy())
+    var now = 1.0
+    while now < 600.9 {
+      let delay = try clock.failed(Self.refused(hasAcknowledged: true), now: Self.at(now), draw: .max)
+      now += delay.seconds
+    }
+    #expect(throws: LiveStreamError(.notPermitted, "no")) {
+      try clock.failed(Self.refused(hasAcknowledged: true), now: Self.at(602), draw: .max)
+    }
+  }
+
+  @Test(
+    "a limit that was asked for holds before and after, and three refusals are the least", arguments: [true, false])
+  func refusalLimit(_ hasAcknowledged: Bool) throws {
+    let refused = Self.refused(hasAcknowledged: hasAcknowledged)
+    var clock = RetryClock(policy: Self.policy(onRefusal: .seconds(30)))
+    _ = try clock.failed(refused, now: Self.at(1), draw: .max)
+    // A suspended process comes back.
+    _ = try clock.failed(refused, now: Self.at(100), draw: .max)
+    #expect(throws: LiveStreamError.self) { try clock.failed(refused, now: Self.at(101), draw: .max) }
+    clock = RetryClock(policy: Self.policy(onRefusal: .zero))
+    #expect(throws: LiveStreamError.self) { try clock.failed(refused, now: Self.at(1), draw: .max) }
+  }
+
+  @Test("what is no refusal in between, and progress, begin the time of refusals anew", arguments: [true, false])
+  func refusalsInterrupted(_ byProgress: Bool) throws {
+    var clock = RetryClock(policy: Self.policy(onRefusal: .seconds(10)))
+    for round in 0..<20 {
+      let start = Double(round) * 9
+      for offset in [0.0, 4, 8] {
+        _ = try clock.failed(Self.refused(hasAcknowledged: true), now: Self.at(start + offset), draw: .max)
+      }
+      if byProgress {
+        clock.noteProgress()
+      } else {
+        _ = try clock.failed(Self.away, now: Self.at(start + 8), draw: .max)
+      }
     }
   }
 }

@@ -12,8 +12,16 @@ struct VerdictTests {
     return Verdict(.success(.init(response: response, isEarly: early)), wallClock: 0)
   }
 
-  private func kind(_ verdict: Verdict) -> LiveStreamError.Kind? {
-    if case .permanent(let error) = verdict { error.kind } else { nil }
+  private enum Kind { case transient, refusal, unexpected, permanent, complete }
+
+  private func kind(_ verdict: Verdict) -> Kind {
+    switch verdict {
+    case .complete: .complete
+    case .transient: .transient
+    case .refusal: .refusal
+    case .unexpected: .unexpected
+    case .permanent: .permanent
+    }
   }
 
   @Test(
@@ -28,27 +36,34 @@ struct VerdictTests {
   }
 
   @Test(
-    "statuses after which it does not, and what they mean",
-    arguments: [
-      (401, .notPermitted), (403, .notPermitted), (407, .notPermitted), (301, .refused), (308, .refused),
-      (400, .refused),
-      (404, .refused), (405, .refused), (409, .refused), (410, .refused), (411, .refused), (413, .refused),
-      (415, .refused),
-      (431, .refused), (501, .refused), (505, .refused),
-    ] as [(Int, LiveStreamError.Kind)])
-  func permanent(_ status: Int, _ expected: LiveStreamError.Kind) {
-    let verdict = judge(status, ["Location": "http://elsewhere/"], body: "because of the moon\n")
+    "every other status is an error that says what it means; only three of them are the end in the middle of a stream",
+    arguments: Array(300..<600))
+  func errors(_ status: Int) {
+    let verdict = judge(
+      status, ["Location": "http://elsewhere/", "Retry-After": "7", "Stream-Offset": "12"],
+      body: "because of the moon\n")
+    let expected: Kind =
+      switch status {
+      case 401, 403, 407: .refusal
+      case 409, 410, 413: .permanent
+      case 408, 425, 429, 500, 502...504, 506...: .transient
+      default: .unexpected
+      }
     #expect(kind(verdict) == expected)
-    guard case .permanent(let error) = verdict else { return }
+    guard let error = verdict.error else { return }
     #expect(error.description.contains("\(status)"))
     // The server's own reason, or where it sends us.
     #expect(error.description.contains(status < 400 ? "http://elsewhere/" : "because of the moon"))
+    #expect(error.kind == (expected == .refusal ? .notPermitted : .refused))
+    if case .unexpected(_, let cause, let retryAfter, let offset) = verdict {
+      #expect(cause == .response(status) && retryAfter == .seconds(7) && offset == 12)
+    }
   }
 
   @Test("a 2xx is the end, unless it came before the end")
   func success() {
     #expect(judge(201, early: false) == .complete(HTTPResponse(status: 201)))
-    #expect(kind(judge(200, early: true)) == .protocolBroken)
+    #expect(kind(judge(200, early: true)) == .unexpected && judge(200, early: true).error?.kind == .protocolBroken)
   }
 
   @Test("failures of a connection are tried again, those of this side or of trust are not")
@@ -59,12 +74,16 @@ struct VerdictTests {
       .timedOut: .timedOut("w"), .tlsFailed: .other("w"), .other: .other("w"), .bodyFailed: .overtaken,
     ]
     for (kind, cause) in transient { #expect(verdict(kind) == .transient(cause, retryAfter: nil, serverOffset: nil)) }
-    let permanent: [UploadError.Kind: LiveStreamError.Kind] = [
-      .invalidRequest: .invalidRequest, .badCredentialsFile: .invalidRequest, .certificateNotTrusted: .notTrusted,
-      .protocolViolation: .protocolBroken, .cancelled: .cancelled, .proxyRefused: .notPermitted,
+    let others: [UploadError.Kind: (Kind, LiveStreamError.Kind)] = [
+      .invalidRequest: (.permanent, .invalidRequest), .cancelled: (.permanent, .cancelled),
+      .badCredentialsFile: (.refusal, .invalidRequest), .certificateNotTrusted: (.refusal, .notTrusted),
+      .proxyRefused: (.refusal, .notPermitted), .protocolViolation: (.unexpected, .protocolBroken),
+      .http2NotSupported: (.unexpected, .http2NotSupported),
     ]
-    for (kind, expected) in permanent { #expect(self.kind(verdict(kind)) == expected) }
-    guard case .permanent(let error) = verdict(.certificateNotTrusted) else { return }
-    #expect(error.description.contains("--ca-file"))
+    for (failure, (expected, error)) in others {
+      #expect(kind(verdict(failure)) == expected && verdict(failure).error?.kind == error, "\(failure)")
+    }
+    #expect(kind(verdict(.certificateNotYetValid)) == .transient, "the clock will be set")
+    #expect(verdict(.certificateNotTrusted).error?.description.contains("--ca-file") == true)
   }
 }

@@ -213,13 +213,53 @@ import Testing
 
   // MARK: Refusals, 5xx, nothing
 
-  @Test("4xx is final (draft, section Upload Creation)", arguments: [401, 403, 404, 405, 409, 410, 415, 422, 451])
+  @Test(
+    "4xx is final (draft, section Upload Creation)",
+    arguments: [404, 405, 409, 410, 415, 422, 451])
   func refused(_ status: Int) {
     for client in [ClientScript.live(500), .file(500)] {
       var client = client
       client.start()
       #expect(client.answer(status) == .fail(.refused(status: status)))
     }
+  }
+
+  @Test("POST takes the method's place where the server names it and not that one, and where that is allowed")
+  func otherMethod() {
+    for (allowed, isReplaceable, takesPOST) in [
+      ("POST, OPTIONS", true, true), ("POST,HEAD", true, true), ("PUT, POST", true, false), ("HEAD", true, false),
+      ("POST", false, false),
+    ] {
+      for asks in [true, false] {
+        var client = ClientScript.file(500) {
+          if isReplaceable { $0.replaceableMethod = "PUT" }
+          if asks { ($0.discovers, $0.isOptimistic) = (true, false) }
+        }
+        client.start()
+        if asks {
+          client.answer(200, ["Upload-Limit": "min-size=0", "Allow": allowed])
+        } else {
+          client.send(upTo: 200)
+          client.answer(405, ["Allow": allowed], isEarly: true)
+        }
+        if !takesPOST, !asks {
+          #expect(client.failure == .refused(status: 405))
+        } else {
+          #expect(client.request?.purpose == .creation && client.request?.method == (takesPOST ? "POST" : nil))
+          #expect(client.answer(405, ["Allow": "POST"]) == .fail(.refused(status: 405)) || !takesPOST, "once")
+        }
+      }
+    }
+  }
+
+  @Test("a Location that leads out of TLS is an error of its own")
+  func insecureLocation() {
+    var client = ClientScript.live(500) { $0.discovers = true }
+    client.start()
+    client.answer(200, ["Upload-Limit": "min-size=0"])
+    var answer = ClientAnswer(status: 201, fields: [:])
+    answer.isLocationInsecure = true
+    #expect(client.machine.answered(answer, sentUpTo: 0, client.supply) == .fail(.insecureLocation))
   }
 
   @Test(

@@ -120,7 +120,7 @@ import Testing
     client.goOn()
     client.answer(204, ["Upload-Offset": "150"])
     #expect(client.machine.takeNotes() == [.serverWentBack(from: 200, to: 150)])
-    #expect(client.next == "PATCH 150")
+    #expect(client.next == "PATCH 150" && client.machine.acknowledged == 150, "what it lost is to be kept again")
   }
 
   @Test(
@@ -159,7 +159,7 @@ import Testing
       var client = interrupted()
       var count = 0
       while client.next == "HEAD", count < 100 {
-        client.answer(204, fields)
+        if client.answer(204, fields) == .wait { client.goOn() }
         count += 1
       }
       #expect(client.failure == .noOffset && count < 20)
@@ -175,7 +175,7 @@ import Testing
     #expect(client.next == "HEAD" && client.request?.url == ClientScript.other)
   }
 
-  @Test("4xx are final (draft, section Offset Retrieval)", arguments: [401, 403, 405, 415])
+  @Test("4xx are final (draft, section Offset Retrieval)", arguments: [405, 415])
   func refused(_ status: Int) {
     var client = interrupted()
     #expect(client.answer(status) == .fail(.refused(status: status)))

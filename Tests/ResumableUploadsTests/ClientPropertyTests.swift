@@ -201,7 +201,9 @@ import Testing
         let status =
           [200, 204, 307, 308, 400, 404, 408, 409, 410, 412, 413, 423, 429, 500, 501, 503].randomElement(using: &random)
           ?? 500
-        answer(status, anyFields(), location: place, isEarly: random.chance(30))
+        // A redirect to another upload would be a lie that nobody can find out.
+        let location = [307, 308].contains(status) ? current?.url : place
+        answer(status, anyFields(), location: location, isEarly: random.chance(30))
         acknowledged = machine.acknowledged
       }
     }

@@ -81,11 +81,14 @@ struct ClientScript {
     sentUpTo = min(end, start + (maximum ?? .max - start))
   }
 
+  /// A final response. A 2xx to an append names the interop version, unless it is `silent`.
   @discardableResult
-  mutating func answer(_ status: Int, _ fields: FieldLines = [:], location: String? = nil, isEarly: Bool = false)
-    -> UploadClientStateMachine.Action
-  {
-    perform(
+  mutating func answer(
+    _ status: Int, _ fields: FieldLines = [:], location: String? = nil, isEarly: Bool = false, silent: Bool = false
+  ) -> UploadClientStateMachine.Action {
+    var fields = fields
+    if case .appending = machine.state, (200..<300).contains(status), !silent { machine.version.setVersion(&fields) }
+    return perform(
       machine.answered(
         ClientAnswer(status: status, fields: fields, location: location, isEarly: isEarly), sentUpTo: sentUpTo, supply))
   }
@@ -97,6 +100,14 @@ struct ClientScript {
     machine.version.setVersion(&fields)
     return machine.received(
       interim: ClientAnswer(status: status, fields: fields, location: location), sentUpTo: sentUpTo)
+  }
+
+  /// Every request is answered so, after each pause, until something else happens than that the client asks once more.
+  mutating func insist(_ status: Int, atMost count: Int = 10) {
+    for _ in 0..<count {
+      guard answer(status) == .wait else { return }
+      goOn()
+    }
   }
 
   /// The connection is lost; after the delay the client goes on.

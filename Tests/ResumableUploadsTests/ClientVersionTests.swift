@@ -65,7 +65,20 @@ import Testing
   @Test("credentials are missing for the answer already", arguments: [401, 407])
   func unauthorized(_ status: Int) {
     var client = asking()
-    #expect(client.answer(status) == .fail(.refused(status: status)))
+    #expect(client.answer(status) == .wait, "how long to wait for others is not decided here")
+    client.goOn()
+    #expect(client.next == "OPTIONS")
+  }
+
+  @Test("silence is no answer: creating an upload shows whether the server supports it")
+  func silence() {
+    var client = asking()
+    client.perform(client.machine.questionIsUnanswered(client.supply))
+    #expect(client.next == "CREATE" && client.request?.content == .empty)
+    client.lose()
+    #expect(client.next == "CREATE")
+    client.answer(201, location: ClientScript.upload)
+    #expect(client.next == "PATCH 0" || client.next == "await 1")
   }
 
   @Test("an outage is waited for; 500 each time is what a plain server makes of OPTIONS")
@@ -216,8 +229,9 @@ import Testing
     client.release(upTo: 500)
     client.answer(410)
     #expect(client.next == "CREATE" && client.machine.base == 500)
-    client.answer(201)
-    #expect(client.failure == .noLocation)
+    #expect(client.answer(201) == .wait, "something else answers: the old upload is asked for once more")
+    client.goOn()
+    #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
   }
 
   @Test("an empty upload that was taken for a whole one is a plain server's answer")

@@ -13,10 +13,13 @@ extension UploadClientStateMachine {
     switch state {
     case .creating:
       if let location = answer.location {
-        if let announced, announced != location { return .locationChanged }
-        announced = location
-        take(location: location)
-        noteStream(answer.fields)
+        if let announced, announced != location {
+          if !hasAcknowledged { return .locationChanged }
+        } else {
+          announced = location
+          take(location: location)
+          noteStream(answer.fields)
+        }
       }
       // As long as nobody has said where the upload goes on, a lost connection means all of it once more.
       if announced != nil { noteProgress(answer.fields, sentUpTo: sentUpTo) }
@@ -89,6 +92,7 @@ extension UploadClientStateMachine {
   }
 
   mutating func discovered(_ answer: ClientAnswer, _ supply: Supply) -> Action {
+    noteMethods(answer)
     let named = InteropVersion.Named(answer.fields)
     // A target that knows no OPTIONS itself may be wrapped by something that adds the limits to what it says.
     let found = [200, 204, 404, 405].contains(answer.status) ? UploadLimits(answer.fields, version: version) : nil
@@ -108,7 +112,7 @@ extension UploadClientStateMachine {
     }
     if answer.allowsRetry { return wait(.discovery) }
     // 403 may be about OPTIONS alone: the request itself will tell.
-    if [401, 407].contains(answer.status) { return fail(.refused(status: answer.status)) }
+    if answer.isRefusal, answer.status != 403 { return wait(.discovery) }
     if speaksOfVersions(answer) || answer.status == 412, stepDown(to: named) { return discoverOrCreate(supply) }
     return unsupported(
       "it does not offer them (OPTIONS is answered \(answer.status), without Upload-Limit)",
@@ -133,6 +137,8 @@ extension UploadClientStateMachine {
 
   /// For want of resumable uploads the stream goes elsewhere as a whole, unless the server has a part of it already.
   private mutating func unsupported(_ reason: String, or failure: ClientFailure) -> Action {
+    // It did support them: something in front of it answers in its place.
+    if hasAcknowledged { return state == .discovering ? wait(.discovery) : creationFailed() }
     guard configuration.length != nil || max(base, acknowledged) == 0 else { return fail(failure) }
     state = .ended
     return .unsupported(reason)
@@ -153,17 +159,25 @@ extension UploadClientStateMachine {
       if isOptimistic, completeness != false {
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
         let end = claimed ?? (answer.isEarly ? base : sentUpTo)
+        // A server that has spoken the protocol says where the upload is, or that it is complete.
+        if hasAcknowledged, completeness == nil, claimed == nil, answer.location ?? announced == nil {
+          return creationFailed()
+        }
         if supply.isFinished, end == supply.head, end <= sentUpTo { return complete(upTo: end) }
-        guard completeness == nil, let announced else { return fail(.completedEarly) }
+        guard completeness == nil, let announced else {
+          return hasAcknowledged && completeness == nil ? creationFailed() : fail(.completedEarly)
+        }
         // It has not said that it wants no more.
         take(location: announced)
         return detour(answer.status)
       }
-      if completeness == true { return fail(.completedEarly) }
+      if completeness == true { return hasAcknowledged ? creationFailed() : fail(.completedEarly) }
       if let announced, let location = answer.location, announced != location {
-        return abandon(.locationChanged)
+        return hasAcknowledged ? creationFailed() : abandon(.locationChanged)
       }
       guard let location = answer.location ?? announced else {
+        if hasAcknowledged { return creationFailed() }
+        if answer.isLocationInsecure { return fail(.insecureLocation) }
         return configuration.discovers
           ? unsupported("it took an empty upload for a whole one", or: .noLocation) : fail(.noLocation)
       }
@@ -191,13 +205,16 @@ extension UploadClientStateMachine {
         or: .refused(status: answer.status))
     case 413:
       if let failure = exceededLimit { return abandon(failure) }
-      guard isOptimistic else { break }
+      guard isOptimistic else { return fail(.refused(status: 413)) }
       // In parts, then, with care.
       isOptimistic = false
       appendMaximum = max(supply.head, configuration.length ?? 0) - base
       return shrink(refusedSize(sentUpTo - min(sentUpTo, base)), supply)
+    case 405 where noteMethods(answer): return create(supply)
+    // They mean what they say, whenever they are said.
+    case 409, 410: return fail(.refused(status: answer.status))
     default: break
     }
-    return answer.allowsRetry ? wait(creationIsLost()) : fail(.refused(status: answer.status))
+    return isOutage(answer) ? creationFailed() : fail(.refused(status: answer.status))
   }
 }

@@ -30,6 +30,8 @@ package enum PartEnd: String, Equatable, Sendable {
   case serverWentBack
   /// The server called it complete.
   case completed
+  /// The server claims, again and again, to have more than was ever sent.
+  case impossibleOffset
 }
 
 /// Why an upload cannot go on.
@@ -47,6 +49,8 @@ package enum ClientFailure: Equatable, Sendable {
   case noOffset
   /// A creation was answered without saying where the upload resource is.
   case noLocation
+  /// It is where it could only be reached in clear text, and the request was encrypted.
+  case insecureLocation
   /// It said two different places (section "Upload Creation").
   case locationChanged
   /// The representation is longer than the server allows, in bytes.
@@ -60,7 +64,7 @@ package enum ClientFailure: Equatable, Sendable {
   var isFinal: Bool {
     switch self {
     case .processingFailed, .completedEarly, .offsetBeyondSent, .locationChanged, .tooLarge: true
-    case .cancelled, .refused, .noProgress, .noOffset, .noLocation, .appendTooLarge: false
+    case .cancelled, .refused, .noProgress, .noOffset, .noLocation, .insecureLocation, .appendTooLarge: false
     }
   }
 
@@ -75,6 +79,8 @@ package enum ClientFailure: Equatable, Sendable {
       "the server says that it has \(offset) bytes, of which only \(sent) were ever sent: it mixes uploads up"
     case .noOffset: "the server does not say how much it has (no valid Upload-Offset)"
     case .noLocation: "the server does not say where the upload goes on (no Location)"
+    case .insecureLocation:
+      "the server says that the upload goes on at an http URL, and the request was encrypted: that is not followed"
     case .locationChanged: "the server named two different places for one upload"
     case .tooLarge(let limit): "it is longer than the server allows (\(limit) bytes)"
     case .appendTooLarge: "the server refuses even the smallest part that it allows (413)"

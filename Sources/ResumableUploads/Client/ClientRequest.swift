@@ -31,12 +31,14 @@ package struct ClientRequest: Equatable, Sendable {
   /// The protocol's own fields.
   package var fields: FieldLines
   package var content: Content
+  /// POST, where the server takes no creation with the user's method.
+  package var creationMethod: String?
 
   /// nil where it is the user's to say.
   package var method: String? {
     switch purpose {
     case .discovery: "OPTIONS"
-    case .creation: nil
+    case .creation: creationMethod
     case .offsetRetrieval: "HEAD"
     case .append: "PATCH"
     case .cancellation: "DELETE"
@@ -52,6 +54,8 @@ package struct ClientAnswer: Equatable, Sendable {
   package var location: String?
   /// A final response that came before the request's content had ended.
   package var isEarly: Bool
+  /// `Location` leads from https to http: it counts as none.
+  package var isLocationInsecure = false
 
   package init(status: Int, fields: FieldLines, location: String? = nil, isEarly: Bool = false) {
     self.status = status
@@ -61,6 +65,14 @@ package struct ClientAnswer: Equatable, Sendable {
   }
 
   package var isSuccess: Bool { (200..<300).contains(status) }
+
+  /// A matter of credentials, which may change: whether to wait for that is a matter of time, and not of the protocol.
+  package var isRefusal: Bool { [401, 403, 407].contains(status) }
+
+  /// The methods that `Allow` names (RFC 9110, section 10.2.1).
+  var allowedMethods: [Substring] {
+    fields["Allow"]?.split { $0 == "," || $0 == " " || $0 == "\t" } ?? []
+  }
 
   /// Statuses after which the same may work later: the upload is asked for its offset then, and goes on.
   package var allowsRetry: Bool {

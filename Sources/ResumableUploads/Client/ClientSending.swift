@@ -13,9 +13,9 @@ extension UploadClientStateMachine {
   }
 
   mutating func retrieveOffset() -> Action {
-    guard let uploadURL else { return fail(.noLocation) }
+    guard let url = currentURL else { return fail(.noLocation) }
     state = .retrievingOffset
-    return .send(request(.offsetRetrieval, url: uploadURL, content: .absent))
+    return .send(request(.offsetRetrieval, url: url, content: .absent))
   }
 
   /// The limit that an upload of known length cannot keep to; nil while it keeps to all.
@@ -30,13 +30,16 @@ extension UploadClientStateMachine {
     if let failure = exceededLimit { return fail(failure) }
     state = .creating
     (isForgotten, awaitsFinalResponse, hasToldLength, confirms) = (false, false, false, false)
+    isFinalResponseUnproved = false
     // Another process's bytes are in another upload.
     if sent == .max { sent = base }
     announced = nil
     uploadURL = nil
+    diversion = nil
     offset = base
     acknowledged = base
     var request = request(.creation, content: isOptimistic ? .bytes(from: base, maximum: nil) : .empty)
+    request.creationMethod = creationMethod
     version.setCompleteness(isOptimistic, &request.fields)
     if version.hasLimits, let length = configuration.length, let value = UploadFields.value(length - min(base, length))
     {
@@ -114,7 +117,7 @@ extension UploadClientStateMachine {
     appendMaximum = maximum
     confirms = false
     var request = request(
-      .append, url: uploadURL, content: maximum == 0 ? .empty : .bytes(from: append.start, maximum: maximum))
+      .append, url: currentURL, content: maximum == 0 ? .empty : .bytes(from: append.start, maximum: maximum))
     request.fields.append(UploadFields.offset, value)
     version.setCompleteness(append.completes, &request.fields)
     if version.namesMediaType { request.fields.append("Content-Type", UploadFields.partialUpload) }
@@ -153,6 +156,7 @@ extension UploadClientStateMachine {
   mutating func beginPart(_ supply: Supply) -> Action {
     let previous = uploadURL
     let reason = partEnd ?? .gone
+    var notes: [ClientNote] = []
     partEnd = nil
     // What is acknowledged is nobody's to send again, unless the upload is gone that had it.
     let kept = reason == .gone ? acknowledged : max(acknowledged, offset)
@@ -165,6 +169,8 @@ extension UploadClientStateMachine {
       notes.append(.gap(from: kept, to: next, isServersFault: reason == .serverWentBack))
     }
     notes.append(.newPart(reason, previous: previous, from: next))
+    // The old upload resource is not left before there is a new one.
+    if former.isEmpty { self.notes += notes } else { heldNotes = notes }
     base = next
     return create(supply)
   }
@@ -182,7 +188,8 @@ extension UploadClientStateMachine {
   }
 
   mutating func take(location: String) {
-    if uploadURL == nil { notes.append(.created(url: location, base: base)) }
+    if uploadURL == nil { notes += heldNotes + [.created(url: location, base: base)] }
+    (former, heldNotes) = ([], [])
     uploadURL = location
   }
 }

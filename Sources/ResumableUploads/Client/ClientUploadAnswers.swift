@@ -16,6 +16,11 @@ extension UploadClientStateMachine {
     switch answer.status {
     case 200..<300:
       isVersionSettled = true
+      // An answer without a word of the protocol is not the upload resource's: a portal and a maintenance page say 200, too.
+      if completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) == .absent, hasAcknowledged {
+        isFinalResponseUnproved = append.completes && !append.endsPart && !answer.isEarly && sentUpTo == supply.head
+        return detour(answer.status)
+      }
       let tookAll = !answer.isEarly && (claimed ?? sentUpTo) == sentUpTo
       // Silence in the answer to a completing request means done: many servers say nothing.
       if completeness ?? (append.completes && tookAll) {
@@ -34,7 +39,7 @@ extension UploadClientStateMachine {
       offset = sentUpTo
       return self.append(supply)
     case _ where completeness == true && !isConflict: return fail(.processingFailed(status: answer.status))
-    case 404, 410: return gone(append, supply)
+    case 404, 410: return gone(append, answer.status, supply)
     case 413:
       return shrink(refusedSize(sentUpTo - min(sentUpTo, append.start)), supply)
     case 307, 308: return redirected(answer)
@@ -43,8 +48,7 @@ extension UploadClientStateMachine {
     case 400 where append.endsPart, 409 where append.endsPart && detours > 0: return beginPart(supply)
     // 400 is what some servers say after an interruption. One of them destroys an upload with its 409: ask, never guess.
     case 400, 409: return detour(answer.status)
-    default:
-      return answer.allowsRetry ? wait(.offsetRetrieval) : fail(.refused(status: answer.status))
+    default: return isOutage(answer) ? wait(.offsetRetrieval) : fail(.refused(status: answer.status))
     }
   }
 
@@ -53,20 +57,21 @@ extension UploadClientStateMachine {
     switch answer.status {
     case 200..<300:
       guard let count = UploadFields.offset(answer.fields) else {
-        return detours < Self.maximumDetours ? detour(answer.status) : fail(.noOffset)
+        detours += 1
+        return hasAcknowledged || detours <= Self.maximumDetours ? wait(.offsetRetrieval) : fail(.noOffset)
       }
       return resynchronized(base + count, isComplete: completeness(answer.fields) == true, supply)
     case 410:
       // Not 404: this one was ended, and not forgotten.
       awaitsFinalResponse = false
-      return gone(nil, supply)
-    case 404: return gone(nil, supply)
+      return gone(nil, 410, supply)
+    case 404: return gone(nil, 404, supply)
     case 307, 308: return redirected(answer)
     case 400, 409:
       detours += 1
-      return detours > Self.maximumDetours ? fail(.noProgress(status: answer.status)) : wait(.offsetRetrieval)
-    default:
-      return answer.allowsRetry ? wait(.offsetRetrieval) : fail(.refused(status: answer.status))
+      return hasAcknowledged || detours <= Self.maximumDetours
+        ? wait(.offsetRetrieval) : fail(.noProgress(status: answer.status))
+    default: return isOutage(answer) ? wait(.offsetRetrieval) : fail(.refused(status: answer.status))
     }
   }
 
@@ -77,6 +82,11 @@ extension UploadClientStateMachine {
       disbelieved += 1
       // Once more: an answer can be spoiled on its way.
       guard disbelieved > 3 else { return wait(.offsetRetrieval) }
+      // Whatever it is that the server has there: a live stream has bytes to save.
+      if hasAcknowledged, configuration.length == nil {
+        (partEnd, disbelieved, offset) = (.impossibleOffset, 0, acknowledged)
+        return beginPart(supply)
+      }
       let failure = ClientFailure.offsetBeyondSent(offset: claimed, sent: min(sent, supply.head))
       // Cancelled, as it should be, where it can be sent anew. What a live stream has there is worth more than nothing.
       return configuration.length == nil ? fail(failure) : abandon(failure)
@@ -96,10 +106,13 @@ extension UploadClientStateMachine {
       acknowledged = claimed
     }
     if confirms, claimed == offset { acknowledge(upTo: claimed) }
-    (disbelieved, offset, confirms) = (0, claimed, false)
+    (disbelieved, offset, confirms, missing) = (0, claimed, false, 0)
     awaitsFinalResponse = awaitsFinalResponse && isComplete
-    // Progress, although no answer has said so.
-    if claimed > furthest { (furthest, detours, shrinks) = (claimed, 0, 0) }
+    isFinalResponseUnproved = isFinalResponseUnproved && isComplete
+    // Only now is it known that an upload is where a redirect leads.
+    if let diversion, diversion.isPermanent { (uploadURL, self.diversion) = (diversion.url, nil) }
+    // Progress, although no other answer has shown it.
+    noteAdvance(to: claimed)
     guard isComplete else { return append(supply) }
     if supply.isFinished && claimed == supply.head {
       // Its final response was lost: the server may tell it again (section "Upload Append").
@@ -114,7 +127,7 @@ extension UploadClientStateMachine {
     case 307, 308:
       detours += 1
       guard detours <= Self.maximumDetours, let location = answer.location else { break }
-      uploadURL = location
+      diversion = (location, false)
       return abandon(reason ?? .cancelled)
     case 200..<300, 404, 410: isForgotten = true
     default: break
@@ -138,31 +151,6 @@ extension UploadClientStateMachine {
     acknowledge(upTo: end)
     offset = end
     partEnd = reason
-    return beginPart(supply)
-  }
-
-  /// Asks at once where the server stands, but not for ever.
-  mutating func detour(_ status: Int) -> Action {
-    detours += 1
-    return detours > Self.maximumDetours ? fail(.noProgress(status: status)) : retrieveOffset()
-  }
-
-  mutating func redirected(_ answer: ClientAnswer) -> Action {
-    guard let location = answer.location else { return fail(.noLocation) }
-    uploadURL = location
-    return detour(answer.status)
-  }
-
-  /// 404 or 410: the upload resource is no more.
-  mutating func gone(_ append: Append?, _ supply: Supply) -> Action {
-    // Some servers forget an upload as soon as it is complete. It is if it was asked to be and all of it is acknowledged; one
-    // that was never asked to be has lost it.
-    if append == nil, awaitsFinalResponse, supply.isFinished, acknowledged == supply.head {
-      return complete(upTo: supply.head)
-    }
-    detours += 1
-    if detours > Self.maximumDetours { return fail(.noProgress(status: 404)) }
-    partEnd = .gone
     return beginPart(supply)
   }
 

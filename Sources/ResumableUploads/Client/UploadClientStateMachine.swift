@@ -17,6 +17,8 @@ package struct UploadClientStateMachine: Sendable {
     package var isOptimistic = false
     /// Of the whole stream, in bytes, where it is known.
     package var length: UInt64?
+    /// The creation's method, where POST may take its place if the server takes no other; nil where nothing may.
+    package var replaceableMethod: String?
     /// Where to begin stepping down.
     package var version = InteropVersion.newest
     /// The most bytes of one append.
@@ -79,8 +81,10 @@ package struct UploadClientStateMachine: Sendable {
   package internal(set) var base: UInt64 = 0
   /// Stream offset up to which bytes are acknowledged: they need not be kept.
   package internal(set) var acknowledged: UInt64 = 0
-  /// The largest offset that was ever acknowledged.
-  var mostAcknowledged: UInt64 = 0
+  /// The largest offset that the server was ever seen to have, by an acknowledgement or by HEAD.
+  var furthest: UInt64 = 0
+  /// How often the server was seen to have more than before: progress, whichever answer showed it.
+  package internal(set) var advances: UInt64 = 0
   /// One past the highest byte ever handed to the network.
   package internal(set) var sent: UInt64 = 0
   var notes: [ClientNote] = []
@@ -120,20 +124,36 @@ package struct UploadClientStateMachine: Sendable {
   var refusedQuestions = 0
   /// Answers to HEAD in a row that could not be believed.
   var disbelieved = 0
-  /// The largest offset that HEAD was told.
-  var furthest: UInt64 = 0
+  /// How often a new upload resource followed one that was gone, since the last progress.
+  var restarts = 0
+  /// How far the upload resource is that follows such a one.
+  var furthestSinceRestart: UInt64 = 0
+  /// How often in a row the upload resource was said to be gone.
+  var missing = 0
+  /// This client as it was when its upload resource was said to be gone, until another one exists; empty or one.
+  var former: [UploadClientStateMachine] = []
+  /// What is to be reported about leaving it, once another one exists.
+  var heldNotes: [ClientNote] = []
+  /// Where a redirect (307, 308) leads, until something goes wrong there.
+  var diversion: (url: String, isPermanent: Bool)?
+  /// POST, where the server takes no other method.
+  package internal(set) var creationMethod: String?
   /// Why the upload is being cancelled, unless somebody wishes it.
   var reason: ClientFailure?
   /// Whether an append that completes the upload went out as a whole, and no answer came.
   var awaitsFinalResponse = false
+  /// Whether such an append was answered by a 2xx that says nothing of uploads: the server's, or somebody else's.
+  var isFinalResponseUnproved = false
   /// What the 104 of the creation under way has announced.
   var announced: String?
   var isOptimistic: Bool
   var asksForLimits = false
   let configuration: Configuration
 
-  /// More detours than this without progress are no way any more.
+  /// More detours than this without progress lead nowhere.
   static let maximumDetours = 8
+  /// So many are made at once. Any more come after a pause: a front end that misbehaves does so for seconds.
+  static let immediateDetours = 2
   /// By halves, from anything down to one.
   static let maximumShrinks = 64
 
@@ -175,7 +195,7 @@ package struct UploadClientStateMachine: Sendable {
 
   /// Gives the upload up for a reason of which the server is told.
   mutating func abandon(_ reason: ClientFailure) -> Action {
-    guard let uploadURL else { return fail(reason) }
+    guard let uploadURL = currentURL else { return fail(reason) }
     self.reason = reason
     state = .cancelling
     return .send(request(.cancellation, url: uploadURL, content: .absent))
@@ -212,7 +232,7 @@ package struct UploadClientStateMachine: Sendable {
     case .discovering: return wait(.discovery)
     case .creating:
       awaitsFinalResponse = isOptimistic && announced != nil && sentUpTo == configuration.length
-      return wait(creationIsLost())
+      return creationFailed()
     case .appending(let append):
       if append.completes, !append.endsPart, sentUpTo == append.start + (appendMaximum ?? 0) {
         awaitsFinalResponse = true
@@ -224,8 +244,19 @@ package struct UploadClientStateMachine: Sendable {
     }
   }
 
+  /// OPTIONS was sent, and there is no answer to it. Silence does not mean that the server supports nothing: creating an
+  /// upload shows it.
+  package mutating func questionIsUnanswered(_ supply: Supply) -> Action {
+    guard state == .discovering else { return .none }
+    guard asksForLimits else { return create(supply) }
+    asksForLimits = false
+    return uploadURL == nil ? create(supply) : retrieveOffset()
+  }
+
   mutating func wait(_ next: Next) -> Action {
     state = .interrupted(next)
+    // A redirect was for the time being, or led to where something is wrong: the first URL is asked again.
+    diversion = nil
     return .wait
   }
 
@@ -238,7 +269,19 @@ package struct UploadClientStateMachine: Sendable {
   mutating func acknowledge(upTo offset: UInt64) {
     guard offset > acknowledged else { return }
     acknowledged = offset
-    // Progress is what was never there before: what is forgotten again and again would be sent for ever.
-    if offset > mostAcknowledged { (mostAcknowledged, detours, shrinks) = (offset, 0, 0) }
+    noteAdvance(to: offset)
+  }
+
+  /// The server has everything before `offset`.
+  mutating func noteAdvance(to offset: UInt64) {
+    // Progress is what was never there before, or what is sent once more after the server forgot it. What it forgets again and
+    // again would otherwise be sent for ever.
+    if offset > furthest {
+      (furthest, detours, shrinks, restarts) = (offset, 0, 0, 0)
+      advances &+= 1
+    } else if restarts == 1, offset > furthestSinceRestart {
+      furthestSinceRestart = offset
+      advances &+= 1
+    }
   }
 }

@@ -1,0 +1,364 @@
+// What a client makes of answers that are not its server's: a portal's, a proxy's that is set up anew, a maintenance page's.
+
+import PropertyTesting
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client under odd answers") struct ClientOutageTests {
+  /// A stream of 500 bytes so far, of which 300 were sent and 200 are acknowledged.
+  private func streaming(isFinished: Bool = false) -> ClientScript {
+    var client = ClientScript.created(500, isFinished: isFinished)
+    client.send(upTo: 300)
+    client.interim(["Upload-Offset": "200"])
+    client.release(upTo: 200)
+    _ = client.machine.takeNotes()
+    return client
+  }
+
+  /// Whether everything there is to be asked goes on being asked, at the same upload resource.
+  private func goesOn(_ client: ClientScript) -> Bool {
+    var client = client
+    if client.next == "wait" { client.goOn() }
+    guard client.next == "HEAD", client.request?.url == ClientScript.upload else { return false }
+    client.answer(204, ["Upload-Offset": "300"])
+    return client.next == "PATCH 300" && client.machine.takeNotes().isEmpty
+  }
+
+  @Test(
+    "after an acknowledgement no status ends the stream, but for 413, and none moves it elsewhere",
+    arguments: Array(200..<600))
+  func anyStatus(_ status: Int) {
+    for asks in [true, false] {
+      var client = streaming()
+      if asks { client.lose() }
+      client.answer(status, silent: true)
+      if status == 413, !asks {
+        #expect(client.next == "OPTIONS", "smaller ones, then")
+      } else if status == 410 {
+        #expect(client.next == "CREATE")
+      } else {
+        #expect(client.failure == nil && goesOn(client), "\(client.next)")
+      }
+    }
+  }
+
+  @Test("before an acknowledgement they end it soon, with a reason", arguments: Array(200..<600))
+  func anyStatusAtFirst(_ status: Int) {
+    var client = ClientScript.created(500)
+    client.lose()
+    var requests = 0
+    while client.failure == nil, requests < 100 {
+      requests += 1
+      if client.next == "CREATE" {
+        client.answer(201, location: ClientScript.upload)
+      } else if client.answer(status, silent: true) == .wait {
+        // As long as it is asked to.
+        if ClientAnswer(status: status, fields: [:]).allowsRetry || [401, 403, 407].contains(status) { return }
+        client.goOn()
+      }
+    }
+    #expect(client.failure != nil && requests < 50, "\(client.next) after \(requests) requests")
+  }
+
+  @Test("a maintenance page is asked again after a pause, and not ten times at once")
+  func maintenancePage() {
+    var client = streaming()
+    client.lose()
+    for _ in 0..<50 {
+      #expect(client.answer(200, ["Content-Type": "text/html"]) == .wait)
+      client.goOn()
+    }
+    #expect(goesOn(client))
+  }
+
+  @Test("answers that send it round in circles are followed by a pause")
+  func circles() {
+    for status in [400, 409] {
+      var client = streaming()
+      var atOnce = 0
+      while case .send = client.last, atOnce < 50 {
+        client.answer(client.next == "HEAD" ? 204 : status, client.next == "HEAD" ? ["Upload-Offset": "200"] : [:])
+        atOnce += 1
+      }
+      #expect(client.next == "wait" && atOnce < 10)
+    }
+  }
+
+  // MARK: 2xx that are not the server's
+
+  @Test("a 2xx to an append that says nothing of uploads acknowledges nothing, until HEAD confirms it")
+  func silentAppend() {
+    var client = streaming()
+    client.sendAll()
+    client.answer(200, ["Content-Type": "text/html"], silent: true)
+    #expect(client.next == "HEAD" && client.machine.acknowledged == 200)
+    var confirmed = client
+    confirmed.answer(204, ["Upload-Offset": "500"])
+    confirmed.answer(204)
+    #expect(confirmed.machine.acknowledged == 500)
+    client.answer(204, ["Upload-Offset": "300"])
+    #expect(client.next == "PATCH 300")
+  }
+
+  @Test("nor does one complete the stream; a server that completes it and forgets it has said enough")
+  func silentEnd() {
+    var client = streaming(isFinished: true)
+    client.sendAll()
+    client.answer(200, ["Content-Type": "text/html"], silent: true)
+    #expect(client.next == "HEAD")
+    var forgotten = client
+    forgotten.insist(404)
+    #expect(forgotten.next == "completed")
+    client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 300")
+    client.lose()
+    client.insist(404)
+    #expect(client.next == "CREATE", "what was not confirmed then is not complete now")
+  }
+
+  @Test("of a server that has acknowledged nothing a 2xx is enough: many say no more")
+  func silentServer() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.answer(200, silent: true)
+    #expect(client.next == "completed")
+  }
+
+  @Test("a new upload is not created by a page")
+  func silentCreation() {
+    for isFile in [true, false] {
+      var client = isFile ? ClientScript.file(500) : .created(500)
+      if isFile {
+        client.start()
+        client.interim(location: ClientScript.upload)
+      }
+      client.send(upTo: 300)
+      client.interim(["Upload-Offset": "200"])
+      client.lose()
+      client.answer(410)
+      #expect(client.next == "CREATE")
+      client.sendAll()
+      #expect(client.answer(200, ["Content-Type": "text/html"]) == .wait)
+      client.goOn()
+      #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
+    }
+  }
+
+  // MARK: Gone, or not
+
+  @Test(
+    "a proxy that knows nothing for a while, whatever it is asked, costs no upload: it goes on where it was",
+    arguments: [404, 302, 200, 501, 503])
+  func unknownForAWhile(_ creation: Int) {
+    var client = streaming()
+    for _ in 0..<50 {
+      client.answer(client.next == "CREATE" ? creation : 404)
+      if client.next == "wait" { client.goOn() }
+      #expect(client.failure == nil)
+    }
+    while client.next == "CREATE" { if client.answer(creation) == .wait { client.goOn() } }
+    #expect(goesOn(client))
+  }
+
+  @Test("a creation whose connection is lost leads back as well")
+  func creationLost() {
+    var client = streaming()
+    client.insist(404)
+    #expect(client.next == "CREATE")
+    client.lose()
+    #expect(goesOn(client))
+  }
+
+  @Test("one 404 among many servers is not the end of an upload", arguments: [1, 2])
+  func oneOfMany(_ count: Int) {
+    var client = streaming()
+    for _ in 0..<count { if client.answer(404) == .wait { client.goOn() } }
+    #expect(goesOn(client))
+  }
+
+  // MARK: Offsets
+
+  @Test("an offset that cannot be, again and again: a live stream goes on in a new part, where it was acknowledged")
+  func impossibleOffset() {
+    var client = streaming()
+    client.lose()
+    var count = 0
+    while client.next == "HEAD", count < 20 {
+      if client.answer(204, ["Upload-Offset": "301"]) == .wait { client.goOn() }
+      count += 1
+    }
+    #expect(client.next == "CREATE" && client.machine.base == 200 && client.newParts() == [.impossibleOffset])
+  }
+
+  // MARK: Progress
+
+  @Test("progress that only HEAD shows is progress")
+  func progressByHEAD() {
+    var client = ClientScript.created(5000)
+    var before = client.machine.advances
+    for offset in stride(from: 100 as UInt64, through: 5000, by: 100) {
+      client.send(upTo: offset)
+      client.lose()
+      client.answer(204, ["Upload-Offset": "\(offset)"])
+      #expect(client.machine.advances > before)
+      before = client.machine.advances
+    }
+    client.lose()
+    client.answer(204, ["Upload-Offset": "5000"])
+    #expect(client.machine.advances == before, "and the same again is none")
+  }
+
+  // MARK: Any of them, in any order
+
+  /// The rule, in short: whatever is answered, the stream waits, asks, or ends with a reason; and when the server itself answers
+  /// again, it has the whole stream in the end, and nothing is left out that the server had not lost.
+  @Test("odd answers in any phase and order: every byte arrives once the server is back", arguments: Seed.several(20))
+  func anyOrder(_ seed: Seed) {
+    var seeds = seed.generator
+    for _ in 0..<200 {
+      let one = Seed(seeds.next())
+      var world = OddWorld(one)
+      world.run()
+      if let violation = world.violation { Issue.record("\(one): \(violation)") }
+    }
+  }
+}
+
+/// A client, a sound server that keeps its uploads, and something in front of it that answers in its place for a while.
+private struct OddWorld {
+  var random: SplitMix64
+  var client: ClientScript
+  var uploads: [String: (base: UInt64, count: UInt64, isComplete: Bool)] = [:]
+  var length: UInt64
+  var violation: String?
+  /// Below this the server has everything, in one upload or another.
+  var parts: [(base: UInt64, count: UInt64)] { uploads.values.map { ($0.base, $0.count) } }
+
+  init(_ seed: Seed) {
+    random = seed.generator
+    length = 200 + UInt64(random.size(upTo: 2000))
+    client = .live(UInt64(random.size(upTo: 200))) { _ in }
+    if random.chance(30) {
+      let size = length
+      client = .file(size) { _ in }
+    }
+    client.start()
+  }
+
+  private var isFile: Bool { client.machine.configuration.length != nil }
+
+  mutating func run() {
+    // The server is itself until it has acknowledged something; then comes the outage, and then it is itself again.
+    var steps = 0
+    while !client.machine.hasAcknowledged, client.last != .completed, steps < 1000 {
+      step(odd: 0)
+      steps += 1
+    }
+    for _ in 0..<Int.random(in: 1...80, using: &random) { step(odd: 70) }
+    steps = 0
+    while violation == nil, client.last != .completed, steps < 20_000 {
+      step(odd: 0)
+      steps += 1
+    }
+    guard violation == nil else { return }
+    guard client.last == .completed else {
+      violation = "no end: \(client.next), \(client.machine.state)"
+      return
+    }
+    // All of it is there, in one piece or in parts that overlap or meet.
+    var reached: UInt64 = 0
+    for part in parts.sorted(by: { $0.base < $1.base }) where part.base <= reached {
+      reached = max(reached, part.base + part.count)
+    }
+    if reached != length { violation = "the server has everything up to \(reached) of \(length)" }
+  }
+
+  private mutating func step(odd percentage: Int) {
+    if let failure = client.failure {
+      violation = "ended: \(failure)"
+      return
+    }
+    if !client.supply.isFinished, random.chance(20) {
+      let head = min(length, client.supply.head + UInt64(random.size(upTo: 200)))
+      client.supply.head = head
+      client.supply.isFinished = head == length
+    }
+    // What is acknowledged is given up.
+    if !isFile { client.supply.oldest = max(client.supply.oldest, client.machine.acknowledged) }
+    client.supply.restart = client.supply.oldest
+    switch client.last {
+    case .completed: return
+    case .wait: client.goOn()
+    case .awaitBytes(let end):
+      if client.supply.head < end, !client.supply.isFinished {
+        client.supply.head = min(length, max(end, client.supply.head))
+        client.supply.isFinished = client.supply.head == length
+      }
+      client.perform(client.machine.bytesAreReady(client.supply))
+    default: if random.chance(percentage) { oddly() } else { truly() }
+    }
+  }
+
+  /// Every status that no protocol has in mind for this, fields that are missing, doubled or absurd, and silence.
+  private mutating func oddly() {
+    client.send(upTo: random.chance(50) ? client.supply.head : client.sentUpTo)
+    if random.chance(20) {
+      client.lose()
+      return
+    }
+    var statuses = Array(200..<600)
+    // These say what they mean: that an upload is no more, or too large. And 409 and 410 end a creation.
+    statuses.removeAll { [409, 410, 413].contains($0) }
+    var fields = FieldLines()
+    if random.chance(20) { fields.append("Content-Type", "text/html") }
+    if random.chance(20) { fields.append("Retry-After", "10000000000000") }
+    if random.chance(10) { fields.append("Upload-Limit", "max-append-size=x") }
+    if random.chance(10) {
+      fields.append("Upload-Offset", ["-1", "9e9", "", "?1", "1, 1"].randomElement(using: &random) ?? "")
+    }
+    let location = random.chance(30) ? "http://portal/login" : nil
+    let common =
+      random.chance(50) ? [200, 204, 301, 302, 307, 308, 400, 401, 403, 404, 405, 500, 501, 502, 503] : statuses
+    client.answer(
+      common.randomElement(using: &random) ?? 404, fields, location: location, isEarly: random.chance(30), silent: true)
+  }
+
+  private mutating func truly() {
+    guard let request = client.request else { return }
+    client.sendAll()
+    if let url = request.url, url.hasPrefix("http://portal/") { return void(client.answer(200, silent: true)) }
+    var fields = FieldLines()
+    client.machine.version.setVersion(&fields)
+    let completes = client.machine.version.completeness(request.fields) == true
+    switch request.purpose {
+    case .discovery: client.answer(200, ["Upload-Limit": "min-size=0"])
+    case .cancellation: violation = "it cancels"
+    case .creation:
+      let url = "http://host/uploads/\(uploads.count)"
+      let count = client.sentUpTo - client.machine.base
+      uploads[url] = (client.machine.base, count, completes)
+      client.machine.version.setCompleteness(completes, &fields)
+      fields.append("Upload-Offset", String(count))
+      if random.chance(50), !completes || random.chance(50) {
+        client.interim(["Upload-Offset": String(count)], location: url)
+      }
+      client.answer(201, fields, location: url)
+    case .offsetRetrieval, .append:
+      guard let url = request.url, var upload = uploads[url] else { return void(client.answer(404)) }
+      if request.purpose == .append {
+        guard UploadFields.offset(request.fields) == upload.count,
+          !upload.isComplete || client.sentUpTo == upload.base + upload.count
+        else { return void(client.answer(409, ["Upload-Offset": String(upload.count)])) }
+        upload.count = client.sentUpTo - upload.base
+        upload.isComplete = completes
+        uploads[url] = upload
+      }
+      fields.append("Upload-Offset", String(upload.count))
+      client.machine.version.setCompleteness(upload.isComplete, &fields)
+      client.answer(request.purpose == .append && upload.isComplete ? 200 : 204, fields)
+    }
+  }
+
+  private func void(_ action: UploadClientStateMachine.Action) {}
+}
