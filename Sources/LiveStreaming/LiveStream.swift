@@ -124,6 +124,12 @@ final class LiveStream: @unchecked Sendable {
     guard !machine.isEnded else { return end(Self.cancelled) }
     keptAlive = self
     if isAbandoned { return perform(machine.abandon(Self.cancelled)) }
+    if let field = configuration.request.fields.first(where: { UploadRequest.isReserved(fieldName: $0.name) }) {
+      return perform(
+        machine.stop(
+          LiveStreamError(
+            .invalidRequest, "the field \(field.name) cannot be set: a stream sets it itself, or must not have it")))
+    }
     if live != nil, configuration.resumeData != nil {
       return perform(
         machine.stop(

@@ -30,21 +30,24 @@ private func isUnprintable(_ scalar: Unicode.Scalar) -> Bool {
 private func withoutUserinfo(_ text: String) -> String {
   var rest = text[...]
   var result = ""
-  while let sign = rest.firstIndex(of: "@") {
+  while var sign = rest.firstIndex(of: "@") {
     let before = rest[..<sign]
-    if let scheme = before.lastRange(of: "://"),
-      !before[scheme.upperBound...].contains(where: { "/?#'\"\n".contains($0) })
-    {
+    if let scheme = before.lastRange(of: "://"), !before[scheme.upperBound...].contains(where: isAuthorityEnd) {
       result += before[..<scheme.upperBound]
+      // A password may have the sign itself.
+      let authority = rest[sign...].prefix { !isAuthorityEnd($0) && !$0.isWhitespace }
+      sign = authority.lastIndex(of: "@") ?? sign
     } else {
-      let start = before.lastIndex { " '\"\n\t".contains($0) }.map { before.index(after: $0) } ?? before.startIndex
-      let user = before[start...]
-      result += user.contains(":") ? before[..<start] : before + "@"
+      let start = before.lastIndex { $0.isWhitespace || isAuthorityEnd($0) }.map { before.index(after: $0) }
+      let user = before[(start ?? before.startIndex)...]
+      result += user.contains(":") ? before[..<user.startIndex] : before + "@"
     }
     rest = rest[rest.index(after: sign)...]
   }
   return result + rest
 }
+
+private func isAuthorityEnd(_ character: Character) -> Bool { "/?#'\"\n".contains(character) }
 
 extension Substring {
   fileprivate func lastRange(of other: String) -> Range<Index>? { ranges(of: other).last }

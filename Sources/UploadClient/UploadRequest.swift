@@ -104,6 +104,18 @@ public struct UploadRequest: Equatable, Sendable {
     }
   }
 
+  /// Whether a field is not the user's to set: it belongs to the upload protocol, to the body and how it is sent, or to the
+  /// connection. A wrong one would store something else than what is streamed.
+  package static func isReserved(fieldName name: String) -> Bool {
+    let name = name.lowercased()
+    return name.hasPrefix("upload-") || name.hasPrefix("stream-")
+      || [
+        "content-length", "content-range", "transfer-encoding", "expect", "connection", "keep-alive", "te", "trailer",
+        "upgrade",
+        "proxy-connection", "http2-settings", "incremental",
+      ].contains(name)
+  }
+
   /// Whether a bearer token is one that a field can carry.
   package static func canSend(token: String) -> Bool {
     !token.isEmpty && token.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f }

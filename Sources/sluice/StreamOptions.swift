@@ -164,7 +164,11 @@ enum StreamOptions {
     guard let colon = line.firstIndex(of: ":") else {
       throw .usage("--header \"\(line)\" has no colon: write 'Name: value'")
     }
-    return .init(name: String(line[..<colon]), value: String(line[line.index(after: colon)...].drop { $0 == " " }))
+    let name = String(line[..<colon])
+    guard !UploadRequest.isReserved(fieldName: name) else {
+      throw .usage("--header \"\(line)\" cannot be sent: the upload itself decides about \(name). Leave it out.")
+    }
+    return .init(name: name, value: String(line[line.index(after: colon)...].drop { $0 == " " }))
   }
 
   /// From a file or the environment, never from the command line, where every user of the machine could read it.

@@ -77,7 +77,7 @@ struct StreamReportTests {
       #expect(parsed.time.wholeMatch(of: try Regex(#"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"#)) != nil)
       switch kind {
       case "dropout": #expect(parsed.cause == nasty && parsed.retrySeconds == 1.5)
-      case "ended": #expect(parsed.error == nasty)
+      case "ended": #expect(parsed.error == LiveStreamError(.refused, nasty).description)
       case "progress": #expect(parsed.peaks == [nil])
       case "streaming", "gap", "overrun": #expect(parsed.offset == 7)
       default: break

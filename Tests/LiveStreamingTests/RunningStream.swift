@@ -110,6 +110,29 @@ final class RunningStream: Sendable {
   var connects: [UInt64] { events.all.compactMap { if case .connecting(let offset, _) = $0 { offset } else { nil } } }
 }
 
+extension RunningStream {
+  /// A stream of a source into a server that may support resumable uploads.
+  convenience init(
+    _ source: any StreamSource, _ session: UploadSession, _ server: ResumableServer,
+    _ change: (inout LiveStreamConfiguration) -> Void = { _ in }
+  ) throws {
+    try self.init(source, session, server.url + "/take") {
+      $0.resumable = .auto
+      change(&$0)
+    }
+  }
+
+  var notices: [UploadNotice] { events.all.compactMap { if case .upload(let notice) = $0 { notice } else { nil } } }
+  /// Reasons of the parts after the first.
+  var parts: [String] { notices.compactMap { if case .newPart(_, _, let reason) = $0 { reason } else { nil } } }
+
+  func waitUntilAcknowledged(_ offset: UInt64) throws {
+    try events.wait("the acknowledgement of \(offset)") { events in
+      events.contains { if case .acknowledged(let end) = $0 { end >= offset } else { false } } ? true : nil
+    }
+  }
+}
+
 /// What a plain server has of a stream: bytes at their offsets, whichever connection they came by.
 final class StoredBytes: Sendable {
   private let state = Lock<(bytes: [UInt8], present: [Bool])>(([], []))

@@ -236,6 +236,7 @@ extension LiveStreamError {
     case .notTrusted: "not-trusted"
     case .refused: "refused"
     case .protocolBroken: "protocol"
+    case .insecureLocation: "insecure-location"
     case .http2NotSupported: "http2"
     case .unreachable: "gave-up"
     case .overflow: "overflow"

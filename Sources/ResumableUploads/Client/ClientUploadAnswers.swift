@@ -17,7 +17,7 @@ extension UploadClientStateMachine {
     case 200..<300:
       isVersionSettled = true
       // An answer without a word of the protocol is not the upload resource's: a portal and a maintenance page say 200, too.
-      if completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) == .absent, hasAcknowledged {
+      if completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(version), hasAcknowledged {
         isFinalResponseUnproved = append.completes && !append.endsPart && !answer.isEarly && sentUpTo == supply.head
         return detour(answer.status)
       }

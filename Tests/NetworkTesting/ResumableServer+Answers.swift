@@ -1,7 +1,6 @@
 // How the strange server answers: as it should, but for what its habits and the test's conduct say.
 
 import EventLoops
-import NetworkTesting
 
 extension ResumableServer {
   func serve(_ connection: ServerConnection, _ number: Int) throws {
@@ -18,6 +17,10 @@ extension ResumableServer {
       case .close:
         requests.append(request)
         return
+      case .odd(let odd):
+        requests.append(request)
+        if odd.readsContent { _ = try take(request, connection, nil, .proper, isLogged: false) }
+        if try !odd.send(on: connection) { return }
       case let other: if try !answer(request, connection, other) { return }
       }
     }
@@ -167,7 +170,7 @@ extension ResumableServer {
 
   /// Reads the content as it comes and keeps it in an upload (-1: the plain request's). False if the connection has to end.
   private func take(
-    _ request: Request, _ connection: ServerConnection, _ index: Int?, _ conduct: Conduct
+    _ request: Request, _ connection: ServerConnection, _ index: Int?, _ conduct: Conduct, isLogged: Bool = true
   ) throws -> Bool {
     var request = request
     var limit = Int.max
@@ -209,10 +212,10 @@ extension ResumableServer {
     do {
       try read()
     } catch {
-      requests.append(request)
+      if isLogged { requests.append(request) }
       throw error
     }
-    requests.append(request)
+    if isLogged { requests.append(request) }
     switch conduct {
     case .cut:
       if request.method == "PATCH" {

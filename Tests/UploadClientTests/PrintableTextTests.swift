@@ -1,0 +1,80 @@
+import PropertyTesting
+import Testing
+
+@testable import UploadClient
+
+@Suite("Text from the network, fit to be printed")
+struct PrintableTextTests {
+  @Test(
+    "nothing that commands a terminal or turns text around is left, and nothing else is changed",
+    arguments: Seed.several(5))
+  func anything(_ seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<2000 {
+      var scalars = String.UnicodeScalarView()
+      for _ in 0..<random.size(upTo: 40) {
+        let value = random.chance(50) ? UInt32(random.size(upTo: 0x100)) : UInt32(random.size(upTo: 0x2100))
+        if let scalar = Unicode.Scalar(value), scalar != "@" { scalars.append(scalar) }
+      }
+      let text = String(scalars)
+      let shown = printable(text)
+      #expect(
+        !shown.unicodeScalars.contains {
+          $0.properties.generalCategory == .control || $0.properties.generalCategory == .lineSeparator
+            || $0.properties.isBidiControl
+        })
+      #expect(printable(shown) == shown, "once is enough")
+      if !text.unicodeScalars.contains(where: {
+        $0.properties.generalCategory == .control || $0.value > 0x600 || $0.value == 0x61C
+      }) {
+        #expect(shown == text)
+      }
+    }
+  }
+
+  @Test("an escape sequence becomes visible")
+  func escape() {
+    #expect(printable("a\u{1B}]0;owned\u{7}b\r\n") == "a\\u{1b}]0;owned\\u{7}b\\u{d}\\u{a}")
+    #expect(UploadError(.other, "\u{1B}[2J").description == "\\u{1b}[2J")
+    #expect(printable("größe 🎙") == "größe 🎙")
+  }
+
+  @Test(
+    "user and password of a URL are left out wherever it stands",
+    arguments: [
+      ("http://me:secret@proxy:3128", "http://proxy:3128"),
+      (
+        "Unsupported proxy syntax in 'nonsense://me:se cret@host:x y': bad",
+        "Unsupported proxy syntax in 'nonsense://host:x y': bad"
+      ),
+      ("Unsupported proxy syntax in 'me:secret@host'", "Unsupported proxy syntax in 'host'"),
+      ("a://u:secret@b and c://v:secret@d/e@f", "a://b and c://d/e@f"),
+      ("http://h/path@2:x", "http://h/path@2:x"),
+      ("write to root@example.com: thanks", "write to root@example.com: thanks"),
+      ("http://me:se@cret@h", "http://h"), ("@", "@"), ("://@", "://"),
+    ])
+  func passwords(_ text: String, _ shown: String) {
+    #expect(printable(text) == shown)
+  }
+
+  @Test("a proxy's password is in no error, whatever is wrong with the proxy")
+  func proxy() throws {
+    try withSession { session throws in
+      for proxy in [
+        "nonsense://me:secret@host", "http://me:secret@127.0.0.1:9", "http://me:secret@h:x", "me:secret@[x",
+      ] {
+        var request = UploadRequest(url: "http://h/")
+        request.proxy = proxy
+        let error = try RunningUpload(session, request).failure()
+        #expect(!"\(error)".contains("secret"), "\(error)")
+      }
+    }
+  }
+
+  @Test("limits below a millisecond are one, and above what libcurl counts the most that it does")
+  func milliseconds() {
+    #expect(CurlOptions.milliseconds(.microseconds(500)) == 1 && CurlOptions.milliseconds(.zero) == 1)
+    #expect(CurlOptions.milliseconds(.seconds(2)) == 2000)
+    #expect(CurlOptions.milliseconds(.seconds(Int64.max)) == Int(Int32.max))
+  }
+}
