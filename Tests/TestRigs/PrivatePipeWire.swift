@@ -1,0 +1,97 @@
+// A PipeWire of a test's own: the daemon, its session manager, and one microphone that hears nothing, in real time.
+
+internal import Glibc
+
+/// Started with nothing but its socket and the node `mic`. It needs no D-Bus, no systemd and no device.
+package final class PrivatePipeWire: @unchecked Sendable {
+  private let directory = ScratchDirectory()
+  private let daemon: ChildProcess
+  private let manager: ChildProcess
+
+  /// What keeps it from running.
+  package struct Failure: Error, CustomStringConvertible { package let description: String }
+
+  package init() throws {
+    for file in Self.plugins where access(file, R_OK) != 0 {
+      throw ChildProcess.Missing(program: file, package: "pipewire-alsa")
+    }
+    let environment = Self.environment(directory)
+    directory.write(Self.daemonConfiguration, to: "pipewire.conf")
+    directory.write(Self.alsaConfiguration, to: "asound.conf")
+    for folder in ["wireplumber", "wireplumber/policy.lua.d"] { mkdir(directory.file(folder), 0o700) }
+    // The policy alone, which links streams with nodes. What else WirePlumber does (devices, Bluetooth, portals) needs D-Bus.
+    directory.write(
+      """
+      load_module("metadata")
+      load_module("default-nodes", { ["use-persistent-storage"] = false })
+
+      """, to: "wireplumber/policy.lua.d/80-without-main.lua")
+    daemon = try ChildProcess(
+      ["pipewire", "-c", directory.file("pipewire.conf")], package: "pipewire", environment: environment,
+      output: directory.file("pipewire.log"))
+    // It has no word for "ready": its socket is there when it listens.
+    for _ in 0..<1000 where access(directory.file("pipewire-0"), F_OK) != 0 { poll(nil, 0, 10) }
+    guard access(directory.file("pipewire-0"), F_OK) == 0 else {
+      let log = String(decoding: directory.read("pipewire.log"), as: UTF8.self)
+      throw Failure(description: "PipeWire did not start within 10 s:\n\(log)")
+    }
+    manager = try ChildProcess(
+      ["wireplumber", "-c", "policy.conf"], package: "wireplumber", environment: environment,
+      output: directory.file("wireplumber.log"))
+  }
+
+  /// A prefix that runs a program whose ALSA has this PipeWire as its default device.
+  package var prefix: [String] {
+    ["env"] + Self.environment(directory).map { "\($0.key)=\($0.value)" }
+      + ["ALSA_CONFIG_PATH=\(directory.file("asound.conf"))"]
+  }
+
+  private static func environment(_ directory: ScratchDirectory) -> [String: String] {
+    ["HOME": directory.path, "XDG_RUNTIME_DIR": directory.path, "XDG_CONFIG_HOME": directory.path]
+  }
+
+  /// ALSA's own configuration, and what the package pipewire-alsa adds to it where PipeWire is the sound server.
+  private static let alsaConfiguration = """
+    </usr/share/alsa/alsa.conf>
+    </usr/share/alsa/alsa.conf.d/50-pipewire.conf>
+    </usr/share/alsa/alsa.conf.d/99-pipewire-default.conf>
+
+    """
+
+  private static let daemonConfiguration = """
+    context.properties = { core.daemon = true, core.name = pipewire-0 }
+    context.spa-libs = {
+      audio.convert.* = audioconvert/libspa-audioconvert
+      support.* = support/libspa-support
+    }
+    context.modules = [
+      { name = libpipewire-module-protocol-native }
+      { name = libpipewire-module-metadata }
+      { name = libpipewire-module-spa-node-factory }
+      { name = libpipewire-module-client-node }
+      { name = libpipewire-module-client-device }
+      { name = libpipewire-module-access }
+      { name = libpipewire-module-adapter }
+      { name = libpipewire-module-link-factory }
+      { name = libpipewire-module-session-manager }
+    ]
+    context.objects = [
+      { factory = spa-node-factory args = {
+          factory.name = support.node.driver node.name = Driver node.group = pipewire.dummy priority.driver = 20000 } }
+      { factory = adapter args = {
+          factory.name = support.null-audio-sink node.name = mic media.class = Audio/Source/Virtual
+          object.linger = true audio.position = [ MONO ] } }
+    ]
+
+    """
+
+  private static var plugins: [String] {
+    #if arch(x86_64)
+      ["/usr/lib/x86_64-linux-gnu/alsa-lib/libasound_module_pcm_pipewire.so"]
+    #elseif arch(arm64)
+      ["/usr/lib/aarch64-linux-gnu/alsa-lib/libasound_module_pcm_pipewire.so"]
+    #else
+      []
+    #endif
+  }
+}
