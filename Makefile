@@ -2,7 +2,7 @@
 
 # Debian packages: to build and run, to test, to measure.
 BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
-TEST_PACKAGES  := curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire pipewire-alsa wireplumber
+TEST_PACKAGES  := curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber
 BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
   gstreamer1.0-alsa strace gcc nghttp2-client wrk hey darkice python3-matplotlib python3-venv
 
@@ -148,7 +148,11 @@ endef
 
 packages:
 	$(call install-missing,$(BUILD_PACKAGES))
-test-packages:
+test-packages: .build/pipewire-alsa
 	$(call install-missing,$(TEST_PACKAGES))
+
+# ALSA's plugin for PipeWire, unpacked and not installed: the package conflicts with pulseaudio, which other tests need.
+.build/pipewire-alsa:
+	@mkdir -p $@.new && cd $@.new && apt-get download -qq pipewire-alsa && dpkg -x pipewire-alsa_*.deb . && mv ../$(@F).new ../$(@F)
 bench-packages:
 	$(call install-missing,$(BENCH_PACKAGES))

@@ -5,7 +5,9 @@ import Glibc
 import TestRigs
 import Testing
 
-@Suite("A microphone behind PipeWire")
+@Suite(
+  "A microphone behind PipeWire",
+  .enabled(if: PrivatePipeWire.isAvailable, "make test-packages fetches pipewire, wireplumber and pipewire-alsa"))
 struct PipeWireTests {
   @Test("a signal finishes the stream, whichever thread it could have gone to", arguments: [SIGINT, SIGTERM])
   func signals(_ signal: Int32) throws {

@@ -12,12 +12,10 @@ package final class PrivatePipeWire: @unchecked Sendable {
   package struct Failure: Error, CustomStringConvertible { package let description: String }
 
   package init() throws {
-    for file in Self.plugins where access(file, R_OK) != 0 {
-      throw ChildProcess.Missing(program: file, package: "pipewire-alsa")
-    }
+    guard let plugin = Self.plugin else { throw ChildProcess.Missing(program: "its plugin", package: "pipewire-alsa") }
     let environment = Self.environment(directory)
     directory.write(Self.daemonConfiguration, to: "pipewire.conf")
-    directory.write(Self.alsaConfiguration, to: "asound.conf")
+    directory.write(Self.alsaConfiguration(plugin), to: "asound.conf")
     for folder in ["wireplumber", "wireplumber/policy.lua.d"] { mkdir(directory.file(folder), 0o700) }
     // The policy alone, which links streams with nodes. What else WirePlumber does (devices, Bluetooth, portals) needs D-Bus.
     directory.write(
@@ -51,12 +49,15 @@ package final class PrivatePipeWire: @unchecked Sendable {
   }
 
   /// ALSA's own configuration, and what the package pipewire-alsa adds to it where PipeWire is the sound server.
-  private static let alsaConfiguration = """
+  private static func alsaConfiguration(_ plugin: String) -> String {
+    """
     </usr/share/alsa/alsa.conf>
-    </usr/share/alsa/alsa.conf.d/50-pipewire.conf>
-    </usr/share/alsa/alsa.conf.d/99-pipewire-default.conf>
+    pcm_type.pipewire { lib "\(plugin)" }
+    <\(package)/usr/share/alsa/alsa.conf.d/50-pipewire.conf>
+    <\(package)/usr/share/alsa/alsa.conf.d/99-pipewire-default.conf>
 
     """
+  }
 
   private static let daemonConfiguration = """
     context.properties = { core.daemon = true, core.name = pipewire-0 }
@@ -85,13 +86,20 @@ package final class PrivatePipeWire: @unchecked Sendable {
 
     """
 
-  private static var plugins: [String] {
-    #if arch(x86_64)
-      ["/usr/lib/x86_64-linux-gnu/alsa-lib/libasound_module_pcm_pipewire.so"]
-    #elseif arch(arm64)
-      ["/usr/lib/aarch64-linux-gnu/alsa-lib/libasound_module_pcm_pipewire.so"]
-    #else
-      []
-    #endif
+  /// Whether `make test-packages` has fetched all that it takes.
+  package static var isAvailable: Bool {
+    plugin != nil && ["pipewire", "wireplumber"].allSatisfy(ChildProcess.isInstalled)
+  }
+
+  /// The package pipewire-alsa, unpacked: installed, it would take PulseAudio away.
+  private static var package: String {
+    let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+    return "/\(root)/.build/pipewire-alsa"
+  }
+
+  private static var plugin: String? {
+    ["x86_64-linux-gnu", "aarch64-linux-gnu"]
+      .map { "\(package)/usr/lib/\($0)/alsa-lib/libasound_module_pcm_pipewire.so" }
+      .first { access($0, R_OK) == 0 }
   }
 }
