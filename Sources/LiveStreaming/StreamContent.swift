@@ -16,6 +16,8 @@ protocol StreamContent: AnyObject {
   var head: UInt64 { get }
   /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
   var isFinished: Bool { get }
+  /// Why what was sent is not what it was to be: a file changed meanwhile. Nil for content that cannot change.
+  var fault: LiveStreamError? { get }
 
   /// Begins a body at `offset`, which ends with the stream, after `maximum` bytes, or at ``endBody(atLeast:)``.
   ///
@@ -39,6 +41,8 @@ protocol StreamContent: AnyObject {
 }
 
 extension StreamContent {
+  var fault: LiveStreamError? { nil }
+
   var supply: Supply {
     let isFinished = isFinished
     let head = head

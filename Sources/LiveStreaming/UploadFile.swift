@@ -3,37 +3,73 @@
 public import Digests
 public import EventLoops
 internal import Glibc
-internal import UploadClient
+public import UploadClient
 
 /// A regular file, open for reading, whose size is the upload's length.
 public final class UploadFile: Sendable {
   public let path: String
-  /// In bytes, when it was opened.
-  public let size: UInt64
-  /// When it was last changed: seconds since 1970, and nanoseconds.
-  public let modified: (seconds: Int, nanoseconds: Int)
+  /// The file's state when it was opened. It has to stay the same until the server has all of it.
+  public let version: FileVersion
   public let digest: Digest?
   private let descriptor: Int32
 
+  /// In bytes, when it was opened.
+  public var size: UInt64 { version.size }
+
+  /// A file of at most so many bytes is read to find out whether it has as many as its size says: those of procfs and sysfs do
+  /// not, and each of their sizes is 0 or a page's.
+  private static let doubtfulSize: UInt64 = 64 << 10
+
   /// - Parameter algorithm: if given, the whole file is read once, here and now, for its digest.
-  /// - Throws: ``SystemError`` when the file cannot be opened; `EISDIR` or `EINVAL` for what is no regular file.
-  public init(path: String, digest algorithm: DigestAlgorithm? = nil) throws(SystemError) {
-    let descriptor = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
+  /// - Throws: ``UploadFileError`` when the file cannot be opened, is not a regular file, or has another size than it claims.
+  public init(path: String, digest algorithm: DigestAlgorithm? = nil) throws(UploadFileError) {
     var status = stat()
-    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-      close(descriptor)
-      throw SystemError(operation: "upload \(path)", code: status.st_mode & S_IFMT == S_IFDIR ? EISDIR : EINVAL)
-    }
-    self.path = path
-    self.descriptor = descriptor
-    size = UInt64(status.st_size)
-    modified = (status.st_mtim.tv_sec, status.st_mtim.tv_nsec)
+    // Before it is opened, which has an effect on some devices.
+    guard stat(path, &status) == 0 else { throw .unreadable(.last("stat \(path)")) }
+    if let error = UploadFileError(typeOf: status) { throw error }
+    let descriptor: Int32
     do throws(SystemError) {
-      if let algorithm { digest = try Self.digest(algorithm, of: descriptor, path) } else { digest = nil }
+      descriptor = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
+    } catch { throw .unreadable(error) }
+    do throws(UploadFileError) {
+      guard fstat(descriptor, &status) == 0 else { throw .unreadable(.last("fstat \(path)")) }
+      if let error = UploadFileError(typeOf: status) { throw error }
+      version = FileVersion(status)
+      let count: UInt64
+      do throws(SystemError) {
+        count = try Self.sizeOfContent(descriptor, path, version)
+        digest = try algorithm.map { (algorithm) throws(SystemError) in try Self.digest(algorithm, of: descriptor, path)
+        }
+      } catch { throw .unreadable(error) }
+      guard fstat(descriptor, &status) == 0 else { throw .unreadable(.last("fstat \(path)")) }
+      if let change = version.change(to: FileVersion(status)) { throw .changed(change) }
+      guard count == version.size else { throw .unknownSize }
+      (self.path, self.descriptor) = (path, descriptor)
     } catch {
       close(descriptor)
       throw error
     }
+  }
+
+  /// How many bytes a small file has; of others, what their size says.
+  private static func sizeOfContent(
+    _ descriptor: Int32, _ path: String, _ version: FileVersion
+  ) throws(SystemError) -> UInt64 {
+    guard version.size <= doubtfulSize else { return version.size }
+    // One more than there should be.
+    var buffer = [UInt8](repeating: 0, count: Int(version.size) + 1)
+    var count = 0
+    while count < buffer.count {
+      let more = try retryingInterrupts("read \(path)") {
+        buffer.withUnsafeMutableBytes { bytes in
+          let rest = UnsafeMutableRawBufferPointer(rebasing: bytes[count...])
+          return pread(descriptor, rest.baseAddress, rest.count, off_t(count))
+        }
+      }
+      if more == 0 { break }
+      count += more
+    }
+    return UInt64(count)
   }
 
   private static func digest(
@@ -61,7 +97,35 @@ public final class UploadFile: Sendable {
   deinit { close(descriptor) }
 
   func body(_ range: Range<UInt64>) throws(SystemError) -> UploadBody {
-    .file(try FileBody(descriptor: descriptor, range: range, name: path))
+    .file(try FileBody(descriptor: descriptor, range: range, name: path, version: version))
+  }
+
+  /// How the file has changed since it was opened, in words; nil when it has not.
+  var change: String? {
+    var status = stat()
+    if fstat(descriptor, &status) == 0, let change = version.change(to: FileVersion(status)) { return change }
+    return stat(path, &status) == 0 ? version.change(to: FileVersion(status)) : "it was removed"
+  }
+}
+
+/// Why a file cannot be uploaded.
+public enum UploadFileError: Error, Equatable, Sendable {
+  /// It does not exist, or may not be read.
+  case unreadable(SystemError)
+  case directory
+  /// A pipe, a device or a socket: it has no size, and its bytes can be read once.
+  case notRegular
+  /// It has other bytes than its size says, as the files of procfs and sysfs.
+  case unknownSize
+  /// It changed while it was read for its digest; how, in words.
+  case changed(String)
+
+  init?(typeOf status: stat) {
+    switch status.st_mode & S_IFMT {
+    case S_IFREG: return nil
+    case S_IFDIR: self = .directory
+    default: self = .notRegular
+    }
   }
 }
 
@@ -79,6 +143,12 @@ final class FileContent: StreamContent {
   func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
     let rest = file.size - min(offset, file.size)
     return try file.body(offset..<(offset + min(maximum ?? .max, rest)))
+  }
+
+  var fault: LiveStreamError? {
+    file.change.map {
+      LiveStreamError(.source, "\(file.path) changed while it was being sent: \($0). Upload it again.")
+    }
   }
 
   func endBody(atLeast end: UInt64) -> Bool { false }

@@ -24,6 +24,8 @@ public struct FileBody: Sendable {
   public let range: Range<UInt64>
   /// What to call it in an error; its path, for one.
   public let name: String
+  /// The state that the file must keep while it is sent; nil for one that may change.
+  public let version: FileVersion?
 
   /// How many bytes that is.
   public var byteCount: UInt64 { range.upperBound - range.lowerBound }
@@ -35,14 +37,18 @@ public struct FileBody: Sendable {
   ///   - range: the bytes to be sent; they should be there. A file that turns out shorter fails the request with
   ///     ``UploadError/Kind/bodyFailed``, and an error that names the file and the offset.
   ///   - name: what errors call the file.
+  ///   - version: if given, a file that is in another state after one of its bytes was read fails the request.
   /// - Throws: ``SystemError`` when the descriptor is none, or the process has no more.
-  public init(descriptor: Int32, range: Range<UInt64>, name: String) throws(SystemError) {
+  public init(
+    descriptor: Int32, range: Range<UInt64>, name: String, version: FileVersion? = nil
+  ) throws(SystemError) {
     let own = try retryingInterrupts("duplicating the descriptor of \(name)") {
       fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
     }
     file = OpenFile(own)
     self.range = range
     self.name = name
+    self.version = version
     // A hint: what refuses it is read as well. Twice the read-ahead, posix_fadvise(2).
     posix_fadvise(own, Int(clamping: range.lowerBound), Int(clamping: byteCount), POSIX_FADV_SEQUENTIAL)
   }
@@ -58,6 +64,10 @@ public struct FileBody: Sendable {
     do throws(SystemError) {
       count = try retryingInterrupts("reading \(name) at byte \(offset)") {
         pread(file.descriptor, buffer.baseAddress, wanted, place)
+      }
+      // Afterwards: a write sets the file's times before it changes the first byte.
+      if let version, let change = version.change(to: try FileVersion(descriptor: file.descriptor)) {
+        return .failed("\(name) changed while it was being sent: \(change)")
       }
     } catch {
       return .failed(error.description)

@@ -19,23 +19,32 @@ enum Pipe {
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     var request = try StreamOptions.request(values)
     request.fields.addDefault("Content-Type", values["content-type"] ?? "application/octet-stream")
-    // As much as libcurl takes at once: for throughput, system calls are what counts.
-    request.uploadBufferSize = 256 << 10
     var configuration = try StreamOptions.configuration(
-      values, request: request, bytesPerSecond: 1_000_000, buffer: .bytes(16 << 20), overflow: .wait)
-    configuration.memory = .kept
-    configuration.pairSize = 64 << 10
-    configuration.retention = configuration.buffer.byteCount / 2
+      values, request: request, bytesPerSecond: 1_000_000, buffer: .bytes(bufferSize), overflow: .wait)
+    adapt(&configuration)
     let source: DescriptorSource
     do { source = try DescriptorSource() } catch {
       throw CommandError(
         .inputOutput, "standard input is closed: pipe something into this command, or redirect a file (\(error.reason))"
       )
     }
-    let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration")
+    let duration = try values["duration"].map { (text) throws(CommandError) in
+      try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
     }
     return try StreamRun(
       url: request.url, progress: try ProgressKind(values), duration: duration, metrics: values["metrics"]
     ).run(source, configuration)
+  }
+
+  /// Unless `--buffer` says otherwise.
+  static let bufferSize = 16 << 20
+
+  /// For bytes that come as fast as they are taken.
+  static func adapt(_ configuration: inout LiveStreamConfiguration) {
+    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    configuration.request.uploadBufferSize = 256 << 10
+    configuration.memory = .kept
+    configuration.pairSize = 64 << 10
+    configuration.retention = configuration.buffer.byteCount / 2
   }
 }

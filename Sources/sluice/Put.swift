@@ -3,34 +3,26 @@
 internal import EventLoops
 internal import Glibc
 internal import LiveStreaming
+internal import LoadTesting
 internal import ResumableUploads
 internal import StreamBuffers
-internal import Synchronization
 internal import UploadClient
 
 enum Put {
   static let syntax = CommandLineSyntax(
-    name: "put", summary: "Uploads a file, and goes on after every interruption.", operands: ["FILE", "URL"],
+    name: "put", summary: "Uploads a file, and resumes after every interruption.", operands: ["FILE", "URL"],
     options: [
-      Option("resume", "go on with an upload of this file that was interrupted"),
-      Option("resume-file", value: "PATH", "where that is remembered (default FILE.sluice)"),
-      Option("abandon", "let the server forget such an upload instead"),
-      Option("content-type", value: "TYPE", "what the bytes are (default application/octet-stream)"),
+      Option("resume", "continue an unfinished upload of this file"),
+      Option("resume-file", value: "PATH", "the upload's record (default FILE.sluice)"),
+      Option("abandon", "make the server forget an unfinished upload"),
+      Option("content-type", value: "TYPE", "the file's media type (default application/octet-stream)"),
     ] + StreamOptions.shown,
     connectionOptions: StreamOptions.resuming + StreamOptions.connection,
     example: "sluice put recording.wav http://localhost:8080/archive/ --digest sha-256")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let path = values.operands[0]
-    let digest = try StreamOptions.digest(values)
-    let file: UploadFile
-    do throws(SystemError) {
-      file = try UploadFile(path: path, digest: digest)
-    } catch {
-      throw CommandError(
-        .inputOutput, "\(path) cannot be uploaded (\(error.reason)): name a file, or use sluice pipe for anything else")
-    }
-    var request = try StreamOptions.request(values, url: url(values.operands[1], path))
+    var request = try StreamOptions.request(values, url: target(values))
     let choosesMethod = !values.has("method")
     if choosesMethod { request.method = "PUT" }
     request.fields.addDefault("Content-Type", values["content-type"] ?? "application/octet-stream")
@@ -39,129 +31,194 @@ enum Put {
     var configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: 1_000_000, buffer: .bytes(1), overflow: .wait)
     configuration.mayUsePOST = choosesMethod
-    let memory = ResumeFile(path: values["resume-file"] ?? path + ".sluice", file: file)
-    if values.has("resume") || values.has("abandon") { configuration.resumeData = try memory.read(target: request.url) }
-    if let data = configuration.resumeData { configuration.streamID = data.streamID ?? configuration.streamID }
     if !values.has("roll-over-bytes") { configuration.rollOver.size = .max }
-
     let progress = try ProgressKind(values)
+    let recordPath = values["resume-file"] ?? path + ".sluice"
+
+    let digest = try StreamOptions.digest(values)
+    let file: UploadFile
+    do throws(UploadFileError) {
+      do throws(UploadFileError) {
+        file = try UploadFile(path: path, digest: digest)
+      } catch .unreadable(let error) where values.has("abandon") && error.code == ENOENT {
+        // What is abandoned is not read: any file can stand in for one that is gone.
+        file = try UploadFile(path: recordPath)
+      }
+    } catch {
+      if case .unknownSize = error, !values.has("resume"), !values.has("abandon") {
+        return try stream(path, values, configuration, progress)
+      }
+      throw CommandError(error, path: path, url: values.operands[1])
+    }
+    let record = UploadRecord(path: recordPath, version: file.version)
+    configuration.resumeData = try begin(record, file, values, target: request.url)
+    if let data = configuration.resumeData { configuration.streamID = data.streamID ?? configuration.streamID }
+    return try upload(file, configuration, record, values, progress)
+  }
+
+  private static func upload(
+    _ file: UploadFile, _ configuration: LiveStreamConfiguration, _ record: UploadRecord,
+    _ values: CommandLineSyntax.Values, _ progress: ProgressKind
+  ) throws(CommandError) -> ExitCode {
     let bar = TransferBar(total: file.size)
-    var run = StreamRun(url: request.url, progress: progress, metrics: values["metrics"])
+    var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
     run.endsAtOnce = true
-    run.observe = { memory.note($0) }
+    run.observe = { note($0, record) }
     run.statusLine = { bar.line($0, width: Console.width) }
     let abandons = values.has("abandon")
-    if abandons { run.report = abandoned }
-    let code = try run.run(configuration) { (configuration, session) in
-      let streamer = LiveStreamer(file, configuration: configuration, session: session)
-      if abandons { streamer.abandon() }
-      return streamer
+    if abandons { run.report = abandoned } else { run.report = uploaded }
+    let code: ExitCode
+    do throws(CommandError) {
+      code = try run.run(configuration) { (configuration, session) in
+        let streamer = LiveStreamer(file, configuration: configuration, session: session)
+        if abandons { streamer.abandon() }
+        return streamer
+      }
+    } catch {
+      // Nothing was sent.
+      if configuration.resumeData == nil { record.remove() }
+      throw error
     }
-    if code != .done, memory.isThere, progress != .json {
-      Console.shared.say(
-        "go on with: sluice put --resume \(path) \(UploadRequest.withoutCredentials(values.operands[1]))")
+    if code != .done, record.isKept, progress != .json {
+      Console.shared.say("continue with: \(command("--resume", values))")
     }
     return code
+  }
+
+  /// Uploads a file that does not know its size, as those of procfs: once, as `pipe` does.
+  private static func stream(
+    _ path: String, _ values: CommandLineSyntax.Values, _ chosen: LiveStreamConfiguration, _ progress: ProgressKind
+  ) throws(CommandError) -> ExitCode {
+    var configuration = chosen
+    configuration.buffer = .bytes(Pipe.bufferSize)
+    Pipe.adapt(&configuration)
+    let source: DescriptorSource
+    do throws(SystemError) {
+      // Open until the process ends.
+      source = try DescriptorSource(
+        descriptor: try retryingInterrupts("open") { open(path, O_RDONLY | O_CLOEXEC) }, name: path)
+    } catch {
+      throw CommandError(.unreadable(error), path: path, url: values.operands[1])
+    }
+    var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
+    run.report = uploaded
+    return try run.run(source, configuration)
+  }
+
+  // MARK: Where to
+
+  /// As curl's `-T`: where the URL's path names no file, the file's own name belongs behind it.
+  private static func target(_ values: CommandLineSyntax.Values) -> String {
+    let path = values.operands[0]
+    return UploadRequest.appending(
+      fileName: path.split(separator: "/").last.map(String.init) ?? path, to: values.operands[1])
+  }
+
+  // MARK: What was interrupted
+
+  /// Claims the record, and decides what it means for this upload.
+  ///
+  /// - Returns: the upload to continue or to abandon; nil for a new one.
+  private static func begin(
+    _ record: UploadRecord, _ file: UploadFile, _ values: CommandLineSyntax.Values, target: String
+  ) throws(CommandError) -> ResumeData? {
+    let isWanted = values.has("resume") || values.has("abandon")
+    guard let unfinished = try record.claim() else {
+      guard isWanted else { return nil }
+      record.remove()
+      throw .usage(
+        "no unfinished upload of \(file.path.shellQuoted) is recorded in \(record.path.shellQuoted). Leave --resume or --abandon out, or name its record with --resume-file."
+      )
+    }
+    let recorded = unfinished.data.target
+    let isSameFile = unfinished.version == "\(file.version)"
+    guard isWanted else {
+      throw .usage(
+        "an upload of \(values.operands[0].shellQuoted) to \(recorded) is unfinished (\(record.path.shellQuoted))"
+          + (isSameFile
+            ? ". Continue it with: \(command("--resume", values, url: recorded)), or give it up with: "
+            : ", and the file has changed since. Give it up with: ") + command("--abandon", values, url: recorded)
+          + ". For an upload beside it, choose another record with --resume-file PATH.")
+    }
+    guard recorded == UploadRequest.withoutCredentials(target) else {
+      throw .usage("the upload in \(record.path.shellQuoted) goes to \(recorded): give that URL")
+    }
+    guard isSameFile || values.has("abandon") else {
+      throw CommandError(
+        .inputOutput,
+        "\(file.path.shellQuoted) has changed since its upload was interrupted. Give that up with: \(command("--abandon", values)), and upload the file again without --resume."
+      )
+    }
+    return unfinished.data
+  }
+
+  /// Keeps the record as true as what is told.
+  private static func note(_ event: LiveStreamEvent, _ record: UploadRecord) {
+    switch event {
+    case .upload(.created(let data)):
+      // Without it the upload continues as long as this process does: no reason to end it, but one to report.
+      if let error = record.write(data) {
+        Console.shared.say(
+          "cannot write \(record.path.shellQuoted): \(error.reason). The upload continues, but an interrupted one will not be remembered. Choose another path with --resume-file."
+        )
+      }
+    case .ended(let summary):
+      // Nothing to continue: complete, refused for good, or forgotten by the server.
+      if summary.error == nil || summary.resumeData == nil { record.remove() }
+    default: break
+    }
+  }
+
+  private static func command(_ option: String, _ values: CommandLineSyntax.Values, url: String? = nil) -> String {
+    var words = ["sluice", "put", option]
+    if let path = values["resume-file"] { words += ["--resume-file", path.shellQuoted] }
+    words.append(values.operands[0].shellOperand)
+    words.append((url ?? UploadRequest.withoutCredentials(values.operands[1])).shellQuoted)
+    return words.joined(separator: " ")
+  }
+
+  // MARK: Reports
+
+  private static func uploaded(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
+    var lines = StreamReport.lines(summary)
+    if summary.error == nil, let name = storedName(summary.response) { lines.append("stored as \(name.shellQuoted)") }
+    return (lines, ExitCode(summary))
+  }
+
+  /// The name under which the server stored the file, if its response has one: `sluice serve` answers a JSON object, others
+  /// may name it in `Content-Location` (RFC 9110, section 8.7).
+  static func storedName(_ response: HTTPResponse?) -> String? {
+    guard let response else { return nil }
+    if response["Content-Type"]?.hasPrefix("application/json") ?? false,
+      let name = stringMember("name", ofJSON: response.body)
+    {
+      return name
+    }
+    return response["Content-Location"]
   }
 
   /// The end of an upload that was to be abandoned: it is a success if the server has forgotten it.
   private static func abandoned(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
     if summary.resumeData == nil { return (["the server has forgotten the upload"], .done) }
-    if summary.error?.kind != .cancelled { return (StreamReport.lines(summary), ExitCode(summary.error)) }
+    if summary.error?.kind != .cancelled { return (StreamReport.lines(summary), ExitCode(summary)) }
     let reason = summary.response.map { "it answered \($0.status)" } ?? "it could not be reached, or did not answer"
-    return (["sluice: the server has not forgotten the upload: \(reason); try again later"], .unavailable)
-  }
-
-  /// As curl's `-T`: a URL that ends in a slash is a place for files, and the file's name belongs behind it.
-  private static func url(_ url: String, _ path: String) -> String {
-    guard url.hasSuffix("/") else { return url }
-    let name = path.split(separator: "/").last.map(String.init) ?? path
-    return url + name.utf8.map(percentEncoded).joined()
-  }
-
-  /// Unreserved characters as they are (RFC 3986, section 2.3).
-  private static func percentEncoded(_ octet: UInt8) -> String {
-    switch octet {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-      UInt8(ascii: "0")...UInt8(ascii: "9"):
-      return String(Unicode.Scalar(octet))
-    case _ where "-._~".utf8.contains(octet): return String(Unicode.Scalar(octet))
-    default:
-      let digits = String(octet, radix: 16, uppercase: true)
-      return "%" + (digits.count < 2 ? "0" : "") + digits
-    }
+    return (["sluice: the server has not forgotten the upload: \(reason). Try again later."], .unavailable)
   }
 }
 
-/// The file in which an interrupted upload is remembered: the resume data, and which state of the file they belong to.
-///
-/// Written as soon as there is an upload resource, so that not even a killed process forgets it, and removed when the upload
-/// is complete. As secret as the upload's URL, so nobody else may read it.
-private final class ResumeFile: Sendable {
-  private let path: String
-  /// Size and time of change: what must be the same for the bytes to be taken for the same.
-  private let identity: String
-  /// Whether what it holds is this process's upload, and not that of another that was interrupted.
-  private let isOurs = Mutex(false)
-
-  init(path: String, file: UploadFile) {
-    self.path = path
-    identity = "size=\(file.size), modified=\(file.modified.seconds), nanoseconds=\(file.modified.nanoseconds)"
-  }
-
-  var isThere: Bool { access(path, F_OK) == 0 }
-
-  func note(_ event: LiveStreamEvent) {
-    switch event {
-    case .upload(.created(let data)): write(data)
-    case .ended(let summary):
-      // Nothing to go on with: done, refused for good, or forgotten by the server.
-      if summary.error == nil || (summary.resumeData == nil && isOurs.withLock { $0 }) { unlink(path) }
-    default: break
-    }
-  }
-
-  private func write(_ data: ResumeData) {
-    guard let text = data.text else { return }
-    let temporary = path + ".new"
-    // A file that somebody else made keeps its owner and its permissions.
-    unlink(temporary)
-    let descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
-    let bytes = Array("\(text)\n\(identity)\n".utf8)
-    let isWritten =
-      descriptor >= 0 && bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) } == bytes.count
-    // Without it the upload goes on as long as this process does: no reason to end it, but one to say so.
-    guard isWritten, close(descriptor) == 0, rename(temporary, path) == 0 else {
-      Console.shared.say(
-        "\(path) cannot be written (\(String(cString: strerror(errno)))): an interrupted upload will not be remembered; choose another with --resume-file"
-      )
-      return
-    }
-    isOurs.withLock { $0 = true }
-  }
-
-  func read(target: String) throws(CommandError) -> ResumeData {
-    guard let stream = fopen(path, "r") else {
-      throw .usage(
-        "there is no upload of this file to go on with (\(path): \(String(cString: strerror(errno)))): leave --resume out, or name its file with --resume-file"
-      )
-    }
-    defer { fclose(stream) }
-    var bytes = [UInt8](repeating: 0, count: 16 * 1024)
-    let count = fread(&bytes, 1, bytes.count, stream)
-    let lines = String(decoding: bytes[..<count], as: UTF8.self).split(separator: "\n")
-    guard lines.count == 2, let data = ResumeData(String(lines[0])) else {
-      throw CommandError(
-        .inputOutput, "\(path) does not hold what an upload is gone on with: remove it and upload anew")
-    }
-    guard lines[1] == identity else {
-      throw CommandError(
-        .inputOutput, "the file has changed since its upload was interrupted: upload it anew, without --resume")
-    }
-    guard data.target == UploadRequest.withoutCredentials(target) else {
-      throw .usage("the upload in \(path) goes to \(UploadRequest.withoutCredentials(data.target)): give that URL")
-    }
-    isOurs.withLock { $0 = true }
-    return data
+extension CommandError {
+  fileprivate init(_ error: UploadFileError, path: String, url: String) {
+    let streamed = "sluice pipe \(UploadRequest.withoutCredentials(url).shellQuoted)"
+    let reason =
+      switch error {
+      case .unreadable(let error): "\(error.reason). Name a file that exists and may be read."
+      case .directory: "it is a directory. Name a file; for all of it: tar c \(path.shellOperand) | \(streamed)"
+      case .notRegular:
+        "it is not a regular file, so its bytes come only once. Stream it with: \(streamed) < \(path.shellQuoted)"
+      case .unknownSize: "it does not know its size, so its upload cannot be resumed. Leave --resume and --abandon out."
+      case .changed(let change): "it changed while it was read: \(change). Try again when it stays as it is."
+      }
+    let code: ExitCode = if case .changed = error { .inputOutput } else { .noInput }
+    self.init(code, "cannot upload \(path.shellQuoted): \(reason)")
   }
 }

@@ -1,0 +1,57 @@
+// Whether a file is still as it was: an upload that mixes two versions of a file must not count as one of either.
+
+public import EventLoops
+package import Glibc
+
+/// The state of an open file as fstat(2) reports it. Two different states mean that the file may have changed.
+public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
+  /// Where the file is: its device and inode.
+  public struct Identity: Equatable, Sendable {
+    let device: UInt
+    let inode: UInt
+  }
+
+  /// Seconds since 1970, and nanoseconds.
+  public struct Time: Equatable, Sendable, CustomStringConvertible {
+    let seconds: Int
+    let nanoseconds: Int
+
+    init(_ time: timespec) { (seconds, nanoseconds) = (time.tv_sec, time.tv_nsec) }
+
+    public var description: String { "\(seconds).\(String(1_000_000_000 + nanoseconds).dropFirst())" }
+  }
+
+  /// In bytes.
+  public let size: UInt64
+  /// When its content was last written. Its owner may set it to anything.
+  public let modified: Time
+  /// When its content, name or permissions last changed. Nobody can set it.
+  public let changed: Time
+  public let identity: Identity
+
+  /// - Throws: ``SystemError`` when the descriptor is not open.
+  public init(descriptor: Int32) throws(SystemError) {
+    var status = stat()
+    try retryingInterrupts("fstat") { fstat(descriptor, &status) }
+    self.init(status)
+  }
+
+  package init(_ status: stat) {
+    size = UInt64(clamping: status.st_size)
+    (modified, changed) = (Time(status.st_mtim), Time(status.st_ctim))
+    identity = Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
+  }
+
+  /// What the file is recognized by after this process has ended. Without device and inode, which some file systems number
+  /// anew each time they are mounted: whatever takes the place of a file changes the time as well.
+  public var description: String { "size=\(size), modified=\(modified), changed=\(changed)" }
+
+  /// How a file that was like this has changed, in words; nil when it has not.
+  public func change(to now: FileVersion) -> String? {
+    if now.identity != identity { return "another file took its place" }
+    if now.size < size { return "it was shortened from \(size) to \(now.size) bytes" }
+    if now.size > size { return "it grew from \(size) to \(now.size) bytes" }
+    if now.modified != modified { return "its content was written" }
+    return now.changed == changed ? nil : "its content, name or permissions changed"
+  }
+}

@@ -1,0 +1,69 @@
+// URLs as people write them, made into what a request can carry.
+
+internal import CCurl
+internal import Glibc
+
+extension UploadRequest {
+  /// `url` with ASCII characters alone: an international host name as IDNA encodes it (RFC 5891), and every other octet
+  /// percent-encoded (RFC 3987, section 3.1).
+  ///
+  /// - Returns: nil for a host name that cannot be encoded. A text that is no URL comes back as it is or is refused later.
+  package static func ascii(_ url: String) -> String? {
+    guard !url.utf8.allSatisfy({ $0 < 0x80 }), let colon = url.firstRange(of: "://") else { return url }
+    let authority = url[colon.upperBound...].prefix { !"/?#".contains($0) }
+    let hostStart = authority.lastIndex(of: "@").map { authority.index(after: $0) } ?? authority.startIndex
+    let hostAndPort = authority[hostStart...]
+    let host = hostAndPort.prefix { $0 != ":" }
+    guard let encoded = host.utf8.allSatisfy({ $0 < 0x80 }) ? String(host) : asciiHost(host) else { return nil }
+    return percentEncoded(url[..<hostStart]) + encoded + percentEncoded(url[host.endIndex...])
+  }
+
+  /// libcurl's own conversion: what is asked for here is the host that it would connect to.
+  private static func asciiHost(_ host: Substring) -> String? {
+    // libcurl reads host names in the thread's character set, and that of the C locale has ASCII alone.
+    let utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nil)
+    let previous = uselocale(utf8)
+    defer {
+      uselocale(previous)
+      if let utf8 { freelocale(utf8) }
+    }
+    guard let handle = curl_url() else { return nil }
+    defer { curl_url_cleanup(handle) }
+    var found: UnsafeMutablePointer<CChar>?
+    guard curl_url_set(handle, CURLUPART_URL, "http://\(host)/", 0) == CURLUE_OK,
+      curl_url_get(handle, CURLUPART_HOST, &found, UInt32(CURLU_PUNYCODE)) == CURLUE_OK, let found
+    else { return nil }
+    defer { curl_free(found) }
+    return String(validatingCString: found).flatMap { $0.utf8.allSatisfy { $0 < 0x80 } ? $0 : nil }
+  }
+
+  private static func percentEncoded(_ text: Substring) -> String {
+    text.utf8.map { $0 < 0x80 ? String(Unicode.Scalar($0)) : percentEncoded($0) }.joined()
+  }
+
+  private static func percentEncoded(_ octet: UInt8) -> String {
+    "%" + String(0x100 + Int(octet), radix: 16, uppercase: true).dropFirst()
+  }
+
+  /// `url` with `name` behind its last slash, as curl's `-T` has it, where its path names no file. The name is
+  /// percent-encoded but for unreserved characters (RFC 3986, section 2.3); the query stays.
+  package static func appending(fileName name: String, to url: String) -> String {
+    let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
+    let pathEnd = url[start...].firstIndex { "?#".contains($0) } ?? url.endIndex
+    let whole = url[start..<pathEnd]
+    // An empty query says that the URL is meant as it is: some servers take uploads at a path that ends in a slash.
+    if url[pathEnd...] == "?" { return url }
+    // Without a slash behind the host there is no path at all.
+    guard whole.hasSuffix("/") || !whole.contains("/") else { return url }
+    let encoded = name.utf8.map { octet in
+      switch octet {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"):
+        String(Unicode.Scalar(octet))
+      case _ where "-._~".utf8.contains(octet): String(Unicode.Scalar(octet))
+      default: percentEncoded(octet)
+      }
+    }.joined()
+    return url[..<pathEnd] + (whole.hasSuffix("/") ? "" : "/") + encoded + url[pathEnd...]
+  }
+}

@@ -1,0 +1,41 @@
+// What a message needs around a text that somebody else wrote, and a suggested command around a path.
+
+extension String {
+  /// This text as one word of a POSIX shell: as it is where that is safe, in single quotes otherwise.
+  var shellQuoted: String {
+    let isSafe = utf8.allSatisfy { octet in
+      switch octet {
+      case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+        UInt8(ascii: "0")...UInt8(ascii: "9"):
+        true
+      default: "-._/:@%+=,".utf8.contains(octet)
+      }
+    }
+    if isSafe, !isEmpty { return self }
+    // A control character would reach the terminal; bash, zsh and ksh read it from $'…'.
+    guard unicodeScalars.contains(where: { $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) }) else {
+      return "'" + replacing("'", with: #"'\''"#) + "'"
+    }
+    let escaped = utf8.map { octet in
+      switch octet {
+      case UInt8(ascii: "'"), UInt8(ascii: "\\"): "\\" + String(Unicode.Scalar(octet))
+      case 0x20..<0x7F: String(Unicode.Scalar(octet))
+      default: "\\x" + String(0x100 + Int(octet), radix: 16).dropFirst()
+      }
+    }
+    return "$'" + escaped.joined() + "'"
+  }
+
+  /// This text between quotes, for messages: its control characters made visible, and no more of it than a line takes.
+  var shown: String { "\"\(count > 100 ? prefix(97).description.escaped + "..." : escaped)\"" }
+
+  /// This text with its control characters made visible.
+  var escaped: String {
+    unicodeScalars.map {
+      $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) ? "\\u{\(String($0.value, radix: 16))}" : String($0)
+    }.joined()
+  }
+
+  /// This path as an operand: one that begins with a hyphen would be taken for an option.
+  var shellOperand: String { (hasPrefix("-") ? "./" + self : self).shellQuoted }
+}

@@ -1,0 +1,167 @@
+// The record of an upload lies among the user's files: it must not cost one of them.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import ResumableUploads
+import Synchronization
+import Testing
+import UploadClient
+
+@testable import sluice
+
+@Suite("The record of an upload")
+struct UploadRecordTests {
+  private let data = ResumeData(
+    "format=1, upload=\"http://h/u\", version=8, target=\"http://h/x\", base=0, length=7, stream-id=\"s\"")
+
+  private func version(_ path: String) throws -> FileVersion {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    defer { close(descriptor) }
+    return try FileVersion(descriptor: descriptor)
+  }
+
+  private func code(_ body: () throws(CommandError) -> Void) -> ExitCode? {
+    do throws(CommandError) {
+      try body()
+      return nil
+    } catch {
+      return error.code
+    }
+  }
+
+  @Test("what is not a record is refused and left as it is")
+  func foreign() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let precious = try directory.write("precious", "words\n")
+    let link = "\(directory.path)/link"
+    #expect(symlink(precious, link) == 0)
+    let fifo = "\(directory.path)/fifo"
+    #expect(mkfifo(fifo, 0o600) == 0)
+    let cases: [(String, String?)] = [
+      (precious, nil), (link, nil), (fifo, nil), (directory.path, nil), ("/dev/null", nil),
+      (try directory.write("binary", [0, 255, 10, 0]), nil),
+      (try directory.write("newer", "sluice upload record 2\nmore\n"), "another version"),
+      (try directory.write("cut", "sluice upload record 1\nformat=1, upload=\"ht"), "damaged"),
+      (try directory.write("long", "sluice upload record 1\n\(data?.text ?? "")\nsize=4\nmore\n"), "damaged"),
+      (try directory.write("mark", "sluice upload record 1"), "damaged"),
+    ]
+    for (path, says) in cases {
+      var before = stat()
+      #expect(lstat(path, &before) == 0)
+      let contents = before.st_mode & S_IFMT == S_IFREG ? try fileContents(path) : []
+      let record = UploadRecord(path: path, version: try version(file))
+      do throws(CommandError) {
+        _ = try record.claim()
+        Issue.record("\(path) was claimed")
+      } catch {
+        #expect(error.code == .badData && error.message.contains("--resume-file PATH"))
+        if let says { #expect(error.message.contains(says), "\(error.message)") }
+      }
+      record.remove()
+      var after = stat()
+      #expect(lstat(path, &after) == 0 && after.st_ino == before.st_ino && after.st_mode == before.st_mode, "\(path)")
+      if before.st_mode & S_IFMT == S_IFREG { #expect(try fileContents(path) == contents) }
+    }
+  }
+
+  @Test("it is remembered from write to write, for its owner alone, and bound to the file's state")
+  func remembers() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let path = "\(directory.path)/data.sluice"
+    let first = UploadRecord(path: path, version: try version(file))
+    #expect(try first.claim() == nil)
+    let data = try #require(data)
+    #expect(first.write(data) == nil)
+    first.release()
+    var status = stat()
+    #expect(stat(path, &status) == 0 && status.st_mode & 0o777 == 0o600)
+    let second = UploadRecord(path: path, version: try version(file))
+    #expect(try second.claim() == UploadRecord.Unfinished(data: data, version: "\(try version(file))"))
+    second.remove()
+    #expect(directory.names == ["data"])
+  }
+
+  @Test(
+    "an upload that was killed before it began leaves nothing to refuse", arguments: ["", "sluice upload record 1\n"])
+  func neverBegan(_ text: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", text)
+    let record = UploadRecord(path: try directory.write("data.sluice", text), version: try version(file))
+    #expect(try record.claim() == nil)
+    #expect(record.write(try #require(data)) == nil)
+  }
+
+  @Test("a second upload is refused as long as the first one runs, through every write of it")
+  func locked() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let path = "\(directory.path)/data.sluice"
+    let first = UploadRecord(path: path, version: try version(file))
+    let second = UploadRecord(path: path, version: try version(file))
+    _ = try first.claim()
+    for _ in 0..<3 {
+      #expect(code { () throws(CommandError) in _ = try second.claim() } == .inputOutput)
+      #expect(first.write(try #require(data)) == nil)
+    }
+    second.remove()
+    #expect(directory.names == ["data", "data.sluice"])
+    first.remove()
+    #expect(try second.claim() == nil)
+  }
+
+  @Test("what somebody puts into the record's place is neither overwritten nor removed")
+  func replaced() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let path = "\(directory.path)/data.sluice"
+    let record = UploadRecord(path: path, version: try version(file))
+    _ = try record.claim()
+    #expect(rename(try directory.write("mine", "precious"), path) == 0)
+    #expect(record.write(try #require(data)) != nil)
+    record.remove()
+    #expect(try directory.contents("data.sluice") == Array("precious".utf8))
+    #expect(directory.names == ["data", "data.sluice"])
+  }
+
+  @Test("of many who claim it at once, one has it at a time")
+  func many() throws {
+    let directory = try TemporaryDirectory()
+    let version = try version(try directory.write("data", "text"))
+    let path = "\(directory.path)/data.sluice"
+    let owners = Atomic(0)
+    let claims = Atomic(0)
+    let threads = try (0..<4).map { number in
+      try NamedThread("claim \(number)") {
+        for _ in 0..<100 {
+          let record = UploadRecord(path: path, version: version)
+          guard (try? record.claim()) != nil || record.isKept else { continue }
+          #expect(owners.wrappingAdd(1, ordering: .sequentiallyConsistent).newValue == 1)
+          claims.wrappingAdd(1, ordering: .relaxed)
+          owners.wrappingSubtract(1, ordering: .sequentiallyConsistent)
+          record.remove()
+        }
+      }
+    }
+    for thread in threads { thread.join() }
+    #expect(claims.load(ordering: .relaxed) > 0 && directory.names == ["data"])
+  }
+
+  @Test("a suggested path is one word of a shell, whatever is in it")
+  func quoting() throws {
+    for text in ["plain/path.wav", "it's", "a b", "$(x)", "`x`", "\\", "\"", "*", "ü", "\u{1B}[2J\n'\\é", "", "#", "~"]
+    {
+      let process = try TestProcess("/bin/bash", ["-c", "printf %s \(text.shellQuoted) | base64 -w0"], input: .nothing)
+      #expect(try process.wait() == 0)
+      let expected = try TestProcess("/usr/bin/base64", ["-w0"], input: .pipe)
+      expected.send(Array(text.utf8))
+      expected.endInput()
+      #expect(try expected.wait() == 0)
+      #expect(process.output == expected.output, "\(text)")
+      #expect(!text.shellQuoted.unicodeScalars.contains { $0.value < 0x20 })
+    }
+    #expect("-x".shellOperand == "./-x")
+  }
+}
