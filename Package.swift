@@ -71,7 +71,7 @@ let commandTests: Target = .testTarget(
   name: "CommandTests",
   dependencies: [
     "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "TestRigs", "EventLoops", "JSONLines",
-    "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting",
+    "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting", "Metrics",
   ],
   swiftSettings: settings)
 

@@ -30,6 +30,13 @@ public enum CaptureEvent: Equatable, Sendable {
   /// The capture is over because it cannot go on: the call that failed, and its errno.
   case failed(operation: StaticString, code: Int32)
 
+  var isLast: Bool {
+    switch self {
+    case .stopped, .failed: true
+    default: false
+    }
+  }
+
   public static func == (a: CaptureEvent, b: CaptureEvent) -> Bool {
     switch (a, b) {
     case (.started(let a), .started(let b)): a == b
@@ -69,7 +76,9 @@ final class CaptureEventRing: Sendable {
   /// The capture thread's side.
   func append(_ event: CaptureEvent) {
     let index = written.load(ordering: .relaxed)
-    guard index - read.load(ordering: .acquiring) < slots.count else {
+    // The last place is for the end, which has to arrive: whoever watches waits for it.
+    let capacity = event.isLast ? slots.count : slots.count - 1
+    guard index - read.load(ordering: .acquiring) < capacity else {
       refused.add(1, ordering: .relaxed)
       return
     }

@@ -53,7 +53,9 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
         return stop()
       }
       context.report(
-        SourceEvent(kind: "full", description: "the buffer is full: a beat was left out", offset: offset, lost: 1))
+        SourceEvent(
+          kind: "full", description: "the buffer is full: a beat was left out", offset: offset, lost: 1,
+          unit: .beats))
     }
     scheduleNext(context, offset)
   }
@@ -80,7 +82,7 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
       context.report(
         SourceEvent(
           kind: "late", description: "\(missed) beats left out: the process did not run", offset: offset,
-          lost: UInt64(missed)))
+          lost: UInt64(missed), unit: .beats))
     }
     timer = context.loop.schedule(at: nextBeat) { [unowned self] in beat() }
   }

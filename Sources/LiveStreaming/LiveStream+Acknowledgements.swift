@@ -43,14 +43,19 @@ extension LiveStream {
     let acknowledged = Self.acknowledged(&machine)
     if trustsTransport {
       // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed again.
-      content.release(upTo: transport.releasable(acknowledged: acknowledged, capacity: content.capacity))
+      release(upTo: transport.releasable(acknowledged: acknowledged, capacity: content.capacity))
     } else {
-      content.release(upTo: acknowledged)
+      release(upTo: acknowledged)
       if acknowledged > toldAcknowledged {
         toldAcknowledged = acknowledged
         handler(.acknowledged(acknowledged))
       }
     }
+  }
+
+  private func release(upTo offset: UInt64) {
+    released = max(released, offset)
+    content.release(upTo: offset)
   }
 
   /// With each message: a look into an `any` copies all that is in it, unless it might be changed there.
@@ -94,18 +99,55 @@ extension LiveStream {
     guard let interval = configuration.progressInterval else { return }
     progressTimer = loop.schedule(after: interval) { [unowned self] in
       if trustsTransport { checkTransport() }
+      noteDiscarding()
       handler(.progress(progress()))
       tickProgress()
     }
   }
 
   func progress() -> StreamProgress {
+    // In this order: the buffer never holds more than it can.
     let head = content.head
-    let sent = max(machine.sent, request?.sentUpTo ?? 0)
+    let oldest = min(content.oldest, head)
+    let account = losses.account(captured: head, oldest: oldest, acknowledgedUpTo: machine.acknowledged)
     return StreamProgress(
-      elapsed: .now - startTime, captured: head, sent: sent, acknowledged: machine.acknowledged,
-      buffered: live == nil ? 0 : Int(head - min(head, max(machine.acknowledged, content.oldest))),
-      capacity: live == nil ? 0 : configuration.buffer.byteCount,
-      dropouts: machine.dropouts, lost: machine.lost, isConnected: request != nil || awaitedOffset != nil)
+      elapsed: .now - startTime, captured: head, sent: max(machine.sent, request?.sentUpTo ?? 0),
+      acknowledged: account.acknowledged, lost: account.lost,
+      buffered: live == nil ? 0 : Int(head - account.acknowledged - account.lost), capacity: content.capacity,
+      dropouts: machine.dropouts, isConnected: request != nil || awaitedOffset != nil)
+  }
+
+  // MARK: Losses
+
+  /// What the server has not acknowledged, and is no longer kept here; nil when there is nothing. The next request begins behind
+  /// it, with a gap.
+  var discarded: Range<UInt64>? {
+    let start = machine.acknowledged
+    let end = min(content.oldest, content.head)
+    return start < end ? start..<end : nil
+  }
+
+  /// Tells that the buffer has begun to discard bytes, once for each gap.
+  func noteDiscarding() {
+    guard !isDiscarding, let discarded, discarded.upperBound > released else { return }
+    isDiscarding = true
+    handler(.discarding(discarded.upperBound - discarded.lowerBound))
+  }
+
+  /// The stream ends with bytes discarded: a gap that no request begins behind.
+  func noteLastGap() {
+    guard let discarded else { return }
+    note(
+      Gap(
+        offset: discarded.lowerBound, length: discarded.upperBound - discarded.lowerBound,
+        cause: discarded.upperBound > released ? .bufferFull : .serverLost))
+  }
+
+  func note(_ gap: Gap) {
+    isDiscarding = false
+    gaps += 1
+    let (end, overflows) = gap.offset.addingReportingOverflow(gap.length)
+    losses.add(gap.offset..<(overflows ? .max : end))
+    handler(.gap(gap))
   }
 }

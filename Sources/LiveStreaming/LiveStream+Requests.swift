@@ -8,11 +8,13 @@ extension LiveStream {
   // MARK: Steps
 
   func perform(_ step: StreamStep) {
-    for event in machine.takeEvents() { handler(event) }
+    for event in machine.takeEvents() {
+      if case .gap(let gap) = event { note(gap) } else { handler(event) }
+    }
     settleAcknowledged()
     switch step {
     case .none: break
-    case .end(let error): end(error)
+    case .end(let error): end(error ?? content.fault)
     case _ where isSuspended: heldStep = step
     case .request(let next): send(next)
     case .awaitBytes(let offset):
@@ -28,7 +30,9 @@ extension LiveStream {
     case .wait(let dropout):
       // Nothing is under way as a rule; what is has to end.
       dropRequest()
-      handler(.dropout(dropout))
+      unconfirmed += dropout.unconfirmed
+      handler(dropout.isRepeated ? .attemptFailed(dropout) : .dropout(dropout))
+      noteDiscarding()
       retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in
         retryTimer = nil
         perform(machine.retryIsDue(content.supply))
@@ -136,6 +140,8 @@ extension LiveStream {
     _ result: Result<UploadTask.Outcome, UploadError>, _ request: RunningRequest, sentUpTo: UInt64
   ) {
     if case .failure(let error) = result, error.kind == .bodyFailed, live == nil {
+      // Nobody can continue the upload of a file that has changed: the server need not keep what it has of it.
+      if let fault = content.fault { return perform(machine.abandon(fault)) }
       // A file that cannot be read will not be read the next time.
       return perform(machine.stop(LiveStreamError(.source, error.description)))
     }

@@ -46,6 +46,16 @@ final class LiveStream: @unchecked Sendable {
   /// The newest bearer token that could be sent.
   var token: String?
   var sourceLost: UInt64 = 0
+  var sourceLostUnit = SourceEvent.Unit.frames
+  /// Stream offset before which bytes were given up because they were acknowledged.
+  var released: UInt64 = 0
+  /// What was lost between the source and the server.
+  var losses = LossLedger()
+  var gaps = 0
+  /// Whether ``LiveStreamEvent/discarding(_:)`` was told since the last gap.
+  var isDiscarding = false
+  /// See ``Dropout/unconfirmed``.
+  var unconfirmed: UInt64 = 0
   var response: HTTPResponse?
   /// Itself, from its start to its end: its owner may keep nothing but the events.
   var keptAlive: LiveStream?
@@ -194,6 +204,7 @@ final class LiveStream: @unchecked Sendable {
         loop.execute { [weak self] in
           guard let self else { return }
           sourceLost += event.lost
+          if event.lost > 0 { sourceLostUnit = event.unit }
           handler(.source(event))
         }
       },
@@ -210,11 +221,26 @@ final class LiveStream: @unchecked Sendable {
     dropRequest()
     // The source may tell of its last bytes: nobody waits for them any more.
     awaitedOffset = nil
-    live?.stop(on: loop)
+    guard let live else { return conclude(error, resumeData) }
+    live.stop(on: loop)
+    // Behind what the source has reported by now.
+    loop.execute { [self] in conclude(error, resumeData) }
+  }
+
+  private func conclude(_ error: LiveStreamError?, _ resumeData: ResumeData?) {
+    noteLastGap()
     var summary = StreamSummary(
-      progress: progress(), gaps: machine.gaps, resent: machine.resent, sourceLost: sourceLost, response: response,
+      progress: progress(), gaps: gaps, resent: machine.resent, sourceLost: sourceLost, response: response,
       missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }, error: error ?? sourceError)
+    if let missing = summary.missingAtServer, missing > summary.progress.lost {
+      // TCP acknowledged what the server never got to store.
+      let more = min(missing - summary.progress.lost, summary.progress.acknowledged)
+      summary.progress.acknowledged -= more
+      summary.progress.lost += more
+    }
     summary.isResumable = !trustsTransport
+    summary.unconfirmed = unconfirmed
+    summary.sourceLostUnit = sourceLostUnit
     summary.resumeData = summary.error == nil ? nil : resumeData
     summary.verified = verified
     handler(.ended(summary))

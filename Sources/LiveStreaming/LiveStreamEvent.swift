@@ -19,6 +19,11 @@ public enum LiveStreamEvent: Sendable {
   case interimResponse(HTTPResponse)
   /// The request ended before the stream: it goes on after a delay.
   case dropout(Dropout)
+  /// Another attempt failed in the outage that began with the last dropout.
+  case attemptFailed(Dropout)
+  /// The buffer is full, and has begun to discard bytes that the server does not have: so many by now. Told once for each
+  /// ``gap(_:)``, which follows when the stream continues.
+  case discarding(UInt64)
   /// Bytes that will not reach the server.
   case gap(Gap)
   /// Resumable uploads only: what happened to the upload resource.
@@ -90,6 +95,8 @@ public struct Dropout: Equatable, Sendable {
   public var unconfirmed: UInt64 = 0
   /// How long until the next attempt.
   public var retryDelay: Duration
+  /// Whether it belongs to an outage that was told before: nothing has gone forward since.
+  public var isRepeated = false
 }
 
 /// Bytes of the stream that are lost, and why.
@@ -116,38 +123,63 @@ public struct SourceEvent: Equatable, Sendable {
   public var description: String
   /// Stream offset at which it happened.
   public var offset: UInt64
-  /// Frames (or bytes, for sources without frames) that were lost, 0 when none.
+  /// How much was lost, in the source's ``unit``; 0 when nothing was.
   public var lost: UInt64 = 0
+  public var unit = Unit.frames
   /// How many bytes of silence stand in for them.
   public var filled: UInt64 = 0
+  /// Whether something went wrong, as in an overrun; false for news of a healthy source.
+  public var isTrouble = true
 
-  public init(kind: String, description: String, offset: UInt64, lost: UInt64 = 0, filled: UInt64 = 0) {
+  /// What a source loses.
+  public enum Unit: String, Sendable {
+    /// Samples of all channels at one time.
+    case frames
+    /// Lines of a heartbeat.
+    case beats
+  }
+
+  public init(
+    kind: String, description: String, offset: UInt64, lost: UInt64 = 0, unit: Unit = .frames, filled: UInt64 = 0,
+    isTrouble: Bool = true
+  ) {
     self.kind = kind
     self.description = description
     self.offset = offset
     self.lost = lost
+    self.unit = unit
     self.filled = filled
+    self.isTrouble = isTrouble
   }
 }
 
-/// How a stream stands. All counts are stream offsets, in bytes from its start.
+/// How a stream stands, in bytes: what was captured is acknowledged, lost, or still to be sent.
 public struct StreamProgress: Equatable, Sendable {
   /// Since the start.
   public var elapsed: Duration
   /// What the source has produced.
   public var captured: UInt64
-  /// What was handed to the network, in the current request or one before.
+  /// Stream offset up to which bytes were handed to the network, in the current request or one before.
   public var sent: UInt64
   /// What the server has acknowledged: by its own word where uploads are resumable, else by its TCP.
   public var acknowledged: UInt64
+  /// What will not reach the server: the buffer had no room for it, or the server did not keep it.
+  public var lost: UInt64
   /// How many bytes the circular buffer holds, and how many it can.
   public var buffered: Int
   public var capacity: Int
+  /// Outages so far, however many attempts each took.
   public var dropouts: Int
-  /// Bytes lost so far.
-  public var lost: UInt64
   /// Whether a request is under way.
   public var isConnected: Bool
+
+  /// What was captured, is not lost, and is not acknowledged yet.
+  public var unsent: UInt64 { captured - min(captured, settled) }
+  /// Stream offset before which nothing is to be sent any more: all of it is acknowledged or lost.
+  public var settled: UInt64 {
+    let (sum, overflows) = acknowledged.addingReportingOverflow(lost)
+    return overflows ? .max : sum
+  }
 }
 
 /// How a stream ended.
@@ -158,8 +190,11 @@ public struct StreamSummary: Sendable {
   public var resent: UInt64
   /// What the source has lost (overruns, unplugged device), in its own unit.
   public var sourceLost: UInt64
+  public var sourceLostUnit = SourceEvent.Unit.frames
   /// The final response, when there was one.
   public var response: HTTPResponse?
+  /// Bytes that are perhaps lost: see ``Dropout/unconfirmed``. They count as acknowledged.
+  public var unconfirmed: UInt64 = 0
   /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so.
   public var missingAtServer: UInt64?
   /// Whether the stream went through resumable uploads.
@@ -170,6 +205,9 @@ public struct StreamSummary: Sendable {
   public var verified: UInt64?
   /// Why the stream ended before its source did; nil when the server has confirmed all of it.
   public var error: LiveStreamError?
+
+  /// Whether some of what was to be streamed is lost, on whichever side.
+  public var hasLoss: Bool { progress.lost > 0 || sourceLost > 0 || missingAtServer ?? 0 > 0 || unconfirmed > 0 }
 }
 
 /// Why a stream ended before its time.

@@ -21,6 +21,8 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   private let container: Container
   // Owned by the loop's thread: unchecked for that reason.
   private var context: SourceContext?
+  /// Frames lost by the events taken so far.
+  private var toldLost: UInt64 = 0
 
   /// - Parameter microphone: not started yet.
   public init(_ microphone: Microphone, container: Container = .wav) {
@@ -56,12 +58,19 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     }
   }
 
-  public func stop() { microphone.stop() }
+  public func stop() {
+    microphone.stop()
+    // What it has to tell by now belongs to the stream that ends.
+    takeEvents()
+  }
 
   private func takeEvents() {
     guard let context else { return }
     while let event = microphone.nextEvent() {
-      if let told = Self.describe(event, microphone.format) { context.report(told) }
+      if let told = Self.describe(event, microphone.format) {
+        toldLost += told.lost
+        context.report(told)
+      }
       switch event {
       case .bufferFull where context.overflow == .stop:
         context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow drop-oldest"))
@@ -69,13 +78,27 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
       case .failed(let operation, let code):
         context.fail(
           LiveStreamError(.source, "the microphone failed: \(SystemError(operation: "\(operation)", code: code))"))
-      case .stopped:
+      case .stopped(let frames):
+        reportMissed(at: frames, context)
         context.loop.deregister(microphone.eventDescriptor)
         self.context = nil
       default:
         break
       }
     }
+  }
+
+  /// The capture has ended: what events that found no place would have told, the counters still have.
+  private func reportMissed(at frames: UInt64, _ context: SourceContext) {
+    let totals = microphone.totals
+    guard totals.framesLost > toldLost else { return }
+    let lost = totals.framesLost - toldLost
+    context.report(
+      SourceEvent(
+        kind: "events-missed",
+        description: "\(lost) frames more were lost than reported: \(totals.eventsMissed) events came too fast",
+        offset: frames.multipliedReportingOverflow(by: UInt64(microphone.format.bytesPerFrame)).partialValue, lost: lost
+      ))
   }
 
   static func describe(_ event: CaptureEvent, _ format: CaptureFormat) -> SourceEvent? {
@@ -91,14 +114,15 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     switch event {
     case .started(.granted(let priority)):
       return SourceEvent(
-        kind: "capture", description: "capturing \(summary), real-time priority \(priority)", offset: 0)
+        kind: "capture", description: "capturing \(summary), real-time priority \(priority)", offset: 0,
+        isTrouble: false)
     case .started(.refused):
       return SourceEvent(
         kind: "capture",
         description: "capturing \(summary), without real-time priority (allow it with LimitRTPRIO= or limits.conf)",
-        offset: 0)
+        offset: 0, isTrouble: false)
     case .started(.notRequested):
-      return SourceEvent(kind: "capture", description: "capturing \(summary)", offset: 0)
+      return SourceEvent(kind: "capture", description: "capturing \(summary)", offset: 0, isTrouble: false)
     case .overrun(let offset, let frames, let filled):
       return lost("overrun", "the device overran", offset, frames, filled)
     case .suspended(let offset, let frames, let filled):

@@ -30,8 +30,6 @@ struct PlainStream: StreamStateMachine {
   var acknowledged: UInt64 { machine.acknowledged }
   var sent: UInt64 { machine.sent }
   var dropouts: Int { machine.dropouts }
-  var gaps: Int { machine.gaps }
-  var lost: UInt64 { machine.lost }
   var resent: UInt64 { machine.resent }
   var trustsTransport: Bool { true }
   var base: UInt64 { 0 }

@@ -32,9 +32,7 @@ struct PlainStreamStateMachine {
   /// One past the highest byte ever handed to the network.
   private(set) var sent: UInt64 = 0
   private(set) var attempts = 0
-  private(set) var dropouts = 0
-  private(set) var gaps = 0
-  private(set) var lost: UInt64 = 0
+  private var outages = OutageCount()
   private(set) var resent: UInt64 = 0
   private var clock: RetryClock
   /// What ``clock`` was when the current request began: what TCP acknowledged of a request that is refused in the end was no
@@ -69,6 +67,9 @@ struct PlainStreamStateMachine {
     self.replaces = replaces
     self.isLive = isLive
   }
+
+  /// Outages so far.
+  var dropouts: Int { outages.count }
 
   mutating func start(now: MonotonicInstant) -> Action { open(at: 0, gap: nil) }
 
@@ -115,16 +116,18 @@ struct PlainStreamStateMachine {
       guard hasAcknowledged, !(supply.isFinished && sentUpTo == supply.head) else { return end(error) }
       (failure.cause, failure.retryAfter, serverOffset) = (cause, retryAfter, offset)
     }
-    dropouts += 1
     let unconfirmed = settle(failure.cause, serverOffset: serverOffset, start: start, oldest: supply.oldest)
     noteOutage(failure.cause, start: start, now: now)
     noteUnanswered(failure.cause, supply, sentUpTo: sentUpTo)
     if let error = answerIsLost(supply, sentUpTo: sentUpTo) { return end(error) }
+    let isRepeated = outages.failed(acknowledged: acknowledged)
     do throws(LiveStreamError) {
       let delay = try clock.failed(failure, now: now, draw: draw)
       state = .waiting
       return .wait(
-        Dropout(cause: failure.cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay))
+        Dropout(
+          cause: failure.cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay,
+          isRepeated: isRepeated))
     } catch {
       return end(error)
     }
@@ -180,7 +183,10 @@ struct PlainStreamStateMachine {
     if case .response = cause { isRefusal = true }
     if isRefusal, acknowledged <= start { clock = clockAtOpen }
     // A connection that stood and had nothing left to acknowledge was fine until now, however long its source was silent.
-    if isConnected, acknowledged == sent, !isRefusal { clock.noteIdle(now: now) }
+    if isConnected, acknowledged == sent, !isRefusal {
+      clock.noteIdle(now: now)
+      outages.worked()
+    }
   }
 
   /// The delay is over.
@@ -190,10 +196,9 @@ struct PlainStreamStateMachine {
     if replaces, supply.oldest <= requestStart, !serverToldOffset { return open(at: requestStart, gap: nil) }
     guard acknowledged < supply.oldest else { return open(at: acknowledged, gap: nil) }
     let offset = min(supply.restart, supply.head)
+    outages.skipped(to: offset)
     let gap = Gap(
       offset: acknowledged, length: offset - acknowledged, cause: serverWentBack ? .serverLost : .bufferFull)
-    gaps += 1
-    lost += gap.length
     return open(at: offset, gap: gap)
   }
 

@@ -19,8 +19,7 @@ extension ResumableStream {
     for note in upload.takeNotes() {
       switch note {
       case .gap(let start, let end, let isServersFault):
-        gaps += 1
-        lost += end - start
+        outages.skipped(to: end)
         events.append(
           .gap(Gap(offset: start, length: end - start, cause: isServersFault ? .serverLost : .bufferFull)))
       case .created(let url, _): events.append(.upload(.created(resumeData(url: url))))

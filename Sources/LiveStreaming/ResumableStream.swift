@@ -29,11 +29,11 @@ struct ResumableStream: StreamStateMachine {
   /// One past the highest byte handed over in requests before this one.
   private var sentBefore: UInt64 = 0
   private var requestStart: UInt64 = 0
+  /// Stream offset at which the last append began.
+  private var appendStart: UInt64 = 0
   /// What was wrong with the offset that was told last.
   var lastNote: String?
-  private(set) var dropouts = 0
-  var gaps = 0
-  var lost: UInt64 = 0
+  var outages = OutageCount()
   private(set) var resent: UInt64 = 0
 
   private let target: String
@@ -54,6 +54,7 @@ struct ResumableStream: StreamStateMachine {
 
   var acknowledged: UInt64 { upload.acknowledged }
   var sent: UInt64 { upload.sent == .max ? upload.acknowledged : upload.sent }
+  var dropouts: Int { outages.count }
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }
   var resumeData: ResumeData? { upload.isForgotten ? nil : upload.uploadURL.map(resumeData(url:)) }
@@ -100,12 +101,12 @@ struct ResumableStream: StreamStateMachine {
     noteProgress(since: before)
     takeNotes()
     if failure == nil, upload.exceedsAppendSize, upload.interrupted(sentUpTo: sentUpTo) == .wait {
-      dropouts += 1
       noteResent(sentUpTo)
+      // No outage, and so none is counted.
       return .wait(
         Dropout(
           cause: .other("the server takes no more than \(upload.limits.maximumAppendSize ?? 0) bytes in one request"),
-          acknowledged: upload.acknowledged, retryDelay: Self.firstDelay))
+          acknowledged: upload.acknowledged, retryDelay: Self.firstDelay, isRepeated: true))
     }
     guard let failure else { return .none }
     // Section "Upload Creation": abort the request, and cancel the upload.
@@ -123,7 +124,10 @@ struct ResumableStream: StreamStateMachine {
       let action = upload.answered(answer, sentUpTo: end.sentUpTo, supply)
       noteProgress(since: before)
       // The server has everything, and its source is silent.
-      if case .awaitBytes = action { clock.noteProgress() }
+      if case .awaitBytes = action {
+        clock.noteProgress()
+        outages.worked()
+      }
       switch action {
       case .wait:
         takeNotes()
@@ -211,14 +215,16 @@ struct ResumableStream: StreamStateMachine {
   }
 
   private mutating func wait(_ failure: RetryClock.Failure, now: MonotonicInstant, draw: UInt64) -> StreamStep {
-    dropouts += 1
+    // Where an append began the server stands, also where only a HEAD has told.
+    let isRepeated = outages.failed(acknowledged: max(upload.acknowledged, appendStart))
     (isStreaming, isConnecting) = (false, false)
     var isAnswer = false
     // A 502 tells of a connection that broke behind a proxy: as good a reason to come back soon as one that broke here.
     if case .response(let status) = failure.cause { isAnswer = status != 502 || failure.retryAfter != nil }
     do throws(LiveStreamError) {
       let delay = try clock.failed(failure, soon: isAnswer ? nil : Self.firstDelay, now: now, draw: draw)
-      return .wait(Dropout(cause: failure.cause, acknowledged: upload.acknowledged, retryDelay: delay))
+      return .wait(
+        Dropout(cause: failure.cause, acknowledged: upload.acknowledged, retryDelay: delay, isRepeated: isRepeated))
     } catch {
       return finish(endingError ?? error)
     }
@@ -242,6 +248,7 @@ struct ResumableStream: StreamStateMachine {
     var minimumEnd = start
     if case .appending(let append) = upload.state {
       start = append.start
+      appendStart = start
       rollsOver = !append.completes
       minimumEnd = start + append.minimum
     } else if request.purpose != .cancellation {

@@ -11,10 +11,8 @@ protocol StreamStateMachine {
   var acknowledged: UInt64 { get }
   /// One past the highest byte ever handed to the network.
   var sent: UInt64 { get }
+  /// Outages so far.
   var dropouts: Int { get }
-  var gaps: Int { get }
-  /// Bytes lost so far.
-  var lost: UInt64 { get }
   /// Bytes handed to the network more than once.
   var resent: UInt64 { get }
   /// Whether what TCP has acknowledged counts, for want of anything better.

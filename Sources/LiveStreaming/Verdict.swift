@@ -49,7 +49,7 @@ enum Verdict: Equatable {
     func refusal(_ words: String) -> Verdict {
       .refusal(LiveStreamError(.notPermitted, words), .response(status), retryAfter: retryAfter)
     }
-    let reason = response.text.map { ": \($0.prefix(200))" } ?? ""
+    let reason = response.reason.map { ": \($0)" } ?? ""
     switch status {
     case 200..<300 where !outcome.isEarly:
       return .complete(response)

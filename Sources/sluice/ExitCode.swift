@@ -7,6 +7,8 @@ enum ExitCode: Int32 {
   case done = 0
   /// A load test did what `--fail-if` says it must not.
   case thresholdFailed = 3
+  /// The stream ended, and some of its data was lost.
+  case dataLost = 4
   /// The command line cannot be used.
   case usage = 64
   /// A file is not what it has to be, or files do not belong together.
@@ -26,9 +28,13 @@ enum ExitCode: Int32 {
   /// Stopped by a second signal before everything was sent.
   case interrupted = 130
 
-  init(_ error: LiveStreamError?) {
-    switch error?.kind {
-    case nil: self = .done
+  /// What a stream's end means: its error, or else whether it lost data.
+  init(_ summary: StreamSummary) {
+    guard let error = summary.error else {
+      self = summary.hasLoss ? .dataLost : .done
+      return
+    }
+    switch error.kind {
     case .invalidRequest: self = .usage
     case .notPermitted: self = .notPermitted
     case .notTrusted, .refused, .protocolBroken, .insecureLocation, .http2NotSupported: self = .protocolBroken

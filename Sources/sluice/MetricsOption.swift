@@ -23,7 +23,7 @@ enum MetricsOption {
         }
       }
     } catch {
-      throw CommandError(ExitCode(error), "--metrics: \(error.description)")
+      throw CommandError(ExitCode(error), "--metrics: \(error.description(listenOption: "--metrics"))")
     }
   }
 }
@@ -52,7 +52,7 @@ final class StreamRunFigures: Sendable {
       case .progress(let progress): values.progress = progress
       case .ended(let summary): values.progress = summary.progress
       case .gap: values.gaps += 1
-      case .source: values.sourceEvents += 1
+      case .source(let event) where event.isTrouble: values.sourceEvents += 1
       default: break
       }
     }
@@ -68,10 +68,10 @@ final class StreamRunFigures: Sendable {
       "sluice_stream_acknowledged_bytes_total", "Bytes that the server has acknowledged.", progress?.acknowledged ?? 0)
     page.counter("sluice_stream_lost_bytes_total", "Bytes that will not reach the server.", progress?.lost ?? 0)
     page.counter(
-      "sluice_stream_dropouts_total", "Requests that ended before the stream.", UInt64(progress?.dropouts ?? 0))
+      "sluice_stream_dropouts_total", "Outages, however many attempts each took.", UInt64(progress?.dropouts ?? 0))
     page.counter("sluice_stream_gaps_total", "Times that bytes were lost.", UInt64(values.gaps))
     page.counter(
-      "sluice_stream_source_events_total", "What the source had to tell, as overruns.", UInt64(values.sourceEvents))
+      "sluice_stream_source_events_total", "Troubles of the source, such as overruns.", UInt64(values.sourceEvents))
     page.gauge("sluice_stream_buffered_bytes", "Bytes that the circular buffer holds.", Double(progress?.buffered ?? 0))
     page.gauge("sluice_stream_buffer_capacity_bytes", "How many it can hold.", Double(progress?.capacity ?? 0))
     page.gauge("sluice_stream_connected", "Whether a request is under way.", progress?.isConnected == true ? 1 : 0)

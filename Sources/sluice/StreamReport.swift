@@ -17,8 +17,10 @@ enum StreamReport {
     case .upload(let notice): line(notice)
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
-    case .dropout(let dropout):
-      line(dropout)
+    case .dropout(let dropout): "dropout at \(line(dropout))"
+    case .attemptFailed(let dropout): "another attempt failed at \(line(dropout))"
+    case .discarding(let length):
+      "the buffer is full and discards the oldest bytes (\(Units.text(bytes: length)) by now): a longer outage requires a larger --buffer"
     case .gap(let gap):
       "lost \(Units.text(bytes: gap.length)) at stream offset \(gap.offset): \(words(gap.cause))"
     case .source(let event): event.description
@@ -59,7 +61,7 @@ enum StreamReport {
     let perhapsLost =
       dropout.unconfirmed > 0
       ? "; it did not say what it has kept: perhaps \(Units.text(bytes: dropout.unconfirmed)) are lost" : ""
-    return "dropout at \(offset): \(dropout.cause)\(perhapsLost); next attempt in \(Units.text(dropout.retryDelay))"
+    return "\(offset): \(dropout.cause)\(perhapsLost); next attempt in \(Units.text(dropout.retryDelay))"
   }
 
   private static func words(_ cause: Gap.Cause) -> String {
@@ -73,29 +75,42 @@ enum StreamReport {
     let progress = summary.progress
     var lines: [String] = []
     if let error = summary.error { lines.append("sluice: \(error.description)\(remedy(error))") }
+    // What was captured is acknowledged, lost or unsent, and each byte is only one of these.
     var parts = [
       "\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.captured)) captured",
       "\(Units.text(bytes: progress.acknowledged)) acknowledged",
-      progress.dropouts == 1 ? "1 dropout" : "\(progress.dropouts) dropouts",
     ]
+    if progress.lost > 0 { parts.append("\(Units.text(bytes: progress.lost)) lost") }
+    if progress.unsent > 0 { parts.append("\(Units.text(bytes: progress.unsent)) unsent") }
+    parts.append(progress.dropouts == 1 ? "1 dropout" : "\(progress.dropouts) dropouts")
     if summary.resent > 0 { parts.append("\(Units.text(bytes: summary.resent)) sent again") }
     if summary.verified != nil, summary.verified == progress.captured { parts.append("verified by its digest") }
     lines.append(parts.joined(separator: ", "))
-    let unsent = progress.captured - min(progress.captured, progress.acknowledged)
-    if unsent > 0 { lines.append("\(Units.text(bytes: unsent)) captured and not acknowledged") }
     if progress.lost > 0 {
-      lines.append("\(progress.lost) bytes lost in \(summary.gaps) gap\(summary.gaps == 1 ? "" : "s")")
+      let gaps = summary.gaps > 0 ? " in \(summary.gaps) gap\(summary.gaps == 1 ? "" : "s")" : ""
+      lines.append("\(progress.lost) bytes lost\(gaps)")
+    }
+    if summary.unconfirmed > 0 {
+      lines.append(
+        "\(summary.unconfirmed) acknowledged bytes perhaps lost: the server refused the request they were in")
     }
     if let missing = summary.missingAtServer, missing > 0 {
       lines.append("\(missing) bytes are missing from what the server stored")
     }
-    if summary.sourceLost > 0 { lines.append("\(summary.sourceLost) frames lost before they reached the buffer") }
+    if summary.sourceLost > 0 { lines.append(words(lost: summary.sourceLost, summary.sourceLostUnit)) }
     return lines
   }
 
   /// The option that helps, where there is one that the library does not know.
   private static func remedy(_ error: LiveStreamError) -> String {
     error.kind == .insecureLocation ? ". Use --location keep to stay on the host that you named, over TLS." : ""
+  }
+
+  private static func words(lost count: UInt64, _ unit: SourceEvent.Unit) -> String {
+    switch unit {
+    case .frames: "\(count) frame\(count == 1 ? "" : "s") lost before they reached the buffer"
+    case .beats: "\(count) heartbeat\(count == 1 ? "" : "s") left out"
+    }
   }
 
   /// `02:03  captured 1.20 MB  sent …`: as much as fits into `width` columns.
@@ -149,12 +164,15 @@ enum StreamReport {
     case .interimResponse(let response):
       line = JSONLine(event: "interim-response")
       line.add("status", response.status)
-    case .dropout(let dropout):
-      line = JSONLine(event: "dropout")
+    case .dropout(let dropout), .attemptFailed(let dropout):
+      line = JSONLine(event: dropout.isRepeated ? "attempt-failed" : "dropout")
       line.add("cause", dropout.cause.description)
       line.add("acknowledged", dropout.acknowledged)
       if dropout.unconfirmed > 0 { line.add("unconfirmed", dropout.unconfirmed) }
       line.add("retry_seconds", thousandths: dropout.retryDelay.seconds)
+    case .discarding(let length):
+      line = JSONLine(event: "discarding")
+      line.add("length", length)
     case .gap(let gap):
       line = JSONLine(event: "gap")
       line.add("offset", gap.offset)
@@ -168,7 +186,7 @@ enum StreamReport {
       line = JSONLine(event: event.kind)
       line.add("description", event.description)
       line.add("offset", event.offset)
-      line.add("lost_frames", event.lost)
+      line.add("lost_\(event.unit)", event.lost)
       line.add("filled_bytes", event.filled)
     case .progress(let progress):
       line = JSONLine(event: "progress")
@@ -182,7 +200,8 @@ enum StreamReport {
       add(summary.progress, to: &line)
       line.add("gaps", summary.gaps)
       line.add("resent", summary.resent)
-      line.add("source_lost_frames", summary.sourceLost)
+      line.add("source_lost_\(summary.sourceLostUnit)", summary.sourceLost)
+      if summary.unconfirmed > 0 { line.add("unconfirmed", summary.unconfirmed) }
       line.add("status", summary.response?.status)
       line.add("resumable", summary.isResumable)
       line.add("verified", summary.verified)
@@ -233,6 +252,7 @@ enum StreamReport {
     line.add("capacity", progress.capacity)
     line.add("dropouts", progress.dropouts)
     line.add("lost", progress.lost)
+    line.add("unsent", progress.unsent)
     line.add("connected", progress.isConnected)
   }
 }

@@ -21,7 +21,7 @@ enum ProgressKind: String {
     case "auto": self = Console.isTerminal ? .bar : .none
     case let text:
       guard let kind = ProgressKind(rawValue: text) else {
-        throw .usage("--progress \"\(text)\" is no kind: choose auto, bar, json or none")
+        throw .usage("--progress \(text.shown): unknown. Choose auto, bar, json or none.")
       }
       self = kind
     }
@@ -47,7 +47,7 @@ struct StreamRun {
   var observe: @Sendable (LiveStreamEvent) -> Void = { _ in }
   /// What is said at the end, and the exit code.
   var report: @Sendable (StreamSummary) -> (lines: [String], code: ExitCode) = {
-    (StreamReport.lines($0), ExitCode($0.error))
+    (StreamReport.lines($0), ExitCode($0))
   }
   /// The status line.
   var statusLine: @Sendable (StreamProgress) -> String? = { _ in nil }

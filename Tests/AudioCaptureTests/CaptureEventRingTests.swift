@@ -37,12 +37,15 @@ struct CaptureEventRingTests {
     #expect(expected == count)
   }
 
-  @Test("a full ring refuses, counts that, and keeps what it has")
+  @Test("a full ring refuses, counts that, keeps what it has, and has a place left for the end")
   func full() throws {
     let ring = try CaptureEventRing(capacity: 4)
-    for frames in 0..<10 as Range<UInt64> { ring.append(.stopped(frames: frames)) }
-    #expect(ring.refusedCount == 6)
-    #expect((0..<4).map { _ in ring.next() } == (0..<4).map { .stopped(frames: $0) })
-    #expect(ring.next() == nil)
+    for offset in 0..<10 as Range<UInt64> { ring.append(.bufferFull(streamOffset: offset)) }
+    #expect(ring.refusedCount == 7)
+    ring.append(.stopped(frames: 10))
+    ring.append(.stopped(frames: 11))
+    #expect(ring.refusedCount == 8)
+    #expect((0..<3).map { _ in ring.next() } == (0..<3).map { .bufferFull(streamOffset: $0) })
+    #expect(ring.next() == .stopped(frames: 10) && ring.next() == nil)
   }
 }

@@ -65,6 +65,12 @@ package class SluiceProcess {
   }
 
   package func events(_ kind: String) -> [FlatObject] { output.events.filter { $0.event == kind } }
+
+  /// The requests that ended before their stream; several in one outage, as a rule.
+  package var failures: [FlatObject] { Self.failures(in: output.events) }
+  package static func failures(in events: [FlatObject]) -> [FlatObject] {
+    events.filter { ["dropout", "attempt-failed"].contains($0.event) }
+  }
 }
 
 /// Lets a fault last. Only for durations that are the point of a test.
@@ -132,16 +138,24 @@ package final class StreamProcess: SluiceProcess {
   /// Tells it to finish; its last event, when it has exited.
   package func finish(limit: Duration = .seconds(60)) throws -> FlatObject {
     signal(SIGINT)
-    return try ended(code: 0, limit: limit)
+    return try ended(limit: limit)
   }
 
-  /// Its last event, when it has exited with `code`.
-  package func ended(code: Int32, limit: Duration = .seconds(60)) throws -> FlatObject {
+  /// Its last event, when it has exited with `code`; by default with 0, or with 4 if it reports a loss.
+  package func ended(code: Int32? = nil, limit: Duration = .seconds(60)) throws -> FlatObject {
     let actual = try exitCode(limit: limit)
     guard let last = output.events.last, last.event == "ended" else {
       throw TestFailure("no \"ended\" event: \(output.text) \(output.events.suffix(5))")
     }
-    guard actual == code else { throw TestFailure("exit code \(actual) instead of \(code): \(output.text) \(last)") }
+    func count(_ key: String) -> Int { last.integer(key) ?? 0 }
+    let losses = ["lost", "source_lost_frames", "source_lost_beats", "missing_at_server", "unconfirmed"]
+    let expected = code ?? (losses.contains { count($0) > 0 } ? 4 : 0)
+    guard actual == expected else {
+      throw TestFailure("exit code \(actual) instead of \(expected): \(output.text) \(last)")
+    }
+    guard count("captured") == count("acknowledged") + count("lost") + count("unsent") else {
+      throw TestFailure("the summary contradicts itself: \(last)")
+    }
     return last
   }
 }

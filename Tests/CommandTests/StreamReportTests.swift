@@ -1,5 +1,6 @@
 import EventLoops
 import FoundationEssentials
+import Metrics
 import PropertyTesting
 import Testing
 import UploadClient
@@ -31,10 +32,9 @@ struct StreamReportTests {
     func number() -> UInt64 { random.next() >> UInt64.random(in: 0...63, using: &random) }
     return StreamProgress(
       elapsed: .seconds(Int64.random(in: 0...10_000_000, using: &random)), captured: number(), sent: number(),
-      acknowledged: number(),
+      acknowledged: number(), lost: random.chance(50) ? 0 : number(),
       buffered: Int.random(in: 0...1 << 40, using: &random), capacity: 1 << 40,
-      dropouts: Int.random(in: 0...100_000, using: &random),
-      lost: random.chance(50) ? 0 : number(), isConnected: random.chance(50))
+      dropouts: Int.random(in: 0...100_000, using: &random), isConnected: random.chance(50))
   }
 
   @Test("the status line never reaches the last column, whatever there is to say", arguments: Seed.several(10))
@@ -97,10 +97,52 @@ struct StreamReportTests {
     #expect(lines.first == "sluice: why")
     let all = lines.joined(separator: "\n")
     for part in [
-      "5.00 kB captured", "4.00 kB acknowledged", "1 dropout", "2.00 kB sent again",
-      "1.00 kB captured and not acknowledged", "123 bytes lost in 1 gap", "77 bytes are missing", "480",
+      "5.00 kB captured", "4.00 kB acknowledged", "123 B lost", "877 B unsent", "1 dropout", "2.00 kB sent again",
+      "123 bytes lost in 1 gap", "77 bytes are missing", "480 frames",
     ] {
       #expect(all.contains(part), "\(part)")
     }
+  }
+
+  @Test("what ends without an error and has lost something, wherever, ends with 4; an error keeps its code")
+  func exitCodes() {
+    var random = SplitMix64(state: 1)
+    var whole = progress(&random)
+    whole.lost = 0
+    var part = whole
+    part.lost = 1
+    let cases: [(ExitCode, StreamSummary)] = [
+      (.done, StreamSummary(progress: whole, gaps: 0, resent: 9, sourceLost: 0, missingAtServer: 0)),
+      (.dataLost, StreamSummary(progress: part, gaps: 1, resent: 0, sourceLost: 0)),
+      (.dataLost, StreamSummary(progress: whole, gaps: 0, resent: 0, sourceLost: 1)),
+      (.dataLost, StreamSummary(progress: whole, gaps: 0, resent: 0, sourceLost: 0, unconfirmed: 1)),
+      (.dataLost, StreamSummary(progress: whole, gaps: 0, resent: 0, sourceLost: 0, missingAtServer: 1)),
+      (.unavailable, StreamSummary(progress: part, gaps: 1, resent: 0, sourceLost: 1, error: .init(.unreachable, ""))),
+    ]
+    for (code, summary) in cases { #expect(ExitCode(summary) == code) }
+  }
+
+  @Test("heartbeats are not counted as frames")
+  func units() {
+    var random = SplitMix64(state: 1)
+    var summary = StreamSummary(progress: progress(&random), gaps: 0, resent: 0, sourceLost: 3)
+    summary.sourceLostUnit = .beats
+    #expect(StreamReport.lines(summary).contains("3 heartbeats left out"))
+    let event = SourceEvent(kind: "late", description: "", offset: 0, lost: 3, unit: .beats)
+    for line in [
+      StreamReport.jsonLine(.ended(summary), levels: [], time: ""),
+      StreamReport.jsonLine(.source(event), levels: [], time: ""),
+    ] {
+      #expect(!line.contains("frames") && line.contains("lost_beats\":3"))
+    }
+  }
+
+  @Test("news of a healthy source is not counted as trouble")
+  func sourceEvents() {
+    let figures = StreamRunFigures()
+    figures.observe(.source(SourceEvent(kind: "capture", description: "", offset: 0, isTrouble: false)))
+    #expect(figures.page.text.contains("sluice_stream_source_events_total 0\n"))
+    figures.observe(.source(SourceEvent(kind: "overrun", description: "", offset: 0, lost: 1)))
+    #expect(figures.page.text.contains("sluice_stream_source_events_total 1\n"))
   }
 }

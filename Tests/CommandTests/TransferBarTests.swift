@@ -11,8 +11,9 @@ struct TransferBarTests {
     -> StreamProgress
   {
     StreamProgress(
-      elapsed: .milliseconds(milliseconds), captured: 1_000_000, sent: sent, acknowledged: 0, buffered: 0, capacity: 0,
-      dropouts: dropouts, lost: 0, isConnected: isConnected)
+      elapsed: .milliseconds(milliseconds), captured: 1_000_000, sent: sent, acknowledged: 0, lost: 0, buffered: 0,
+      capacity: 0,
+      dropouts: dropouts, isConnected: isConnected)
   }
 
   @Test("it shows the share, the bytes, the rate of the last seconds and the time that is left")

@@ -156,7 +156,8 @@ struct FrontEndTests {
       "pipe", "\(run.url)/stream.bin", more: run.clientOptions + ["--resumable", "always"], input: input.path)
     try client.event("connecting")
     input.isBeingRead()
-    try client.output.wait(for: "two dropouts") { events, _ in events.count { $0.event == "dropout" } >= 2 ? () : nil }
+    try client.output.wait(for: "two dropouts") { events, _ in SluiceProcess.failures(in: events).count >= 2 ? () : nil
+    }
     // Five times as many as a request can have without that.
     let before = client.events("interim-response").count
     try client.output.wait(for: "25 interim responses") { events, _ in
@@ -164,7 +165,7 @@ struct FrontEndTests {
     }
     let length = input.finish()
     let summary = try client.ended(code: 0)
-    #expect(client.events("dropout").count == 2)
+    #expect(client.failures.count == 2)
     #expect(summary.integer("acknowledged") == Int(length))
     #expect(try StampedPattern.digest(file: run.storedFile()) == pattern.digest(count: length))
   }
@@ -176,9 +177,8 @@ struct FrontEndTests {
     // Were they pauses after answers, and not after broken connections, they could be that long.
     let client = try StreamProcess("put", path, more: ["\(run.url)/", "--ca-file", run.certificate])
     #expect(try client.ended(code: 0).integer("acknowledged") == 40_000_000)
-    let dropouts = client.events("dropout")
-    #expect(dropouts.count >= 2)
-    #expect(dropouts.allSatisfy { $0.thousandths("retry_seconds") ?? 0 <= 25 })
+    #expect(client.failures.count >= 2)
+    #expect(client.failures.allSatisfy { $0.thousandths("retry_seconds") ?? 0 <= 25 })
     #expect(try StampedPattern.digest(file: run.storedFile()) == StampedPattern.digest(file: path))
   }
 }

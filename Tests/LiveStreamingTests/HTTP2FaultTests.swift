@@ -61,11 +61,11 @@ struct HTTP2FaultTests {
       try stream.waitUntilAcknowledged(3)
       try source.push([4, 5, 6])
       // The second append is broken off, and then the question where to go on.
-      try stream.waitForDropout(2)
+      try stream.waitForFailure(2)
       try requests.first("another request over HTTP/2") { $0 == 4 }
       stream.streamer.cancel()
       #expect(try stream.summary().error?.kind == .cancelled)
-      for dropout in stream.dropouts() {
+      for dropout in stream.failures() {
         guard case .connectionLost = dropout.cause else {
           Issue.record("\(dropout)")
           continue
@@ -84,7 +84,7 @@ struct HTTP2FaultTests {
       try source.push([1, 2, 3])
       let error = try #require(try stream.summary().error)
       #expect(error.kind == .http2NotSupported && error.description.contains("breaks HTTP/2"), "\(error)")
-      #expect(stream.dropouts().isEmpty && requests.all == [0, 1])
+      #expect(stream.failures().isEmpty && requests.all == [0, 1])
     }
   }
 }

@@ -67,7 +67,7 @@ struct ResumableControlTests {
       #expect(server.of("HEAD").isEmpty)
       stream.streamer.resume()
       stream.streamer.finish()
-      #expect(try stream.summary().error == nil && stream.dropouts().count == 1)
+      #expect(try stream.summary().error == nil && stream.failures().count == 1)
     }
     #expect(server.upload(0).matches(pattern, count: 200))
   }
@@ -167,7 +167,7 @@ struct ResumableControlTests {
         $0.retry.initialCeiling = .seconds(60)
         $0.request.bearerToken = "first"
       }
-      try stream.waitForDropout()
+      try stream.waitForFailure()
       stream.streamer.cancel()
       let summary = try stream.summary()
       let created = stream.notices.compactMap { if case .created(let data) = $0 { data } else { nil } }
@@ -230,7 +230,7 @@ struct ResumableControlTests {
     let url = server.url.replacing("http://", with: "http://me:secret@") + "/take"
     try withSession { session throws in
       let first = try RunningStream(try file(directory, 1000), session, url) { $0.retry.initialCeiling = .seconds(60) }
-      try first.waitForDropout()
+      try first.waitForFailure()
       first.streamer.cancel()
       let data = try #require(try first.summary().resumeData)
       #expect(data.text?.contains("secret") == false)

@@ -99,11 +99,19 @@ final class RunningStream: Sendable {
     }
   }
 
-  func dropouts() -> [Dropout] { events.all.compactMap { if case .dropout(let dropout) = $0 { dropout } else { nil } } }
+  /// The requests that ended before their stream; several in one outage, as a rule.
+  func failures() -> [Dropout] {
+    events.all.compactMap {
+      switch $0 {
+      case .dropout(let dropout), .attemptFailed(let dropout): dropout
+      default: nil
+      }
+    }
+  }
   func gaps() -> [Gap] { events.all.compactMap { if case .gap(let gap) = $0 { gap } else { nil } } }
 
-  func waitForDropout(_ count: Int = 1) throws {
-    try events.wait("dropout \(count)") { _ in dropouts().count >= count ? true : nil }
+  func waitForFailure(_ count: Int = 1) throws {
+    try events.wait("failure \(count)") { _ in failures().count >= count ? true : nil }
   }
 
   /// The offsets at which requests began.

@@ -50,6 +50,11 @@ def _is(kind: str, event: Event) -> bool:
     return event.kind == kind
 
 
+def _failed(event: Event) -> bool:
+    """An attempt has: the first one of an outage, or another one."""
+    return event.kind in ("dropout", "attempt-failed")
+
+
 class Session:
     """One stream and its server, for some outages."""
 
@@ -109,7 +114,7 @@ class Session:
     def _note_return(self, stream: SluiceStream, returned: int, found: Outages) -> None:
         start = next((n for n, event in enumerate(stream.events) if event.ns >= returned), len(stream.events))
         recovered = self._recovered(stream, start)
-        dropouts = [event for event in stream.events if _is("dropout", event) and event.ns < recovered.ns]
+        dropouts = [event for event in stream.events if _failed(event) and event.ns < recovered.ns]
         # The pause that ran at the return; or, where an attempt had just begun and found nobody, the one that followed.
         due = [event.ns + event.number("retry_seconds") * 1e9 for event in dropouts]
         left = next((each - returned for each in due if each >= returned), 0.0)
@@ -126,7 +131,7 @@ class Session:
 
     @staticmethod
     def _dropouts(stream: SluiceStream, start: int, end: int) -> int:
-        return sum(1 for event in list(stream.events) if _is("dropout", event) and start <= event.ns < end)
+        return sum(1 for event in list(stream.events) if _failed(event) and start <= event.ns < end)
 
     def _end(self, stream: SluiceStream, server: SluiceServer, found: Outages) -> None:
         """Lets the stream end, and compares all that was stored with all that was streamed."""

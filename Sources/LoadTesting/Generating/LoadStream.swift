@@ -111,11 +111,11 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
         requestSentAt = nil
       }
     case .connected(let isNew, let delay): connected(isNew: isNew, after: delay)
-    case .dropout(let dropout): dropped(dropout)
+    case .dropout(let dropout), .attemptFailed(let dropout): dropped(dropout)
     case .gap(let gap): loop.figures.lost(bytes: gap.length)
     case .upload(.notSupported): isPlain = true
     case .ended(let summary): ended(summary)
-    case .connecting, .streaming, .upload, .source, .progress: break
+    case .connecting, .streaming, .discarding, .upload, .source, .progress: break
     }
   }
 
@@ -168,7 +168,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
       if outcome == .failed {
         loop.figures.error(error.errorClass, example: error.description)
         loop.figures.lost(
-          bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.acknowledged)))
+          bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.settled)))
       }
     }
     source.observer = nil

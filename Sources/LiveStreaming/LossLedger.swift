@@ -1,0 +1,53 @@
+// Which bytes of a stream are lost, each counted once however often that happens.
+
+/// Ranges of stream offsets that will not reach the server. Bounded: the oldest of many count, and have no place any more.
+struct LossLedger: Equatable {
+  /// Ascending, and apart from each other.
+  private var ranges: [Range<UInt64>] = []
+  /// How many bytes are lost before ``floor``.
+  private var older: UInt64 = 0
+  /// What is lost before it is not looked up any more.
+  private var floor: UInt64 = 0
+
+  private static let limit = 256
+
+  /// How many bytes are lost.
+  var total: UInt64 { older + ranges.reduce(0) { $0 + ($1.upperBound - $1.lowerBound) } }
+
+  /// Stream offset behind the last byte that is lost; 0 when none is.
+  var end: UInt64 { ranges.last?.upperBound ?? floor }
+
+  mutating func add(_ range: Range<UInt64>) {
+    let added = range.clamped(to: min(floor, range.upperBound)..<range.upperBound)
+    guard !added.isEmpty, added.upperBound > floor else { return }
+    var merged = max(added.lowerBound, floor)..<added.upperBound
+    ranges.removeAll { other in
+      guard other.lowerBound <= merged.upperBound, merged.lowerBound <= other.upperBound else { return false }
+      merged = min(other.lowerBound, merged.lowerBound)..<max(other.upperBound, merged.upperBound)
+      return true
+    }
+    ranges.insert(merged, at: ranges.firstIndex { $0.lowerBound > merged.lowerBound } ?? ranges.endIndex)
+    if ranges.count > Self.limit {
+      let first = ranges.removeFirst()
+      older += first.upperBound - first.lowerBound
+      floor = first.upperBound
+    }
+  }
+
+  /// How the first `captured` bytes of a stream divide. What is in neither count is still to be sent.
+  ///
+  /// - Parameters:
+  ///   - oldest: stream offset of the oldest byte that is kept.
+  ///   - offset: stream offset before which the server has the stream, but for what is lost.
+  func account(captured: UInt64, oldest: UInt64, acknowledgedUpTo offset: UInt64) -> (
+    acknowledged: UInt64, lost: UInt64
+  ) {
+    let oldest = min(oldest, captured)
+    let settled = max(min(max(offset, end), captured), oldest)
+    var losses = self
+    // Neither kept nor acknowledged: a gap that no request has begun behind yet.
+    if offset < oldest { losses.add(offset..<oldest) }
+    let lost = min(losses.total, settled)
+    return (settled - lost, lost)
+  }
+}

@@ -1,0 +1,68 @@
+import PropertyTesting
+import Testing
+
+@testable import LiveStreaming
+
+@Suite("What is lost, acknowledged and still to be sent")
+struct LossLedgerTests {
+  /// A stream of a few hundred bytes, each of which is looked at.
+  private struct Model {
+    var captured: UInt64 = 0
+    var oldest: UInt64 = 0
+    var acknowledged: UInt64 = 0
+    var lost: Set<UInt64> = []
+
+    var lostNow: Set<UInt64> { lost.union(acknowledged < oldest ? Set(acknowledged..<oldest) : []) }
+  }
+
+  @Test("captured is acknowledged, lost and unsent together, and no byte is lost twice", arguments: Seed.several(100))
+  func sums(_ seed: Seed) {
+    var random = seed.generator
+    var (model, ledger) = (Model(), LossLedger())
+    for _ in 0..<300 {
+      switch Int.random(in: 0..<6, using: &random) {
+      case 0, 1: model.captured += UInt64.random(in: 0...20, using: &random)
+      case 2:
+        // The server acknowledges, and what it has is given up.
+        model.acknowledged = UInt64.random(
+          in: model.acknowledged...max(model.acknowledged, model.captured), using: &random)
+        model.oldest = max(model.oldest, min(model.acknowledged, UInt64.random(in: 0...model.captured, using: &random)))
+      case 3: model.oldest = UInt64.random(in: model.oldest...model.captured, using: &random)  // the buffer is full
+      case 4:
+        // The server has less than it had acknowledged.
+        model.acknowledged = UInt64.random(in: 0...model.acknowledged, using: &random)
+      default:
+        // The next request begins behind what is not kept.
+        guard model.acknowledged < model.oldest else { continue }
+        let end = UInt64.random(in: model.oldest...model.captured, using: &random)
+        model.lost.formUnion(model.acknowledged..<end)
+        ledger.add(model.acknowledged..<end)
+        (model.acknowledged, model.oldest) = (end, end)
+      }
+      let (acknowledged, lost) = ledger.account(
+        captured: model.captured, oldest: model.oldest, acknowledgedUpTo: model.acknowledged)
+      #expect(lost == UInt64(model.lostNow.count))
+      let unsent = Set(model.oldest..<model.captured).subtracting(0..<model.acknowledged).subtracting(model.lost)
+      #expect(acknowledged + lost + UInt64(unsent.count) == model.captured)
+    }
+  }
+
+  @Test("of more gaps than are kept, each still counts")
+  func manyGaps() {
+    var ledger = LossLedger()
+    for index in 0..<10_000 as Range<UInt64> { ledger.add(index * 10..<index * 10 + 3) }
+    #expect(ledger.total == 30_000 && ledger.end == 99_993)
+    let (acknowledged, lost) = ledger.account(captured: 100_000, oldest: 99_993, acknowledgedUpTo: 100_000)
+    #expect(acknowledged == 70_000 && lost == 30_000)
+  }
+
+  @Test("offsets as large as there are trap nowhere")
+  func huge() {
+    var ledger = LossLedger()
+    ledger.add(0..<UInt64.max)
+    ledger.add(UInt64.max - 1..<UInt64.max)
+    #expect(ledger.total == .max && ledger.end == .max)
+    let (acknowledged, lost) = ledger.account(captured: .max, oldest: 5, acknowledgedUpTo: .max)
+    #expect(acknowledged == 0 && lost == .max)
+  }
+}
