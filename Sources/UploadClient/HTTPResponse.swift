@@ -76,6 +76,35 @@ extension HTTPResponse {
   }
 }
 
+extension HTTPResponse {
+  /// What the body says of the response, in one line of at most 200 characters: the title of an HTML page, else the beginning of
+  /// a text. Nil when there is nothing for people.
+  public var reason: String? {
+    guard let text = String(validating: body, as: UTF8.self) else { return nil }
+    let start = text.prefix(64).drop { $0.isWhitespace }.lowercased()
+    let isMarkup = self["Content-Type"]?.lowercased().contains("html") ?? start.hasPrefix("<")
+    let line = Self.line(isMarkup || start.hasPrefix("<") ? Self.title(of: text) : text[...])
+    return line.isEmpty ? nil : line.count > 200 ? line.prefix(197) + "..." : line
+  }
+
+  private static func title(of page: String) -> Substring {
+    let folded = page.lowercased()
+    // Where lower case is longer than upper case, positions are not the same; servers' own pages are ASCII.
+    let text = folded.utf8.count == page.utf8.count ? page : folded
+    guard let tag = folded.firstRange(of: "<title"), let open = folded[tag.upperBound...].firstIndex(of: ">"),
+      let end = folded[open...].firstRange(of: "</title")
+    else { return "" }
+    let (from, to) = (open.utf16Offset(in: folded) + 1, end.lowerBound.utf16Offset(in: folded))
+    return text[String.Index(utf16Offset: from, in: text)..<String.Index(utf16Offset: to, in: text)]
+  }
+
+  /// White space as single spaces, and what a terminal would obey left out.
+  private static func line(_ text: Substring) -> String {
+    text.unicodeScalars.split { $0.properties.isWhitespace || $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) }
+      .map { String($0) }.joined(separator: " ")
+  }
+}
+
 extension [HTTPResponse.Field] {
   /// Adds a field unless there is one of that name.
   public mutating func addDefault(_ name: String, _ value: String) {

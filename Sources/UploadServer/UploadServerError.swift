@@ -27,18 +27,21 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
   /// The process lacks something that every server needs.
   case resources(String)
 
-  public var description: String {
+  public var description: String { description(listenOption: "--listen") }
+
+  /// The same for an address that another option gave.
+  package func description(listenOption option: String) -> String {
     switch self {
     case .malformedAddress(let text):
       "\"\(text)\" is no address to listen on: give ADDRESS:PORT, [IPV6]:PORT, :PORT or unix:PATH"
     case .unknownHost(let host, let reason):
       "the host \"\(host)\" to listen on is not known (\(reason)): give an address of this machine, or 0.0.0.0 for all"
     case .portTaken(let address, let owner):
-      "\(address) is taken\(owner.map { " by \($0)" } ?? ""): stop that server, or choose another with --listen ADDRESS:PORT"
+      "\(address) is taken\(owner.map { " by \($0)" } ?? ""): stop that server, or choose another with \(option) ADDRESS:PORT"
     case .notOurAddress(let address):
-      "\(address) is not an address of this machine: see `ip address`, or listen on all with --listen 0.0.0.0:PORT"
+      "\(address) is not an address of this machine: see `ip address`, or listen on all with \(option) 0.0.0.0:PORT"
     case .portNotPermitted(let address):
-      "no permission to listen on \(address): ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one with --listen"
+      "no permission to listen on \(address): ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one with \(option)"
     case .cannotListen(let address, let reason): "cannot listen on \(address): \(reason)"
     case .noDirectory(let path, let reason):
       "cannot open the directory \"\(path)\": \(reason); make it first, or name another with --directory"

@@ -40,7 +40,8 @@ struct CommandLineSyntax: Sendable {
 
   static let helpOption = Option("help", short: "h", "print this help")
 
-  private var allOptions: [Option] { options + connectionOptions + uploadOptions + moreOptions + [Self.helpOption] }
+  /// All that it understands.
+  var allOptions: [Option] { options + connectionOptions + uploadOptions + moreOptions + [Self.helpOption] }
 
   /// The values given, in the order of the command line.
   struct Values {
@@ -67,14 +68,22 @@ struct CommandLineSyntax: Sendable {
       }
     }
     if values.has("help") { return values }
+    for (first, second) in Self.conflicts where values.has(first) && values.has(second) {
+      throw .usage("--\(first) and --\(second) contradict each other. Choose one.")
+    }
     if values.operands.count < operands.count {
       throw .usage("\(operands[values.operands.count]) is missing; usage: \(usage)")
     }
     if values.operands.count > operands.count, operands.last?.hasSuffix("…") != true {
-      throw .usage("\"\(values.operands[operands.count])\" is one argument too many; usage: \(usage)")
+      throw .usage("\(values.operands[operands.count].shown) is one argument too many; usage: \(usage)")
     }
     return values
   }
+
+  /// Options of which one excludes the other, in whatever subcommand has both.
+  private static let conflicts = [
+    ("ipv4", "ipv6"), ("resume", "abandon"), ("merge", "compare"), ("discard", "directory"), ("netrc", "netrc-file"),
+  ]
 
   private func take(_ argument: String, _ rest: inout ArraySlice<String>, _ values: inout Values) throws(CommandError) {
     let parts = argument.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
@@ -94,6 +103,11 @@ struct CommandLineSyntax: Sendable {
       guard let value = inline ?? rest.popFirst() else {
         throw .usage("--\(option.name) needs a value: --\(option.name) \(placeholder)")
       }
+      guard !value.isEmpty else {
+        throw .usage("--\(option.name) \"\": the value is empty. Write --\(option.name) \(placeholder).")
+      }
+      guard !value.unicodeScalars.contains(where: { $0.value < 0x20 && $0 != "\t" || (0x7F..<0xA0).contains($0.value) })
+      else { throw .usage("--\(option.name) \(value.shown): the value has control characters. Remove them.") }
       values.options[option.name, default: []].append(value)
     } else {
       if inline != nil { throw .usage("--\(option.name) takes no value") }
@@ -110,7 +124,7 @@ struct CommandLineSyntax: Sendable {
         editDistance($0, written) <= max(2, written.count / 3) ? $0 : nil
       }
     let hint = nearest.map { "; did you mean \($0)?" } ?? "."
-    return "there is no option \(written)\(hint) See: sluice \(name) --help"
+    return "there is no option \(written.escaped)\(hint) See: sluice \(name) --help"
   }
 
   // MARK: Help

@@ -18,10 +18,7 @@ enum Heartbeat {
     example: "sluice heartbeat http://localhost:8080/pulse --interval 10s")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
-    let interval = try Units.duration(values["interval"] ?? "1s", of: "interval")
-    guard interval >= .milliseconds(1) else {
-      throw .usage("--interval \"\(values["interval"] ?? "")\" is less than 1ms")
-    }
+    let interval = try Units.duration(values["interval"] ?? "1s", of: "interval", atLeast: .milliseconds(1))
     var request = try StreamOptions.request(values)
     request.fields.addDefault("Content-Type", "text/plain; charset=utf-8")
     let format = values["time-format"] ?? HeartbeatSource.defaultFormat
@@ -30,7 +27,8 @@ enum Heartbeat {
     let configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: Int((Double(lineLength) / interval.seconds).rounded(.up)),
       buffer: .bytes(1 << 20), overflow: .dropOldest)
-    let duration = try values["duration"].map { (text) throws(CommandError) in try Units.duration(text, of: "duration")
+    let duration = try values["duration"].map { (text) throws(CommandError) in
+      try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
     }
     return try StreamRun(
       url: request.url, progress: try ProgressKind(values), duration: duration, metrics: values["metrics"]

@@ -82,7 +82,10 @@ enum Load {
     if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
     let verdict = Report.judge(report, by: thresholds)
     if wasStopped { return .interrupted }
-    return failure(report.totals) ?? verdict
+    if let code = failure(report.totals) { return code }
+    // Who sets a limit for it has said how much may be lost.
+    let isLimited = thresholds.contains { $0.metric.name == "lost" }
+    return verdict == .done && report.totals.bytes.lost > 0 && !isLimited ? .dataLost : verdict
   }
 
   /// A run of which nothing got through has measured nothing, whatever its thresholds say, and ends as a single stream would; nil for
@@ -172,33 +175,42 @@ enum Load {
     if let text = values["streams"] {
       configuration.streams = try Units.integer(text, of: "streams", in: 1...10_000_000)
     }
-    if let text = values["duration"] { configuration.duration = try Units.duration(text, of: "duration") }
+    if let text = values["duration"] {
+      configuration.duration = try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
+    }
     if let text = values["ramp"] { configuration.ramp = try Units.duration(text, of: "ramp") }
+    guard configuration.ramp <= configuration.duration else {
+      throw .usage(
+        "--ramp \((values["ramp"] ?? "").shown) is longer than the run, which lasts --duration \(values["duration"] ?? "10s"). Choose a shorter one."
+      )
+    }
     if let text = values["threads"] { configuration.threads = try Units.integer(text, of: "threads", in: 1...256) }
     if let text = values["part"] { configuration.part = try part(text) }
     configuration.seed =
       try values["seed"].map { (text) throws(CommandError) in
-        guard let seed = UInt64(text) else { throw .usage("--seed \"\(text)\" is no whole number below 2^64") }
+        guard let seed = UInt64(text) else {
+          throw .usage("--seed \(text.shown): invalid number. Write a whole number below 2^64.")
+        }
         return seed
       } ?? UInt64.random(in: 0...UInt64(UInt32.max))
     if let text = values["resumable"] {
       guard let use = LiveStreamConfiguration.ResumableUse(rawValue: text) else {
-        throw .usage("--resumable \"\(text)\" is none: choose auto, always or never")
+        throw .usage("--resumable \(text.shown): unknown. Choose auto, always or never.")
       }
       configuration.resumable = use
     }
     if let text = values["roll-over-after"] {
-      configuration.rollOverAfter = try Units.duration(text, of: "roll-over-after")
+      configuration.rollOverAfter = try Units.duration(text, of: "roll-over-after", atLeast: .milliseconds(1))
     }
     if let text = values["buffer"] { configuration.buffer = try Units.byteCount(text, of: "buffer") }
     if let text = values["grace"] { configuration.grace = try Units.duration(text, of: "grace") }
     if let text = values["give-up"] { configuration.giveUpAfter = try Units.duration(text, of: "give-up") }
     configuration.localAddresses = values.all("local-address")
     if let text = values["streams-per-connection"] {
+      configuration.streamsPerConnection = try Units.integer(text, of: "streams-per-connection", in: 1...1_000_000)
       guard values.has("http2") else {
         throw .usage("--streams-per-connection is for --http2: over HTTP/1.1 each has its own")
       }
-      configuration.streamsPerConnection = try Units.integer(text, of: "streams-per-connection", in: 1...1_000_000)
     }
     configuration.permittedHost = values["i-may-load-this"]
     if let text = values["max-bytes"] {
@@ -214,20 +226,20 @@ enum Load {
   private static func part(_ text: String) throws(CommandError) -> (index: Int, count: Int) {
     let numbers = text.split(separator: "/", omittingEmptySubsequences: false).map { Int($0) }
     guard numbers.count == 2, let index = numbers[0], let count = numbers[1], count >= 1, (1...count).contains(index)
-    else { throw .usage("--part \"\(text)\" is no part: write 1/4 for the first of four") }
+    else { throw .usage("--part \(text.shown): invalid part. Write 1/4 for the first of four.") }
     return (index, count)
   }
 
   private static func profile(named name: String) throws(CommandError) -> LoadProfile {
     if let found = LoadProfile.builtIn.first(where: { $0.name == name }) { return found }
     guard name.hasSuffix(".json") || name.contains("/") else {
-      throw .usage("--profile \"\(name)\" is none: choose mic, heartbeat, bulk or a file that ends in .json")
+      throw .usage("--profile \(name.shown): unknown. Choose mic, heartbeat, bulk or a file that ends in .json.")
     }
-    let text = try Report.contents(of: name)
+    let text = try InputFile.contents(of: name, option: "profile")
     do throws(DocumentError) {
       return try LoadProfile(json: text, file: name)
     } catch {
-      throw .usage("--profile: \(error.description)")
+      throw CommandError(.badData, "--profile: \(error.description)")
     }
   }
 
@@ -235,23 +247,25 @@ enum Load {
     var profile = try profile(named: values["profile"] ?? "mic")
     if let text = values["rate"] { profile.size = .rate(UInt64(try Units.byteCount(text, of: "rate"))) }
     if let text = values["chunk"] {
-      profile.chunk = try Units.duration(text, of: "chunk").nanoseconds
-      guard profile.chunk >= 1_000_000 else { throw .usage("--chunk is a millisecond at least") }
+      profile.chunk = try Units.duration(text, of: "chunk", atLeast: .milliseconds(1)).nanoseconds
     }
     if let text = values["body"] {
       switch text {
       case "pattern": profile.body = .pattern
       case "random": profile.body = .random
       case "zeros": profile.body = .zeros
-      default: profile.body = .file(text)
+      default:
+        try InputFile.check(text, option: "body")
+        profile.body = .file(text)
       }
     }
     if let text = values["drop-every"] {
-      profile.faults.dropEvery = .exponential(mean: try Units.duration(text, of: "drop-every").nanoseconds)
+      profile.faults.dropEvery = .exponential(
+        mean: try Units.duration(text, of: "drop-every", atLeast: .milliseconds(1)).nanoseconds)
     }
     if let text = values["slow-fraction"] {
       guard let fraction = Double(text), (0...1).contains(fraction) else {
-        throw .usage("--slow-fraction \"\(text)\" is no part: write 0.1 for a tenth of the streams")
+        throw .usage("--slow-fraction \(text.shown): invalid part. Write 0.1 for a tenth of the streams.")
       }
       profile.faults.slowFraction = fraction
     }
@@ -275,7 +289,7 @@ extension CommandError {
       switch error {
       case .invalid: .usage
       case .notPermitted: .notPermitted
-      case .unreadableBody: .usage
+      case .unreadableBody: .noInput
       case .tooFewDescriptors, .tooFewPorts, .resources: .inputOutput
       }
     self.init(code, error.description)

@@ -26,19 +26,21 @@ enum Mic {
     example: "sluice mic http://localhost:8080/kitchen --device hw:CARD=Mic --buffer 10min")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
-    var request = try StreamOptions.request(values)
+    let request = try StreamOptions.request(values)
     let progress = try ProgressKind(values)
     guard let container = MicrophoneSource.Container(rawValue: values["container"] ?? "wav") else {
-      throw .usage("--container \"\(values["container"] ?? "")\" is none: choose wav or raw")
+      throw .usage("--container \((values["container"] ?? "").shown): unknown. Choose wav or raw.")
     }
     let capture = try captureConfiguration(values, measuresLevels: progress != .none)
+    // The device has to agree to exactly that; what is wrong with the options is found before it is opened.
+    let bytesPerSecond = capture.rate * capture.channels * capture.format.bytesPerSample
+    var configuration = try StreamOptions.configuration(
+      values, request: request, bytesPerSecond: bytesPerSecond,
+      buffer: .time(.seconds(300), bytesPerSecond: bytesPerSecond), overflow: .dropOldest)
+    if !values.has("digest") { configuration.digest = .sha256 }
     let (signals, microphone) = try open(capture)
     let source = MicrophoneSource(microphone, container: container)
-    request.fields.addDefault("Content-Type", source.contentType)
-    var configuration = try StreamOptions.configuration(
-      values, request: request, bytesPerSecond: microphone.format.bytesPerSecond,
-      buffer: .time(.seconds(300), bytesPerSecond: microphone.format.bytesPerSecond), overflow: .dropOldest)
-    if !values.has("digest") { configuration.digest = .sha256 }
+    configuration.request.fields.addDefault("Content-Type", source.contentType)
     return try StreamRun(
       url: request.url, progress: progress, levels: { microphone.levels() }, metrics: values["metrics"],
       signals: signals
@@ -60,16 +62,26 @@ enum Mic {
       }
       configuration.format = format
     }
-    if let text = values["period"] { configuration.period = try Units.duration(text, of: "period") }
-    if let text = values["device-buffer"] { configuration.buffer = try Units.duration(text, of: "device-buffer") }
+    if let text = values["period"] {
+      configuration.period = try Units.duration(text, of: "period", atLeast: .microseconds(500), atMost: .seconds(5))
+    }
+    if let text = values["device-buffer"] {
+      configuration.buffer = try Units.duration(
+        text, of: "device-buffer", atLeast: .milliseconds(1), atMost: .seconds(60))
+    }
+    if let buffer = configuration.buffer, values.has("period"), buffer < configuration.period * 2 {
+      throw .usage(
+        "--device-buffer \((values["device-buffer"] ?? "").shown) holds less than two periods of --period \((values["period"] ?? "").shown). Choose a larger one."
+      )
+    }
     if let text = values["gap-fill"] {
       guard let fill = MicrophoneConfiguration.GapFill(rawValue: text) else {
-        throw .usage("--gap-fill \"\(text)\" is none: choose silence or none")
+        throw .usage("--gap-fill \(text.shown): unknown. Choose silence or none.")
       }
       configuration.gapFill = fill
     }
     if let text = values["duration"] {
-      let seconds = try Units.duration(text, of: "duration").seconds
+      let seconds = try Units.duration(text, of: "duration", atLeast: .milliseconds(1)).seconds
       configuration.maximumFrames = UInt64((seconds * Double(configuration.rate)).rounded())
     }
     return configuration

@@ -23,7 +23,7 @@ enum Report {
     var reports: [NamedReport] = []
     for path in values.operands { reports.append((path, try read(path))) }
     let judged: LoadReport
-    switch try subject(of: reports, mode: try Mode(values)) {
+    switch try subject(of: reports, mode: Mode(values)) {
     case .run(let report):
       judged = report
       if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
@@ -76,11 +76,10 @@ enum Report {
     case merge
     case compare
 
-    fileprivate init(_ values: CommandLineSyntax.Values) throws(CommandError) {
+    fileprivate init(_ values: CommandLineSyntax.Values) {
       switch (values.has("merge"), values.has("compare")) {
-      case (true, true): throw .usage("--merge and --compare cannot both be done: choose one")
-      case (true, false): self = .merge
-      case (false, true): self = .compare
+      case (true, _): self = .merge
+      case (_, true): self = .compare
       case (false, false): self = .automatic
       }
     }
@@ -158,27 +157,12 @@ enum Report {
   // MARK: Reading
 
   private static func read(_ path: String) throws(CommandError) -> LoadReport {
-    let bytes = try contents(of: path)
+    let bytes = try InputFile.contents(of: path)
     do throws(DocumentError) {
       return try LoadReport(json: bytes, file: path)
     } catch {
       throw CommandError(.badData, error.description)
     }
-  }
-
-  /// A whole file.
-  static func contents(of path: String) throws(CommandError) -> [UInt8] {
-    guard let stream = fopen(path, "re") else {
-      throw CommandError(.noInput, "\(path) cannot be read: \(String(cString: strerror(errno)))")
-    }
-    defer { fclose(stream) }
-    var bytes: [UInt8] = []
-    var chunk = [UInt8](repeating: 0, count: 1 << 16)
-    while case let count = fread(&chunk, 1, chunk.count, stream), count > 0 { bytes += chunk[..<count] }
-    guard ferror(stream) == 0 else {
-      throw CommandError(.noInput, "\(path) cannot be read: \(String(cString: strerror(errno)))")
-    }
-    return bytes
   }
 }
 

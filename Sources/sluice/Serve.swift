@@ -88,7 +88,7 @@ enum Serve {
     do throws(UploadServerError) {
       for text in given.isEmpty ? ["127.0.0.1:8080"] : given { addresses.append(try ListenAddress(text)) }
     } catch {
-      throw .usage(error.description)
+      throw .usage("--listen: \(error.description)")
     }
     if values.has("discard"), values.has("directory") {
       throw .usage("--discard keeps nothing, so there is nothing to put into a --directory: leave one of them out")
@@ -110,9 +110,9 @@ enum Serve {
       configuration.threads = try Units.integer(text, of: "threads", in: 1...256)
     }
     if let text = values["finish-after"] {
-      configuration.finishAfter = try Units.duration(text, of: "finish-after")
-      guard configuration.finishAfter >= .seconds(1) else { throw .usage("--finish-after must be at least 1s") }
+      configuration.finishAfter = try Units.duration(text, of: "finish-after", atLeast: .seconds(1))
     }
+    if let path = values["token-file"] { try InputFile.check(path, option: "token-file") }
     configuration.tokenFile = values["token-file"]
     configuration.uploads = try uploads(values)
     if let text = values["head-timeout"] { configuration.headTimeout = try Units.duration(text, of: "head-timeout") }
@@ -152,13 +152,20 @@ enum Serve {
     if values.has("discard") { uploads.maximumCount = UploadServer.Configuration.Uploads.maximumCountWhenDiscarding }
     uploads.maximumCount = try count("max-uploads") ?? uploads.maximumCount
     uploads.maximumCountPerClient = try count("max-uploads-per-client")
+    if let least = uploads.minimumAppendSize,
+      let most = [uploads.maximumAppendSize, uploads.maximumSize].compactMap(\.self).min(),
+      least > most
+    {
+      throw .usage(
+        "--min-append-size \((values["min-append-size"] ?? "").shown) is more than --max-append-size or --max-size allows. Choose a smaller one."
+      )
+    }
     if let text = values["proxied-interims"] {
       uploads.maximumForwardedInterimCount =
         text == "all" ? nil : try Units.integer(text, of: "proxied-interims", in: 0...1000)
     }
     if let text = values["max-age"] {
-      uploads.maximumAge = try Units.duration(text, of: "max-age")
-      guard uploads.maximumAge >= .seconds(1) else { throw .usage("--max-age is a second at least") }
+      uploads.maximumAge = try Units.duration(text, of: "max-age", atLeast: .seconds(1))
     }
     if let text = values["public-url"] {
       guard text.hasPrefix("http://") || text.hasPrefix("https://") || text.hasPrefix("/") else {
@@ -185,7 +192,8 @@ extension ExitCode {
       case .malformedAddress: .usage
       case .unknownHost, .portTaken, .notOurAddress, .cannotListen: .unavailable
       case .portNotPermitted: .notPermitted
-      case .noDirectory, .unwritableDirectory, .directoryInUse, .resources, .tokenFile: .inputOutput
+      case .tokenFile(_, let line, _): line == nil ? .noInput : .badData
+      case .noDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
       }
   }
 }

@@ -54,14 +54,21 @@ enum StreamOptions {
   ]
 
   static func request(_ values: CommandLineSyntax.Values, url: String? = nil) throws(CommandError) -> UploadRequest {
-    var request = UploadRequest(url: url ?? values.operands[0])
-    request.method = values["method"] ?? "POST"
+    let written = url ?? values.operands[0]
+    guard let encoded = UploadRequest.ascii(written) else {
+      throw .usage(
+        "the URL \(UploadRequest.withoutCredentials(written).shellQuoted) has a host name that cannot be encoded for the DNS. Check its spelling."
+      )
+    }
+    var request = UploadRequest(url: encoded)
+    request.method = try method(values["method"] ?? "POST")
     for line in values.all("header") { request.fields.append(try field(line)) }
     request.bearerToken = try bearerToken(values)
     if values.has("netrc") { request.netrcFile = (getenv("HOME").map { String(cString: $0) } ?? "") + "/.netrc" }
     if let file = values["netrc-file"] { request.netrcFile = try readable(file, "netrc-file") }
     request.proxy = values["proxy"]
-    request.unixSocket = values["unix-socket"]
+    try checkProxy(request)
+    request.unixSocket = try values["unix-socket"].map { (path) throws(CommandError) in try socket(path) }
     request.certificateAuthorities = try values["ca-file"].map { (file) throws(CommandError) in
       try readable(file, "ca-file")
     }
@@ -70,12 +77,12 @@ enum StreamOptions {
     if values.has("ipv4") { request.addressFamily = .ipv4 }
     if values.has("ipv6") { request.addressFamily = .ipv6 }
     if values.has("http1") { request.httpVersion = .http1 }
-    if let text = values["connect-timeout"] { request.limits.connect = try Units.duration(text, of: "connect-timeout") }
+    if let text = values["connect-timeout"] { request.limits.connect = try time(text, of: "connect-timeout") }
     if let text = values["stall-timeout"] {
-      request.limits.unacknowledged = try Units.duration(text, of: "stall-timeout")
+      request.limits.unacknowledged = try time(text, of: "stall-timeout")
     }
     if let text = values["response-timeout"] {
-      request.limits.response = try Units.duration(text, of: "response-timeout")
+      request.limits.response = try time(text, of: "response-timeout")
     }
     if let text = values["send-buffer"] { request.socket.sendBuffer = try Units.byteCount(text, of: "send-buffer") }
     if let text = values["max-segment"] { request.socket.maximumSegment = try Units.byteCount(text, of: "max-segment") }
@@ -94,15 +101,11 @@ enum StreamOptions {
     configuration.buffer = buffer
     configuration.overflow = overflow
     if let text = values["buffer"] {
-      if let count = Units.byteCount(text) {
-        configuration.buffer = .bytes(count)
-      } else {
-        configuration.buffer = .time(try Units.duration(text, of: "buffer"), bytesPerSecond: bytesPerSecond)
-      }
+      configuration.buffer = try capacity(text, bytesPerSecond: bytesPerSecond)
     }
     if let text = values["overflow"] {
       guard let policy = OverflowPolicy(rawValue: text) else {
-        throw .usage("--overflow \"\(text)\" is no policy: choose drop-oldest, stop or wait")
+        throw .usage("--overflow \(text.shown): unknown. Choose drop-oldest, stop or wait.")
       }
       configuration.overflow = policy
     }
@@ -111,12 +114,15 @@ enum StreamOptions {
         id.utf8.allSatisfy({
           ($0 >= 0x30 && $0 <= 0x39) || ($0 | 0x20 >= 0x61 && $0 | 0x20 <= 0x7a) || "._-".utf8.contains($0)
         })
-      else { throw .usage("--stream-id \"\(id)\" is not 1 to 64 of A-Z a-z 0-9 . _ - without a dot in front") }
+      else {
+        throw .usage(
+          "--stream-id \(id.shown): invalid name. Write 1 to 64 of A-Z a-z 0-9 . _ - without a dot in front.")
+      }
       configuration.streamID = id
     }
     if let text = values["give-up"] { configuration.retry.giveUpAfter = try Units.duration(text, of: "give-up") }
     if let text = values["retry-ceiling"] {
-      configuration.retry.maximumCeiling = try Units.duration(text, of: "retry-ceiling")
+      configuration.retry.maximumCeiling = try Units.duration(text, of: "retry-ceiling", atLeast: .milliseconds(1))
     }
     if let text = values["give-up-on-refusal"] {
       configuration.retry.giveUpOnRefusalAfter = try Units.duration(text, of: "give-up-on-refusal")
@@ -130,12 +136,12 @@ enum StreamOptions {
   ) throws(CommandError) {
     if let text = values["resumable"] {
       guard let use = LiveStreamConfiguration.ResumableUse(rawValue: text) else {
-        throw .usage("--resumable \"\(text)\" is none: choose auto, always or never")
+        throw .usage("--resumable \(text.shown): unknown. Choose auto, always or never.")
       }
       configuration.resumable = use
     }
     if let text = values["roll-over-after"] {
-      configuration.rollOver.after = try Units.duration(text, of: "roll-over-after")
+      configuration.rollOver.after = try Units.duration(text, of: "roll-over-after", atLeast: .milliseconds(1))
     }
     if let text = values["roll-over-bytes"] {
       configuration.rollOver.size = UInt64(try Units.byteCount(text, of: "roll-over-bytes"))
@@ -143,7 +149,7 @@ enum StreamOptions {
     switch values["location"] ?? "follow" {
     case "follow": break
     case "keep": configuration.keepsOrigin = true
-    case let text: throw .usage("--location \"\(text)\" is none: choose follow or keep")
+    case let text: throw .usage("--location \(text.shown): unknown. Choose follow or keep.")
     }
     configuration.digest = try digest(values)
     if let path = values["bearer-token-file"] {
@@ -154,7 +160,7 @@ enum StreamOptions {
   static func digest(_ values: CommandLineSyntax.Values) throws(CommandError) -> DigestAlgorithm? {
     guard let text = values["digest"], text != "none" else { return nil }
     guard let algorithm = DigestAlgorithm(rawValue: text) else {
-      throw .usage("--digest \"\(text)\" is none: choose sha-256, sha-512 or none")
+      throw .usage("--digest \(text.shown): unknown. Choose sha-256, sha-512 or none.")
     }
     do throws(DigestError) { _ = try RunningDigest(algorithm) } catch { throw .usage(error.description) }
     return algorithm
@@ -162,13 +168,102 @@ enum StreamOptions {
 
   private static func field(_ line: String) throws(CommandError) -> HTTPResponse.Field {
     guard let colon = line.firstIndex(of: ":") else {
-      throw .usage("--header \"\(line)\" has no colon: write 'Name: value'")
+      throw .usage("--header \(line.shown) has no colon. Write 'Name: value'.")
     }
-    let name = String(line[..<colon])
-    guard !UploadRequest.isReserved(fieldName: name) else {
-      throw .usage("--header \"\(line)\" cannot be sent: the upload itself decides about \(name). Leave it out.")
+    let field = HTTPResponse.Field(
+      name: String(line[..<colon]), value: String(line[line.index(after: colon)...].drop { $0 == " " }))
+    guard !UploadRequest.isReserved(fieldName: field.name) else {
+      throw .usage("--header \(line.shown) cannot be sent: the upload itself decides about \(field.name). Leave it out.")
     }
-    return .init(name: name, value: String(line[line.index(after: colon)...].drop { $0 == " " }))
+    var request = UploadRequest(url: "http://localhost/")
+    request.fields = [field]
+    do throws(UploadError) { try request.validate() } catch {
+      throw .usage("--header \(line.shown): \(error.description)")
+    }
+    return field
+  }
+
+  /// A time that libcurl and the kernel count in milliseconds, in 31 bits; nothing at all would mean their own default.
+  private static func time(_ text: String, of option: String) throws(CommandError) -> Duration {
+    try Units.duration(text, of: option, atLeast: .milliseconds(1), atMost: .seconds(24 * 86400))
+  }
+
+  private static func method(_ text: String) throws(CommandError) -> String {
+    let known = ["POST", "PUT", "PATCH"]
+    if known.contains(text.uppercased()), text != text.uppercased() {
+      throw .usage("--method \(text.shown): methods are written in capitals. Write \(text.uppercased()).")
+    }
+    if ["GET", "HEAD", "DELETE", "OPTIONS", "TRACE", "CONNECT"].contains(text.uppercased()) {
+      throw .usage("--method \(text.shown): a request with this method carries no content. Choose POST, PUT or PATCH.")
+    }
+    var request = UploadRequest(url: "http://localhost/")
+    request.method = text
+    do throws(UploadError) { try request.validate() } catch {
+      throw .usage("--method \(text.shown): \(error.description). Choose POST, PUT or PATCH.")
+    }
+    return text
+  }
+
+  /// The proxy that libcurl will use, by option or by environment.
+  private static func checkProxy(_ request: UploadRequest) throws(CommandError) {
+    func check(_ proxy: String, _ name: String) throws(CommandError) {
+      guard !UploadRequest.isProxy(proxy) else { return }
+      throw .usage(
+        "\(name) \(UploadRequest.withoutCredentials(proxy).shown): not a proxy's URL. Write http://HOST:PORT, or a URL that begins with https, socks4, socks4a, socks5 or socks5h."
+      )
+    }
+    if let proxy = request.proxy { return try check(proxy, "--proxy") }
+    guard request.unixSocket == nil else { return }
+    let isSecure = request.url.lowercased().hasPrefix("https:")
+    // In libcurl's order; HTTP_PROXY is what a CGI program's client may set.
+    for name in (isSecure ? ["https_proxy", "HTTPS_PROXY"] : ["http_proxy"]) + ["all_proxy", "ALL_PROXY"] {
+      guard let value = getenv(name).map({ String(cString: $0) }), !value.isEmpty else { continue }
+      return try check(value, "the environment's \(name)")
+    }
+  }
+
+  private static func socket(_ path: String) throws(CommandError) -> String {
+    var status = stat()
+    guard stat(path, &status) == 0 else {
+      throw .usage(
+        "--unix-socket \(path.shown): \(String(cString: strerror(errno))). Start the server that listens there first.")
+    }
+    guard status.st_mode & S_IFMT == S_IFSOCK else {
+      throw .usage("--unix-socket \(path.shown): not a socket. Name the one that the server listens on.")
+    }
+    return path
+  }
+
+  /// - Throws: ``CommandError`` that names what this machine can hold, for more than that.
+  static func capacity(
+    _ text: String, bytesPerSecond: Int, memory: UInt64 = physicalMemory
+  ) throws(CommandError) -> CircularBuffer.Capacity {
+    let capacity: CircularBuffer.Capacity
+    var isTime = false
+    if let count = Units.byteCount(text) {
+      capacity = .bytes(count)
+    } else {
+      isTime = true
+      capacity = .time(
+        try Units.duration(text, of: "buffer", atLeast: .milliseconds(1)), bytesPerSecond: bytesPerSecond)
+    }
+    guard UInt64(capacity.byteCount) > memory else { return capacity }
+    let needed =
+      isTime
+      ? "\(Units.text(bytes: UInt64(capacity.byteCount))) at \(Units.text(bytes: UInt64(bytesPerSecond))) per second"
+      : Units.text(bytes: UInt64(capacity.byteCount))
+    let most =
+      isTime
+      ? Units.brief(.seconds(Int64(clamping: memory / UInt64(max(1, bytesPerSecond))))) : "\(memory >> 20)MiB"
+    throw .usage(
+      "--buffer \(text.shown) takes \(needed), and this machine has \(Units.text(bytes: memory)) of memory. Choose at most \(most)."
+    )
+  }
+
+  private static var physicalMemory: UInt64 {
+    let (bytes, overflows) = UInt64(max(0, sysconf(Int32(_SC_PHYS_PAGES)))).multipliedReportingOverflow(
+      by: UInt64(max(0, sysconf(Int32(_SC_PAGESIZE)))))
+    return overflows || bytes == 0 ? .max : bytes
   }
 
   /// From a file or the environment, never from the command line, where every user of the machine could read it.
@@ -180,21 +275,19 @@ enum StreamOptions {
   }
 
   private static func token(inFile path: String) throws(CommandError) -> String {
-    guard let file = fopen(path, "r") else {
-      throw .usage("--bearer-token-file \"\(path)\" cannot be read: \(String(cString: strerror(errno)))")
+    var bytes = try InputFile.contents(of: path, option: "bearer-token-file", limit: 16 * 1024)[...]
+    while let last = bytes.last, last == 0x0a || last == 0x0d || last == 0x20 { bytes.removeLast() }
+    guard !bytes.isEmpty, bytes.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else {
+      throw CommandError(
+        .badData,
+        "--bearer-token-file \(path.shown): \(bytes.isEmpty ? "the file is empty" : "the token has characters that cannot be sent"). Write one token into it."
+      )
     }
-    defer { fclose(file) }
-    var bytes = [UInt8](repeating: 0, count: 16 * 1024)
-    let count = fread(&bytes, 1, bytes.count, file)
-    var token = bytes.prefix(count)
-    while let last = token.last, last == 0x0a || last == 0x0d || last == 0x20 { token.removeLast() }
-    return String(decoding: token, as: UTF8.self)
+    return String(decoding: bytes, as: UTF8.self)
   }
 
   private static func readable(_ path: String, _ option: String) throws(CommandError) -> String {
-    guard access(path, R_OK) == 0 else {
-      throw .usage("--\(option) \"\(path)\" cannot be read: \(String(cString: strerror(errno)))")
-    }
+    try InputFile.check(path, option: option)
     return path
   }
 }

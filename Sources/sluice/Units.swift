@@ -4,22 +4,41 @@ internal import EventLoops
 
 enum Units {
   /// `250ms`, `10s`, `1.5h`; a plain number counts seconds.
-  static func duration(_ text: String, of option: String) throws(CommandError) -> Duration {
+  static func duration(
+    _ text: String, of option: String, atLeast shortest: Duration = .zero,
+    atMost longest: Duration = .seconds(9_000_000_000)
+  ) throws(CommandError) -> Duration {
     let units: [(String, Double)] = [
       ("us", 1e-6), ("ms", 1e-3), ("s", 1), ("min", 60), ("m", 60), ("h", 3600), ("d", 86400), ("", 1),
     ]
     // In nanoseconds it has to fit 63 bits, together with the time since the machine's start: 285 years do.
-    let longest = 9e9
-    guard let value = number(text, units), value >= 0, value < longest else {
-      throw .usage("--\(option) \"\(text)\" is no time: write 250ms, 10s, 5min or 1h")
+    guard let value = number(text, units), value >= 0, value < 9e9 else {
+      throw .usage("--\(option) \(text.shown): invalid time. Write 250ms, 10s, 5min or 1h.")
     }
-    return .nanoseconds(Int64((value * 1e9).rounded()))
+    let duration = Duration.nanoseconds(Int64((value * 1e9).rounded()))
+    guard duration >= shortest else {
+      throw .usage("--\(option) \(text.shown) is less than \(brief(shortest)), the shortest time possible.")
+    }
+    guard duration <= longest else {
+      throw .usage("--\(option) \(text.shown) is more than \(brief(longest)), the longest time possible.")
+    }
+    return duration
+  }
+
+  /// `1ms`, `24d`: as it can be written in an option.
+  static func brief(_ duration: Duration) -> String {
+    let units: [(String, Int64)] = [
+      ("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000),
+      ("ms", 1_000_000),
+    ]
+    let unit = units.first { duration.nanoseconds >= $0.1 } ?? ("us", 1000)
+    return "\(duration.nanoseconds / unit.1)\(unit.0)"
   }
 
   /// `64kB` (1000), `16MiB` (1024); a plain number counts bytes.
   static func byteCount(_ text: String, of option: String) throws(CommandError) -> Int {
     guard let count = byteCount(text) else {
-      throw .usage("--\(option) \"\(text)\" is no size: write 4096, 64kB or 16MiB")
+      throw .usage("--\(option) \(text.shown): invalid size. Write 4096, 64kB or 16MiB.")
     }
     return count
   }
@@ -36,7 +55,9 @@ enum Units {
 
   static func integer(_ text: String, of option: String, in range: ClosedRange<Int>) throws(CommandError) -> Int {
     guard let value = Int(text), range.contains(value) else {
-      throw .usage("--\(option) \"\(text)\" is no whole number from \(range.lowerBound) to \(range.upperBound)")
+      throw .usage(
+        "--\(option) \(text.shown): invalid number. Write a whole number from \(range.lowerBound) to \(range.upperBound)."
+      )
     }
     return value
   }

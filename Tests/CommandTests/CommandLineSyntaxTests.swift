@@ -21,9 +21,9 @@ struct CommandLineSyntaxTests {
   func values() throws {
     let values = try parse(
       "--interval", "5s", "http://h/?a=b", "--buffer=1MiB", "-HA: b=c", "-H", "D: e", "--header=F: g=h", "-4",
-      "--method=")
+      "--method=PUT=")
     #expect(values.operands == ["http://h/?a=b"])
-    #expect(values["interval"] == "5s" && values["buffer"] == "1MiB" && values["method"] == "")
+    #expect(values["interval"] == "5s" && values["buffer"] == "1MiB" && values["method"] == "PUT=")
     #expect(values.all("header") == ["A: b=c", "D: e", "F: g=h"])
     #expect(values.has("ipv4") && !values.has("ipv6"))
   }

@@ -69,15 +69,16 @@ struct CommandProcessTests {
       Misuse("heartbeat http://h/ --interval soon", 64, "\"soon\"", "250ms"),
       Misuse("heartbeat http://h/ --interval 1us", 64, "less than 1ms"),
       Misuse("heartbeat http://h/ -H X:~a\\r\\nEvil:~1", 64, "control characters"),
-      Misuse("heartbeat http://h/ -H X\\r\\nEvil:~1", 64, "not a token"),
+      Misuse("heartbeat http://h/ -H X\\r\\nEvil:~1", 64, "control characters"),
+      Misuse("heartbeat http://h/ -H X~Y:~1", 64, "--header", "not a token"),
       Misuse("heartbeat http://h/ -H nothing", 64, "no colon"),
       Misuse("heartbeat http://h/ -H Content-Length:~5", 64, "Content-Length"),
       Misuse("heartbeat http://h/ --method GET~/", 64, "method"),
       Misuse("heartbeat http://h/ --stream-id ../up", 64, "--stream-id"),
       Misuse("heartbeat http://h/ --overflow explode", 64, "drop-oldest, stop or wait"),
       Misuse("heartbeat http://h/ --progress loud", 64, "auto, bar, json or none"),
-      Misuse("heartbeat http://h/ --ca-file /nonexistent/ca.pem", 64, "/nonexistent/ca.pem", "No such file"),
-      Misuse("heartbeat http://h/ --bearer-token-file /nonexistent/token", 64, "/nonexistent/token"),
+      Misuse("heartbeat http://h/ --ca-file /nonexistent/ca.pem", 66, "/nonexistent/ca.pem", "No such file"),
+      Misuse("heartbeat http://h/ --bearer-token-file /nonexistent/token", 66, "/nonexistent/token"),
       Misuse(
         "heartbeat http://nowhere.invalid/ --give-up 100ms --retry-ceiling 10ms", 69, "nowhere.invalid", "gave up"),
       Misuse("heartbeat http://127.0.0.1:9/ --give-up 100ms --retry-ceiling 10ms", 69, "127.0.0.1", "gave up"),
@@ -294,7 +295,7 @@ struct CommandProcessTests {
     #expect(!malformed.lines.all.contains { $0.text.contains("SECRET") })
     let badToken = try directory.write("bad", "two SECRET words")
     let refused = try sluice(["heartbeat", server.url, "--bearer-token-file", badToken])
-    #expect(try refused.wait() == 64)
+    #expect(try refused.wait() == 65)
     #expect(!refused.lines.all.contains { $0.text.contains("SECRET") })
   }
 

@@ -30,10 +30,10 @@ struct LoadExitTests {
     "what cannot be used is refused with its code before there is a connection, in a line that says what to do",
     arguments: [
       (["--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is no metric; the nearest is \"ack.p90\""),
-      (["--fail-if", "ack.p99 > 5 bananas"], 64, "bananas"), (["--part", "3/2"], 64, "--part \"3/2\" is no part"),
-      (["--ramp", "11s"], 64, "ramp"), (["--chunk", "1us"], 64, "--chunk is a millisecond at least"),
+      (["--fail-if", "ack.p99 > 5 bananas"], 64, "bananas"), (["--part", "3/2"], 64, "--part \"3/2\": invalid part"),
+      (["--ramp", "11s"], 64, "ramp"), (["--chunk", "1us"], 64, "--chunk \"1us\" is less than 1ms"),
       (["--slow-fraction", "1.5"], 64, "0.1 for a tenth"), (["--profile", "mick"], 64, "mic, heartbeat, bulk"),
-      (["--body", "/nonexistent/body"], 64, "/nonexistent/body"), (["--seed", "-1"], 64, "--seed"),
+      (["--body", "/nonexistent/body"], 66, "/nonexistent/body"), (["--seed", "-1"], 64, "--seed"),
       (["-n", "3", "--max-connections", "2"], 64, "this takes 3 connections from the start, and 2 are allowed"),
       (["--json", "/nonexistent/report.json"], 74, "/nonexistent/report.json cannot be written"),
     ] as [([String], Int32, String)])
@@ -99,9 +99,8 @@ struct LoadExitTests {
         try connection.respond(status)
       }
     }
-    let directory = try TemporaryDirectory()
-    let nobody = status == nil ? ["--unix-socket", "\(directory.path)/nobody"] : []
-    let load = try sluice(["load", server.url, "-n", "2", "-t", "500ms", "--grace", "100ms"] + nobody)
+    let url = status == nil ? "http://127.0.0.1:\(try freePort())" : server.url
+    let load = try sluice(["load", url, "-n", "2", "-t", "500ms", "--grace", "100ms"])
     #expect(try load.wait() == code, "\(load.errors)")
     #expect(load.errors.contains { $0.hasPrefix("nothing got through: ") }, "\(load.errors)")
   }

@@ -133,11 +133,11 @@ struct ReportTests {
   @Test(
     "what cannot be used is refused with its code, in a line that names it, and no file is written",
     arguments: [
-      (["/nonexistent.json"], 66, "/nonexistent.json cannot be read: No such file"),
-      (["/"], 66, "/ cannot be read: Is a directory"), (["no-json"], 65, "no-json:1: not JSON"),
+      (["/nonexistent.json"], 66, "\"/nonexistent.json\": No such file"),
+      (["/"], 66, "\"/\": Is a directory"), (["no-json"], 65, "no-json:1: not JSON"),
       (["other-json"], 65, "is no report"), (["older"], 65, "is a report of format 0"),
       (["good", "--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is no metric; the nearest is \"ack.p90\""),
-      (["good", "--merge", "--compare"], 64, "choose one"), (["good", "--compare"], 64, "two reports"),
+      (["good", "--merge", "--compare"], 64, "Choose one"), (["good", "--compare"], 64, "two reports"),
       (["good", "good", "--compare", "--json", "out"], 64, "--json writes one report"),
       (["good", "--html", "missing/page.html"], 74, "missing/page.html cannot be written: No such file"),
       (["good", "--html", "."], 74, " cannot be written: Is a directory"), ([], 64, "FILE… is missing"),

@@ -104,6 +104,15 @@ struct ThresholdTests {
     #expect(Set(names.map(kind)) == Set(LoadMetric.names.map(kind) + ["errors.http-503"]))
   }
 
+  @Test(
+    "a run that offered nothing, or measured nothing, keeps to no threshold of its goodput",
+    arguments: [
+      "goodput < 95%", "goodput > 200%", "goodput <= 0%", "goodput < 1MB/s", "ack.p99 > 500ms", "ack.mean > 1s",
+    ])
+  func nothingMeasured(_ text: String) throws {
+    #expect(try Threshold(text).failure(in: LoadReport())?.contains("was not measured once") == true)
+  }
+
   @Test("every metric that is offered is one, and is called by its name")
   func names() throws {
     for name in LoadMetric.names { #expect(try #require(LoadMetric(name)).name == name) }

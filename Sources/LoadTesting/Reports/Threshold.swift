@@ -90,7 +90,9 @@ public struct Threshold: Equatable, Sendable {
   }
 
   private func isFailed(by value: Double) -> Bool {
-    switch comparison {
+    // What cannot be compared has not been kept to.
+    if value.isNaN { return true }
+    return switch comparison {
     case .above: value > limit
     case .atLeast: value >= limit
     case .below: value < limit

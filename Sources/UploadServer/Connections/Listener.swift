@@ -110,7 +110,12 @@ final class Listener {
   /// Removes the socket file that a killed server left behind; one that somebody listens on, or that is no socket, stays.
   private static func removeStale(_ path: String) throws(UploadServerError) {
     var status = stat()
-    guard lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFSOCK else { return }
+    guard lstat(path, &status) == 0 else { return }
+    guard status.st_mode & S_IFMT == S_IFSOCK else {
+      throw .cannotListen(
+        address: "\(ListenAddress.unix(path: path))",
+        reason: "there is a file that is not a socket. Remove it, or choose another path.")
+    }
     let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     guard probe >= 0 else { return }
     defer { close(probe) }

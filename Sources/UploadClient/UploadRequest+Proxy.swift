@@ -1,0 +1,27 @@
+// What libcurl takes for a proxy: found out before the first attempt, because libcurl's error says "connection failed".
+
+internal import CCurl
+
+extension UploadRequest {
+  /// Whether libcurl can use this text as a proxy: a URL, or a host and a port.
+  package static func isProxy(_ text: String) -> Bool {
+    guard let handle = curl_url() else { return true }
+    defer { curl_url_cleanup(handle) }
+    // As libcurl itself reads it.
+    let flags = UInt32(CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME)
+    var scheme: UnsafeMutablePointer<CChar>?
+    var host: UnsafeMutablePointer<CChar>?
+    defer {
+      curl_free(scheme)
+      curl_free(host)
+    }
+    guard curl_url_set(handle, CURLUPART_URL, text, flags) == CURLUE_OK,
+      curl_url_get(handle, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK, let scheme,
+      curl_url_get(handle, CURLUPART_HOST, &host, 0) == CURLUE_OK, let host, host.pointee != 0
+    else { return false }
+    // A text without a scheme is an HTTP proxy, whatever its host's name begins with.
+    return !text.contains("://")
+      || ["http", "https", "socks", "socks4", "socks4a", "socks5", "socks5h"].contains(
+        String(cString: scheme).lowercased())
+  }
+}

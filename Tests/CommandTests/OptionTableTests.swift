@@ -1,0 +1,229 @@
+// Every option of every subcommand, with every kind of bad value: a usage error that names the option and quotes the value.
+
+import NetworkTesting
+import Synchronization
+import Testing
+import UploadClient
+
+@testable import sluice
+
+@Suite("Bad values of options")
+struct OptionTableTests {
+  /// What an option's value has to be, and so what is bad for it.
+  private enum Value {
+    case nothing, text, time, positiveTime, size, sizeOrNone, count, positiveCount, choice, inputFile, proxy, socket,
+      address
+    case other([String])
+
+    static let huge = "99999999999999999999999999"
+
+    /// What every value but a switch's must not be.
+    static let anywhere = ["", "\u{1B}[2J", "a\r\nb", "\u{9B}31m"]
+
+    var bad: [String] { Self.anywhere + own }
+
+    private var own: [String] {
+      switch self {
+      // What is not there has its own code: see below.
+      case .nothing, .text, .inputFile: []
+      case .time: ["soon", "-1s", "5kB", "1e3", "nan", "1.2.3s", Self.huge + "s"]
+      case .positiveTime: ["soon", "-1s", "5kB", "0", "0s", "1e3", Self.huge]
+      case .size: ["many", "-1", "5s", "0", "0.1", "1e9", Self.huge + "GB"]
+      case .sizeOrNone: ["many", "-1", "5s", "1e9", Self.huge + "GB"]
+      case .count: ["many", "-1", "5s", "1.5", Self.huge]
+      case .positiveCount: ["many", "-1", "5s", "0", "1.5", Self.huge]
+      case .choice: ["perhaps", "-1", "0", Self.huge]
+      case .proxy: ["nonsense://", "ftp://host", "http://", "nonsense://host:80", "http://host:port", "://"]
+      case .socket: ["/nowhere/socket", "/dev/null"]
+      case .address: ["nowhere", "host:", "host:99999", "host:-1", "::1:80", "unix:"]
+      case .other(let values): values
+      }
+    }
+  }
+
+  /// All options; where subcommands differ, `subcommand.name`.
+  private static let table: [String: Value] = [
+    "help": .nothing, "json": .nothing, "netrc": .nothing, "ipv4": .nothing, "ipv6": .nothing, "http1": .nothing,
+    "http2": .nothing, "resume": .nothing, "abandon": .nothing, "merge": .nothing, "compare": .nothing,
+    "discard": .nothing,
+    "device": .text, "content-type": .text, "time-format": .text, "resume-file": .text, "directory": .text,
+    "html": .text, "report.json": .text, "load.json": .text, "i-may-load-this": .text, "local-address": .text,
+    "give-up": .time, "ramp": .time, "grace": .time, "head-timeout": .time, "body-timeout": .time,
+    "idle-timeout": .time,
+    "period": .positiveTime, "device-buffer": .positiveTime, "duration": .positiveTime, "interval": .positiveTime,
+    "roll-over-after": .positiveTime, "connect-timeout": .positiveTime, "stall-timeout": .positiveTime,
+    "response-timeout": .positiveTime, "retry-ceiling": .positiveTime, "chunk": .positiveTime,
+    "drop-every": .positiveTime, "max-age": .positiveTime, "finish-after": .positiveTime,
+    "buffer": .other(["many", "-1", "-1s", "0", "0s", "1e9", "1000000h", Value.huge]),
+    "load.buffer": .size, "roll-over-bytes": .size, "send-buffer": .size, "max-segment": .size, "load.rate": .size,
+    "slow-rate": .size, "max-bytes": .size, "max-body": .size, "receive-buffer": .size,
+    "max-size": .sizeOrNone, "max-append-size": .sizeOrNone, "min-append-size": .sizeOrNone, "quota": .sizeOrNone,
+    "quota-per-client": .sizeOrNone, "min-rate": .sizeOrNone, "proxied-interims": .count, "seed": .count,
+    "rate": .positiveCount, "channels": .positiveCount, "threads": .positiveCount, "streams": .positiveCount,
+    "max-connections": .positiveCount, "max-uploads": .positiveCount, "max-uploads-per-client": .positiveCount,
+    "streams-per-connection": .positiveCount,
+    "format": .choice, "container": .choice, "gap-fill": .choice, "overflow": .choice, "progress": .choice,
+    "resumable": .choice, "location": .choice, "digest": .choice, "durability": .choice, "profile": .choice,
+    "bearer-token-file": .inputFile, "netrc-file": .inputFile, "ca-file": .inputFile, "cert": .inputFile,
+    "key": .inputFile, "token-file": .inputFile, "body": .inputFile,
+    "proxy": .proxy, "unix-socket": .socket, "listen": .address, "metrics": .address,
+    "header": .other(["nothing", "a b: c", ": c", "Content-Length: 5"]),
+    "method": .other(["GET", "get", "HEAD", "post", "PO ST", "Ü"]),
+    "stream-id": .other(["a b", ".a", "a/b", "ü", String(repeating: "a", count: 65)]),
+    "fail-if": .other(["nothing", "errors", "errors > many", "nothing > 5"]),
+    "part": .other(["1", "0/0", "5/4", "-1/2", "1/\(Value.huge)", "a/b"]),
+    "slow-fraction": .other(["many", "-1", "2", "nan", "5s"]),
+    "public-url": .other(["nowhere", "ftp://host/"]),
+  ]
+
+  private static func value(_ option: String, of subcommand: String) -> Value? {
+    table["\(subcommand).\(option)"] ?? table[option]
+  }
+
+  /// What a subcommand runs with.
+  private func operands(_ name: String, _ url: String, _ file: String) -> [String] {
+    switch name {
+    case "put": [file, url]
+    case "report": [file]
+    case "serve", "devices": []
+    default: [url]
+    }
+  }
+
+  @Test("every option is in the table", arguments: SluiceCommand.subcommands.map(\.syntax.name))
+  func complete(_ name: String) throws {
+    for option in try SluiceCommand.find(name).syntax.allOptions {
+      let value = try #require(Self.value(option.name, of: name), "\(name) --\(option.name)")
+      if case .nothing = value { #expect(option.value == nil, "\(name) --\(option.name)") }
+    }
+  }
+
+  /// Options that several subcommands share are tried with the first of them, and their parsing with each.
+  @Test(
+    "a bad value is a usage error that names the option and quotes the value, before any connection",
+    arguments: SluiceCommand.subcommands.map(\.syntax.name))
+  func bad(_ name: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("file", "{}")
+    let connections = Atomic(0)
+    let server = try ScriptedServer { _, _ in connections.add(1, ordering: .relaxed) }
+    let subcommand = try SluiceCommand.find(name)
+    let shared = Set((StreamOptions.shown + StreamOptions.resuming + StreamOptions.connection).map(\.name))
+    for option in subcommand.syntax.allOptions where option.value != nil {
+      for bad in try #require(Self.value(option.name, of: name)).bad {
+        let arguments = [name] + operands(name, server.url, file) + ["--\(option.name)", bad]
+        let isOnlyParsed = bad.isEmpty || bad.contains { $0.isNewline || $0 == "\u{1B}" || $0 == "\u{9B}" }
+        guard isOnlyParsed || !shared.contains(option.name) || name == "heartbeat" else { continue }
+        var (code, text) = (Int32(0), "")
+        if isOnlyParsed {
+          do throws(CommandError) { _ = try subcommand.syntax.parse(arguments[1...]) } catch {
+            (code, text) = (error.code.rawValue, error.message)
+          }
+        } else {
+          let process = try sluice(arguments)
+          code = try process.wait()
+          text = process.errors.joined(separator: "\n")
+        }
+        #expect(code == 64, "\(arguments): \(text)")
+        #expect(text.contains("--\(option.name)"), "\(arguments): \(text)")
+        // Of a password in a URL nothing is shown, and of what is long only the beginning.
+        #expect(text.contains(bad.escaped.prefix(90)), "\(arguments): \(text)")
+        #expect(!text.unicodeScalars.contains { $0.value < 0x20 && $0 != "\n" || $0.value == 0x9B }, "\(arguments)")
+      }
+    }
+    #expect(connections.load(ordering: .relaxed) == 0)
+  }
+
+  @Test("a value that is missing, or given twice, or to a switch, is a usage error that names the option")
+  func form() {
+    func message(_ syntax: CommandLineSyntax, _ arguments: [String]) -> String? {
+      do throws(CommandError) {
+        _ = try syntax.parse((syntax.operands + arguments)[...])
+        return nil
+      } catch {
+        return error.code == .usage ? error.message : nil
+      }
+    }
+    for subcommand in SluiceCommand.subcommands {
+      for option in subcommand.syntax.allOptions {
+        let written = "--\(option.name)"
+        if option.value == nil {
+          #expect(message(subcommand.syntax, ["\(written)=yes"])?.contains(written) == true)
+          #expect(message(subcommand.syntax, [written, written])?.contains("\(written) is given twice") == true)
+        } else {
+          #expect(message(subcommand.syntax, [written])?.contains("\(written) needs a value") == true)
+          guard !option.mayRepeat else { continue }
+          #expect(
+            message(subcommand.syntax, [written, "a", "\(written)=b"])?.contains("\(written) is given twice") == true)
+        }
+      }
+    }
+  }
+
+  @Test(
+    "a file that is not there, or is a directory, has one code, whichever option names it",
+    arguments: SluiceCommand.subcommands.map(\.syntax.name))
+  func inputFiles(_ name: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("file", "{}")
+    for option in try SluiceCommand.find(name).syntax.allOptions {
+      guard case .inputFile = try #require(Self.value(option.name, of: name)) else { continue }
+      for path in ["\(directory.path)/missing", directory.path] {
+        let process = try sluice([name] + operands(name, "http://127.0.0.1:9/", file) + ["--\(option.name)", path])
+        let code = try process.wait()
+        let text = process.errors.joined(separator: "\n")
+        #expect(code == 66 && text.contains(path), "\(name) --\(option.name) \(path): \(code) \(text)")
+      }
+    }
+    for arguments in [
+      ["put", "/nowhere/x", "http://h/"], ["report", "/nowhere/x"], ["load", "http://h/", "--profile", "/nowhere/x"],
+    ] {
+      #expect(try sluice(arguments).wait() == 66, "\(arguments)")
+    }
+  }
+
+  @Test(
+    "options that contradict each other are a usage error that names both",
+    arguments: [
+      ["heartbeat", "http://h/", "-4", "-6"], ["put", "/dev/null", "http://h/", "--resume", "--abandon"],
+      ["report", "a", "b", "--merge", "--compare"], ["serve", "--discard", "--directory", "/tmp"],
+      ["serve", "--min-append-size", "2MB", "--max-append-size", "1MB"],
+      ["serve", "--min-append-size", "2MB", "--max-size", "1MB"],
+      ["mic", "http://h/", "--period", "1s", "--device-buffer", "1s"],
+      ["load", "http://localhost/", "--ramp", "2s", "--duration", "1s"],
+    ])
+  func contradictions(_ arguments: [String]) throws {
+    let process = try sluice(arguments)
+    #expect(try process.wait() == 64)
+    let text = process.errors.joined()
+    for option in arguments where option.hasPrefix("--") { #expect(text.contains(option), "\(text)") }
+  }
+
+  @Test("a buffer beyond the machine's memory is refused with how much that has")
+  func largeBuffer() throws {
+    func message(_ text: String) -> String? {
+      do throws(CommandError) {
+        _ = try StreamOptions.capacity(text, bytesPerSecond: 96_000, memory: 8 << 30)
+        return nil
+      } catch {
+        return error.message
+      }
+    }
+    #expect(
+      message("1000h")
+        == #"--buffer "1000h" takes 346 GB at 96.0 kB per second, and this machine has 8.59 GB of memory. Choose at most 1d."#
+    )
+    #expect(message("16GiB")?.contains("Choose at most 8192MiB.") == true)
+    #expect(message("1d") == nil && message("8GiB") == nil && message("10min") == nil)
+  }
+
+  @Test("a proxy of the environment is checked as well")
+  func environment() throws {
+    let process = try sluice(["heartbeat", "http://h/"], environment: ["http_proxy": "nonsense://me:SECRET@x"])
+    #expect(try process.wait() == 64)
+    #expect(process.errors.joined().contains("http_proxy") && !process.errors.joined().contains("SECRET"))
+    for proxy in ["http://h:80", "h:80", "socks5h://h", "localhost", "https://me:word@h:1/"] {
+      #expect(UploadRequest.isProxy(proxy), "\(proxy)")
+    }
+  }
+}
