@@ -82,7 +82,7 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
       context.report(
         SourceEvent(
           kind: "late", description: "\(missed) beats left out: the process did not run", offset: offset,
-          lost: UInt64(missed), unit: .beats))
+          skipped: UInt64(missed), unit: .beats))
     }
     timer = context.loop.schedule(at: nextBeat) { [unowned self] in beat() }
   }

@@ -46,7 +46,8 @@ final class LiveStream: @unchecked Sendable {
   /// The newest bearer token that could be sent.
   var token: String?
   var sourceLost: UInt64 = 0
-  var sourceLostUnit = SourceEvent.Unit.frames
+  var sourceSkipped: UInt64 = 0
+  var sourceUnit = SourceEvent.Unit.frames
   /// Stream offset before which bytes were given up because they were acknowledged.
   var released: UInt64 = 0
   /// What was lost between the source and the server.
@@ -204,7 +205,8 @@ final class LiveStream: @unchecked Sendable {
         loop.execute { [weak self] in
           guard let self else { return }
           sourceLost += event.lost
-          if event.lost > 0 { sourceLostUnit = event.unit }
+          sourceSkipped += event.skipped
+          if event.lost > 0 || event.skipped > 0 { sourceUnit = event.unit }
           handler(.source(event))
         }
       },
@@ -240,7 +242,8 @@ final class LiveStream: @unchecked Sendable {
     }
     summary.isResumable = !trustsTransport
     summary.unconfirmed = unconfirmed
-    summary.sourceLostUnit = sourceLostUnit
+    summary.sourceSkipped = sourceSkipped
+    summary.sourceUnit = sourceUnit
     summary.resumeData = summary.error == nil ? nil : resumeData
     summary.verified = verified
     handler(.ended(summary))

@@ -125,6 +125,8 @@ public struct SourceEvent: Equatable, Sendable {
   public var offset: UInt64
   /// How much was lost, in the source's ``unit``; 0 when nothing was.
   public var lost: UInt64 = 0
+  /// How much was due and never came to be, as the process did not run: nothing of the stream is lost with it.
+  public var skipped: UInt64 = 0
   public var unit = Unit.frames
   /// How many bytes of silence stand in for them.
   public var filled: UInt64 = 0
@@ -140,13 +142,14 @@ public struct SourceEvent: Equatable, Sendable {
   }
 
   public init(
-    kind: String, description: String, offset: UInt64, lost: UInt64 = 0, unit: Unit = .frames, filled: UInt64 = 0,
-    isTrouble: Bool = true
+    kind: String, description: String, offset: UInt64, lost: UInt64 = 0, skipped: UInt64 = 0, unit: Unit = .frames,
+    filled: UInt64 = 0, isTrouble: Bool = true
   ) {
     self.kind = kind
     self.description = description
     self.offset = offset
     self.lost = lost
+    self.skipped = skipped
     self.unit = unit
     self.filled = filled
     self.isTrouble = isTrouble
@@ -190,7 +193,9 @@ public struct StreamSummary: Sendable {
   public var resent: UInt64
   /// What the source has lost (overruns, unplugged device), in its own unit.
   public var sourceLost: UInt64
-  public var sourceLostUnit = SourceEvent.Unit.frames
+  /// What was due at the source and never came to be, in the same unit.
+  public var sourceSkipped: UInt64 = 0
+  public var sourceUnit = SourceEvent.Unit.frames
   /// The final response, when there was one.
   public var response: HTTPResponse?
   /// Bytes that are perhaps lost: see ``Dropout/unconfirmed``. They count as acknowledged.

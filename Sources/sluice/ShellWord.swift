@@ -1,5 +1,7 @@
 // What a message needs around a text that somebody else wrote, and a suggested command around a path.
 
+internal import UploadClient
+
 extension String {
   /// This text as one word of a POSIX shell: as it is where that is safe, in single quotes otherwise.
   var shellQuoted: String {
@@ -29,12 +31,8 @@ extension String {
   /// This text between quotes, for messages: its control characters made visible, and no more of it than a line takes.
   var shown: String { "\"\(count > 100 ? prefix(97).description.escaped + "..." : escaped)\"" }
 
-  /// This text with its control characters made visible.
-  var escaped: String {
-    unicodeScalars.map {
-      $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) ? "\\u{\(String($0.value, radix: 16))}" : String($0)
-    }.joined()
-  }
+  /// This text as a terminal may have it.
+  var escaped: String { printable(self) }
 
   /// This path as an operand: one that begins with a hyphen would be taken for an option.
   var shellOperand: String { (hasPrefix("-") ? "./" + self : self).shellQuoted }

@@ -173,7 +173,8 @@ enum StreamOptions {
     let field = HTTPResponse.Field(
       name: String(line[..<colon]), value: String(line[line.index(after: colon)...].drop { $0 == " " }))
     guard !UploadRequest.isReserved(fieldName: field.name) else {
-      throw .usage("--header \(line.shown) cannot be sent: the upload itself decides about \(field.name). Leave it out.")
+      throw .usage(
+        "--header \(line.shown) cannot be sent: the upload itself decides about \(field.name). Leave it out.")
     }
     var request = UploadRequest(url: "http://localhost/")
     request.fields = [field]

@@ -97,7 +97,12 @@ enum StreamReport {
     if let missing = summary.missingAtServer, missing > 0 {
       lines.append("\(missing) bytes are missing from what the server stored")
     }
-    if summary.sourceLost > 0 { lines.append(words(lost: summary.sourceLost, summary.sourceLostUnit)) }
+    if summary.sourceLost > 0 {
+      lines.append("\(words(summary.sourceLost, summary.sourceUnit)) lost before they reached the buffer")
+    }
+    if summary.sourceSkipped > 0 {
+      lines.append("\(words(summary.sourceSkipped, summary.sourceUnit)) left out: the process did not run")
+    }
     return lines
   }
 
@@ -106,11 +111,13 @@ enum StreamReport {
     error.kind == .insecureLocation ? ". Use --location keep to stay on the host that you named, over TLS." : ""
   }
 
-  private static func words(lost count: UInt64, _ unit: SourceEvent.Unit) -> String {
-    switch unit {
-    case .frames: "\(count) frame\(count == 1 ? "" : "s") lost before they reached the buffer"
-    case .beats: "\(count) heartbeat\(count == 1 ? "" : "s") left out"
-    }
+  private static func words(_ count: UInt64, _ unit: SourceEvent.Unit) -> String {
+    let name =
+      switch unit {
+      case .frames: "frame"
+      case .beats: "heartbeat"
+      }
+    return "\(count) \(name)\(count == 1 ? "" : "s")"
   }
 
   /// `02:03  captured 1.20 MB  sent …`: as much as fits into `width` columns.
@@ -187,6 +194,7 @@ enum StreamReport {
       line.add("description", event.description)
       line.add("offset", event.offset)
       line.add("lost_\(event.unit)", event.lost)
+      if event.skipped > 0 { line.add("skipped_\(event.unit)", event.skipped) }
       line.add("filled_bytes", event.filled)
     case .progress(let progress):
       line = JSONLine(event: "progress")
@@ -200,7 +208,8 @@ enum StreamReport {
       add(summary.progress, to: &line)
       line.add("gaps", summary.gaps)
       line.add("resent", summary.resent)
-      line.add("source_lost_\(summary.sourceLostUnit)", summary.sourceLost)
+      line.add("source_lost_\(summary.sourceUnit)", summary.sourceLost)
+      if summary.sourceSkipped > 0 { line.add("source_skipped_\(summary.sourceUnit)", summary.sourceSkipped) }
       if summary.unconfirmed > 0 { line.add("unconfirmed", summary.unconfirmed) }
       line.add("status", summary.response?.status)
       line.add("resumable", summary.isResumable)

@@ -113,6 +113,7 @@ struct StreamReportTests {
     part.lost = 1
     let cases: [(ExitCode, StreamSummary)] = [
       (.done, StreamSummary(progress: whole, gaps: 0, resent: 9, sourceLost: 0, missingAtServer: 0)),
+      (.done, StreamSummary(progress: whole, gaps: 0, resent: 0, sourceLost: 0, sourceSkipped: 1)),
       (.dataLost, StreamSummary(progress: part, gaps: 1, resent: 0, sourceLost: 0)),
       (.dataLost, StreamSummary(progress: whole, gaps: 0, resent: 0, sourceLost: 1)),
       (.dataLost, StreamSummary(progress: whole, gaps: 0, resent: 0, sourceLost: 0, unconfirmed: 1)),
@@ -126,8 +127,11 @@ struct StreamReportTests {
   func units() {
     var random = SplitMix64(state: 1)
     var summary = StreamSummary(progress: progress(&random), gaps: 0, resent: 0, sourceLost: 3)
-    summary.sourceLostUnit = .beats
-    #expect(StreamReport.lines(summary).contains("3 heartbeats left out"))
+    summary.sourceUnit = .beats
+    summary.sourceSkipped = 1
+    let lines = StreamReport.lines(summary)
+    #expect(lines.contains("3 heartbeats lost before they reached the buffer"))
+    #expect(lines.contains("1 heartbeat left out: the process did not run"))
     let event = SourceEvent(kind: "late", description: "", offset: 0, lost: 3, unit: .beats)
     for line in [
       StreamReport.jsonLine(.ended(summary), levels: [], time: ""),
