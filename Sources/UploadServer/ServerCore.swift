@@ -52,9 +52,12 @@ final class ServerCore: @unchecked Sendable {
     }
     let isValid = { (credential: [UInt8]) in tokens?.isValid(credential) ?? true }
     let registry = StreamRegistry(
-      store: storage.streams, loop: loop, maximumHole: configuration.maximumHoleLength,
-      finishAfter: configuration.finishAfter, assignment: assignment, figures: figures,
-      closedRecordings: shared.closedRecordings, isValid: isValid, emit: emit)
+      store: storage.streams,
+      limits: StreamLimits(
+        options: configuration.uploads, usage: shared.usage, accounts: storage.accounts, worker: storage.worker,
+        loop: loop),
+      loop: loop, maximumHole: configuration.maximumHoleLength, finishAfter: configuration.finishAfter,
+      assignment: assignment, figures: figures, isValid: isValid, emit: emit)
     self.registry = registry
     let timeouts = Timeouts(loop: loop) { kind in
       switch kind {
@@ -68,8 +71,8 @@ final class ServerCore: @unchecked Sendable {
     let uploads = UploadResources(
       loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
       durability: storage.durability, bootIdentifier: configuration.bootIdentifier ?? "", usage: shared.usage,
-      closedRecordings: shared.closedRecordings, options: configuration.uploads,
-      finishedLimits: storage.finishedLimits, finishAfter: configuration.finishAfter,
+      accounts: storage.accounts, options: configuration.uploads, finishedLimits: storage.finishedLimits,
+      finishAfter: configuration.finishAfter,
       maximumBodyLength: configuration.maximumBodyLength, emit: emit, isValid: isValid,
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads

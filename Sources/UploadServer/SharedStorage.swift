@@ -9,6 +9,8 @@ final class SharedStorage: Sendable {
   struct Parts {
     var streams: any StreamStore
     var records: any UploadRecords
+    /// nil where the bytes of streams are not counted.
+    var accounts: StreamAccounts?
     var worker: BackgroundWorker
     var durability: Durability
     /// Of the records of uploads that are over.
@@ -17,8 +19,7 @@ final class SharedStorage: Sendable {
 
   private static let finishedCountWhenDiscarding = 1000
 
-  let usage = UploadUsage()
-  let closedRecordings: ClosedRecordings?
+  let usage: UploadUsage
   let openFiles = OpenFiles()
   private let configuration: UploadServer.Configuration
   /// The directory, which is locked until the end; nil where nothing is stored.
@@ -29,11 +30,12 @@ final class SharedStorage: Sendable {
   init(_ configuration: UploadServer.Configuration) throws(UploadServerError) {
     self.configuration = configuration
     running = Atomic(configuration.threads)
+    usage = UploadUsage(configuration.uploads)
     switch configuration.storage {
-    case .directory(let path): files = try FileStore(path: path, durability: configuration.durability, files: openFiles)
+    case .directory(let path):
+      files = try FileStore(path: path, durability: configuration.durability, files: openFiles, usage)
     case .discarding: files = nil
     }
-    closedRecordings = files.map { [usage] in ClosedRecordings(in: $0.directory, usage) }
   }
 
   func parts(_ assignment: LoopAssignment, _ loop: EventLoop) throws(UploadServerError) -> Parts {
@@ -48,7 +50,8 @@ final class SharedStorage: Sendable {
       return Parts(
         streams: files,
         records: try UploadRecordStore(in: files, durability: durability, loop: loop, assignment: assignment),
-        worker: files.worker, durability: durability, finishedLimits: finishedLimits(atMost: .max))
+        accounts: files.accounts, worker: files.worker, durability: durability,
+        finishedLimits: finishedLimits(atMost: .max))
     } catch {
       throw .unwritableDirectory(path, reason: error.description)
     }
@@ -72,10 +75,10 @@ final class SharedStorage: Sendable {
   ///   - found: an unfinished one, and how many seconds ago it was written.
   ///   - gone: a stream whose closed recordings were removed.
   func find(_ found: @escaping @Sendable (StreamName, Int64) -> Void, gone: @escaping @Sendable (String) -> Void) {
-    guard let files, let closedRecordings else { return }
+    guard let files else { return }
     // Without one they stay as they are until the next start.
     try? NamedThread("sluice-finder") {
-      files.findClosed({ closedRecordings.add($0.file, of: $0.owner, count: $0.count) }, gone: gone)
+      files.findRemoved(gone)
       files.findUnfinished(found)
     }.detach()
   }

@@ -4,7 +4,7 @@ extension UploadServer.Configuration {
   /// Limits of resumable uploads (draft-ietf-httpbis-resumable-upload, section "Limits"), and how they are reached. Sizes are
   /// in bytes, nil is no limit. An owner is a credential, or an address where the server asks for none.
   public struct Uploads: Sendable {
-    /// The longest representation (`max-size`, 413).
+    /// The longest representation (`max-size`, 413), and the longest stream of a plain request.
     public var maximumSize: UInt64?
     /// The longest content of one request (`max-append-size`, 413).
     public var maximumAppendSize: UInt64?
@@ -16,7 +16,7 @@ extension UploadServer.Configuration {
     ///
     /// Only the time counts that a server runs.
     public var maximumAge = Duration.seconds(24 * 3600)
-    /// How many unfinished uploads there may be (503).
+    /// How many unfinished uploads and plain requests at work there may be (503).
     public var maximumCount = 10_000
     /// The same where nothing is stored, and an upload is a few kilobytes of memory and nothing else.
     public static let maximumCountWhenDiscarding = 50_000
@@ -31,9 +31,11 @@ extension UploadServer.Configuration {
     public var maximumFinishedSize: UInt64 = 64 << 20
     /// How long one owner's may be.
     public var maximumFinishedSizePerClient: UInt64 = 32 << 20
-    /// How many bytes unfinished uploads may keep in all (507).
+    /// How many bytes of unfinished streams may be stored in all (507). Holes count, and so does an interrupted stream until it is
+    /// complete or its file is removed. Each byte counts for whoever had it stored; after a restart nobody knows that of a plain
+    /// stream that was begun without a credential.
     public var quota: UInt64?
-    /// How many of them one owner's may keep (507).
+    /// How many of them one owner may have stored (507).
     public var quotaPerClient: UInt64?
     /// How many bytes a second a request must bring (408); nil because a live source may be silent.
     public var minimumRate: UInt64?

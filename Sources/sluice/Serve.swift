@@ -31,14 +31,17 @@ enum Serve {
 
   /// Limits of resumable uploads.
   static let uploadOptions: [Option] = [
-    Option("max-size", value: "SIZE", "of a whole upload (default: no limit)"),
+    Option("max-size", value: "SIZE", "of an upload, or of a plain stream (default: no limit)"),
     Option("max-append-size", value: "SIZE", "of one request's content (default: no limit)"),
     Option("min-append-size", value: "SIZE", "of one request's content, but for the last (default 0)"),
     Option("max-age", value: "T", "forget an idle upload of known length (default 24h)"),
-    Option("max-uploads", value: "N", "that are unfinished (default 10000; with --discard 50000)"),
+    Option("max-hole", value: "SIZE", "that one request may leave (default 64GiB)"),
+    Option("max-uploads", value: "N", "unfinished or plain (default 10000; with --discard 50000)"),
     Option("max-uploads-per-client", value: "N", "of one token, or one address (default: no limit)"),
-    Option("quota", value: "SIZE", "that unfinished uploads may take (default: no limit)"),
+    Option("quota", value: "SIZE", "of unfinished streams, holes included (default: no limit)"),
     Option("quota-per-client", value: "SIZE", "of one token's, or one address's (default: no limit)"),
+    Option("max-finished", value: "N", "records to keep, half of one client (default 10000)"),
+    Option("max-finished-size", value: "SIZE", "of these records, half of one client (default 64MiB)"),
     Option("proxied-interims", value: "N", "104s that a proxy's request is sent at most (default 4; nginx: 0; all)"),
     Option("min-rate", value: "SIZE", "that a request must bring a second (default 0: it may be silent)"),
   ]
@@ -100,6 +103,9 @@ enum Serve {
     if let text = values["max-body"] {
       configuration.maximumBodyLength = UInt64(try Units.byteCount(text, of: "max-body"))
     }
+    if let text = values["max-hole"] {
+      configuration.maximumHoleLength = UInt64(try Units.byteCount(text, of: "max-hole"))
+    }
     if let text = values["durability"] {
       guard let durability = Durability(rawValue: text) else {
         throw .usage("--durability is none, interval or always, and not \"\(text)\"")
@@ -146,6 +152,14 @@ enum Serve {
     uploads.maximumSize = try size("max-size")
     uploads.maximumAppendSize = try size("max-append-size")
     uploads.minimumAppendSize = try size("min-append-size")
+    if let count = try count("max-finished") {
+      uploads.maximumFinishedCount = count
+      uploads.maximumFinishedCountPerClient = max(1, count / 2)
+    }
+    if let size = try size("max-finished-size") {
+      uploads.maximumFinishedSize = size
+      uploads.maximumFinishedSizePerClient = size / 2
+    }
     uploads.quota = try size("quota")
     uploads.quotaPerClient = try size("quota-per-client")
     uploads.minimumRate = try size("min-rate")

@@ -232,7 +232,6 @@ struct ServerStateTests {
     var last = state
     #expect(last.append(Self.request(60, completes: true, .sized(9))) == .begin(replacing: nil))
     #expect(state.append(Self.request(60)) == .begin(replacing: nil))
-    #expect(state.received(50, by: 2, quota: 20) == .init(count: 20, refusal: .quotaExhausted))
     #expect(state.received(50, by: 2) == .init(count: 40, refusal: .representationTooLarge))
     state.kept(40)
     // What is kept can still be completed.

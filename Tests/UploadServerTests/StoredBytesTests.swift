@@ -68,12 +68,14 @@ struct StoredBytesTests {
   func closedBeforeSync() throws {
     let directory = TemporaryDirectory()
     let files = OpenFiles()
-    let store = try FileStore(path: directory.path, durability: .interval, files: files)
+    let usage = UploadUsage(.init())
+    let store = try FileStore(path: directory.path, durability: .interval, files: files, usage)
     let loop = try EventLoop()
     let records = try UploadRecordStore(in: store, durability: .interval, loop: loop, assignment: .only)
     let (file, _) = try records.openBody("0000", creating: true)
     let body = SpooledBody(
-      file, keptCount: 0, handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: {})
+      file, keptCount: 0, account: StreamAccount(usage), share: usage.share(of: nil),
+      handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: {})
     let bytes = Array("abc".utf8)
     #expect(body.append(bytes.span, pieces: [0..<3]) == nil)
     // The disk is busy with something else.

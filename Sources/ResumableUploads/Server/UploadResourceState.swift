@@ -199,7 +199,7 @@ package struct UploadResourceState: Equatable, Sendable {
   }
 
   /// `count` bytes of the content of transfer `number` have come.
-  package mutating func received(_ count: UInt64, by number: Int, quota: UInt64 = .max) -> Intake {
+  package mutating func received(_ count: UInt64, by number: Int) -> Intake {
     guard phase == .incomplete, let transfer, transfer.number == number else { return Intake(count: 0, refusal: nil) }
     if let length, count > length - min(length, keptCount) {
       phase = .inactive(.lengthExceeded)
@@ -215,7 +215,6 @@ package struct UploadResourceState: Equatable, Sendable {
     if let maximum = limits.maximumAppendSize, intake.count > maximum - min(maximum, transfer.received) {
       intake = Intake(count: maximum - min(maximum, transfer.received), refusal: .contentTooLarge)
     }
-    if intake.count > quota { intake = Intake(count: quota, refusal: .quotaExhausted) }
     return intake
   }
 

@@ -26,8 +26,8 @@ protocol KeepingRequestHandler: RequestHandler {
   var hasLostFile: Bool { get }
   /// How many bytes of the body are kept, from its beginning on.
   var keptCount: UInt64 { get }
-  /// As `receive`, but what the disk does not take is told to the caller, and is no response.
-  func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError?
+  /// As `receive`, but what is not kept is told to the caller, and is no response.
+  func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
   /// Has the disk take what is kept; `completion` is called on the loop's thread with how many bytes these were.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
   /// Forgets bytes of this instance's that were kept beyond `count`.

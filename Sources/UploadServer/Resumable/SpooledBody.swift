@@ -26,13 +26,17 @@ final class SpooledBody: UploadBody {
   private var syncCount = 0
   /// What was kept cannot be read back.
   private let unreadable: () -> Void
+  /// What the bytes take of the quota of whose upload this is.
+  private let account: StreamAccount
+  private let share: UploadUsage.Share
 
   /// - Parameter stored: a file that holds `keptCount` bytes.
   init(
-    _ stored: OpenFile, keptCount: UInt64, handler: any RequestHandler, loop: EventLoop,
-    records: any UploadRecords, unreadable: @escaping () -> Void
+    _ stored: OpenFile, keptCount: UInt64, account: StreamAccount, share: UploadUsage.Share,
+    handler: any RequestHandler, loop: EventLoop, records: any UploadRecords, unreadable: @escaping () -> Void
   ) {
     self.unreadable = unreadable
+    (self.account, self.share) = (account, share)
     self.stored = stored
     self.keptCount = keptCount
     self.handler = handler
@@ -45,11 +49,15 @@ final class SpooledBody: UploadBody {
 
   var file: (file: OpenFile, start: UInt64)? { (stored, 0) }
 
-  func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError? {
+  func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError? {
     let descriptor: Int32
-    do throws(SystemError) { descriptor = try stored.acquire() } catch { return error }
+    do throws(SystemError) { descriptor = try stored.acquire() } catch { return .disk(error) }
+    let count = pieces.reduce(0) { $0 + $1.count }
+    let granted = Int(clamping: account.reserve(UInt64(count), for: share))
+    let pieces = granted < count ? pieces.prefix(octets: granted) : pieces
     let (written, error) = BodyWriter.write(descriptor, bytes, pieces, skipping: 0, at: keptCount)
     stored.release()
+    account.shrink(to: keptCount + UInt64(written))
     let isNext = accepted && heldFrom == nil && fed == keptCount && !isPumping
     keptCount += UInt64(written)
     if isNext {
@@ -58,7 +66,7 @@ final class SpooledBody: UploadBody {
     } else {
       pump()
     }
-    return error
+    return error.map { .disk($0) } ?? (granted < count ? .quota : nil)
   }
 
   /// The handler wants the body.
@@ -83,6 +91,7 @@ final class SpooledBody: UploadBody {
     defer { stored.release() }
     try retryingInterrupts("ftruncate of an upload") { ftruncate(descriptor, off_t(count)) }
     keptCount = count
+    account.shrink(to: count)
   }
 
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {

@@ -6,8 +6,8 @@ internal import EventLoops
 protocol UploadBody: AnyObject {
   /// How many bytes are kept.
   var keptCount: UInt64 { get }
-  /// Keeps the bytes of `pieces`, as many as the disk takes, and says what kept the rest from it.
-  func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError?
+  /// Keeps the bytes of `pieces`, as many as the limits and the disk allow, and says what kept the rest from it.
+  func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
   /// Whether the handler is to be given bytes that come from now on only when ``release()`` is called.
   func hold()
   func release()
@@ -28,7 +28,7 @@ final class HandlerKeptBody: UploadBody {
   init(_ handler: any KeepingRequestHandler) { self.handler = handler }
 
   var keptCount: UInt64 { handler.keptCount }
-  func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError? { handler.keep(bytes, pieces: pieces) }
+  func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError? { handler.keep(bytes, pieces: pieces) }
   // What was written to a file can be cut off again: nothing needs to wait.
   func hold() {}
   func release() {}

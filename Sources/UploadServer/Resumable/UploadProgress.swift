@@ -9,9 +9,12 @@ final class UploadProgress {
   var schedule = ProgressSchedule()
   var isSyncing = false
   private var announcement: EventLoop.Timer?
-  private var rate: EventLoop.Timer?
+  private let rate: RateWatch
 
-  init(_ loop: EventLoop) { self.loop = loop }
+  init(_ loop: EventLoop) {
+    self.loop = loop
+    rate = RateWatch(loop)
+  }
 
   var now: Int64 { MonotonicInstant.now.nanoseconds }
 
@@ -24,8 +27,8 @@ final class UploadProgress {
   /// Nothing is told any more.
   func end() {
     if let announcement { loop.cancel(announcement) }
-    if let rate { loop.cancel(rate) }
-    (announcement, rate) = (nil, nil)
+    announcement = nil
+    rate.end()
   }
 
   func setTimer(at nanoseconds: Int64, _ work: @escaping () -> Void) {
@@ -41,13 +44,6 @@ final class UploadProgress {
   func watchRate(
     minimum: UInt64, window: Duration, received: @escaping () -> UInt64, tooSlow: @escaping () -> Void
   ) {
-    let before = received()
-    rate = loop.schedule(after: window) { [self] in
-      rate = nil
-      let came = received() - min(before, received())
-      let (least, overflow) = minimum.multipliedReportingOverflow(by: UInt64(max(1, window.components.seconds)))
-      guard !overflow, came >= least else { return tooSlow() }
-      watchRate(minimum: minimum, window: window, received: received, tooSlow: tooSlow)
-    }
+    rate.watch(minimum: minimum, window: window, received: received, tooSlow: tooSlow)
   }
 }

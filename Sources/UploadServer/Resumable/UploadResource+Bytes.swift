@@ -10,9 +10,9 @@ extension UploadResource {
 
   func received(_ bytes: Span<UInt8>, pieces: [Range<Int>], by transfer: UploadTransfer) {
     let count = UInt64(pieces.reduce(0) { $0 + $1.count })
-    let intake = state.received(count, by: transfer.number, quota: resources.quotaRoom(of: self))
+    let intake = state.received(count, by: transfer.number)
     if state.isInactive, let refusal = intake.refusal { return exceeded(transfer, refusal) }
-    var error: SystemError?
+    var error: KeepingError?
     if intake.count > 0, let body {
       let wanted = intake.count == count ? pieces : pieces.prefix(octets: Int(intake.count))
       let before = body.keptCount
@@ -28,11 +28,12 @@ extension UploadResource {
     // The handler may have answered, or left, within that.
     guard self.transfer === transfer else { return }
     if let error {
-      resources.figures.values.failed(.storage)
-      if error.isForeignChange { return lostFile("\(error)") }
-      return reject(transfer, UploadRefusal(error))
+      if case .disk(let error) = error {
+        resources.figures.values.failed(.storage)
+        if error.isForeignChange { return lostFile("\(error)") }
+      }
+      return reject(transfer, error.refusal)
     }
-    if intake.refusal == .quotaExhausted { resources.quotaIsUsedUp() }
     if let refusal = intake.refusal { return reject(transfer, refusal) }
     if intake.count > 0 { bytesKept(intake.count, transfer) }
   }
@@ -40,9 +41,7 @@ extension UploadResource {
   /// Brings the offset in line with what is kept.
   func countKept() {
     guard let body, isUnfinished, body.keptCount > state.keptCount else { return }
-    let count = body.keptCount - state.keptCount
-    state.kept(count)
-    resources.kept(count, by: self)
+    state.kept(body.keptCount - state.keptCount)
   }
 
   /// The upload is longer than its length: nobody can tell which of the two is wrong.
@@ -118,7 +117,6 @@ extension UploadResource {
   @discardableResult
   func dropUncounted() -> Bool {
     guard let body, body.keptCount > state.keptCount else { return true }
-    let surplus = body.keptCount - state.keptCount
     do throws(SystemError) {
       try body.drop(to: state.keptCount)
     } catch {
@@ -128,7 +126,6 @@ extension UploadResource {
     }
     body.release()
     digests?.rewind(to: state.keptCount)
-    resources.gaveBack(surplus, by: self)
     return true
   }
 

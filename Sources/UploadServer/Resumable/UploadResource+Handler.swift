@@ -32,8 +32,10 @@ extension UploadResource {
     }
     do throws(SystemError) {
       let (file, count) = try resources.store.openBody(token, creating: !record.hasBegun)
+      guard let share else { return deactivate(.stateLost, peer: nil) }
       body = SpooledBody(
-        file, keptCount: count, handler: handler, loop: resources.loop, records: resources.store,
+        file, keptCount: count, account: spoolAccount(of: count, share), share: share, handler: handler,
+        loop: resources.loop, records: resources.store,
         unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
     } catch {
       release()
@@ -63,10 +65,8 @@ extension UploadResource {
     if let body, let digests { digests.catchUpInBackground(with: body, loop: resources.loop, worker: resources.worker) }
     // A handler that stores by stream offset may have made somebody else let go, and found more than there was before.
     if let body, state.phase == .incomplete, body.keptCount != state.offset {
-      let before = state.offset
       do throws(UploadRefusal) {
         try state.foundKept(body.keptCount)
-        resources.kept(state.offset - min(before, state.offset), by: self)
         if let transfer, transfer.request.offset != state.offset {
           return reject(
             transfer, .mismatchingOffset(expected: state.offset, provided: transfer.request.offset))
@@ -102,7 +102,6 @@ extension UploadResource {
   /// Before an offset is told or compared: what is kept may have grown by another request for the same stream.
   func lookAfterBytes() throws(UploadRefusal) {
     guard state.phase == .incomplete, handler == nil, record.hasBegun else { return }
-    let before = state.offset
     let kept: KeptExtent
     do throws(SystemError) {
       kept = try measureKept()
@@ -115,8 +114,21 @@ extension UploadResource {
       wentInactive(peer: nil, event: .interrupted)
       throw error
     }
-    resources.kept(state.offset - min(before, state.offset), by: self)
-    resources.gaveBack(before - min(before, state.offset), by: self)
+  }
+
+  /// What the spooled bytes take of the quotas. A handler that keeps its bytes counts them itself.
+  private func spoolAccount(of count: UInt64, _ share: UploadUsage.Share) -> StreamAccount {
+    let account = spooled ?? resources.newAccount()
+    account.shrink(to: count)
+    if account.bytes < count { account.charge(count - account.bytes, to: share) }
+    spooled = account
+    return account
+  }
+
+  /// Counts what an earlier server has left of the upload.
+  func countRestored() {
+    guard let share, record.hasBegun, !(makeHandler() is any KeepingRequestHandler) else { return }
+    _ = spoolAccount(of: state.offset, share)
   }
 
   // MARK: What the handler asks for
@@ -181,7 +193,7 @@ extension UploadResource {
     record.promised = max(record.promised, state.offset)
     // What has come stays, whatever the handler says of it: the store has completed it, or it may be continued.
     if let ending { _ = ending.end(.leave, for: self) }
-    resources.finished(self, keeping: state.offset)
+    resources.finished(self)
     save { [self, response] error in
       if let error { resources.emit(ServerEvent(.warning, reason: "\(error)")) }
       resources.store.removeBody(token)
@@ -325,7 +337,7 @@ extension UploadResource {
     }
     // The registry tells of a recording that is closed, and one that others continue has not ended.
     let isSilent = outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
-    resources.finished(self, keeping: kept)
+    resources.finished(self)
     if !isSilent {
       event.peer = peer
       event.offset = kept

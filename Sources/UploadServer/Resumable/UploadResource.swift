@@ -9,6 +9,8 @@ final class UploadResource {
   let owner: UploadOwner
   /// Its owner's part of what the server's limits allow; nil when it is unfinished no more.
   var share: UploadUsage.Share?
+  /// What its bytes take of the quotas, if they are spooled.
+  var spooled: StreamAccount?
   /// Fields of the creation's answers that are the handler's.
   let settled: HeaderFields
   unowned let resources: UploadResources

@@ -29,7 +29,7 @@ final class UploadResources {
 
   private var table: [String: UploadResource] = [:]
   private let usage: UploadUsage
-  private let closedRecordings: ClosedRecordings?
+  private let accounts: StreamAccounts?
   /// How many of the table are unfinished.
   private var unfinishedCount: Int {
     get { figures.values.openUploads }
@@ -57,15 +57,15 @@ final class UploadResources {
   init(
     loop: EventLoop, assignment: LoopAssignment, figures: LoopFigures, store: any UploadRecords,
     worker: BackgroundWorker, durability: Durability, bootIdentifier: String,
-    usage: UploadUsage, closedRecordings: ClosedRecordings?, options: UploadServer.Configuration.Uploads,
-    finishedLimits: FinishedUploads.Limits,
-    finishAfter: Duration, maximumBodyLength: UInt64?, emit: @escaping (ServerEvent) -> Void,
+    usage: UploadUsage, accounts: StreamAccounts?, options: UploadServer.Configuration.Uploads,
+    finishedLimits: FinishedUploads.Limits, finishAfter: Duration, maximumBodyLength: UInt64?,
+    emit: @escaping (ServerEvent) -> Void,
     isValid: @escaping ([UInt8]) -> Bool, router: @escaping RequestRouter
   ) {
     self.isValid = isValid
     self.bootIdentifier = bootIdentifier
     self.usage = usage
-    self.closedRecordings = closedRecordings
+    self.accounts = accounts
     self.loop = loop
     self.assignment = assignment
     self.figures = figures
@@ -152,7 +152,8 @@ final class UploadResources {
     if resource.isUnfinished {
       resource.restoreHolding()
       unfinishedCount += 1
-      resource.share = usage.add(resource.owner, bytes: resource.keptCount)
+      resource.share = usage.add(resource.owner)
+      resource.countRestored()
     } else if !resource.reportsLoss() {
       keepFinished(resource, bytes: stored.size)
     }
@@ -213,7 +214,7 @@ final class UploadResources {
       limits.maximumAge = told(isLive: try request.indicatedLength() == nil)
       let state = try UploadResourceState(creating: request, limits: limits, awaitsDisk: durability == .always)
       if stops { throw .serverStops }
-      let share = try admit(transfer.client)
+      let share = try usage.admit(transfer.client)
       unfinishedCount += 1
       let stream = settled.single("stream-id").map {
         StreamName(path: transfer.head.target.path, streamID: $0, mediaType: nil)
@@ -226,6 +227,7 @@ final class UploadResources {
       armAges()
       resource.create(transfer)
     } catch {
+      if error == .quotaExhausted { accounts?.recount(on: worker) }
       emit(ServerEvent(.refused, peer: transfer.peer, status: error.status(request.version), reason: error.reason))
       transfer.respond(ServerAnswer.refused(error, request.version, limits: limits))
     }
@@ -233,47 +235,27 @@ final class UploadResources {
 
   /// The record of a new resource could not be written.
   func neverCreated(_ resource: UploadResource) {
-    settleAccount(of: resource, bytes: resource.keptCount)
+    settleAccount(of: resource)
     forget(resource.token)
   }
 
   /// Whether an upload may still be completed for its owner: between its creation and its end a token may have been withdrawn.
   func isStillAuthorized(_ owner: UploadOwner) -> Bool { owner.credential.map(isValid) ?? true }
 
-  // MARK: Quotas
+  // MARK: Limits
 
-  /// How many bytes more this owner's unfinished uploads may keep.
-  func quotaRoom(of resource: UploadResource) -> UInt64 {
-    if options.quota == nil && options.quotaPerClient == nil { return .max }
-    return usage.room(of: resource.share, options)
-  }
+  func newAccount() -> StreamAccount { StreamAccount(usage) }
 
-  /// A quota is used up: there may be room the next time.
-  func quotaIsUsedUp() { _ = closedRecordings?.look() }
-
-  /// Takes in a new upload. Room that an operator has made counts.
-  private func admit(_ owner: UploadOwner) throws(UploadRefusal) -> UploadUsage.Share {
-    do throws(UploadRefusal) {
-      return try usage.admit(owner, options)
-    } catch {
-      guard error == .quotaExhausted, closedRecordings?.look() == true else { throw error }
-      return try usage.admit(owner, options)
-    }
-  }
-
-  /// The bytes of a live stream stay although their upload is over.
-  func keepBody(of resource: UploadResource) {
+  /// The bytes of a live stream stay although their upload is over. They count until somebody removes them.
+  private func keepBody(of resource: UploadResource) {
     guard let file = store.bodyName(resource.token) else { return }
-    closedRecordings?.add(file, of: resource.owner, count: resource.keptCount)
+    accounts?.found(file, of: file, owner: resource.owner)
   }
-
-  func kept(_ count: UInt64, by resource: UploadResource) { usage.kept(count, by: resource.share) }
-  func gaveBack(_ count: UInt64, by resource: UploadResource) { usage.gaveBack(count, by: resource.share) }
 
   /// An upload is complete or inactive: its bytes are nobody's concern here any more. Its record stays for a while, without the
   /// fields of a request that nobody makes any more.
-  func finished(_ resource: UploadResource, keeping bytes: UInt64) {
-    settleAccount(of: resource, bytes: bytes)
+  func finished(_ resource: UploadResource) {
+    settleAccount(of: resource)
     resource.digests?.abandon()
     resource.record.fields = FieldLines()
     keepFinished(resource, bytes: resource.record.text?.utf8.count ?? 0)
@@ -288,9 +270,10 @@ final class UploadResources {
     for token in forgotten { forget(token) }
   }
 
-  private func settleAccount(of resource: UploadResource, bytes: UInt64) {
-    guard resource.share != nil else { return }
-    usage.remove(resource.owner, resource.share, bytes: bytes)
+  private func settleAccount(of resource: UploadResource) {
+    guard let share = resource.share else { return }
+    resource.spooled?.shrink(to: 0)
+    usage.leave(share)
     resource.share = nil
     unfinishedCount -= 1
   }

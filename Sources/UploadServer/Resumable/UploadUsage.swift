@@ -1,103 +1,146 @@
-// How much of a server's limits its unfinished uploads take, in total and by owner: one account for all loops.
+// How much of a server's limits its unfinished uploads and streams take, in total and by owner: one account for all loops.
 
 internal import EventLoops
 internal import ResumableUploads
 internal import Synchronization
 
-/// How many uploads are unfinished and how many bytes they keep. Any thread: uploads come and go under a lock, their bytes,
-/// which are counted with each piece that comes, are atomics.
+/// How many uploads are unfinished or at work, and how many bytes of unfinished streams are stored. Any thread: owners come and go
+/// under a lock, bytes, which are counted with each piece that comes, are atomics.
+///
+/// No limit is exceeded for a moment, whatever several loops do at the same time: bytes are reserved before they are stored.
 final class UploadUsage: Sendable {
   /// The part of one owner.
   final class Share: Sendable {
+    fileprivate let owner: UploadOwner?
     fileprivate let count = Atomic<Int>(0)
     fileprivate let bytes = Atomic<UInt64>(0)
-    /// How many recordings of it stay although nobody adds to them.
-    fileprivate let held = Atomic<Int>(0)
+
+    fileprivate init(_ owner: UploadOwner?) { self.owner = owner }
   }
 
-  private let owners = Lock<[UploadOwner: Share]>([:])
-  private let total = Share()
+  private struct Entry {
+    let share: Share
+    /// Whoever may still count something here. Without any the share is forgotten.
+    var references = 0
+  }
+
+  private let limits: UploadServer.Configuration.Uploads
+  private let owners = Lock<[UploadOwner: Entry]>([:])
+  private let total = Share(nil)
+  /// Of bytes that were there before, and nobody knows whose they are.
+  private let nobody = Share(nil)
+
+  init(_ limits: UploadServer.Configuration.Uploads) { self.limits = limits }
+
+  /// Whether there is a limit that bytes are counted for.
+  var limitsBytes: Bool { limits.quota != nil || limits.quotaPerClient != nil }
+
+  // MARK: Uploads and requests
 
   /// Takes in a new upload of that owner's, if the limits leave room for it.
-  func admit(
-    _ owner: UploadOwner, _ limits: UploadServer.Configuration.Uploads
-  ) throws(UploadRefusal) -> Share {
+  ///
+  /// - Parameter needsRoom: whether it is of no use without a byte of the quotas.
+  func admit(_ owner: UploadOwner, needsRoom: Bool = true) throws(UploadRefusal) -> Share {
     try owners.withLock { owners throws(UploadRefusal) in
-      let own = owners[owner]
+      let own = owners[owner]?.share
       guard total.count.load(ordering: .relaxed) < limits.maximumCount,
         (own?.count.load(ordering: .relaxed) ?? 0) < limits.maximumCountPerClient ?? .max
       else { throw .tooManyUploads }
-      guard room(of: own, limits) > 0 else { throw .quotaExhausted }
-      return add(owner, to: &owners)
+      guard !needsRoom || room(of: own) > 0 else { throw .quotaExhausted }
+      return enter(owner, &owners)
     }
   }
 
   /// Takes in an upload that was there before.
-  func add(_ owner: UploadOwner, bytes: UInt64) -> Share {
-    let share = owners.withLock { add(owner, to: &$0) }
-    kept(bytes, by: share)
-    return share
-  }
+  func add(_ owner: UploadOwner) -> Share { owners.withLock { enter(owner, &$0) } }
 
-  private func add(_ owner: UploadOwner, to owners: inout [UploadOwner: Share]) -> Share {
-    let share = owners[owner] ?? Share()
-    owners[owner] = share
+  private func enter(_ owner: UploadOwner, _ owners: inout [UploadOwner: Entry]) -> Share {
+    let share = refer(to: owner, &owners)
     share.count.wrappingAdd(1, ordering: .relaxed)
     total.count.wrappingAdd(1, ordering: .relaxed)
     return share
   }
 
-  /// An upload is unfinished no more.
-  func remove(_ owner: UploadOwner, _ share: Share?, bytes: UInt64) {
-    guard let share else { return }
-    gaveBack(bytes, by: share)
+  /// An upload is unfinished no more, or a request is over.
+  func leave(_ share: Share) {
+    share.count.wrappingSubtract(1, ordering: .relaxed)
+    total.count.wrappingSubtract(1, ordering: .relaxed)
+    release(share)
+  }
+
+  // MARK: Shares
+
+  /// The part of an owner, or of bytes that are nobody's, until ``release(_:)``.
+  func share(of owner: UploadOwner?) -> Share {
+    guard let owner else { return nobody }
+    return owners.withLock { refer(to: owner, &$0) }
+  }
+
+  func retain(_ share: Share) {
+    guard let owner = share.owner else { return }
+    owners.withLock { $0[owner]?.references += 1 }
+  }
+
+  func release(_ share: Share) {
+    guard let owner = share.owner else { return }
     owners.withLock { owners in
-      total.count.wrappingSubtract(1, ordering: .relaxed)
-      let left = share.count.wrappingSubtract(1, ordering: .relaxed).newValue
-      if left == 0, share.held.load(ordering: .relaxed) == 0, owners[owner] === share { owners[owner] = nil }
+      owners[owner]?.references -= 1
+      if owners[owner]?.references == 0 { owners[owner] = nil }
     }
   }
 
-  /// Counts bytes that stay although their upload is over.
-  func hold(_ count: UInt64, for owner: UploadOwner) {
-    let share = owners.withLock { owners in
-      let share = owners[owner] ?? Share()
-      owners[owner] = share
-      share.held.wrappingAdd(1, ordering: .relaxed)
-      return share
-    }
-    kept(count, by: share)
+  /// Whether bytes of that part are nobody's.
+  func isNobodys(_ share: Share) -> Bool { share === nobody }
+
+  private func refer(to owner: UploadOwner, _ owners: inout [UploadOwner: Entry]) -> Share {
+    owners[owner, default: Entry(share: Share(owner))].references += 1
+    // The line above has put it there.
+    return owners[owner]?.share ?? nobody
   }
 
-  /// Bytes that stayed are gone.
-  func release(_ count: UInt64, for owner: UploadOwner) {
-    guard let share = owners.withLock({ $0[owner] }) else { return }
-    gaveBack(count, by: share)
-    owners.withLock { owners in
-      let left = share.held.wrappingSubtract(1, ordering: .relaxed).newValue
-      if left == 0, share.count.load(ordering: .relaxed) == 0 { owners[owner] = nil }
-    }
-  }
+  // MARK: Bytes
 
   /// How many bytes more that owner's uploads may keep.
-  func room(of share: Share?, _ limits: UploadServer.Configuration.Uploads) -> UInt64 {
+  func room(of share: Share?) -> UInt64 {
     let own = share?.bytes.load(ordering: .relaxed) ?? 0
     return min(
       limits.quota.map { $0 - min($0, total.bytes.load(ordering: .relaxed)) } ?? .max,
       limits.quotaPerClient.map { $0 - min($0, own) } ?? .max)
   }
 
-  func kept(_ count: UInt64, by share: Share?) {
-    guard let share else { return }
+  /// Counts as many of `count` bytes as the limits leave room for, and returns how many that are.
+  func reserve(_ count: UInt64, for share: Share) -> UInt64 {
+    let inTotal = Self.take(count, of: total.bytes, upTo: limits.quota)
+    let own = Self.take(inTotal, of: share.bytes, upTo: share === nobody ? nil : limits.quotaPerClient)
+    if own < inTotal { total.bytes.wrappingSubtract(inTotal - own, ordering: .relaxed) }
+    return own
+  }
+
+  /// Counts bytes that are stored already, whatever the limits say.
+  func charge(_ count: UInt64, to share: Share) {
     share.bytes.wrappingAdd(count, ordering: .relaxed)
     total.bytes.wrappingAdd(count, ordering: .relaxed)
   }
 
-  func gaveBack(_ count: UInt64, by share: Share?) {
-    guard let share else { return }
-    // No more than there is: each upload's bytes are counted by one loop only, so nothing comes in between.
-    let count = min(count, share.bytes.load(ordering: .relaxed))
+  /// Bytes that were counted are not stored, or not unfinished any more.
+  func refund(_ count: UInt64, of share: Share) {
     share.bytes.wrappingSubtract(count, ordering: .relaxed)
     total.bytes.wrappingSubtract(count, ordering: .relaxed)
+  }
+
+  private static func take(_ count: UInt64, of counter: borrowing Atomic<UInt64>, upTo limit: UInt64?) -> UInt64 {
+    guard let limit else {
+      counter.wrappingAdd(count, ordering: .relaxed)
+      return count
+    }
+    var current = counter.load(ordering: .relaxed)
+    while true {
+      let granted = min(count, limit - min(limit, current))
+      if granted == 0 { return 0 }
+      let (exchanged, original) = counter.compareExchange(
+        expected: current, desired: current &+ granted, ordering: .relaxed)
+      if exchanged { return granted }
+      current = original
+    }
   }
 }

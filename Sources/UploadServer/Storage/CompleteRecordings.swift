@@ -24,9 +24,9 @@ final class CompleteRecordings: Sendable {
   }
 
   /// For how long the start of a server waits for the list; it is continued in the background then.
-  private static let patience = Duration.milliseconds(300)
+  static let patience = Duration.milliseconds(200)
   /// How many names are read in one slice.
-  private static let slice = 10_000
+  private static let slice = 1_000
 
   private struct List {
     /// By the file's name without extension.
@@ -66,31 +66,36 @@ final class CompleteRecordings: Sendable {
   // MARK: The list
 
   /// Lists the directory: what takes longer than the patience of a start is done by the worker.
-  func scan(on worker: BackgroundWorker) {
+  ///
+  /// - Parameter growing: told of each file of a growing stream, and the stream's name.
+  func scan(on worker: BackgroundWorker, growing: @escaping @Sendable (_ file: String, _ stream: String) -> Void) {
     guard let names = DirectoryNames(of: directory) else {
       // What cannot be listed holds nothing that could be found. Opening a file there says what is wrong.
       return uncommon.withLock { $0.isComplete = true }
     }
     let end = MonotonicInstant.now + Self.patience
     while MonotonicInstant.now < end {
-      if scanSlice(names) { return }
+      if scanSlice(names, growing) { return }
     }
-    scanOn(names, worker)
+    scanOn(names, worker, growing)
   }
 
-  private func scanOn(_ names: DirectoryNames, _ worker: BackgroundWorker) {
+  private func scanOn(
+    _ names: DirectoryNames, _ worker: BackgroundWorker, _ growing: @escaping @Sendable (String, String) -> Void
+  ) {
     worker.executeSlice { [self] in
-      if !scanSlice(names) { scanOn(names, worker) }
+      if !scanSlice(names, growing) { scanOn(names, worker, growing) }
     }
   }
 
   /// Whether that was the last slice.
-  private func scanSlice(_ names: DirectoryNames) -> Bool {
+  private func scanSlice(_ names: DirectoryNames, _ growing: (String, String) -> Void) -> Bool {
     let slice = names.next(Self.slice)
     var found: [(base: String, finalExtension: String)] = []
     for name in slice {
       guard let (base, finalExtension) = StreamName.parts(ofFile: name[...]) else { continue }
       let text = String(finalExtension)
+      if text == ".part" { growing(name, String(base)) }
       if text == ".part" || text == ".gaps" || StreamName.commonExtensions.contains(text) { continue }
       found.append((String(base), text))
     }

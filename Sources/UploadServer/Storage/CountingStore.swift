@@ -64,6 +64,8 @@ final class CountingStore: StreamStore {
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {}
   func forgetClosed(_ name: StreamName) {}
 
+  func attribute(_ name: StreamName, to owner: UploadOwner) {}
+
   /// Many at a time, so that a full table costs each newcomer little.
   private func makeRoom() {
     guard entries.count >= maximumCount else { return }

@@ -169,14 +169,12 @@ extension FileStore {
 
   // MARK: What an earlier server left
 
-  /// Gives the last lines about each recording that an earlier server has closed to `closed`, and the streams of which no file is
-  /// left to `gone`. For a thread of its own.
-  func findClosed(_ closed: (RecordingPart) -> Void, gone: (String) -> Void) {
+  /// Gives the streams of which an earlier server has closed recordings, and no file is left. For a thread of its own.
+  func findRemoved(_ gone: (String) -> Void) {
     guard let names = parts.names() else { return }
     while case let bases = names.next(1000), !bases.isEmpty {
       for base in bases {
         guard let log = try? parts.lines(of: base) else { continue }
-        for part in log where part.end != nil && isThere(part.file) { closed(part) }
         if !hasFiles(log, StreamName(base: base)) { gone(base) }
       }
     }

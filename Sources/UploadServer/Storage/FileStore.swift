@@ -111,14 +111,18 @@ final class FileStore: StreamStore, Sendable {
   private let lock: Int32
   let owners: StreamOwners
   let parts: StreamParts
-  private let recordings: CompleteRecordings
+  let recordings: CompleteRecordings
   let durability: Durability
+  /// nil where no limit needs them.
+  let accounts: StreamAccounts?
   let worker = BackgroundWorker()
   let disk: DiskSync
   let files: OpenFiles
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
-  init(path: String, durability: Durability, files: OpenFiles) throws(UploadServerError) {
+  init(
+    path: String, durability: Durability, files: OpenFiles, _ usage: UploadUsage
+  ) throws(UploadServerError) {
     self.durability = durability
     self.files = files
     mkdir(path, 0o755)
@@ -143,7 +147,8 @@ final class FileStore: StreamStore, Sendable {
     recordings = CompleteRecordings(in: directory)
     parts = StreamParts(in: directory, files)
     disk = DiskSync(directory: directory, worker: worker, files: files)
-    recordings.scan(on: worker)
+    accounts = usage.limitsBytes ? StreamAccounts(usage, in: directory) : nil
+    countStored()
   }
 
   deinit {
@@ -368,6 +373,7 @@ final class FileStore: StreamStore, Sendable {
     // A complete recording is not removed, and neither is what belongs to it.
     guard unlinkat(directory, name.partial, 0) == 0 else { return }
     unlinkat(directory, name.gaps, 0)
+    accounts?.remove(name)
     guard !log.contains(where: { $0.end != nil }) else { return }
     parts.forget(name.base)
     owners.forget(name)

@@ -16,14 +16,18 @@ struct StreamOwners: Sendable {
     self.files = files
   }
 
-  func path(_ name: StreamName) -> String { "\(Self.directoryName)/\(name.base)" }
+  func path(_ name: StreamName) -> String { path(name.base) }
+  private func path(_ stream: String) -> String { "\(Self.directoryName)/\(stream)" }
 
   /// nil if nobody's is recorded. A record that cannot be read is nobody's credential: then nobody is let in.
-  func owner(of name: StreamName) -> [UInt8]? {
+  func owner(of name: StreamName) -> [UInt8]? { owner(ofStream: name.base) }
+
+  /// - Parameter stream: the name without extension.
+  func owner(ofStream stream: String) -> [UInt8]? {
     let descriptor: Int32
     do throws(SystemError) {
       let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
-      descriptor = try files.open("open the owner's record of a stream") { openat(parent, path(name), flags) }
+      descriptor = try files.open("open the owner's record of a stream") { openat(parent, path(stream), flags) }
     } catch {
       return error.isMissing ? nil : []
     }
@@ -48,9 +52,9 @@ struct StreamOwners: Sendable {
       throw SystemError(operation: "write the owner's record of a stream", code: ENOSPC)
     }
     try retryingInterrupts("rename the owner's record of a stream") {
-      renameat(parent, temporary, parent, path(name))
+      renameat(parent, temporary, parent, path(name.base))
     }
   }
 
-  func forget(_ name: StreamName) { unlinkat(parent, path(name), 0) }
+  func forget(_ name: StreamName) { unlinkat(parent, path(name.base), 0) }
 }

@@ -47,6 +47,7 @@ final class StreamRegistry {
 
   let store: any StreamStore
   let loop: EventLoop
+  let limits: StreamLimits
   /// The largest hole that a request may leave, in bytes.
   let maximumHole: UInt64
   /// How long a stream may be silent before its recording is closed.
@@ -56,8 +57,6 @@ final class StreamRegistry {
   let figures: LoopFigures
   /// Whether a credential is valid now.
   let isValid: ([UInt8]) -> Bool
-  /// nil where nothing is stored.
-  private let closedRecordings: ClosedRecordings?
 
   private var owners: [StreamName: StreamStoreHandler] = [:]
   /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after it.
@@ -73,18 +72,18 @@ final class StreamRegistry {
   private var idle: (() -> Void)?
 
   init(
-    store: any StreamStore, loop: EventLoop, maximumHole: UInt64, finishAfter: Duration, assignment: LoopAssignment,
-    figures: LoopFigures, closedRecordings: ClosedRecordings?, isValid: @escaping ([UInt8]) -> Bool,
+    store: any StreamStore, limits: StreamLimits, loop: EventLoop, maximumHole: UInt64, finishAfter: Duration,
+    assignment: LoopAssignment, figures: LoopFigures, isValid: @escaping ([UInt8]) -> Bool,
     emit: @escaping (ServerEvent) -> Void
   ) {
     self.isValid = isValid
     self.assignment = assignment
     self.figures = figures
     self.store = store
+    self.limits = limits
     self.loop = loop
     self.maximumHole = maximumHole
     self.finishAfter = finishAfter
-    self.closedRecordings = closedRecordings
     self.emit = emit
   }
 
@@ -133,6 +132,8 @@ final class StreamRegistry {
     finishing[stream.name] = []
     stream.finish(on: loop) { [self] error in
       if error == nil {
+        // Complete, it is nobody's concern here any more.
+        limits.accounts?.remove(stream.name)
         holders[stream.name] = nil
         unattended[stream.name] = nil
       }
@@ -257,9 +258,9 @@ final class StreamRegistry {
       return true
     }
     finishing[name] = []
-    let (file, count) = (stream.name.final, stream.contentCount)
     stream.closeInterrupted(for: owner, on: loop) { [self] error in
-      if error == nil { closedRecordings?.add(file, of: owner, count: count) }
+      // It counts against the quotas until somebody removes it.
+      if error == nil { limits.accounts?.closed(stream.name) }
       finished(name) { if let error { notClosed(name, owner, error) } else { emit(event) } }
     }
     return true

@@ -81,6 +81,8 @@ protocol StreamStore {
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
   /// Forgets a stream's recording that still grows. One that is complete stays.
   func remove(_ name: StreamName)
+  /// What is stored of a stream's recording, and nobody is known for, counts against the quota of that owner.
+  func attribute(_ name: StreamName, to owner: UploadOwner)
   /// Remembers for a server that comes after this one what an unfinished recording is to be called.
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?)
   /// Forgets what is known of a stream whose recordings were all removed.

@@ -3,6 +3,7 @@
 internal import EventLoops
 internal import Glibc
 internal import JSONLines
+internal import ResumableUploads
 
 /// Stores the body of a POST or PUT at its place in its stream.
 ///
@@ -32,6 +33,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// The upload that the request is, which tells itself of what becomes of its connections; nil for a plain request.
   private var holder: (any RecordingHolder)?
   private var isUpload: Bool { holder != nil }
+  private let allowance: StreamAllowance
   /// Whether the request was begun before, and goes on behind what is stored.
   private var isRestored = false
   /// When the token was last known to be valid.
@@ -44,6 +46,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   init(head: RequestHead, registry: StreamRegistry) {
     self.head = head
     self.registry = registry
+    allowance = StreamAllowance(registry.limits)
   }
 
   // MARK: RequestHandler
@@ -96,9 +99,17 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   /// Compares and stores; what the disk does not take is told to the caller.
-  func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> SystemError? {
+  func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError? {
     guard case .streaming(let stream, var placement) = state else { return nil }
-    let count = pieces.reduce(0) { $0 + $1.count }
+    var pieces = pieces
+    var count = pieces.reduce(0) { $0 + $1.count }
+    var failure: KeepingError?
+    func limit(to allowed: Int, _ error: KeepingError) {
+      guard allowed < count else { return }
+      (pieces, count, failure) = (pieces.prefix(octets: allowed), allowed, error)
+    }
+    // Of an upload, its resource judges the size.
+    if !isUpload { limit(to: Int(clamping: allowance.sizeRoom(at: placement.cursor)), .size) }
     let repeated = placement.repeated(count)
     if repeated > 0 {
       do throws(SystemError) {
@@ -107,22 +118,23 @@ final class StreamStoreHandler: KeepingRequestHandler {
           return nil
         }
       } catch {
-        return error
+        return .disk(error)
       }
       placement.verified(repeated)
     }
-    var failure: SystemError?
     if count > repeated {
       guard !stream.isComplete else {
         conflict(stream, "the stream is complete and has no such bytes")
         return nil
       }
+      limit(to: repeated + Int(clamping: allowance.reserve(UInt64(count - repeated))), .quota)
       let (written, error) = stream.write(bytes, pieces, skipping: repeated, at: placement.cursor)
       placement.stored(written)
       stored += UInt64(written)
       if stream.file != nil { registry.figures.values.storedBytes += UInt64(written) }
       stream.length = placement.length
-      failure = error
+      allowance.settle(stream)
+      if let error { failure = .disk(error) }
     }
     state = .streaming(stream, placement)
     keptCount = placement.cursor - offset
@@ -143,7 +155,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     registry.finish(stream) { [self] error in
       if let error {
         endError = error
-        return fail(stream, error)
+        return fail(stream, .disk(error))
       }
       var event = event(.ended, stream)
       event.file = stream.name.final
@@ -237,6 +249,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     let length = max(offset + count, lengthBefore)
     if length < stream.length { try stream.truncate(to: length) }
     stream.length = length
+    allowance.settle(stream)
     state = .streaming(stream, StreamPlacement(cursor: offset + count, length: length))
     keptCount = count
   }
@@ -253,7 +266,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   func restoreHolding(_ holder: any RecordingHolder) {
-    if readFields() == nil, let name { registry.restore(holder, of: name) }
+    guard readFields() == nil, let name else { return }
+    registry.restore(holder, of: name)
+    registry.store.attribute(name, to: holder.owner)
   }
 
   func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome {
@@ -300,16 +315,28 @@ final class StreamStoreHandler: KeepingRequestHandler {
       state = .waiting
       return
     }
+    do throws(UploadRefusal) {
+      try enterLimits(name, exchange)
+    } catch {
+      state = .done
+      let reason = Self.reason(error)
+      emitRefusal(error.status(.none), reason)
+      return answer(error.status(.none), nil, reason, retries: error.allowsRetry)
+    }
     let stream: any StoredStream
     do throws(SystemError) {
       stream = try registry.store.open(name, for: head.credential, at: offset, creating: !isRestored)
     } catch {
       state = .done
+      allowance.leave()
       let remedy = error.code == EMFILE ? DescriptorLimit.remedy(waiting: 1) : ""
       emitRefusal(Self.status(of: error), "\(error)\(remedy)")
       return answer(Self.status(of: error), nil, error.reason, retries: true)
     }
     lengthBefore = stream.length
+    // What is not counted yet is an earlier server's. With a credential the stream is nobody else's.
+    let isOwn = isRestored || stream.isNew || head.credential != nil
+    allowance.open(stream, owner: isOwn ? quotaOwner(exchange) : nil)
     if isRestored { return goOn(stream, exchange) }
     guard offset >= stream.start else {
       return conflict(stream, "the recording begins behind this offset: the one before it is closed")
@@ -321,10 +348,16 @@ final class StreamStoreHandler: KeepingRequestHandler {
     case .holeTooLarge: return conflict(stream, "the hole before this offset would be larger than the server allows")
     case .at(let placement): state = .streaming(stream, placement)
     case .afterHole(let placement, let length):
+      // It counts like bytes that were sent, and is made as a whole or not at all.
+      guard allowance.reserve(length) == length else {
+        allowance.settle(stream)
+        return turnAway(stream, .quotaExhausted)
+      }
       do throws(SystemError) {
         try stream.makeHole(length: length)
       } catch {
-        return fail(stream, error)
+        allowance.settle(stream)
+        return fail(stream, .disk(error))
       }
       state = .streaming(stream, placement)
     }
@@ -335,7 +368,47 @@ final class StreamStoreHandler: KeepingRequestHandler {
     event.missing = stream.missing
     if stream.isComplete { event.reason = "the stream is complete already" }
     registry.emit(event)
+    if !isUpload {
+      allowance.watchRate(
+        received: { [unowned self] in keptCount },
+        tooSlow: { [unowned self] in
+          if case .streaming(let stream, _) = state { turnAway(stream, .tooSlow) }
+        })
+    }
     exchange.acceptBody()
+  }
+
+  /// Lets the request into the server's limits.
+  private func enterLimits(_ name: StreamName, _ exchange: any Exchange) throws(UploadRefusal) {
+    let owner = quotaOwner(exchange)
+    if isUpload { return allowance.enterUpload(of: owner) }
+    if allowance.refuses(head.framing, at: offset) { throw .representationTooLarge }
+    guard registry.limits.accounts != nil else { return try allowance.enter(owner, needsRoom: false) }
+    // A stream that is there may be repeated by a client that lost the answer, and that takes no room.
+    var stored: UInt64?
+    var begins: UInt64 = 0
+    switch try? registry.store.measure(name) {
+    case .stored(_, let length): stored = length
+    // The next part begins where the request does.
+    case .closed: begins = offset
+    case .absent, nil: break
+    }
+    try allowance.enter(owner, needsRoom: stored == nil)
+    // Refused before there is a file, and before the client sends what finds no room.
+    guard allowance.hasRoom(for: head.framing, at: offset, storedLength: stored ?? begins) else {
+      allowance.leave()
+      throw .quotaExhausted
+    }
+  }
+
+  /// Whose quota the bytes of this request count against.
+  private func quotaOwner(_ exchange: any Exchange) -> UploadOwner {
+    holder?.owner ?? UploadOwner(credential: head.credential, address: UploadOwner.address(of: exchange.peer))
+  }
+
+  private static func reason(_ refusal: UploadRefusal) -> String {
+    // The answer to a plain request has no Upload-Limit.
+    refusal == .representationTooLarge ? "the stream is larger than this server accepts" : refusal.reason
   }
 
   /// Goes on with an upload's body where its stored bytes end: they were compared, or stored, when they came.
@@ -343,6 +416,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     // The file was there a moment ago, when the upload looked how much it holds.
     guard stream.length >= offset, offset >= stream.start else {
       state = .done
+      allowance.leave()
       return answer(503, nil, "the stream is gone", retries: true)
     }
     state = .streaming(stream, StreamPlacement(cursor: stream.length, length: stream.length))
@@ -363,7 +437,10 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   // MARK: Ending
 
-  private func leave(_ stream: any StoredStream) { registry.release(stream.name, by: self) }
+  private func leave(_ stream: any StoredStream) {
+    registry.release(stream.name, by: self)
+    allowance.leave()
+  }
 
   /// As ``leave(_:)``, where the stream goes on with another request or not at all.
   private func leaveUnfinished(_ stream: any StoredStream) {
@@ -395,7 +472,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   /// The disk did not take the bytes. What it took is counted, the rest is the client's still.
-  private func fail(_ stream: any StoredStream, _ error: SystemError) {
+  private func fail(_ stream: any StoredStream, _ error: KeepingError) {
+    guard case .disk(let error) = error else { return turnAway(stream, error.refusal) }
     registry.figures.values.failed(.storage)
     hasLostFile = error.isForeignChange
     turnAway(
@@ -423,10 +501,16 @@ final class StreamStoreHandler: KeepingRequestHandler {
     respond(Response(401, fields, body: reason + "\n"))
   }
 
-  private func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String) {
+  private func turnAway(_ stream: any StoredStream, _ refusal: UploadRefusal) {
+    turnAway(stream, refusal.status(.none), Self.reason(refusal), retries: refusal.allowsRetry)
+    // Nothing was stored: no later request has use for the file.
+    if stream.isNew, stored == 0, stream.missing == 0 { registry.store.remove(stream.name) }
+  }
+
+  private func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String, retries: Bool = true) {
     interrupt(stream, reason, status: status)
     state = .done
-    answer(status, stream, reason, retries: true)
+    answer(status, stream, reason, retries: retries)
   }
 
   private static let notYours = "the stream belongs to another token"

@@ -1,0 +1,548 @@
+// The accounts of the limits: what is stored and unfinished counts, once, for whoever stored it, and nothing else does.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Synchronization
+import Testing
+
+@testable import UploadServer
+
+@Suite("Accounts of the limits", .serialized)
+struct UploadAccountTests {
+  // MARK: The parts
+
+  @Test("threads that reserve at the same time never exceed a limit, and what they give back is free again")
+  func reservations() throws {
+    var limits = UploadServer.Configuration.Uploads()
+    limits.quota = 10_000
+    limits.quotaPerClient = 4_000
+    let usage = UploadUsage(limits)
+    let counters = Counters()
+    var threads: [NamedThread] = []
+    for number in 0..<4 {
+      threads.append(
+        try NamedThread("reserving") {
+          let share = usage.share(of: UploadOwner(credential: nil, address: "\(number % 3)"))
+          var generator = SplitMix64(state: UInt64(number))
+          for _ in 0..<20_000 {
+            let count = usage.reserve(UInt64.random(in: 0...900, using: &generator), for: share)
+            let sum = counters.sum.wrappingAdd(Int(count), ordering: .relaxed).newValue
+            if sum > 10_000 { counters.isDone.store(true, ordering: .relaxed) }
+            counters.sum.wrappingSubtract(Int(count), ordering: .relaxed)
+            usage.refund(count, of: share)
+          }
+          usage.release(share)
+        })
+    }
+    for thread in threads { thread.join() }
+    // Never too many.
+    let isExceeded = counters.isDone.load(ordering: .relaxed)
+    #expect(!isExceeded)
+    let share = usage.share(of: UploadOwner(credential: nil, address: "0"))
+    #expect(usage.room(of: nil) == 4_000 && usage.reserve(.max, for: share) == 4_000)
+    #expect(usage.room(of: nil) == 4_000 && usage.room(of: share) == 0)
+  }
+
+  @Test("work that somebody waits for is done before the next slice of long work")
+  func slices() throws {
+    let worker = BackgroundWorker()
+    let events = try EventLog<String>()
+    let counters = Counters()
+    @Sendable func slice() {
+      counters.sum.wrappingAdd(1, ordering: .relaxed)
+      // It never ends by itself.
+      if counters.isDone.load(ordering: .relaxed) { events.append("done") } else { worker.executeSlice { slice() } }
+    }
+    worker.executeSlice { slice() }
+    try waitUntil("slices run") { counters.sum.load(ordering: .relaxed) > 2 }
+    worker.execute { counters.isDone.store(true, ordering: .relaxed) }
+    _ = try events.first("the end of the slices") { $0 == "done" }
+  }
+
+  @Test("a file with holes is read as it is, in slices of any size", arguments: Seed.several(2))
+  func sparseFiles(_ seed: Seed) throws {
+    var random = seed.generator
+    let directory = TemporaryDirectory()
+    for number in 0..<30 {
+      let path = "\(directory.path)/\(number)"
+      let descriptor = open(path, O_RDWR | O_CREAT, 0o600)
+      defer { close(descriptor) }
+      let length = Int.random(in: 0...3_000_000, using: &random)
+      var model = [UInt8](repeating: 0, count: length)
+      ftruncate(descriptor, off_t(length))
+      for _ in 0..<Int.random(in: 0...4, using: &random) where length > 0 {
+        let start = Int.random(in: 0..<length, using: &random)
+        let bytes = [UInt8](
+          repeating: UInt8.random(in: 0...255, using: &random),
+          count: Int.random(in: 1...min(70_000, length - start), using: &random))
+        pwrite(descriptor, bytes, bytes.count, off_t(start))
+        model.replaceSubrange(start..<(start + bytes.count), with: bytes)
+      }
+      let start = Int.random(in: 0...length, using: &random)
+      let end = Int.random(in: start...length, using: &random)
+      var status = stat()
+      fstat(descriptor, &status)
+      let file = OpenFile(fcntl(descriptor, F_DUPFD_CLOEXEC, 0), path, in: AT_FDCWD, O_RDONLY, status, OpenFiles())
+      let reading = try #require(FileReading(file, from: UInt64(start), to: UInt64(end)))
+      var read: [UInt8] = []
+      while !reading.isAtEnd {
+        let before = read.count
+        let limit = UInt64.random(in: 1...900_000, using: &random)
+        let count = reading.next(limit) { span in for index in span.indices { read.append(span[index]) } }
+        #expect(count == UInt64(read.count - before) && (count ?? 0) <= limit)
+      }
+      #expect(read == Array(model[start..<end]), "\(seed) \(number)")
+      let beyond = try #require(FileReading(file, from: UInt64(length), to: UInt64(length + 1)))
+      #expect(beyond.next(1) { _ in } == nil)
+    }
+  }
+
+  // MARK: The whole
+
+  private static let tokens = """
+    8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8
+    f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753
+
+    """
+
+  /// What the server should know: each unfinished stream with its owner's bytes.
+  private struct Model {
+    struct Stream {
+      var id: String
+      var owner: Int
+      var length = 0
+      /// Its upload, if it is resumable.
+      var location: String?
+    }
+    var streams: [Stream] = []
+    var quota: Int?
+    var quotaPerClient: Int?
+
+    func room(_ owner: Int) -> Int {
+      let total = streams.reduce(0) { $0 + $1.length }
+      let own = streams.filter { $0.owner == owner }.reduce(0) { $0 + $1.length }
+      return max(0, min((quota ?? .max) - total, (quotaPerClient ?? .max) - own))
+    }
+  }
+
+  private struct Bed {
+    let directory: TemporaryDirectory
+    let hasTokens: Bool
+    let configure: (inout UploadServer.Configuration) -> Void
+
+    func start() throws -> TestServer {
+      let path = directory.path + "/tokens"
+      if hasTokens {
+        guard let file = fopen(path, "w") else { throw TestFailure("cannot write \(path)") }
+        fputs(UploadAccountTests.tokens, file)
+        fclose(file)
+      }
+      return try TestServer(in: directory) {
+        if hasTokens { $0.tokenFile = path }
+        configure(&$0)
+      }
+    }
+  }
+
+  @Test(
+    "plain and resumable, chunked and sized, complete, cut and restarted: usage is what is stored, and limits hold",
+    arguments: Seed.several(2), [true, false])
+  func product(_ seed: Seed, _ hasTokens: Bool) throws {
+    var random = seed.generator
+    for round in 0..<3 {
+      var model = Model()
+      if random.chance(70) { model.quota = Int.random(in: 20...60, using: &random) }
+      if random.chance(70) || model.quota == nil { model.quotaPerClient = Int.random(in: 10...40, using: &random) }
+      let limits = model
+      let bed = Bed(directory: TemporaryDirectory(), hasTokens: hasTokens) {
+        $0.uploads.quota = limits.quota.map { UInt64($0) }
+        $0.uploads.quotaPerClient = limits.quotaPerClient.map { UInt64($0) }
+      }
+      var test = try bed.start()
+      var history: [String] = []
+      for step in 0..<40 {
+        let owner = hasTokens ? Int.random(in: 0...1, using: &random) : 0
+        let count = Int.random(in: 0...20, using: &random)
+        let own = model.streams.indices.filter { model.streams[$0].owner == owner }
+        let action = Int.random(in: 0..<100, using: &random)
+        if action < 8 {
+          history.append("restart")
+          test.stop()
+          test = try bed.start()
+        } else if action < 50 || own.isEmpty {
+          let isResumable = random.chance(50)
+          var stream = Model.Stream(id: "r\(round)s\(step)", owner: owner)
+          history.append("begin \(stream.id) resumable \(isResumable) \(owner) \(count)")
+          if isResumable {
+            try Self.create(&stream, count, random.chance(50), &model, test, hasTokens)
+          } else {
+            try Self.plain(&stream, count, &random, &model, test, hasTokens)
+          }
+        } else {
+          // There is one.
+          let index = own.randomElement(using: &random) ?? 0
+          var stream = model.streams.remove(at: index)
+          history.append("go on \(stream.id) resumable \(stream.location != nil) \(owner) \(count)")
+          model.streams.append(stream)
+          let isDeleted = stream.location != nil && random.chance(20)
+          model.streams.removeLast()
+          if isDeleted {
+            history.append("delete")
+            try Self.delete(stream, test, hasTokens)
+          } else if stream.location != nil {
+            try Self.append(&stream, count, &random, &model, test, hasTokens)
+          } else {
+            try Self.plain(&stream, count, &random, &model, test, hasTokens)
+          }
+        }
+        // What is on the disk is what the model has.
+        let parts = test.directory.names.filter { $0.hasSuffix(".part") }
+        let sizes = try parts.map { try test.directory.contents($0).count }.sorted()
+        let expected = model.streams.map(\.length).sorted()
+        #expect(sizes.filter { $0 > 0 } == expected.filter { $0 > 0 }, "\(seed) \(round) \(history)")
+        if sizes.filter({ $0 > 0 }) != expected.filter({ $0 > 0 }) { return }
+      }
+      // All of it goes, and all room is free again, to the byte.
+      try Command.run("sh", ["-c", "rm -f \(test.directory.path)/*.part"])
+      test.stop()
+      test = try bed.start()
+      model.streams = []
+      for owner in hasTokens ? [0, 1] : [0] {
+        var stream = Model.Stream(id: "last\(owner)", owner: owner)
+        let room = model.room(owner)
+        try Self.plain(&stream, room, cut: true, isChunked: true, &model, test, hasTokens)
+      }
+    }
+  }
+
+  private static func lines(_ owner: Int, _ hasTokens: Bool) -> [String] {
+    hasTokens ? ["Authorization: Bearer \(owner == 0 ? "alpha" : "beta")"] : []
+  }
+
+  /// A plain request for new bytes of a stream.
+  private static func plain(
+    _ stream: inout Model.Stream, _ count: Int, _ random: inout SplitMix64, _ model: inout Model, _ test: TestServer,
+    _ hasTokens: Bool
+  ) throws {
+    let isChunked = random.chance(50)
+    try plain(
+      &stream, count, hole: random.chance(20) ? Int.random(in: 1...15, using: &random) : 0,
+      cut: isChunked && random.chance(60), isChunked: isChunked, &model, test, hasTokens)
+  }
+
+  private static func plain(
+    _ stream: inout Model.Stream, _ count: Int, hole: Int = 0, cut: Bool, isChunked: Bool, _ model: inout Model,
+    _ test: TestServer, _ hasTokens: Bool
+  ) throws {
+    // The stream's own bytes count as well.
+    model.streams.append(stream)
+    let room = model.room(stream.owner)
+    model.streams.removeLast()
+    let isNew = stream.length == 0
+    let client = try test.connect()
+    let offset = stream.length + hole
+    let fields = lines(stream.owner, hasTokens) + ["Stream-ID: \(stream.id)", "Stream-Offset: \(offset)"]
+    let body = String(repeating: "x", count: count)
+    // What is refused before the body stores nothing.
+    let refusedAtOnce = (isNew && room == 0) || hole > room || (!isChunked && hole + count > room)
+    let stored = refusedAtOnce ? 0 : min(count, room - hole)
+    if isChunked {
+      try client.request("POST", "/t.bin", version: nil, fields, chunked: true)
+      if count > 0 { _ = try? client.sendChunk(body) }
+      if !cut { _ = try? client.send("0\r\n\r\n") }
+    } else {
+      try client.request("POST", "/t.bin", version: nil, fields, body: body)
+    }
+    if refusedAtOnce || stored < count {
+      let answer = try client.final().answer
+      #expect(answer.status == 507, "\(stream) \(count) hole \(hole) room \(room): \(answer)")
+      if !refusedAtOnce { #expect(answer["stream-offset"] == "\(offset + stored)") }
+    } else if cut {
+      let name = "t-\(stream.id).part"
+      try waitUntil("\(name) has \(offset + count) bytes") {
+        (try? test.directory.contents(name).count) == offset + count
+      }
+      client.disconnect()
+      let id = stream.id
+      let before = offset + count
+      _ = try test.events.first("the interruption of \(id)") {
+        $0.kind == .interrupted && $0.stream == id && $0.offset == UInt64(before)
+      }
+    } else {
+      let answer = try client.final().answer
+      #expect([200, 201].contains(answer.status), "\(stream) \(count) hole \(hole) room \(room): \(answer)")
+      return
+    }
+    if !refusedAtOnce { stream.length = offset + stored }
+    if stream.length > 0 { model.streams.append(stream) }
+  }
+
+  private static func create(
+    _ stream: inout Model.Stream, _ count: Int, _ isChunked: Bool, _ model: inout Model, _ test: TestServer,
+    _ hasTokens: Bool
+  ) throws {
+    let room = model.room(stream.owner)
+    let client = try test.connect()
+    let fields = lines(stream.owner, hasTokens) + ["Stream-ID: \(stream.id)", "Upload-Complete: ?0"]
+    let body = String(repeating: "x", count: count)
+    try client.request("POST", "/t.bin", fields, body: isChunked ? nil : body, chunked: isChunked)
+    if isChunked {
+      if count > 0 { _ = try? client.sendChunk(body) }
+      _ = try? client.send("0\r\n\r\n")
+    }
+    let (answer, interim) = try client.final()
+    guard room > 0 else {
+      #expect(answer.status == 507 && interim.isEmpty)
+      return
+    }
+    stream.length = min(count, room)
+    #expect(answer.status == (count > room ? 507 : 201), "\(stream) \(count) room \(room): \(answer)")
+    #expect(answer["upload-offset"] == "\(stream.length)")
+    stream.location = answer["location"] ?? interim.lazy.compactMap { $0["location"] }.first
+    model.streams.append(stream)
+  }
+
+  private static func append(
+    _ stream: inout Model.Stream, _ count: Int, _ random: inout SplitMix64, _ model: inout Model, _ test: TestServer,
+    _ hasTokens: Bool
+  ) throws {
+    model.streams.append(stream)
+    let room = model.room(stream.owner)
+    model.streams.removeLast()
+    let location = stream.location ?? ""
+    let fields = lines(stream.owner, hasTokens)
+    let body = String(repeating: "x", count: count)
+    let client = try test.connect()
+    let isChunked = random.chance(50)
+    // A length that was announced holds for all requests to come.
+    let completes = random.chance(40) && (isChunked || count <= room)
+    let isCut = isChunked && random.chance(30)
+    try client.patch(
+      location, at: stream.length, completes: completes, fields, body: isChunked ? nil : body, chunked: isChunked)
+    if isChunked, count > 0 { _ = try? client.sendChunk(body) }
+    if isCut {
+      try? client.awaitProgress(stream.length + min(count, room))
+      client.disconnect()
+      stream.length += min(count, room)
+      let other = try test.connect()
+      try other.request("HEAD", location, fields)
+      let answer = try other.final(withBody: false).answer
+      #expect(answer["upload-offset"] == "\(stream.length)", "\(stream) \(count) room \(room): \(answer)")
+    } else {
+      if isChunked { _ = try? client.send("0\r\n\r\n") }
+      let answer = try client.final().answer
+      if count > room {
+        stream.length += room
+        #expect(
+          answer.status == 507 && answer["upload-offset"] == "\(stream.length)",
+          "\(stream) \(count) room \(room): \(answer)")
+      } else {
+        stream.length += count
+        #expect((200...204).contains(answer.status), "\(stream) \(count) room \(room): \(answer)")
+        if completes { return }
+      }
+    }
+    model.streams.append(stream)
+  }
+
+  private static func delete(_ stream: Model.Stream, _ test: TestServer, _ hasTokens: Bool) throws {
+    let client = try test.connect()
+    try client.request("DELETE", stream.location ?? "", lines(stream.owner, hasTokens))
+    let answer = try client.final().answer
+    #expect(answer.status == 204, "\(stream): \(answer)")
+  }
+
+  @Test("the quota of the server is one for all of its clients")
+  func shared() throws {
+    let bed = Bed(directory: TemporaryDirectory(), hasTokens: true) { $0.uploads.quota = 10 }
+    let test = try bed.start()
+    for (owner, stored) in [(0, 6), (1, 4)] {
+      let client = try test.connect()
+      try client.request(
+        "POST", "/t.bin", Self.lines(owner, true) + ["Upload-Complete: ?0"], body: "123456")
+      let answer = try client.final().answer
+      #expect(answer.status == (stored == 6 ? 201 : 507) && answer["upload-offset"] == "\(stored)", "\(answer)")
+    }
+  }
+
+  @Test(
+    "a recording that was closed before its end counts until somebody removes it, also after a restart",
+    arguments: [true, false])
+  func closed(_ hasTokens: Bool) throws {
+    let bed = Bed(directory: TemporaryDirectory(), hasTokens: hasTokens) {
+      $0.uploads.quotaPerClient = 10
+      $0.finishAfter = .seconds(1)
+    }
+    var test = try bed.start()
+    for isResumable in [true, false] {
+      let client = try test.connect()
+      let more = Self.lines(0, hasTokens) + (isResumable ? ["Upload-Complete: ?0"] : [])
+      try client.request(
+        "POST", "/t.bin", version: isResumable ? 8 : nil, ["Stream-ID: \(isResumable)"] + more, chunked: true)
+      try client.sendChunk("1234")
+      try waitUntil("the bytes are stored") { (try? test.directory.contents("t-\(isResumable).part").count) == 4 }
+      client.disconnect()
+    }
+    _ = try test.events.wait(.closed, count: 2)
+    for round in 0..<2 {
+      let client = try test.connect()
+      try client.request("POST", "/u.bin", version: nil, Self.lines(0, hasTokens), body: "123")
+      #expect(try client.final().answer.status == 507, "\(round)")
+      // The next part of a closed stream is charged for its own bytes alone.
+      let next = try test.connect()
+      try next.request(
+        "POST", "/t.bin", version: nil, Self.lines(0, hasTokens) + ["Stream-ID: \(round == 0)", "Stream-Offset: 4"],
+        body: "12")
+      #expect(try next.final().answer.status == 201, "\(round)")
+      test.stop()
+      test = try bed.start()
+    }
+    try Command.run("rm", [test.directory.path + "/t-true.bin"])
+    try waitUntil("the room is free") {
+      guard let other = try? test.connect() else { return false }
+      try? other.request("POST", "/u", version: nil, Self.lines(0, hasTokens), body: "123456")
+      return (try? other.final().answer.status) == 201
+    }
+  }
+
+  @Test("files that the operator removes free their room without a restart")
+  func removedByHand() throws {
+    let bed = Bed(directory: TemporaryDirectory(), hasTokens: false) { $0.uploads.quota = 10 }
+    let test = try bed.start()
+    let client = try test.connect()
+    try client.send(TestServer.head("/t", id: "a") + "8\r\n12345678\r\n")
+    _ = try test.events.wait(.begun)
+    try waitUntil("the bytes are stored") { (try? test.directory.contents("t-a.part").count) == 8 }
+    client.disconnect()
+    _ = try test.events.wait(.interrupted)
+    try Command.run("rm", [test.directory.path + "/t-a.part"])
+    try waitUntil("the room is free") {
+      guard let other = try? test.connect() else { return false }
+      try? other.request("POST", "/u", version: nil, body: "123456789")
+      return (try? other.final().answer.status) == 201
+    }
+  }
+
+  // MARK: Plain requests
+
+  @Test("plain requests count as uploads at work, in all and of one client, and no longer than they last")
+  func counts() throws {
+    for perClient in [true, false] {
+      let test = try TestServer {
+        if perClient { $0.uploads.maximumCountPerClient = 2 } else { $0.uploads.maximumCount = 2 }
+      }
+      let upload = try test.create()
+      let plain = try test.connect()
+      try plain.send(TestServer.head(id: "a") + "1\r\nx\r\n")
+      _ = try test.events.wait(.begun)
+      for version in [8, nil] {
+        let third = try test.connect()
+        try third.request("POST", "/t", version: version, version == nil ? [] : ["Upload-Complete: ?0"], body: "x")
+        let answer = try third.final().answer
+        #expect(answer.status == 503 && answer["retry-after"] == "2", "\(answer)")
+      }
+      // A newer request for the same stream takes the place of the older one.
+      let newer = try test.connect()
+      try newer.send(TestServer.head(id: "a", offset: 1) + "1\r\ny\r\n")
+      _ = try test.events.wait(.continued)
+      #expect(plain.isClosedByServer())
+      newer.disconnect()
+      _ = try test.events.wait(.interrupted, count: 2)
+      let again = try test.connect()
+      try again.request("POST", "/t", version: nil, ["Stream-ID: a", "Stream-Offset: 2"], body: "z")
+      #expect(try again.final().answer.status == 200)
+      try again.request("DELETE", upload)
+      #expect(try again.final().answer.status == 204)
+      _ = try test.create()
+      _ = try test.create()
+    }
+  }
+
+  @Test("a plain stream is no longer than it may be, whatever it sends or claims")
+  func sizes() throws {
+    let test = try TestServer { $0.uploads.maximumSize = 10 }
+    for (fields, body) in [([], "12345678901"), (["Stream-Offset: 6"], "12345"), (["Stream-Offset: 11"], "")] {
+      let client = try test.connect()
+      try client.request("POST", "/t", version: nil, ["Stream-ID: a"] + fields, body: body)
+      #expect(try client.final().answer.status == 413)
+    }
+    #expect(test.directory.names == [])
+    let chunked = try test.connect()
+    try chunked.send(TestServer.head(id: "a") + "c\r\n123456789012\r\n")
+    let answer = try chunked.answer()
+    #expect(answer.status == 413 && answer["stream-offset"] == "10" && answer["retry-after"] == nil)
+    #expect(try test.directory.text("t-a.part") == "1234567890")
+    let rest = try test.connect()
+    try rest.request("POST", "/t.txt", version: nil, ["Stream-ID: a", "Stream-Offset: 5"], body: "67890")
+    #expect(try rest.final().answer.status == 200)
+  }
+
+  @Test("a plain request that brings less than the least rate is cut off, and what came stays")
+  func tooSlow() throws {
+    let test = try TestServer {
+      $0.uploads.minimumRate = 1000
+      $0.uploads.rateWindow = .seconds(1)
+    }
+    let client = try test.connect()
+    try client.send(TestServer.head(id: "a") + "3\r\nabc\r\n")
+    let answer = try client.answer()
+    #expect(answer.status == 408 && answer["stream-offset"] == "3")
+    #expect(try test.directory.text("t-a.part") == "abc")
+  }
+
+  @Test("a hole counts like bytes that were sent, and a claim of a terabyte is refused", arguments: [true, false])
+  func holes(_ isResumable: Bool) throws {
+    let test = try TestServer { $0.uploads.quotaPerClient = 1 << 30 }
+    let version = isResumable ? 8 : nil
+    let more = isResumable ? ["Upload-Complete: ?1"] : []
+    for (offset, statuses) in [(1 << 40, [409, 507]), (2 << 30, [507]), (1 << 20, [201])] {
+      let client = try test.connect()
+      try client.request(
+        "POST", "/t.bin", version: version, ["Stream-ID: o\(offset)", "Stream-Offset: \(offset)"] + more, body: "x")
+      let status = try client.final().answer.status
+      #expect(statuses.contains(status), "\(offset) \(status)")
+    }
+    // Nobody's quota is used up by what was refused.
+    let client = try test.connect()
+    try client.request("POST", "/u.bin", version: version, more, body: "x")
+    #expect(try client.final().answer.status == 201)
+  }
+
+  @Test("holes without end neither overflow a counter nor stop the server", arguments: [true, false])
+  func manyHoles(_ discards: Bool) throws {
+    let directory = TemporaryDirectory()
+    let test = try TestServer(in: directory) {
+      if discards { $0.storage = .discarding }
+      $0.maximumHoleLength = .max
+    }
+    for offset in [
+      "999999999999999", "9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551614",
+    ] {
+      for id in ["a", "b\(offset)"] {
+        let client = try test.connect()
+        try client.request(
+          "POST", "/t", version: nil, ["Stream-ID: \(id)", "Stream-Offset: \(offset)"], chunked: true)
+        _ = try? client.sendChunk("xy")
+        client.disconnect()
+        let other = try test.connect()
+        try other.request("POST", "/t", version: nil, ["Stream-ID: \(id)", "Stream-Offset: \(offset)"], body: "xy")
+        #expect([200, 201, 409, 507].contains(try other.final().answer.status))
+      }
+    }
+    #expect(try test.connect().ok())
+  }
+}
+
+extension RawClient {
+  fileprivate func ok() throws -> Bool {
+    try send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    return try answer().status == 200
+  }
+}
+
+private final class Counters: Sendable {
+  let sum = Atomic<Int>(0)
+  let isDone = Atomic<Bool>(false)
+}
