@@ -49,7 +49,7 @@ final class StreamModel {
   /// Nothing of it is there any more, for all that anybody knows.
   func reset() {
     (plainEnd, evidence, claims) = ([0, 0], [], [false, false])
-    (completeEnd, mayBeComplete, hasUnknown) = (nil, false, false)
+    (completeEnd, mayBeComplete) = (nil, false)
   }
 }
 

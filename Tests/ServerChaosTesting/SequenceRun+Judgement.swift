@@ -59,7 +59,7 @@ extension SequenceRun {
   /// Whether all that a token has of a stream may have expired, with what was stored.
   private func isLeft(by token: Int, _ stream: StreamModel) -> Bool {
     guard stream.plainEnd[token] == 0, stream.completeEnd == nil else { return false }
-    return uploads.filter { $0.stream === stream && $0.token == token }.allSatisfy { upload in
+    return uploads.filter { $0.stream === stream && $0.token == token && $0.phase != .deleted }.allSatisfy { upload in
       MonotonicInstant.now - upload.lastTouch >= .seconds(options.maximumAge)
         && (upload.length != nil || upload.givenLength != nil || upload.acknowledged == 0 || !isStored)
     }
@@ -240,7 +240,8 @@ extension SequenceRun {
   private func cancelled(_ upload: UploadModel) {
     let stream = upload.stream
     let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }
-    guard uploads.last(where: { $0.stream === stream && $0.token == upload.token }) === upload else { return }
+    let isNewest = uploads.last { $0.stream === stream && $0.token == upload.token } === upload
+    guard isNewest || siblings.allSatisfy({ $0.phase == .deleted }) else { return }
     stream.wasCancelled = true
     for sibling in siblings { (sibling.mayBeGone, sibling.exact) = (true, nil) }
     let isComplete = siblings.contains { if case .complete = $0.phase { true } else { false } }
