@@ -65,7 +65,7 @@ struct NextPartTests {
       }
       unlink(socket)
       stop(first)
-      try running.waitForDropout()
+      try running.waitForFailure()
       // A server that the client does not reach closes the recording.
       let closing = try server(socket + "2", finishAfter: .milliseconds(100), events)
       try events.wait("the recording is closed") { $0.contains { $0.kind == .closed } ? true : nil }

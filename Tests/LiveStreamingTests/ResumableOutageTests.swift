@@ -108,7 +108,7 @@ struct ResumableOutageTests {
     try withSession { session throws in
       let (summary, stream, _) = try stream(session, outage, for: count)
       #expect(summary.error == nil && summary.gaps == 0, "\(summary.error?.description ?? "") \(drawn.all)")
-      for dropout in stream.dropouts() {
+      for dropout in stream.failures() {
         #expect(!"\(dropout.cause)".unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7F })
       }
     }
@@ -137,7 +137,7 @@ struct ResumableOutageTests {
       let (summary, stream, server) = try stream(session, outage, for: 8)
       #expect(summary.error == nil && summary.gaps == 0, "\(summary.error?.description ?? "")")
       // The first answers may send it to HEAD at once, and redirects are followed; all others are waited for.
-      #expect(stream.dropouts().count >= (odd.bytes.contains("Redirect") ? 1 : 3))
+      #expect(stream.failures().count >= (odd.bytes.contains("Redirect") ? 1 : 3))
       #expect(server.uploads.count <= 2)
     }
   }
@@ -176,7 +176,7 @@ struct ResumableOutageTests {
       }
       let summary = try stream.summary()
       #expect(summary.error?.kind == .notPermitted && summary.resumeData != nil)
-      #expect(stream.dropouts().count >= 3)
+      #expect(stream.failures().count >= 3)
     }
   }
 
@@ -225,7 +225,7 @@ struct ResumableOutageTests {
       stream.streamer.finish()
       let summary = try stream.summary()
       #expect(summary.error == nil && summary.progress.dropouts == 50)
-      #expect(stream.dropouts().allSatisfy { $0.retryDelay <= .milliseconds(25) }, "each one is a first one")
+      #expect(stream.failures().allSatisfy { $0.retryDelay <= .milliseconds(25) }, "each one is a first one")
     }
     expectWhole(server, 400_000)
   }
