@@ -46,7 +46,7 @@ enum StreamOptions {
     Option("http1", "do not negotiate HTTP/2"),
     Option("connect-timeout", value: "T", "for TCP, proxy and TLS (default 10s)"),
     Option("stall-timeout", value: "T", "the peer counts as dead when it accepts nothing for T (default 30s)"),
-    Option("response-timeout", value: "T", "from the end of the stream to the response (default 30s)"),
+    Option("response-timeout", value: "T", "from the stream's end to the response (default 30s; put, plain: 10min)"),
     Option("retry-ceiling", value: "T", "the longest pause between two attempts (default 15s)"),
     Option("give-up-on-refusal", value: "T", "end when refused for T (default: 10min once data was acknowledged)"),
     Option("send-buffer", value: "SIZE", "SO_SNDBUF: how much may be under way (default: the kernel's)"),

@@ -26,9 +26,12 @@ struct AbandonedStreamTests {
     arguments: [false, true])
   func cut(isReset: Bool) throws {
     let server = try ServeProcess(scratch.path)
-    let proxy = try FaultyProxy(to: server.address) { _ in .cut(after: 150_001, isReset: isReset) }
+    // It tries again, and gets nowhere.
+    let away = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    let proxy = try FaultyProxy(to: server.address) {
+      $0 == 0 ? .cut(after: 150_001, isReset: isReset) : .refuse(away)
+    }
     defer { proxy.stop() }
-    // It never tries again within this test.
     let client = try StreamProcess(microphone: microphone, to: proxy.url, more: ["--give-up", "0s"])
     let interrupted = try server.event("interrupted")
     #expect(try client.exitCode() == 69)

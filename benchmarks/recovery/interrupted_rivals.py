@@ -43,6 +43,18 @@ def _ffmpeg(url: str, _: Path) -> list[str]:
     return ["sh", "-c", f"until {shlex.join(words)}; do sleep 1; done"]
 
 
+def _ffmpeg_recovering(url: str, _: Path) -> list[str]:
+    # Its own way: the fifo muxer opens the output again, a second after it failed.
+    recovery = [
+        *("-f", "fifo", "-fifo_format", "s16le", "-attempt_recovery", "1", "-recover_any_error", "1"),
+        *("-recovery_wait_time", "1", "-queue_size", "1000"),
+    ]
+    return [
+        *("ffmpeg", "-hide_banner", "-nostats", "-loglevel", "error", "-f", "s16le", "-ar", str(PACED_RATE // 2)),
+        *("-ac", "1", "-i", "pipe:0", "-c", "copy", "-map", "0", *recovery, "-flush_packets", "1", url),
+    ]
+
+
 def _curl(url: str, file: Path, *options: str) -> list[str]:
     # Without the last one it does not try again after a reset, but ends.
     retrying = ["--retry", "1000", "--retry-delay", "1", "--retry-connrefused", "--retry-all-errors"]
@@ -59,6 +71,7 @@ def _curl_paced(url: str, file: Path) -> list[str]:
 
 PACED = (
     Rival("ffmpeg", "ffmpeg in a loop, 32 kB/s", _ffmpeg, True),
+    Rival("ffmpeg-fifo", "ffmpeg, recovery_wait_time 1, 32 kB/s", _ffmpeg_recovering, True),
     # The feeder in arecord's place: its pipe takes 64 KiB, and what is captured beyond that is lost.
     Rival("curl-live", "arecord | curl --retry, 32 kB/s", _curl_live, True),
     Rival("curl", "curl --retry, a file at 32 kB/s", _curl_paced, False),

@@ -38,6 +38,11 @@ class Outages:
     starting_ms: list[float] = field(default_factory=list)  # of the server, from exec to listening
     resent: list[int] = field(default_factory=list)  # bytes, in each stream
 
+    @property
+    def total_ms(self) -> list[float]:
+        """From the return to the first new acknowledgement."""
+        return [above + pause for above, pause in zip(self.above_ms, self.pause_ms)]
+
     def add(self, others: Outages) -> None:
         self.above_ms += others.above_ms
         self.pause_ms += others.pause_ms

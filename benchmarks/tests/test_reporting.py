@@ -247,7 +247,7 @@ class WhatWasMeasuredUntilAFailure(unittest.TestCase):
         load = recovery.loads("paced")[0]
         returned = Return(3.0, 4.0, 0, 0)
         found = recovery.Found({load.title: Outages(), "them": [returned], "others": []}, {("10", load): Outages()})
-        section = found.section(argparse.Namespace(events=2, down=1.0, seed=1))
+        section = found.section(argparse.Namespace(events=2, down=1.0, least_down=0.5, seed=1))
         self.assertEqual([self.titles(table) for table in section.tables], [["them"], []])
         self.assertEqual(section.remarks, [])
 
