@@ -42,8 +42,14 @@ struct HandlerSeamTests {
   /// Answers with what the test has put there, after an interim response with the same fields.
   private final class EchoHandler: RequestHandler {
     static let response = Lock(Response(200))
+    /// The queries of all requests.
+    static let order = Lock<[String]>([])
+    private let query: String?
+
+    init(_ head: RequestHead) { query = head.target.query }
 
     func begin(_ exchange: any Exchange) {
+      if let query { Self.order.withLock { $0.append(query) } }
       let response = Self.response.withLock { $0 }
       exchange.sendInterim(response.status, response.fields)
       exchange.respond(response)
@@ -70,7 +76,7 @@ struct HandlerSeamTests {
       let context = ConnectionContext(
         loop: loop, timeouts: Timeouts(loop: loop) { _ in .zero }, parserLimits: .init(),
         router: { head in
-          if head.target.path == "/echo" { return EchoHandler() }
+          if head.target.path == "/echo" { return EchoHandler(head) }
           return LateHandler(loop: loop)
         }, refused: { _, _ in })
       self.context = context
@@ -266,6 +272,42 @@ struct HandlerSeamTests {
     // Nothing is left over from any of them.
     client.shutdownWriting()
     #expect(client.isClosedByServer())
+  }
+
+  @Test("whoever sends thousands of requests at once is answered in order, and does not keep the others waiting")
+  func fairness() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    EchoHandler.response.withLock { $0 = Response(204) }
+    EchoHandler.order.withLock { $0 = [] }
+    let clients = try (0..<3).map { _ in try RawClient(bed.listener.address) }
+    let (entered, gate) = (EndSignal(), EndSignal())
+    try waitUntil("all are accepted") { (try? bed.ask { $0.connectionCount }) == 3 }
+    // Everything is there before the loop looks.
+    bed.loop.execute {
+      entered.signal()
+      gate.wait()
+    }
+    entered.wait()
+    let count = 1500
+    for (number, client) in clients.enumerated() {
+      let requests = (0..<(number == 2 ? 1 : count)).map { "GET /echo?\(number)-\($0) HTTP/1.1\r\nHost: h\r\n\r\n" }
+      try client.send(requests.joined())
+      try waitUntil("all has arrived") { client.unacknowledged == 0 }
+    }
+    gate.signal()
+    for (number, client) in clients.enumerated() {
+      for _ in 0..<(number == 2 ? 1 : count) { #expect(try client.answer().status == 204) }
+    }
+    let all = EchoHandler.order.withLock { $0 }
+    let place = try #require(all.firstIndex(of: "2-0"))
+    #expect(place <= 64, "a single request is served behind a turn of each of the others at most")
+    for number in 0..<2 {
+      #expect(all.filter { $0.hasPrefix("\(number)-") } == (0..<count).map { "\(number)-\($0)" })
+    }
+    // Both in turn, and not one after the other.
+    let first = try #require(all.firstIndex(of: "0-\(count - 1)"))
+    #expect(all[..<first].contains { $0.hasPrefix("1-") })
   }
 
   @Test("a handler opens no tunnel")

@@ -99,6 +99,8 @@ struct MetricsListenerTests {
       try client.send(sent)
       return client
     }
+    // Sixteen that are being answered are as many as there may be.
+    try waitUntil("the figures are there again") { (try? get(address).status) == 200 }
     for _ in 0..<3 { #expect(try get(address).status == 200) }
     withExtendedLifetime(idle) {}
   }

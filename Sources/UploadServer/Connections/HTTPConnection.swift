@@ -9,6 +9,8 @@ final class HTTPConnection {
   private static let lingerLimit = 256 << 20
   /// How much `takeArrived` reads at most, in bytes: more than any socket buffer, and an end for a client that never stops.
   private static let arrivedLimit = 64 << 20
+  /// How many requests of one connection are begun before the others have their turn: a read can bring thousands.
+  private static let requestsPerTurn = 32
   /// Above this many unsent bytes interim answers are dropped.
   private static let interimLimit = 16 * 1024
 
@@ -25,8 +27,10 @@ final class HTTPConnection {
   /// Bytes that the socket did not take yet, from `unsentStart` on.
   private var unsent: [UInt8] = []
   private var unsentStart = 0
-  /// Bytes that were read with what came before them and must wait for the handler.
-  private var unparsed: [UInt8] = []
+  /// Bytes that were read with what came before them and must wait for the handler, from `start` on.
+  private var unparsed: (bytes: [UInt8], start: Int) = ([], 0)
+  /// Whether what waits does so for the next turn of the loop.
+  private var isPostponed = false
   private var interest: EventLoop.Interest = .readable
   private var timeoutKind: HTTPConnectionState.Timeout?
   private var isProcessing = false
@@ -57,7 +61,7 @@ final class HTTPConnection {
   /// Goes on where another loop's connection stopped: with a request that was read and not begun.
   func goOn(with request: (head: RequestHead, parser: RequestParser, rest: [UInt8])) {
     parser = request.parser
-    unparsed = request.rest
+    unparsed = (request.rest, 0)
     isProcessing = true
     begin(request.head)
     isProcessing = false
@@ -69,7 +73,7 @@ final class HTTPConnection {
 
   private func ready(_ readiness: EventLoop.Readiness) {
     if readiness.contains(.writable) { flush() }
-    if state.reads && unsent.isEmpty || state.state == .body {
+    if wantsBytes {
       if !readiness.isDisjoint(with: [.readable, .hangUp, .error]) { readOnce() }
     } else if !readiness.isDisjoint(with: [.hangUp, .error]) {
       // Nothing is wanted from the socket, so this is the only way to hear that the client has gone.
@@ -108,6 +112,8 @@ final class HTTPConnection {
 
   // MARK: Reading
 
+  private var wantsBytes: Bool { !isPostponed && (state.reads && unsent.isEmpty || state.state == .body) }
+
   private func readOnce() {
     context.buffers.withBuffer { buffer in
       // One call per wake-up: a short read means that there is no more, and after a full one epoll tells again,
@@ -119,7 +125,7 @@ final class HTTPConnection {
           lingered += count
           if lingered > Self.lingerLimit { close() }
         } else {
-          process(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]).span, buffer)
+          read(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]), buffer)
           turn(bulk: state.state == .body && count >= ReadAllowance.bulkRead)
         }
       } else if count == 0 {
@@ -136,18 +142,31 @@ final class HTTPConnection {
     context.allowance.connectionTurned(bulk: bulk)
   }
 
-  private func process(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) {
+  /// Takes bytes from the socket; those that have to wait are copied.
+  private func read(_ bytes: UnsafeBufferPointer<UInt8>, _ buffer: ReceiveBuffer) {
+    let used = process(bytes.span, buffer)
+    if used < bytes.count { unparsed = (Array(bytes[used...]), 0) }
+  }
+
+  /// Returns how many bytes were used, or need not be kept.
+  private func process(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) -> Int {
     isProcessing = true
     buffer.pieces.removeAll(keepingCapacity: true)
-    var position = 0
+    var (position, begun) = (0, 0)
     parsing: while state.parses && (unsent.isEmpty || state.state == .body) {
+      if begun == Self.requestsPerTurn && state.expectsHead {
+        postpone()
+        break
+      }
       switch parser.next(bytes, &position) {
       case .incomplete: break parsing
       case .head(let head):
         if let other = context.otherLoop(head) {
-          return leave(for: other, head, bytes.extracting(position..<bytes.count))
+          leave(for: other, head, bytes.extracting(position..<bytes.count))
+          return bytes.count
         }
         begin(head)
+        begun += 1
       case .body(let range): buffer.pieces.append(range)
       case .end:
         handOver(bytes, buffer)
@@ -160,11 +179,20 @@ final class HTTPConnection {
       }
     }
     handOver(bytes, buffer)
-    if position < bytes.count && state.state != .lingering && state.state != .closed {
-      bytes.extracting(position..<bytes.count).withUnsafeBufferPointer { unparsed = Array($0) }
-    }
     state.parsed(withinHead: parser.isWithinHead)
     isProcessing = false
+    return state.state == .lingering || state.state == .closed ? bytes.count : position
+  }
+
+  /// Goes on in the next turn of the loop.
+  private func postpone() {
+    isPostponed = true
+    context.loop.schedule(after: .zero) { [self] in
+      isPostponed = false
+      guard state.state != .closed else { return }
+      resume()
+      settle(progress: true)
+    }
   }
 
   private func begin(_ head: RequestHead) {
@@ -203,11 +231,13 @@ final class HTTPConnection {
 
   /// Goes on with bytes that had to wait, after the handler has accepted the body or an answer is out.
   private func resume() {
-    guard !isProcessing, state.parses else { return }
-    let bytes = unparsed
-    unparsed = []
+    guard !isProcessing, !isPostponed, state.parses else { return }
+    let (bytes, start) = unparsed
+    unparsed = ([], 0)
     // Also without any byte: the end of an empty body is told without one.
-    context.buffers.withBuffer { process(bytes.span, $0) }
+    let used = context.buffers.withBuffer { process(bytes.span.extracting(start..<bytes.count), $0) }
+    // Not copied again for each of the requests in them.
+    if start + used < bytes.count { unparsed = (bytes, start + used) }
   }
 
   // MARK: What the handler asks for, through its exchange
@@ -259,7 +289,7 @@ final class HTTPConnection {
         // The end of the stream, or an error, is for whoever asked to judge: both mean that nothing more has arrived.
         guard count > 0 else { return }
         taken += count
-        process(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]).span, buffer)
+        read(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]), buffer)
       }
     }
     settle(progress: true)
@@ -327,7 +357,7 @@ final class HTTPConnection {
     case .nothing: break
     case .nextRequest: resume()
     case .linger:
-      unparsed = []
+      unparsed = ([], 0)
       // The client sees the end of the answer; what it still sends is read, so that no reset overtakes the answer.
       shutdown(descriptor, Int32(SHUT_WR))
     }
@@ -355,7 +385,7 @@ final class HTTPConnection {
     context.timeouts.set(nil, self)
     context.loop.deregister(descriptor)
     end(descriptor)
-    unparsed = []
+    unparsed = ([], 0)
     unsent = []
     unsentStart = 0
     context.closed(descriptor)
@@ -366,7 +396,7 @@ final class HTTPConnection {
     guard state.state != .closed, !isProcessing else { return }
     var wanted: EventLoop.Interest = []
     if !unsent.isEmpty { wanted.insert(.writable) }
-    if !isPaused, state.reads && (unsent.isEmpty || state.state == .body) { wanted.insert(.readable) }
+    if !isPaused && wantsBytes { wanted.insert(.readable) }
     if wanted != interest {
       interest = wanted
       do throws(SystemError) {
