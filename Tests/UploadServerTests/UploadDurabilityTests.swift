@@ -51,6 +51,8 @@ struct UploadDurabilityTests {
       let client = try test.connect()
       try client.patch(location, at: 0, chunked: true)
       try client.awaitProgress(0)
+      // A claim that fails must not wait for a disk that stands still.
+      defer { sync_gate_open() }
       sync_gate_close()
       try client.sendChunk("abc")
       try waitUntil("it is stored") { (try? test.directory.text(test.onlyFile)) == "abc" }
@@ -82,6 +84,8 @@ struct UploadDurabilityTests {
       let client = try test.connect()
       try client.patch(location, at: 0, chunked: true)
       try client.awaitProgress(0)
+      // A claim that fails must not wait for a disk that stands still.
+      defer { sync_gate_open() }
       sync_gate_close()
       try client.sendChunk("abc")
       try waitUntil("all has arrived") { client.unacknowledged == 0 }
@@ -118,6 +122,8 @@ struct UploadDurabilityTests {
         try client.patch(location, at: 0, chunked: true)
         try client.sendChunk("abc")
         try client.awaitProgress(3)
+        // A claim that fails must not wait for a disk that stands still.
+        defer { sync_gate_open() }
         sync_gate_close()
         try client.sendChunk("def")
         let spool = ".uploads/" + location.dropFirst("/.uploads/".utf8.count) + ".body"
