@@ -30,6 +30,8 @@ struct ServerRecordTests {
     record.hasBegun = random.chance(50)
     record.ownsFile = random.chance(50)
     record.isLive = random.chance(50)
+    if random.chance(50) { record.token = text(&random) }
+    if random.chance(50) { record.unsyncedBoot = text(&random) }
     record.promised = UInt64.random(in: 0...999_999_999_999_999, using: &random)
     if random.chance(30) { record.deactivation = Deactivation.allCases.randomElement(using: &random) }
     if random.chance(30) {

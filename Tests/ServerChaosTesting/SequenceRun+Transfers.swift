@@ -55,8 +55,8 @@ extension SequenceRun {
       stream.hasUnknown = true
       guard isStored else { return stream.reset() }
       stream.plainEnd[call.token] = max(stream.plainEnd[call.token], end)
-      stream.completeEnd = max(stream.completeEnd ?? 0, end)
       insert(call.token, stream)
+      stream.completeEnd = max(stream.completeEnd ?? 0, end)
       return
     }
     let wasKnown = stream.hasUnknown || stream.completeEnd != nil || uploads.contains { $0.stream === stream }

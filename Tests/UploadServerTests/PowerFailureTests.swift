@@ -60,6 +60,25 @@ struct PowerFailureTests {
     }
   }
 
+  @Test(
+    "the record of another upload is no record: after a power failure a file may hold what it held before it was used again"
+  )
+  func othersRecord() throws {
+    let test = try server(.interval, boot: "first")
+    let locations = try [test.create("/a"), test.create("/b")]
+    let client = try test.connect()
+    try client.patch(locations[0], at: 0, body: "abc")
+    #expect(try client.final().answer["upload-offset"] == "3")
+    client.disconnect()
+    test.stop()
+    let records = locations.map { "\(test.directory.path)\($0).upload" }
+    try Command.run("cp", records)
+    let next = try server(.interval, in: test.directory, boot: "first")
+    let again = try next.connect()
+    #expect(try again.head(locations[0])["upload-offset"] == "3")
+    #expect(try again.head(locations[1]).status == 404)
+  }
+
   @Test("a complete upload is told of all the same", arguments: Durability.allCases)
   func complete(_ durability: Durability) throws {
     let test = try server(durability, boot: "first")

@@ -8,6 +8,33 @@ import UploadServer
 
 @Suite("Durability of resumable uploads")
 struct UploadDurabilityTests {
+  @Test("a request that completes an upload is answered when another one has made the stream longer meanwhile")
+  func longerThanAnnounced() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let first = try TestServer(in: directory) { $0.durability = .always }
+      let location = try first.create("/t.txt", ["Stream-ID: a"])
+      let creator = try first.connect()
+      try creator.patch(location, at: 0, body: "abc")
+      try require(try creator.final().answer["upload-offset"] == "3", "stored")
+      creator.disconnect()
+      first.stop()
+      // In the next server nobody has the stream open yet.
+      let test = try TestServer(in: directory) { $0.durability = .always }
+      sync_gate_close()
+      let before = sync_gate_calls()
+      let client = try test.connect()
+      try client.patch(location, at: 3, completes: true, body: "de")
+      try waitUntil("its length is on its way to the disk") { sync_gate_calls() > before }
+      let other = try test.connect()
+      try other.send(TestServer.head("/t.txt", id: "a", offset: 3))
+      try other.sendChunk("defgh")
+      try waitUntil("the stream is longer") { (try? directory.text("t-a.part")) == "abcdefgh" }
+      sync_gate_open()
+      try require(try client.final().answer.status == 410, "the upload is not what it was said to be")
+    }
+  }
+
   @Test("with always, neither a 104 nor a 2xx nor an answer to HEAD tells an offset before the disk has it")
   func always() async {
     await #expect(processExitsWith: .success) {

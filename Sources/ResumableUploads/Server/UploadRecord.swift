@@ -41,6 +41,9 @@ package struct UploadRecord: Equatable, Sendable {
   package var promised: UInt64 = 0
   /// The boot of the machine since which bytes may have been acknowledged that the disk has not; nil if it has them all.
   package var unsyncedBoot: String?
+  /// Which upload it is the record of. The files of records are used again, and after a power failure one may hold what it held
+  /// for another upload. nil in records of earlier servers.
+  package var token: String?
   package var deactivation: Deactivation?
   package var response: Response?
   /// Whether this was read from a text with credentials, as earlier versions wrote it: it is to be written anew.
@@ -83,6 +86,7 @@ package struct UploadRecord: Equatable, Sendable {
     }
     func count(_ value: UInt64) -> Item { Item(.integer(Int64(clamping: value))) }
     add("Upload-Record", Item(.integer(Self.format)))
+    if let token { add("Token", Item(.displayString(token))) }
     add("Created", Item(.date(created)))
     add("Method", Item(.displayString(method)))
     add("Target", Item(.displayString(target)))
@@ -139,6 +143,7 @@ package struct UploadRecord: Equatable, Sendable {
     length = count("Length")
     isLive = single("Live") != .boolean(false)
     unsyncedBoot = string("Unsynced")
+    token = string("Token")
     if case .token(let cause)? = single("Deactivated") {
       guard let deactivation = Deactivation(rawValue: cause) else { return nil }
       self.deactivation = deactivation

@@ -85,6 +85,8 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   func write(
     _ record: UploadRecord, _ token: String, syncing: Bool, _ completion: @escaping (SystemError?) -> Void
   ) {
+    var record = record
+    record.token = token
     guard let text = record.text else {
       return completion(SystemError(operation: "write the record of an upload", code: EINVAL))
     }
@@ -226,7 +228,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       let (text, status) = try Self.contents(token + Self.recordSuffix, in: directory, files)
       stored.age = ages.age(of: token, status)
       stored.size = text.utf8.count
-      stored.record = UploadRecord(parsing: text)
+      stored.record = UploadRecord(parsing: text).flatMap { $0.token == nil || $0.token == token ? $0 : nil }
     } catch {
       return error.isMissing ? nil : stored
     }

@@ -72,7 +72,11 @@ extension UploadResource {
             transfer, .mismatchingOffset(expected: state.offset, provided: transfer.request.offset))
         }
       } catch {
-        return wentInactive(peer: nil, event: .interrupted)
+        // Whoever has asked for it is told.
+        let waiting = takeWaiting()
+        wentInactive(peer: waiting?.peer, event: .interrupted)
+        if let waiting { refuse(waiting, error) }
+        return
       }
     }
     proceed()

@@ -300,6 +300,8 @@ final class FileStore: StreamStore, Sendable {
     // The end of a recording that is closed is synced with it.
     guard durability != .none, gap.cause != .interrupted else { return }
     try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }
+    // It may be new: without its name it says nothing of a hole that the disk has already.
+    try retryingInterrupts("fsync of the directory") { fsync(directory) }
   }
 
   /// Gives a complete stream its final name, after making it as durable as it is to be. `completion` is called on the
