@@ -15,6 +15,18 @@ extension ResumableStream {
     return LiveStreamError(kind, failure.description)
   }
 
+  /// Why a successful answer does not let the stream continue.
+  func unhelpful(_ answer: ClientAnswer) -> String {
+    guard let offset = UploadFields.offset(answer.fields) else {
+      return "the server answered \(answer.status) without saying how much it has"
+    }
+    let end = upload.base.addingReportingOverflow(offset).partialValue
+    let missing = upload.acknowledged - min(upload.acknowledged, end)
+    return missing > 0
+      ? "the server has \(missing) bytes less than it had acknowledged"
+      : "the server answered \(answer.status) where it could not"
+  }
+
   mutating func takeNotes() {
     for note in upload.takeNotes() {
       switch note {

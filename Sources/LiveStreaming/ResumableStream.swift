@@ -132,9 +132,7 @@ struct ResumableStream: StreamStateMachine {
       case .wait:
         takeNotes()
         var failure = failure(.response(answer.status))
-        if answer.isSuccess {
-          failure.cause = .other(lastNote ?? "the server answered \(answer.status) without saying how much it has")
-        }
+        if answer.isSuccess { failure.cause = .other(lastNote ?? unhelpful(answer)) }
         lastNote = nil
         failure.retryAfter = Verdict.retryAfter(outcome.response)
         failure.refusal = answer.isRefusal ? Verdict(end.result).error : nil

@@ -119,6 +119,7 @@ struct BlockedOutputTests {
     let blocked = try Blocked(output)
     let command = try start(
       ["serve", "--listen", "unix:\(directory.path)/socket", "--directory", directory.path], blocked)
+    try eventually("the server's socket") { access("\(directory.path)/socket", F_OK) == 0 }
     for number in 0..<3 {
       let client = try sluice(
         [
@@ -183,14 +184,5 @@ struct BlockedOutputTests {
     _ = try curl.wait()
     let line = curl.output.first { $0.hasPrefix("sluice_output_lines_dropped_total ") }
     return line.flatMap { Int($0.split(separator: " ")[1]) } ?? 0
-  }
-
-  /// Asks again and again until `condition` holds: for what has no event of its own.
-  private func eventually(_ what: String, _ condition: () throws -> Bool) throws {
-    let deadline = MonotonicInstant.now + .seconds(20)
-    while try !condition() {
-      guard MonotonicInstant.now < deadline else { throw TestFailure("\(what) did not come") }
-      poll(nil, 0, 20)
-    }
   }
 }

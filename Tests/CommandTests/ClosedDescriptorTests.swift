@@ -99,6 +99,7 @@ struct ClosedDescriptorTests {
       ["serve", "--listen", "unix:\(directories[$0].path)/socket", "--directory", directories[$0].path]
     } check: { run, closed, command throws in
       let directory = directories[run]
+      try eventually("the server's socket") { access("\(directory.path)/socket", F_OK) == 0 }
       let client = try sluice(
         [
           "heartbeat", "http://localhost/h", "--unix-socket", "\(directory.path)/socket", "--stream-id", "h",

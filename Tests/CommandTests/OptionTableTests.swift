@@ -57,7 +57,7 @@ struct OptionTableTests {
     "drop-every": .positiveTime, "max-age": .positiveTime, "finish-after": .positiveTime,
     "buffer": .other(["many", "-1", "-1s", "0", "0s", "1e9", "1000000h", Value.huge]),
     "load.buffer": .size, "roll-over-bytes": .size, "send-buffer": .size, "max-segment": .size, "load.rate": .size,
-    "slow-rate": .size, "max-bytes": .size, "max-body": .size, "receive-buffer": .size,
+    "slow-rate": .size, "max-bytes": .size, "max-hole": .size, "max-body": .size, "receive-buffer": .size,
     "max-size": .sizeOrNone, "max-append-size": .sizeOrNone, "min-append-size": .sizeOrNone, "quota": .sizeOrNone,
     "quota-per-client": .sizeOrNone, "min-rate": .sizeOrNone, "proxied-interims": .count, "seed": .count,
     "rate": .positiveCount, "channels": .positiveCount, "threads": .positiveCount, "streams": .positiveCount,

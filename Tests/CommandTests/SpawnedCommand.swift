@@ -43,7 +43,7 @@ final class SpawnedCommand {
     while waitpid(pid, &raw, 0) == -1, errno == EINTR {}
   }
 
-  func signal(_ number: Int32) { kill(pid, number) }
+  func signal(_ number: Int32) { if status == nil { kill(pid, number) } }
 
   /// Its exit status; 128 and the number of the signal that ended it. Fails the test when it does not end in time.
   func wait(limit: Duration = .seconds(20)) throws -> Int32 {
@@ -141,5 +141,14 @@ final class TestPipe {
       bytes += buffer[..<count]
     }
     return bytes
+  }
+}
+
+/// Asks again and again until `condition` holds: for what has no event of its own.
+func eventually(_ what: String, _ condition: () throws -> Bool) throws {
+  let deadline = MonotonicInstant.now + .seconds(20)
+  while try !condition() {
+    guard MonotonicInstant.now < deadline else { throw TestFailure("\(what) did not come") }
+    poll(nil, 0, 20)
   }
 }

@@ -37,7 +37,7 @@ struct NameServerTests {
       prefix: inSilence(scratch))
     // After so many attempts each further one would have left another thread behind.
     try stream.output.wait(for: "refused lookups") { events, _ in
-      events.count { $0.event == "dropout" } >= 20 ? true : nil
+      SluiceProcess.failures(in: events).count >= 20 ? true : nil
     }
     try stream.event("progress") { ($0.thousandths("elapsed_seconds") ?? 0) > 4000 }
     #expect(networkThreads(stream.identifier) <= 6)

@@ -43,7 +43,7 @@ extension RunningStream {
       events.dropFirst(seen).contains {
         switch $0 {
         case .acknowledged(let end): end >= UInt64(offset + count)
-        case .dropout, .ended: true
+        case .dropout, .attemptFailed, .ended: true
         default: false
         }
       } ? true : nil

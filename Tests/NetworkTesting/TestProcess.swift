@@ -76,7 +76,8 @@ public final class TestProcess: Sendable {
 
   deinit {
     endInput()
-    kill(pid, SIGKILL)
+    // Not if it was waited for: its number may be another process's by now.
+    signal(SIGKILL)
     _ = try? wait()
   }
 

@@ -40,6 +40,12 @@ extension ModelWorld {
     }
     let kept = kept(lives: true)
     if conditions.losesAcknowledged || conditions.endsUploads, kept < conditions.length {
+      // Versions 3 to 6 answer 404 to an upload that has expired and to one that is complete and forgotten.
+      if conditions.endsUploads, server.resources.contains(where: { $0.state.isInactive }),
+        conditions.configuration.version.statuses.inactive == 404
+      {
+        return nil
+      }
       // What is lost is said: there is a break that names both parts, and no upload that passes for a whole one.
       return breaks.isEmpty && gaps.isEmpty
         ? "the server has \(kept) bytes of \(conditions.length), and nobody says so" : nil

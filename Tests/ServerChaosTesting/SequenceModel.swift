@@ -86,6 +86,8 @@ final class UploadModel {
   var phase = Phase.open
   var mayBeGone = false
   var mayBeComplete = false
+  /// Whether a client did not wait for the answer to what would complete it.
+  var mayBeCompleteUnseen = false
   var lastTouch = MonotonicInstant.now
 
   init(_ location: String, _ stream: StreamModel, base: UInt64, token: Int, version: Int?, length: UInt64?) {

@@ -241,7 +241,7 @@ extension SequenceRun {
     let stream = upload.stream
     let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }
     let isNewest = uploads.last { $0.stream === stream && $0.token == upload.token } === upload
-    guard isNewest || siblings.allSatisfy({ $0.phase == .deleted }) else { return }
+    guard isNewest || siblings.allSatisfy({ [.deleted, .expired, .lost].contains($0.phase) }) else { return }
     stream.wasCancelled = true
     for sibling in siblings { (sibling.mayBeGone, sibling.exact) = (true, nil) }
     let isComplete = siblings.contains { if case .complete = $0.phase { true } else { false } }

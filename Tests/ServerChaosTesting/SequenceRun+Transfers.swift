@@ -79,6 +79,7 @@ extension SequenceRun {
       // It may have been taken as far as it came.
       if call.phaseBefore == .open { upload.exact = nil }
       if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
+      if call.completes, call.isDropped || isStopping { upload.mayBeCompleteUnseen = true }
       guard call.isDropped || !alone else { throw fail("a request is closed without an answer", call.request.text) }
       return
     }

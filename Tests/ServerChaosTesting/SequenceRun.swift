@@ -29,7 +29,8 @@ final class SequenceRun {
   }
 
   /// An event may end an upload without giving back at once what it kept.
-  private var countsQuota: Bool { sequence.countsQuota && sequence.eventIndex == nil }
+  /// Where nothing is stored nothing is counted.
+  private var countsQuota: Bool { sequence.countsQuota && sequence.eventIndex == nil && isStored }
 
   var isStored: Bool { !options.setting.discards }
 
@@ -234,13 +235,16 @@ final class SequenceRun {
       for stream in streams { stream.reset() }
       return
     }
-    guard event == .powerCut, options.setting.durability != "always" else { return }
-    for upload in uploads where upload.isOpen || upload.phase == .deleted || options.setting.durability == "none" {
+    guard event == .powerCut else { return }
+    // Nobody waits for the disk to take a deletion: what was no more may be back.
+    for upload in uploads where upload.phase == .deleted {
+      (upload.phase, upload.mayBeGone, upload.stream.mayHaveLost) = (.open, true, true)
+    }
+    guard options.setting.durability != "always" else { return }
+    for upload in uploads where upload.isOpen || options.setting.durability == "none" {
       upload.mayBeGone = true
       upload.stream.mayHaveLost = true
     }
-    // So may what is no more: nobody waited for the disk to take that.
-    for upload in uploads where upload.phase == .deleted { upload.phase = .open }
     for upload in uploads where !upload.isOpen {
       // The record of what is over may be an older one.
       upload.mayBeGone = true

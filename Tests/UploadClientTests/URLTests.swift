@@ -25,7 +25,8 @@ struct URLTests {
   @Test(
     "a file's name goes where the path names none, before the query",
     arguments: [
-      ("http://h/d/?", "http://h/d/?"), ("http://h", "http://h/n%20%C3%BC"), ("http://h/", "http://h/n%20%C3%BC"), ("http://h/d", "http://h/d"),
+      ("http://h/d/?", "http://h/d/?"), ("http://h", "http://h/n%20%C3%BC"), ("http://h/", "http://h/n%20%C3%BC"),
+      ("http://h/d", "http://h/d"),
       ("http://h/d/", "http://h/d/n%20%C3%BC"), ("http://h/d/?q=/", "http://h/d/n%20%C3%BC?q=/"),
       ("http://h?q", "http://h/n%20%C3%BC?q"),
       ("http://h/d?q=/", "http://h/d?q=/"), ("http://h#f", "http://h/n%20%C3%BC#f"),
