@@ -150,7 +150,8 @@ struct ResumableFaultTests {
     }
     let summary = try stream(server)
     #expect(server.methods.last == "HEAD" && server.uploads.count == 1)
-    #expect(summary.progress.dropouts == 1, "the lost answer and each 404 before the one that is believed are one outage")
+    #expect(
+      summary.progress.dropouts == 1, "the lost answer and each 404 before the one that is believed are one outage")
   }
 
   @Test(
