@@ -86,6 +86,8 @@ final class UploadModel {
   var phase = Phase.open
   var mayBeGone = false
   var mayBeComplete = false
+  /// Whether a DELETE was not answered.
+  var mayBeDeleted = false
   /// Whether a client did not wait for the answer to what would complete it.
   var mayBeCompleteUnseen = false
   var lastTouch = MonotonicInstant.now

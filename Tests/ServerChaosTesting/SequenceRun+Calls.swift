@@ -90,7 +90,9 @@ extension SequenceRun {
   private func content(
     of stream: StreamModel, from token: Int, _ range: Range<UInt64>, _ detail: RequestDetail
   ) -> [UInt8] {
-    if let owner = stream.owner, owner != token, detail.guessesRight { return stream.content[owner][range] }
+    if let owner = stream.owner, owner != token, detail.guessesRight, !isVague(stream) {
+      return stream.content[owner][range]
+    }
     stream.sentEnd[token] = max(stream.sentEnd[token], range.upperBound)
     return stream.content[token][range]
   }

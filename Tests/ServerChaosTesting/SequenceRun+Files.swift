@@ -14,14 +14,11 @@ extension SequenceRun {
       throw fail("the record of gaps is left without its stream", stream.base)
     }
     // Without durability the record of its gaps may be older than a file.
-    let isVague = stream.mayHaveLost && options.setting.durability == "none"
-    if !isVague { for recording in recordings { try checkContent(of: recording, stream) } }
+    if !isVague(stream) { for recording in recordings { try checkContent(of: recording, stream) } }
     guard !stream.mayHaveLost else { return }
     try checkLength(of: stream, recordings, mine)
-    // An empty file that a killed server had just made is removed when nobody comes for it.
-    let isLeft = recordings.contains { $0.isComplete || !$0.content.isEmpty || sequence.event == nil }
     if mine.count == 1, let upload = mine.first, upload.phase == .deleted, !upload.mayBeCompleteUnseen,
-      !stream.hasUnknown, isLeft
+      !stream.hasUnknown, !files.isEmpty
     {
       throw fail("a deleted upload leaves something behind", "\(files)")
     }

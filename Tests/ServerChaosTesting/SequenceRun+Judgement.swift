@@ -47,7 +47,7 @@ extension SequenceRun {
   /// Whether the stream is certainly another token's than the request's, whatever comes of the others.
   private func isAnothers(_ call: Call, _ calls: [Call]) -> Bool {
     guard call.upload == nil, let owner = call.ownerBefore, owner != call.token else { return false }
-    if call.stream.mayHaveLost && options.setting.durability == "none" { return false }
+    if isVague(call.stream) { return false }
     if isLeft(by: owner, call.stream) { return false }
     // Whoever deletes the last of a stream lets go of it; where nothing is stored, so does its completion.
     return !calls.contains {
@@ -87,9 +87,13 @@ extension SequenceRun {
       && uploads.filter { $0.stream === call.stream }.count <= 1 && !call.stream.hasUnknown
   }
 
+  /// Whether a power cut may have taken the record of whose it is: without durability nothing is certain then.
+  func isVague(_ stream: StreamModel) -> Bool { stream.mayHaveLost && options.setting.durability == "none" }
+
   /// Whether the stream may be another token's than this one.
   func mayBeOthers(_ stream: StreamModel, _ token: Int) -> Bool {
-    stream.owner != token && (stream.claims[1 - token] || stream.evidence.contains(1 - token))
+    if isVague(stream) { return true }
+    return stream.owner != token && (stream.claims[1 - token] || stream.evidence.contains(1 - token))
   }
 
   /// Whether an upload's URL may be answered with 404 or 410.
@@ -120,6 +124,9 @@ extension SequenceRun {
     let isOld = MonotonicInstant.now - upload.lastTouch >= .seconds(options.maximumAge)
     upload.phase = others.contains { $0.intent == .delete } ? .deleted : isOld ? .expired : .lost
     if upload.phase == .expired { tally.expired += 1 }
+    if upload.mayBeDeleted { cancelled(upload) }
+    // What was stored of a file goes with it, and the stream is anybody's.
+    if isLeft(by: upload.token, upload.stream) { upload.stream.evidence.remove(upload.token) }
     upload.exact = nil
   }
 
@@ -143,7 +150,9 @@ extension SequenceRun {
   /// A token was told that bytes of a stream are stored for it.
   func insert(_ token: Int, _ stream: StreamModel) {
     // Where nothing is stored, a stream is forgotten with its completion, whether or not that is answered.
-    if let owner = stream.owner, owner != token, isLeft(by: owner, stream) || !isStored { stream.evidence = [] }
+    if let owner = stream.owner, owner != token, isLeft(by: owner, stream) || !isStored || isVague(stream) {
+      stream.evidence = []
+    }
     stream.evidence.insert(token)
   }
 
@@ -189,15 +198,23 @@ extension SequenceRun {
         }
       case .refused?: break
       default:
-        let isShared = upload.stream.completeEnd != nil || upload.stream.mayBeComplete
-        guard upload.mayBeComplete || isCompleting || isShared || mayBeOthers(upload.stream, upload.token) else {
+        let isShared =
+          upload.stream.completeEnd != nil || upload.stream.hasUnknown
+          || uploads.contains { $0 !== upload && $0.stream === upload.stream }
+        guard
+          upload.mayBeComplete || isCompleting || isShared || upload.stream.mayBeComplete
+            || mayBeOthers(upload.stream, upload.token)
+        else {
           throw fail("an upload is complete that nobody has completed", call.outcome.text)
         }
-        if upload.mayBeComplete || isCompleting {
+        // By an answer that was judged before this one.
+        if case .complete = upload.phase { return }
+        if upload.mayBeComplete || isCompleting, !isShared, !mayBeOthers(upload.stream, upload.token) {
           if let offset = final.offset { completed(upload, offset) }
         } else {
           // The stream would not have its bytes: that answer is the upload's.
           upload.phase = .refused
+          if !isStored { upload.stream.evidence.remove(upload.token) }
         }
       }
       return
@@ -217,7 +234,7 @@ extension SequenceRun {
 
   private func judgeDELETE(_ call: Call, _ others: [Call]) throws(Violation) {
     guard let upload = call.upload, let final = call.outcome.final else {
-      if call.phaseBefore == .open { call.upload?.mayBeGone = true }
+      if call.phaseBefore == .open, let upload = call.upload { (upload.mayBeGone, upload.mayBeDeleted) = (true, true) }
       if !isStopping, !call.isDropped, others.isEmpty { throw fail("DELETE is not answered", call.outcome.text) }
       return
     }
@@ -240,6 +257,7 @@ extension SequenceRun {
   private func cancelled(_ upload: UploadModel) {
     let stream = upload.stream
     let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }
+    if !siblings.isEmpty { stream.wasCancelled = true }
     let isNewest = uploads.last { $0.stream === stream && $0.token == upload.token } === upload
     guard isNewest || siblings.allSatisfy({ [.deleted, .expired, .lost].contains($0.phase) }) else { return }
     stream.wasCancelled = true

@@ -71,7 +71,9 @@ extension SequenceRun {
 
   func judgeAppend(_ call: Call, _ others: [Call]) throws(Violation) {
     guard let upload = call.upload else { return }
-    let (outcome, alone) = (call.outcome, isAlone(call, others) && call.phaseBefore == .open)
+    // What would complete it may have, whether or not that was answered.
+    let alone = isAlone(call, others) && call.phaseBefore == .open && !call.stream.mayBeComplete
+    let outcome = call.outcome
     try announced(upload, call)
     // More than the length that was given invalidates the whole.
     if call.misfitsLength { upload.mayBeGone = true }

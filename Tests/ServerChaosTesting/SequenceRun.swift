@@ -236,9 +236,10 @@ final class SequenceRun {
       return
     }
     guard event == .powerCut else { return }
-    // Nobody waits for the disk to take a deletion: what was no more may be back.
+    // What was no more may be back, but with always no upload that was deleted.
     for upload in uploads where upload.phase == .deleted {
-      (upload.phase, upload.mayBeGone, upload.stream.mayHaveLost) = (.open, true, true)
+      upload.stream.mayHaveLost = true
+      if options.setting.durability != "always" { (upload.phase, upload.mayBeGone) = (.open, true) }
     }
     guard options.setting.durability != "always" else { return }
     for upload in uploads where upload.isOpen || options.setting.durability == "none" {

@@ -329,6 +329,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
     } catch {
       state = .done
       allowance.leave()
+      // The recording was closed while this request waited. The next one is told so.
+      if isRestored, error.isMissing { return answer(503, nil, "the stream is gone", retries: true) }
       let remedy = error.code == EMFILE ? DescriptorLimit.remedy(waiting: 1) : ""
       emitRefusal(Self.status(of: error), "\(error)\(remedy)")
       return answer(Self.status(of: error), nil, error.reason, retries: true)
@@ -361,7 +363,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
       }
       state = .streaming(stream, placement)
     }
-    registry.claim(name, for: self, holder: holder, isNew: stream.isNew)
+    // A file without a byte, which a server that died had just made, is as good as a new one.
+    registry.claim(name, for: self, holder: holder, isNew: stream.isNew || stream.isEmpty)
     lengthBefore = stream.length
     var event = event(stream.isNew ? .begun : .continued, stream)
     event.offset = offset
