@@ -79,6 +79,30 @@ struct PowerFailureTests {
     #expect(try again.head(locations[1]).status == 404)
   }
 
+  @Test(
+    "what another upload has brought of the same stream may be lost for both", arguments: [Durability.interval, .none])
+  func othersBytes(_ durability: Durability) throws {
+    let directory = TemporaryDirectory()
+    var test = try server(durability, in: directory, boot: "first")
+    let location = try test.create("/t", ["Stream-ID: a"])
+    var client = try test.connect()
+    try client.patch(location, at: 0, body: "abc")
+    _ = try client.final()
+    client.disconnect()
+    // After an end in order the record says that the disk has everything.
+    test.stop()
+    test = try server(durability, in: directory, boot: "first")
+    client = try test.connect()
+    #expect(try client.head(location)["upload-offset"] == "3")
+    #expect(try after(test, durability, boot: "second", location).answer["upload-offset"] == "3")
+    let other = try test.create("/t", ["Stream-ID: a", "Stream-Offset: 3"])
+    try client.patch(other, at: 0, body: "def")
+    _ = try client.final()
+    #expect(try client.head(location)["upload-offset"] == "6")
+    // Within the second that the disk may take longer.
+    #expect(try after(test, durability, boot: "second", location).answer.status == 410)
+  }
+
   @Test("a complete upload is told of all the same", arguments: Durability.allCases)
   func complete(_ durability: Durability) throws {
     let test = try server(durability, boot: "first")

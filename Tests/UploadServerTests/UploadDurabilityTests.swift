@@ -8,6 +8,22 @@ import UploadServer
 
 @Suite("Durability of resumable uploads")
 struct UploadDurabilityTests {
+  @Test("with always, DELETE is answered once the disk has it: no later server knows the upload")
+  func cancellation() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      let location = try test.create()
+      sync_gate_close()
+      let before = sync_gate_calls()
+      let client = try test.connect()
+      try client.request("DELETE", location)
+      try waitUntil("the server asks the disk") { sync_gate_calls() > before }
+      try require(!client.hasAnswer, "not before")
+      sync_gate_open()
+      try require(try client.final().answer.status == 204, "then it is")
+    }
+  }
+
   @Test("a request that completes an upload is answered when another one has made the stream longer meanwhile")
   func longerThanAnnounced() async {
     await #expect(processExitsWith: .success) {

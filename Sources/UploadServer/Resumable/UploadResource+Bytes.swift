@@ -149,10 +149,7 @@ extension UploadResource {
 
   /// Bytes of the transfer at work were kept.
   private func bytesKept(_ count: UInt64, _ transfer: UploadTransfer) {
-    if resources.durability == .interval, !isUnsynced {
-      isUnsynced = true
-      resources.intervalSync.add(self)
-    }
+    syncSoon()
     let now = MonotonicInstant.now
     if unacknowledgedSince == nil { unacknowledgedSince = now }
     guard transfer.tellsProgress else { return }

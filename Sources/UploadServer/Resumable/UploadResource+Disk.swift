@@ -11,6 +11,14 @@ extension UploadResource {
   ///
   /// - Parameter answer: is given what has become of the upload meanwhile, if it is no offset.
   func settle(_ answer: @escaping (UploadRefusal?) -> Void) {
+    // The record may say that the disk has all of it, which was true of fewer bytes.
+    if hasOthersBytes {
+      hasOthersBytes = false
+      if marksUnsynced() {
+        syncSoon()
+        return saveFirst(syncing: true) { error in answer(error.map { UploadRefusal($0) }) }
+      }
+    }
     guard state.awaitsDisk, state.durable < state.offset else { return answer(nil) }
     settlingCount += 1
     transfer?.pause()
@@ -73,6 +81,13 @@ extension UploadResource {
     } else {
       resources.store.synchronizeBody(of: token) { synced(size, $0) }
     }
+  }
+
+  /// With ``Durability/interval``: the next round of syncs has this upload in it.
+  func syncSoon() {
+    guard resources.durability == .interval, !isUnsynced else { return }
+    isUnsynced = true
+    resources.intervalSync.add(self)
   }
 
   /// Has the disk take what is kept by now, without anyone waiting for it.

@@ -67,6 +67,7 @@ extension UploadResource {
     if let body, state.phase == .incomplete, body.keptCount != state.offset {
       do throws(UploadRefusal) {
         try state.foundKept(body.keptCount)
+        hasOthersBytes = true
         if let transfer, transfer.request.offset != state.offset {
           return reject(
             transfer, .mismatchingOffset(expected: state.offset, provided: transfer.request.offset))
@@ -112,8 +113,10 @@ extension UploadResource {
     } catch {
       throw UploadRefusal(error)
     }
+    let before = state.offset
     do throws(UploadRefusal) {
       try state.found(kept)
+      if state.offset > before { hasOthersBytes = true }
     } catch {
       wentInactive(peer: nil, event: .interrupted)
       throw error
@@ -286,16 +289,21 @@ extension UploadResource {
   // MARK: The end
 
   /// Gives the upload up. Requests at work on it end without an answer.
-  func deactivate(_ cause: Deactivation, peer: String?, reason: String? = nil) {
+  ///
+  /// - Parameter completion: called when the record says so, as durable as records are.
+  func deactivate(
+    _ cause: Deactivation, peer: String?, reason: String? = nil,
+    _ completion: @escaping (SystemError?) -> Void = { _ in }
+  ) {
     let wasUnfinished = isUnfinished
     do throws(UploadRefusal) {
       _ = try state.deactivate(cause)
     } catch {
-      return
+      return completion(nil)
     }
     dropTransfer()
     record.response = nil
-    guard wasUnfinished else { return save() }
+    guard wasUnfinished else { return save(completion) }
     let event: ServerEvent.Kind =
       switch cause {
       case .cancelled: .cancelled
@@ -303,7 +311,7 @@ extension UploadResource {
       case .interrupted: .closed
       default: .interrupted
       }
-    wentInactive(peer: peer, event: event, reason: reason)
+    wentInactive(peer: peer, event: event, reason: reason, completion)
   }
 
   /// Nobody has come for as long as the upload lives. Age removes no byte of a live stream.
@@ -318,8 +326,11 @@ extension UploadResource {
   }
 
   /// The state is inactive: what the upload holds is removed, closed or left to others.
-  func wentInactive(peer: String?, event kind: ServerEvent.Kind, reason: String? = nil) {
-    guard case .inactive(let cause) = state.phase else { return }
+  func wentInactive(
+    peer: String?, event kind: ServerEvent.Kind, reason: String? = nil,
+    _ completion: @escaping (SystemError?) -> Void = { _ in }
+  ) {
+    guard case .inactive(let cause) = state.phase else { return completion(nil) }
     touch()
     let kept = state.offset
     let handler = handler ?? makeHandler()
@@ -348,7 +359,7 @@ extension UploadResource {
       event.reason = reason ?? cause.description
       resources.emit(event)
     }
-    save()
+    save(completion)
   }
 
   private func recordingEnd(_ cause: Deactivation) -> RecordingEnd {

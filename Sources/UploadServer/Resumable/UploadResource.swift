@@ -35,6 +35,8 @@ final class UploadResource {
   var parkTimer: EventLoop.Timer?
   /// When the oldest bytes came that no client was told of.
   var unacknowledgedSince: MonotonicInstant?
+  /// Whether others have brought bytes of the same stream that the record does not speak of.
+  var hasOthersBytes = false
   /// Whether the disk is to be asked soon to take what was kept.
   var isUnsynced = false
   /// How many answers, and requests before their first byte, wait for the disk.
@@ -274,8 +276,11 @@ final class UploadResource {
       return request.respond(refusal(.deactivated(cause), request.version))
     }
     // In-flight requests are terminated before the response is sent (section "Upload Cancellation").
-    deactivate(.cancelled, peer: request.peer)
-    request.respond(ServerAnswer.cancelled(request.version))
+    deactivate(.cancelled, peer: request.peer) { [self] error in
+      // A server that comes after this one must know it as well.
+      if let error { return request.respond(refusal(UploadRefusal(error), request.version)) }
+      request.respond(ServerAnswer.cancelled(request.version))
+    }
   }
 
   /// Whether `action` will be called later, because the representation just gets its final form.

@@ -113,6 +113,9 @@ final class StreamRegistry {
     if let former, former !== holder { former.lostRecording() }
   }
 
+  /// Whether the recording is an unfinished upload's.
+  func isHeld(_ name: StreamName) -> Bool { holders[name] != nil }
+
   func release(_ name: StreamName, by handler: StreamStoreHandler) {
     if owners[name] === handler { owners[name] = nil }
   }

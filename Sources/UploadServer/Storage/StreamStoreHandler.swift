@@ -364,7 +364,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
       state = .streaming(stream, placement)
     }
     // A file without a byte, which a server that died had just made, is as good as a new one.
-    registry.claim(name, for: self, holder: holder, isNew: stream.isNew || stream.isEmpty)
+    let isNew = stream.isNew || !registry.isHeld(name) && stream.isEmpty
+    registry.claim(name, for: self, holder: holder, isNew: isNew)
     lengthBefore = stream.length
     var event = event(stream.isNew ? .begun : .continued, stream)
     event.offset = offset
