@@ -343,6 +343,38 @@ struct UploadDurabilityTests {
     }
   }
 
+  @Test("an end that the disk refuses completes nothing, and the bytes that it refused are sent again or given up")
+  func refusedAtTheEnd() async {
+    await #expect(processExitsWith: .success) {
+      for (durability, error) in [(Durability.always, EIO), (.always, ENOSPC), (.interval, EIO), (.interval, ENOSPC)] {
+        let test = try TestServer { $0.durability = durability }
+        let location = try test.create("/t.txt", ["Upload-Length: 6"])
+        let client = try test.connect()
+        try client.patch(location, at: 0, body: "abc")
+        try require(try client.final().answer["upload-offset"] == "3", "acknowledged")
+        sync_gate_fail(error)
+        try client.patch(location, at: 3, completes: true, body: "def")
+        let refused = try client.final().answer
+        sync_gate_fail(0)
+        let again = try test.connect()
+        if durability == .always {
+          let status = error == EIO ? 500 : 507
+          try require(refused.status == status && refused["upload-offset"] == "3", "\(error): \(refused)")
+          try require(refused["upload-complete"] == "?0", "\(refused)")
+          try require(try again.head(location)["upload-offset"] == "3", "as told")
+          try again.patch(location, at: 3, completes: true, body: "DEF")
+          try require(try again.final().answer.status == 201, "and on")
+          try require(try test.directory.text(test.onlyFile) == "abcDEF", "what was refused is not there")
+        } else {
+          // It may have been given up a moment before, by the round of the second.
+          try require(refused.status == 410, "\(error): \(refused)")
+          try require(try again.head(location).status == 410, "a loss is not papered over")
+          try require(test.onlyFile.hasSuffix(".part"), "and nothing passes for whole")
+        }
+      }
+    }
+  }
+
   @Test(
     "with interval, an upload whose acknowledged bytes the disk refuses is given up, and that is said (draft, section Offset)"
   )

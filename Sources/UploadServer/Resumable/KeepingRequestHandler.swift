@@ -22,6 +22,8 @@ protocol KeepingRequestHandler: RequestHandler {
   func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
   /// Whether `action` will be called later, because what was kept is complete and just gets its final form.
   func isEnding(_ action: @escaping () -> Void) -> Bool
+  /// Why the disk did not take the end of what was kept; nil if it did, or was not asked to.
+  var endError: SystemError? { get }
   /// Whether something else has changed or replaced the file, so that what was acknowledged may not be there any more.
   var hasLostFile: Bool { get }
   /// How many bytes of the body are kept, from its beginning on.

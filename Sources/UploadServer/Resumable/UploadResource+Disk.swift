@@ -102,7 +102,7 @@ extension UploadResource {
 
   /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be counted
   /// on any more.
-  private func syncFailed(_ error: SystemError) {
+  func syncFailed(_ error: SystemError) {
     guard state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
     if state.lostUnsynced() != nil { dropUncounted() } else { deactivate(.stateLost, peer: nil, reason: "\(error)") }

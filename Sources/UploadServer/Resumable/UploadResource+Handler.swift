@@ -149,6 +149,7 @@ extension UploadResource {
       response = Response(500, body: "The response to this upload cannot be sent.\n")
     }
     if keeper?.hasLostFile == true { return lostFile(String(decoding: response.body, as: UTF8.self).firstLine) }
+    if let error = keeper?.endError { return endRefused(error) }
     countKept()
     let waiting = takeWaiting()
     if response.asksToRetry {
@@ -169,6 +170,18 @@ extension UploadResource {
     waiting?.resource = nil
     progress.end()
     return waiting
+  }
+
+  /// The disk did not take the end: what it has not taken before cannot be counted on, and completing again would not find out.
+  private func endRefused(_ error: SystemError) {
+    let waiting = takeWaiting()
+    _ = state.processingPostponed()
+    wasInterrupted = true
+    syncFailed(error)
+    release()
+    guard let waiting else { return }
+    if case .inactive(let cause) = state.phase { return refuse(waiting, .deactivated(cause)) }
+    refuse(waiting, UploadRefusal(error))
   }
 
   /// Something else has changed what was kept: none of it can be vouched for.

@@ -38,8 +38,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var isRestored = false
   /// When the token was last known to be valid.
   private var authorized = MonotonicInstant.now
-  /// What kept the stream from being completed.
-  private var endError: SystemError?
+  /// Whose end the disk did not take.
+  private var unended: (any StoredStream)?
   /// How long the stream was when this request took it over.
   private var lengthBefore: UInt64 = 0
 
@@ -154,7 +154,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
     let isNew = stream.isNew || holder?.ownsFile == true
     registry.finish(stream) { [self] error in
       if let error {
-        endError = error
+        // A name that is taken says nothing of the bytes.
+        if error.code != EEXIST { (endError, unended) = (error, stream) }
         return fail(stream, .disk(error))
       }
       var event = event(.ended, stream)
@@ -190,6 +191,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   // MARK: KeepingRequestHandler
 
   private(set) var hasLostFile = false
+  private(set) var endError: SystemError?
 
   func settle() -> Settlement {
     if let reason = readFields() { return .response(Response(400, body: reason + "\n")) }
@@ -244,13 +246,22 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   func drop(to count: UInt64) throws(SystemError) {
-    guard case .streaming(let stream, _) = state else { return }
+    let stream: any StoredStream
+    if case .streaming(let current, _) = state {
+      stream = current
+    } else if let unended {
+      stream = unended
+    } else {
+      return
+    }
     // What was there before this request stays: of that, bytes were only compared.
     let length = max(offset + count, lengthBefore)
     if length < stream.length { try stream.truncate(to: length) }
     stream.length = length
     allowance.settle(stream)
-    state = .streaming(stream, StreamPlacement(cursor: offset + count, length: length))
+    if case .streaming = state {
+      state = .streaming(stream, StreamPlacement(cursor: offset + count, length: length))
+    }
     keptCount = count
   }
 
