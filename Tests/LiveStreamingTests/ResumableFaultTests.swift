@@ -271,7 +271,8 @@ struct ResumableFaultTests {
     let server = try ResumableServer(.init(limits: "max-age=2", progress: 1))
     try withSession { session throws in
       let source = try PushedSource()
-      let stream = try RunningStream(source, session, server)
+      // Nothing but the end of its life ends the request under way.
+      let stream = try RunningStream(source, session, server) { $0.rollOver.after = .seconds(3600) }
       try source.push(patternBytes(pattern, 0, 1000))
       try stream.events.first("the new part") { if case .upload(.newPart) = $0 { true } else { false } }
       try source.push(patternBytes(pattern, 1000, 1000))

@@ -1,0 +1,309 @@
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import ResumableUploads
+import StreamBuffers
+import Testing
+
+@testable import LiveStreaming
+@testable import UploadClient
+
+/// The rules of a stream of bytes that are all kept, with a clock of its own, and a server that the test plays.
+private struct Rules {
+  static let upload = "http://host/uploads/1"
+  var machine: ResumableStream
+  var step = StreamStep.none
+  var now = MonotonicInstant(nanoseconds: 1_000_000_000)
+  var head: UInt64
+  var isFinished = false
+  /// What every answer takes.
+  var latency = Duration.milliseconds(1)
+  var dropouts: [Dropout] = []
+  var connects = 0
+
+  init(_ head: UInt64 = 500, _ change: (inout RetryPolicy) -> Void = { _ in }) {
+    var policy = RetryPolicy()
+    change(&policy)
+    var configuration = UploadClientStateMachine.Configuration()
+    configuration.discovers = false
+    machine = ResumableStream(configuration, target: "http://host/", policy: policy)
+    self.head = head
+    let supply = supply
+    take(machine.start(supply, now: now))
+  }
+
+  /// One that has created its upload and sent everything, of which the server has acknowledged so much.
+  static func streaming(acknowledged: UInt64, _ change: (inout RetryPolicy) -> Void = { _ in }) -> Rules {
+    var rules = Rules(500, change)
+    rules.answer(201, ["Location": upload])
+    if acknowledged > 0 { rules.interim(["Upload-Offset": "\(acknowledged)"]) }
+    return rules
+  }
+
+  var supply: Supply { Supply(oldest: 0, head: head, isFinished: isFinished) }
+  var request: StreamRequest? { if case .request(let request) = step { request } else { nil } }
+  var method: String? { request.map { $0.method ?? "CREATE" } }
+  var end: LiveStreamError?? { if case .end(let error) = step { .some(error) } else { nil } }
+
+  /// The delay of the pause that it is in.
+  var pause: Duration? { if case .wait(let dropout) = step { dropout.retryDelay } else { nil } }
+
+  mutating func take(_ next: StreamStep) {
+    if next != .none { step = next }
+    for event in machine.takeEvents() { if case .connecting = event { connects += 1 } }
+    if case .wait(let dropout) = next { dropouts.append(dropout) }
+  }
+
+  private func response(_ status: Int, _ fields: [String: String]) -> HTTPResponse {
+    var fields = fields
+    fields["Upload-Draft-Interop-Version"] = fields["Upload-Draft-Interop-Version"] ?? "8"
+    return HTTPResponse(status: status, fields: fields.map { .init(name: $0.key, value: $0.value) })
+  }
+
+  private var sentUpTo: UInt64 {
+    switch request?.content {
+    case .bytes(let maximum): min(head, (request?.start ?? 0) + (maximum ?? .max / 2))
+    default: request?.start ?? 0
+    }
+  }
+
+  mutating func interim(_ fields: [String: String]) {
+    take(machine.received(interim: response(104, fields), location: nil, sentUpTo: sentUpTo, now: now))
+  }
+
+  mutating func answer(_ status: Int, _ fields: [String: String] = [:], isBare: Bool = false) {
+    now = now + latency
+    var response = response(status, fields)
+    if isBare { response.fields.removeAll { $0.name.hasPrefix("Upload-") } }
+    let end = RequestEnd(
+      result: .success(.init(response: response, isEarly: false)), location: fields["Location"], sentUpTo: sentUpTo)
+    take(machine.requestEnded(end, supply, now: now, draw: .max))
+  }
+
+  mutating func fail(_ kind: UploadError.Kind = .connectionLost) {
+    now = now + latency
+    let end = RequestEnd(result: .failure(UploadError(kind, "w")), location: nil, sentUpTo: sentUpTo)
+    take(machine.requestEnded(end, supply, now: now, draw: .max))
+  }
+
+  mutating func goOn() {
+    guard let pause else { return }
+    now = now + pause
+    take(machine.retryIsDue(supply))
+  }
+}
+
+@Suite("When a resumable stream waits, and when it ends") struct ResumableRulesTests {
+  private static let failures: [UploadError.Kind] = [
+    .unknownHost, .unreachable, .connectionLost, .timedOut, .proxyRefused, .tlsFailed, .certificateNotTrusted,
+    .certificateNotYetValid, .badCredentialsFile, .protocolViolation, .http2NotSupported, .cut, .other,
+  ]
+
+  /// One answer, whatever is asked, for ever.
+  private enum Forever: CustomStringConvertible {
+    case status(Int, bare: Bool)
+    case failure(UploadError.Kind)
+
+    var isRefusal: Bool {
+      switch self {
+      case .status(let status, _): [401, 403, 407].contains(status)
+      case .failure(let kind): [.proxyRefused, .certificateNotTrusted, .badCredentialsFile].contains(kind)
+      }
+    }
+    var description: String {
+      switch self {
+      case .status(let status, let bare): "\(status)\(bare ? ", bare" : "")"
+      case .failure(let kind): "\(kind)"
+      }
+    }
+  }
+
+  @Test(
+    "any answer that lasts for ever: after an acknowledgement it is waited for until a limit, and pauses keep to their rule",
+    arguments: [nil, 20] as [Int64?], [nil, 5] as [Int64?])
+  func forever(_ giveUp: Int64?, _ onRefusal: Int64?) {
+    let answers =
+      (200..<600).flatMap { [Forever.status($0, bare: false), .status($0, bare: true)] }
+      + Self.failures.map { .failure($0) }
+    for answer in answers {
+      var rules = Rules.streaming(acknowledged: 200) {
+        $0.giveUpAfter = giveUp.map { .seconds($0) }
+        $0.giveUpOnRefusalAfter = onRefusal.map { .seconds($0) }
+      }
+      let start = rules.now
+      var (requests, longest) = (0, Duration.zero)
+      while rules.end == nil, rules.now - start < .seconds(1000), requests < 20_000 {
+        requests += 1
+        switch answer {
+        // A server that forgets uploads, and creates new ones: another rule.
+        case .status(let status, let bare):
+          rules.answer(rules.method == "CREATE" && status < 300 ? 503 : status, isBare: bare)
+        case .failure(let kind): rules.fail(kind)
+        }
+        if let pause = rules.pause {
+          longest = max(longest, pause)
+          let allowed = max((rules.now - start) / 4, .milliseconds(250))
+          #expect(pause <= min(allowed, .seconds(15)), "\(answer): \(pause) after \(rules.now - start)")
+          rules.goOn()
+        }
+      }
+      let lasted = rules.now - start
+      // 413 means that appends are too large, 409 and 410 that there can be none; both are said again and again.
+      if case .status(let status, _) = answer, [409, 410, 413].contains(status) { continue }
+      // A whole answer to an append that completes nothing is progress, for this server.
+      if case .status(let status, bare: false) = answer, status < 300 { continue }
+      let limits = [
+        giveUp.map { Duration.seconds($0) }, answer.isRefusal ? onRefusal.map { .seconds($0) } ?? .seconds(600) : nil,
+      ]
+      if let limit = limits.compactMap({ $0 }).min() {
+        #expect(rules.end.flatMap { $0 } != nil, "\(answer) is not given up")
+        #expect(lasted >= limit && lasted <= limit + .seconds(16), "\(answer): after \(lasted)")
+        #expect(rules.dropouts.count >= 2)
+      } else {
+        #expect(rules.end == nil, "\(answer) ended it: \(rules.step)")
+        #expect(requests < 500 && longest > .seconds(14), "\(answer): \(requests) requests in \(lasted)")
+      }
+    }
+  }
+
+  @Test("before an acknowledgement a refusal is the end at once, and so is what makes no sense")
+  func atFirst() {
+    for status in [401, 403, 407, 405, 415, 451, 501] {
+      var rules = Rules.streaming(acknowledged: 0)
+      rules.answer(status)
+      #expect(rules.end.flatMap { $0 }?.kind == ([401, 403, 407].contains(status) ? .notPermitted : .refused))
+    }
+    var rules = Rules()
+    rules.fail(.certificateNotTrusted)
+    #expect(rules.end.flatMap { $0 }?.kind == .notTrusted)
+    rules = Rules()
+    rules.fail(.certificateNotYetValid)
+    #expect(rules.pause != nil, "the clock will be set")
+  }
+
+  @Test("progress that only HEAD shows ends an outage")
+  func progressByHEAD() {
+    var rules = Rules.streaming(acknowledged: 0) { $0.giveUpAfter = .seconds(1) }
+    for offset in 1...100 {
+      rules.fail()
+      #expect(rules.pause == .milliseconds(25), "a first failure")
+      rules.now = rules.now + .seconds(5)
+      rules.goOn()
+      rules.answer(204, ["Upload-Offset": "\(offset)"])
+      #expect(rules.method == "PATCH")
+    }
+  }
+
+  @Test("a server that has everything is fine: the next failure is a first one")
+  func everythingThere() {
+    var rules = Rules.streaming(acknowledged: 500)
+    rules.answer(204)
+    #expect(rules.step == .awaitBytes(upTo: 501))
+    for _ in 0..<3 {
+      rules.head += 1
+      rules.take(rules.machine.bytesAreReady(rules.supply))
+      rules.fail()
+      #expect(rules.pause == .milliseconds(25))
+      rules.goOn()
+      // All of it is there; an append without content shows it, which is refused at first.
+      rules.answer(204, ["Upload-Offset": "\(rules.head)"])
+      rules.answer(503)
+      rules.goOn()
+      rules.answer(204, ["Upload-Offset": "\(rules.head)"])
+      rules.answer(204)
+      #expect(rules.step == .awaitBytes(upTo: rules.head + 1))
+    }
+  }
+
+  @Test("an attempt is one, however many questions it takes")
+  func attempts() {
+    var rules = Rules.streaming(acknowledged: 200)
+    #expect(rules.connects == 1)
+    rules.fail()
+    rules.goOn()
+    #expect(rules.connects == 2 && rules.method == "HEAD")
+    rules.answer(307, ["Location": "http://host/elsewhere"])
+    #expect(rules.connects == 2 && rules.method == "HEAD")
+    rules.answer(204, ["Upload-Offset": "200"])
+    #expect(rules.connects == 2 && rules.method == "PATCH")
+  }
+
+  @Test("of an upload that another process has begun nothing counts as sent before its server was asked")
+  func resumed() {
+    let data = ResumeData(
+      upload: Rules.upload, target: "http://host/", base: 100, length: 500, streamID: nil, version: .newest)
+    var configuration = UploadClientStateMachine.Configuration()
+    configuration.length = 500
+    var machine = ResumableStream(configuration, target: "http://host/", policy: RetryPolicy(), resuming: data)
+    _ = machine.start(Supply(oldest: 0, head: 500, isFinished: true), now: MonotonicInstant(nanoseconds: 0))
+    #expect(machine.sent == 100 && machine.acknowledged == 100)
+  }
+
+  @Test("a Location out of TLS has an error of its own")
+  func insecureLocation() {
+    var rules = Rules()
+    let response = HTTPResponse(status: 201, fields: [.init(name: "Location", value: "http://host/u")])
+    let end = RequestEnd(
+      result: .success(.init(response: response, isEarly: false)), location: nil, isLocationInsecure: true, sentUpTo: 0)
+    rules.take(rules.machine.requestEnded(end, rules.supply, now: rules.now, draw: 0))
+    #expect(rules.end.flatMap { $0 }?.kind == .insecureLocation)
+  }
+}
+
+@Suite("What a stream asks of its source") struct SourceDemandTests {
+  private final class Counting: RepeatableSource, @unchecked Sendable {
+    var head: UInt64 = 100
+    var isFinished = false
+    var asked: [Int] = []
+    func start(on loop: EventLoop, arrived: @escaping () -> Void) {}
+    func stop() { isFinished = true }
+    func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int {
+      asked.append(maximum)
+      return withUnsafeTemporaryAllocation(byteCount: maximum, alignment: 1) { bytes in
+        bytes.initializeMemory(as: UInt8.self, repeating: 0)
+        return body(RawSpan(_unsafeBytes: UnsafeRawBufferPointer(bytes)))
+      }
+    }
+  }
+
+  @Test("a repeatable source is never asked for more than it has")
+  func atMostWhatIsThere() {
+    let source = Counting()
+    let bytes = RepeatableBytes(source, capacity: 1000)
+    let questions: [(UInt64, Int, Int)] = [(0, 1000, 100), (40, 1000, 60), (40, 10, 10), (99, .max, 1)]
+    for (offset, maximum, expected) in questions {
+      let result = bytes.read(at: offset, maximum: maximum) { $0.byteCount }
+      guard case .bytes(let count) = result else {
+        Issue.record("nothing")
+        continue
+      }
+      #expect(count == expected && source.asked.last == expected)
+    }
+  }
+
+  @Test("a source that is stopped wakes nobody any more")
+  func stopped() throws {
+    try withSession { session throws in
+      let source = try PushedSource()
+      let calls = try EventLog<Int>()
+      let done = try EventLog<Bool>()
+      session.loop.execute {
+        do {
+          let live = try LiveSource(source, LiveStreamConfiguration(request: UploadRequest(url: "http://h/")))
+          let context = SourceContext(loop: session.loop, overflow: .dropOldest, report: { _ in }, fail: { _ in })
+          try live.start(on: session.loop, context: context, dataArrived: { calls.append(1) })
+          _ = live.writer.requestWakeUp(at: 1)
+          // Its end is news as its bytes are: whoever watched it now would be called.
+          live.stop(on: session.loop)
+          // On one thread, all of it.
+          nonisolated(unsafe) let kept = live
+          session.loop.execute { session.loop.execute { withExtendedLifetime(kept) { done.append(true) } } }
+        } catch {
+          done.append(false)
+        }
+      }
+      #expect(try done.first("the turns behind it") { _ in true })
+      #expect(calls.all.isEmpty)
+    }
+  }
+}
