@@ -38,6 +38,9 @@ struct CaptureLoop: ~Copyable {
   var producer: CircularBuffer.Producer
   var machine = CaptureStateMachine()
   var clock: DeviceClock
+  let sleepClock: SleepClock
+  /// How long the machine has slept, as far as the timeline knows. ``clock`` counts it.
+  var asleep: Duration
 
   /// Frames that the device has produced since the first start, as far as we know: read or lost.
   var timeline: UInt64 = 0
@@ -45,6 +48,8 @@ struct CaptureLoop: ~Copyable {
   var stored: UInt64 = 0
   /// Frames of silence that are due before anything else is stored: the buffer was full.
   var owed: UInt64 = 0
+  /// Bytes of silence that the stream left out, because they were more than the buffer holds.
+  var pausedBytes: UInt64 = 0
   /// Where, and by how much, the stream has been interrupted since the device was lost.
   var awayOffset: UInt64 = 0
   var awayFrames: UInt64 = 0
@@ -65,8 +70,10 @@ struct CaptureLoop: ~Copyable {
 
   init(
     device: OpenDevice, configuration: MicrophoneConfiguration, shared: CaptureShared,
-    producer: consuming CircularBuffer.Producer
+    producer: consuming CircularBuffer.Producer, sleepClock: SleepClock
   ) {
+    self.sleepClock = sleepClock
+    asleep = sleepClock.asleep()
     negotiation = Negotiation(configuration: configuration)
     self.shared = shared
     frameBytes = device.format.bytesPerFrame
@@ -74,7 +81,7 @@ struct CaptureLoop: ~Copyable {
     maximumFrames = configuration.maximumFrames ?? .max
     self.device = device
     self.producer = producer
-    clock = DeviceClock(rate: device.format.rate, frames: 0, at: .now)
+    clock = DeviceClock(rate: device.format.rate, frames: 0, at: .now + asleep)
     descriptors = .allocate(capacity: 2 + Self.maximumPCMDescriptors)
     descriptors[0] = pollfd(fd: shared.stop.descriptor, events: Int16(POLLIN), revents: 0)
     descriptors[1] = pollfd(fd: self.producer.spaceDescriptor, events: Int16(POLLIN), revents: 0)
@@ -116,6 +123,7 @@ struct CaptureLoop: ~Copyable {
     descriptors[1].events = 0
     let ready = poll(descriptors, nfds_t(2 + descriptorCount), Self.silenceLimit)
     if ready < 0 { return errno == EINTR ? .wait : fail(errno) }
+    if sleepClock.asleep() - asleep >= SleepClock.resolution { return wokenFromSleep(device) }
     if descriptors[0].revents != 0 {
       stopRequested = true
       // What the device has by now was captured before the order: it belongs to the stream.
@@ -165,6 +173,15 @@ struct CaptureLoop: ~Copyable {
     stopRequested = poll(descriptors, 1, milliseconds) > 0
   }
 
+  /// The machine has slept. Not every driver and sound server says so: some go on as if nothing had happened, and the
+  /// timeline would lack hours.
+  private mutating func wokenFromSleep(_ device: OpenDevice) -> CaptureStateMachine.Action {
+    // What the device heard before.
+    let action = read(device)
+    guard action == .wait else { return action }
+    return fail(ESTRPIPE)
+  }
+
   private mutating func fail(_ code: Int32) -> CaptureStateMachine.Action {
     let action = machine.failed(code)
     if case .reopen = action { leave(code) }
@@ -178,7 +195,7 @@ struct CaptureLoop: ~Copyable {
     let (pcm, format) = (device.pcm, device.format)
     var (available, looked) = Self.look(pcm)
     if available < 0 { return fail(Int32(-available)) }
-    let now = device.observationTime()
+    let now = device.observationTime() + asleep
     if available == 0 { return wokenForNothing() }
     if available > format.bufferFrames {
       // A converter or a sound server's plugin has lost count (its pointer wraps at the ring's size): begin again.

@@ -16,7 +16,7 @@ extension CaptureLoop {
     let code = device.restart()
     if code != 0 { return retryFailed(code) }
     findDescriptors(device)
-    clock = DeviceClock(rate: device.format.rate, frames: 0, at: device.startTime(fallback: before))
+    clock = DeviceClock(rate: device.format.rate, frames: 0, at: device.startTime(fallback: before) + asleep)
     return machine.recovered()
   }
 
@@ -66,7 +66,8 @@ extension CaptureLoop {
 
   /// Frames come again: what is missing is what the clock says the device has produced since the last one we had.
   private mutating func runs(_ device: OpenDevice, since before: MonotonicInstant) -> CaptureStateMachine.Action {
-    let start = device.startTime(fallback: before)
+    asleep = sleepClock.asleep()
+    let start = device.startTime(fallback: before) + asleep
     let reached = clock.frames(at: start)
     let lost = reached > timeline ? reached - timeline : 0
     switch machine.state {
@@ -107,7 +108,10 @@ extension CaptureLoop {
   // MARK: The timeline
 
   /// Where the next frame will stand: behind the silence that is due.
-  var streamOffset: UInt64 { producer.head.addingSaturated(owed.multipliedSaturated(by: UInt64(frameBytes))) }
+  var streamOffset: UInt64 { storedEnd.addingSaturated(owed.multipliedSaturated(by: UInt64(frameBytes))) }
+
+  /// Stream offset one past the last byte stored.
+  private var storedEnd: UInt64 { producer.head.addingSaturated(pausedBytes) }
 
   /// So many frames of the device will never come.
   mutating func lose(_ frames: UInt64) {
@@ -126,16 +130,37 @@ extension CaptureLoop {
   /// held back, so that the exact count on its return is never less than what was given already.
   private mutating func fillWhileAway() {
     let margin = UInt64(clock.rate / 50)
-    let reached = clock.frames(at: .now)
+    asleep = sleepClock.asleep()
+    let reached = clock.frames(at: .now + asleep)
     guard reached > timeline.addingSaturated(margin) else { return }
     let due = reached - margin - timeline
     lose(due)
     awayFrames = awayFrames.addingSaturated(due)
+    // Silence takes no room from bytes that the server does not have yet. What does not fit waits for the device, or for the end.
+    let room = UInt64(producer.freeByteCount / frameBytes)
+    guard owed <= room || owed.addingSaturated(stored) >= maximumFrames else { return }
     _ = settle()
+  }
+
+  /// Leaves silence out that is longer than the buffer, or has no room in it: written, it would take the place of what the server does
+  /// not have yet. Silence below a second is not worth an upload resource of its own, unless the buffer is smaller still.
+  private mutating func leaveSilenceOut() {
+    let frames = min(owed, maximumFrames - min(maximumFrames, stored))
+    let bytes = frames.multipliedSaturated(by: UInt64(frameBytes))
+    guard
+      bytes > UInt64(producer.largestMinimum)
+        || bytes > UInt64(producer.freeByteCount) && frames >= UInt64(clock.rate),
+      producer.pause(bytes)
+    else { return }
+    owed -= frames
+    stored = stored.addingSaturated(frames)
+    pausedBytes = pausedBytes.addingSaturated(bytes)
+    shared.totals.frames.store(stored, ordering: .relaxed)
   }
 
   /// Writes the silence that is due; false when the circular buffer does not take all of it now.
   mutating func settle() -> Bool {
+    if owed > 0 { leaveSilenceOut() }
     while owed > 0, stored < maximumFrames {
       let due = Int(min(owed, maximumFrames - stored, 65_536))
       let frameBytes = frameBytes
@@ -156,7 +181,7 @@ extension CaptureLoop {
   mutating func write(
     frames: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
   ) -> (frames: Int?, offset: UInt64) {
-    let offset = producer.head
+    let offset = storedEnd
     // Not the capacity: up to 64 KiB of released bytes may still take up room, and what cannot become free must not be asked for.
     let bytes = min(frames * frameBytes, producer.largestMinimum)
     // All at once first: under `dropOldest` the least that is asked for is the most that is made free.

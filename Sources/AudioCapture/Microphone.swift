@@ -25,11 +25,17 @@ public final class Microphone: Sendable {
   }
 
   private let shared: CaptureShared
+  private let sleepClock: SleepClock
   private let phase: Mutex<Phase>
 
   /// Opens the device and negotiates with it (snd_pcm_open, snd_pcm_hw_params, snd_pcm_sw_params); capturing begins with
   /// ``start(into:)``. Rate, channels and format are as asked or an error; period and buffer are the nearest there are.
-  public init(_ configuration: MicrophoneConfiguration) throws(MicrophoneError) {
+  public convenience init(_ configuration: MicrophoneConfiguration) throws(MicrophoneError) {
+    try self.init(configuration, sleepClock: .system)
+  }
+
+  init(_ configuration: MicrophoneConfiguration, sleepClock: SleepClock) throws(MicrophoneError) {
+    self.sleepClock = sleepClock
     self.configuration = configuration
     do throws(SystemError) {
       shared = try CaptureShared(configuration)
@@ -57,7 +63,8 @@ public final class Microphone: Sendable {
       return device
     }
     guard let device else { preconditionFailure("a microphone is started once; make another one") }
-    let loop = CaptureLoop(device: device, configuration: configuration, shared: shared, producer: producer)
+    let loop = CaptureLoop(
+      device: device, configuration: configuration, shared: shared, producer: producer, sleepClock: sleepClock)
     do throws(SystemError) {
       let thread = try CaptureThread.start(loop, realTime: configuration.realTimePriority)
       phase.withLock { $0 = .running(thread) }

@@ -24,7 +24,8 @@ final class LiveSource {
     let retention = configuration.resumable == .always ? 0 : configuration.retention
     let ends = try CircularBuffer.make(
       capacity: .bytes(configuration.buffer.byteCount.addingSaturated(retention)),
-      overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory)
+      overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory,
+      allowsPauses: true)
     let bytes = BufferedBytes(ends.consumer)
     self.init(.buffered(source, bytes), bytes, producer: ends.producer, configuration)
   }

@@ -53,7 +53,7 @@ extension LiveStream {
     }
   }
 
-  private func release(upTo offset: UInt64) {
+  func release(upTo offset: UInt64) {
     released = max(released, offset)
     content.release(upTo: offset)
   }
@@ -107,40 +107,43 @@ extension LiveStream {
 
   func progress() -> StreamProgress {
     // In this order: the buffer never holds more than it can.
-    let head = content.head
-    let oldest = min(content.oldest, head)
-    let account = losses.account(captured: head, oldest: oldest, acknowledgedUpTo: machine.acknowledged)
+    let captured = content.newest
+    let oldest = min(content.oldest, captured)
+    let account = losses.account(
+      captured: captured, oldest: oldest, acknowledgedUpTo: machine.acknowledged, pause: content.pause)
     return StreamProgress(
-      elapsed: .now - startTime, captured: head, sent: max(machine.sent, request?.sentUpTo ?? 0),
+      elapsed: .now - startTime, captured: captured, sent: max(machine.sent, request?.sentUpTo ?? 0),
       acknowledged: account.acknowledged, lost: account.lost,
-      buffered: live == nil ? 0 : Int(head - account.acknowledged - account.lost), capacity: content.capacity,
+      buffered: live == nil ? 0 : Int(clamping: content.byteCount(from: account.acknowledged + account.lost)),
+      capacity: content.capacity,
       dropouts: machine.dropouts, isConnected: request != nil || awaitedOffset != nil)
   }
 
   // MARK: Losses
 
-  /// What the server has not acknowledged, and is no longer kept here; nil when there is nothing. The next request begins behind
+  /// What the server has not acknowledged, and is no longer kept here. The next request begins behind
   /// it, with a gap.
-  var discarded: Range<UInt64>? {
+  var discarded: [Range<UInt64>] {
     let start = machine.acknowledged
     let end = min(content.oldest, content.head)
-    return start < end ? start..<end : nil
+    return start < end ? LossLedger.lost(start..<end, pause: content.pause) : []
   }
 
   /// Tells that the buffer has begun to discard bytes, once for each gap.
   func noteDiscarding() {
-    guard !isDiscarding, let discarded, discarded.upperBound > released else { return }
+    guard !isDiscarding, let last = discarded.last, last.upperBound > released else { return }
     isDiscarding = true
-    handler(.discarding(discarded.upperBound - discarded.lowerBound))
+    handler(.discarding(discarded.reduce(0) { $0 + ($1.upperBound - $1.lowerBound) }))
   }
 
   /// The stream ends with bytes discarded: a gap that no request begins behind.
   func noteLastGap() {
-    guard let discarded else { return }
-    note(
-      Gap(
-        offset: discarded.lowerBound, length: discarded.upperBound - discarded.lowerBound,
-        cause: discarded.upperBound > released ? .bufferFull : .serverLost))
+    for range in discarded {
+      note(
+        Gap(
+          offset: range.lowerBound, length: range.upperBound - range.lowerBound,
+          cause: range.upperBound > released ? .bufferFull : .serverLost))
+    }
   }
 
   func note(_ gap: Gap) {

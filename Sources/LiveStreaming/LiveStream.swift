@@ -26,6 +26,7 @@ final class LiveStream: @unchecked Sendable {
   var machine: any StreamStateMachine
   var handler: @Sendable (LiveStreamEvent) -> Void = { _ in }
   var rollOverTimer: EventLoop.Timer?
+  var pauseTimer: EventLoop.Timer?
   var intermediary = IntermediaryLimits()
 
   let session: UploadSession
@@ -156,6 +157,7 @@ final class LiveStream: @unchecked Sendable {
       return perform(machine.stop(LiveStreamError(.source, "\(error)")))
     }
     writer?.didWrite = { [unowned self] in didWrite() }
+    writer?.didReachPause = { [unowned self] in reachedPause() }
     tickProgress()
     perform(machine.start(content.supply, now: startTime))
   }
@@ -216,7 +218,7 @@ final class LiveStream: @unchecked Sendable {
   }
 
   func end(_ error: LiveStreamError?) {
-    for timer in [progressTimer, retryTimer, rollOverTimer, lifetimeTimer, transport.timer] {
+    for timer in [progressTimer, retryTimer, rollOverTimer, pauseTimer, lifetimeTimer, transport.timer] {
       if let timer { loop.cancel(timer) }
     }
     let resumeData = machine.resumeData
@@ -233,7 +235,9 @@ final class LiveStream: @unchecked Sendable {
     noteLastGap()
     var summary = StreamSummary(
       progress: progress(), gaps: gaps, resent: machine.resent, sourceLost: sourceLost, response: response,
-      missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }, error: error ?? sourceError)
+      // What the source left out is missing there, and is no loss.
+      missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }.map { $0 - min($0, content.pausedByteCount) },
+      error: error ?? sourceError)
     if let missing = summary.missingAtServer, missing > summary.progress.lost {
       // TCP acknowledged what the server never got to store.
       let more = min(missing - summary.progress.lost, summary.progress.acknowledged)

@@ -49,7 +49,8 @@ public enum UploadNotice: Equatable, Sendable {
   case steppedDown(version: Int?)
   /// The stream goes on in a new upload resource, from this stream offset on: the one before is `gone` (404, 410), full
   /// (`size`), too old (`expiry`), `completed` by the server, has lost bytes (`serverWentBack`), has bytes that were never sent
-  /// (`impossibleOffset`), or lacks bytes that are not kept here any more (`gap`).
+  /// (`impossibleOffset`), lacks bytes that are not kept here any more (`gap`), or precedes a time without bytes that is longer than
+  /// the buffer (`pause`).
   case newPart(offset: UInt64, previous: String?, reason: String)
   /// The server has less than it had acknowledged.
   case serverWentBack(from: UInt64, to: UInt64)
@@ -200,7 +201,7 @@ public struct StreamSummary: Sendable {
   public var response: HTTPResponse?
   /// Bytes that are perhaps lost: see ``Dropout/unconfirmed``. They count as acknowledged.
   public var unconfirmed: UInt64 = 0
-  /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so.
+  /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so; without what the source left out.
   public var missingAtServer: UInt64?
   /// Whether the stream went through resumable uploads.
   public var isResumable = false

@@ -34,19 +34,26 @@ struct LossLedger: Equatable {
     }
   }
 
+  /// The parts of `range` before and behind a pause, in which no byte is.
+  static func lost(_ range: Range<UInt64>, pause: Range<UInt64>?) -> [Range<UInt64>] {
+    let pause = (pause ?? range.upperBound..<range.upperBound).clamped(to: range)
+    return [range.lowerBound..<pause.lowerBound, pause.upperBound..<range.upperBound].filter { !$0.isEmpty }
+  }
+
   /// How the first `captured` bytes of a stream divide. What is in neither count is still to be sent.
   ///
   /// - Parameters:
   ///   - oldest: stream offset of the oldest byte that is kept.
   ///   - offset: stream offset before which the server has the stream, but for what is lost.
-  func account(captured: UInt64, oldest: UInt64, acknowledgedUpTo offset: UInt64) -> (
-    acknowledged: UInt64, lost: UInt64
-  ) {
+  ///   - pause: offsets that no byte has. They count as acknowledged, since nothing is missing there.
+  func account(
+    captured: UInt64, oldest: UInt64, acknowledgedUpTo offset: UInt64, pause: Range<UInt64>? = nil
+  ) -> (acknowledged: UInt64, lost: UInt64) {
     let oldest = min(oldest, captured)
     let settled = max(min(max(offset, end), captured), oldest)
     var losses = self
     // Neither kept nor acknowledged: a gap that no request has begun behind yet.
-    if offset < oldest { losses.add(offset..<oldest) }
+    if offset < oldest { for range in Self.lost(offset..<oldest, pause: pause) { losses.add(range) } }
     let lost = min(losses.total, settled)
     return (settled - lost, lost)
   }

@@ -77,6 +77,11 @@ struct PlainStream: StreamStateMachine {
 
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep { .none }
 
+  mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep {
+    machine.passedPause(at: offset, now: now)
+    return retryIsDue(supply)
+  }
+
   mutating func expiresSoon() -> Bool { false }
 
   mutating func stop(_ error: LiveStreamError) -> StreamStep { step(machine.stop(error)) }

@@ -157,6 +157,14 @@ struct PlainStreamStateMachine {
     return nil
   }
 
+  /// Everything before a pause of the source is delivered, and the stream goes on behind it in another request.
+  mutating func passedPause(at offset: UInt64, now: MonotonicInstant) {
+    guard case .streaming = state else { return }
+    acknowledged = offset
+    clock.noteProgress()
+    state = .waiting
+  }
+
   /// Decides up to where the peer has the stream, now that the request has broken off. Returns how many bytes of a refused
   /// request can no longer be sent again.
   private mutating func settle(
@@ -196,6 +204,10 @@ struct PlainStreamStateMachine {
     if replaces, supply.oldest <= requestStart, !serverToldOffset { return open(at: requestStart, gap: nil) }
     guard acknowledged < supply.oldest else { return open(at: acknowledged, gap: nil) }
     let offset = min(supply.restart, supply.head)
+    // Nothing is lost in a pause.
+    if let pause = supply.pause, pause.lowerBound <= acknowledged, offset == pause.upperBound {
+      return open(at: offset, gap: nil)
+    }
     outages.skipped(to: offset)
     let gap = Gap(
       offset: acknowledged, length: offset - acknowledged, cause: serverWentBack ? .serverLost : .bufferFull)

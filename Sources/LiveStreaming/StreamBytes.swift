@@ -8,10 +8,20 @@ protocol StreamBytes: AnyObject {
   var capacity: Int { get }
   /// Stream offset of the oldest byte that can still be read.
   var oldest: UInt64 { get }
-  /// One past the newest byte.
+  /// One past the newest byte that can be read without passing a pause.
   var head: UInt64 { get }
   /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
   var isFinished: Bool { get }
+  /// The pause that was passed last: stream offsets that no byte has. ``oldest`` is its end, or behind it.
+  var pause: Range<UInt64>? { get }
+  /// The lengths of all pauses that were passed.
+  var pausedByteCount: UInt64 { get }
+  /// One past the newest byte, pauses or not.
+  var newest: UInt64 { get }
+  /// How many bytes are kept from `offset` on.
+  func byteCount(from offset: UInt64) -> UInt64
+  /// Whether the stream pauses at `offset`: the bytes before it belong into a request of their own.
+  func pauses(at offset: UInt64) -> Bool
   /// Hands `body` up to `maximum` contiguous bytes from `offset` on, and returns what it returned.
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> CircularBuffer.Consumer.ReadResult<Int>
   /// Asks for one call of the data handler once there is something beyond `offset`, or the stream has ended; false when
@@ -21,22 +31,10 @@ protocol StreamBytes: AnyObject {
   func release(upTo offset: UInt64)
 }
 
-/// The consumer's end of a circular buffer.
-final class BufferedBytes: StreamBytes {
-  private var consumer: CircularBuffer.Consumer
-
-  init(_ consumer: consuming CircularBuffer.Consumer) { self.consumer = consumer }
-
-  /// Readable when what ``requestWakeUp(beyond:)`` waits for is there.
-  var descriptor: Int32 { consumer.dataDescriptor }
-
-  var capacity: Int { consumer.capacity }
-  var oldest: UInt64 { consumer.released }
-  var head: UInt64 { consumer.head }
-  var isFinished: Bool { consumer.isFinished }
-  func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> CircularBuffer.Consumer.ReadResult<Int> {
-    consumer.read(at: offset, maximum: maximum, body)
-  }
-  func requestWakeUp(beyond offset: UInt64) -> Bool { consumer.requestWakeUp(beyond: offset) }
-  func release(upTo offset: UInt64) { consumer.release(upTo: offset) }
+extension StreamBytes {
+  var pause: Range<UInt64>? { nil }
+  var pausedByteCount: UInt64 { 0 }
+  var newest: UInt64 { head }
+  func byteCount(from offset: UInt64) -> UInt64 { head - min(head, offset) }
+  func pauses(at offset: UInt64) -> Bool { false }
 }

@@ -18,6 +18,16 @@ protocol StreamContent: AnyObject {
   var isFinished: Bool { get }
   /// Why what was sent is not what it was to be: a file changed meanwhile. Nil for content that cannot change.
   var fault: LiveStreamError? { get }
+  /// What can be sent.
+  var supply: Supply { get }
+  /// One past the newest byte, also behind a pause that must not be passed yet.
+  var newest: UInt64 { get }
+  /// How many bytes are kept from `offset` on.
+  func byteCount(from offset: UInt64) -> UInt64
+  /// The pause of the source that was passed last: stream offsets that no byte has.
+  var pause: Range<UInt64>? { get }
+  /// The lengths of all pauses that were passed.
+  var pausedByteCount: UInt64 { get }
 
   /// Begins a body at `offset`, which ends with the stream, after `maximum` bytes, or at ``endBody(atLeast:)``.
   ///
@@ -42,14 +52,9 @@ protocol StreamContent: AnyObject {
 
 extension StreamContent {
   var fault: LiveStreamError? { nil }
-
-  var supply: Supply {
-    let isFinished = isFinished
-    let head = head
-    let oldest = oldest
-    return Supply(
-      oldest: oldest, head: head, isFinished: isFinished,
-      // Behind the oldest byte, so that the next write does not take the very bytes that are about to be sent.
-      restart: min(oldest + UInt64(capacity / 8), head))
-  }
+  var pause: Range<UInt64>? { nil }
+  var pausedByteCount: UInt64 { 0 }
+  var supply: Supply { Supply(oldest: oldest, head: head, isFinished: isFinished) }
+  var newest: UInt64 { head }
+  func byteCount(from offset: UInt64) -> UInt64 { head - min(head, offset) }
 }

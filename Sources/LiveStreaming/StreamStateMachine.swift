@@ -48,10 +48,17 @@ protocol StreamStateMachine {
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep
   /// The server is about to forget what it has: whether the request under way has to end for that.
   mutating func expiresSoon() -> Bool
+  /// The bytes before a pause of the source are delivered, as far as TCP tells. The request under way ends there.
+  mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep
   /// The stream ends here, for a reason that no request has.
   mutating func stop(_ error: LiveStreamError) -> StreamStep
   /// Likewise, and what the server has of it shall be forgotten.
   mutating func abandon(_ error: LiveStreamError) -> StreamStep
+}
+
+extension StreamStateMachine {
+  /// Where the server itself tells what it has, the request's answer does.
+  mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }
 }
 
 /// What the rules of a stream want done next.

@@ -2,6 +2,7 @@
 
 internal import Digests
 internal import EventLoops
+internal import ResumableUploads
 internal import StreamBuffers
 internal import UploadClient
 
@@ -21,6 +22,10 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   private var running: StreamDigest?
   /// Called after bytes went into the pair, possibly from within libcurl: it must not call into libcurl.
   var didWrite: () -> Void = {}
+  /// Called when the next byte is behind a pause of the source, likewise. The body under way must not go on there.
+  var didReachPause: () -> Void = {}
+
+  var isAtPause: Bool { bytes.pauses(at: cursor) }
 
   init(_ bytes: any StreamBytes, pairSize: Int, digest: DigestAlgorithm?) {
     self.bytes = bytes
@@ -34,6 +39,21 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   var oldest: UInt64 { bytes.oldest }
   var head: UInt64 { bytes.head }
   var isFinished: Bool { bytes.isFinished }
+  var newest: UInt64 { bytes.newest }
+  var pause: Range<UInt64>? { bytes.pause }
+  var pausedByteCount: UInt64 { bytes.pausedByteCount }
+  func byteCount(from offset: UInt64) -> UInt64 { bytes.byteCount(from: offset) }
+
+  var supply: Supply {
+    let isFinished = isFinished
+    let (head, oldest, pause) = (head, oldest, bytes.pause)
+    return Supply(
+      oldest: oldest, head: head, isFinished: isFinished,
+      // Behind the oldest byte, so that the next write does not take the very bytes that are about to be sent. Behind a pause there
+      // is room.
+      restart: pause?.upperBound == oldest ? oldest : min(oldest.addingSaturated(UInt64(capacity / 8)), head),
+      pause: pause, pausesAtHead: bytes.pauses(at: head))
+  }
 
   func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
     let pair = BoundPair.make(bufferSize: pairSize)
@@ -68,7 +88,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
 
   func release(upTo offset: UInt64) { bytes.release(upTo: offset) }
 
-  func requestWakeUp(at offset: UInt64) -> Bool { bytes.requestWakeUp(beyond: offset - 1) }
+  func requestWakeUp(at offset: UInt64) -> Bool { bytes.requestWakeUp(beyond: offset - min(offset, 1)) }
 
   func digest(since start: UInt64) -> (value: Digest, upTo: UInt64)? { running?.value(since: start) }
 
@@ -103,11 +123,13 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
         if cursor == bodyEnd { closeBody() }
       case .empty:
         // In this order: after the producer has finished, the head is final.
+        if isAtPause { return didReachPause() }
         if bytes.isFinished, bytes.head == cursor {
           closeBody()
         } else if bytes.requestWakeUp(beyond: cursor) {
           return
         }
+      case .overwritten where isAtPause: return didReachPause()
       case .overwritten:
         canWrite = false
         output?.fail(BoundPair.StreamError("bytes that were due had to make room for newer ones"))

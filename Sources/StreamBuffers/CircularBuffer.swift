@@ -13,6 +13,9 @@ internal import Synchronization
 ///        ├── readable ────────┤── free ──┤
 ///        └───────────── capacity ────────┘
 ///
+/// A stream may leave bytes out that would only be silence: ``Producer/pause(_:)``. Where it does, the offsets here count what was
+/// written, and the consumer adds the lengths of the pauses that it has passed.
+///
 /// The memory is mapped twice in a row, so every span is contiguous. Neither end allocates, locks or waits after
 /// ``make(capacity:overflow:memory:)``; the other thread is woken through an eventfd only if it asked to be.
 public enum CircularBuffer {
@@ -49,6 +52,14 @@ public enum CircularBuffer {
     case returned
   }
 
+  /// A place at which a stream goes on further on, without the bytes in between.
+  public struct Pause: Equatable, Sendable {
+    /// How many bytes were written before it.
+    public var position: UInt64
+    /// How many bytes are left out.
+    public var length: UInt64
+  }
+
   /// The two ends. Move each to the thread that will own it.
   @frozen
   public struct Ends: ~Copyable, Sendable {
@@ -60,11 +71,13 @@ public enum CircularBuffer {
   ///
   /// - Parameter capacity: rounded up to whole pages (usually 4096 bytes); with ``Memory/returned`` to whole steps of
   ///   64 KiB, and one step more, because room is given up in whole steps there.
+  /// - Parameter allowsPauses: whether the consumer obeys ``Consumer/nextPause``.
   /// - Throws: ``SystemError`` when memory or descriptors are refused.
   public static func make(
-    capacity: Capacity, overflow: Overflow = .refuse, memory: Memory = .kept
+    capacity: Capacity, overflow: Overflow = .refuse, memory: Memory = .kept, allowsPauses: Bool = false
   ) throws(SystemError) -> Ends {
-    let storage = try CircularStorage(capacity: capacity.byteCount, overflow: overflow, memory: memory)
+    let storage = try CircularStorage(
+      capacity: capacity.byteCount, overflow: overflow, memory: memory, allowsPauses: allowsPauses)
     return Ends(producer: Producer(storage: storage), consumer: Consumer(storage: storage))
   }
 }
@@ -131,6 +144,10 @@ extension CircularBuffer {
       }
     }
 
+    /// Leaves `length` bytes of the stream out at the head, and wakes the consumer. False when the buffer does not allow that, or when
+    /// several pauses wait for the consumer: nothing is left out then.
+    public mutating func pause(_ length: UInt64) -> Bool { storage.pause(length) }
+
     /// Says that no more bytes will come, and wakes the consumer.
     public mutating func finish() { storage.finish() }
 
@@ -181,6 +198,13 @@ extension CircularBuffer {
     /// Look here first and at ``head`` (or by a read) afterwards: `isFinished && cursor == head` is the end of the stream.
     /// The other way round bytes may come between the two looks, and the last of the stream would be missed.
     public var isFinished: Bool { storage.finished.load(ordering: .acquiring) }
+
+    /// The next pause that was not passed yet. Look at ``head`` first: the bytes before a head that was seen are never behind a pause that
+    /// was not.
+    public var nextPause: Pause? { storage.nextPause() }
+
+    /// Takes ``nextPause`` away.
+    public mutating func passPause() { storage.passPause() }
 
     /// Hands `body` up to `maximum` contiguous bytes from `offset` on. The producer cannot overwrite them meanwhile.
     ///

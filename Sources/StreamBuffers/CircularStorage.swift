@@ -21,6 +21,8 @@ final class CircularStorage: Sendable {
   nonisolated(unsafe) private let base: UnsafeMutableRawPointer
   let dataAvailable: EventCounter
   let spaceAvailable: EventCounter
+  /// nil where the consumer knows of none.
+  private let pauses: PauseRing?
 
   // Written by the producer, once for each write.
   private let apartFromTheRest = CacheLines()
@@ -46,7 +48,10 @@ final class CircularStorage: Sendable {
   /// The most steps that are kept ready ahead of the head: after a long outage memory goes back, instead of coming anew.
   private static let preparedSteps = 2
 
-  init(capacity requested: Int, overflow: CircularBuffer.Overflow, memory: CircularBuffer.Memory) throws(SystemError) {
+  init(
+    capacity requested: Int, overflow: CircularBuffer.Overflow, memory: CircularBuffer.Memory, allowsPauses: Bool
+  ) throws(SystemError) {
+    pauses = allowsPauses ? PauseRing() : nil
     let unit = memory == .returned ? Self.returnStep : sysconf(Int32(_SC_PAGESIZE))
     // More than can be mapped twice is refused here, before the arithmetic below could overflow.
     guard requested <= Int.max / 4 else {
@@ -138,6 +143,14 @@ final class CircularStorage: Sendable {
     wakeConsumer()
   }
 
+  /// Before any byte behind the pause: who sees such a byte sees the pause.
+  func pause(_ length: UInt64) -> Bool {
+    let pause = CircularBuffer.Pause(position: head.load(ordering: .relaxed), length: length)
+    guard pauses?.append(pause) == true else { return false }
+    wakeConsumer()
+    return true
+  }
+
   func finish() {
     finished.store(true, ordering: .sequentiallyConsistent)
     wakeConsumer()
@@ -197,6 +210,10 @@ final class CircularStorage: Sendable {
   private func unpin() {
     if overflow == .dropOldest { pinned.store(Self.nothingPinned, ordering: .releasing) }
   }
+
+  func nextPause() -> CircularBuffer.Pause? { pauses?.first }
+
+  func passPause() { pauses?.removeFirst() }
 
   func release(upTo wanted: UInt64) {
     let start = released.load(ordering: .relaxed)

@@ -178,6 +178,12 @@ extension CurlTransfer {
     tellConnected()
   }
 
+  /// Whether nothing of the body is under way.
+  var isDelivered: Bool {
+    guard hasBegun, isPaused, let connection, connection.isOpen else { return false }
+    return AcknowledgedBytes.kernel(of: connection.socket)?.queued == 0
+  }
+
   /// Reads from the kernel how far the peer has acknowledged. The socket must still be open.
   func updateAcknowledged() {
     guard hasBegun, let connection, connection.isOpen else { return }

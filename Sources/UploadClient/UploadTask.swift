@@ -66,6 +66,9 @@ public final class UploadTask: Sendable {
   /// calls. On the session's thread only.
   package func updateAcknowledged() { transfer.withLock { $0 }?.updateAcknowledged() }
 
+  /// Whether libcurl asks for more than it was given, and TCP has delivered all that it passed on. On the session's thread only.
+  package var isDelivered: Bool { transfer.withLock { $0 }?.isDelivered ?? false }
+
   /// Ends the request at once; it finishes with ``UploadError/Kind/cancelled``. Any thread.
   public func cancel() { order { $0.cancel() } }
 

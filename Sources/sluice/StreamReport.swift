@@ -48,6 +48,7 @@ enum StreamReport {
     switch reason {
     case "gone": "it does not know it any more"
     case "gap": "bytes that it lacks are gone here"
+    case "pause": "nothing was captured for longer than the buffer holds"
     case "expiry": "its life is over"
     case "size": "it is full"
     case "serverWentBack": "it has lost bytes"

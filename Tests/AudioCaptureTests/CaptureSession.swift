@@ -1,10 +1,11 @@
 // A microphone under test, its circular buffer's other end, and everything that came out.
 
-import AudioCapture
 import EventLoops
 import Glibc
 import StreamBuffers
 import Testing
+
+@testable import AudioCapture
 
 /// Captures, collects, and waits for what the test wants to see. Used by one thread.
 final class CaptureSession {
@@ -18,10 +19,11 @@ final class CaptureSession {
 
   init(
     _ configuration: MicrophoneConfiguration, capacity: Int = 1 << 20, overflow: CircularBuffer.Overflow = .refuse,
-    memory: CircularBuffer.Memory = .kept
+    memory: CircularBuffer.Memory = .kept, allowsPauses: Bool = false, sleepClock: SleepClock = .system
   ) throws {
-    microphone = try Microphone(configuration)
-    let ends = try CircularBuffer.make(capacity: .bytes(capacity), overflow: overflow, memory: memory)
+    microphone = try Microphone(configuration, sleepClock: sleepClock)
+    let ends = try CircularBuffer.make(
+      capacity: .bytes(capacity), overflow: overflow, memory: memory, allowsPauses: allowsPauses)
     consumer = ends.consumer
     try microphone.start(into: ends.producer)
   }

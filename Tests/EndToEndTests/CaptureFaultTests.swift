@@ -50,6 +50,37 @@ struct CaptureFaultTests {
     }
   }
 
+  @Test(
+    "stopped for longer than the buffer holds, while the server hangs: what was captured before is stored all the same")
+  func stoppedForLong() throws {
+    let server = try ServeProcess(scratch.path)
+    let client = try StreamProcess(
+      microphone: microphone, to: server.url, deviceBuffer: "200ms",
+      more: ["--buffer", "1s", "--resumable", "always"])
+    try client.acknowledged(second)
+    server.signal(SIGSTOP)
+    let captured = client.captured
+    try client.event("progress") { ($0.integer("captured") ?? 0) >= captured + second / 2 }
+    // Half a second of audio is not acknowledged, and the silence of three would take its place.
+    client.pause(for: .seconds(3))
+    server.signal(SIGCONT)
+    try client.acknowledged(client.captured + 3 * second)
+    let summary = try client.finish()
+    let ended = try server.event("ended")
+
+    let gaps = microphone.gaps.filter { $0.lowerBound < UInt64((summary.integer("captured") ?? 0) / 2) }
+    let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
+    #expect(stored.isWAV)
+    #expect(stored.firstDifferenceFromMicrophone(silent: gaps) == nil)
+    #expect(
+      stored.holes.map { ($0.lowerBound - 44) / 2..<($0.upperBound - 44) / 2 }
+        == gaps.map { Int($0.lowerBound)..<Int($0.upperBound) })
+    #expect(summary.integer("lost") == 0)
+    #expect(summary.integer("source_lost_frames") == gaps.reduce(0) { $0 + $1.count })
+    #expect(summary.integer("captured") == stored.bytes.count)
+    #expect(client.events("new-part").map { $0.text("reason") } == ["pause"])
+  }
+
   @Test("overrun, unplugged, plugged in again, overrun again: in the stored file every frame stands at its time")
   func unplugged() throws {
     let server = try ServeProcess(scratch.path)

@@ -23,6 +23,12 @@ final class PushedSource: StreamSource {
     started.append(true)
   }
 
+  /// Leaves bytes out; false when the buffer does not allow it.
+  func pause(_ length: UInt64) throws -> Bool {
+    try started.first("the source's start") { $0 }
+    return producer.withLock { $0?.pause(length) ?? false }
+  }
+
   func stop() {
     producer.withLock { producer in
       producer?.finish()

@@ -22,6 +22,8 @@ package enum PartEnd: String, Equatable, Sendable {
   case gone
   /// Bytes that were due are not kept here any more.
   case gap
+  /// The source gave nothing for longer than is kept: no byte is lost, and the stream goes on at a later offset.
+  case pause
   /// Its life is over (`max-age`).
   case expiry
   /// It is full (`max-size`).

@@ -94,8 +94,17 @@ package struct Supply: Equatable, Sendable {
   /// Where to begin when the bytes that were due are gone: somewhat behind `oldest`, so that what is about to be sent
   /// is not let go in its turn.
   package var restart: UInt64
+  /// Offsets before `oldest` that no byte has: the source gave nothing for longer than is kept.
+  package var pause: Range<UInt64>?
+  /// Whether such a pause begins at `head`. What is before it is not followed by anything in its upload resource.
+  package var pausesAtHead: Bool
 
-  package init(oldest: UInt64, head: UInt64, isFinished: Bool, restart: UInt64? = nil) {
+  package init(
+    oldest: UInt64, head: UInt64, isFinished: Bool, restart: UInt64? = nil, pause: Range<UInt64>? = nil,
+    pausesAtHead: Bool = false
+  ) {
+    self.pause = pause
+    self.pausesAtHead = pausesAtHead
     self.oldest = oldest
     self.head = head
     self.isFinished = isFinished

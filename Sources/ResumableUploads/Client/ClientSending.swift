@@ -62,8 +62,8 @@ extension UploadClientStateMachine {
   mutating func append(_ supply: Supply) -> Action {
     if let failure = exceededLimit { return abandon(failure) }
     if offset < supply.oldest {
-      partEnd = partEnd ?? .gap
-    } else if partEnd == .gap || partEnd == .serverWentBack {
+      partEnd = partEnd ?? (supply.pause?.contains(offset) == true ? .pause : .gap)
+    } else if partEnd == .gap || partEnd == .pause || partEnd == .serverWentBack {
       // It has more than it had said.
       partEnd = nil
     }
@@ -85,6 +85,11 @@ extension UploadClientStateMachine {
       return send(Append(start: offset, completes: true), maximum: available)
     }
     if let maximum, maximum < least { return abandon(.appendTooLarge) }
+    // Nothing follows these in this upload resource, and only its last append may be so small.
+    if supply.pausesAtHead, available > 0, available < least {
+      partEnd = .pause
+      return send(Append(start: offset, completes: true, endsPart: true), maximum: available)
+    }
     // A smaller one might be refused (`min-append-size`).
     if available < least, !supply.isFinished { return awaitBytes(upTo: offset + least) }
     return send(Append(start: offset, completes: false, minimum: least), maximum: maximum)
@@ -166,13 +171,21 @@ extension UploadClientStateMachine {
     if supply.oldest > kept {
       // What the server lost is followed by all that is kept here.
       if reason != .serverWentBack { next = max(supply.restart, supply.oldest) }
-      notes.append(.gap(from: kept, to: next, isServersFault: reason == .serverWentBack))
+      noteGap(from: kept, to: next, pause: supply.pause, isServersFault: reason == .serverWentBack)
     }
     notes.append(.newPart(reason, previous: previous, from: next))
     // The old upload resource is not left before there is a new one.
     if former.isEmpty { self.notes += notes } else { heldNotes = notes }
     base = next
     return create(supply)
+  }
+
+  /// What is missing on either side of a pause is lost, and in it is nothing.
+  private mutating func noteGap(from start: UInt64, to end: UInt64, pause: Range<UInt64>?, isServersFault: Bool) {
+    let pause = (pause ?? end..<end).clamped(to: start..<end)
+    for (start, end) in [(start, pause.lowerBound), (pause.upperBound, end)] where start < end {
+      notes.append(.gap(from: start, to: end, isServersFault: isServersFault))
+    }
   }
 
   /// What to do when a creation's answer will not come.

@@ -25,7 +25,7 @@ extension UploadClientStateMachine {
       // Silence in the answer to a completing request means done: many servers say nothing.
       if completeness ?? (append.completes && tookAll) {
         if append.endsPart {
-          acknowledge(upTo: append.start)
+          acknowledge(upTo: tookAll ? max(append.start, sentUpTo) : append.start)
           return beginPart(supply)
         }
         // Complete may be what was not transmitted in full (section "Completeness"): then it has what it says that it has, or

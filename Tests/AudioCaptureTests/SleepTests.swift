@@ -1,0 +1,121 @@
+// A machine that sleeps for hours: a clock that the test moves stands in for the kernel's, the device is the real test device.
+
+import EventLoops
+import StreamBuffers
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@testable import AudioCapture
+
+extension RealALSA {
+  @Suite("A microphone whose machine sleeps")
+  struct SleepTests {
+    /// What the device does about the sleep.
+    enum Device: CaseIterable {
+      /// It is suspended and says so.
+      case suspends
+      /// It goes on as if nothing had happened.
+      case saysNothing
+      /// It is gone afterwards, and comes back.
+      case disappears
+    }
+
+    private let rig = TestMicrophone()
+    private let hours = Duration.seconds(3 * 3600)
+
+    @Test(
+      "hours of sleep are hours of the timeline, and no byte of silence is written for them", arguments: Device.allCases
+    )
+    func hoursAsleep(device: Device) throws {
+      let configuration = MicrophoneConfiguration(
+        device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
+      let clock = MovedClock()
+      let session = try CaptureSession(
+        configuration, overflow: .dropOldest, memory: .returned, allowsPauses: true,
+        sleepClock: SleepClock { clock.value })
+      session.take { $0.frames > 10_000 }
+      switch device {
+      case .saysNothing: clock.value = hours
+      case .suspends:
+        testmic_set_suspended(rig.page, true)
+        let prepares = testmic_prepares(rig.page)
+        rig.wait { testmic_prepares($0) > prepares }
+        clock.value = hours
+        testmic_set_suspended(rig.page, false)
+      case .disappears:
+        testmic_set_absent(rig.page, true)
+        session.take { $0.microphone.totals.deviceLosses == 1 }
+        clock.value = hours
+        testmic_set_absent(rig.page, false)
+      }
+      session.take { $0.consumer.nextPause != nil }
+      let found = session.consumer.nextPause
+      let pause = try #require(found)
+      let frames = session.frames
+      session.take { $0.frames > frames + 10_000 }
+      session.finish()
+      // Three hours, and what the recovery took.
+      let lost = Int(pause.length) / 4
+      #expect(lost >= 3 * 3600 * 48_000 && lost <= (3 * 3600 + 2) * 48_000)
+      #expect(session.microphone.totals.frames == UInt64(session.frames + lost))
+      let told = session.events.compactMap { event -> UInt64? in
+        switch event {
+        case .suspended(_, let frames, true), .deviceReturned(_, let frames, true, _): frames
+        default: nil
+        }
+      }
+      // Silence may have been given while the device was away, before the hours were known.
+      #expect(told.count == 1 && told[0] >= UInt64(lost) && told[0] <= UInt64(lost) + 96_000)
+      // Every frame stands at its time: the device counted on, but for the hours.
+      let count = session.frames
+      let slip = (-4...4).first { slip in
+        (0..<100).allSatisfy { frame in
+          let streamFrame = count - 100 + frame + lost
+          let deviceFrame = UInt64(streamFrame - 3 * 3600 * 48_000 + slip)
+          return session.bytes.withUnsafeBytes {
+            Timeline.matches($0, (count - 100 + frame) * 4, .s16LE, deviceFrame, 0)
+          }
+        }
+      }
+      #expect(slip != nil)
+    }
+
+    @Test("a sleep that is shorter than the buffer is silence in it")
+    func shortSleep() throws {
+      let configuration = MicrophoneConfiguration(
+        device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
+      let clock = MovedClock()
+      let session = try CaptureSession(
+        configuration, capacity: 4 << 20, overflow: .dropOldest, allowsPauses: true,
+        sleepClock: SleepClock { clock.value })
+      session.take { $0.frames > 5_000 }
+      clock.value = .seconds(2)
+      session.take { $0.microphone.totals.suspends == 1 && $0.frames > 5_000 + 2 * 48_000 + 5_000 }
+      session.finish()
+      let pause = session.consumer.nextPause
+      #expect(pause == nil)
+      let timeline = Timeline(session.bytes, channels: 2, skips: 0)
+      let silence = timeline.silence.reduce(0) { $0 + $1.count }
+      #expect(silence >= 2 * 48_000 && silence <= 3 * 48_000)
+    }
+
+    @Test("the kernel's clock of sleep stands still while the machine is awake")
+    func system() {
+      let first = SleepClock.system.asleep()
+      for _ in 0..<1_000 {
+        let difference = SleepClock.system.asleep() - first
+        #expect(difference < .milliseconds(50) && difference > .milliseconds(-50))
+      }
+    }
+  }
+}
+
+/// A value that the test sets and the capture thread reads.
+private final class MovedClock: Sendable {
+  private let lock = Lock(Duration.zero)
+  var value: Duration {
+    get { lock.withLock { $0 } }
+    set { lock.withLock { $0 = newValue } }
+  }
+}

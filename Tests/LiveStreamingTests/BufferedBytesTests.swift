@@ -1,0 +1,99 @@
+// A circular buffer with pauses, by stream offset, against a model that keeps every byte.
+
+import PropertyTesting
+import StreamBuffers
+import Testing
+
+@testable import LiveStreaming
+
+@Suite("Bytes of a stream that pauses")
+struct BufferedBytesTests {
+  /// All that was written, as runs of stream offsets without pauses.
+  private struct Model {
+    var runs: [Range<UInt64>] = [0..<0]
+    var newest: UInt64 { runs[runs.count - 1].upperBound }
+
+    mutating func write(_ count: Int) {
+      let last = runs.removeLast()
+      runs.append(last.lowerBound..<last.upperBound + UInt64(count))
+    }
+
+    mutating func pause(_ length: UInt64) { runs.append(newest + length..<newest + length) }
+
+    func has(_ offset: UInt64) -> Bool { runs.contains { $0.contains(offset) } }
+    /// Whether a run ends here and another follows.
+    func pauses(at offset: UInt64) -> Bool { runs.dropLast().contains { $0.upperBound == offset } }
+  }
+
+  @Test(
+    "every byte that is read is the one of its offset, and all before a pause come first", arguments: Seed.several(6))
+  func model(seed: Seed) throws {
+    var random = seed.generator
+    let pattern = OffsetPattern()
+    for _ in 0..<8 {
+      let overflow: CircularBuffer.Overflow = random.chance(50) ? .dropOldest : .refuse
+      let memory: CircularBuffer.Memory = random.chance(50) ? .returned : .kept
+      var ends = try CircularBuffer.make(
+        capacity: .bytes(random.size(upTo: 40_000)), overflow: overflow, memory: memory, allowsPauses: true)
+      let bytes = BufferedBytes(ends.consumer)
+      var model = Model()
+      var cursor: UInt64 = 0
+      var acknowledged: UInt64 = 0
+      for _ in 0..<250 {
+        switch Int.random(in: 0..<10, using: &random) {
+        case 0..<4:
+          let start = model.newest
+          let wanted = random.size(upTo: 6_000)
+          let piece = (0..<wanted).map { pattern[start + UInt64($0)] }
+          if case .written(let count) = ends.producer.write(copying: piece.span.bytes) { model.write(count) }
+        case 4:
+          let length = random.chance(20) ? UInt64(random.size(upTo: 10)) : UInt64(random.size(upTo: 1 << 40))
+          if ends.producer.pause(length) { model.pause(length) }
+        case 5..<8:
+          switch bytes.read(
+            at: cursor, maximum: random.size(upTo: 8_000),
+            { span in
+              span.withUnsafeBytes { bytes in
+                let isRight = bytes.enumerated().allSatisfy {
+                  $1 == pattern[cursor + UInt64($0)] && model.has(cursor + UInt64($0))
+                }
+                #expect(isRight, "\(seed)")
+              }
+              return span.byteCount
+            })
+          {
+          case .bytes(let count): cursor += UInt64(count)
+          case .empty: #expect(cursor == bytes.head, "\(seed)")
+          case .overwritten(let oldest):
+            #expect(oldest > cursor && oldest == bytes.oldest, "\(seed)")
+            // Only a pause, or the overflow, takes the place of what was not read.
+            #expect(overflow == .dropOldest || model.pauses(at: cursor) && bytes.pauses(at: cursor), "\(seed)")
+            cursor = oldest
+          }
+        case 8:
+          acknowledged = min(cursor, acknowledged + UInt64(random.size(upTo: 12_000)))
+          if model.has(acknowledged) || acknowledged == cursor { bytes.release(upTo: acknowledged) }
+        default:
+          let waits = bytes.requestWakeUp(beyond: cursor)
+          if waits { #expect(cursor == model.newest, "\(seed)") }
+        }
+        #expect(bytes.head <= model.newest && bytes.oldest <= bytes.head, "\(seed)")
+        #expect(bytes.byteCount(from: 0) <= UInt64(bytes.capacity), "\(seed)")
+        acknowledged = max(acknowledged, min(cursor, bytes.oldest))
+      }
+      ends.producer.finish()
+      // To the end: everything that is kept is read.
+      var turns = 0
+      while !(bytes.isFinished && cursor == bytes.head) {
+        turns += 1
+        try #require(turns < 10_000, "\(seed): stuck at \(cursor) of \(model.newest)")
+        switch bytes.read(at: cursor, maximum: .max, { $0.byteCount }) {
+        case .bytes(let count): cursor += UInt64(count)
+        case .empty: bytes.release(upTo: cursor)
+        case .overwritten(let oldest): cursor = oldest
+        }
+      }
+      #expect(cursor == model.newest, "\(seed)")
+    }
+  }
+}

@@ -1,0 +1,101 @@
+// A source that gives nothing for longer than the buffer holds: what was captured before it is stored, and so is what comes after,
+// at its offset.
+
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Testing
+import UploadClient
+import UploadServer
+
+@testable import LiveStreaming
+
+@Suite("A pause that is longer than the buffer", .serialized)
+struct PauseTests {
+  private let pattern = OffsetPattern()
+  /// Far more than the buffer.
+  private let length = 1_000_000
+
+  private func stream(
+    _ source: PushedSource, _ session: UploadSession, _ url: String, _ use: LiveStreamConfiguration.ResumableUse
+  ) throws -> RunningStream {
+    try RunningStream(source, session, "\(url)/p") {
+      $0.streamID = "p"
+      $0.resumable = use
+      $0.buffer = .bytes(200_000)
+      $0.rollOver.after = .milliseconds(50)
+    }
+  }
+
+  private func check(_ server: StreamServer, _ runs: [Range<Int>]) throws {
+    try server.events.first("the stream's end") { $0.kind == .ended }
+    let stored = try server.directory.contents("p-p.bin")
+    try #require(stored.count == runs.last?.upperBound)
+    for run in runs { #expect(run.allSatisfy { stored[$0] == pattern[UInt64($0)] }, "\(run)") }
+    for (before, after) in zip(runs, runs.dropFirst()) {
+      #expect(stored[before.upperBound..<after.lowerBound].allSatisfy { $0 == 0 })
+    }
+  }
+
+  private func push(_ source: PushedSource, _ range: Range<Int>) throws {
+    let count = try source.push(patternBytes(pattern, range.lowerBound, range.count))
+    #expect(count == range.count)
+  }
+
+  @Test(
+    "the stream goes on at the later offset without a loss or an outage, several times",
+    arguments: [LiveStreamConfiguration.ResumableUse.auto, .never])
+  func connected(_ use: LiveStreamConfiguration.ResumableUse) throws {
+    let server = try StreamServer()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try stream(source, session, server.url, use)
+      var runs: [Range<Int>] = []
+      var offset = 0
+      for round in 0..<3 {
+        let run = offset..<offset + 50_000 + round
+        try push(source, run)
+        // The last pause but one comes while what is before it is still under way.
+        if round != 1, use != .never { try stream.waitUntilAcknowledged(UInt64(run.upperBound)) }
+        runs.append(run)
+        offset = run.upperBound + length
+        if round < 2 { #expect(try source.pause(UInt64(length))) }
+      }
+      source.stop()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.lost == 0 && summary.gaps == 0)
+      #expect(stream.failures().isEmpty)
+      #expect(summary.progress.captured == UInt64(runs[2].upperBound))
+      #expect(summary.progress.acknowledged == UInt64(runs[2].upperBound))
+      if use != .never {
+        let reasons = stream.events.all.compactMap { event -> String? in
+          if case .upload(.newPart(_, _, let reason)) = event { reason } else { nil }
+        }
+        #expect(reasons == ["pause", "pause"])
+      }
+      try check(server, runs)
+    }
+  }
+
+  @Test(
+    "what was captured before it outlives an outage that ends after it",
+    arguments: [LiveStreamConfiguration.ResumableUse.always, .never])
+  func outage(_ use: LiveStreamConfiguration.ResumableUse) throws {
+    let port = try freePort()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try stream(source, session, "http://127.0.0.1:\(port)", use)
+      try push(source, 0..<100_000)
+      #expect(try source.pause(UInt64(length)))
+      let second = 100_000 + length..<150_000 + length
+      try push(source, second)
+      try stream.waitForFailure(2)
+      let server = try StreamServer(listen: "127.0.0.1:\(port)")
+      source.stop()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.lost == 0 && summary.gaps == 0)
+      try check(server, [0..<100_000, second])
+    }
+  }
+}
