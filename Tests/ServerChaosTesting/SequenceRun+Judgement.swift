@@ -263,7 +263,7 @@ extension SequenceRun {
     stream.wasCancelled = true
     for sibling in siblings { (sibling.mayBeGone, sibling.exact) = (true, nil) }
     let isComplete = siblings.contains { if case .complete = $0.phase { true } else { false } }
-    if !isComplete, stream.plainEnd[upload.token] == 0 { stream.evidence.remove(upload.token) }
+    if !isComplete || !isStored, stream.plainEnd[upload.token] == 0 { stream.evidence.remove(upload.token) }
   }
 
   /// What two requests of one token to one upload must not both be answered.

@@ -237,9 +237,11 @@ final class SequenceRun {
     }
     guard event == .powerCut else { return }
     // What was no more may be back, but with always no upload that was deleted.
-    for upload in uploads where upload.phase == .deleted {
+    for upload in uploads where upload.phase == .deleted || upload.mayBeDeleted {
       upload.stream.mayHaveLost = true
-      if options.setting.durability != "always" { (upload.phase, upload.mayBeGone) = (.open, true) }
+      if upload.phase == .deleted, options.setting.durability != "always" {
+        (upload.phase, upload.mayBeGone) = (.open, true)
+      }
     }
     guard options.setting.durability != "always" else { return }
     for upload in uploads where upload.isOpen || options.setting.durability == "none" {

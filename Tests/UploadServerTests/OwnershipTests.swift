@@ -157,6 +157,28 @@ struct OwnershipTests {
     #expect(second.names == ["mic-s0.wav", "mic-s1.opus", "mic-s2.opus", "mic-s3.txt"])
   }
 
+  @Test("a complete stream stays its owner's over restarts, whatever the owner has asked of it in another type's name")
+  func restarted() throws {
+    let directory = TemporaryDirectory()
+    for round in 0..<3 {
+      let test = try guarded(directory)
+      // A connection each: a refused request ends the one that it came on.
+      func status(_ path: String, _ lines: [String], version: Int? = nil, _ body: String) throws -> Int {
+        let client = try test.connect()
+        defer { client.disconnect() }
+        try client.request("POST", path, version: version, ["Stream-ID: s"] + lines, body: body)
+        return try client.final().answer.status
+      }
+      let own = try status("/kitchen.txt", ["Content-Type: text/plain", Self.alpha], "secret")
+      #expect(own == (round == 0 ? 201 : 200))
+      let more = ["Content-Type: audio/wav", "Upload-Complete: ?0", Self.alpha]
+      #expect(try status("/kitchen.wav", more, version: 8, "secret and more") == 409)
+      for body in ["secret", "guess"] { #expect(try status("/kitchen.txt", [Self.beta], body) == 403) }
+      test.stop()
+      #expect(!directory.exists(".parts/kitchen-s") && directory.exists(".owners/kitchen-s"))
+    }
+  }
+
   @Test("a recording that somebody put there while its stream grew is not overwritten, and the answer is final")
   func intruder() throws {
     let test = try TestServer()

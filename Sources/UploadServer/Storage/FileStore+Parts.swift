@@ -83,7 +83,9 @@ extension FileStore {
 
   /// Remembers for the next server what an unfinished recording is to be called.
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {
-    guard let log = try? parts.lines(of: name.base), log.isEmpty, !name.finalExtension.isEmpty else { return }
+    // A stream that is complete is not unfinished, whatever was asked of it last, and under whatever type.
+    guard isThere(name.partial), let log = try? parts.lines(of: name.base), log.isEmpty, !name.finalExtension.isEmpty
+    else { return }
     var part = RecordingPart(file: name.final)
     part.streamID = name.streamID
     part.owner = owner
@@ -100,7 +102,8 @@ extension FileStore {
   private func hasFiles(_ log: [RecordingPart], _ name: StreamName) -> Bool {
     var name = name
     name.part = log.last?.number ?? 1
-    return isThere(name.partial) || log.contains { isThere($0.file) }
+    // Also one that is called otherwise than the log says: its owner must not be forgotten.
+    return isThere(name.partial) || log.contains { isThere($0.file) } || recordings.find(name) != .none
   }
 
   // MARK: Beginning
