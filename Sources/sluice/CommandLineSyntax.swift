@@ -1,7 +1,7 @@
-// The command line as a table: one row an option, from which both parsing and `--help` follow.
+// The command line as a table with one row per option, from which both parsing and `--help` follow.
 //
-// getopt_long(3) was considered: it takes any abbreviation, says nothing of an option given twice and cannot name the
-// nearest to a mistyped one.
+// getopt_long(3) was considered. It accepts any abbreviation, does not report an option that is given twice, and cannot
+// suggest the nearest option for a mistyped one.
 
 /// One option of a subcommand.
 struct Option: Sendable {
@@ -22,7 +22,16 @@ struct Option: Sendable {
   }
 }
 
-/// What a subcommand takes.
+/// Options with a page of their own, `sluice help NAME`, because they are too many for `--help`.
+struct HelpTopic: Sendable {
+  let name: String
+  let title: String
+  let options: [Option]
+
+  var page: String { (["\(title):", ""] + HelpLayout.table(options)).joined(separator: "\n") }
+}
+
+/// What a subcommand accepts.
 struct CommandLineSyntax: Sendable {
   let name: String
   let summary: String
@@ -30,18 +39,14 @@ struct CommandLineSyntax: Sendable {
   let operands: [String]
   /// Shown by `--help`.
   let options: [Option]
-  /// Understood too, and shown by `sluice help resuming` and `sluice help connection`.
-  var connectionOptions: [Option] = []
-  /// Understood too, and shown by `sluice help uploads`.
-  var uploadOptions: [Option] = []
-  /// Understood too, and shown by `sluice help load-options`.
-  var moreOptions: [Option] = []
+  /// Options that are accepted as well, and that the pages of these topics show.
+  var topics: [HelpTopic] = []
+  /// A command line that works as it stands.
   let example: String
 
   static let helpOption = Option("help", short: "h", "print this help")
 
-  /// All that it understands.
-  var allOptions: [Option] { options + connectionOptions + uploadOptions + moreOptions + [Self.helpOption] }
+  var allOptions: [Option] { options + topics.flatMap(\.options) + [Self.helpOption] }
 
   /// The values given, in the order of the command line.
   struct Values {
@@ -132,25 +137,14 @@ struct CommandLineSyntax: Sendable {
   var usage: String { (["sluice", name] + operands + ["[options]"]).joined(separator: " ") }
 
   var help: String {
-    // Fits 24 lines with the prompt behind it: for `mic`, there is no line to spare.
-    var lines = ["\(usage)", summary, ""]
-    lines += Self.table(options + [Self.helpOption])
-    if !moreOptions.isEmpty {
-      lines += ["", "More options: sluice help \(name)-options, sluice help connection"]
-    } else if !connectionOptions.isEmpty {
-      lines += ["", "More options: sluice help resuming, sluice help connection"]
+    var lines = ["usage: \(usage)", ""] + HelpLayout.wrapped(summary) + [""]
+    lines += HelpLayout.table(options + [Self.helpOption])
+    if !topics.isEmpty {
+      lines += ["", "More options:"]
+      lines += HelpLayout.table(topics.map { (label: "sluice help \($0.name)", text: $0.title.lowercasedFirst) })
     }
-    if !uploadOptions.isEmpty { lines += ["", "Limits of resumable uploads: sluice help uploads"] }
-    lines += ["", "Example: \(example)"]
+    lines += ["", "Example:", "  \(example)"]
     return lines.joined(separator: "\n")
-  }
-
-  static func table(_ options: [Option]) -> [String] {
-    let left = options.map { option in
-      (option.short.map { "-\($0), " } ?? "") + "--\(option.name)" + (option.value.map { " \($0)" } ?? "")
-    }
-    let width = (left.map(\.count).max() ?? 0) + 2
-    return zip(left, options).map { "  " + $0 + String(repeating: " ", count: width - $0.count) + $1.help }
   }
 }
 

@@ -5,8 +5,8 @@ internal import JSONLines
 
 enum Devices {
   static let syntax = CommandLineSyntax(
-    name: "devices", summary: "Lists the capture devices, and what each can do.", operands: [],
-    options: [Option("json", "one JSON object a line, for programs")],
+    name: "devices", summary: "Lists the capture devices and what each supports.", operands: [],
+    options: [Option("json", "print one JSON object per line")],
     example: "sluice devices")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

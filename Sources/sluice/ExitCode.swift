@@ -3,7 +3,7 @@
 internal import LiveStreaming
 
 /// The process's exit codes; where there is one, the number of sysexits(3).
-enum ExitCode: Int32 {
+enum ExitCode: Int32, CaseIterable {
   case done = 0
   /// A load test did what `--fail-if` says it must not.
   case thresholdFailed = 3
@@ -27,6 +27,29 @@ enum ExitCode: Int32 {
   case notPermitted = 77
   /// Stopped by a second signal before everything was sent.
   case interrupted = 130
+
+  /// What `sluice help exit-codes` says of it.
+  private var meaning: String {
+    switch self {
+    case .done: "done: everything was delivered"
+    case .thresholdFailed: "a threshold of --fail-if was exceeded"
+    case .dataLost: "the stream ended, and data was lost"
+    case .usage: "the command line is invalid"
+    case .badData: "a file has the wrong content, or files do not belong together"
+    case .noDevice: "there is no such device or file, or it cannot be read"
+    case .unavailable: "the server was not reached, or the address to listen on is not available"
+    case .inputOutput: "reading, writing or capturing failed on this machine"
+    case .protocolBroken: "the server broke the protocol, or cannot receive the stream"
+    case .notPermitted: "the server or this machine does not permit it"
+    case .interrupted: "a second signal stopped it before everything was sent"
+    }
+  }
+
+  /// `sluice help exit-codes`.
+  static var page: String {
+    let rows = allCases.map { (label: "\($0.rawValue)", text: $0.meaning) }
+    return (["Exit codes:", ""] + HelpLayout.table(rows)).joined(separator: "\n")
+  }
 
   /// What a stream's end means: its error, or else whether it lost data.
   init(_ summary: StreamSummary) {

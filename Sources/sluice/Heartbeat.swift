@@ -7,14 +7,14 @@ internal import UploadClient
 
 enum Heartbeat {
   static let syntax = CommandLineSyntax(
-    name: "heartbeat", summary: "Streams a line with the time, at a fixed interval, without end.", operands: ["URL"],
+    name: "heartbeat", summary: "Streams a line with the time at a fixed interval, without end.", operands: ["URL"],
     options: [
-      Option("interval", value: "T", "time from line to line (default 1s)"),
-      Option("time-format", value: "F", "the line, for strftime(3), in UTC (default '*** %F %T %z')"),
-      Option("duration", value: "T", "end after this long (default: when told to)"),
-      StreamOptions.buffer, StreamOptions.overflow,
+      Option("interval", value: "T", "time between two lines (default: 1s)"),
+      Option("time-format", value: "F", "format of a line for strftime(3), in UTC (default: '*** %F %T %z')"),
+      Option("duration", short: "d", value: "T", "end after T (default: at a signal)"),
+      StreamOptions.buffer(default: "1MiB"), StreamOptions.overflow(default: "drop-oldest"),
     ] + StreamOptions.shown,
-    connectionOptions: StreamOptions.resuming + StreamOptions.connection,
+    topics: [StreamOptions.resuming, StreamOptions.connection],
     example: "sluice heartbeat http://localhost:8080/pulse --interval 10s")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

@@ -10,48 +10,53 @@ internal import UploadServer
 
 enum Load {
   static let syntax = CommandLineSyntax(
-    name: "load", summary: "Loads a server with many paced live streams, and reports how they fared.",
+    name: "load", summary: "Load-tests a server with many paced live streams.",
     operands: ["URL"],
     options: [
-      Option("streams", short: "n", value: "N", "live streams at a time (default 1)"),
-      Option("duration", short: "t", value: "T", "of the run, its ramp included (default 10s)"),
-      Option("ramp", value: "T", "all streams are started within this time (default 0)"),
-      Option("profile", short: "p", value: "P", "mic, heartbeat, bulk, or a JSON file (default mic)"),
-      Option("rate", value: "SIZE", "bytes a second of each stream, for the profile's"),
-      Option("chunk", value: "T", "the time between two messages of a stream, for the profile's"),
-      Option("json", value: "FILE", "write the report as JSON (- is standard output)"),
-      Option("html", value: "FILE", "write the report as a page"),
+      Option("streams", short: "n", value: "N", "number of live streams (default: 1)"),
+      Option("duration", short: "d", value: "T", "duration of the run, including the ramp (default: 10s)"),
+      Option("ramp", value: "T", "time in which the streams start, one after another (default: 0)"),
       Option(
-        "fail-if", value: "'C'", "exit with 3 if so: 'ack.p99 > 500ms', 'errors > 0' (repeatable)", mayRepeat: true),
-      Option("threads", value: "K", "network loops (default 1)"),
-      Option("part", value: "K/N", "run only the K-th of N parts, as on N machines"),
+        "profile", short: "p", value: "P", "what a stream sends: mic, heartbeat, bulk, or a JSON file (default: mic)"),
+      Option("rate", value: "SIZE", "bytes per second of each stream (default: the profile's)"),
+      Option("chunk", value: "T", "time between two messages of a stream (default: the profile's)"),
+      Option("json", value: "FILE", "write the report as JSON (-: to standard output)"),
+      Option("html", value: "FILE", "write the report as a web page"),
+      Option(
+        "fail-if", value: "'C'", "exit with 3 if the condition holds: 'ack.p99 > 500ms', 'errors > 0' (repeatable)",
+        mayRepeat: true),
+      Option("threads", value: "K", "number of network loops (default: 1)"),
+      Option("part", value: "K/N", "run only part K of N, for N processes or machines"),
       Option("i-may-load-this", value: "HOST", "permit a server on another machine"),
       StreamOptions.header, StreamOptions.token, StreamOptions.progress,
     ],
-    // The others belong to one stream, would load somebody else, or are so anyway.
-    connectionOptions: StreamOptions.connection.filter {
-      !["stream-id", "proxy", "retry-ceiling", "give-up-on-refusal", "http1"].contains($0.name)
-    },
-    moreOptions: more,
-    example: "sluice load http://localhost:8080/ -n 1000 -t 60s --ramp 10s --html report.html")
+    topics: [more], example: "sluice load http://localhost:8080/ -n 1000 -d 60s --html report.html")
 
-  /// Understood too, and shown by `sluice help load-options`.
-  static let more: [Option] = [
-    Option("body", value: "KIND", "pattern, random, zeros, or a file's bytes (default pattern)"),
-    Option("drop-every", value: "T", "cut each connection about so often; where several share it, the stream"),
-    Option("slow-fraction", value: "F", "this part of the streams, 0 to 1, is slow"),
-    Option("slow-rate", value: "SIZE", "bytes a second that the line of a slow stream takes (default 1000)"),
-    Option("seed", value: "N", "decides everything that is random (default: another one each time)"),
-    Option("buffer", value: "SIZE", "what a device in a stream's place could keep (default 1MiB)"),
-    Option("grace", value: "T", "after the end, for what is under way (default 10s)"),
-    Option("give-up", value: "T", "a stream fails when nothing was acknowledged for T (default 30s)"),
-    Option("local-address", value: "ADDR", "connect from this address (repeatable)", mayRepeat: true),
-    Option("http2", "speak HTTP/2, and fail where the server does not (default HTTP/1.1)"),
-    Option("streams-per-connection", value: "N", "that share one, with HTTP/2 (default 100)"),
-    Option("max-bytes", value: "SIZE", "end the run when so much was sent (default 1TiB)"),
-    Option("max-connections", value: "N", "end the run when more were opened (default 1000000)"),
-    Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
-    Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 2min)"),
+  /// Of the options of a connection, the others belong to one stream, would load somebody else, or are so anyway.
+  private static let connection = StreamOptions.connection.options.filter {
+    !["stream-id", "proxy", "retry-ceiling", "give-up-on-refusal", "http1"].contains($0.name)
+  }
+
+  static let more = HelpTopic(name: "load-options", title: "More options of sluice load", options: own + connection)
+
+  private static let own = [
+    Option("body", value: "KIND", "content to send: pattern, random, zeros, or a file (default: pattern)"),
+    Option("drop-every", value: "T", "cut each connection about every T; with HTTP/2, each stream (default: never)"),
+    Option("slow-fraction", value: "F", "fraction of the streams that are slow, 0 to 1 (default: 0)"),
+    Option("slow-rate", value: "SIZE", "bytes per second of a slow stream's line (default: 1000)"),
+    Option("seed", value: "N", "seed of everything that is random (default: a new one for each run)"),
+    Option("buffer", value: "SIZE", "how much a stream keeps until it is acknowledged (default: 1MiB)"),
+    Option("grace", value: "T", "time after the end for what is still under way (default: 10s)"),
+    Option("give-up", value: "T", "fail a stream after T without an acknowledgement (default: 30s)"),
+    Option(
+      "local-address", value: "ADDR", "connect from this address (repeatable; default: the system's choice)",
+      mayRepeat: true),
+    Option("http2", "use HTTP/2, and fail if the server does not (default: HTTP/1.1)"),
+    Option("streams-per-connection", value: "N", "streams that share a connection with HTTP/2 (default: 100)"),
+    Option("max-bytes", value: "SIZE", "end the run after sending SIZE (default: 1TiB)"),
+    Option("max-connections", value: "N", "end the run after opening N connections (default: 1000000)"),
+    StreamOptions.resumable,
+    Option("roll-over-after", value: "T", "begin a new request after T (default: 2min)"),
   ]
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

@@ -9,21 +9,21 @@ internal import UploadClient
 
 enum Mic {
   static let syntax = CommandLineSyntax(
-    name: "mic", summary: "Streams a microphone, without end.", operands: ["URL"],
+    name: "mic", summary: "Streams a microphone without end.", operands: ["URL"],
     options: [
-      Option("device", short: "D", value: "NAME", "an ALSA capture device (default \"default\"; see sluice devices)"),
-      Option("rate", short: "r", value: "N", "frames per second (default 48000)"),
-      Option("channels", short: "c", value: "N", "samples per frame (default 1)"),
-      Option("format", short: "f", value: "F", "S16_LE, S24_3LE, S32_LE or FLOAT_LE (default S16_LE)"),
-      Option("period", value: "T", "how often the device hands over samples (default 10ms)"),
-      Option("device-buffer", value: "T", "how much the device holds (default 500ms)"),
-      Option("container", value: "C", "wav or raw (default wav)"),
-      Option("gap-fill", value: "G", "silence or none, for frames that the device lost (default silence)"),
-      Option("duration", short: "d", value: "T", "end after exactly this much audio (default: when told to)"),
-      StreamOptions.buffer, StreamOptions.overflow,
+      Option("device", short: "D", value: "NAME", "ALSA capture device; see sluice devices (default: default)"),
+      Option("rate", short: "r", value: "N", "frames per second (default: 48000)"),
+      Option("channels", short: "c", value: "N", "samples per frame (default: 1)"),
+      Option("format", short: "f", value: "F", "sample format: S16_LE, S24_3LE, S32_LE or FLOAT_LE (default: S16_LE)"),
+      Option("period", value: "T", "time between two deliveries of the device (default: 10ms)"),
+      Option("device-buffer", value: "T", "length of the device's own buffer (default: 500ms)"),
+      Option("container", value: "C", "file format of the stream: wav or raw (default: wav)"),
+      Option("gap-fill", value: "G", "what replaces frames that the device lost: silence or none (default: silence)"),
+      Option("duration", short: "d", value: "T", "end after exactly T of audio (default: at a signal)"),
+      StreamOptions.buffer(default: "5min"), StreamOptions.overflow(default: "drop-oldest"),
     ] + StreamOptions.shown,
-    connectionOptions: StreamOptions.resuming + StreamOptions.connection,
-    example: "sluice mic http://localhost:8080/kitchen --device hw:CARD=Mic --buffer 10min")
+    topics: [StreamOptions.resuming, StreamOptions.connection],
+    example: "sluice mic http://localhost:8080/kitchen -D hw:CARD=Mic --buffer 10min")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let request = try StreamOptions.request(values)

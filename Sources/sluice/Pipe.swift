@@ -9,12 +9,12 @@ enum Pipe {
   static let syntax = CommandLineSyntax(
     name: "pipe", summary: "Streams standard input to its end.", operands: ["URL"],
     options: [
-      Option("content-type", value: "TYPE", "what the bytes are (default application/octet-stream)"),
-      Option("duration", value: "T", "end after this long (default: at the end of the input)"),
-      StreamOptions.buffer, StreamOptions.overflow,
+      Option("content-type", value: "TYPE", "media type of the stream (default: application/octet-stream)"),
+      Option("duration", short: "d", value: "T", "end after T (default: at the end of the input)"),
+      StreamOptions.buffer(default: "16MiB"), StreamOptions.overflow(default: "wait"),
     ] + StreamOptions.shown,
-    connectionOptions: StreamOptions.resuming + StreamOptions.connection,
-    example: "journalctl -f | sluice pipe http://localhost:8080/journal.log --content-type text/plain")
+    topics: [StreamOptions.resuming, StreamOptions.connection],
+    example: "journalctl -f | sluice pipe http://localhost:8080/journal.log")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     var request = try StreamOptions.request(values)

@@ -13,12 +13,12 @@ enum Put {
     name: "put", summary: "Uploads a file, and resumes after every interruption.", operands: ["FILE", "URL"],
     options: [
       Option("resume", "continue an unfinished upload of this file"),
-      Option("resume-file", value: "PATH", "the upload's record (default FILE.sluice)"),
-      Option("abandon", "make the server forget an unfinished upload"),
-      Option("content-type", value: "TYPE", "the file's media type (default application/octet-stream)"),
+      Option("resume-file", value: "PATH", "record of the unfinished upload (default: FILE.sluice)"),
+      Option("abandon", "delete an unfinished upload of this file at the server"),
+      Option("content-type", value: "TYPE", "media type of the file (default: application/octet-stream)"),
     ] + StreamOptions.shown,
-    connectionOptions: StreamOptions.resuming + StreamOptions.connection,
-    example: "sluice put recording.wav http://localhost:8080/archive/ --digest sha-256")
+    topics: [StreamOptions.resuming, StreamOptions.connection],
+    example: "sluice put film.mkv http://localhost:8080/archive/ --digest sha-256")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let path = values.operands[0]

@@ -8,14 +8,15 @@ enum Report {
   static let syntax = CommandLineSyntax(
     name: "report", summary: "Shows, merges or compares the reports of load tests.", operands: ["FILE…"],
     options: [
-      Option("merge", "the files are parts of one run (sluice load --part): put them together"),
-      Option("compare", "the files are two runs, the earlier one first: compare them"),
-      Option("html", value: "FILE", "write a page with plots"),
-      Option("json", value: "FILE", "write the report, or what was merged, as JSON"),
+      Option("merge", "merge the files, which are parts of one run (sluice load --part)"),
+      Option("compare", "compare two runs, the earlier one first"),
+      Option("html", value: "FILE", "write the report as a web page"),
+      Option("json", value: "FILE", "write the report as JSON"),
       Option(
-        "fail-if", value: "'C'", "exit with 3 if so: 'ack.p99 > 500ms', 'errors > 0' (repeatable)", mayRepeat: true),
+        "fail-if", value: "'C'", "exit with 3 if the condition holds: 'ack.p99 > 500ms', 'errors > 0' (repeatable)",
+        mayRepeat: true),
     ],
-    example: "sluice report part-1.json part-2.json --html report.html --fail-if 'errors > 0'")
+    example: "sluice report part-1.json part-2.json --merge --html report.html")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     // Before anything is read: a mistyped threshold must not be found after an hour's work.

@@ -6,45 +6,54 @@ internal import UploadServer
 
 enum Serve {
   static let syntax = CommandLineSyntax(
-    name: "serve", summary: "Receives streams into a directory; a JSON line for each begun, continued, ended.",
+    name: "serve", summary: "Receives streams into a directory, and prints a JSON line for each event.",
     operands: [],
     options: [
       Option(
-        "listen", short: "l", value: "ADDR:PORT", "where to listen (default 127.0.0.1:8080; repeatable; unix:PATH)",
-        mayRepeat: true),
-      Option("directory", short: "d", value: "DIR", "where to store streams (default .)"),
-      Option("discard", "receive and acknowledge, and keep nothing: for measuring"),
-      Option("durability", value: "D", "acknowledged bytes are on disk: none|interval|always (default interval)"),
-      Option("token-file", value: "FILE", "SHA-256 of each token that is let in, one a line (default: all are)"),
-      Option("public-url", value: "URL", "what uploads' URLs begin with, where a front end rewrites paths"),
-      Option("max-body", value: "SIZE", "the longest body of a request (default: no limit)"),
-      Option("finish-after", value: "T", "close a silent live recording after T (default 1h)"),
-      Option("head-timeout", value: "T", "for the head of a request (default 30s)"),
-      Option("body-timeout", value: "T", "for a body that is silent (default 0: for ever)"),
-      Option("idle-timeout", value: "T", "for a connection between requests (default 75s)"),
-      Option("receive-buffer", value: "SIZE", "SO_RCVBUF (default: the kernel's)"),
-      Option("max-segment", value: "SIZE", "TCP_MAXSEG (default: the kernel's)"),
-      Option("threads", value: "N", "that serve connections (default 1)"),
+        "listen", short: "l", value: "ADDR:PORT",
+        "address to listen on, or unix:PATH (repeatable; default: 127.0.0.1:8080)", mayRepeat: true),
+      Option("directory", value: "DIR", "where to store streams (default: .)"),
+      Option("discard", "receive and acknowledge, but store nothing: for measurements"),
+      Option(
+        "durability", value: "D",
+        "sync acknowledged bytes to disk: always (before acknowledging), interval (once per second) or none "
+          + "(default: interval)"),
+      Option(
+        "token-file", value: "FILE",
+        "accept only these tokens: one SHA-256 per line (default: accept everybody)"),
+      Option("public-url", value: "URL", "what the URLs of uploads begin with, if a front end rewrites paths"),
+      Option("max-body", value: "SIZE", "longest body of a request (default: no limit)"),
+      Option("finish-after", value: "T", "close a silent live recording after T (default: 1h)"),
+      Option("head-timeout", value: "T", "longest time for the head of a request (default: 30s)"),
+      Option("body-timeout", value: "T", "longest silence in a body (default: 0, no limit)"),
+      Option("idle-timeout", value: "T", "longest time between two requests (default: 75s)"),
+      Option("receive-buffer", value: "SIZE", "size of a socket's receive buffer, SO_RCVBUF (default: the kernel's)"),
+      Option("max-segment", value: "SIZE", "largest TCP segment, TCP_MAXSEG (default: the kernel's)"),
+      Option("threads", value: "N", "number of threads that serve connections (default: 1)"),
       StreamOptions.metrics,
     ],
-    uploadOptions: uploadOptions, example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
+    topics: [limits], example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
 
-  /// Limits of resumable uploads.
-  static let uploadOptions: [Option] = [
-    Option("max-size", value: "SIZE", "of an upload, or of a plain stream (default: no limit)"),
-    Option("max-append-size", value: "SIZE", "of one request's content (default: no limit)"),
-    Option("min-append-size", value: "SIZE", "of one request's content, but for the last (default 0)"),
-    Option("max-age", value: "T", "forget an idle upload of known length (default 24h)"),
-    Option("max-hole", value: "SIZE", "that one request may leave (default 64GiB)"),
-    Option("max-uploads", value: "N", "unfinished or plain (default 10000; with --discard 50000)"),
-    Option("max-uploads-per-client", value: "N", "of one token, or one address (default: no limit)"),
-    Option("quota", value: "SIZE", "of unfinished streams, holes included (default: no limit)"),
-    Option("quota-per-client", value: "SIZE", "of one token's, or one address's (default: no limit)"),
-    Option("max-finished", value: "N", "records to keep, half of one client (default 10000)"),
-    Option("max-finished-size", value: "SIZE", "of these records, half of one client (default 64MiB)"),
-    Option("proxied-interims", value: "N", "104s that a proxy's request is sent at most (default 4; nginx: 0; all)"),
-    Option("min-rate", value: "SIZE", "that a request must bring a second (default 0: it may be silent)"),
-  ]
+  static let limits = HelpTopic(
+    name: "uploads", title: "Limits of sluice serve",
+    options: [
+      Option("max-size", value: "SIZE", "largest upload or plain stream (default: no limit)"),
+      Option("max-append-size", value: "SIZE", "largest content of one request (default: no limit)"),
+      Option("min-append-size", value: "SIZE", "smallest content of one request, except the last (default: 0)"),
+      Option("max-age", value: "T", "delete an idle upload of known length after T (default: 24h)"),
+      Option("max-hole", value: "SIZE", "largest hole that one request may leave (default: 64GiB)"),
+      Option(
+        "max-uploads", value: "N", "unfinished uploads and plain streams (default: 10000; with --discard: 50000)"),
+      Option("max-uploads-per-client", value: "N", "those of one token or address (default: no limit)"),
+      Option("quota", value: "SIZE", "total size of unfinished streams, including holes (default: no limit)"),
+      Option("quota-per-client", value: "SIZE", "that of one token or address (default: no limit)"),
+      Option("max-finished", value: "N", "records of finished uploads to keep, half for one client (default: 10000)"),
+      Option("max-finished-size", value: "SIZE", "total size of these records, half for one client (default: 64MiB)"),
+      Option(
+        "proxied-interims", value: "N",
+        "104 responses to one request that comes through a proxy: a number or all (default: 4; nginx: 0)"),
+      Option("min-rate", value: "SIZE", "fewest bytes per second of a request (default: 0, no limit)"),
+    ])
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     allowDescriptors()

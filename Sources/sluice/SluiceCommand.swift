@@ -7,11 +7,6 @@ internal import UploadClient
 struct Subcommand: Sendable {
   let syntax: CommandLineSyntax
   let run: @Sendable (CommandLineSyntax.Values) throws(CommandError) -> ExitCode
-
-  var overviewLine: String {
-    let call = ([syntax.name] + syntax.operands).joined(separator: " ")
-    return "  " + call + String(repeating: " ", count: max(1, 16 - call.count)) + syntax.summary
-  }
 }
 
 @main
@@ -27,26 +22,26 @@ enum SluiceCommand {
     Subcommand(syntax: Report.syntax, run: Report.run),
   ]
 
-  static let overview = """
-    usage: sluice SUBCOMMAND [options]
-
-    Streams something that never ends to an HTTP server and loses none of it.
-
-    \(subcommands.map(\.overviewLine).joined(separator: "\n"))
-
-      sluice SUBCOMMAND --help    the subcommand's options and an example
-      sluice help resuming        options of resumable uploads, which all that stream understand
-      sluice help connection      options of the connection, likewise
-      sluice --version            the version
-    """
-
   /// Options that are too many for the subcommands' own help.
-  static let topics: [String: (title: String, options: [Option])] = [
-    "resuming": ("Options of resumable uploads", StreamOptions.resuming),
-    "connection": ("Options of the connection", StreamOptions.connection),
-    "load-options": ("More options of sluice load", Load.more),
-    "uploads": ("Limits of resumable uploads, which sluice serve understands", Serve.uploadOptions),
-  ]
+  static let topics = [StreamOptions.resuming, StreamOptions.connection, Serve.limits, Load.more]
+
+  static let overview = [
+    "usage: sluice SUBCOMMAND [options]", "",
+    "Streams data that never ends to an HTTP server, and loses none of it.", "", "Subcommands:",
+    rows(subcommands.map { (([$0.syntax.name] + $0.syntax.operands).joined(separator: " "), $0.syntax.summary) }), "",
+    "Help:",
+    rows(
+      [("sluice SUBCOMMAND --help", "options and an example of the subcommand")]
+        + topics.map { ("sluice help \($0.name)", $0.title.lowercasedFirst) }
+        + [
+          ("sluice help exit-codes", "what each exit code means"),
+          ("sluice --version", "print the version"),
+        ]),
+  ].joined(separator: "\n")
+
+  private static func rows(_ rows: [(label: String, text: String)]) -> String {
+    HelpLayout.table(rows).joined(separator: "\n")
+  }
 
   static func run(_ arguments: ArraySlice<String>) throws(CommandError) -> ExitCode {
     var rest = arguments
@@ -60,8 +55,7 @@ enum SluiceCommand {
         Console.shared.put(overview)
         return .done
       }
-      guard let table = topics[topic] else { return try help(on: topic) }
-      Console.shared.put((["\(table.title):", ""] + CommandLineSyntax.table(table.options)).joined(separator: "\n"))
+      Console.shared.put(try page(topic))
       return .done
     case "--version":
       Console.shared.put("sluice \(sluiceVersion)")
@@ -77,16 +71,17 @@ enum SluiceCommand {
     }
   }
 
-  static func help(on name: String) throws(CommandError) -> ExitCode {
-    Console.shared.put(try find(name).syntax.help)
-    return .done
+  private static func page(_ topic: String) throws(CommandError) -> String {
+    if let found = topics.first(where: { $0.name == topic }) { return found.page }
+    if topic == "exit-codes" { return ExitCode.page }
+    return try find(topic).syntax.help
   }
 
   static func find(_ name: String) throws(CommandError) -> Subcommand {
     if let found = subcommands.first(where: { $0.syntax.name == name }) { return found }
     let nearest = subcommands.map(\.syntax.name).min { editDistance($0, name) < editDistance($1, name) } ?? ""
     let hint = editDistance(nearest, name) <= 2 ? "; did you mean \(nearest)?" : "."
-    throw .usage("there is no subcommand \"\(name)\"\(hint) See: sluice --help")
+    throw .usage("no subcommand or help topic is called \(name.shown)\(hint) See: sluice --help")
   }
 
   static func main() {

@@ -8,50 +8,73 @@ internal import StreamBuffers
 internal import UploadClient
 
 enum StreamOptions {
-  static let buffer = Option("buffer", value: "SIZE|T", "what an outage may last, as 16MiB or 5min")
-  static let overflow = Option("overflow", value: "P", "when it is full: drop-oldest, stop or wait")
+  static let buffer = Option(
+    "buffer", value: "SIZE|T", "how much to keep until the server acknowledges it, for example 16MiB or 5min")
+  static let overflow = Option("overflow", value: "P", "when the buffer is full: drop-oldest, stop or wait")
   static let header = Option("header", short: "H", value: "'N: V'", "add a header field (repeatable)", mayRepeat: true)
-  static let token = Option("bearer-token-file", value: "FILE", "send the token in FILE (or $SLUICE_BEARER_TOKEN)")
-  static let giveUp = Option("give-up", value: "T", "end after T without progress, and 3 attempts (default: never)")
-  static let progress = Option("progress", value: "KIND", "auto, bar, json or none (default auto)")
-
-  static let metrics = Option("metrics", value: "ADDR:PORT", "figures for Prometheus at /metrics (default: none)")
+  static let token = Option(
+    "bearer-token-file", value: "FILE", "send the token in FILE (default: $SLUICE_BEARER_TOKEN)")
+  static let giveUp = Option(
+    "give-up", value: "T", "end after T without progress and at least 3 attempts (default: never)")
+  static let progress = Option(
+    "progress", value: "KIND", "how to show progress: auto, bar, json or none (default: auto)")
+  static let metrics = Option(
+    "metrics", value: "ADDR:PORT", "serve metrics for Prometheus at /metrics (default: off)")
+  static let resumable = Option(
+    "resumable", value: "USE", "use resumable uploads: auto, always or never (default: auto)")
 
   /// Shown in each subcommand's help.
   static let shown = [header, token, giveUp, progress]
 
-  /// Understood by all, and shown by `sluice help resuming`.
-  static let resuming = [
-    Option("resumable", value: "USE", "resumable uploads: auto, always or never (default auto)"),
-    Option("roll-over-after", value: "T", "one request of a resumable upload lasts so long (default 10s)"),
-    Option("roll-over-bytes", value: "SIZE", "and carries at most so much (default 256MiB)"),
-    Option("location", value: "HOW", "the server's Location: follow it, or keep the host asked (default follow)"),
-    Option("digest", value: "D", "compare with the server's: sha-256, sha-512 or none (mic: sha-256)"),
-  ]
+  static func buffer(default text: String) -> Option { described(buffer, default: text) }
+  static func overflow(default text: String) -> Option { described(overflow, default: text) }
 
-  /// Understood by all, and shown by `sluice help connection`.
-  static let connection = [
-    metrics,
-    Option("method", value: "M", "the request's method (default POST)"),
-    Option("stream-id", value: "ID", "the stream's name at the server (default: 128 random bits)"),
-    Option("netrc", "look credentials up in ~/.netrc"),
-    Option("netrc-file", value: "FILE", "look credentials up in FILE"),
-    Option("proxy", value: "URL", "go through this proxy (default: $http_proxy, $https_proxy)"),
-    Option("unix-socket", value: "PATH", "connect through this unix socket"),
-    Option("ca-file", value: "FILE", "trust the authorities in this PEM file instead of the system's"),
-    Option("cert", value: "FILE", "authenticate with the client certificate in this PEM file"),
-    Option("key", value: "FILE", "its private key, where that is in a file of its own"),
-    Option("ipv4", short: "4", "use IPv4 only"),
-    Option("ipv6", short: "6", "use IPv6 only"),
-    Option("http1", "do not negotiate HTTP/2"),
-    Option("connect-timeout", value: "T", "for TCP, proxy and TLS (default 10s)"),
-    Option("stall-timeout", value: "T", "the peer counts as dead when it accepts nothing for T (default 30s)"),
-    Option("response-timeout", value: "T", "from the stream's end to the response (default 30s; put, plain: 10min)"),
-    Option("retry-ceiling", value: "T", "the longest pause between two attempts (default 15s)"),
-    Option("give-up-on-refusal", value: "T", "end when refused for T (default: 10min once data was acknowledged)"),
-    Option("send-buffer", value: "SIZE", "SO_SNDBUF: how much may be under way (default: the kernel's)"),
-    Option("max-segment", value: "SIZE", "TCP_MAXSEG (default: the kernel's)"),
-  ]
+  private static func described(_ option: Option, default text: String) -> Option {
+    Option(option.name, value: option.value, "\(option.help) (default: \(text))")
+  }
+
+  static let resuming = HelpTopic(
+    name: "resuming", title: "Options of resumable uploads",
+    options: [
+      resumable,
+      Option("roll-over-after", value: "T", "begin a new request after T (default: 10s)"),
+      Option("roll-over-bytes", value: "SIZE", "begin a new request after SIZE (default: 256MiB; put: no limit)"),
+      Option(
+        "location", value: "HOW",
+        "how to read the server's Location: follow it, or keep the scheme, host and port of the URL (default: follow)"),
+      Option(
+        "digest", value: "D",
+        "compare digests with the server: sha-256, sha-512 or none (default: none; mic: sha-256)"),
+    ])
+
+  static let connection = HelpTopic(
+    name: "connection", title: "Options of the connection",
+    options: [
+      metrics,
+      Option("method", value: "M", "method of the request (default: POST; put: PUT)"),
+      Option("stream-id", value: "ID", "name of the stream at the server (default: 128 random bits)"),
+      Option("netrc", "look up credentials in ~/.netrc"),
+      Option("netrc-file", value: "FILE", "look up credentials in FILE"),
+      Option("proxy", value: "URL", "connect through this proxy (default: $http_proxy, $https_proxy)"),
+      Option("unix-socket", value: "PATH", "connect through this Unix socket"),
+      Option("ca-file", value: "FILE", "trust the authorities in this PEM file (default: the system's)"),
+      Option("cert", value: "FILE", "authenticate with the client certificate in this PEM file"),
+      Option("key", value: "FILE", "private key of the certificate (default: in the certificate's file)"),
+      Option("ipv4", short: "4", "use IPv4 only"),
+      Option("ipv6", short: "6", "use IPv6 only"),
+      Option("http1", "use HTTP/1.1 only"),
+      Option("connect-timeout", value: "T", "time to connect to server and proxy, with TLS (default: 10s)"),
+      Option("stall-timeout", value: "T", "reconnect when the peer accepts nothing for T (default: 30s)"),
+      Option(
+        "response-timeout", value: "T",
+        "time from the end of the content to the response (default: 30s; put to a plain server: 10min)"),
+      Option("retry-ceiling", value: "T", "longest pause between two attempts (default: 15s)"),
+      Option(
+        "give-up-on-refusal", value: "T",
+        "end when the server refuses for T (default: at once; 10min after it has acknowledged data)"),
+      Option("send-buffer", value: "SIZE", "size of the socket's send buffer, SO_SNDBUF (default: the kernel's)"),
+      Option("max-segment", value: "SIZE", "largest TCP segment, TCP_MAXSEG (default: the kernel's)"),
+    ])
 
   static func request(_ values: CommandLineSyntax.Values, url: String? = nil) throws(CommandError) -> UploadRequest {
     let written = url ?? values.operands[0]

@@ -108,7 +108,7 @@ struct BlockedOutputTests {
     let directory = try TemporaryDirectory()
     let report = "\(directory.path)/report.json"
     let command = try start(
-      ["load", server.url, "-n", "2", "-t", "600ms", "--progress", progress, "--json", report], blocked)
+      ["load", server.url, "-n", "2", "-d", "600ms", "--progress", progress, "--json", report], blocked)
     #expect(try command.wait() == 0)
     #expect(access(report, R_OK) == 0)
   }

@@ -117,7 +117,7 @@ struct ClosedDescriptorTests {
   func others() throws {
     let server = try StreamServer { $0.storage = .discarding }
     try forEachCombination { _ in
-      ["load", server.url, "-n", "1", "-t", "300ms", "--grace", "5s"]
+      ["load", server.url, "-n", "1", "-d", "300ms", "--grace", "5s"]
     } check: { _, closed, command throws in
       #expect(try command.wait() == 0, "\(closed)")
     }

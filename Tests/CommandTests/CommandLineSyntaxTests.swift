@@ -67,25 +67,59 @@ struct CommandLineSyntaxTests {
         && editDistance("flaw", "lawn") == 2)
   }
 
-  @Test(
-    "each help fits a screen of 24 lines and 100 columns with its prompt, and names an example that its own table takes"
-  )
-  func help() throws {
+  /// Everything that help prints.
+  static let pages =
+    [("overview", SluiceCommand.overview), ("exit-codes", ExitCode.page)]
+    + SluiceCommand.subcommands.map { ($0.syntax.name, $0.syntax.help) }
+    + SluiceCommand.topics.map { ($0.name, $0.page) }
+
+  @Test("help fits 80 columns, and states the default of each option that has a value", arguments: pages)
+  func help(_ name: String, _ page: String) {
+    for line in page.split(separator: "\n") { #expect(line.count <= 80, "\(line)") }
+    let syntax = SluiceCommand.subcommands.first { $0.syntax.name == name }?.syntax
+    for option in syntax?.options ?? SluiceCommand.topics.first(where: { $0.name == name })?.options ?? [] {
+      #expect(page.contains("--\(option.name)"))
+      #expect(option.value == nil || option.help.contains("default: ") || Self.withoutDefault.contains(option.name))
+    }
+  }
+
+  /// Options without which nothing happens, or that may be repeated.
+  static let withoutDefault: Set = [
+    "header", "netrc-file", "unix-socket", "cert", "json", "html", "fail-if", "part", "i-may-load-this", "public-url",
+    "overflow",
+  ]
+
+  @Test("the example of each help is a command line that its own table accepts")
+  func examples() throws {
     for subcommand in SluiceCommand.subcommands {
-      let lines = subcommand.syntax.help.split(separator: "\n", omittingEmptySubsequences: false)
-      #expect(lines.count <= 23, "\(subcommand.syntax.name): \(lines.count) lines")
-      #expect(
-        lines.allSatisfy { $0.count <= 100 }, "\(subcommand.syntax.name): \(lines.max { $0.count < $1.count } ?? "")")
-      let example = try #require(lines.last { $0.contains("sluice ") })
+      let example = subcommand.syntax.example
       let words = example[try #require(example.firstRange(of: "sluice ")).upperBound...].split(separator: " ").map(
         String.init)
       #expect(words.first == subcommand.syntax.name)
       _ = try subcommand.syntax.parse(words.dropFirst())
     }
-    for (topic, shown) in SluiceCommand.topics {
-      let table = CommandLineSyntax.table(shown.options)
-      #expect(table.count + 2 <= 23 && table.allSatisfy { $0.count <= 100 }, "\(topic): \(table.count) lines")
+  }
+
+  @Test("a short letter means the same option in every subcommand, and an option has one letter or none")
+  func letters() {
+    var letters: [String: Set<Character?>] = [:]
+    var names: [Character: Set<String>] = [:]
+    for option in SluiceCommand.subcommands.flatMap(\.syntax.allOptions) {
+      letters[option.name, default: []].insert(option.short)
+      if let short = option.short { names[short, default: []].insert(option.name) }
     }
+    #expect(names.filter { $0.value.count > 1 } == [:])
+    #expect(letters.filter { $0.value.count > 1 } == ["rate": ["r", nil]])  // frames of `mic`, bytes of `load`
+  }
+
+  @Test("text wraps between words, at the margin of its column")
+  func wrapping() {
+    let rows = [("--a", String(repeating: "word ", count: 30)), (String(repeating: "l", count: 40), "text")]
+    let lines = HelpLayout.table(rows)
+    #expect(lines[0].hasPrefix("  --a  word word") && lines[1].hasPrefix("       word"))
+    #expect(lines.joined().filter { $0 == "w" }.count == 30 && lines.allSatisfy { $0.count <= 80 })
+    #expect(lines.suffix(2) == ["  " + rows[1].0, "       text"])
+    #expect(HelpLayout.wrapped(String(repeating: "x", count: 100)) == [String(repeating: "x", count: 100)])
   }
 
   @Test("a mistyped subcommand names the nearest")

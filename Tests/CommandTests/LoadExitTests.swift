@@ -13,7 +13,7 @@ struct LoadExitTests {
   @Test("thresholds: 3 and each failed one by name, with the report written all the same; 0 when all are kept")
   func thresholds() throws {
     let server = try StreamServer()
-    let options = ["-n", "2", "-t", "500ms"] + LoadProcess.tenASecond
+    let options = ["-n", "2", "-d", "500ms"] + LoadProcess.tenASecond
     let failed = try LoadProcess(
       server.url,
       options + ["--fail-if", "ack.p99 > 1ns", "--fail-if", "errors > 0", "--fail-if", "connect.count >= 2"])
@@ -62,7 +62,7 @@ struct LoadExitTests {
     "too few descriptors: 74, with the number that is needed and the command; that number is enough, one less is not")
   func descriptors() throws {
     let server = try StreamServer()
-    let options = ["-n", "100", "-t", "1s"] + LoadProcess.tenASecond
+    let options = ["-n", "100", "-d", "1s"] + LoadProcess.tenASecond
     // Nothing is open but what is said here: children get what libcurl has open for other tests at that moment.
     let script = """
       for d in /proc/self/fd/*; do d=${d##*/}; [ "$d" -le 2 ] || eval "exec $d>&-"; done
@@ -100,7 +100,7 @@ struct LoadExitTests {
       }
     }
     let url = status == nil ? "http://127.0.0.1:\(try freePort())" : server.url
-    let load = try sluice(["load", url, "-n", "2", "-t", "500ms", "--grace", "100ms"])
+    let load = try sluice(["load", url, "-n", "2", "-d", "500ms", "--grace", "100ms"])
     #expect(try load.wait() == code, "\(load.errors)")
     #expect(load.errors.contains { $0.hasPrefix("nothing got through: ") }, "\(load.errors)")
   }
@@ -109,7 +109,7 @@ struct LoadExitTests {
   func notTrusted() throws {
     let server = try StreamServer()
     let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(server.port)")
-    let options = ["https://127.0.0.1:\(nginx.port)", "-n", "2", "-t", "500ms", "--resumable", "never"]
+    let options = ["https://127.0.0.1:\(nginx.port)", "-n", "2", "-d", "500ms", "--resumable", "never"]
     let refused = try sluice(["load"] + options)
     #expect(try refused.wait() == 76, "\(refused.errors)")
     let reason = try #require(refused.errors.first { $0.hasPrefix("nothing got through: ") }, "\(refused.errors)")
@@ -121,7 +121,7 @@ struct LoadExitTests {
   @Test("--json - is the report on standard output, and nothing else is there")
   func standardOutput() throws {
     let server = try StreamServer()
-    let load = try sluice(["load", server.url, "-n", "2", "-t", "500ms", "--json", "-"] + LoadProcess.tenASecond)
+    let load = try sluice(["load", server.url, "-n", "2", "-d", "500ms", "--json", "-"] + LoadProcess.tenASecond)
     #expect(try load.wait() == 0, "\(load.errors)")
     let report = try LoadReport(json: Array(load.output.joined(separator: "\n").utf8), file: "standard output")
     #expect(report.totals.messages.acknowledged == 10)
@@ -132,7 +132,7 @@ struct LoadExitTests {
   @Test("Ctrl-C ends a run at once, with the report of what was measured: 130")
   func interrupted() throws {
     let server = try StreamServer()
-    let load = try LoadProcess(server.url, ["-n", "3", "-t", "10min"] + LoadProcess.tenASecond)
+    let load = try LoadProcess(server.url, ["-n", "3", "-d", "10min"] + LoadProcess.tenASecond)
     try load.firstSecond()
     load.signal(SIGINT)
     let report = try load.report(code: 130)
@@ -145,7 +145,7 @@ struct LoadExitTests {
   @Test("a second signal ends it at once, without a report: 130")
   func interruptedTwice() throws {
     let server = try StreamServer()
-    let load = try LoadProcess(server.url, ["-n", "3", "-t", "10min"] + LoadProcess.tenASecond)
+    let load = try LoadProcess(server.url, ["-n", "3", "-d", "10min"] + LoadProcess.tenASecond)
     try load.firstSecond()
     // Both are there when it goes on: a signal of the same number would be one.
     load.signal(SIGSTOP)

@@ -21,7 +21,7 @@ struct LoadTruthTests {
   )
   func stoppedGenerator() throws {
     let server = try StreamServer()
-    let load = try LoadProcess(server.url, ["-n", "4", "-t", "4s"] + LoadProcess.tenASecond)
+    let load = try LoadProcess(server.url, ["-n", "4", "-d", "4s"] + LoadProcess.tenASecond)
     try load.firstSecond()
     load.pause(for: .seconds(2))
     let report = try load.report()
@@ -47,7 +47,7 @@ struct LoadTruthTests {
     let directory = try TemporaryDirectory()
     let server = try ServeProcess(directory.path)
     // 100 ms of lateness are allowed to messages that are a second apart.
-    let load = try LoadProcess(server.url, ["-n", "40", "-t", "4s", "--rate", "500", "--chunk", "1s"])
+    let load = try LoadProcess(server.url, ["-n", "40", "-d", "4s", "--rate", "500", "--chunk", "1s"])
     try load.firstSecond()
     server.pause(for: .seconds(2))
     let report = try load.report()
@@ -74,7 +74,7 @@ struct LoadTruthTests {
       """)
     func load(_ name: String, _ more: [String] = []) throws -> LoadProcess {
       try LoadProcess(
-        server.url, ["-n", "7", "-t", "2s", "--seed", "99", "--profile", profile] + more, in: directory, report: name)
+        server.url, ["-n", "7", "-d", "2s", "--seed", "99", "--profile", profile] + more, in: directory, report: name)
     }
     let whole = try load("whole.json").report()
     let running = try [load("1.json", ["--part", "1/2"]), load("2.json", ["--part", "2/2"])]

@@ -110,7 +110,8 @@ struct OptionTableTests {
     let connections = Atomic(0)
     let server = try ScriptedServer { _, _ in connections.add(1, ordering: .relaxed) }
     let subcommand = try SluiceCommand.find(name)
-    let shared = Set((StreamOptions.shown + StreamOptions.resuming + StreamOptions.connection).map(\.name))
+    let shared = Set(
+      (StreamOptions.shown + StreamOptions.resuming.options + StreamOptions.connection.options).map(\.name))
     for option in subcommand.syntax.allOptions where option.value != nil {
       for bad in try #require(Self.value(option.name, of: name)).bad {
         let arguments = [name] + operands(name, server.url, file) + ["--\(option.name)", bad]
