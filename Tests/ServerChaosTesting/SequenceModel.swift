@@ -21,6 +21,8 @@ final class StreamModel {
   let content: [ChaosBytes]
   /// Up to which offset each token has sent anything.
   var sentEnd: [UInt64] = [0, 0]
+  /// Whether anything at all was sent for it: a hole alone is no recording.
+  var hasContent = false
   /// Whether a request of each token may have made the stream that token's.
   var claims = [false, false]
   /// Up to which offset a plain request of each token was acknowledged.

@@ -64,7 +64,7 @@ extension SequenceRun {
       }.map { $0.base + $0.acknowledged }.max() ?? 0
     let needed = max(acknowledged, stream.plainEnd.max() ?? 0)
     let longest = recordings.map(\.end).max() ?? 0
-    if needed > 0, stream.owner != nil, longest < needed {
+    if needed > 0, stream.hasContent, stream.owner != nil, longest < needed {
       throw fail("acknowledged bytes are lost", "\(stream.base) has \(longest) of \(needed)")
     }
     guard let end = stream.completeEnd else { return }

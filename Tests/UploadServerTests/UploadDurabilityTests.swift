@@ -24,6 +24,31 @@ struct UploadDurabilityTests {
     }
   }
 
+  @Test("with always, the record that an upload has begun comes behind its file: no power failure takes an empty one")
+  func begun() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      let location = try test.create()
+      let client = try test.connect()
+      let records = test.directory.path + "/.uploads"
+      func saysSo() throws -> Bool {
+        try ScratchListing(records).names.contains {
+          (try? test.directory.text(".uploads/" + $0))?.contains("Begun: ?1") == true
+        }
+      }
+      try require(try !saysSo(), "not begun")
+      defer { sync_gate_open() }
+      sync_gate_close()
+      let before = sync_gate_calls()
+      try client.patch(location, at: 0, chunked: true)
+      try waitUntil("the server asks the disk") { sync_gate_calls() > before }
+      try require(test.directory.exists(test.onlyFile) && !saysSo(), "not before its file is on the disk")
+      sync_gate_open()
+      try client.awaitProgress(0)
+      try require(try saysSo(), "then it has")
+    }
+  }
+
   @Test("a request that completes an upload is answered when another one has made the stream longer meanwhile")
   func longerThanAnnounced() async {
     await #expect(processExitsWith: .success) {

@@ -40,6 +40,17 @@ extension UploadResource {
     }
   }
 
+  /// As ``saveFirst(syncing:_:)``, of a record that says that there is a body. With ``Durability/always`` the disk has the body
+  /// before: its file, its name and the hole that it may begin with, or after a power failure the upload would count as lost.
+  func saveBeginning(_ work: @escaping (SystemError?) -> Void) {
+    guard resources.durability == .always, let body else { return saveFirst(work) }
+    settlingCount += 1
+    body.synchronize { [self] _, error in
+      if let error { work(error) } else { saveFirst(work) }
+      goOn()
+    }
+  }
+
   /// Nothing waits for the disk any more, perhaps.
   private func goOn() {
     settlingCount -= 1

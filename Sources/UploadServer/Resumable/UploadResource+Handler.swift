@@ -53,7 +53,7 @@ extension UploadResource {
     guard !record.hasBegun else { return wanted() }
     record.hasBegun = true
     // Before the first byte: a server that comes after us must know that there is something to go on with.
-    saveFirst { [self] error in
+    saveBeginning { [self] error in
       guard let error else { return wanted() }
       if let transfer { reject(transfer, UploadRefusal(error)) }
     }
