@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int closed;
 static int failure;
 static unsigned long calls;
+static int status_closed;
+static unsigned long status_waiters;
 
 void sync_gate_close(void) {
   pthread_mutex_lock(&mutex);
@@ -49,4 +52,34 @@ int fdatasync(int descriptor) {
     return -1;
   }
   return (int)syscall(SYS_fdatasync, descriptor);
+}
+
+void status_gate_close(void) {
+  pthread_mutex_lock(&mutex);
+  status_closed = 1;
+  pthread_mutex_unlock(&mutex);
+}
+
+void status_gate_open(void) {
+  pthread_mutex_lock(&mutex);
+  status_closed = 0;
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&mutex);
+}
+
+unsigned long status_gate_waiters(void) {
+  pthread_mutex_lock(&mutex);
+  unsigned long count = status_waiters;
+  pthread_mutex_unlock(&mutex);
+  return count;
+}
+
+// Likewise. The kernel's structure is the C library's on 64-bit machines.
+int fstatat(int directory, const char *name, struct stat *status, int flags) {
+  pthread_mutex_lock(&mutex);
+  status_waiters++;
+  while (status_closed) pthread_cond_wait(&changed, &mutex);
+  status_waiters--;
+  pthread_mutex_unlock(&mutex);
+  return (int)syscall(SYS_newfstatat, directory, name, status, flags);
 }

@@ -225,7 +225,11 @@ struct ClosedRecordingTests {
   )
   func older() throws {
     for isPlain in [true, false] {
-      let test = try server(finishAfter: .seconds(60)) { $0.uploads.maximumAge = .milliseconds(300) }
+      let test = try server(finishAfter: .seconds(60)) {
+        $0.uploads.maximumAge = .milliseconds(300)
+        // What expires has let go of its file by then.
+        $0.uploads.parkDelay = .milliseconds(1)
+      }
       var others = 0
       /// Waits for the end of two, one after the other, and looks that this one is over, too.
       func expires(_ location: String) throws {

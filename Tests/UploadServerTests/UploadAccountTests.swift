@@ -4,6 +4,7 @@ import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import SyncGate
 import Synchronization
 import Testing
 
@@ -43,6 +44,42 @@ struct UploadAccountTests {
     let share = usage.share(of: UploadOwner(credential: nil, address: "0"))
     #expect(usage.room(of: nil) == 4_000 && usage.reserve(.max, for: share) == 4_000)
     #expect(usage.room(of: nil) == 4_000 && usage.room(of: share) == 0)
+  }
+
+  @Test("a disk that does not answer while files are counted again delays no request, and its late answer is not used")
+  func slowDisk() async {
+    await #expect(processExitsWith: .success) {
+      var limits = UploadServer.Configuration.Uploads()
+      limits.quota = 100
+      let usage = UploadUsage(limits)
+      let directory = TemporaryDirectory()
+      let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
+      let accounts = StreamAccounts(usage, in: descriptor)
+      let owner = UploadOwner(credential: nil, address: "a")
+      let names = ["a", "b"].map { StreamName(path: "/t.txt", streamID: $0, mediaType: "text/plain") }
+      // Two streams that are interrupted, whose files are gone.
+      for name in names {
+        _ = accounts.open(name, length: 30, owner: owner)
+        accounts.close(name)
+      }
+      try require(usage.room(of: nil) == 40, "both count")
+      status_gate_close()
+      accounts.recount(on: BackgroundWorker())
+      try waitUntil("the disk is asked") { status_gate_waiters() > 0 }
+      let isDone = Lock(false)
+      try NamedThread("loop") {
+        // Whichever of the two is asked for: a request begins to write, and has written, before the disk answers.
+        for name in names {
+          _ = accounts.open(name, length: 30, owner: owner)
+          accounts.close(name)
+        }
+        isDone.withLock { $0 = true }
+      }.detach()
+      try waitUntil("no loop waits for the disk") { isDone.withLock { $0 } }
+      status_gate_open()
+      try waitUntil("the second one is counted again") { usage.room(of: nil) == 70 }
+      try require(usage.room(of: nil) == 70, "and the first one was in use")
+    }
   }
 
   @Test("work that somebody waits for is done before the next slice of long work")

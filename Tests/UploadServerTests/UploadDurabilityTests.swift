@@ -400,6 +400,65 @@ struct UploadDurabilityTests {
     }
   }
 
+  @Test("a plain stream whose end the disk refuses is not complete: what is not sent again into a next part is missing")
+  func refusedPlainEnd() async {
+    await #expect(processExitsWith: .success) {
+      for (durability, error) in [(Durability.always, EIO), (.always, ENOSPC), (.interval, EIO), (.interval, ENOSPC)] {
+        let test = try TestServer { $0.durability = durability }
+        func send(_ id: String, at offset: Int, _ body: String) throws -> RawClient.Answer {
+          let client = try test.connect()
+          defer { client.disconnect() }
+          try client.request(
+            "POST", "/t.txt", version: nil,
+            ["Stream-ID: \(id)", "Stream-Offset: \(offset)", "Content-Type: text/plain"], body: body)
+          return try client.answer()
+        }
+        let status = error == EIO ? 500 : 507
+        sync_gate_fail(error)
+        for id in ["a", "b"] {
+          for _ in 0..<3 {
+            let refused = try send(id, at: 0, "abcdef")
+            try require(refused.status == status && refused["retry-after"] != nil, "\(error): \(refused)")
+          }
+        }
+        sync_gate_fail(0)
+        // Whoever has all of it sends all of it.
+        let again = try send("a", at: 0, "abcdef")
+        try require(again.status == 201 && again["stream-missing"] == "0", "\(error): \(again)")
+        try require(try test.directory.text("t-a~2.txt") == "abcdef", "a file of its own")
+        // Whoever has not is told what is missing.
+        let rest = try send("b", at: 6, "ghi")
+        try require(rest.status == 201 && rest["stream-missing"] == "6", "\(error): \(rest)")
+        try require(try test.directory.text("t-b~2.txt") == "ghi", "and so is this")
+        for id in ["a", "b"] {
+          try require(try test.directory.text("t-\(id).txt") == "abcdef", "what may be there stays")
+          try require(try test.directory.text("t-\(id).gaps").contains("not-synced"), "and is not called complete")
+        }
+        test.stop()
+      }
+    }
+  }
+
+  @Test("after an upload whose acknowledged bytes the disk refused, its stream continues in a next part")
+  func refusedUpload() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .interval }
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      let client = try test.connect()
+      sync_gate_fail(EIO)
+      try client.patch(location, at: 0, body: "abc")
+      try require(try client.final().answer["upload-offset"] == "3", "acknowledged")
+      try waitUntil("the round of the second") { (try? client.head(location).status) == 410 }
+      sync_gate_fail(0)
+      let plain = try test.connect()
+      try plain.send(TestServer.head("/t.txt", id: "a", offset: 3) + "3\r\ndef\r\n0\r\n\r\n")
+      let answer = try plain.answer()
+      try require(answer.status == 201 && answer["stream-missing"] == "3", "\(answer)")
+      try require(try test.directory.text("t-a~2.txt") == "def", "what came after")
+      try require(try test.directory.text("t-a.txt") == "abc", "and before")
+    }
+  }
+
   @Test(
     "with interval, an upload whose acknowledged bytes the disk refuses is given up, and that is said (draft, section Offset)"
   )

@@ -44,6 +44,73 @@ struct UploadRecordTests {
     }
   }
 
+  @Test("what cannot be read now is answered with 503, and with what it is once it can be read", arguments: [1, 2])
+  func unreadable(_ threads: Int) throws {
+    let directory = TemporaryDirectory()
+    let tokens = directory.path + "/tokens"
+    let alpha = "Authorization: Bearer alpha"
+    // `printf %s alpha | sha256sum`
+    try write("8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8\n", tokens)
+    func server() throws -> TestServer {
+      try TestServer(in: directory) { ($0.threads, $0.tokenFile) = (threads, tokens) }
+    }
+    var test = try server()
+    var client = try test.connect()
+    try client.request(
+      "POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: a", alpha, "Content-Type: text/plain"], body: "abc")
+    let location = try #require(try client.final().answer["location"])
+    // A directory in place of a file stands for whatever keeps the server from reading it.
+    let files = [".uploads/" + location.split(separator: "/")[1] + ".upload", "t-a.part", ".owners/t-a"]
+    for (index, file) in files.enumerated() {
+      let path = directory.path + "/" + file
+      client.disconnect()
+      test.stop()
+      try Command.run("mv", [path, path + ".kept"])
+      try Command.run("mkdir", [path])
+      test = try server()
+      client = try test.connect()
+      func head() throws -> RawClient.Answer {
+        try client.request("HEAD", location, [alpha])
+        return try client.final(withBody: false).answer
+      }
+      let answer = try head()
+      #expect(answer.status == 503 && answer["retry-after"] != nil, "\(file): \(answer)")
+      if index == 2 {
+        // Nobody is told that the stream is not his.
+        let other = try test.connect()
+        try other.request("POST", "/t.txt", version: nil, ["Stream-ID: a", alpha], body: "abc")
+        #expect(try other.final().answer.status == 503)
+      }
+      try Command.run("rmdir", [path])
+      try Command.run("mv", [path + ".kept", path])
+      let after = try head()
+      #expect(after.status == 204 && after["upload-offset"] == "3", "\(file): \(after)")
+    }
+  }
+
+  private func write(_ text: String, _ path: String) throws {
+    guard let file = fopen(path, "w") else { throw TestFailure("cannot write \(path)") }
+    fputs(text, file)
+    fclose(file)
+  }
+
+  @Test("a full account forgets a few records at a time, the oldest first, however many there are")
+  func fewAtATime() {
+    var finished = FinishedUploads(.init(count: 20_000, countPerClient: 10_000))
+    var last = -1
+    for number in 0..<60_000 {
+      let forgotten = finished.add(
+        "\(number)", of: UploadOwner(credential: nil, address: "a"), bytes: 1,
+        since: MonotonicInstant(nanoseconds: Int64(number)))
+      #expect(forgotten.count <= 64)
+      for token in forgotten {
+        #expect(Int(token) == last + 1)
+        last += 1
+      }
+    }
+    #expect(finished.count <= 10_000 && finished.count > 9_900)
+  }
+
   private func records(_ directory: TemporaryDirectory) -> [String] {
     guard let stream = opendir(directory.path + "/.uploads") else { return [] }
     defer { closedir(stream) }

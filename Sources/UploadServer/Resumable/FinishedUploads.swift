@@ -21,9 +21,37 @@ struct FinishedUploads {
   private struct Account {
     var count = 0
     var bytes = 0
+    /// Its uploads, the oldest first. Some are gone by now, or have come back with another time.
+    var order: [(since: MonotonicInstant, token: String)] = []
+    /// Where the oldest is.
+    var first = 0
+
+    mutating func insert(_ token: String, since: MonotonicInstant) {
+      if first > 1024, first > order.count / 2 {
+        order.removeFirst(first)
+        first = 0
+      }
+      var (low, high) = (first, order.count)
+      // Nearly always it is the newest.
+      if let last = order.last, last.since <= since { low = high }
+      while low < high {
+        let middle = (low + high) / 2
+        if order[middle].since <= since { low = middle + 1 } else { high = middle }
+      }
+      order.insert((since, token), at: low)
+    }
+
+    mutating func takeOldest() -> (since: MonotonicInstant, token: String)? {
+      guard first < order.count else { return nil }
+      defer { first += 1 }
+      return order[first]
+    }
 
     func fits(_ count: Int, _ bytes: Int) -> Bool { self.count <= count && self.bytes <= bytes }
   }
+
+  /// How many are forgotten at once: their files are removed while requests wait.
+  private static let slice = 64
 
   private let limits: Limits
   private var entries: [String: Entry] = [:]
@@ -36,11 +64,12 @@ struct FinishedUploads {
   var bytes: Int { total.bytes }
 
   /// Takes in the record of an upload that is over since then. Returns the uploads to be forgotten: the oldest of its owner, or
-  /// of whoever has the most, and many at a time. The new one is never among them.
+  /// of whoever has the most, and a few at a time. The new one is never among them.
   mutating func add(_ token: String, of owner: UploadOwner, bytes: Int, since: MonotonicInstant) -> [String] {
     remove(token)
     entries[token] = Entry(owner: owner, bytes: max(0, bytes), since: since)
     change(owner, by: 1, max(0, bytes))
+    owners[owner]?.insert(token, since: since)
     var forgotten: [String] = []
     while let own = owners[owner], !own.fits(limits.countPerClient, limits.bytesPerClient) {
       guard shrink(owner, sparing: token, &forgotten) else { break }
@@ -60,15 +89,24 @@ struct FinishedUploads {
     change(entry.owner, by: -1, -entry.bytes)
   }
 
-  /// Drops the older quarter of an account. False if there is nothing to drop.
+  /// Drops the oldest few of an account. False if there is nothing to drop.
   private mutating func shrink(_ owner: UploadOwner, sparing token: String, _ forgotten: inout [String]) -> Bool {
-    let own = entries.filter { $0.value.owner == owner && $0.key != token }.sorted { $0.value.since < $1.value.since }
-    guard !own.isEmpty else { return false }
-    for entry in own.prefix(own.count / 4 + 1) {
-      remove(entry.key)
-      forgotten.append(entry.key)
+    guard let own = owners[owner] else { return false }
+    let count = min(own.count / Self.slice + 1, Self.slice)
+    var spared: MonotonicInstant?
+    var dropped = 0
+    while dropped < count, let oldest = owners[owner]?.takeOldest() {
+      guard let entry = entries[oldest.token], entry.since == oldest.since, entry.owner == owner else { continue }
+      if oldest.token == token {
+        spared = oldest.since
+        continue
+      }
+      remove(oldest.token)
+      forgotten.append(oldest.token)
+      dropped += 1
     }
-    return true
+    if let spared { owners[owner]?.insert(token, since: spared) }
+    return dropped > 0
   }
 
   private mutating func change(_ owner: UploadOwner, by count: Int, _ bytes: Int) {

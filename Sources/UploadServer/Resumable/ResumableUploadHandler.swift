@@ -39,32 +39,35 @@ final class ResumableUploadHandler {
     case .create(let request): return creation(request, head)
     case .append(let request):
       return UploadTransfer(request, head: head) { [resources] transfer in
-        guard let resource = Self.resource(of: head, resources) else {
-          return transfer.respond(
-            ServerAnswer.refused(.unknownResource, request.version, limits: resources.limits))
+        do throws(UploadRefusal) {
+          try Self.resource(of: head, resources).append(transfer)
+        } catch {
+          transfer.respond(ServerAnswer.refused(error, request.version, limits: resources.limits))
         }
-        resource.append(transfer)
       }
     case .retrieve(let version): return query(head, version) { $0.retrieve($1) }
     case .cancel(let version): return query(head, version) { $0.cancel($1) }
     }
   }
 
-  private static func resource(of head: RequestHead, _ resources: UploadResources) -> UploadResource? {
+  private static func resource(
+    of head: RequestHead, _ resources: UploadResources
+  ) throws(UploadRefusal) -> UploadResource {
+    let found = try resources.find(String(head.target.path.dropFirst(prefix.count)))
     // Somebody else's upload is as good as none (section "Security Considerations").
-    resources[String(head.target.path.dropFirst(prefix.count))].flatMap {
-      $0.owner.credential == head.credential ? $0 : nil
-    }
+    guard let found, found.owner.credential == head.credential else { throw .unknownResource }
+    return found
   }
 
   private func query(
     _ head: RequestHead, _ version: InteropVersion, _ ask: @escaping (UploadResource, UploadQuery) -> Void
   ) -> any RequestHandler {
     UploadQuery(version) { [resources] query in
-      guard let resource = Self.resource(of: head, resources) else {
-        return query.respond(ServerAnswer.refused(.unknownResource, version, limits: resources.limits))
+      do throws(UploadRefusal) {
+        ask(try Self.resource(of: head, resources), query)
+      } catch {
+        query.respond(ServerAnswer.refused(error, version, limits: resources.limits))
       }
-      ask(resource, query)
     }
   }
 

@@ -221,7 +221,7 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     return tokens
   }
 
-  func read(_ token: String) -> StoredUpload? {
+  func read(_ token: String) throws(SystemError) -> StoredUpload? {
     guard directory >= 0 else { return nil }
     var stored = StoredUpload(token: token, record: nil, age: .zero)
     do throws(SystemError) {
@@ -230,7 +230,8 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       stored.size = text.utf8.count
       stored.record = UploadRecord(parsing: text).flatMap { $0.token == nil || $0.token == token ? $0 : nil }
     } catch {
-      return error.isMissing ? nil : stored
+      if error.isMissing { return nil }
+      throw error
     }
     if let record = stored.record, record.holdsSecrets { clean(record, token) }
     return stored
@@ -256,7 +257,11 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     guard fstat(descriptor, &status) == 0 else { throw .last("fstat \(name)") }
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
-    while case let count = Glibc.read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
+    while true {
+      let count = try retryingInterrupts("read \(name)") { Glibc.read(descriptor, &buffer, buffer.count) }
+      if count == 0 { break }
+      text += buffer[..<count]
+    }
     return (String(decoding: text, as: UTF8.self), status)
   }
 

@@ -20,7 +20,7 @@ protocol UploadRecords: AnyObject {
   /// The next tokens of records that an earlier server has left; nil when all were named.
   func nextTokens() -> [String]?
   /// What an earlier server has left of an upload; nil if it has left nothing.
-  func read(_ token: String) -> StoredUpload?
+  func read(_ token: String) throws(SystemError) -> StoredUpload?
   /// Calls `action` when the disk has every record: now, or when it does.
   func whenIdle(_ action: @escaping () -> Void)
 
@@ -40,7 +40,7 @@ protocol UploadRecords: AnyObject {
 /// An upload that an earlier server has left.
 struct StoredUpload {
   var token: String
-  /// nil if it cannot be read.
+  /// nil if it is none that can be understood.
   var record: UploadRecord?
   /// How long servers have seen it left alone.
   var age: Duration

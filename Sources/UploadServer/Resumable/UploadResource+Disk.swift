@@ -116,7 +116,12 @@ extension UploadResource {
   func syncFailed(_ error: SystemError) {
     guard state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
-    if state.lostUnsynced() != nil { dropUncounted() } else { deactivate(.stateLost, peer: nil, reason: "\(error)") }
+    if state.lostUnsynced() != nil {
+      dropUncounted()
+    } else {
+      refusedByDisk = error
+      deactivate(.stateLost, peer: nil, reason: "\(error)")
+    }
   }
 
   // MARK: What a power failure would leave

@@ -380,7 +380,8 @@ extension UploadResource {
     case .cancelled: record.ownsFile ? .remove : .leave
     case .expired: record.isLive ? .close : .remove
     case .interrupted: .close
-    case .lengthExceeded, .stateLost, .unsynced, .abandoned: .leave
+    case .stateLost: refusedByDisk.map { .distrust($0) } ?? .leave
+    case .lengthExceeded, .unsynced, .abandoned: .leave
     }
   }
 

@@ -37,6 +37,8 @@ final class UploadResource {
   var unacknowledgedSince: MonotonicInstant?
   /// Whether others have brought bytes of the same stream that the record does not speak of.
   var hasOthersBytes = false
+  /// Why acknowledged bytes may be lost.
+  var refusedByDisk: SystemError?
   /// Whether the disk is to be asked soon to take what was kept.
   var isUnsynced = false
   /// How many answers, and requests before their first byte, wait for the disk.
@@ -86,7 +88,11 @@ final class UploadResource {
     [DigestField.representation, DigestField.wantRepresentation].map { $0.lowercased() })
 
   /// A resource of an earlier server; nil if its request cannot be made out any more.
-  init?(_ token: String, _ record: UploadRecord, _ age: Duration, _ resources: UploadResources) {
+  ///
+  /// - Throws: ``SystemError`` if nobody can tell now how much of it is kept.
+  init?(
+    _ token: String, _ record: UploadRecord, _ age: Duration, _ resources: UploadResources
+  ) throws(SystemError) {
     self.token = token
     var record = record
     // What is configured now holds, however long an earlier server wanted to wait.
@@ -116,14 +122,10 @@ final class UploadResource {
     self.state = state(record.promised)
     guard RequestHead(record) != nil else { return nil }
     guard phase == .incomplete else { return }
-    do throws(SystemError) {
-      switch try measureKept() {
-      case .bytes(let kept): self.state = state(kept)
-      // Begun, and nothing is there: whatever was acknowledged is lost. Or an earlier server has closed the recording, and died.
-      case let extent: try? self.state.found(extent)
-      }
-    } catch {
-      return nil
+    switch try measureKept() {
+    case .bytes(let kept): self.state = state(kept)
+    // Begun, and nothing is there: whatever was acknowledged is lost. Or an earlier server has closed the recording, and died.
+    case let extent: try? self.state.found(extent)
     }
   }
 
@@ -139,7 +141,13 @@ final class UploadResource {
   /// Whether its bytes stay although it is over: those of a live stream, for a handler that keeps none.
   var keepsBody: Bool {
     guard state.phase == .inactive(.interrupted) else { return false }
-    return (try? resources.store.measureBody(token)) != nil
+    do throws(SystemError) {
+      _ = try resources.store.measureBody(token)
+      return true
+    } catch {
+      // What cannot be opened now is there all the same.
+      return !error.isMissing
+    }
   }
   var peer: String { transfer?.peer ?? owner.address }
 

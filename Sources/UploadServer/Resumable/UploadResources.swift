@@ -51,6 +51,8 @@ final class UploadResources {
   private var isLoading = true
   /// Tokens that were listed and are to be read.
   private var unread: [String] = []
+  /// Tokens whose uploads could not be taken up, for want of a descriptor or the like.
+  private var postponed: Set<String> = []
   /// What was forgotten while records are read: one may be listed before its file is gone.
   private var forgotten: Set<String> = []
 
@@ -132,22 +134,33 @@ final class UploadResources {
         }
         unread = tokens
       }
-      if let token = unread.popLast(), table[token] == nil { takeUp(token, complains: true) }
+      if let token = unread.popLast(), table[token] == nil { takeUpListed(token) }
     } while MonotonicInstant.now < end
     return false
   }
 
-  /// An upload that an earlier server has left; nil if it has left none of that name, or it cannot be read.
+  private func takeUpListed(_ token: String) {
+    do throws(SystemError) {
+      try takeUp(token, complains: true)
+    } catch {
+      postponed.insert(token)
+      emit(ServerEvent(.warning, reason: "an upload in .uploads waits until a request names it: \(error)"))
+    }
+  }
+
+  /// An upload that an earlier server has left; nil if it has left none of that name, or none that can be understood.
   @discardableResult
-  private func takeUp(_ token: String, complains: Bool) -> UploadResource? {
+  private func takeUp(_ token: String, complains: Bool) throws(SystemError) -> UploadResource? {
     // Its file may be on its way out.
-    guard !forgotten.contains(token), let stored = store.read(token) else { return nil }
-    guard let record = stored.record, let resource = UploadResource(token, record, stored.age, self) else {
+    guard !forgotten.contains(token), let stored = try store.read(token) else { return nil }
+    guard let record = stored.record, let resource = try UploadResource(token, record, stored.age, self) else {
       if complains {
-        emit(ServerEvent(.warning, reason: "the record of an upload in .uploads cannot be read; it is left alone"))
+        emit(
+          ServerEvent(.warning, reason: "the record of an upload in .uploads cannot be understood; it is left alone"))
       }
       return nil
     }
+    postponed.remove(token)
     table[token] = resource
     if resource.isUnfinished {
       resource.restoreHolding()
@@ -189,10 +202,17 @@ final class UploadResources {
 
   // MARK: Requests
 
-  subscript(token: String) -> UploadResource? {
+  /// The upload of that name; nil if there is none.
+  ///
+  /// - Throws: ``UploadRefusal`` where nobody can tell now. "There is none" is final, and its client would give it up.
+  func find(_ token: String) throws(UploadRefusal) -> UploadResource? {
     if let resource = table[token] { return resource }
-    guard isLoading, assignment.isToken(token) else { return nil }
-    return takeUp(token, complains: false)
+    guard isLoading && assignment.isToken(token) || postponed.contains(token) else { return nil }
+    do throws(SystemError) {
+      return try takeUp(token, complains: false)
+    } catch {
+      throw .outOfResources(error.reason)
+    }
   }
 
   /// Does `work` when this loop has every request that has reached the server by now.

@@ -132,7 +132,7 @@ private final class CountedStream: StoredStream {
     completion(nil)
   }
 
-  func closeInterrupted(for owner: UploadOwner?, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    finish(on: loop, completion)
-  }
+  func closeInterrupted(
+    for owner: UploadOwner?, isTrusted: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void
+  ) { finish(on: loop, completion) }
 }

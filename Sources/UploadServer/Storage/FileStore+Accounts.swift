@@ -40,7 +40,8 @@ extension FileStore {
 
   /// Whose bytes the recording has; nil if nobody knows.
   private func owner(of stream: String, _ part: RecordingPart?) -> UploadOwner? {
-    owners.owner(ofStream: stream).map { UploadOwner(credential: $0, address: "") } ?? part?.owner
+    let owner = try? owners.owner(ofStream: stream)
+    return owner.map { UploadOwner(credential: $0, address: "") } ?? part?.owner
   }
 
   func attribute(_ name: StreamName, to owner: UploadOwner) {

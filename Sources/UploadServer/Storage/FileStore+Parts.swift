@@ -54,20 +54,22 @@ extension FileStore {
 
   /// Gives a recording its final name although its stream has not ended, and says so in its `.gaps` and in the stream's log.
   func closeInterrupted(
-    _ stream: StreamFile, for owner: UploadOwner?, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+    _ stream: StreamFile, for owner: UploadOwner?, isTrusted: Bool, loop: EventLoop,
+    completion: @escaping (SystemError?) -> Void
   ) {
     var part = stream.part ?? RecordingPart(file: stream.name.final)
     part.file = stream.name.final
     part.number = stream.name.part
     if !stream.name.streamID.isEmpty { part.streamID = stream.name.streamID }
-    part.end = stream.length
+    let end = isTrusted ? stream.length : stream.start
+    part.end = end
     part.count = contentCount(of: stream)
     part.owner = owner ?? part.owner
     if stream.name.finalExtension == ".wav" {
       part.head = WAVHead(beginning(of: stream.stored, count: WAVHead.maximumLength))?.bytes ?? []
     }
     do throws(SystemError) {
-      try note(GapRecord(offset: stream.length, length: 0, cause: .interrupted), stream.name)
+      try note(GapRecord(offset: end, length: 0, cause: isTrusted ? .interrupted : .notSynced), stream.name)
       try parts.append(part, to: stream.name.base)
     } catch {
       return completion(error)

@@ -82,8 +82,10 @@ final class StreamFile: StoredStream {
     store.finish(self, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
   }
 
-  func closeInterrupted(for owner: UploadOwner?, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    store.closeInterrupted(self, for: owner, loop: loop, completion: completion)
+  func closeInterrupted(
+    for owner: UploadOwner?, isTrusted: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void
+  ) {
+    store.closeInterrupted(self, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
   }
 }
 
@@ -160,22 +162,23 @@ final class FileStore: StreamStore, Sendable {
   /// Lets another server have the directory. Nothing may be stored after it.
   func unlock() { flock(lock, LOCK_UN) }
 
-  func admits(_ credential: [UInt8]?, to name: StreamName) -> Bool {
-    guard let credential, let owner = owners.owner(of: name) else { return true }
+  func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
+    guard let credential, let owner = try owners.owner(of: name) else { return true }
     if owner == credential { return true }
     // The record of a stream whose files were removed binds nobody.
-    guard let log = try? parts.lines(of: name.base), !log.contains(where: { isThere($0.file) }) else { return false }
+    let log = try parts.lines(of: name.base)
     var name = name
     name.part = log.last?.number ?? 1
-    return !isThere(name.partial) && recordings.find(name) == .none
+    if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
+    return try findComplete(name) == nil
   }
 
   func open(
     _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
   ) throws(SystemError) -> any StoredStream {
     // Before there is a file: one without an owner is everybody's.
-    if let credential, let owner = owners.owner(of: name), owner != credential { parts.forget(name.base) }
-    if let credential, owners.owner(of: name) != credential { try recordOwner(credential, of: name) }
+    if let credential, let owner = try owners.owner(of: name), owner != credential { parts.forget(name.base) }
+    if let credential, try owners.owner(of: name) != credential { try recordOwner(credential, of: name) }
     let log = try parts.lines(of: name.base)
     var name = name
     name.part = log.last?.number ?? 1
@@ -222,12 +225,16 @@ final class FileStore: StreamStore, Sendable {
 
   /// The complete recording of that stream, whatever its extension, and its name; nil if there is none.
   private func openComplete(_ name: StreamName) throws(SystemError) -> (StreamName, (file: OpenFile, length: UInt64))? {
+    guard let found = try findComplete(name) else { return nil }
+    // One that was removed a moment ago is not there.
+    return try openExisting(found.final, O_RDONLY).map { (found, $0) }
+  }
+
+  private func findComplete(_ name: StreamName) throws(SystemError) -> StreamName? {
     switch recordings.find(name) {
-    case .none: return nil
+    case .none: nil
     case .unknown: throw SystemError(operation: "look for a recording before all of them are listed", code: EAGAIN)
-    case .found(let found):
-      // One that was removed a moment ago is not there.
-      return try openExisting(found.final, O_RDONLY).map { (found, $0) }
+    case .found(let found): found
     }
   }
 
@@ -298,7 +305,7 @@ final class FileStore: StreamStore, Sendable {
     }
     guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
     // The end of a recording that is closed is synced with it.
-    guard durability != .none, gap.cause != .interrupted else { return }
+    guard durability != .none, gap.cause != .interrupted, gap.cause != .notSynced else { return }
     try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }
     // It may be new: without its name it says nothing of a hole that the disk has already.
     try retryingInterrupts("fsync of the directory") { fsync(directory) }

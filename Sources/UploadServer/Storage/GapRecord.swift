@@ -11,6 +11,8 @@ struct GapRecord: Equatable, Sendable {
     case notReceived = "not-received"
     /// The recording ends here because its client did not come back.
     case interrupted
+    /// The disk has refused bytes of the recording: from here on nobody knows which of them it has.
+    case notSynced = "not-synced"
     /// The recording begins here: it continues a stream whose recording before this one was interrupted.
     case nextPart = "next-part"
   }

@@ -14,6 +14,18 @@ final class StreamAccounts: Sendable {
     var file: String
     /// Whether a request is at work on it.
     var isOpen: Bool
+    /// How many requests of all streams had come to work when the last one of this came.
+    var openCount: UInt64
+  }
+
+  private struct Entries {
+    var all: [String: Entry] = [:]
+    var openCount: UInt64 = 0
+
+    subscript(stream: String) -> Entry? {
+      get { all[stream] }
+      set { all[stream] = newValue }
+    }
   }
 
   /// How many files are looked at in one slice.
@@ -23,7 +35,8 @@ final class StreamAccounts: Sendable {
 
   private let usage: UploadUsage
   private let directory: Int32
-  private let entries = Lock<[String: Entry]>([:])
+  /// Loops take the lock: nobody asks the disk for anything while he has it.
+  private let entries = Lock(Entries())
   private let lastRecount = Lock<MonotonicInstant?>(nil)
 
   /// - Parameter directory: of the streams; stays open for longer than this.
@@ -38,7 +51,9 @@ final class StreamAccounts: Sendable {
   func open(_ name: StreamName, length: UInt64, owner: UploadOwner?) -> StreamAccount {
     let account = entries.withLock { entries in
       let account = entries[name.fileBase]?.account ?? StreamAccount(usage)
-      entries[name.fileBase] = Entry(account: account, file: name.partial, isOpen: true)
+      entries.openCount &+= 1
+      entries[name.fileBase] = Entry(
+        account: account, file: name.partial, isOpen: true, openCount: entries.openCount)
       return account
     }
     account.shrink(to: length)
@@ -62,7 +77,7 @@ final class StreamAccounts: Sendable {
 
   /// A stream is complete, or its file was removed: it takes nothing any more.
   func remove(_ name: StreamName) {
-    let entry = entries.withLock { $0.removeValue(forKey: name.fileBase) }
+    let entry = entries.withLock { $0.all.removeValue(forKey: name.fileBase) }
     entry?.account.shrink(to: 0)
   }
 
@@ -89,7 +104,7 @@ final class StreamAccounts: Sendable {
       guard entries[stream] == nil else { return }
       let account = StreamAccount(usage)
       charge(length, to: owner, account)
-      entries[stream] = Entry(account: account, file: file, isOpen: false)
+      entries[stream] = Entry(account: account, file: file, isOpen: false, openCount: entries.openCount)
     }
     // It may have been completed or removed between the two.
     recount(file, of: stream)
@@ -107,7 +122,7 @@ final class StreamAccounts: Sendable {
     }
     guard isDue else { return }
     let files = entries.withLock { entries in
-      entries.compactMap { $0.value.isOpen ? nil : (stream: $0.key, file: $0.value.file) }
+      entries.all.compactMap { $0.value.isOpen ? nil : (stream: $0.key, file: $0.value.file) }
     }
     recount(files[...], on: worker)
   }
@@ -121,10 +136,13 @@ final class StreamAccounts: Sendable {
   }
 
   private func recount(_ file: String, of stream: String) {
-    // The length is asked for under the lock: no request can begin to write in between.
+    guard let before = entries.withLock({ $0[stream] }), !before.isOpen, before.file == file else { return }
+    let length = length(of: file) ?? 0
     entries.withLock { entries in
-      guard let entry = entries[stream], !entry.isOpen, entry.file == file else { return }
-      let length = length(of: file) ?? 0
+      // A request that has come meanwhile may have written, and knows better.
+      guard let entry = entries[stream], entry.account === before.account, !entry.isOpen, entry.file == file,
+        entry.openCount == before.openCount
+      else { return }
       entry.account.shrink(to: length)
       if length == 0 { entries[stream] = nil }
     }

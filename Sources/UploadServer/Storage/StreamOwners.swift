@@ -19,22 +19,24 @@ struct StreamOwners: Sendable {
   func path(_ name: StreamName) -> String { path(name.base) }
   private func path(_ stream: String) -> String { "\(Self.directoryName)/\(stream)" }
 
-  /// nil if nobody's is recorded. A record that cannot be read is nobody's credential: then nobody is let in.
-  func owner(of name: StreamName) -> [UInt8]? { owner(ofStream: name.base) }
+  /// nil if nobody's is recorded.
+  func owner(of name: StreamName) throws(SystemError) -> [UInt8]? { try owner(ofStream: name.base) }
 
   /// - Parameter stream: the name without extension.
-  func owner(ofStream stream: String) -> [UInt8]? {
+  func owner(ofStream stream: String) throws(SystemError) -> [UInt8]? {
+    let operation = "read the owner's record of a stream"
     let descriptor: Int32
     do throws(SystemError) {
       let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
-      descriptor = try files.open("open the owner's record of a stream") { openat(parent, path(stream), flags) }
+      descriptor = try files.open(operation) { openat(parent, path(stream), flags) }
     } catch {
-      return error.isMissing ? nil : []
+      if error.isMissing { return nil }
+      throw error
     }
     defer { close(descriptor) }
     var bytes = [UInt8](repeating: 0, count: 256)
-    let count = read(descriptor, &bytes, bytes.count)
-    return Array(bytes.prefix(max(0, count)))
+    let count = try retryingInterrupts(operation) { read(descriptor, &bytes, bytes.count) }
+    return Array(bytes.prefix(count))
   }
 
   func record(_ credential: [UInt8], of name: StreamName) throws(SystemError) {

@@ -24,6 +24,8 @@ enum RecordingEnd {
   case close
   /// It stays, for whoever continues the stream within the time that it may be silent.
   case leave
+  /// As ``leave``, but the disk has refused bytes of it: whoever continues the stream does so in a next part.
+  case distrust(SystemError)
 }
 
 /// What became of it.
@@ -62,6 +64,9 @@ final class StreamRegistry {
   /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after it.
   private var holders: [StreamName: any RecordingHolder] = [:]
   private var unattended: [StreamName: Unattended] = [:]
+  /// Streams whose growing recordings have bytes that the disk has refused. The kernel tells of that only once: without this, the
+  /// next one to complete the stream would be told that all is well.
+  private var distrusted: [StreamName: SystemError] = [:]
   /// Streams that a request of this server was at work on before all uploads of the earlier one were known.
   private var taken: Set<StreamName> = []
   private var isRestoring = true
@@ -132,6 +137,7 @@ final class StreamRegistry {
 
   /// Completes the stream; `completion` first, then those who wait for it.
   func finish(_ stream: any StoredStream, completion: @escaping (SystemError?) -> Void) {
+    if !stream.isComplete, let error = distrusted[stream.name] { return completion(error) }
     finishing[stream.name] = []
     stream.finish(on: loop) { [self] error in
       if error == nil {
@@ -178,6 +184,7 @@ final class StreamRegistry {
 
   /// An upload is over, and its recording unfinished.
   func end(_ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder) -> RecordingOutcome {
+    if case .distrust(let error) = end { distrust(name, error) }
     guard holders[name] === holder else { return .notHeld }
     holders[name] = nil
     // Whoever is at work on it now, or is just completing it, has made it his own.
@@ -187,10 +194,26 @@ final class StreamRegistry {
       store.remove(name)
       return .removed
     case .remove, .close: return close(name, for: holder.owner) ? .closing : .left
-    case .leave:
+    case .leave, .distrust:
       leave(name, for: holder.owner)
       return .left
     }
+  }
+
+  // MARK: What the disk refused
+
+  /// The disk has refused bytes of the stream's growing recording, and perhaps lost others.
+  func distrust(_ name: StreamName, _ error: SystemError) { distrusted[name] = error }
+
+  /// Why the stream's growing recording cannot be continued; nil if it can.
+  func distrust(of name: StreamName) -> SystemError? { distrusted[name] }
+
+  /// Closes a recording that cannot be counted on, so that the stream continues in a next part: ``waits(for:_:)``.
+  func closeDistrusted(_ name: StreamName, for owner: UploadOwner?) {
+    guard distrusted[name] != nil, owners[name] == nil, finishing[name] == nil else { return }
+    holders.removeValue(forKey: name)?.lostRecording()
+    unattended[name] = nil
+    close(name, for: owner)
   }
 
   // MARK: Silence
@@ -240,7 +263,10 @@ final class StreamRegistry {
     guard owners[name] == nil, finishing[name] == nil, holders[name] == nil else { return false }
     let stream: any StoredStream
     do throws(SystemError) {
-      guard let found = try store.openUnfinished(name) else { return false }
+      guard let found = try store.openUnfinished(name) else {
+        distrusted[name] = nil
+        return false
+      }
       stream = found
     } catch {
       notClosed(name, owner, error)
@@ -252,8 +278,12 @@ final class StreamRegistry {
     event.offset = stream.length
     event.bytes = stream.contentCount
     event.missing = stream.missing
-    event.reason = "interrupted: no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s"
+    let refusal = distrusted[name]
+    event.reason =
+      refusal.map { "interrupted: the disk has refused bytes of it: \($0)" }
+      ?? "interrupted: no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s"
     if stream.isEmpty {
+      distrusted[name] = nil
       store.remove(name)
       event.kind = .expired
       event.file = stream.name.partial
@@ -261,9 +291,12 @@ final class StreamRegistry {
       return true
     }
     finishing[name] = []
-    stream.closeInterrupted(for: owner, on: loop) { [self] error in
-      // It counts against the quotas until somebody removes it.
-      if error == nil { limits.accounts?.closed(stream.name) }
+    stream.closeInterrupted(for: owner, isTrusted: refusal == nil, on: loop) { [self] error in
+      if error == nil {
+        // It counts against the quotas until somebody removes it.
+        limits.accounts?.closed(stream.name)
+        distrusted[name] = nil
+      }
       finished(name) { if let error { notClosed(name, owner, error) } else { emit(event) } }
     }
     return true

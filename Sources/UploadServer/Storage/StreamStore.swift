@@ -42,7 +42,10 @@ protocol StoredStream: AnyObject {
   /// The stream is complete. `completion` is called on the loop's thread, when that is as durable as it is to be.
   func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
   /// As ``finish(on:_:)``, of a stream that nobody has ended: that is noted beside it, and whose it was.
-  func closeInterrupted(for owner: UploadOwner?, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
+  ///
+  /// - Parameter isTrusted: whether what is stored can be counted on. If not, the next part is to bring it again.
+  func closeInterrupted(
+    for owner: UploadOwner?, isTrusted: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
 }
 
 extension StoredStream {
@@ -63,7 +66,7 @@ enum StreamExtent: Equatable {
 /// Where streams are found by their names.
 protocol StreamStore {
   /// Whether a credential may go on with the stream of that name: it began it, or nobody has, or no credential was asked for.
-  func admits(_ credential: [UInt8]?, to name: StreamName) -> Bool
+  func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool
   /// Finds the stream of that name, growing or complete, or begins it. Where its recording was closed, begins the next one.
   ///
   /// - Parameters:

@@ -40,6 +40,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var authorized = MonotonicInstant.now
   /// Whose end the disk did not take.
   private var unended: (any StoredStream)?
+  /// Whether it has had a recording closed that cannot be counted on.
+  private var hasClosed = false
   /// How long the stream was when this request took it over.
   private var lengthBefore: UInt64 = 0
 
@@ -156,6 +158,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
       if let error {
         // A name that is taken says nothing of the bytes.
         if error.code != EEXIST { (endError, unended) = (error, stream) }
+        if !isUpload, !stream.isComplete, error.code != EEXIST, !error.isForeignChange, !error.isShortage {
+          return refuseEnd(stream, error)
+        }
         return fail(stream, .disk(error))
       }
       var event = event(.ended, stream)
@@ -195,8 +200,12 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   func settle() -> Settlement {
     if let reason = readFields() { return .response(Response(400, body: reason + "\n")) }
-    if let name, !registry.store.admits(head.credential, to: name) {
-      return .response(Response(403, body: Self.notYours + "\n"))
+    do throws(SystemError) {
+      if let name, try !registry.store.admits(head.credential, to: name) {
+        return .response(Response(403, body: Self.notYours + "\n"))
+      }
+    } catch {
+      return .response(Response(Self.unknownStatus, ["retry-after": "2"], body: error.reason + "\n"))
     }
     // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
     return .fields(
@@ -216,7 +225,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   func measureKept() throws(SystemError) -> KeptExtent {
     guard readFields() == nil, let name else { return .gone }
     // A stream that was removed, and begun anew by somebody else, holds nothing of this upload.
-    guard registry.store.admits(head.credential, to: name) else { return .gone }
+    guard try registry.store.admits(head.credential, to: name) else { return .gone }
     if let older = registry.owner(of: name) { older.yieldStream() }
     switch try registry.store.measure(name) {
     case .closed: return .closed
@@ -314,17 +323,33 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// Takes the stream over, finds the place of the body in it, and asks for the body.
   private func claim() {
     guard let name, let exchange else { return }
-    guard registry.store.admits(head.credential, to: name) else {
+    do throws(SystemError) {
+      guard try registry.store.admits(head.credential, to: name) else {
+        state = .done
+        return refuse(403, Self.notYours)
+      }
+    } catch {
       state = .done
-      return refuse(403, Self.notYours)
+      emitRefusal(Self.unknownStatus, "\(error)")
+      return answer(Self.unknownStatus, nil, error.reason, retries: true)
     }
     if let older = registry.owner(of: name) { older.yieldStream() }
+    // Once: a disk that refuses that too is full still.
+    if !hasClosed, registry.distrust(of: name) != nil {
+      hasClosed = true
+      registry.closeDistrusted(name, for: quotaOwner(exchange))
+    }
     let waits = registry.waits(for: name) { [self] in
       if case .waiting = state { claim() }
     }
     if waits {
       state = .waiting
       return
+    }
+    if let error = registry.distrust(of: name) {
+      state = .done
+      emitRefusal(Self.status(of: error), "\(error)")
+      return answer(Self.status(of: error), nil, error.reason, retries: true)
     }
     do throws(UploadRefusal) {
       try enterLimits(name, exchange)
@@ -496,6 +521,21 @@ final class StreamStoreHandler: KeepingRequestHandler {
       hasLostFile ? "something else has changed, replaced or removed the file of the stream" : error.reason)
   }
 
+  /// The disk did not take the end of a plain stream. Which bytes it lacks nobody knows: all are to be sent again, into a file of
+  /// their own, and the one that is there is closed as it is.
+  private func refuseEnd(_ stream: any StoredStream, _ error: SystemError) {
+    registry.figures.values.failed(.storage)
+    registry.distrust(stream.name, error)
+    interrupt(stream, "\(error)", status: Self.status(of: error))
+    respond(
+      Response(
+        Self.status(of: error),
+        [
+          "stream-id": stream.name.streamID, "stream-offset": String(stream.start), "stream-missing": "0",
+          "retry-after": "2",
+        ], body: error.reason + "\n"))
+  }
+
   /// Whether the token is valid, or was valid so short a time ago. An upload's is judged by its resource.
   private func isStillAuthorized(within patience: Duration) -> Bool {
     guard !isUpload, let credential = head.credential else { return true }
@@ -529,6 +569,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   private static let notYours = "the stream belongs to another token"
+  /// Whose the stream is cannot be read now: nobody is let in, and nobody is told that it is not his.
+  private static let unknownStatus = 503
 
   private func refuse(_ status: Int, _ reason: String) {
     state = .done
