@@ -106,6 +106,22 @@ import Testing
     #expect(client.next == "completed")
   }
 
+  @Test("a 404 that says that the upload is not complete is no success, in whatever version", arguments: 3...8)
+  func endedWithoutCompletion(_ version: Int) throws {
+    let version = try #require(InteropVersion(number: Int64(version)))
+    let inactive = UploadRefusal.deactivated(.stateLost).status(version)
+    let answer = ServerAnswer.refused(.deactivated(.stateLost), version, limits: UploadLimits())
+    #expect(answer.status == inactive)
+    var client = ClientScript.created(500, isFinished: true) { $0.version = version }
+    client.sendAll()
+    client.interim(["Upload-Offset": "500"])
+    client.lose()
+    for _ in 0..<10 where client.next == "HEAD" || client.next == "wait" {
+      if client.answer(answer.status, answer.fields) == .wait { client.goOn() }
+    }
+    #expect(client.next == "CREATE", "\(answer)")
+  }
+
   @Test("if it was not, it is gone, although all of it was acknowledged")
   func forgottenBeforeComplete() {
     // The request that asks it to be complete is itself the one that is refused.

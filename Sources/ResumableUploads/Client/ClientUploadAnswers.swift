@@ -65,7 +65,10 @@ extension UploadClientStateMachine {
       // Not 404: this one was ended, and not forgotten.
       awaitsFinalResponse = false
       return gone(nil, 410, supply)
-    case 404: return gone(nil, 404, supply)
+    case 404:
+      // Early versions have no 410: the server says that what it has ended was not complete.
+      if completeness(answer.fields) == false { (awaitsFinalResponse, isFinalResponseUnproved) = (false, false) }
+      return gone(nil, 404, supply)
     case 307, 308: return redirected(answer)
     case 400, 409:
       detours += 1

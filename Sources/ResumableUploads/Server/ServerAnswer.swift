@@ -120,6 +120,8 @@ package struct ServerAnswer: Equatable, Sendable {
     case .notAuthorized: answer.fields.append("WWW-Authenticate", "Bearer")
     default: break
     }
+    // Where 404 means both, a client must not take what was given up for what was completed and forgotten.
+    if case .deactivated = refusal, answer.status == 404 { version.setCompleteness(false, &answer.fields) }
     if refusal.tellsOffset {
       // Never the resource's own response (section "Completeness").
       version.setCompleteness(false, &answer.fields)
