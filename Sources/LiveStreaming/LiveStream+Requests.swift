@@ -160,6 +160,10 @@ extension LiveStream {
     var place: (url: String?, isInsecure: Bool) = (nil, false)
     if case .success(let outcome) = result {
       response = outcome.response
+      handler(
+        .response(
+          status: outcome.response.status,
+          after: outcome.isEarly ? nil : request.task.contentEndedAt.map { .now - $0 }))
       place = location(outcome.response, request)
       if [401, 403].contains(outcome.response.status), renewToken() != request.token {
         // It ran out, and has been renewed meanwhile.

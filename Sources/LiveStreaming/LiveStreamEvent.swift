@@ -17,6 +17,8 @@ public enum LiveStreamEvent: Sendable {
   case accepted(UInt64)
   /// A 1xx response came.
   case interimResponse(HTTPResponse)
+  /// The final response to a request came, this long after the end of the request's content; nil if it came before that end.
+  case response(status: Int, after: Duration?)
   /// The request ended before the stream: it goes on after a delay.
   case dropout(Dropout)
   /// Another attempt failed in the outage that began with the last dropout.

@@ -34,6 +34,7 @@ extension CurlTransfer {
     if request.httpVersion == .http2, !request.isSecure, isFirstOnConnection { multi?.awaitsPreface(on: socket) }
     if kind.isWithoutBytes {
       tellConnected()
+      task.noteContentEnd()
       perform(machine.bodyEnded())
     } else {
       // libcurl asks for the body only when the head has gone.
@@ -164,6 +165,7 @@ extension CurlTransfer {
   private func bodyEnded() {
     // Once: libcurl may ask again, on HTTP/2.
     guard machine.state == .sending else { return }
+    task.noteContentEnd()
     if kind == .unknownLength { acknowledgement.bodyEnded() }
     perform(machine.bodyEnded())
   }

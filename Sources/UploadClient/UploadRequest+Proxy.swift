@@ -4,8 +4,11 @@ internal import CCurl
 
 extension UploadRequest {
   /// Whether libcurl can use this text as a proxy: a URL, or a host and a port.
-  package static func isProxy(_ text: String) -> Bool {
-    guard let handle = curl_url() else { return true }
+  package static func isProxy(_ text: String) -> Bool { host(ofProxy: text) != nil }
+
+  /// The host of a proxy, in lower case; nil for what libcurl cannot use as one.
+  package static func host(ofProxy text: String) -> String? {
+    guard let handle = curl_url() else { return nil }
     defer { curl_url_cleanup(handle) }
     // As libcurl itself reads it.
     let flags = UInt32(CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME)
@@ -18,10 +21,12 @@ extension UploadRequest {
     guard curl_url_set(handle, CURLUPART_URL, text, flags) == CURLUE_OK,
       curl_url_get(handle, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK, let scheme,
       curl_url_get(handle, CURLUPART_HOST, &host, 0) == CURLUE_OK, let host, host.pointee != 0
-    else { return false }
+    else { return nil }
     // A text without a scheme is an HTTP proxy, whatever its host's name begins with.
-    return !text.contains("://")
+    let isKnown =
+      !text.contains("://")
       || ["http", "https", "socks", "socks4", "socks4a", "socks5", "socks5h"].contains(
         String(cString: scheme).lowercased())
+    return isKnown ? String(cString: host).lowercased() : nil
   }
 }

@@ -1,6 +1,6 @@
 // One request: what its owner holds.
 
-internal import EventLoops
+package import EventLoops
 internal import Synchronization
 
 /// An upload in progress: one HTTP request.
@@ -31,6 +31,8 @@ public final class UploadTask: Sendable {
   private let sent = Atomic<UInt64>(0)
   private let acknowledged = Atomic<UInt64>(0)
   private let responseHeaders = Atomic<Int>(0)
+  /// Nanoseconds of the monotonic clock; 0 while the content goes on.
+  private let contentEnd = Atomic<Int64>(0)
   private let suspended = Atomic<Bool>(false)
   /// Until the request is over: who keeps the task for its counts keeps nothing else. Not weak, which would make every other
   /// reference to the transfer slower.
@@ -69,6 +71,12 @@ public final class UploadTask: Sendable {
   /// Whether libcurl asks for more than it was given, and TCP has delivered all that it passed on. On the session's thread only.
   package var isDelivered: Bool { transfer.withLock { $0 }?.isDelivered ?? false }
 
+  /// When the request's content was handed over to its last byte; without content, when the head went out. Nil before that.
+  package var contentEndedAt: MonotonicInstant? {
+    let time = contentEnd.load(ordering: .relaxed)
+    return time == 0 ? nil : MonotonicInstant(nanoseconds: time)
+  }
+
   /// Ends the request at once; it finishes with ``UploadError/Kind/cancelled``. Any thread.
   public func cancel() { order { $0.cancel() } }
 
@@ -93,6 +101,8 @@ public final class UploadTask: Sendable {
   }
 
   func note(responseHeaderBytes count: Int) { responseHeaders.wrappingAdd(count, ordering: .relaxed) }
+
+  func noteContentEnd() { contentEnd.store(MonotonicInstant.now.nanoseconds, ordering: .relaxed) }
 
   func note(sent count: UInt64) { sent.store(count, ordering: .relaxed) }
 

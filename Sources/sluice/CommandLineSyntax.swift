@@ -87,7 +87,8 @@ struct CommandLineSyntax: Sendable {
 
   /// Options of which one excludes the other, in whatever subcommand has both.
   private static let conflicts = [
-    ("ipv4", "ipv6"), ("resume", "abandon"), ("merge", "compare"), ("discard", "directory"), ("netrc", "netrc-file"),
+    ("ipv4", "ipv6"), ("http1", "http2"), ("resume", "abandon"), ("merge", "compare"), ("discard", "directory"),
+    ("netrc", "netrc-file"),
   ]
 
   private func take(_ argument: String, _ rest: inout ArraySlice<String>, _ values: inout Values) throws(CommandError) {

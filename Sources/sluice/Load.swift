@@ -32,10 +32,8 @@ enum Load {
     ],
     topics: [more], example: "sluice load http://localhost:8080/ -n 1000 -d 60s --html report.html")
 
-  /// Of the options of a connection, the others belong to one stream, would load somebody else, or are so anyway.
-  private static let connection = StreamOptions.connection.options.filter {
-    !["stream-id", "proxy", "retry-ceiling", "give-up-on-refusal", "http1"].contains($0.name)
-  }
+  /// Each stream has an ID of its own.
+  private static let connection = StreamOptions.connection.options.filter { $0.name != "stream-id" }
 
   static let more = HelpTopic(name: "load-options", title: "More options of sluice load", options: own + connection)
 
@@ -87,25 +85,30 @@ enum Load {
     if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
     let verdict = Report.judge(report, by: thresholds)
     if wasStopped { return .interrupted }
-    if let code = failure(report.totals) { return code }
+    if let code = failure(report.totals, isJudged: !thresholds.isEmpty) { return code }
     // Who sets a limit for it has said how much may be lost.
     let isLimited = thresholds.contains { $0.metric.name == "lost" }
     return verdict == .done && report.totals.bytes.lost > 0 && !isLimited ? .dataLost : verdict
   }
 
-  /// A run of which nothing got through has measured nothing, whatever its thresholds say, and ends as a single stream would; nil for
-  /// any other.
-  private static func failure(_ totals: LoadTotals) -> ExitCode? {
+  /// How a run ends in which every stream failed; nil for any other. If nothing was acknowledged, nothing was measured, and thresholds
+  /// cannot judge it.
+  private static func failure(_ totals: LoadTotals, isJudged: Bool) -> ExitCode? {
     let failed = totals.streams.failed
     // The first that finds no HTTP/2 ends the run: others may be stopped before they find that too.
-    guard failed > 0, failed == totals.streams.started || totals.errors["http2"] != nil, totals.bytes.acknowledged == 0
-    else { return nil }
+    guard failed > 0, failed == totals.streams.started || totals.errors["http2"] != nil else { return nil }
     let cause = totals.errors["http2"] ?? totals.errors.values.max { $0.count < $1.count }
-    Console.shared.say("nothing got through\(cause.map { ": \($0.example)" } ?? "")")
+    guard totals.bytes.acknowledged == 0 else {
+      if isJudged { return nil }
+      Console.shared.say("every stream failed\(cause.map { ": \($0.example)" } ?? "")")
+      return .thresholdFailed
+    }
+    Console.shared.say("nothing was acknowledged\(cause.map { ": \($0.example)" } ?? "")")
     let classes = Set(totals.errors.keys)
     if classes.contains("not-permitted") { return .notPermitted }
     if classes.contains("invalid-request") { return .usage }
-    return totals.connects > 0 || !classes.isDisjoint(with: ["http2", "not-trusted"]) ? .protocolBroken : .unavailable
+    if !classes.isDisjoint(with: ["http2", "not-trusted"]) { return .protocolBroken }
+    return totals.connects > 0 ? .thresholdFailed : .unavailable
   }
 
   private static func announcement(_ configuration: LoadConfiguration) -> String {
@@ -209,6 +212,12 @@ enum Load {
     }
     if let text = values["buffer"] { configuration.buffer = try Units.byteCount(text, of: "buffer") }
     if let text = values["grace"] { configuration.grace = try Units.duration(text, of: "grace") }
+    if let text = values["retry-ceiling"] {
+      configuration.retryCeiling = try Units.duration(text, of: "retry-ceiling", atLeast: .milliseconds(1))
+    }
+    if let text = values["give-up-on-refusal"] {
+      configuration.giveUpOnRefusalAfter = try Units.duration(text, of: "give-up-on-refusal")
+    }
     if let text = values["give-up"] { configuration.giveUpAfter = try Units.duration(text, of: "give-up") }
     configuration.localAddresses = values.all("local-address")
     if let text = values["streams-per-connection"] {
@@ -269,8 +278,8 @@ enum Load {
         mean: try Units.duration(text, of: "drop-every", atLeast: .milliseconds(1)).nanoseconds)
     }
     if let text = values["slow-fraction"] {
-      guard let fraction = Double(text), (0...1).contains(fraction) else {
-        throw .usage("--slow-fraction \(text.shown): invalid part. Write 0.1 for a tenth of the streams.")
+      guard let fraction = Quantity.share(text) ?? Double(text), (0...1).contains(fraction) else {
+        throw .usage("--slow-fraction \(text.shown): invalid fraction. Write 0% to 100%, or 0 to 1.")
       }
       profile.faults.slowFraction = fraction
     }

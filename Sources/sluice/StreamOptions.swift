@@ -262,6 +262,10 @@ enum StreamOptions {
   static func capacity(
     _ text: String, bytesPerSecond: Int, memory: UInt64 = physicalMemory
   ) throws(CommandError) -> CircularBuffer.Capacity {
+    guard Double(text) == nil else {
+      throw .usage(
+        "--buffer \(text.shown): bytes or seconds? Write \(text)B, \(text)s, or another unit such as MiB or min.")
+    }
     let capacity: CircularBuffer.Capacity
     var isTime = false
     if let count = Units.byteCount(text) {

@@ -13,7 +13,7 @@ enum StreamReport {
   /// A line for what matters; nil for what does not.
   static func line(_ event: LiveStreamEvent, url: String) -> String? {
     switch event {
-    case .connecting, .connected, .progress, .interimResponse, .accepted, .acknowledged: nil
+    case .connecting, .connected, .progress, .interimResponse, .response, .accepted, .acknowledged: nil
     case .upload(let notice): line(notice)
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
@@ -172,6 +172,10 @@ enum StreamReport {
     case .interimResponse(let response):
       line = JSONLine(event: "interim-response")
       line.add("status", response.status)
+    case .response(let status, let delay):
+      line = JSONLine(event: "response")
+      line.add("status", status)
+      if let delay { line.add("seconds", thousandths: delay.seconds) }
     case .dropout(let dropout), .attemptFailed(let dropout):
       line = JSONLine(event: dropout.isRepeated ? "attempt-failed" : "dropout")
       line.add("cause", dropout.cause.description)

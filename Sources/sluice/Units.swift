@@ -46,8 +46,8 @@ enum Units {
   /// Whichever of the two it is.
   static func byteCount(_ text: String) -> Int? {
     let units: [(String, Double)] = [
-      ("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("KiB", 1024), ("MiB", 1_048_576), ("GiB", 1_073_741_824),
-      ("", 1),
+      ("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("KiB", 1024), ("MiB", 1_048_576),
+      ("GiB", 1_073_741_824), ("TiB", 1_099_511_627_776), ("", 1),
     ]
     guard let value = number(text, units), value >= 1, value <= 1e15 else { return nil }
     return Int(value)

@@ -32,7 +32,7 @@ struct LoadExitTests {
       (["--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is no metric; the nearest is \"ack.p90\""),
       (["--fail-if", "ack.p99 > 5 bananas"], 64, "bananas"), (["--part", "3/2"], 64, "--part \"3/2\": invalid part"),
       (["--ramp", "11s"], 64, "ramp"), (["--chunk", "1us"], 64, "--chunk \"1us\" is less than 1ms"),
-      (["--slow-fraction", "1.5"], 64, "0.1 for a tenth"), (["--profile", "mick"], 64, "mic, heartbeat, bulk"),
+      (["--slow-fraction", "1.5"], 64, "0% to 100%"), (["--profile", "mick"], 64, "mic, heartbeat, bulk"),
       (["--body", "/nonexistent/body"], 66, "/nonexistent/body"), (["--seed", "-1"], 64, "--seed"),
       (["-n", "3", "--max-connections", "2"], 64, "this takes 3 connections from the start, and 2 are allowed"),
       (["--json", "/nonexistent/report.json"], 74, "/nonexistent/report.json cannot be written"),
@@ -90,8 +90,8 @@ struct LoadExitTests {
   }
 
   @Test(
-    "a run in which nothing gets through has measured nothing: 69 where nobody listens, 76 and 77 where the server refuses",
-    arguments: [(nil, 69), ("404 Not Found", 76), ("401 Unauthorized", 77)] as [(String?, Int32)])
+    "a run in which nothing is acknowledged ends with 69 where nobody listens, with 77 where it is not permitted, else with 3",
+    arguments: [(nil, 69), ("404 Not Found", 3), ("401 Unauthorized", 77)] as [(String?, Int32)])
   func nothing(_ status: String?, _ code: Int32) throws {
     let server = try ScriptedServer { connection, _ in
       while let status {
@@ -102,7 +102,7 @@ struct LoadExitTests {
     let url = status == nil ? "http://127.0.0.1:\(try freePort())" : server.url
     let load = try sluice(["load", url, "-n", "2", "-d", "500ms", "--grace", "100ms"])
     #expect(try load.wait() == code, "\(load.errors)")
-    #expect(load.errors.contains { $0.hasPrefix("nothing got through: ") }, "\(load.errors)")
+    #expect(load.errors.contains { $0.hasPrefix("nothing was acknowledged: ") }, "\(load.errors)")
   }
 
   @Test("a certificate that nobody vouches for: 76, and the option that names who does; with it the run is a run")
@@ -112,7 +112,7 @@ struct LoadExitTests {
     let options = ["https://127.0.0.1:\(nginx.port)", "-n", "2", "-d", "500ms", "--resumable", "never"]
     let refused = try sluice(["load"] + options)
     #expect(try refused.wait() == 76, "\(refused.errors)")
-    let reason = try #require(refused.errors.first { $0.hasPrefix("nothing got through: ") }, "\(refused.errors)")
+    let reason = try #require(refused.errors.first { $0.hasPrefix("nothing was acknowledged: ") }, "\(refused.errors)")
     #expect(reason.contains("certificate is not trusted") && reason.contains("--ca-file FILE"), "\(reason)")
     let trusted = try sluice(["load"] + options + ["--ca-file", nginx.authority])
     #expect(try trusted.wait() == 0, "\(trusted.errors)")

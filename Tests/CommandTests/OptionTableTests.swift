@@ -188,7 +188,8 @@ struct OptionTableTests {
   @Test(
     "options that contradict each other are a usage error that names both",
     arguments: [
-      ["heartbeat", "http://h/", "-4", "-6"], ["put", "/dev/null", "http://h/", "--resume", "--abandon"],
+      ["heartbeat", "http://h/", "-4", "-6"], ["load", "http://localhost/", "--http1", "--http2"],
+      ["put", "/dev/null", "http://h/", "--resume", "--abandon"],
       ["report", "a", "b", "--merge", "--compare"], ["serve", "--discard", "--directory", "/tmp"],
       ["serve", "--min-append-size", "2MB", "--max-append-size", "1MB"],
       ["serve", "--min-append-size", "2MB", "--max-size", "1MB"],
@@ -217,7 +218,10 @@ struct OptionTableTests {
         == #"--buffer "1000h" takes 346 GB at 96.0 kB per second, and this machine has 8.59 GB of memory. Choose at most 1d."#
     )
     #expect(message("16GiB")?.contains("Choose at most 8192MiB.") == true)
-    #expect(message("1d") == nil && message("8GiB") == nil && message("10min") == nil)
+    #expect(message("1d") == nil && message("8GiB") == nil && message("10min") == nil && message("0.001TiB") == nil)
+    #expect(
+      message("300")
+        == #"--buffer "300": bytes or seconds? Write 300B, 300s, or another unit such as MiB or min."#)
   }
 
   @Test("a proxy of the environment is checked as well")

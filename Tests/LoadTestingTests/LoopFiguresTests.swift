@@ -27,7 +27,7 @@ struct LoopFiguresTests {
         if model[index] != .ended { model[index] = .live }
       case (3, let index?):
         if model[index] == .ended { continue }
-        figures.interrupted(&streams[index], onPurpose: false, now: 0)
+        figures.interrupted(&streams[index], cause: "reset", now: 0)
         model[index] = .connecting
       case (4, let index?):
         figures.streamEnded(&streams[index], .finished, now: 1)
@@ -51,15 +51,53 @@ struct LoopFiguresTests {
     var stream = figures.streamStarted(index: 0, now: 0)
     figures.acknowledged(bytes: 1, dueAt: 0, now: 10, &stream)
     #expect(figures.histograms[.resume].isEmpty)
-    figures.interrupted(&stream, onPurpose: true, now: 100)
+    figures.interrupted(&stream, cause: nil, now: 100)
+    figures.attempts(&stream, now: 110)
     figures.connected(&stream, after: 5)
-    figures.interrupted(&stream, onPurpose: false, now: 150)
+    figures.interrupted(&stream, cause: "reset", now: 150)
+    figures.attempts(&stream, now: 170)
+    figures.attemptFailed(&stream, now: 171)
+    figures.attempts(&stream, now: 180)
     figures.connected(&stream, after: 5)
     figures.acknowledged(bytes: 1, dueAt: 90, now: 200, &stream)
     figures.acknowledged(bytes: 1, dueAt: 90, now: 300, &stream)
-    #expect(figures.histograms[.resume].count == 1 && figures.histograms[.resume].max == 100)
+    // All of it, and what is left of it without the generator's own pauses.
+    #expect(figures.histograms[.outage].count == 1 && figures.histograms[.outage].max == 100)
+    #expect(figures.histograms[.resume].count == 1 && figures.histograms[.resume].max == 100 - 10 - 20 - 9)
     #expect(figures.totals.interruptions.onPurpose == 1 && figures.totals.interruptions.unplanned == 1)
-    #expect(figures.totals.connects == 2)
+    #expect(figures.totals.interruptions.failedAttempts == 1 && figures.totals.connects == 2)
+    #expect(figures.totals.outages.outages.isEmpty, "the first one was on purpose")
+  }
+
+  @Test("a hundred streams that lose their connection at one time are one outage of a hundred interruptions")
+  func outage() {
+    var figures = LoopFigures()
+    var streams = (0..<100).map { figures.streamStarted(index: $0, now: 0) }
+    for index in streams.indices {
+      figures.interrupted(&streams[index], cause: "connection-lost", now: 1000 + Int64(index))
+      for attempt in 1...5 { figures.attemptFailed(&streams[index], now: 1000 + Int64(100 * attempt)) }
+    }
+    for index in streams.indices where index > 0 {
+      figures.acknowledged(bytes: 1, dueAt: 0, now: 2000 + Int64(index), &streams[index])
+    }
+    // One never comes back.
+    figures.streamEnded(&streams[0], .failed, now: 5000)
+    #expect(figures.totals.interruptions.unplanned == 100 && figures.totals.interruptions.failedAttempts == 500)
+    let outages = figures.totals.outages.outages
+    #expect(outages.count == 1 && outages[0].start == 1000 && outages[0].end == 5000 && outages[0].streams == 100)
+    #expect(outages[0].cause == "connection-lost")
+  }
+
+  @Test("a message that is never acknowledged counts with its age, and not as acknowledged")
+  func neverAcknowledged() {
+    var figures = LoopFigures()
+    var stream = figures.streamStarted(index: 0, now: 0)
+    figures.due(bytes: 7, &stream)
+    figures.due(bytes: 7, &stream)
+    figures.acknowledged(bytes: 7, dueAt: 0, now: 10, &stream)
+    figures.neverAcknowledged(dueAt: 100, now: 5100, &stream)
+    #expect(figures.histograms[.acknowledged].count == 2 && figures.histograms[.acknowledged].max == 5000)
+    #expect(figures.totals.messages.acknowledged == 1 && figures.totals.bytes.acknowledged == 7)
   }
 
   @Test("slow streams' delays are kept apart, in the sums and in the intervals")

@@ -44,17 +44,23 @@ struct RandomRun {
   ) {
     let bytes = random.size(upTo: 100_000)
     let dueAt = now - Int64(random.size(upTo: 2_000_000_000))
-    switch Int.random(in: 0..<12, using: &random) {
+    switch Int.random(in: 0..<16, using: &random) {
     case 0: loop.connected(&stream, after: Int64(random.size(upTo: 50_000_000)))
     case 1: loop.interim(after: Int64(random.size(upTo: 50_000_000)))
     case 2: loop.interimResponse()
-    case 3: loop.interrupted(&stream, onPurpose: random.chance(50), now: now)
+    case 3: loop.interrupted(&stream, cause: random.chance(50) ? nil : "reset", now: now)
     case 4: loop.error(random.chance(50) ? "reset" : "http-503", example: "the server said \u{0}\"no\" \(bytes)")
     case 5: loop.stalled(for: Int64(bytes))
     case 6: loop.sentAgain(bytes: UInt64(bytes))
     case 7: loop.lost(bytes: UInt64(bytes))
     case 8: loop.accepted(bytes: bytes, dueAt: dueAt, now: now, &stream)
+    case 9: loop.response(random.chance(50) ? 200 : 503, after: random.chance(20) ? nil : Int64(bytes))
+    case 10: loop.attemptFailed(&stream, now: now)
+    case 11: loop.attempts(&stream, now: now)
+    case 12: loop.recovered(&stream, now: now)
+    case 13: loop.neverAcknowledged(dueAt: dueAt, now: now, &stream)
     default:
+      loop.acknowledgement(&stream, now: now)
       loop.due(bytes: bytes, &stream)
       loop.reached(dueAt: dueAt, now: now)
       loop.sent(bytes: bytes, &stream)

@@ -17,8 +17,8 @@ struct ThresholdTests {
     loop.error("reset", example: "connection reset")
     loop.error("reset", example: "connection reset")
     loop.error("http-503", example: "503")
-    loop.interrupted(&stream, onPurpose: true, now: 5)
-    loop.interrupted(&stream, onPurpose: false, now: 6)
+    loop.interrupted(&stream, cause: nil, now: 5)
+    loop.interrupted(&stream, cause: "reset", now: 6)
     loop.lost(bytes: 25_000)
     loop.streamEnded(&stream, .failed, now: 10_000_000_000)
     var report = LoadReport()
@@ -101,7 +101,7 @@ struct ThresholdTests {
     let examples = block.split(separator: "\n").map(String.init)
     let names = try examples.map { try Threshold($0).metric.name }
     func kind(_ name: String) -> String { LoadMetric.delays.first { name.hasPrefix($0.name + ".") }?.name ?? name }
-    #expect(Set(names.map(kind)) == Set(LoadMetric.names.map(kind) + ["errors.http-503"]))
+    #expect(Set(names.map(kind)) == Set(LoadMetric.names.map(kind) + ["errors.http-503", "status.503"]))
   }
 
   @Test(

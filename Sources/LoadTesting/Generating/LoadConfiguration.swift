@@ -28,6 +28,10 @@ public struct LoadConfiguration: Sendable {
   public var buffer = 1 << 20
   /// A stream ends as failed when nothing of it was acknowledged for so long.
   public var giveUpAfter = Duration.seconds(30)
+  /// The longest pause between two attempts of a stream.
+  public var retryCeiling = RetryPolicy().maximumCeiling
+  /// A stream ends as failed when it is refused for this long.
+  public var giveUpOnRefusalAfter: Duration?
   /// After the run's end: how long what is under way may take to be acknowledged.
   public var grace = Duration.seconds(10)
   /// Addresses of this machine to connect from, in turns; empty leaves it to the kernel, or takes as many loopback addresses as

@@ -56,6 +56,8 @@ final class LoadRunPlan: Sendable {
     stream.rollOver.responseHeadSize = 3500
     stream.buffer = .bytes(configuration.buffer)
     stream.retry.giveUpAfter = configuration.giveUpAfter
+    stream.retry.maximumCeiling = configuration.retryCeiling
+    if let limit = configuration.giveUpOnRefusalAfter { stream.retry.giveUpOnRefusalAfter = limit }
     stream.keepsOrigin = true
     stream.lane = lane(of: place)
     // A message fits, and no more than that is needed; bulk is let go in large pieces.

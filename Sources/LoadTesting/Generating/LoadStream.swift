@@ -13,8 +13,9 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
   /// When the request under way was sent, until an interim response to it comes.
   private var requestSentAt: Int64?
   private var isConnected = false
-  /// Nobody acknowledges a plain upload before its end.
+  /// Nobody acknowledges a plain upload before its end: then the final response does, for what its request has carried.
   private var isPlain = false
+  private var requestStart: UInt64 = 0
   private var isStopped = false
   private var isFinishing = false
   private let place: LoadPlace
@@ -111,11 +112,21 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
         requestSentAt = nil
       }
     case .connected(let isNew, let delay): connected(isNew: isNew, after: delay)
-    case .dropout(let dropout), .attemptFailed(let dropout): dropped(dropout)
+    case .response(let status, let delay): loop.figures.response(status, after: delay?.nanoseconds)
+    case .connecting(let offset, _):
+      requestStart = offset
+      loop.figures.attempts(&figures, now: loop.plan.clock.now)
+    case .dropout(let dropout): dropped(dropout)
+    case .attemptFailed:
+      disconnected()
+      loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
     case .gap(let gap): loop.figures.lost(bytes: gap.length)
     case .upload(.notSupported): isPlain = true
+    case .upload(.serverWentBack(let before, let now)):
+      loop.figures.error(
+        "went-back", example: "the server has less than it had acknowledged: \(now) bytes instead of \(before)")
     case .ended(let summary): ended(summary)
-    case .connecting, .streaming, .discarding, .upload, .source, .progress: break
+    case .streaming, .discarding, .upload, .source, .progress: break
     }
   }
 
@@ -123,6 +134,7 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     isConnected = true
     requestSentAt = loop.plan.clock.now
     loop.figures.connected(&figures, after: isNew ? delay.nanoseconds : nil)
+    if isPlain { loop.figures.recovered(&figures, now: loop.plan.clock.now) }
     if isNew, loop.plan.spendConnection() { loop.capReached() }
   }
 
@@ -136,26 +148,41 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     let now = loop.plan.clock.now
     // At a request's end nobody asks for more, which is how TCP's taking of bytes is noticed.
     if loop.plan.configuration.tellsAccepted { accepted(before: offset, now: now) }
+    loop.figures.acknowledgement(&figures, now: now)
     while let message = ledger.nextAcknowledged(before: offset) {
       loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
     }
     if source.isQuiet { finishIfAcknowledged() }
   }
 
-  private func dropped(_ dropout: Dropout) {
+  private func disconnected() {
     // What waits for a connection does not wait for space.
     source.forgetStall()
     isConnected = false
     requestSentAt = nil
-    let onPurpose = dropout.cause == .cut
-    loop.figures.interrupted(&figures, onPurpose: onPurpose, now: loop.plan.clock.now)
-    if !onPurpose { loop.figures.error(dropout.cause.errorClass, example: dropout.cause.description) }
+  }
+
+  private func dropped(_ dropout: Dropout) {
+    disconnected()
+    let cause = dropout.cause == .cut ? nil : dropout.cause.errorClass
+    loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
+    if let cause { loop.figures.error(cause, example: dropout.cause.description) }
+  }
+
+  /// A plain request was answered: what it has carried is acknowledged. What earlier requests carried before they broke off never is.
+  private func completedPlain() {
+    let now = loop.plan.clock.now
+    while let message = ledger.nextAcknowledged(before: requestStart) {
+      loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
+    }
+    acknowledged(before: ledger.head)
   }
 
   private func ended(_ summary: StreamSummary) {
     if let faultTimer { loop.loop.cancel(faultTimer) }
     faultTimer = nil
     if summary.resent > 0 { loop.figures.sentAgain(bytes: summary.resent) }
+    if isPlain, summary.error == nil { completedPlain() }
     let now = loop.plan.clock.now
     var outcome = StreamOutcome.finished
     if let error = summary.error {
@@ -170,6 +197,9 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
         loop.figures.lost(
           bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.settled)))
       }
+    }
+    while let message = ledger.nextAcknowledged(before: ledger.head) {
+      loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
     }
     source.observer = nil
     loop.figures.streamEnded(&figures, outcome, now: now)

@@ -59,14 +59,53 @@ public struct LoopFigures: Sendable {
   /// An interim response, the first or any other.
   public mutating func interimResponse() { totals.interimResponses += 1 }
 
-  /// The stream lost its connection.
-  public mutating func interrupted(_ stream: inout StreamFigures, onPurpose: Bool, now: Int64) {
-    if onPurpose { totals.interruptions.onPurpose += 1 } else { totals.interruptions.unplanned += 1 }
+  /// A final response, so long after the end of the request's content; nil when it came before that.
+  public mutating func response(_ status: Int, after delay: Int64?) {
+    totals.responses[status, default: 0] += 1
+    if let delay { measured[.response].record(delay) }
+  }
+
+  /// The stream lost its connection, and waits before its next attempt.
+  ///
+  /// - Parameter cause: the error's class; nil when the generator cut it on purpose.
+  public mutating func interrupted(_ stream: inout StreamFigures, cause: String?, now: Int64) {
+    if cause == nil { totals.interruptions.onPurpose += 1 } else { totals.interruptions.unplanned += 1 }
     interval.interruptions += 1
     stream.interruptions += 1
     // Interrupted again before anything was acknowledged: it stands still since the first time.
-    if stream.interruptedAt == nil { stream.interruptedAt = now }
+    if stream.interruptedAt == nil { (stream.interruptedAt, stream.interruptionCause) = (now, cause) }
+    stream.pauseStartedAt = stream.pauseStartedAt ?? now
     enter(.connecting, &stream)
+  }
+
+  /// Another attempt failed, and the stream waits again.
+  public mutating func attemptFailed(_ stream: inout StreamFigures, now: Int64) {
+    totals.interruptions.failedAttempts += 1
+    stream.pauseStartedAt = stream.pauseStartedAt ?? now
+    enter(.connecting, &stream)
+  }
+
+  /// The stream makes an attempt.
+  public mutating func attempts(_ stream: inout StreamFigures, now: Int64) {
+    guard let since = stream.pauseStartedAt else { return }
+    stream.pauseStartedAt = nil
+    stream.pausedFor = stream.pausedFor.addingSaturated(now - since)
+  }
+
+  /// The stream has what it lost again: an acknowledgement, or, where nobody acknowledges, a connection.
+  public mutating func recovered(_ stream: inout StreamFigures, now: Int64) {
+    attempts(&stream, now: now)
+    guard let since = endOutage(&stream, now: now) else { return }
+    measured[.outage].record(now - since)
+    measured[.resume].record(max(0, now - since - stream.pausedFor))
+    stream.pausedFor = 0
+  }
+
+  private mutating func endOutage(_ stream: inout StreamFigures, now: Int64) -> Int64? {
+    guard let since = stream.interruptedAt else { return nil }
+    if let cause = stream.interruptionCause { totals.outages.add(LoadOutage(since..<max(since, now), cause: cause)) }
+    (stream.interruptedAt, stream.interruptionCause) = (nil, nil)
+    return since
   }
 
   /// - Parameters:
@@ -85,6 +124,7 @@ public struct LoopFigures: Sendable {
     case .failed: totals.streams.failed += 1
     case .stopped: break
     }
+    _ = endOutage(&stream, now: now)
     enter(.ended, &stream)
     spread.record(stream, outcome, now: now)
   }
@@ -148,6 +188,22 @@ public struct LoopFigures: Sendable {
     totals.bytes.acknowledged += UInt64(bytes)
     stream.acknowledged += UInt64(bytes)
     interval.acknowledged += UInt64(bytes)
+    recordDelay(delay, &stream)
+    recovered(&stream, now: now)
+  }
+
+  /// The server has acknowledged something of the stream; tell it once, before the messages.
+  public mutating func acknowledgement(_ stream: inout StreamFigures, now: Int64) {
+    if let last = stream.acknowledgedAt, stream.interruptedAt == nil { measured[.rhythm].record(now - last) }
+    stream.acknowledgedAt = now
+  }
+
+  /// A message will never be acknowledged: its delay is at least its age.
+  public mutating func neverAcknowledged(dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+    recordDelay(max(0, now - dueAt), &stream)
+  }
+
+  private mutating func recordDelay(_ delay: Int64, _ stream: inout StreamFigures) {
     if stream.isSlow {
       measured[.acknowledgedSlow].record(delay)
     } else {
@@ -156,10 +212,6 @@ public struct LoopFigures: Sendable {
     stream.delayCount += 1
     stream.delaySum = stream.delaySum.addingSaturated(delay)
     stream.delayMaximum = max(stream.delayMaximum, delay)
-    if let interruptedAt = stream.interruptedAt {
-      measured[.resume].record(now - interruptedAt)
-      stream.interruptedAt = nil
-    }
   }
 
   /// Bytes went out once more after an interruption.

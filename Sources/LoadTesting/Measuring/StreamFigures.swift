@@ -16,6 +16,13 @@ public struct StreamFigures: Equatable, Sendable {
   public internal(set) var interruptions: UInt32 = 0
   /// When it was interrupted, as long as no byte was acknowledged since.
   var interruptedAt: Int64?
+  /// What interrupted it, unless that was on purpose.
+  var interruptionCause: String?
+  /// How long it has waited since, of its own accord, and since when it does.
+  var pausedFor: Int64 = 0
+  var pauseStartedAt: Int64?
+  /// When the server last acknowledged something of it.
+  var acknowledgedAt: Int64?
   /// Of its messages' delays from due to acknowledged.
   var delayCount: UInt64 = 0
   var delaySum: Int64 = 0

@@ -8,7 +8,7 @@ public enum Quantity {
   ]
   private static let sizes: [(String, Int64)] = [
     ("B", 1), ("kB", 1000), ("KiB", 1024), ("MB", 1_000_000), ("MiB", 1_048_576), ("GB", 1_000_000_000),
-    ("GiB", 1_073_741_824),
+    ("GiB", 1_073_741_824), ("TB", 1_000_000_000_000), ("TiB", 1_099_511_627_776),
   ]
 
   /// `250ms`, `1.5 h`: nanoseconds, at most 30 days of them. Nil for anything else.

@@ -16,8 +16,14 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
   case lateness
   /// How long there was no space for a message that was due.
   case stall
-  /// From an interruption to the server's next acknowledgement of bytes.
+  /// From an interruption to the server's next acknowledgement of bytes, without the generator's own pauses between attempts.
   case resume
+  /// The same with these pauses: how long the stream stood still.
+  case outage
+  /// A request: from the end of its content to the final response.
+  case response
+  /// A stream: from one acknowledgement of the server to the next.
+  case rhythm
   /// The size of a message, in bytes.
   case message
 
@@ -35,6 +41,9 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
     case .stall: 6
     case .resume: 7
     case .message: 8
+    case .outage: 9
+    case .response: 10
+    case .rhythm: 11
     }
   }
 }

@@ -6,6 +6,8 @@ public enum LoadMetric: Equatable, Sendable {
   case delay(LoadMeasure, Statistic)
   /// Errors of one class, or of all: `errors`, `errors.reset`.
   case errors(class: String?)
+  /// Final responses with one status, or with those of a class: `status.503`, `status.5xx`.
+  case status(ClosedRange<Int>)
   /// `streams.failed`
   case streamsFailed
   /// Interruptions that were not on purpose: `interruptions`.
@@ -30,7 +32,7 @@ public enum LoadMetric: Equatable, Sendable {
 
   var unit: Unit {
     switch self {
-    case .delay(_, .count), .errors, .streamsFailed, .interruptions: .count
+    case .delay(_, .count), .errors, .status, .streamsFailed, .interruptions: .count
     case .delay: .nanoseconds
     case .lost, .resent: .bytes
     case .goodput: .rate
@@ -41,7 +43,8 @@ public enum LoadMetric: Equatable, Sendable {
 
   static let delays: [(name: String, measure: LoadMeasure)] = [
     ("ack", .acknowledged), ("slow.ack", .acknowledgedSlow), ("accepted", .accepted), ("connect", .connect),
-    ("interim", .interim), ("lateness", .lateness), ("stall", .stall), ("resume", .resume),
+    ("interim", .interim), ("lateness", .lateness), ("stall", .stall), ("resume", .resume), ("outage", .outage),
+    ("response", .response), ("rhythm", .rhythm),
   ]
 
   private static let others: [(name: String, metric: LoadMetric)] = [
@@ -54,7 +57,7 @@ public enum LoadMetric: Equatable, Sendable {
     delays.flatMap { delay in
       ["p50", "p90", "p95", "p99", "p99.9", "mean", "max", "count"].map { "\(delay.name).\($0)" }
     }
-    + others.map(\.name)
+    + others.map(\.name) + ["status.5xx"]
 
   /// The metric of a name; nil when there is none.
   public init?(_ name: some StringProtocol) {
@@ -62,6 +65,17 @@ public enum LoadMetric: Equatable, Sendable {
       self = other.metric
     } else if name.hasPrefix("errors."), name.utf8.count > 7 {
       self = .errors(class: String(name.dropFirst(7)))
+    } else if name.hasPrefix("status.") {
+      let status = name.dropFirst(7)
+      if status.count == 3, let number = Int(status), (100...599).contains(number) {
+        self = .status(number...number)
+      } else if status.count == 3, status.hasSuffix("xx"), let hundreds = status.first?.wholeNumberValue,
+        (1...5).contains(hundreds)
+      {
+        self = .status(hundreds * 100...hundreds * 100 + 99)
+      } else {
+        return nil
+      }
     } else if let delay = Self.delays.first(where: { name.hasPrefix($0.name + ".") }),
       let statistic = Statistic(name.dropFirst(delay.name.count + 1))
     {
@@ -76,6 +90,7 @@ public enum LoadMetric: Equatable, Sendable {
     case .delay(let measure, let statistic):
       (Self.delays.first { $0.measure == measure }?.name ?? measure.rawValue) + "." + statistic.name
     case .errors(let name?): "errors." + name
+    case .status(let range): range.count == 1 ? "status.\(range.lowerBound)" : "status.\(range.lowerBound / 100)xx"
     default: Self.others.first { $0.metric == self }?.name ?? ""
     }
   }
@@ -89,6 +104,8 @@ public enum LoadMetric: Equatable, Sendable {
     case .delay(let measure, let statistic): return statistic.value(of: report.histograms[measure])
     case .errors(let name?): return Double(totals.errors[name]?.count ?? 0)
     case .errors(nil): return Double(totals.errorCount)
+    case .status(let range):
+      return Double(totals.responses.filter { range.contains($0.key) }.values.reduce(0, +))
     case .streamsFailed: return Double(totals.streams.failed)
     case .interruptions: return Double(totals.interruptions.unplanned)
     case .lost: return Double(totals.bytes.lost)
@@ -100,7 +117,10 @@ public enum LoadMetric: Equatable, Sendable {
 
   /// Nothing measured means that nothing went wrong.
   var isGoodWithoutValue: Bool {
-    if case .delay(.stall, _) = self { true } else if case .delay(.resume, _) = self { true } else { false }
+    switch self {
+    case .delay(.stall, _), .delay(.resume, _), .delay(.outage, _): true
+    default: false
+    }
   }
 
   func text(_ value: Double) -> String {

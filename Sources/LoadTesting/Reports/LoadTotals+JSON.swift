@@ -8,7 +8,19 @@ extension LoadTotals: JSONObject {
     try member("interruptions", &interruptions)
     try member("connects", &connects)
     try member("interim_responses", &interimResponses)
+    var statuses = Dictionary(uniqueKeysWithValues: responses.map { (String($0.key), $0.value) })
+    try member("responses", &statuses)
+    responses = [:]
+    for (key, count) in statuses {
+      guard let status = Int(key), (100...999).contains(status) else {
+        throw member.error("has \"\(key)\", which is not a status", at: "responses")
+      }
+      responses[status] = count
+    }
     try member("errors", &errors)
+    var list = outages.outages
+    try member("outages", &list)
+    outages = OutageLedger(list)
   }
 }
 
@@ -44,6 +56,7 @@ extension LoadTotals.Interruptions: JSONObject {
   mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
     try member("on_purpose", &onPurpose)
     try member("unplanned", &unplanned)
+    try member("failed_attempts", &failedAttempts)
   }
 }
 

@@ -10,8 +10,12 @@ public struct LoadTotals: Equatable, Sendable {
   public var connects: UInt64 = 0
   /// 100, 104 and other interim responses that arrived.
   public var interimResponses: UInt64 = 0
+  /// Final responses by status.
+  public var responses: [Int: UInt64] = [:]
   /// By class: `refused`, `reset`, `http-503`, …
   public var errors: [String: ErrorClass] = [:]
+  /// When streams stood still that nobody cut on purpose.
+  public var outages = OutageLedger()
 
   public init() {}
 
@@ -57,8 +61,10 @@ public struct LoadTotals: Equatable, Sendable {
   public struct Interruptions: Equatable, Sendable {
     /// Connections that the generator cut, as the profile asks.
     public var onPurpose: UInt64 = 0
-    /// All others.
+    /// All others: each stream counts once, however many attempts it takes until it is back.
     public var unplanned: UInt64 = 0
+    /// Attempts that failed before the stream was back.
+    public var failedAttempts: UInt64 = 0
 
     public init() {}
 
@@ -104,8 +110,11 @@ public struct LoadTotals: Equatable, Sendable {
     bytes.lost += other.bytes.lost
     interruptions.onPurpose += other.interruptions.onPurpose
     interruptions.unplanned += other.interruptions.unplanned
+    interruptions.failedAttempts += other.interruptions.failedAttempts
     connects += other.connects
     interimResponses += other.interimResponses
+    responses.merge(other.responses, uniquingKeysWith: +)
+    outages.merge(other.outages)
     for (name, theirs) in other.errors {
       var ours = errors[name] ?? ErrorClass()
       ours.count += theirs.count

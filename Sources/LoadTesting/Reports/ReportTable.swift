@@ -1,7 +1,7 @@
 // A report for a terminal: what happened, in one screen.
 
 extension LoadReport {
-  /// The report in at most 24 lines of at most 100 columns, each ended by a line feed.
+  /// The report in at most 30 lines of at most 100 columns, each ended by a line feed.
   public var table: String {
     var table = ReportTable()
     table.add("\(target), \(startedAt), measured for \(Figure.text(nanoseconds: measured))")
@@ -23,7 +23,16 @@ extension LoadReport {
         table.add(measure, histograms[measure])
       }
     }
+    if let sentence = rhythmSentence { table.add(sentence) }
     return table.text
+  }
+
+  /// What the server's habit adds to the delays of acknowledgements; nil where it is not worth a line.
+  private var rhythmSentence: String? {
+    guard let rhythm = histograms[.rhythm].quantile(0.5), let delay = histograms[.acknowledged].quantile(0.5),
+      rhythm > delay / 4
+    else { return nil }
+    return "The server acknowledges each stream every \(Figure.text(nanoseconds: rhythm)): ack includes up to that."
   }
 
   private func addCounts(to table: inout ReportTable) {
@@ -45,7 +54,14 @@ extension LoadReport {
     table.add(
       "connections",
       "\(count(totals.connects)) opened\(plan.streamsPerConnection.map { " for up to \($0) streams each" } ?? ""); \(count(totals.interruptions.unplanned)) interruptions, and "
-        + "\(count(totals.interruptions.onPurpose)) on purpose; \(count(totals.interimResponses)) interim responses")
+        + "\(count(totals.interruptions.onPurpose)) on purpose; \(count(totals.interruptions.failedAttempts)) failed attempts"
+    )
+    if let outages = outageSentence { table.add("outages", outages) }
+    let statuses = totals.responses.sorted { $0.key < $1.key }.map { "\(count($0.value)) with \($0.key)" }
+    table.add(
+      "responses",
+      (statuses.isEmpty ? "none" : statuses.joined(separator: ", "))
+        + "; \(count(totals.interimResponses)) interim responses")
     let classes = totals.errors.sorted { ($1.value.count, $0.key) < ($0.value.count, $1.key) }
     if classes.isEmpty { table.add("errors", "none") }
     for (position, (name, error)) in classes.prefix(3).enumerated() {
@@ -159,7 +175,10 @@ extension LoadMeasure {
     case .acknowledgedSlow: "slow.ack: of slow streams"
     case .lateness: "lateness: due to handed over"
     case .stall: "stall: due to space"
-    case .resume: "resume: cut to next ack"
+    case .resume: "resume: outage, no pauses"
+    case .outage: "outage: cut to next ack"
+    case .response: "response: end to response"
+    case .rhythm: "rhythm: ack to next ack"
     case .message: "message"
     }
   }

@@ -48,6 +48,23 @@ struct LoadChecksTests {
     #expect("\(LoadError.notPermitted(host: host))".contains("--i-may-load-this \(host)"))
   }
 
+  @Test("a proxy has to be permitted as well, unless it is this machine")
+  func proxy() throws {
+    var request = UploadRequest(url: "http://127.0.0.1/")
+    for (proxy, host) in [
+      ("http://me:word@proxy.example.com:3128", "proxy.example.com"), ("proxy.example.com:3128", "proxy.example.com"),
+      ("socks5h://192.0.2.1", "192.0.2.1"),
+    ] {
+      request.proxy = proxy
+      #expect(throws: LoadError.notPermitted(host: host)) { try LoadPermission.check(request, permitted: nil) }
+      try LoadPermission.check(request, permitted: host)
+    }
+    for proxy in ["http://localhost:3128", "127.0.0.1:3128", ""] {
+      request.proxy = proxy
+      try LoadPermission.check(request, permitted: nil)
+    }
+  }
+
   @Test("a unix socket is this machine, whatever host the URL names")
   func unixSocket() throws {
     var request = UploadRequest(url: "http://example.com/")

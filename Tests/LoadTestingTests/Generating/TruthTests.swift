@@ -43,7 +43,7 @@ struct TruthTests {
     // Two things went wrong, and both are said: the connection ended, and then the server had less than it had said.
     let errors = report.totals.errors
     #expect(errors["connection-lost"]?.count == 1 && report.totals.errorCount == 2, "\(errors)")
-    #expect(errors["other"]?.example.contains("less than it had acknowledged") == true, "\(errors)")
+    #expect(errors["went-back"]?.example.contains("less than it had acknowledged") == true, "\(errors)")
   }
 
   @Test(

@@ -63,7 +63,7 @@ struct SampleRun {
     figures.reached(dueAt: due, now: due + late)
     figures.sent(bytes: 1000, &stream)
     if isTrouble, random.chance(2) {
-      figures.interrupted(&stream, onPurpose: random.chance(30), now: due)
+      figures.interrupted(&stream, cause: random.chance(30) ? nil : "reset", now: due)
       figures.error("reset", example: error)
       figures.connected(&stream, after: 300_000)
       figures.sentAgain(bytes: 500)

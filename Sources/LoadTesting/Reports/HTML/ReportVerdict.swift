@@ -28,6 +28,7 @@ struct ReportVerdict: Equatable, Sendable {
     if totals.interruptions.unplanned > 0 {
       parts.append(Self.counted(totals.interruptions.unplanned, "interruption") + " not on purpose")
     }
+    if let outages = report.outageSentence { parts.append(outages) }
     if totals.bytes.lost > 0 { parts.append("\(Figure.text(bytes: totals.bytes.lost)) lost") }
     if let share = report.goodputShare, share < 0.99 {
       parts.append("only \(Figure.text(share: share)) of what was offered was acknowledged")
@@ -49,7 +50,9 @@ struct ReportVerdict: Equatable, Sendable {
   private static func streams(_ report: LoadReport) -> String {
     let planned = report.plan.streams
     var text: String
-    if report.reachedItsStreams {
+    if report.reachedItsStreams, let fewest = report.fewestLive, fewest < UInt64(max(0, planned)) {
+      text = "\(Figure.text(count: fewest)) to \(counted(UInt64(planned), "live stream"))"
+    } else if report.reachedItsStreams {
       let held = Figure.text(nanoseconds: max(0, report.measured - report.plan.ramp))
       text = counted(UInt64(planned), "live stream") + " held for \(held)"
     } else {
@@ -74,12 +77,33 @@ struct ReportVerdict: Equatable, Sendable {
     return counted(totals.errorCount, "error") + " (" + named.joined(separator: ", ") + more + ")"
   }
 
-  private static func counted(_ count: UInt64, _ noun: String) -> String {
+  static func counted(_ count: UInt64, _ noun: String) -> String {
     "\(Figure.text(count: count)) \(noun)\(count == 1 ? "" : "s")"
   }
 }
 
 extension LoadReport {
+  /// Each outage with its start and length; of many, the longest. Nil without any.
+  var outageSentence: String? {
+    func words(_ outage: LoadOutage) -> String {
+      let end = outage.end >= measured ? ", to the end" : ""
+      return "at \(Figure.text(nanoseconds: outage.start)) for \(Figure.text(nanoseconds: outage.length))\(end) "
+        + "(\(Figure.text(count: outage.streams)) stream\(outage.streams == 1 ? "" : "s"): \(outage.cause.prefix(40)))"
+    }
+    let outages = totals.outages.outages
+    guard let longest = totals.outages.longest else { return nil }
+    return outages.count <= 2
+      ? "outage " + outages.map(words).joined(separator: ", ")
+      : "\(outages.count) outages, the longest \(words(longest))"
+  }
+
+  /// How many streams were live in the interval with the fewest, after the ramp.
+  var fewestLive: UInt64? {
+    let first = Int((plan.ramp + intervals.length - 1) / max(1, intervals.length))
+    let whole = min(Int(measured / max(1, intervals.length)), intervals.intervals.count)
+    return first < whole ? intervals.intervals[first..<whole].map(\.live).min() : nil
+  }
+
   /// Whether all planned streams were live at one time.
   var reachedItsStreams: Bool { totals.streams.peakLive >= UInt64(max(0, plan.streams)) }
 
