@@ -14,6 +14,8 @@ public enum UploadBody: ~Copyable, Sendable {
   case stream(BoundPair.Input)
   /// A range of a file, with a `Content-Length`.
   case file(FileBody)
+  /// Bytes in memory, with a `Content-Length`.
+  case bytes([UInt8])
 }
 
 extension UploadBody {
@@ -36,6 +38,7 @@ extension UploadBody {
     case .empty: .length(0)
     case .stream: .unknownLength
     case .file(let file): .length(file.byteCount)
+    case .bytes(let bytes): .length(UInt64(bytes.count))
     }
   }
 
@@ -72,6 +75,12 @@ extension UploadBody {
     case .none: return .end
     case .empty: return .end
     case .file(let file): return file.read(into: buffer, at: position)
+    case .bytes(let bytes):
+      let rest = bytes[Int(clamping: position)...]
+      guard !rest.isEmpty else { return .end }
+      let count = min(rest.count, buffer.count)
+      buffer.copyBytes(from: rest.prefix(count))
+      return .bytes(count, isLast: count == rest.count)
     case .stream(let input):
       var filled = 0
       while filled < buffer.count {

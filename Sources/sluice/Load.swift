@@ -38,6 +38,10 @@ enum Load {
   static let more = HelpTopic(name: "load-options", title: "More options of sluice load", options: own + connection)
 
   private static let own = [
+    Option("request-per-message", "send each message as a request of its own, on a kept connection"),
+    Option(
+      "arrival-rate", value: "N/s",
+      "messages per second of all streams together, with --request-per-message (default: the profile's)"),
     Option("body", value: "KIND", "content to send: pattern, random, zeros, or a file (default: pattern)"),
     Option("drop-every", value: "T", "cut each connection about every T; with HTTP/2, each stream (default: never)"),
     Option("slow-fraction", value: "F", "fraction of the streams that are slow, 0 to 1 (default: 0)"),
@@ -211,6 +215,16 @@ enum Load {
       configuration.rollOverAfter = try Units.duration(text, of: "roll-over-after", atLeast: .milliseconds(1))
     }
     if let text = values["buffer"] { configuration.buffer = try Units.byteCount(text, of: "buffer") }
+    configuration.sendsRequestPerMessage = values.has("request-per-message")
+    if configuration.sendsRequestPerMessage {
+      guard configuration.resumable == .auto || configuration.resumable == .never else {
+        throw .usage(
+          "--request-per-message and --resumable \(configuration.resumable.rawValue) contradict each other. Choose one."
+        )
+      }
+      configuration.resumable = .never
+    }
+    if let text = values["arrival-rate"] { try arrive(text, values, &configuration) }
     if let text = values["grace"] { configuration.grace = try Units.duration(text, of: "grace") }
     if let text = values["retry-ceiling"] {
       configuration.retryCeiling = try Units.duration(text, of: "retry-ceiling", atLeast: .milliseconds(1))
@@ -235,6 +249,29 @@ enum Load {
         try Units.integer(text, of: "max-connections", in: 1...1_000_000_000))
     }
     return configuration
+  }
+
+  /// So many messages per second, in turn from all streams.
+  private static func arrive(
+    _ text: String, _ values: CommandLineSyntax.Values, _ configuration: inout LoadConfiguration
+  ) throws(CommandError) {
+    guard values.has("request-per-message") else {
+      throw .usage("--arrival-rate \(text.shown) is the rate of requests. Add --request-per-message.")
+    }
+    guard !values.has("chunk") else {
+      throw .usage("--arrival-rate and --chunk contradict each other. Choose one.")
+    }
+    let number = text.hasSuffix("/s") ? String(text.dropLast(2)) : ""
+    guard let rate = Double(number), rate >= 0.001, rate <= 10_000_000 else {
+      throw .usage("--arrival-rate \(text.shown): invalid rate. Write 0.001/s to 10000000/s.")
+    }
+    let chunk = Double(configuration.streams) / rate * 1e9
+    guard chunk >= 1e6 else {
+      throw .usage(
+        "--arrival-rate \(text.shown): \(configuration.streams) streams send at most \(configuration.streams * 1000)/s. Add streams with -n."
+      )
+    }
+    configuration.profile.chunk = Int64(chunk)
   }
 
   private static func part(_ text: String) throws(CommandError) -> (index: Int, count: Int) {

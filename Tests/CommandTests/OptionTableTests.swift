@@ -44,7 +44,8 @@ struct OptionTableTests {
   /// All options; where subcommands differ, `subcommand.name`.
   private static let table: [String: Value] = [
     "help": .nothing, "json": .nothing, "netrc": .nothing, "ipv4": .nothing, "ipv6": .nothing, "http1": .nothing,
-    "http2": .nothing, "resume": .nothing, "abandon": .nothing, "merge": .nothing, "compare": .nothing,
+    "http2": .nothing, "request-per-message": .nothing, "resume": .nothing, "abandon": .nothing, "merge": .nothing,
+    "compare": .nothing,
     "discard": .nothing,
     "device": .text, "content-type": .text, "time-format": .text, "resume-file": .text, "directory": .text,
     "html": .text, "report.json": .text, "load.json": .text, "i-may-load-this": .text, "local-address": .text,
@@ -73,6 +74,7 @@ struct OptionTableTests {
     "method": .other(["GET", "get", "HEAD", "post", "PO ST", "Ü"]),
     "stream-id": .other(["a b", ".a", "a/b", "ü", String(repeating: "a", count: 65)]),
     "fail-if": .other(["nothing", "errors", "errors > many", "nothing > 5"]),
+    "arrival-rate": .other(["many", "5", "0/s", "-1/s", "1e99/s", "nan/s"]),
     "part": .other(["1", "0/0", "5/4", "-1/2", "1/\(Value.huge)", "a/b"]),
     "slow-fraction": .other(["many", "-1", "2", "nan", "5s"]),
     "public-url": .other(["nowhere", "ftp://host/"]),

@@ -21,6 +21,8 @@ public struct LoadConfiguration: Sendable {
   /// Network loops, each with a thread of its own.
   public var threads = 1
   public var resumable = LiveStreamConfiguration.ResumableUse.auto
+  /// Each message is a request of its own, on a connection that the stream keeps. It is not repeated when it fails.
+  public var sendsRequestPerMessage = false
   /// When one request of a resumable upload ends and the next begins. Long by default: what is acknowledged within a request
   /// needs no end of it.
   public var rollOverAfter = Duration.seconds(120)
@@ -52,7 +54,7 @@ public struct LoadConfiguration: Sendable {
 
   /// Whether it is known when this machine's TCP has taken a message: over HTTP/2 libcurl and the streams of one connection keep
   /// bytes of their own in between.
-  var tellsAccepted: Bool { request.httpVersion != .http2 }
+  var tellsAccepted: Bool { request.httpVersion != .http2 && !sendsRequestPerMessage }
 
   /// Whether streams share connections.
   var sharesConnections: Bool { request.httpVersion == .http2 && streamsPerConnection > 1 }

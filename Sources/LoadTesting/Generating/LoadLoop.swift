@@ -10,6 +10,23 @@ struct LoopSecond: Sendable {
   var totals: LoadTotals
 }
 
+/// What a loop asks of each of its streams. All on the loop's thread.
+protocol PacedStream: AnyObject {
+  func begin()
+  /// The run is over: nothing more becomes due, and what is due shall still be acknowledged.
+  func quiet()
+  /// Ends at once, whatever is under way.
+  ///
+  /// - Parameter isDue: the time for what was under way is over: who has not acknowledged it by now has failed, unless the stream
+  ///   is slow on purpose.
+  func stop(isDue: Bool)
+  /// Whether there is nothing that the server could still acknowledge.
+  var isAcknowledged: Bool { get }
+  func finish()
+  /// Ends a stream whose last bytes nobody acknowledges of their own accord.
+  func finishUnacknowledged()
+}
+
 /// Owned by its session's thread after `init`; unchecked for that reason.
 final class LoadLoop: @unchecked Sendable {
   let plan: LoadRunPlan
@@ -17,9 +34,9 @@ final class LoadLoop: @unchecked Sendable {
   var loop: EventLoop { session.loop }
   var figures = LoopFigures()
 
-  private(set) var streams: [ObjectIdentifier: LoadStream] = [:]
+  private(set) var streams: [ObjectIdentifier: any PacedStream] = [:]
   /// Streams that have nothing left to wait for.
-  private var finishing: [LoadStream] = []
+  private var finishing: [any PacedStream] = []
   /// Places whose stream has yet to begin.
   private var waiting: [Int: EventLoop.Timer] = [:]
   private var isQuiet = false
@@ -57,13 +74,15 @@ final class LoadLoop: @unchecked Sendable {
     guard !isQuiet, start < plan.duration else { return }
     waiting[place.index] = loop.schedule(at: plan.clock.instant(start)) { [unowned self] in
       waiting[place.index] = nil
-      let stream = LoadStream(place, on: self, at: start)
+      let stream: any PacedStream =
+        plan.configuration.sendsRequestPerMessage
+        ? MessageStream(place, on: self, at: start) : LoadStream(place, on: self, at: start)
       streams[ObjectIdentifier(stream)] = stream
       stream.begin()
     }
   }
 
-  func ended(_ stream: LoadStream, _ place: LoadPlace, thinkTime: Int64, _ outcome: StreamOutcome) {
+  func ended(_ stream: any PacedStream, _ place: LoadPlace, thinkTime: Int64, _ outcome: StreamOutcome) {
     // Not at once: it is on the stack.
     loop.atEndOfTurn { [self] in
       streams[ObjectIdentifier(stream)] = nil
@@ -82,7 +101,7 @@ final class LoadLoop: @unchecked Sendable {
 
   /// Ends a stream that has nothing left to be acknowledged, soon: ten thousand that end at once would delay the acknowledgements of
   /// those that still wait for theirs.
-  func finish(_ stream: LoadStream) {
+  func finish(_ stream: any PacedStream) {
     finishing.append(stream)
     if finishing.count == 1 { finishSome() }
   }

@@ -168,6 +168,7 @@ extension LoadPlan {
     case .file(let path): body = path
     }
     resumable = configuration.resumable.rawValue
+    requestPerMessage = configuration.sendsRequestPerMessage
     httpVersion = configuration.request.httpVersion == .http2 ? "2" : "1.1"
     streamsPerConnection = configuration.sharesConnections ? configuration.streamsPerConnection : nil
     dropEvery = profile.faults.dropEvery?.mean

@@ -5,7 +5,7 @@ internal import LiveStreaming
 internal import UploadClient
 
 /// Owned by its loop's thread; unchecked for that reason.
-final class LoadStream: PacedSourceObserver, @unchecked Sendable {
+final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   private let loop: LoadLoop
   private let source: PacedSource
   private var ledger = MessageLedger()
@@ -48,22 +48,16 @@ final class LoadStream: PacedSourceObserver, @unchecked Sendable {
     scheduleFault()
   }
 
-  /// The run is over: nothing more becomes due, and what is due shall still be acknowledged.
   func quiet() {
     source.quiet()
     finishIfAcknowledged()
   }
 
-  /// Ends at once, whatever is under way.
-  ///
-  /// - Parameter isDue: the time for what was under way is over: who has not acknowledged it by now has failed, unless the stream
-  ///   is slow on purpose.
   func stop(isDue: Bool) {
     isStopped = !isDue || figures.isSlow
     streamer.cancel()
   }
 
-  /// Whether there is nothing that the server could still acknowledge.
   var isAcknowledged: Bool { isPlain || ledger.isEmpty }
 
   private func finishIfAcknowledged() {

@@ -93,6 +93,12 @@ public final class LoadTest: Sendable {
         "\(library) cannot put several streams on one HTTP/2 connection without TLS (8.0 can): load https://, or give each its own with --streams-per-connection 1"
       )
     }
+    if configuration.sendsRequestPerMessage {
+      let faults = configuration.profile.faults
+      guard faults.dropEvery == nil, faults.stalls == nil, faults.slowFraction == 0 else {
+        throw .invalid("a stream with one request per message has no faults of its own: leave them out of the profile")
+      }
+    }
     guard (1...256).contains(configuration.threads) else { throw .invalid("threads: from 1 to 256") }
   }
 

@@ -29,6 +29,9 @@ struct MessageLedger {
 
   var isEmpty: Bool { first == messages.count }
 
+  /// The oldest message that is not acknowledged.
+  var oldest: Message? { isEmpty ? nil : messages[first] }
+
   /// The next message that was handed over as a whole, if everything before `offset` was; ask until there is none.
   mutating func nextSent(before offset: UInt64) -> Message? {
     guard firstUnsent < messages.count, messages[firstUnsent].end <= offset else { return nil }

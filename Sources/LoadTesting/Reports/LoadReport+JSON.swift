@@ -65,6 +65,7 @@ extension LoadPlan: JSONObject {
     try member("chunk_ns", &chunk)
     try member("body", &body)
     try member("resumable", &resumable)
+    try member("request_per_message", &requestPerMessage)
     try member("http_version", &httpVersion)
     try member.optional("streams_per_connection", &streamsPerConnection)
     try member.optional("drop_every_ns", &dropEvery)

@@ -56,6 +56,8 @@ public struct LoadPlan: Equatable, Sendable {
   public var body = ""
   /// `always`, `never` or `auto`.
   public var resumable = ""
+  /// Each message was a request of its own.
+  public var requestPerMessage = false
   /// `1.1` or `2`.
   public var httpVersion = ""
   /// How many streams share a connection; nil where each has its own.

@@ -99,7 +99,7 @@ extension ReportComparison {
 
 extension LoadPlan {
   /// Whether it was measured when this machine's TCP had taken a message.
-  var tellsAccepted: Bool { httpVersion != "2" }
+  var tellsAccepted: Bool { httpVersion != "2" && !requestPerMessage }
 
   /// What was asked for, in one sentence.
   var sentence: String {
@@ -107,7 +107,9 @@ extension LoadPlan {
     let ramp = ramp == 0 ? "no ramp" : "ramp \(Figure.text(nanoseconds: ramp))"
     var text =
       "\(Figure.text(count: UInt64(max(0, streams)))) stream\(streams == 1 ? "" : "s") of \(profile), \(rate), "
-    text += "every \(Figure.text(nanoseconds: chunk)), \(ramp), HTTP/\(httpVersion), resumable: \(resumable)"
+    text +=
+      "every \(Figure.text(nanoseconds: chunk)), \(ramp), HTTP/\(httpVersion), "
+      + (requestPerMessage ? "one request per message" : "resumable: \(resumable)")
     if let dropEvery { text += ", cut every \(Figure.text(nanoseconds: dropEvery))" }
     if slowFraction > 0 { text += ", \(Figure.text(share: slowFraction)) slow" }
     return text

@@ -130,6 +130,6 @@ struct LoadBodyTests {
 
   private struct Watched {
     weak var loop: LoadLoop?
-    weak var stream: LoadStream?
+    weak var stream: (any PacedStream)?
   }
 }

@@ -1,6 +1,7 @@
 // Load tests of servers that know nothing of resumable uploads, and of servers that die.
 
 import EventLoops
+import Glibc
 import LiveStreaming
 import NetworkTesting
 import Synchronization
@@ -60,5 +61,87 @@ struct OtherEndpointTests {
     #expect(outages.count == 1 && outages[0].streams == 5, "\(outages)")
     #expect(outages[0].start < 3_000_000_000 && outages[0].end > report.measured)
     #expect(ReportVerdict(report).sentence.contains("to the end (5 streams: "))
+  }
+}
+
+@Suite("A load test with one request per message")
+struct RequestPerMessageTests {
+  /// Answers each request after reading its content, as `answer` says for its number on the connection; nil cuts the connection.
+  private func endpoint(_ answer: @escaping @Sendable (Int, Int) -> String?) throws -> (ScriptedServer, EventLog<Int>) {
+    let lengths = try EventLog<Int>()
+    let server = try ScriptedServer { connection, number in
+      var count = 0
+      while true {
+        let head = try connection.head()
+        let length = head["Content-Length"].flatMap { Int($0) } ?? -1
+        var missing = length
+        while missing > 0, let part = try connection.receive(missing) { missing -= part.count }
+        lengths.append(length)
+        guard let status = answer(number, count) else { return connection.reset() }
+        try connection.respond(status)
+        count += 1
+      }
+    }
+    return (server, lengths)
+  }
+
+  @Test("each message is one request with its length, and all of a stream use one connection")
+  func messages() throws {
+    let (server, lengths) = try endpoint { _, _ in "204 No Content" }
+    let report = try loadTest(server.url) {
+      $0.streams = 3
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+    }.run()
+    #expect(lengths.all == Array(repeating: 500, count: 30))
+    #expect(report.totals.messages.due == 30 && report.totals.messages.acknowledged == 30)
+    #expect(report.totals.responses == [204: 30] && report.totals.connects == 3)
+    #expect(report.histograms[.response].count == 30 && report.histograms[.acknowledged].count == 30)
+    #expect(report.totals.streams.finished == 3 && report.totals.errorCount == 0)
+  }
+
+  @Test("a status that refuses is counted, and its message is lost and not sent again")
+  func refused() throws {
+    let (server, lengths) = try endpoint { _, count in count % 2 == 0 ? "200 OK" : "503 Service Unavailable" }
+    let report = try loadTest(server.url) {
+      $0.streams = 1
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+    }.run()
+    #expect(lengths.all.count == 10 && report.totals.responses == [200: 5, 503: 5])
+    #expect(report.totals.messages.acknowledged == 5 && report.totals.bytes.lost == 5 * 500)
+    #expect(report.totals.errors["http-503"]?.count == 5)
+    #expect(report.histograms[.acknowledged].count == 10, "every message has a delay")
+  }
+
+  @Test("a connection that ends is one interruption, and the next message goes over another one")
+  func cut() throws {
+    let (server, _) = try endpoint { number, count in number == 0 && count == 3 ? nil : "200 OK" }
+    let report = try loadTest(server.url) {
+      $0.streams = 1
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+    }.run()
+    #expect(report.totals.connects == 2 && report.totals.interruptions.unplanned == 1)
+    #expect(report.totals.messages.acknowledged == 9 && report.totals.bytes.lost == 500)
+    #expect(report.totals.outages.outages.count == 1 && report.totals.streams.finished == 1)
+  }
+
+  @Test("messages wait for an answer that is late, and each delay counts from the time at which it was due")
+  func late() throws {
+    let (server, _) = try endpoint { _, count in
+      if count == 2 { poll(nil, 0, 450) }  // not a synchronisation: the delay is what is measured
+      return "200 OK"
+    }
+    let report = try loadTest(server.url) {
+      $0.streams = 1
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+    }.run()
+    let delay = report.histograms[.acknowledged]
+    #expect(delay.count == 10)
+    // The late one, and those that were due while it was.
+    #expect(delay.count - delay.count(upTo: 140_000_000) >= 4)
+    #expect(try #require(delay.max) >= 450_000_000 && report.totals.errorCount == 0)
   }
 }
