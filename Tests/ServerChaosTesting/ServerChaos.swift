@@ -37,6 +37,8 @@ package struct ServerChaos: Sendable {
 
   /// Sequences on one server.
   private static let batchSize = 64
+  /// Where the power fails: what one stream has synced covers others', so that few show more than many do.
+  private static let powerCutBatchSize = 8
 
   private let options: Options
   private let say: @Sendable (String) -> Void
@@ -102,8 +104,10 @@ package struct ServerChaos: Sendable {
     }
     var batches: [[Int]] = []
     for (_, indices) in groups.sorted(by: { $0.key < $1.key }) {
-      for start in stride(from: 0, to: indices.count, by: Self.batchSize) {
-        batches.append(Array(indices[start..<min(indices.count, start + Self.batchSize)]))
+      let isPowerCut = ChaosCell.all[indices[0] % ChaosCell.all.count].operation == .powerCut
+      let size = isPowerCut ? Self.powerCutBatchSize : Self.batchSize
+      for start in stride(from: 0, to: indices.count, by: size) {
+        batches.append(Array(indices[start..<min(indices.count, start + size)]))
       }
     }
     // Those that wait for a time-out beside those that compute.

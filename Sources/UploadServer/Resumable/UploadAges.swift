@@ -10,21 +10,35 @@ internal import Glibc
 /// The ages of uploads as an earlier server has written them down.
 struct UploadAges {
   /// In milliseconds, by the upload's token and the state of its record.
-  private var ages: [Substring: Int64] = [:]
+  private var ages: [String: Int64] = [:]
 
   /// Adds what one loop has written. A line that is none is passed over.
-  mutating func read(_ text: String) {
-    for line in text.split(separator: "\n") {
-      guard let space = line.lastIndex(of: " "), let idle = Int64(line[line.index(after: space)...]), idle >= 0 else {
-        continue
-      }
-      ages[line[..<space], default: 0] = max(idle, ages[line[..<space]] ?? 0)
+  ///
+  /// By octets: a start of the server waits for this, and there may be a hundred thousand lines.
+  mutating func read(_ text: [UInt8]) {
+    for line in text.split(separator: Octet.lineFeed) {
+      guard let space = line.lastIndex(of: Octet.space), space + 1 < line.endIndex,
+        let idle = Self.count(line[(space + 1)...])
+      else { continue }
+      let key = String(decoding: line[..<space], as: UTF8.self)
+      ages[key] = max(idle, ages[key] ?? 0)
     }
+  }
+
+  /// nil for anything but digits, and for what no server has lived to see.
+  private static func count(_ digits: ArraySlice<UInt8>) -> Int64? {
+    var count: Int64 = 0
+    for digit in digits {
+      guard Octet.isDigit(digit), digits.count <= 18 else { return nil }
+      // At most 18 digits: below 2^63.
+      count = count * 10 + Int64(digit - 0x30)
+    }
+    return count
   }
 
   /// How old the upload is whose record has that status; zero if the record has been written since.
   func age(of token: String, _ status: stat) -> Duration {
-    .milliseconds(ages[Self.key(token, status)[...]] ?? 0)
+    .milliseconds(ages[Self.key(token, status)] ?? 0)
   }
 
   /// One line of the file.

@@ -225,9 +225,10 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     guard directory >= 0 else { return nil }
     var stored = StoredUpload(token: token, record: nil, age: .zero)
     do throws(SystemError) {
-      let (text, status) = try Self.contents(token + Self.recordSuffix, in: directory, files)
+      let (bytes, status) = try Self.contents(token + Self.recordSuffix, in: directory, files)
+      let text = String(decoding: bytes, as: UTF8.self)
       stored.age = ages.age(of: token, status)
-      stored.size = text.utf8.count
+      stored.size = bytes.count
       stored.record = UploadRecord(parsing: text).flatMap { $0.token == nil || $0.token == token ? $0 : nil }
     } catch {
       if error.isMissing { return nil }
@@ -241,28 +242,28 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private static func readAges(in directory: Int32, _ files: OpenFiles) -> UploadAges {
     var ages = UploadAges()
     for index in 0..<256 {
-      if let (text, _) = try? contents("\(agesPrefix)\(index)", in: directory, files) { ages.read(text) }
+      if let (bytes, _) = try? contents("\(agesPrefix)\(index)", in: directory, files) { ages.read(bytes) }
     }
     return ages
   }
 
   private static func contents(
     _ name: String, in directory: Int32, _ files: OpenFiles
-  ) throws(SystemError) -> (text: String, status: stat) {
+  ) throws(SystemError) -> (bytes: [UInt8], status: stat) {
     let descriptor = try files.open("open \(name)") {
       openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     }
     defer { close(descriptor) }
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw .last("fstat \(name)") }
-    var text: [UInt8] = []
+    var bytes: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
     while true {
       let count = try retryingInterrupts("read \(name)") { Glibc.read(descriptor, &buffer, buffer.count) }
       if count == 0 { break }
-      text += buffer[..<count]
+      bytes += buffer[..<count]
     }
-    return (String(decoding: text, as: UTF8.self), status)
+    return (bytes, status)
   }
 
   /// Writes a record anew without the credentials that an earlier version put into it.
