@@ -51,6 +51,22 @@ import Testing
       ])
   }
 
+  @Test("a new upload leaves nothing out that is kept, although the buffer would rather begin later")
+  func goneWithoutGap() {
+    var client = ClientScript.created(500)
+    client.send(upTo: 300)
+    client.interim(["Upload-Offset": "200"])
+    client.release(upTo: 200, restart: 280)
+    _ = client.machine.takeNotes()
+    client.insist(404)
+    #expect(client.machine.base == 200)
+    client.answer(201, location: ClientScript.other)
+    #expect(
+      client.machine.takeNotes() == [
+        .newPart(.gone, previous: ClientScript.upload, from: 200), .created(url: ClientScript.other, base: 200),
+      ])
+  }
+
   @Test("a file begins again at its first byte")
   func fileGone() {
     var client = ClientScript.file(500)
@@ -120,6 +136,21 @@ import Testing
       if client.answer(answer.status, answer.fields) == .wait { client.goOn() }
     }
     #expect(client.next == "CREATE", "\(answer)")
+  }
+
+  @Test("what HEAD called complete may be forgotten before its final response is repeated: it is complete")
+  func forgottenAfterHead() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.interim(["Upload-Offset": "500"])
+    #expect(client.answer(503) == .wait)
+    client.goOn()
+    client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+    #expect(client.next == "PATCH 500" && client.maximum == 0)
+    #expect(client.answer(503) == .wait)
+    client.goOn()
+    client.insist(404)
+    #expect(client.next == "completed")
   }
 
   @Test("if it was not, it is gone, although all of it was acknowledged")

@@ -72,6 +72,11 @@ struct ServerAnswerTests {
   func noLimits() {
     let answer = ServerAnswer.discovered(UploadLimits(), .newest, allow: "POST")
     #expect(answer.fields["Upload-Limit"] == "min-size=0" && answer.fields["Allow"] == "POST")
+    // Who names no version learns the newest.
+    for version in [InteropVersion.none] + InteropVersion.drafts {
+      let answer = ServerAnswer.discovered(UploadLimits(), version, allow: "POST")
+      #expect(answer.fields[InteropVersion.fieldName] == "\(version.number ?? 8)")
+    }
   }
 
   @Test("the answer to a wrong offset is a problem with both offsets (draft, section Mismatching Offset)")
@@ -172,7 +177,10 @@ struct ServerAnswerTests {
           timer = nil
           if schedule.timerFired(now: now) == .announce { announced.append(now) }
         }
-        switch schedule.kept(1 << 20, now: now) {
+        let action = schedule.kept(1 << 20, now: now)
+        // No timer runs for what may not be announced any more.
+        if announced.count == limit, timer == nil { #expect(action == .nothing) }
+        switch action {
         case .announce: announced.append(now)
         case .setTimer(let time): timer = time
         case .nothing: break

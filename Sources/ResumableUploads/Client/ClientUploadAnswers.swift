@@ -110,7 +110,7 @@ extension UploadClientStateMachine {
     }
     if confirms, claimed == offset { acknowledge(upTo: claimed) }
     (disbelieved, offset, confirms, missing) = (0, claimed, false, 0)
-    awaitsFinalResponse = awaitsFinalResponse && isComplete
+    awaitsFinalResponse = isComplete
     isFinalResponseUnproved = isFinalResponseUnproved && isComplete
     // Only now is it known that an upload is where a redirect leads.
     if let diversion, diversion.isPermanent { (uploadURL, self.diversion) = (diversion.url, nil) }

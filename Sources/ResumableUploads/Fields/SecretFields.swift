@@ -1,9 +1,8 @@
 // Which fields carry credentials: none of them may be written to a disk.
 
 package enum SecretFields {
-  private static let names: Set<String> = ["cookie", "set-cookie", "x-amz-security-token"]
   /// What the names of such fields have in common, as far as they have anything: `Authorization`, `Proxy-Authorization`,
-  /// `X-Api-Key`, `Private-Token`, `X-Auth-Request-Email`, `CF-Access-Client-Secret`, `X-Session-ID`.
+  /// `Set-Cookie`, `X-Api-Key`, `Private-Token`, `X-Auth-Request-Email`, `CF-Access-Client-Secret`, `X-Session-ID`.
   private static let parts = [
     "auth", "api-key", "apikey", "access-key", "token", "secret", "password", "passwd", "credential", "session",
     "signature", "jwt", "cookie",
@@ -12,6 +11,6 @@ package enum SecretFields {
   /// Whether a field of that name may carry a credential. A wrong guess costs a handler a field after a restart.
   package static func contains(_ name: String) -> Bool {
     let name = name.lowercased()
-    return names.contains(name) || parts.contains { name.contains($0) }
+    return parts.contains { name.contains($0) }
   }
 }
