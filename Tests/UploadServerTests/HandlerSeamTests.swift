@@ -136,6 +136,21 @@ struct HandlerSeamTests {
     #expect(try client.answer().body == "xxx")
   }
 
+  @Test("a response that is larger than the socket's buffers arrives whole, and so does the next one")
+  func largeResponses() throws {
+    let bed = try Bed()
+    defer { bed.stop() }
+    let text = String(repeating: "0123456789abcdef", count: 1 << 20)
+    EchoHandler.response.withLock { $0 = Response(200, body: text) }
+    defer { EchoHandler.response.withLock { $0 = Response(200) } }
+    let client = try RawClient(bed.listener.address)
+    for _ in 0..<2 {
+      try client.send("GET /echo HTTP/1.1\r\nHost: h\r\n\r\n")
+      let answer = try client.answer()
+      #expect(answer.status == 200 && answer.body == text)
+    }
+  }
+
   @Test("a client that vanishes while its handler decides, or while its answer is made, leaves nothing behind")
   func vanishes() throws {
     let bed = try Bed()

@@ -5,6 +5,23 @@ import UploadServer
 
 @Suite("Resumable uploads", .serialized)
 struct ResumableUploadTests {
+  @Test("the event of an interrupted request says what that request brought, and where the upload stands")
+  func interruptedBytes() throws {
+    let test = try TestServer()
+    let location = try test.create()
+    var offset = 0
+    for (index, text) in ["ab", "cde", "f"].enumerated() {
+      let client = try test.connect()
+      try client.patch(location, at: offset, chunked: true)
+      try client.sendChunk(text)
+      offset += text.utf8.count
+      try client.awaitProgress(offset)
+      client.reset()
+      let event = try test.events.wait(.interrupted, count: index + 1)
+      #expect(event.bytes == UInt64(text.utf8.count) && event.offset == UInt64(offset))
+    }
+  }
+
   @Test(
     "an upload in parts is one stream: begun once, rolled over in silence, ended once (draft, section Upload Append)")
   func parts() throws {

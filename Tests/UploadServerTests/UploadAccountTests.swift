@@ -136,6 +136,29 @@ struct UploadAccountTests {
     }
   }
 
+  @Test("an upload that finds a quota exhausted makes the server notice that somebody has removed a file, each time")
+  func removedFiles() throws {
+    let test = try TestServer {
+      $0.uploads.quota = 3
+      $0.uploads.parkDelay = .milliseconds(1)
+    }
+    var location = try test.create()
+    for round in 0..<2 {
+      let client = try test.connect()
+      try client.patch(location, at: 0, body: "abc")
+      #expect(try client.final().answer.status == 204)
+      try client.request("POST", "/r\(round)", ["Upload-Complete: ?0"], body: "")
+      #expect(try client.final().answer.status == 507)
+      unlink(test.directory.path + "/" + test.onlyFile)
+      try waitUntil("there is room") {
+        try client.request("POST", "/r\(round)", ["Upload-Complete: ?0"], body: "")
+        let answer = try client.final().answer
+        location = answer["location"] ?? location
+        return answer.status == 201
+      }
+    }
+  }
+
   // MARK: The whole
 
   private static let tokens = """

@@ -13,6 +13,9 @@ struct WrappedHandlerTests {
     private let lines = Lock<[String]>([])
     func add(_ line: String) { lines.withLock { $0.append(line) } }
     var all: [String] { lines.withLock { $0 } }
+
+    /// How many handlers there are.
+    let living = Lock(0)
   }
 
   /// Keeps nothing, and answers with all that it was given.
@@ -28,7 +31,10 @@ struct WrappedHandlerTests {
       self.head = head
       self.log = log
       self.answers = answers
+      log.living.withLock { $0 += 1 }
     }
+
+    deinit { log.living.withLock { $0 -= 1 } }
 
     func begin(_ exchange: any Exchange) {
       self.exchange = exchange
@@ -167,6 +173,36 @@ struct WrappedHandlerTests {
     #expect(!exists())
   }
 
+  @Test("an upload that is over keeps no handler and no open file", arguments: ["end", "early", "DELETE", "digest"])
+  func released(how: String) throws {
+    let log = Log()
+    let test = try server(log) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil }
+    for _ in 0..<3 {
+      // SHA-256 of "abc", FIPS 180-4, which it is not.
+      let digest = "Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
+      let location = try test.create("/echo", how == "digest" ? [digest] : [])
+      let client = try test.connect()
+      try client.patch(location, at: 0, body: "ab")
+      _ = try client.final()
+      #expect(log.living.withLock { $0 } == 1)
+      switch how {
+      case "DELETE": try client.request("DELETE", location)
+      case "early": try client.patch(location, at: 2, body: "d")
+      default: try client.patch(location, at: 2, completes: true, body: "d")
+      }
+      _ = try client.final()
+      try waitUntil("the handler is gone") { log.living.withLock { $0 } == 0 }
+      try waitUntil("the file is closed") {
+        !(try ScratchListing("/proc/self/fd").names.contains {
+          var target = [CChar](repeating: 0, count: 4096)
+          readlink("/proc/self/fd/\($0)", &target, 4095)
+          return String(decoding: target.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+            .hasPrefix(test.directory.path + location + ".body")
+        })
+      }
+    }
+  }
+
   @Test(
     "its early answer completes the upload and reaches the client, and whoever asks again (draft, section Completeness)"
   )
@@ -204,6 +240,20 @@ struct WrappedHandlerTests {
     #expect(try again.head(location)["upload-offset"] == "3")
     try again.patch(location, at: 3, completes: true, body: "")
     #expect(try again.final().answer.body == "abc")
+  }
+
+  @Test(
+    "only 503 and 507 with Retry-After ask to try again: any other answer completes the upload",
+    arguments: [(503, false), (507, false), (500, true), (422, true), (201, true)])
+  func notPostponed(status: Int, retries: Bool) throws {
+    let log = Log()
+    let test = try server(log) { _ in Response(status, retries ? ["retry-after": "1"] : [:]) }
+    let location = try test.create("/echo")
+    let client = try test.connect()
+    try client.patch(location, at: 0, completes: true, body: "abc")
+    let answer = try client.final().answer
+    #expect(answer.status == status && answer["upload-complete"] == "?1")
+    #expect(try test.connect().head(location)["upload-complete"] == "?1")
   }
 
   @Test("it hears of the end of an upload that is cancelled, and of nothing before")
@@ -250,6 +300,21 @@ struct WrappedHandlerTests {
     #expect(try client.final().answer["upload-offset"] == "6")
     try client.patch(location, at: 6, completes: true, body: "")
     #expect(try client.final().answer.body == "abcabc")
+  }
+
+  @Test("it learns that the representation is not the one that was announced, and is given no end")
+  func representationDigest() throws {
+    let log = Log()
+    let test = try server(log)
+    // SHA-256 of "abc", FIPS 180-4.
+    let location = try test.create(
+      "/echo", ["Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:", "Upload-Length: 3"])
+    let client = try test.connect()
+    try client.patch(location, at: 0, body: "ab")
+    _ = try client.final()
+    try client.patch(location, at: 2, completes: true, body: "d")
+    #expect(try client.final().answer.status == 400)
+    #expect(log.all.count == 2 && log.all.last?.hasPrefix("aborted: the representation is not") == true, "\(log.all)")
   }
 
   @Test("plain requests reach it as they did before")

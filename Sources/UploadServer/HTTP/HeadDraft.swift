@@ -36,8 +36,8 @@ struct HeadDraft: Sendable {
       if spaces != nil { throw RequestRefusal(400, "the request line has more than three parts") }
       if let first { spaces = (first, index) } else { first = index }
     }
+    // The first octet is one of a method: the parser has looked.
     guard let (first, second) = spaces else { throw RequestRefusal(400, "the request line has fewer than three parts") }
-    guard first > 0 else { throw RequestRefusal(400, "the request line has no method") }
     for index in 0..<first where !Octet.isToken(line[index]) {
       throw RequestRefusal(400, "the method is not a token")
     }
