@@ -76,6 +76,40 @@ struct LiveStreamerLifeTests {
     }
   }
 
+  @Test("what a source reports is added up in the summary, and the first reason why it failed ends the stream")
+  func sourceReports() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    // The unit is that of the last event that lost or skipped anything.
+    let reports: [(lost: UInt64, skipped: UInt64, unit: SourceEvent.Unit)] = [
+      (7, 0, .frames), (0, 5, .beats), (0, 1, .beats), (0, 0, .frames),
+    ]
+    for count in 0...reports.count {
+      try withSession { session throws in
+        let source = try PushedSource()
+        let stream = try RunningStream(source, session, server.url)
+        let sent = reports.prefix(count).map {
+          SourceEvent(kind: "k", description: "d", offset: 0, lost: $0.lost, skipped: $0.skipped, unit: $0.unit)
+        }
+        for event in sent { try source.report(event) }
+        if count == 2 {
+          try source.fail(LiveStreamError(.source, "unplugged"))
+          try source.fail(LiveStreamError(.source, "not there"))
+        }
+        stream.streamer.finish()
+        let summary = try stream.summary()
+        #expect(stream.events.all.compactMap { if case .source(let event) = $0 { event } else { nil } } == sent)
+        #expect(summary.sourceLost == (count > 0 ? 7 : 0))
+        #expect(summary.sourceSkipped == [0, 0, 5, 6, 6][count])
+        #expect(summary.sourceUnit == (count < 2 ? .frames : .beats))
+        #expect(summary.error == (count == 2 ? LiveStreamError(.source, "unplugged") : nil))
+      }
+    }
+  }
+
   @Test("a stream with a small buffer costs no wake-up while its source is silent and all is acknowledged")
   func idle() throws {
     let server = try ScriptedServer { connection, _ in

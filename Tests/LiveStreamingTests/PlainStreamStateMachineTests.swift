@@ -227,6 +227,26 @@ struct PlainStreamStateMachineTests {
     #expect(delays.count < 150 && delays.contains { $0 > .seconds(5) }, "\(delays.count) attempts")
   }
 
+  @Test(
+    "each connection that is lost while nothing is left to send is an outage of its own, and attempts in between are not"
+  )
+  func idleLosses() {
+    var stream = PlainStream(policy: RetryPolicy(), streamID: "s", isLive: true, method: "POST", mayUsePOST: false)
+    let lost = RequestEnd(result: .failure(UploadError(.connectionLost, "reset")), sentUpTo: 100)
+    _ = stream.start(Self.supply(0), now: Self.at(0))
+    stream.connected()
+    stream.wrote(upTo: 100)
+    stream.acknowledgedByTransport(bodyCount: 100, now: Self.at(1))
+    for number in 1...3 {
+      for attempt in 0..<3 {
+        _ = stream.requestEnded(lost, Self.supply(0, 100), now: Self.at(Int64(100 * number + attempt)), draw: 0)
+        _ = stream.retryIsDue(Self.supply(0, 100))
+        #expect(stream.dropouts == number)
+      }
+      stream.connected()
+    }
+  }
+
   @Test("a silent source is no outage: the time to give up begins when the connection breaks")
   func silentIsNoOutage() {
     var policy = RetryPolicy()

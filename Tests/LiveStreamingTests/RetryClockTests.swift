@@ -33,6 +33,28 @@ struct RetryClockTests {
     #expect(try clock.failed(Self.away, now: Self.at(9), draw: .max) == .milliseconds(250))
   }
 
+  @Test(
+    "after progress, and after a connection that stood idle, it takes three failed attempts again to give up, each time"
+  )
+  func threeAttempts() throws {
+    for failure in [Self.away, Self.refused(hasAcknowledged: true)] {
+      var clock = RetryClock(policy: Self.policy(.seconds(10), onRefusal: .seconds(10)))
+      var now = 0.0
+      func fail(_ clock: inout RetryClock) throws {
+        now += 100
+        _ = try clock.failed(failure, now: Self.at(now), draw: .max)
+      }
+      for round in 0..<6 {
+        try fail(&clock)
+        try fail(&clock)
+        if round % 2 == 0 { clock.noteProgress() } else { clock.noteIdle(now: Self.at(now)) }
+      }
+      try fail(&clock)
+      try fail(&clock)
+      #expect(throws: LiveStreamError.self) { try fail(&clock) }
+    }
+  }
+
   @Test("a connection that stood for a while without anything to do ends the outage")
   func steady() throws {
     var clock = RetryClock(policy: Self.policy())

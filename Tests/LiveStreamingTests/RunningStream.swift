@@ -23,6 +23,18 @@ final class PushedSource: StreamSource {
     started.append(true)
   }
 
+  /// Reports an event of the source.
+  func report(_ event: SourceEvent) throws {
+    try started.first("the source's start") { $0 }
+    context.withLock { $0?.report(event) }
+  }
+
+  /// Ends the stream with a reason of the source's, after what is buffered.
+  func fail(_ error: LiveStreamError) throws {
+    try started.first("the source's start") { $0 }
+    context.withLock { $0?.fail(error) }
+  }
+
   /// Leaves bytes out; false when the buffer does not allow it.
   func pause(_ length: UInt64) throws -> Bool {
     try started.first("the source's start") { $0 }
