@@ -1,5 +1,6 @@
 // What the circular buffer does with memory: maps it twice, allocates none later, gives it back when asked to.
 
+import CLinux
 import CallCounter
 import EventLoops
 import Glibc
@@ -127,6 +128,58 @@ struct CircularBufferMemoryTests {
       #expect(ends.consumer.residentBytes <= 512 << 10)
     }
   }
+
+  @Test(
+    "for each step that goes back to the system one is ready ahead of the head, two at most", .enabled(if: canPrepare),
+    arguments: Seed.several(10))
+  func preparedPages(seed: Seed) throws {
+    var random = seed.generator
+    let step = 64 << 10
+    var ends = try CircularBuffer.make(capacity: .bytes(15 * step), memory: .returned)
+    // One step more than asked for, page by page.
+    let pageCount = 16 * step / Self.page
+    var isResident = [Bool](repeating: false, count: pageCount)
+    func mark(_ bytes: Range<Int>, _ value: Bool) {
+      guard !bytes.isEmpty else { return }
+      for page in bytes.lowerBound / Self.page...(bytes.upperBound - 1) / Self.page {
+        isResident[page % pageCount] = value
+      }
+    }
+    mark(0..<2 * step, true)
+    var (head, released) = (0, 0)
+    for _ in 0..<40 {
+      try #require(ends.consumer.residentBytes == isResident.count { $0 } * Self.page, "from \(released) to \(head)")
+      let most = min(ends.producer.freeByteCount, ends.producer.largestMinimum)
+      var count = Int.random(in: 0...most, using: &random)
+      // As often as not, the head stands at the edge of a step.
+      if random.chance(50) { count = max(0, (head + count) / step * step - head) }
+      if count > 0 {
+        let result = ends.producer.write(minimum: count, maximum: count) { span in
+          _ = span.withUnsafeMutableBytes { $0.initializeMemory(as: UInt8.self, repeating: 1) }
+          return count
+        }
+        try #require(result == .written(count))
+        mark(head..<head + count, true)
+        head += count
+      }
+      let end = Int.random(in: released...head, using: &random)
+      ends.consumer.release(upTo: UInt64(end))
+      // Whole steps only.
+      let returned = released..<max(released, end / step * step)
+      mark(returned, false)
+      let ahead = (head + step - 1) / step * step
+      mark(ahead..<ahead + min(returned.count, 2 * step), true)
+      released = returned.upperBound
+    }
+  }
+
+  /// Whether the kernel knows `MADV_POPULATE_WRITE`: Linux 5.14.
+  private static let canPrepare: Bool = {
+    guard let memory = mmap(nil, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), memory != MAP_FAILED
+    else { return false }
+    defer { munmap(memory, page) }
+    return madvise(memory, page, SLUICE_MADV_POPULATE_WRITE) == 0
+  }()
 
   /// 1100 times 128 GiB are more than a process may map, and descriptors are given out from the lowest free number on.
   @Test("memory and descriptors go with the last end", .enabled(if: allocations_of_this_thread() >= 0))
