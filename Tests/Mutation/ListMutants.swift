@@ -41,8 +41,12 @@ final class MutantFinder: SyntaxVisitor {
     "&+": ("arithmetic", "&-"), "&-": ("arithmetic", "&+"), "<<": ("arithmetic", ">>"), ">>": ("arithmetic", "<<"),
   ]
   private static let assignments = ["+=": "-=", "-=": "+=", "&+=": "&-=", "&-=": "&+="]
-  /// Calls whose absence changes nothing that a test could see.
-  private static let unobservable: Set<String> = ["precondition", "assert", "assertionFailure", "print"]
+  /// Calls whose absence changes nothing that these tests could see: it leaks memory, which `make test-address` finds, or
+  /// costs time.
+  private static let unobservable: Set<String> = [
+    "precondition", "assert", "assertionFailure", "print", "free", "deallocate", "deinitialize", "reserveCapacity",
+    "posix_fadvise", "curl_free", "curl_url_cleanup", "curl_slist_free_all", "curl_easy_cleanup",
+  ]
 
   private let file: String
   private let converter: SourceLocationConverter
@@ -63,7 +67,13 @@ final class MutantFinder: SyntaxVisitor {
   override func visit(_ node: MacroExpansionExprSyntax) -> SyntaxVisitorContinueKind { .skipChildren }
 
   override func visit(_ node: FunctionCallExprSyntax) -> SyntaxVisitorContinueKind {
-    Self.unobservable.contains(node.calledExpression.trimmedDescription) ? .skipChildren : .visitChildren
+    isUnobservable(node) ? .skipChildren : .visitChildren
+  }
+
+  private func isUnobservable(_ call: FunctionCallExprSyntax) -> Bool {
+    let called = call.calledExpression
+    let name = called.as(MemberAccessExprSyntax.self)?.declName.baseName.text ?? called.trimmedDescription
+    return Self.unobservable.contains(name)
   }
 
   // MARK: Expressions
@@ -72,6 +82,11 @@ final class MutantFinder: SyntaxVisitor {
     guard let name = node.operator.as(BinaryOperatorExprSyntax.self)?.operator.text,
       let (kind, replacement) = Self.operators[name]
     else { return .visitChildren }
+    // Texts and arrays have a `+` but no `-`.
+    let operands = [node.leftOperand, node.rightOperand]
+    if name == "+", operands.contains(where: { $0.is(StringLiteralExprSyntax.self) || $0.is(ArrayExprSyntax.self) }) {
+      return .visitChildren
+    }
     add(node, kind, .expression, "\(text(node.leftOperand)) \(replacement) \(text(node.rightOperand))")
     return .visitChildren
   }
@@ -106,7 +121,7 @@ final class MutantFinder: SyntaxVisitor {
     guard case .expr(var expression) = node.item, !isImplicitReturn(node) else { return .visitChildren }
     if let marked = expression.as(TryExprSyntax.self) { expression = marked.expression }
     if let call = expression.as(FunctionCallExprSyntax.self) {
-      if !Self.unobservable.contains(call.calledExpression.trimmedDescription), call.trailingClosure == nil {
+      if !isUnobservable(call), call.trailingClosure == nil {
         add(node, "statement", .removal, "")
       }
     } else if let infix = expression.as(InfixOperatorExprSyntax.self) {

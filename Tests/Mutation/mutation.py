@@ -8,6 +8,7 @@ missing, or the change makes no difference. The latter are listed in `equivalent
 
     make mutation MUTATION="--seed 7"                              300 mutants, chosen by seed 7
     make mutation MUTATION="--seed 7 --module LiveStreaming=40"    40 mutants of one module
+    make mutation MUTATION=--again                                 those that survived last time, with the tests of now
     make mutation MUTATION="--list --module UploadServer=9999"     the mutants themselves, without running them
 
 Exit code 0: in each module at least 95 % of the mutants were killed. 1: not so. 2: the tests fail without any mutant.
@@ -37,14 +38,20 @@ WORK = ROOT / ".build/mutation"
 TREE = WORK / "tree"
 GOAL = 0.95
 
-# How many mutants a module gets by default.
+# How tests say that they have waited in vain.
+LATE = re.compile(r"never|did not come|not come|no (signal|end|answer|progress)|timed out|time limit|too late|temporarily")
+
+# Suites that take less than this, in seconds, run together before the others.
+QUICK = 3
+
+# How many mutants a module gets by default. Those of the data's safety come first.
 MODULES = {
-    "StreamBuffers": 30,
-    "ResumableUploads": 45,
-    "AudioCapture": 30,
-    "UploadClient": 45,
-    "LiveStreaming": 50,
     "UploadServer": 70,
+    "LiveStreaming": 50,
+    "UploadClient": 45,
+    "ResumableUploads": 45,
+    "StreamBuffers": 30,
+    "AudioCapture": 30,
     "LoadTesting": 30,
 }
 # The tests that judge them: the module's own, and where two modules are one in use, those of both.
@@ -72,14 +79,27 @@ package.targets.removeAll { !kept.contains($0.name) }
 package.products = []
 """
 
-# The switch, in a file of its own in each module that has mutants.
+# The switch, in a file of its own in each module that has mutants. A run without a mutant marks in a file which of them it
+# reaches, one byte for each.
 SWITCH = """\
 internal import Glibc
 
 let activeMutant: Int = getenv("SLUICE_MUTANT").flatMap { Int(String(cString: $0)) } ?? -1
 
-@inline(__always) func isMutant(_ number: Int) -> Bool { activeMutant == number }
+nonisolated(unsafe) let reachedMutants: UnsafeMutablePointer<UInt8>? = {
+  guard let path = getenv("SLUICE_MUTANTS_REACHED") else { return nil }
+  let file = open(path, O_RDWR | O_CLOEXEC)
+  defer { close(file) }
+  guard let map = mmap(nil, REACHABLE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), map != MAP_FAILED else { return nil }
+  return map.assumingMemoryBound(to: UInt8.self)
+}()
+
+@inline(__always) func isMutant(_ number: Int) -> Bool {
+  reachedMutants?[number] = 1
+  return activeMutant == number
+}
 """
+REACHABLE = 1 << 16
 
 
 @dataclass
@@ -186,8 +206,8 @@ def build_lister() -> Path:
     return lister
 
 
-def copy_tree() -> None:
-    """A copy of what git knows of, as it stands now; what was built there before stays."""
+def copy_tree(mutants: list[Mutant]) -> None:
+    """A copy of what git knows of, as it stands now, with the mutants; what was built there before stays."""
     names = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -195,27 +215,31 @@ def copy_tree() -> None:
         capture_output=True,
     ).stdout.decode()
     known = {name for name in names.split("\0") if name}
+    changed = mutated(mutants)
     for path in [p for p in TREE.rglob("*") if p.is_file() and ".build" not in p.parts]:
-        if str(path.relative_to(TREE)) not in known:
+        if (name := str(path.relative_to(TREE))) not in known and name not in changed:
             path.unlink()
-    for name in known:
+    for name in known | changed.keys():
         source, target = ROOT / name, TREE / name
-        if source.is_file() and not (target.exists() and target.read_bytes() == source.read_bytes()):
+        if name not in changed and not source.is_file():
+            continue
+        content = changed[name] if name in changed else source.read_bytes()
+        # What stays as it is keeps its date, so that it is not compiled again.
+        if not (target.exists() and target.read_bytes() == content):
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
+            target.write_bytes(content)
+            if source.exists():
+                target.chmod(source.stat().st_mode)
 
 
-def keep_tests(modules: set[str]) -> None:
-    """Leaves only these modules' tests in the copy's manifest, with the targets that they need."""
-    names = ", ".join(f'"{name}"' for module in sorted(modules) for name in TESTS[module])
-    with (TREE / "Package.swift").open("a") as manifest:
-        manifest.write(SUBSET.replace("NAMES", names))
-
-
-def write_mutants(mutants: list[Mutant]) -> None:
-    """Puts the mutants into the copy, and notes on which lines each of them stands."""
+def mutated(mutants: list[Mutant]) -> dict[str, bytes]:
+    """The files that the copy has otherwise than the tree. Notes on which lines each mutant stands."""
+    # Only these modules' tests stay in the manifest, with the targets that they need.
+    names = ", ".join(f'"{name}"' for name in sorted({n for mutant in mutants for n in TESTS[mutant.module]}))
+    manifest = (ROOT / "Package.swift").read_text() + SUBSET.replace("NAMES", names)
+    changed = {"Package.swift": manifest.encode()}
     for module in {mutant.module for mutant in mutants}:
-        (TREE / "Sources" / module / "MutationSwitch.swift").write_text(SWITCH)
+        changed[f"Sources/{module}/MutationSwitch.swift"] = SWITCH.replace("REACHABLE", str(REACHABLE)).encode()
     for file in {mutant.file for mutant in mutants}:
         text = (ROOT / file).read_bytes()
         for mutant in sorted((m for m in mutants if m.file == file), key=lambda m: -m.start):
@@ -223,16 +247,15 @@ def write_mutants(mutants: list[Mutant]) -> None:
             first = text[: mutant.start].count(b"\n") + 1
             mutant.lines = range(first, first + original.count("\n") + 1)
             text = text[: mutant.start] + mutant.text(original).encode() + text[mutant.end :]
-        (TREE / file).write_bytes(text)
+        changed[file] = text
+    return changed
 
 
 def build(mutants: list[Mutant]) -> list[Mutant]:
     """Builds the tests. Drops the mutants that do not compile, and returns the others."""
     log = WORK / "build.log"
     while True:
-        copy_tree()
-        keep_tests({mutant.module for mutant in mutants})
-        write_mutants(mutants)
+        copy_tree(mutants)
         with log.open("w") as output:
             done = subprocess.run(["swift", "build", "--build-tests"], cwd=TREE, stdout=output, stderr=output)
         if done.returncode == 0:
@@ -252,6 +275,20 @@ def build(mutants: list[Mutant]) -> list[Mutant]:
         mutants = [m for m in mutants if m not in broken]
 
 
+@dataclass
+class Suite:
+    """A suite of tests, what it costs, and which mutants it reaches."""
+
+    name: str
+    seconds: float
+    reached: bytes
+
+    def own(self, mutant: Mutant) -> bool:
+        """Whether it is named after the mutant's file or type."""
+        words = {Path(mutant.file).stem.partition("+")[0], mutant.declaration.partition(".")[0]}
+        return any(word and word in self.name for word in words)
+
+
 class Tests:
     """Runs the tests of the build."""
 
@@ -259,13 +296,41 @@ class Tests:
         binary = TREE / ".build/debug"
         self.bundle = next(binary.glob("*PackageTests.xctest"))
 
-    def run(self, module: str, mutant: int, limit: float) -> tuple[str, str]:
+    def suites(self, module: str) -> list[str]:
+        """The suites that judge a module's mutants, as filters."""
+        listed = subprocess.run(
+            [self.bundle, "--testing-library", "swift-testing", "--list-tests"],
+            cwd=TREE, check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+        names = {re.split(r"[/(]", line)[0] for line in listed.splitlines()}
+        return sorted(name for name in names if name.partition(".")[0] in TESTS[module])
+
+    def measure(self, module: str) -> list[Suite]:
+        """Runs each suite without a mutant; what fails twice ends the program."""
+        found = []
+        for name in self.suites(module):
+            for attempt in range(3):
+                marks = WORK / "reached"
+                marks.write_bytes(bytes(REACHABLE))
+                begun = time.monotonic()
+                verdict, line = self.run([name], -1, 1800, marks)
+                if verdict == "passed":
+                    break
+                print(f"  without any mutant: {name}: {line}", flush=True)
+            else:
+                print(f"the tests of {module} fail without any mutant: {line}", file=sys.stderr)
+                sys.exit(2)
+            found.append(Suite(name, time.monotonic() - begun, marks.read_bytes()))
+        return found
+
+    def run(self, suites: list[str], mutant: int, limit: float, marks: Path | None = None) -> tuple[str, str]:
         """Returns `passed`, `failed`, `crashed` or `hung`, and the line that says so."""
-        tests = rf"^({'|'.join(TESTS[module])})\."
+        tests = rf"^({'|'.join(re.escape(suite) for suite in suites)})[/(]"
+        environment = os.environ | {"SLUICE_MUTANT": str(mutant)}
         process = subprocess.Popen(
             [self.bundle, "--testing-library", "swift-testing", "--filter", tests],
             cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            start_new_session=True, env=os.environ | {"SLUICE_MUTANT": str(mutant)},
+            start_new_session=True, env=environment | ({"SLUICE_MUTANTS_REACHED": str(marks)} if marks else {}),
         )  # fmt: skip
         is_late = threading.Event()
 
@@ -278,18 +343,39 @@ class Tests:
         try:
             last = ""
             for line in process.stdout:
+                line = re.sub(r"\x1b\[[0-9;]*m", "", line)
                 last = line.strip() or last
                 # The first failure settles it.
                 if "recorded an issue" in line and line.startswith("✘"):
                     self.end(process)
-                    return "failed", line.strip()
+                    return "failed", line.strip()[:300]
             code = process.wait()
         finally:
             timer.cancel()
             self.end(process)
         if is_late.is_set():
-            return "hung", f"no end after {limit:.0f} s"
+            return "hung", f"no end of {', '.join(suites)} after {limit:.0f} s"
         return ("passed", "") if code == 0 else ("crashed", last)
+
+    def judge(self, mutant: Mutant, suites: list[Suite]) -> tuple[str, str]:
+        """Runs the suites that reach a mutant: first those of its file, then the quick ones, then the others."""
+        reaching = [suite for suite in suites if suite.reached[mutant.number]]
+        if not reaching:
+            return "passed", "no test reaches it"
+        reaching.sort(key=lambda suite: suite.seconds)
+        own = [suite for suite in reaching if suite.own(mutant)]
+        quick = [suite for suite in reaching if suite.seconds < QUICK and suite not in own]
+        slow = [suite for suite in reaching if suite not in own and suite not in quick]
+        for group in (own, quick, slow):
+            limit = max(60, 3 * sum(suite.seconds for suite in group))
+            for attempt in range(2 if group else 0):
+                verdict, line = self.run([suite.name for suite in group], mutant.number, limit)
+                if verdict == "passed":
+                    break
+                # The machine may be busy: what only takes too long does so twice.
+                if attempt == 1 or not (verdict == "hung" or LATE.search(line)):
+                    return verdict, line
+        return "passed", ""
 
     @staticmethod
     def end(process: subprocess.Popen[str]) -> None:
@@ -301,29 +387,28 @@ class Tests:
         process.wait()
 
 
-def judge(mutants: list[Mutant], jobs: int) -> None:
+def judge(mutants: list[Mutant], jobs: int, built: list[Mutant]) -> None:
     """Runs each mutant against its module's tests."""
     tests = Tests()
-    limits: dict[str, float] = {}
-    for module in sorted({mutant.module for mutant in mutants}):
-        begun = time.monotonic()
-        verdict, line = tests.run(module, -1, 1800)
-        if verdict != "passed":
-            print(f"the tests of {module} fail without any mutant: {line}", file=sys.stderr)
-            sys.exit(2)
-        limits[module] = max(60, 5 * (time.monotonic() - begun))
-        print(f"  {module}: tests take {time.monotonic() - begun:.0f} s", flush=True)
+    for module in dict.fromkeys(mutant.module for mutant in mutants):
+        suites = tests.measure(module)
+        print(f"  {module}: tests take {sum(suite.seconds for suite in suites):.0f} s", flush=True)
 
-    def run(mutant: Mutant) -> None:
-        mutant.verdict, mutant.by = tests.run(mutant.module, mutant.number, limits[mutant.module])
-        if mutant.verdict == "passed":
-            print(f"SURVIVED {mutant.file}:{mutant.line} {mutant.declaration}: {mutant.change}", flush=True)
+        def run(mutant: Mutant) -> None:
+            begun = time.monotonic()
+            mutant.verdict, mutant.by = tests.judge(mutant, suites)
+            print(f"  {mutant.verdict} {mutant.number} {time.monotonic() - begun:.0f} s {mutant.by}", flush=True)
+            if mutant.verdict == "passed":
+                reason = f" ({mutant.by})" if mutant.by else ""
+                print(f"SURVIVED {mutant.file}:{mutant.line} {mutant.declaration}: {mutant.change}{reason}", flush=True)
 
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(run, mutants))
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(run, [mutant for mutant in mutants if mutant.module == module]))
+        report([mutant for mutant in mutants if mutant.module == module])
+        save(built)
 
 
-def report(mutants: list[Mutant], equivalent: int) -> bool:
+def report(mutants: list[Mutant]) -> bool:
     """Prints the score of each module; whether all reach the goal."""
     reached = True
     print(f"\n{'module':<20} {'mutants':>8} {'killed':>8} {'score':>8}")
@@ -332,11 +417,24 @@ def report(mutants: list[Mutant], equivalent: int) -> bool:
         killed = sum(mutant.verdict != "passed" for mutant in own)
         reached = reached and killed >= GOAL * len(own)
         print(f"{module:<20} {len(own):>8} {killed:>8} {killed / len(own):>8.1%}")
-    print(f"{equivalent} mutants are listed as equivalent and were not run.")
+    return reached
+
+
+def save(mutants: list[Mutant]) -> None:
+    """Notes what was built and what became of it, for `--again`."""
     with (WORK / "verdicts.jsonl").open("w") as output:
         for mutant in mutants:
             output.write(json.dumps(vars(mutant) | {"lines": None}, ensure_ascii=False) + "\n")
-    return reached
+
+
+def survivors() -> tuple[list[Mutant], list[Mutant]]:
+    """What was built last time, and those of it that survived."""
+    built = [Mutant(**json.loads(line)) for line in (WORK / "verdicts.jsonl").read_text().splitlines()]
+    for mutant in built:
+        text = (ROOT / mutant.file).read_bytes()[mutant.start : mutant.end].decode(errors="replace")
+        if " ".join(text.split()) != " ".join(mutant.original.split()):
+            sys.exit(f"cannot run the survivors again: {mutant.file} has changed. Choose mutants anew, by the same seed.")
+    return built, [mutant for mutant in built if mutant.verdict == "passed"]
 
 
 def main() -> None:
@@ -345,6 +443,7 @@ def main() -> None:
     parser.add_argument("--module", action="append", metavar="NAME[=N]", help="N mutants of this module")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants run at the same time; the default is 2")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
+    parser.add_argument("--again", action="store_true", help="run those that survived last time with the tests of now")
     options = parser.parse_args()
     wanted = dict(MODULES)
     if options.module:
@@ -357,6 +456,12 @@ def main() -> None:
     with (HERE / "equivalent.tsv").open(newline="") as lines:
         rows = [row for row in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if row and row[0][:1] != "#"]
     equivalent = {(row[0], row[1], row[2], row[3]) for row in rows}
+
+    if options.again:
+        built, chosen = survivors()
+        build(built)
+        judge(chosen, options.jobs, built)
+        sys.exit(0 if report(chosen) else 1)
 
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
     print(f"seed {seed}", flush=True)
@@ -374,8 +479,10 @@ def main() -> None:
         return
     built = build(mutants)
     chosen = [m for module, count in wanted.items() for m in [m for m in built if m.module == module][:count]]
-    judge(chosen, options.jobs)
-    sys.exit(0 if report(chosen, len(rows)) else 1)
+    judge(chosen, options.jobs, built)
+    reached = report(chosen)
+    print(f"{len(rows)} mutants are listed as equivalent and were not run.")
+    sys.exit(0 if reached else 1)
 
 
 if __name__ == "__main__":
