@@ -390,6 +390,23 @@ struct ClosedRecordingTests {
     #expect(directory.exists(".e.part") && directory.exists("-f.bin"))
   }
 
+  @Test("a server forgets what it wrote down of a stream whose recordings somebody has removed, and of no other")
+  func forgotten() throws {
+    let directory = TemporaryDirectory()
+    do {
+      let test = try server(directory)
+      for id in ["a", "b"] { try test.plain("/t.txt", id: id, Array("abc".utf8)) }
+      _ = try test.events.wait(.closed, count: 2)
+    }
+    func names() throws -> [String] { try ScratchListing(directory.path + "/.parts").names }
+    #expect(try names() == ["t-a", "t-b"])
+    for suffix in ["txt", "gaps"] { unlink("\(directory.path)/t-a.\(suffix)") }
+    let test = try server(directory)
+    try waitUntil("t-a is forgotten") { try names() == ["t-b"] }
+    test.stop()
+    #expect(try names() == ["t-b"] && directory.text("t-b.txt") == "abc")
+  }
+
   @Test("a recording that a newer server finds is left to the upload that it belongs to")
   func leftToUpload() throws {
     let directory = TemporaryDirectory()
