@@ -95,6 +95,11 @@ let serverChaosTests: Target = .testTarget(
   name: "ServerChaosTests",
   dependencies: ["ServerChaosTesting", "chaos-server", "NetworkTesting", "PropertyTesting"], swiftSettings: settings)
 
+/// The client under odd answers; `make chaos-answers` runs it long.
+let answerChaosTests: Target = .testTarget(
+  name: "AnswerChaosTests", dependencies: ["AnswerChaosTesting", "chaos-answers", "PropertyTesting"],
+  swiftSettings: settings)
+
 /// Built with everything else, so that they cannot rot.
 let samples: [Target] = [
   .executableTarget(
@@ -137,6 +142,14 @@ let testSupport: [Target] = [
   .executableTarget(
     name: "chaos-server", dependencies: ["ServerChaosTesting", "UploadServer", "EventLoops", "ForgetfulDisk"],
     path: "Tests/ChaosServer", swiftSettings: settings),
+  .target(
+    name: "AnswerChaosTesting",
+    dependencies: [
+      "EventLoops", "StreamBuffers", "UploadClient", "LiveStreaming", "NetworkTesting", "PropertyTesting",
+    ],
+    path: "Tests/AnswerChaosTesting", swiftSettings: settings),
+  .executableTarget(
+    name: "chaos-answers", dependencies: ["AnswerChaosTesting"], path: "Tests/ChaosAnswers", swiftSettings: settings),
   .target(name: "TestRigs", dependencies: ["TestDeviceControl"], path: "Tests/TestRigs", swiftSettings: settings),
 ]
 
@@ -172,7 +185,8 @@ let package = Package(
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
   ],
   targets: systemLibraries + rooms
-    + [command, commandTests, endToEndTests, networkTestingTests, serverChaosTests] + samples + testSupport
+    + [command, commandTests, endToEndTests, networkTestingTests, serverChaosTests, answerChaosTests] + samples
+    + testSupport
     + testDevice
     + benchmarks
 )

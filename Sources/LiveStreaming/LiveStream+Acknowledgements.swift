@@ -116,7 +116,7 @@ extension LiveStream {
       acknowledged: account.acknowledged, lost: account.lost,
       buffered: live == nil ? 0 : Int(clamping: content.byteCount(from: account.acknowledged + account.lost)),
       capacity: content.capacity,
-      dropouts: machine.dropouts, isConnected: request != nil || awaitedOffset != nil)
+      dropouts: beforeFallBack.dropouts + machine.dropouts, isConnected: request != nil || awaitedOffset != nil)
   }
 
   // MARK: Losses

@@ -19,6 +19,9 @@ extension LiveStream {
     case .request(let next): send(next)
     case .awaitBytes(let offset):
       if live != nil, offset - min(offset, machine.acknowledged) > content.capacity {
+        if let step = machine.cannotKeep(upTo: offset, now: .now, draw: .random(in: .min ... .max)) {
+          return perform(step)
+        }
         return end(
           LiveStreamError(
             .refused,
@@ -45,6 +48,7 @@ extension LiveStream {
             "the server does not support resumable uploads: \(reason); --resumable auto goes on without them"))
       }
       handler(.upload(.notSupported(reason)))
+      beforeFallBack = (machine.dropouts, machine.resent)
       machine = Self.plainRules(configuration, isLive: live != nil, method: method)
       trustsTransport = machine.trustsTransport
       perform(machine.start(content.supply, now: .now))

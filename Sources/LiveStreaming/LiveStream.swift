@@ -56,6 +56,8 @@ final class LiveStream: @unchecked Sendable {
   var gaps = 0
   /// Whether ``LiveStreamEvent/discarding(_:)`` was told since the last gap.
   var isDiscarding = false
+  /// Outages, and bytes that were sent again, before the server turned out to be a plain one.
+  var beforeFallBack: (dropouts: Int, resent: UInt64) = (0, 0)
   /// See ``Dropout/unconfirmed``.
   var unconfirmed: UInt64 = 0
   var response: HTTPResponse?
@@ -234,7 +236,8 @@ final class LiveStream: @unchecked Sendable {
   private func conclude(_ error: LiveStreamError?, _ resumeData: ResumeData?) {
     noteLastGap()
     var summary = StreamSummary(
-      progress: progress(), gaps: gaps, resent: machine.resent, sourceLost: sourceLost, response: response,
+      progress: progress(), gaps: gaps, resent: beforeFallBack.resent + machine.resent, sourceLost: sourceLost,
+      response: response,
       // What the source left out is missing there, and is no loss.
       missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }.map { $0 - min($0, content.pausedByteCount) },
       error: error ?? sourceError)

@@ -38,6 +38,8 @@ struct PlainStreamStateMachine {
   /// What ``clock`` was when the current request began: what TCP acknowledged of a request that is refused in the end was no
   /// progress.
   private var clockAtOpen: RetryClock
+  /// The furthest byte that TCP was ever seen to have acknowledged, unless the server has said since that it has less.
+  private var furthest: UInt64 = 0
   private var serverWentBack = false
   /// Whether the server has said up to where it has the stream: then it knows where a request continues it.
   private var serverToldOffset = false
@@ -83,7 +85,11 @@ struct PlainStreamStateMachine {
   mutating func acknowledged(bodyCount count: UInt64, now: MonotonicInstant) {
     guard case .streaming(let start) = state, start + count > acknowledged else { return }
     acknowledged = start + count
-    clock.noteProgress()
+    // What a request brings once more is none.
+    if acknowledged > furthest {
+      furthest = acknowledged
+      clock.noteProgress()
+    }
     if let first = firstAcknowledgement {
       if now - first >= Self.timeToRefuse { hasAcknowledged = true }
     } else {
@@ -117,7 +123,9 @@ struct PlainStreamStateMachine {
       (failure.cause, failure.retryAfter, serverOffset) = (cause, retryAfter, offset)
     }
     let unconfirmed = settle(failure.cause, serverOffset: serverOffset, start: start, oldest: supply.oldest)
-    noteOutage(failure.cause, start: start, now: now)
+    // The answer to a whole stream is due: that is not idleness.
+    let isAnswerDue = supply.isFinished && sentUpTo == supply.head
+    noteOutage(failure.cause, start: start, isAnswerDue: isAnswerDue, now: now)
     noteUnanswered(failure.cause, supply, sentUpTo: sentUpTo)
     if let error = answerIsLost(supply, sentUpTo: sentUpTo) { return end(error) }
     let isRepeated = outages.failed(acknowledged: acknowledged)
@@ -176,22 +184,26 @@ struct PlainStreamStateMachine {
       serverToldOffset = true
       serverWentBack = serverOffset < acknowledged
       acknowledged = serverOffset
+      furthest = min(furthest, serverOffset)
     } else if case .response = cause {
       // It has read what it then refused. What of that is still kept here is sent once more: a server that knows
       // Stream-Offset sees that it has it already, and for one that does not, the refused request never was.
       acknowledged = max(start, min(oldest, acknowledged))
+      furthest = min(furthest, acknowledged)
       return acknowledged - start
     }
     return 0
   }
 
   /// Decides since when nothing goes forward any more.
-  private mutating func noteOutage(_ cause: Dropout.Cause, start: UInt64, now: MonotonicInstant) {
+  private mutating func noteOutage(
+    _ cause: Dropout.Cause, start: UInt64, isAnswerDue: Bool, now: MonotonicInstant
+  ) {
     var isRefusal = false
     if case .response = cause { isRefusal = true }
     if isRefusal, acknowledged <= start { clock = clockAtOpen }
     // A connection that stood and had nothing left to acknowledge was fine until now, however long its source was silent.
-    if isConnected, acknowledged == sent, !isRefusal {
+    if isConnected, acknowledged == sent, !isRefusal, !isAnswerDue {
       clock.noteIdle(now: now)
       outages.worked()
     }

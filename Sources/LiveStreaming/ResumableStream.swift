@@ -174,6 +174,14 @@ struct ResumableStream: StreamStateMachine {
 
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep { step(upload.bytesAreReady(supply), supply) }
 
+  mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep? {
+    guard upload.hasAcknowledged else { return nil }
+    let size = offset - min(offset, upload.acknowledged)
+    guard upload.forgetMinimumAppendSize() == .wait else { return nil }
+    return wait(
+      failure(.other("the server takes nothing below \(size) bytes, and less is kept here")), now: now, draw: draw)
+  }
+
   mutating func expiresSoon() -> Bool { upload.expiresSoon() }
 
   mutating func stop(_ error: LiveStreamError) -> StreamStep { isEnded ? .none : finish(error) }

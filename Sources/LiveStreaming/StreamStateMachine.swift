@@ -46,6 +46,9 @@ protocol StreamStateMachine {
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
   /// What ``StreamStep/awaitBytes(upTo:)`` waited for is there.
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep
+  /// More bytes are to be awaited than can be kept. Once the server has acknowledged some, that is asked for once more; nil before,
+  /// when it is an error.
+  mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep?
   /// The server is about to forget what it has: whether the request under way has to end for that.
   mutating func expiresSoon() -> Bool
   /// The bytes before a pause of the source are delivered, as far as TCP tells. The request under way ends there.
@@ -57,6 +60,7 @@ protocol StreamStateMachine {
 }
 
 extension StreamStateMachine {
+  mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep? { nil }
   /// Where the server itself tells what it has, the request's answer does.
   mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }
 }

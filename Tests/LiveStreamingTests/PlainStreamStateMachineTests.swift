@@ -413,6 +413,31 @@ struct PlainStreamStateMachineTests {
     }
   }
 
+  @Test(
+    "bytes that a PUT brings once more are no progress, and a lost answer to all of it is not idleness: it gives up",
+    arguments: [false, true])
+  func givesUpWithoutProgress(_ isWhole: Bool) {
+    var policy = RetryPolicy()
+    policy.giveUpAfter = .seconds(60)
+    var machine = PlainStreamStateMachine(policy: policy, replaces: !isWhole)
+    let supply = Self.supply(0, 1000, isFinished: isWhole)
+    var action = machine.start(now: Self.at(0))
+    var second: Int64 = 0
+    while case .open = action, second < 1000 {
+      machine.connected()
+      machine.wrote(upTo: 1000)
+      machine.acknowledged(bodyCount: isWhole ? (second == 0 ? 1000 : 0) : 900, now: Self.at(second))
+      second += 20
+      action = machine.requestEnded(Self.lost, supply, sentUpTo: 1000, now: Self.at(second), draw: 0)
+      if case .wait = action { action = machine.retryIsDue(supply) }
+    }
+    guard case .end(let error?) = action else {
+      Issue.record("\(action) after \(second) s")
+      return
+    }
+    #expect(error.kind == .unreachable && second == 80)
+  }
+
   @Test("a file whose answer comes too late each time is sent three times, and not for ever")
   func unansweredFile() {
     var machine = PlainStreamStateMachine(policy: RetryPolicy(), isLive: false)

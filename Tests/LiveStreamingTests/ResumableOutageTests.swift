@@ -230,6 +230,47 @@ struct ResumableOutageTests {
     expectWhole(server, 400_000)
   }
 
+  @Test("the smallest append that a server takes cannot be larger than the buffer, if it has taken smaller ones")
+  func absurdMinimum() throws {
+    let server = try ResumableServer(.init(progress: 1000)) { request, connection in
+      if request.method == "PATCH", request.number == 1 {
+        try connection.send(
+          "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Draft-Interop-Version: 8\r\n"
+            + "Upload-Limit: min-append-size=999999999999999\r\n\r\n")
+      }
+      return .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.rollOver.after = .milliseconds(10) }
+      for part in 0..<4 {
+        try source.push(patternBytes(pattern, 5000 * part, 5000))
+        try stream.waitUntilAcknowledged(UInt64(5000 * part + 5000))
+      }
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil, "\(summary.error?.description ?? "")")
+    }
+    expectWhole(server, 20_000)
+  }
+
+  @Test("an outage before a server turns out to be a plain one stays in the summary")
+  func outageBeforeFallBack() throws {
+    let server = try ResumableServer { request, _ in
+      guard request.method == "OPTIONS" else { return .proper }
+      return request.number == 0 ? .close : .answer("404 Not Found", [])
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server)
+      try source.push([1, 2, 3])
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && !summary.isResumable)
+      #expect(summary.progress.dropouts == 1 && stream.failures().count == 1)
+    }
+  }
+
   @Test("OPTIONS that is never answered does not keep a stream from being created")
   func silentOptions() throws {
     let server = try ResumableServer(.init(progress: 1)) { request, _ in

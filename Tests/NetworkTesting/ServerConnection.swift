@@ -58,6 +58,9 @@ public final class ServerConnection: @unchecked Sendable {
     close()
   }
 
+  /// Ends the connection in both directions, whatever another thread does with it.
+  package func breakOff() { state.withLock { if $0.isOpen { shutdown(descriptor, Int32(SHUT_RDWR)) } } }
+
   /// Sends a FIN and reads on.
   public func shutdownWriting() { shutdown(descriptor, Int32(SHUT_WR)) }
 

@@ -220,7 +220,10 @@ import Testing
     client.interim(location: ClientScript.upload)
     client.send(upTo: 300)
     client.lose()
-    client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?1"])
+    // It may be a slip: the server has acknowledged bytes.
+    for _ in 0..<10 where client.failure == nil {
+      if client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?1"]) == .wait { client.goOn() }
+    }
     #expect(client.failure == .completedEarly)
   }
 

@@ -191,6 +191,80 @@ import Testing
     #expect(client.next == "CREATE" && client.machine.base == 200 && client.newParts() == [.impossibleOffset])
   }
 
+  // MARK: Limits
+
+  @Test(
+    "limits that contradict what the server has taken already end nothing: they are asked for again",
+    arguments: ["max-append-size=0", "max-size=0", "max-size=100"])
+  func absurdLimits(_ limits: String) {
+    var client = streaming()
+    #expect(client.interim(["Upload-Limit": limits]) == nil)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
+    if client.next == "wait" {
+      client.goOn()
+      #expect(client.next == "HEAD")
+      client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
+    }
+    #expect(client.next == "PATCH 300")
+  }
+
+  @Test("a new upload resource that takes nothing is asked again, where an earlier one has taken bytes")
+  func emptyPart() {
+    var client = streaming()
+    client.lose()
+    client.answer(410)
+    client.answer(201, ["Upload-Limit": "max-size=0"], location: ClientScript.other)
+    #expect(client.next == "wait")
+    client.goOn()
+    client.answer(204, ["Upload-Offset": "0", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 0" && client.machine.base == 200)
+  }
+
+  @Test("a file is not cancelled for a max-size below what the server has of it")
+  func absurdSizeOfFile() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: ClientScript.upload)
+    client.send(upTo: 300)
+    client.interim(["Upload-Offset": "200"])
+    #expect(client.interim(["Upload-Limit": "max-size=100"]) == nil)
+    #expect(client.interim(["Upload-Limit": "max-size=400"]) == .tooLarge(limit: 400), "this may be true")
+  }
+
+  @Test("a minimum that cannot be kept is forgotten, and asked for again")
+  func absurdMinimum() {
+    var client = streaming()
+    client.interim(["Upload-Limit": "min-append-size=999999999999999"])
+    client.lose()
+    for _ in 0..<2 { client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"]) }
+    #expect(client.next == "await 1000000000000299")
+    #expect(client.machine.forgetMinimumAppendSize() == .wait)
+    client.goOn()
+    client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 300")
+  }
+
+  @Test(
+    "an early end of a file is asked for again, once the server has acknowledged some of it", arguments: [false, true])
+  func earlyEndOfFile(_ inHEAD: Bool) {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: ClientScript.upload)
+    client.send(upTo: 300)
+    client.interim(["Upload-Offset": "200"])
+    if inHEAD {
+      client.lose()
+      client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?1"])
+    } else {
+      client.answer(200, ["Upload-Complete": "?1"], isEarly: true)
+    }
+    if client.next == "wait" { client.goOn() }
+    #expect(client.next == "HEAD")
+    client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 300")
+  }
+
   // MARK: Progress
 
   @Test("progress that only HEAD shows is progress")

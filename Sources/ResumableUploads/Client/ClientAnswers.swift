@@ -46,7 +46,9 @@ extension UploadClientStateMachine {
   }
 
   mutating func noteLimits(_ fields: FieldLines) {
-    guard version.hasLimits, let newer = UploadLimits(fields, version: version) else { return }
+    guard version.hasLimits, var newer = UploadLimits(fields, version: version) else { return }
+    // The upload resource has more already.
+    if let size = newer.maximumSize, size < acknowledged - min(base, acknowledged) { newer.maximumSize = nil }
     limits = limits.updated(by: newer)
     toldLifetime = newer.maximumAge ?? toldLifetime
   }
@@ -164,10 +166,10 @@ extension UploadClientStateMachine {
           return creationFailed()
         }
         if supply.isFinished, end == supply.head, end <= sentUpTo { return complete(upTo: end) }
-        guard completeness == nil, let announced else {
+        guard completeness == nil || hasAcknowledged, let announced else {
           return hasAcknowledged && completeness == nil ? creationFailed() : fail(.completedEarly)
         }
-        // It has not said that it wants no more.
+        // It has not said that it wants no more, or has acknowledged less than that.
         take(location: announced)
         return detour(answer.status)
       }

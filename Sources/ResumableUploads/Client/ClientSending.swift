@@ -76,7 +76,12 @@ extension UploadClientStateMachine {
       let room = size - min(size, offset - base)
       // A rest that is too small for an append of its own stays empty.
       if room < least, !(supply.isFinished && available <= room) {
-        // An upload resource that takes nothing is followed by another like it.
+        // An upload resource that takes nothing is followed by another like it. It is asked once more if the server has taken
+        // bytes before.
+        if offset == base, hasAcknowledged {
+          limits.maximumSize = nil
+          return wait(.offsetRetrieval)
+        }
         return offset == base ? abandon(.tooLarge(limit: size)) : endPart(.size, supply)
       }
       maximum = min(maximum ?? .max, room)
@@ -84,7 +89,12 @@ extension UploadClientStateMachine {
     if supply.isFinished, available <= maximum ?? .max {
       return send(Append(start: offset, completes: true), maximum: available)
     }
-    if let maximum, maximum < least { return abandon(.appendTooLarge) }
+    if let maximum, maximum < least {
+      guard hasAcknowledged else { return abandon(.appendTooLarge) }
+      // It has taken some before: of these limits one is wrong.
+      (limits.maximumAppendSize, limits.minimumAppendSize, shrunkAppendSize) = (nil, nil, nil)
+      return wait(.offsetRetrieval)
+    }
     // Nothing follows these in this upload resource, and only its last append may be so small.
     if supply.pausesAtHead, available > 0, available < least {
       partEnd = .pause

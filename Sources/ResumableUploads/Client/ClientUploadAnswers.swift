@@ -124,6 +124,13 @@ extension UploadClientStateMachine {
     return completedEarly(claimed, supply)
   }
 
+  /// The server has asked for larger appends than there can be, although it has taken smaller ones. It is asked where it stands, and
+  /// for its limits with that.
+  package mutating func forgetMinimumAppendSize() -> Action {
+    limits.minimumAppendSize = nil
+    return wait(.offsetRetrieval)
+  }
+
   /// The answer to a cancellation: only one that says so means that the server has forgotten the upload.
   mutating func cancelled(_ answer: ClientAnswer) -> Action {
     switch answer.status {
@@ -149,8 +156,12 @@ extension UploadClientStateMachine {
 
   /// The server has closed the upload, the stream goes on: in another one.
   mutating func completedEarly(_ end: UInt64, _ supply: Supply, _ reason: PartEnd = .completed) -> Action {
-    guard configuration.length == nil, detours < Self.maximumDetours else { return fail(.completedEarly) }
+    // A file has all of its bytes before its upload can be complete. An answer can be spoiled on its way, so it is asked for again.
+    guard configuration.length == nil || hasAcknowledged, detours < Self.maximumDetours else {
+      return fail(.completedEarly)
+    }
     detours += 1
+    if configuration.length != nil { return wait(.offsetRetrieval) }
     acknowledge(upTo: end)
     offset = end
     partEnd = reason

@@ -1,0 +1,103 @@
+// One case of the matrix: everything about it follows from the seed and its number.
+
+import PropertyTesting
+
+/// A stream, and what is wrong with the answers that it gets.
+package struct AnswerCase: Sendable {
+  enum Mode: Sendable, Equatable {
+    /// So many odd answers, and a good server from then on.
+    case repaired(Int)
+    /// Odd answers for as long as anybody would wait, and a time to give up.
+    case givesUp
+    /// As many; after so many of them, the stream is told to stop.
+    case cancelled(after: Int)
+    /// Likewise, but told to finish; it has a time to give up.
+    case finished(after: Int)
+  }
+
+  package let index: Int
+  package let cell: AnswerCell
+  let mode: Mode
+  let odd: [OddReply]
+  /// Whether any request gets an odd answer once they have begun, or only those of the phase.
+  let strikesAll: Bool
+  /// How many bytes there are before the last ones wait for the odd answers.
+  let size: Int
+  let bufferSize: Int
+  let habits: ServerHabits
+  /// Of the stream's first content, how much is taken before the cut that the phase `head` needs.
+  let cutAfter: Int
+  let cutsByReset: Bool
+  let method: String
+  /// Plain streams only: over HTTP/2.
+  let usesHTTP2: Bool
+  /// Plain streams only: whether the client asks before.
+  let asks: Bool
+  /// Whether a plain stream runs until its server counts as one that has acknowledged.
+  let isLong: Bool
+  let responseLimit: Duration
+  let refusalLimit: Duration
+
+  package init(seed: UInt64, index: Int) {
+    var random = SplitMix64(state: seed &+ UInt64(index) &* 0x9E37_79B9_7F4A_7C15)
+    _ = random.next()
+    let (cell, status) = CasePlan.plan(index)
+    self.index = index
+    self.cell = cell
+    let count = random.size(upTo: 6)
+    let draw = random.size(upTo: 100)
+    mode =
+      switch Int.random(in: 0..<100, using: &random) {
+      case 0..<72: .repaired(random.chance(50) ? 1 : count)
+      case 72..<86: .givesUp
+      case 86..<94: .cancelled(after: 1 + draw % 6)
+      default: .finished(after: 1 + draw % 6)
+      }
+    odd = (0..<max(1, count)).map { number in
+      OddReply.draw(cell, status: number == 0 ? status : 200 + random.size(upTo: 399), &random)
+    }
+    strikesAll = random.chance(40)
+    // Only a file that is too long to go out at once is asked for.
+    let isLarge = cell.source == .put && cell.phase == .discovery && random.chance(10)
+    size = isLarge ? 4_200_000 : [1, 700, 6000, 20_000, 60_000].randomElement(using: &random) ?? 6000
+    bufferSize = cell.source == .mic ? (random.chance(25) ? 8192 : 65_536) : (random.chance(50) ? 8192 : 32_768)
+    habits = ServerHabits(&random)
+    cutAfter = random.size(upTo: 4000)
+    cutsByReset = random.chance(50)
+    method = cell.source == .put || cell.wire == .plain && random.chance(25) ? "PUT" : "POST"
+    usesHTTP2 = cell.wire == .http2 || cell.wire == .plain && random.chance(25)
+    asks = cell.phase == .discovery || random.chance(50)
+    isLong = cell.wire == .plain && cell.phase == .running && cell.source == .mic && random.chance(10)
+    responseLimit = .milliseconds(random.chance(80) ? 200 : 400)
+    refusalLimit = .milliseconds(400)
+  }
+
+  var isPermanent: Bool { if case .repaired = mode { false } else { true } }
+  var oddCount: Int { if case .repaired(let count) = mode { count } else { 150 } }
+
+  package var description: String {
+    "case \(index): \(cell), \(mode), \(method), \(size) bytes\(cell.source == .put ? "" : ", buffer \(bufferSize)"), "
+      + "\(strikesAll ? "any request is struck" : "only the phase's requests are struck"), \(habits)"
+  }
+}
+
+/// How the good server speaks, for a whole case.
+struct ServerHabits: Sendable, CustomStringConvertible {
+  var announces: Bool
+  /// Tells progress by 104 after so many bytes.
+  var progress: Int?
+  var tellsOffset: Bool
+  var joinsParts: Bool
+
+  init(_ random: inout SplitMix64) {
+    announces = random.chance(80)
+    progress = random.chance(60) ? 500 + random.size(upTo: 3000) : nil
+    tellsOffset = random.chance(50)
+    joinsParts = random.chance(60)
+  }
+
+  var description: String {
+    "server: \(announces ? "104 with Location" : "no 104"), progress \(progress.map(String.init) ?? "never"), "
+      + "\(tellsOffset ? "tells offsets" : "tells no offsets"), \(joinsParts ? "joins parts" : "joins nothing")"
+  }
+}

@@ -1,0 +1,168 @@
+// Many cases at the same time: the plan, what failed, how often each combination came about.
+
+import EventLoops
+import Glibc
+import LiveStreaming
+import NetworkTesting
+import UploadClient
+
+/// A run of many seeded cases.
+package struct AnswerChaos: Sendable {
+  package struct Options: Sendable {
+    package var seed: UInt64
+    package var count: Int
+    /// Only the case of this number.
+    package var only: Int?
+    package var copies = 20
+    /// Streams at the same time.
+    package var jobs = 128
+    package var stopsAtFirst = false
+    /// Which combinations are run.
+    package var isWanted: @Sendable (AnswerCell) -> Bool = { _ in true }
+
+    package init(seed: UInt64, count: Int) { (self.seed, self.count) = (seed, count) }
+  }
+
+  /// Every combination once.
+  package static var roundSize: Int { CasePlan.round }
+
+  private let options: Options
+  private let say: @Sendable (String) -> Void
+
+  package init(_ options: Options, _ say: @escaping @Sendable (String) -> Void = { _ in }) {
+    (self.options, self.say) = (options, say)
+  }
+
+  /// Cases that share a session: afterwards nothing of them is to be left.
+  private static let batchSize = 2000
+
+  package func run() throws -> AnswerChaosReport {
+    signal(SIGPIPE, SIG_IGN)
+    say("chaos-answers --seed \(options.seed) --count \(options.count)")
+    let files = try CaseFiles()
+    var report = AnswerChaosReport(options: options)
+    let start = MonotonicInstant.now
+    var indices =
+      options.only.map { Array(repeating: $0, count: options.copies) }
+      ?? (0..<options.count).filter { options.isWanted(CasePlan.plan($0).cell) }
+    let total = indices.count
+    while !indices.isEmpty, !(options.stopsAtFirst && !report.findings.isEmpty) {
+      let batch = Array(indices.prefix(Self.batchSize))
+      indices.removeFirst(batch.count)
+      try run(batch, files, &report)
+      let seconds = Int((MonotonicInstant.now - start) / .seconds(1))
+      say(
+        "\(total - indices.count) of \(total) cases, \(report.failed) failed, \(seconds) s, \(openDescriptors()) descriptors"
+      )
+    }
+    report.duration = .now - start
+    report.isFull = options.only == nil && report.count == options.count && options.count >= 60 * Self.roundSize
+    return report
+  }
+
+  private func run(_ batch: [Int], _ files: CaseFiles, _ report: inout AnswerChaosReport) throws {
+    let session = try UploadSession(lanes: 8)
+    let outcomes = try EventLog<CaseOutcome>()
+    let free = try Slots(options.jobs)
+    for (number, index) in batch.enumerated() {
+      try free.take()
+      let plan = AnswerCase(seed: options.seed, index: index)
+      let file = plan.cell.source == .put ? try files.file(plan.size) : nil
+      try CaseRun(plan, session, file: file, lane: number % 8) { run, trace in
+        outcomes.append(CaseOutcome(run, trace))
+        free.give()
+      }.begin()
+    }
+    try free.takeAll()
+    for outcome in outcomes.all where report.add(outcome) { say(outcome.text) }
+    session.close()
+  }
+
+  private func openDescriptors() -> Int {
+    guard let directory = opendir("/proc/self/fd") else { return 0 }
+    defer { closedir(directory) }
+    var count = -3
+    while readdir(directory) != nil { count += 1 }
+    return count
+  }
+}
+
+/// Counts how many cases may still begin.
+private final class Slots: Sendable {
+  private let count: Int
+  private let free: EventLog<Bool>
+  private let taken = Lock(0)
+
+  init(_ count: Int) throws {
+    self.count = count
+    free = try EventLog()
+  }
+
+  func give() { free.append(true) }
+
+  func take() throws {
+    let number = taken.withLock { taken in
+      taken += 1
+      return taken
+    }
+    guard number > count else { return }
+    try free.wait("the end of a case", within: .seconds(400)) { $0.count >= number - count ? true : nil }
+  }
+
+  func takeAll() throws {
+    let number = taken.withLock { $0 }
+    try free.wait("the end of all cases", within: .seconds(400)) { $0.count >= number ? true : nil }
+  }
+}
+
+/// The files of all `put` cases: nobody writes into them.
+final class CaseFiles {
+  private let directory: TemporaryDirectory
+  private var files: [Int: UploadFile] = [:]
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  func path(_ size: Int) throws -> String {
+    try directory.write("\(size)", OffsetNoise.bytes(from: 0, count: size))
+    return "\(directory.path)/\(size)"
+  }
+
+  func file(_ size: Int) throws -> UploadFile {
+    if let file = files[size] { return file }
+    let file = try UploadFile(path: try path(size))
+    files[size] = file
+    return file
+  }
+}
+
+/// What came of one case.
+struct CaseOutcome: Sendable {
+  var index: Int
+  var cell: AnswerCell
+  var violation: AnswerViolation?
+  var wasReached: Bool
+  var statuses: [Int]
+  var end: String
+  var text: String
+
+  init(_ run: CaseRun, _ trace: CaseTrace) {
+    let state = run.server.state.withLock { $0 }
+    (index, cell) = (run.plan.index, run.plan.cell)
+    violation = CaseJudgement(run.plan, trace, state).violation()
+    wasReached = !state.given.isEmpty
+    statuses = state.given.compactMap { given in
+      if case .status(let status, _, _) = given.odd.change { status } else { nil }
+    }
+    end = trace.summary.map { $0.error?.kind.rawValue ?? "complete" } ?? "none"
+    if let violation {
+      let ranges = state.stored.ranges.map { "\($0)" }.joined(separator: " ")
+      text =
+        (["\(run.plan.description)"] + state.log.prefix(60).map { "  server: \($0)" }
+        + trace.events.filter { if case .progress = $0 { false } else { true } }.suffix(60).map {
+          "  client: \(String("\($0)".prefix(400)))"
+        } + ["  stored: \(ranges)", "  VIOLATION: \(violation)"]).joined(separator: "\n")
+    } else {
+      text = ""
+    }
+  }
+}

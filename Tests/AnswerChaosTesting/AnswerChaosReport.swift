@@ -1,0 +1,62 @@
+// What a run found, in numbers and transcripts.
+
+/// The result of a run.
+package struct AnswerChaosReport: Sendable, CustomStringConvertible {
+  package struct Finding: Sendable {
+    package var kind: String
+    package var count = 0
+    package var cases: [Int] = []
+    package var cells: [String: Int] = [:]
+    package var first = ""
+  }
+
+  package let options: AnswerChaos.Options
+  package var duration = Duration.zero
+  package var count = 0
+  package var coverage = AnswerCoverage()
+  package var findings: [String: Finding] = [:]
+  /// How streams ended.
+  package var ends: [String: Int] = [:]
+  /// Whether every combination must have come about.
+  package var isFull = false
+
+  init(options: AnswerChaos.Options) { self.options = options }
+
+  package var failed: Int { findings.values.map(\.count).reduce(0, +) }
+  package var isClean: Bool { findings.isEmpty && (!isFull || coverage.missing.isEmpty) }
+
+  /// - Returns: whether it failed as no other has.
+  mutating func add(_ outcome: CaseOutcome) -> Bool {
+    count += 1
+    ends[outcome.end, default: 0] += 1
+    coverage.add(outcome.cell, wasReached: outcome.wasReached, statuses: outcome.statuses)
+    guard let violation = outcome.violation else { return false }
+    var finding = findings[violation.kind] ?? Finding(kind: violation.kind)
+    finding.count += 1
+    if finding.cases.count < 6 { finding.cases.append(outcome.index) }
+    finding.cells["\(outcome.cell)", default: 0] += 1
+    if finding.first.isEmpty { finding.first = outcome.text }
+    findings[violation.kind] = finding
+    return finding.count == 1
+  }
+
+  package var description: String {
+    var lines: [String] = []
+    if options.only == nil { lines = ["", "odd answers given, in each phase:", coverage.table] }
+    for finding in findings.values.sorted(by: { $0.count > $1.count }) {
+      lines += ["", "FAILED \(finding.count) times: \(finding.kind)"]
+      lines += finding.cells.sorted { $0.value > $1.value }.prefix(8).map { "  \($0.value) times: \($0.key)" }
+      lines.append(finding.first)
+      lines += finding.cases.map { "  again: chaos-answers --seed \(options.seed) --only \($0)" }
+    }
+    if isFull, !coverage.missing.isEmpty {
+      lines.append("FAILED: \(coverage.missing.count) combinations did not come about: \(coverage.missing.prefix(5))")
+    }
+    lines.append(
+      "streams ended: " + ends.sorted { $0.value > $1.value }.map { "\($0.key) \($0.value)" }.joined(separator: ", "))
+    lines.append(
+      "seed \(options.seed): \(count) cases in \(Int(duration / .seconds(1))) s, \(coverage.reached.count) of "
+        + "\(AnswerCell.all.count) combinations, \(coverage.statuses.count) statuses, \(failed) failed")
+    return lines.joined(separator: "\n")
+  }
+}

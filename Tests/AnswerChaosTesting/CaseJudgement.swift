@@ -1,0 +1,209 @@
+// What a stream may make of the answers that it got: the model of the matrix.
+
+import LiveStreaming
+
+/// A claim that did not hold.
+package struct AnswerViolation: Sendable, CustomStringConvertible {
+  /// The same words for the same kind of fault.
+  package var kind: String
+  package var detail: String
+  package var description: String { "\(kind): \(detail)" }
+}
+
+struct CaseJudgement {
+  let plan: AnswerCase
+  let trace: CaseTrace
+  let stored: StoredStream
+  let given: [(odd: OddReply, head: ReplyHead?, method: String)]
+  let leftUnread: Bool
+  /// Requests that brought nothing.
+  let vainRequests: Int
+
+  init(_ plan: AnswerCase, _ trace: CaseTrace, _ state: CaseServer.State) {
+    (self.plan, self.trace, stored, given) = (plan, trace, state.stored, state.given)
+    (leftUnread, vainRequests) = (state.leftUnread, state.requests - 2 * state.progress)
+  }
+
+  /// The first claim that does not hold.
+  func violation() -> AnswerViolation? {
+    if let first = trace.contradictions.first {
+      return .init(kind: String(first.prefix { !$0.isNumber && $0 != ":" }), detail: first)
+    }
+    guard let summary = trace.summary else { return .init(kind: "no end", detail: "") }
+    if let difference = stored.difference { return .init(kind: "wrong bytes at the server", detail: difference) }
+    return figures(summary) ?? end(summary) ?? coverage(summary) ?? losses(summary) ?? effort()
+  }
+
+  // MARK: Figures
+
+  private func figures(_ summary: StreamSummary) -> AnswerViolation? {
+    let progress = summary.progress
+    func fail(_ words: String) -> AnswerViolation {
+      .init(kind: "the reports contradict each other", detail: "\(words): \(summary)")
+    }
+    if progress.captured != trace.captured { return fail("\(trace.captured) bytes were produced") }
+    // The failure that ends a stream is reported by its end.
+    let reported = summary.error == nil ? trace.dropouts...trace.dropouts : trace.dropouts...trace.dropouts + 1
+    if !reported.contains(progress.dropouts) { return fail("\(trace.dropouts) dropouts were reported") }
+    if summary.error == nil, progress.unsent != 0 { return fail("a complete stream has unsent bytes") }
+    if summary.gaps < trace.gaps.count { return fail("\(trace.gaps.count) gaps were reported") }
+    let lost = StoredStream.union(trace.gaps.map { $0.offset..<($0.offset + $0.length) }).map {
+      $0.upperBound - $0.lowerBound
+    }
+    .reduce(0, +)
+    // The last gap may be one that no request began behind.
+    if progress.lost < lost { return fail("gaps of \(lost) bytes were reported") }
+    if summary.error == nil, summary.missingAtServer == nil, progress.lost != lost {
+      return fail("gaps of \(lost) bytes were reported")
+    }
+    return nil
+  }
+
+  // MARK: The end
+
+  /// Statuses after which a client tries again, whatever was before.
+  private static func isRetried(_ status: Int) -> Bool {
+    switch status {
+    case 408, 423, 425, 429, 500, 502...504, 506...: true
+    default: false
+    }
+  }
+
+  private var isPlain: Bool { plan.cell.wire == .plain || trace.notSupported }
+
+  private func end(_ summary: StreamSummary) -> AnswerViolation? {
+    guard let error = summary.error else { return nil }
+    func fail(_ words: String) -> AnswerViolation {
+      .init(kind: "\(words) (\(error.kind.rawValue))", detail: "\(error.description)")
+    }
+    if error.description.isEmpty
+      || error.description.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7F })
+    {
+      return fail("an error that cannot be printed")
+    }
+    switch error.kind {
+    case .cancelled: return trace.orders.contains("cancel") ? nil : fail("cancelled by nobody")
+    case .unreachable:
+      if plan.isPermanent { return nil }
+      // A plain file whose answer is lost each time, and a PUT that another one would replace.
+      return isPlain && (plan.cell.source == .put || plan.method == "PUT") ? nil : fail("gave up without a limit")
+    case .source, .overflow, .invalidRequest, .notTrusted, .insecureLocation: return fail("a reason that is not there")
+    case .notPermitted, .refused, .protocolBroken, .http2NotSupported: break
+    }
+    if given.isEmpty { return fail("ended although every answer was as it should be") }
+    if summary.progress.acknowledged > 0, !isPlain {
+      return mayEndAcknowledged(error) ? nil : fail("an odd answer has ended a stream that was acknowledged")
+    }
+    return given.contains(where: mayEndAtStart)
+      ? nil : fail("an answer that may come any time has ended a stream at its start")
+  }
+
+  /// 409, 410 and 413 mean what they say, and so does a failure to process what was received in full. A refusal ends a stream when it
+  /// lasts.
+  private func mayEndAcknowledged(_ error: LiveStreamError) -> Bool {
+    given.contains { odd, head, _ in
+      guard let head else { return false }
+      if [409, 410, 413].contains(head.status) { return true }
+      if head.status >= 300, head.value("Upload-Complete") != nil { return true }
+      // Whoever says each time that an upload is complete ends the stream.
+      if plan.isPermanent, (200..<300).contains(head.status), head.value("Upload-Complete")?.contains("?1") == true {
+        return error.kind == .protocolBroken
+      }
+      if plan.isPermanent, [401, 403, 407].contains(head.status) { return error.kind == .notPermitted }
+      return false
+    }
+  }
+
+  private func mayEndAtStart(_ odd: OddReply, _ head: ReplyHead?, _ method: String) -> Bool {
+    switch odd.family {
+    // A field that HTTP/2 does not have breaks the response.
+    case .status: head.map { !Self.isRetried($0.status) || plan.usesHTTP2 && !$0.fields.isEmpty } ?? false
+    case .missingField, .doubledField, .absurdField, .interim, .garbage: true
+    case .early: true
+    // What is left of the head may be a head, or be none.
+    case .cut: true
+    case .broken, .never: plan.usesHTTP2
+    case .late: false
+    }
+  }
+
+  // MARK: Bytes
+
+  /// Whether an odd answer has said that bytes are stored which are not.
+  private var isLie: Bool {
+    given.contains { odd, head, method in
+      // Some of it is a response all the same.
+      if case .garbage = odd.change { return true }
+      guard let head else { return false }
+      if !odd.keeps || odd.timing != .afterContent, (200..<300).contains(head.status) { return true }
+      if case .interims = odd.change { return true }
+      if case .interimAfter = odd.change { return true }
+      switch odd.change {
+      case .doubled, .set, .without: return true
+      case .status(let status, _, _): return [404, 410, 409, 413].contains(status) || (100..<300).contains(status)
+      default: return false
+      }
+    }
+  }
+
+  /// Every byte of a complete stream is stored or reported as lost.
+  private func coverage(_ summary: StreamSummary) -> AnswerViolation? {
+    guard summary.error == nil else { return nil }
+    if plan.cell.source == .put, isPlain {
+      let isStored = stored.requests.contains { $0.isWhole && $0.offset == 0 && $0.bytes.count == Int(trace.captured) }
+      return isStored || isLie
+        ? nil : .init(kind: "a file counts as stored and is not", detail: "\(trace.captured) bytes")
+    }
+    let gaps = trace.gaps.map { $0.offset..<($0.offset + $0.length) }
+    let holes = StoredStream.holes(StoredStream.union(stored.ranges + gaps), end: trace.captured)
+    guard let hole = holes.first else { return nil }
+    // TCP has acknowledged what such a server did not keep.
+    if isPlain,
+      leftUnread || given.contains { !$0.odd.keeps } || plan.cell.phase == .head && plan.cutsByReset
+        || plan.method == "PUT"
+    {
+      return nil
+    }
+    if isFinalLie { return nil }
+    return .init(
+      kind: "bytes are missing and nothing says so",
+      detail: "\(hole) of \(trace.captured), \(summary.progress.lost) reported as lost")
+  }
+
+  /// Whether the last answer was an odd one that claimed everything.
+  private var isFinalLie: Bool {
+    given.contains { odd, head, _ in
+      // Some of it is a response all the same.
+      if case .garbage = odd.change { return true }
+      return head.map { (200..<300).contains($0.status) && (!odd.keeps || odd.timing != .afterContent) } ?? false
+    }
+  }
+
+  private func losses(_ summary: StreamSummary) -> AnswerViolation? {
+    for (gap, captured) in zip(trace.gaps, trace.capturedAtGap) {
+      switch gap.cause {
+      case .bufferFull:
+        if plan.cell.source != .mic { return .init(kind: "a source that can wait has lost bytes", detail: "\(gap)") }
+        if captured - min(captured, gap.offset) < UInt64(trace.capacity) {
+          return .init(
+            kind: "bytes were discarded that the buffer had room for", detail: "\(gap), \(captured) captured")
+        }
+      case .serverLost:
+        if !isLie, !isPlain { return .init(kind: "bytes count as lost by a server that has them", detail: "\(gap)") }
+      }
+    }
+    if plan.cell.source == .put, summary.progress.lost > 0, summary.missingAtServer == nil {
+      return .init(kind: "bytes of a file count as lost", detail: "\(summary.progress)")
+    }
+    return nil
+  }
+
+  /// Nobody is asked over and over without a pause.
+  private func effort() -> AnswerViolation? {
+    let milliseconds = Int(trace.duration / .milliseconds(1))
+    let most = 60 + milliseconds / 4
+    return vainRequests > most
+      ? .init(kind: "too many requests", detail: "\(vainRequests) requests that brought nothing in \(milliseconds) ms")
+      : nil
+  }
+}

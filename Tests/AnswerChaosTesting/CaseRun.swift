@@ -1,0 +1,220 @@
+// One case: a real stream to a real socket, followed to its end.
+
+import EventLoops
+import LiveStreaming
+import NetworkTesting
+import StreamBuffers
+import UploadClient
+
+/// What the stream reported, in order.
+struct CaseTrace: Sendable {
+  var events: [LiveStreamEvent] = []
+  var acknowledged: UInt64 = 0
+  var gaps: [Gap] = []
+  /// Of a gap: how much was captured when it was reported.
+  var capturedAtGap: [UInt64] = []
+  var dropouts = 0
+  var failures = 0
+  var notSupported = false
+  var summary: StreamSummary?
+  /// Contradictions that were seen on the way.
+  var contradictions: [String] = []
+  var captured: UInt64 = 0
+  var capacity = 0
+  var duration = Duration.zero
+  /// What the stream was told: to end, to finish.
+  var orders: [String] = []
+  var isLate = false
+}
+
+/// Lives on the session's thread from `start` on; unchecked for that reason.
+final class CaseRun: @unchecked Sendable {
+  /// Streams end long before: a case that lasts longer hangs.
+  private static let watchdog = Duration.seconds(180)
+  private static let tick = Duration.milliseconds(15)
+
+  let plan: AnswerCase
+  let server: CaseServer
+  private let loop: EventLoop
+  private let source: CaseSource?
+  private var streamer: LiveStreamer?
+  private var timer: EventLoop.Timer?
+  private var trace = CaseTrace()
+  private var ticks = 0
+  private var isReleased = false
+  private var start = MonotonicInstant.now
+  private let done: @Sendable (CaseRun, CaseTrace) -> Void
+
+  init(
+    _ plan: AnswerCase, _ session: UploadSession, file: UploadFile?, lane: Int,
+    done: @escaping @Sendable (CaseRun, CaseTrace) -> Void
+  ) throws {
+    self.plan = plan
+    server = try CaseServer(plan)
+    loop = session.loop
+    self.done = done
+    let configuration = Self.configuration(plan, server.url, lane)
+    if let file {
+      source = nil
+      streamer = LiveStreamer(file, configuration: configuration, session: session)
+    } else {
+      let source = CaseSource()
+      self.source = source
+      streamer = try LiveStreamer(source, configuration: configuration, session: session)
+    }
+  }
+
+  private static func configuration(_ plan: AnswerCase, _ url: String, _ lane: Int) -> LiveStreamConfiguration {
+    var request = UploadRequest(url: url + "/take")
+    request.method = plan.method
+    request.httpVersion = plan.usesHTTP2 ? .http2 : .http1
+    request.limits.connect = .seconds(5)
+    request.limits.response = plan.responseLimit
+    request.limits.unacknowledged = .seconds(1)
+    var configuration = LiveStreamConfiguration(request: request)
+    configuration.lane = lane
+    configuration.buffer = .bytes(plan.bufferSize)
+    configuration.memory = .kept
+    configuration.overflow = plan.cell.source == .mic ? .dropOldest : .wait
+    if plan.bufferSize < 65_536, !plan.usesHTTP2 { configuration.retention = 0 }
+    configuration.retry.initialCeiling = .milliseconds(10)
+    configuration.retry.maximumCeiling = .milliseconds(60)
+    switch plan.mode {
+    case .givesUp, .finished: configuration.retry.giveUpAfter = .milliseconds(300)
+    case .repaired, .cancelled: break
+    }
+    configuration.retry.giveUpOnRefusalAfter =
+      plan.isPermanent ? plan.refusalLimit : .seconds(600)
+    configuration.rollOver.after = .milliseconds(40)
+    configuration.rollOver.size = plan.size > 1 << 20 ? 2 << 20 : 4096
+    configuration.resumable = plan.cell.wire == .plain && !plan.asks ? .never : .auto
+    configuration.progressInterval = .milliseconds(25)
+    return configuration
+  }
+
+  func begin() {
+    loop.execute { [self] in
+      start = .now
+      // Keeps itself until the end.
+      streamer?.start { event in self.take(event) }
+      beat()
+    }
+  }
+
+  // MARK: The clock of the case
+
+  private func beat() {
+    guard trace.summary == nil else { return }
+    ticks += 1
+    feed()
+    order()
+    let elapsed = MonotonicInstant.now - start
+    if elapsed > Self.watchdog, !trace.isLate {
+      trace.isLate = true
+      trace.contradictions.append("the stream does not end")
+      streamer?.cancel()
+    } else if elapsed > Self.watchdog + .seconds(60) {
+      trace.contradictions.append("a stream that was cancelled does not end")
+      return finish()
+    }
+    timer = loop.schedule(after: Self.tick) { [unowned self] in beat() }
+  }
+
+  /// The last bytes come when the odd answers are over.
+  private func feed() {
+    guard let source, source.isOpen else { return }
+    let isSpent = plan.cell.phase == .final || server.isSpent || ticks > 300
+    if !isReleased, source.produced >= UInt64(plan.size), isSpent,
+      !plan.isLong || MonotonicInstant.now - start > .seconds(7)
+    {
+      isReleased = true
+      source.produce(500)
+    } else if isReleased {
+      if source.isIdle { streamer?.finish() } else { source.produce(0) }
+    } else {
+      source.produce(source.produced < UInt64(plan.size) ? 4000 : plan.cell.source == .mic || plan.isLong ? 200 : 100)
+    }
+  }
+
+  private func order() {
+    guard trace.orders.isEmpty else { return }
+    switch plan.mode {
+    case .cancelled(let count) where server.oddCount >= count || ticks > 200:
+      trace.orders.append("cancel")
+      streamer?.cancel()
+    case .finished(let count) where server.oddCount >= count || ticks > 200:
+      trace.orders.append("finish")
+      streamer?.finish()
+    default: break
+    }
+  }
+
+  // MARK: Events
+
+  private func take(_ event: LiveStreamEvent) {
+    if trace.summary != nil { trace.contradictions.append("an event after the last one: \(event)") }
+    switch event {
+    case .progress(let progress): return check(progress)
+    case .connected: return
+    case .interimResponse: break
+    case .acknowledged(let offset):
+      if offset <= trace.acknowledged, !trace.contradictions.contains("acknowledged twice") {
+        trace.contradictions.append("acknowledged \(offset) after \(trace.acknowledged)")
+      }
+      trace.acknowledged = max(trace.acknowledged, offset)
+    case .gap(let gap):
+      trace.gaps.append(gap)
+      trace.capturedAtGap.append(source?.produced ?? 0)
+    case .dropout(let dropout):
+      trace.dropouts += 1
+      trace.failures += 1
+      check(dropout)
+    case .attemptFailed(let dropout):
+      trace.failures += 1
+      check(dropout)
+    case .upload(.notSupported): trace.notSupported = true
+    case .ended(let summary):
+      trace.summary = summary
+      trace.events.append(event)
+      check(summary.progress)
+      return finish()
+    default: break
+    }
+    if trace.events.count < 500 { trace.events.append(event) }
+  }
+
+  private func check(_ progress: StreamProgress) {
+    if progress.settled > progress.captured || progress.settled + progress.unsent != progress.captured
+      || progress.sent > progress.captured
+    {
+      trace.contradictions.append("figures that do not add up: \(progress)")
+    }
+    if progress.buffered > progress.capacity, source != nil {
+      trace.contradictions.append("more in the buffer than it holds: \(progress)")
+    }
+    if let source, progress.captured != source.produced {
+      trace.contradictions.append("\(source.produced) bytes were produced: \(progress)")
+    }
+  }
+
+  private func check(_ dropout: Dropout) {
+    let words = "\(dropout.cause)"
+    if words.isEmpty || words.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7F }) {
+      trace.contradictions.append("a cause that cannot be printed: \(words.debugDescription)")
+    }
+    if dropout.retryDelay > .milliseconds(80) {
+      trace.contradictions.append("a pause above its ceiling: \(dropout.retryDelay)")
+    }
+  }
+
+  private func finish() {
+    if let timer { loop.cancel(timer) }
+    trace.duration = .now - start
+    trace.captured = source?.produced ?? UInt64(trace.summary?.progress.captured ?? 0)
+    trace.capacity = source?.capacity ?? 0
+    server.close()
+    source?.stop()
+    streamer = nil
+    done(self, trace)
+  }
+}

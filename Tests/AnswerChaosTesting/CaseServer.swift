@@ -1,0 +1,113 @@
+// The server of one case: a good one for resumable uploads or for plain requests, but for the answers that the case says.
+
+import EventLoops
+import NetworkTesting
+
+/// One thread for each connection. What it stores and what it was asked stay to be judged.
+final class CaseServer: Sendable {
+  struct State {
+    var stored = StoredStream()
+    var log: [String] = []
+    /// How many odd answers have begun, and the statuses and kinds that were given.
+    var oddCount = 0
+    var given: [(odd: OddReply, head: ReplyHead?, method: String)] = []
+    var hasBegun = false
+    var hasCut = false
+    var appends = 0
+    var requests = 0
+    /// Those that brought bytes which are stored.
+    var progress = 0
+    var received = 0
+    var connections: [ServerConnection] = []
+    var isOver = false
+    /// Whether bytes that TCP has acknowledged were not read.
+    var leftUnread = false
+  }
+
+  let state = Lock(State())
+  let plan: AnswerCase
+  private let listener: Lock<ScriptedServer?> = Lock(nil)
+  let url: String
+
+  init(_ plan: AnswerCase) throws {
+    self.plan = plan
+    let serve = Lock<(@Sendable (ServerConnection) throws -> Void)?>(nil)
+    let started = try ScriptedServer { connection, _ in try serve.withLock { $0 }?(connection) }
+    url = started.url
+    listener.withLock { $0 = started }
+    serve.withLock { $0 = { [weak self] in try self?.serve($0) } }
+  }
+
+  /// Ends all connections.
+  func close() {
+    listener.withLock { listener in
+      listener?.close()
+      listener = nil
+    }
+    let connections = state.withLock { state in
+      state.isOver = true
+      defer { state.connections = [] }
+      return state.connections
+    }
+    for connection in connections { connection.breakOff() }
+  }
+
+  /// Whether all odd answers have been given.
+  var isSpent: Bool { state.withLock { $0.oddCount >= plan.oddCount } }
+  var oddCount: Int { state.withLock { $0.oddCount } }
+
+  // MARK: Connections
+
+  private func serve(_ connection: ServerConnection) throws {
+    let isOver = state.withLock { state in
+      state.connections.append(connection)
+      return state.isOver
+    }
+    if isOver { return }
+    let wire: any AnswerWire = plan.usesHTTP2 ? try HTTP2Wire(connection) : HTTP1Wire(connection)
+    while true {
+      let request = try wire.nextRequest()
+      do {
+        let goesOn = try Exchange(server: self, wire: wire, request: request).run()
+        if !goesOn { return }
+      } catch {
+        // A request that is broken off leaves HTTP/2's connection as it is.
+        guard plan.usesHTTP2 else { throw error }
+      }
+    }
+  }
+
+  /// The odd answer that a request gets, or nil for what it should be.
+  func conduct(_ request: WireRequest, isPlain: Bool) -> (odd: OddReply?, cuts: Bool) {
+    state.withLock { state in
+      state.requests += 1
+      let appends = state.appends
+      if request.method == "PATCH" { state.appends += 1 }
+      let isCreation = request.isCreation || isPlain
+      let isLast = request.completes || isPlain
+      let isPhase =
+        switch plan.cell.phase {
+        case .discovery: request.method == "OPTIONS"
+        case .creation: isCreation
+        case .firstAppend: request.method == "PATCH" && appends == 0 || state.hasBegun && request.method == "PATCH"
+        case .running: request.method == "PATCH" && appends > 0 || isPlain || plan.cell.source == .put && isCreation
+        case .rollOver: request.method == "PATCH" && appends > 1 && !request.completes
+        case .head: request.method == "HEAD" || isPlain && state.hasCut
+        case .final: isLast
+        }
+      if plan.cell.phase == .head, !state.hasCut, request.method == "PATCH" && appends > 0 || isLast {
+        state.hasCut = true
+        return (nil, true)
+      }
+      guard state.oddCount < plan.oddCount, isPhase || state.hasBegun && plan.strikesAll else { return (nil, false) }
+      state.hasBegun = true
+      defer { state.oddCount += 1 }
+      let odd = plan.odd[state.oddCount % plan.odd.count]
+      return (odd, false)
+    }
+  }
+
+  func note(_ line: @autoclosure () -> String) {
+    state.withLock { if $0.log.count < 400 { $0.log.append(line()) } }
+  }
+}

@@ -1,0 +1,299 @@
+// One request and its answer, as they should be or as the case says.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+
+/// On the connection's thread.
+final class Exchange {
+  let server: CaseServer
+  let wire: any AnswerWire
+  let request: WireRequest
+  /// What has been read and is not stored yet.
+  private var leftover: ArraySlice<UInt8> = []
+  /// How many bytes of its content were read.
+  private var count = 0
+  /// Whether it has brought bytes that are stored.
+  private var hasStored = false
+  /// Of an upload resource, how often it had been asked for before: a later request ends an earlier one.
+  private var turn = 0
+
+  init(server: CaseServer, wire: any AnswerWire, request: WireRequest) {
+    (self.server, self.wire, self.request) = (server, wire, request)
+  }
+
+  private var plan: AnswerCase { server.plan }
+  private var isPlain: Bool { plan.cell.wire == .plain }
+
+  /// Where the content goes.
+  private enum Place {
+    case nowhere
+    case upload(Int)
+    case plain(Int)
+  }
+
+  /// False if the connection has to end.
+  func run() throws -> Bool {
+    let isPlainStream =
+      (isPlain || request.head["Upload-Complete"] == nil) && ["POST", "PUT"].contains(request.method)
+    let (odd, cuts) = server.conduct(request, isPlain: isPlainStream)
+    let what =
+      "\(request.method) \(request.target.suffix(12)) \(request.head["Upload-Offset"] ?? request.head["Stream-Offset"] ?? "") "
+      + "\(request.head["Upload-Complete"] ?? "")"
+    server.note("\(what) → \(odd?.description ?? (cuts ? "cut after \(plan.cutAfter)" : "proper"))")
+    guard let odd else { return try answerProperly(isPlainStream, cuts: cuts) }
+    return try answer(odd, isPlainStream)
+  }
+
+  // MARK: A good server
+
+  private func answerProperly(_ isPlainStream: Bool, cuts: Bool) throws -> Bool {
+    let (place, refusal) = open(isPlainStream)
+    if let refusal {
+      _ = try read(into: .nowhere, limit: .max)
+      return try send(refusal)
+    }
+    if plan.habits.announces, request.isCreation, case .upload(let index) = place {
+      try send(interim: ReplyHead(104, [version, ("Location", "/uploads/\(index)")]))
+    }
+    if cuts {
+      _ = try read(into: place, limit: plan.cutAfter)
+      if plan.cutsByReset { wire.connection.reset() } else { drain(into: place) }
+      return false
+    }
+    _ = try read(into: place, limit: .max)
+    return try send(proper(place))
+  }
+
+  private var version: (name: String, value: String) { ("Upload-Draft-Interop-Version", "8") }
+
+  /// Makes room for the content. Nothing is stored for a request that is refused.
+  private func open(_ isPlainStream: Bool) -> (Place, refusal: ReplyHead?) {
+    server.state.withLock { state in
+      if isPlainStream {
+        state.stored.requests.append((request.head.offset, [], false))
+        return (.plain(state.stored.requests.count - 1), nil)
+      }
+      if isPlain { return (.nowhere, request.method == "OPTIONS" ? nil : ReplyHead(404)) }
+      if request.isCreation {
+        state.stored.uploads.append(
+          .init(base: request.head.offset, length: request.head["Upload-Length"].flatMap { UInt64($0) }))
+        return (.upload(state.stored.uploads.count - 1), nil)
+      }
+      guard ["PATCH", "HEAD", "DELETE"].contains(request.method) else { return (.nowhere, nil) }
+      guard let index = Int(request.target.split(separator: "/").last ?? ""),
+        state.stored.uploads.indices.contains(index)
+      else { return (.nowhere, ReplyHead(404)) }
+      state.stored.uploads[index].turn += 1
+      let upload = state.stored.uploads[index]
+      turn = upload.turn
+      if request.method == "PATCH", request.offset != UInt64(upload.bytes.count) || upload.isComplete {
+        let isReplay = upload.isComplete && request.completes && request.offset == UInt64(upload.bytes.count)
+        if !isReplay {
+          return (
+            .nowhere,
+            ReplyHead(
+              409,
+              [
+                version, ("Upload-Offset", "\(upload.bytes.count)"),
+                ("Upload-Complete", upload.isComplete ? "?1" : "?0"),
+              ])
+          )
+        }
+      }
+      return (.upload(index), nil)
+    }
+  }
+
+  /// Reads content and stores it, at most so many bytes; false if it has not ended by then.
+  private func read(into place: Place, limit: Int) throws -> Bool {
+    var count = 0
+    var told = 0
+    func keep(_ piece: [UInt8]) {
+      let taken = piece.prefix(max(0, limit - count))
+      leftover += piece.dropFirst(taken.count)
+      count += taken.count
+      store(taken, in: place)
+    }
+    store(leftover, in: place)
+    leftover = []
+    while count < limit {
+      guard let piece = try wire.piece(brokenOff: keep) else {
+        finish(place)
+        return true
+      }
+      keep(piece)
+      if let step = plan.habits.progress, count - told >= step, case .upload(let index) = place, count < limit {
+        told = count
+        let offset = server.state.withLock { $0.stored.uploads[index].bytes.count }
+        try send(interim: ReplyHead(104, [version, ("Upload-Offset", "\(offset)")]))
+      }
+    }
+    return false
+  }
+
+  private func store(_ piece: ArraySlice<UInt8>, in place: Place) {
+    guard !piece.isEmpty else { return }
+    count += piece.count
+    server.state.withLock { state in
+      state.received += piece.count
+      switch place {
+      case .nowhere: break
+      case .upload(let index):
+        guard state.stored.uploads[index].turn == turn else { return }
+        state.stored.uploads[index].bytes += piece
+        if !hasStored { state.progress += 1 }
+        hasStored = true
+      case .plain(let index): state.stored.requests[index].bytes += piece
+      }
+    }
+  }
+
+  /// Ends the connection by a FIN, and stores what was under way: TCP has acknowledged it.
+  private func drain(into place: Place) {
+    wire.connection.shutdownWriting()
+    store(leftover, in: place)
+    leftover = []
+    do {
+      while let piece = try wire.piece(brokenOff: { store($0[...], in: place) }) { store(piece[...], in: place) }
+      finish(place)
+    } catch {
+      // The connection has ended first.
+    }
+  }
+
+  /// The content has come to its end.
+  private func finish(_ place: Place) {
+    // Over HTTP/2 a request that is broken off may end as if it were whole.
+    if let length = request.head["Content-Length"], length != "\(count)" { return }
+    server.state.withLock { state in
+      switch place {
+      case .nowhere: break
+      case .upload(let index) where state.stored.uploads[index].turn != turn: break
+      case .upload(let index): if request.completes { state.stored.uploads[index].isComplete = true }
+      case .plain(let index): state.stored.requests[index].isWhole = true
+      }
+    }
+  }
+
+  private func proper(_ place: Place) -> ReplyHead {
+    let upload: (index: Int, upload: StoredStream.Upload)? =
+      if case .upload(let index) = place { (index, server.state.withLock { $0.stored.uploads[index] }) } else { nil }
+    var fields = [version]
+    switch request.method {
+    case "OPTIONS":
+      return isPlain
+        ? ReplyHead(200, [("Allow", "POST, PUT, OPTIONS")]) : ReplyHead(200, [("Upload-Limit", "min-size=0"), version])
+    case "HEAD":
+      guard let upload else { return ReplyHead(404) }
+      fields += [
+        ("Upload-Offset", "\(upload.upload.bytes.count)"), ("Upload-Complete", upload.upload.isComplete ? "?1" : "?0"),
+        ("Upload-Limit", "min-size=0"),
+      ]
+      return ReplyHead(204, fields)
+    case "DELETE": return ReplyHead(204, fields)
+    default: break
+    }
+    guard let upload else { return ReplyHead(200) }
+    let isCreation = request.isCreation
+    if isCreation {
+      fields += [("Location", "/uploads/\(upload.index)"), ("Upload-Limit", "min-size=0")]
+      if plan.habits.joinsParts, let id = request.head["Stream-ID"] { fields.append(("Stream-ID", id)) }
+    }
+    fields.append(("Upload-Complete", request.completes ? "?1" : "?0"))
+    if plan.habits.tellsOffset { fields.append(("Upload-Offset", "\(upload.upload.bytes.count)")) }
+    return ReplyHead(request.completes ? 200 : isCreation ? 201 : 204, fields)
+  }
+
+  // MARK: Odd answers
+
+  private func answer(_ odd: OddReply, _ isPlainStream: Bool) throws -> Bool {
+    // First, for the client may have gone on before it is over.
+    let number = server.state.withLock { state in
+      state.given.append((odd, nil, request.method))
+      return state.given.count - 1
+    }
+    let (place, refusal) = odd.keeps ? open(isPlainStream) : (.nowhere, nil)
+    if odd.keeps, plan.habits.announces, request.isCreation, case .upload(let index) = place {
+      try send(interim: ReplyHead(104, [version, ("Location", "/uploads/\(index)")]))
+    }
+    var isWhole = false
+    switch odd.timing {
+    case .beforeContent: break
+    case .inContent(let count): isWhole = try read(into: place, limit: count)
+    case .afterContent: isWhole = try read(into: place, limit: .max)
+    case .late:
+      isWhole = try read(into: place, limit: .max)
+      wait(plan.responseLimit * 3 / 2)
+    }
+    let proper = refusal ?? self.proper(place)
+    let head = odd.head(of: proper)
+    server.state.withLock { $0.given[number].head = head }
+    try sendOdd(odd, head, proper)
+    return try end(odd, place, isWhole: isWhole, hasAnswered: head != nil && odd.cut == nil)
+  }
+
+  private func sendOdd(_ odd: OddReply, _ head: ReplyHead?, _ proper: ReplyHead) throws {
+    switch odd.change {
+    case .garbage(let bytes): return try wire.connection.send(bytes)
+    case .interims(let heads): for head in heads { try send(interim: head) }
+    case .status(let status, let fields, _) where status < 200: try send(interim: ReplyHead(status, fields))
+    default: break
+    }
+    guard let head else { return }
+    let bytes = wire.bytes(of: head, isInterim: false, hasNoContent: request.method == "HEAD")
+    if let cut = odd.cut {
+      let count = min(bytes.head.count - 1, Int(cut * Double(bytes.head.count)))
+      return try wire.connection.send(Array(bytes.head.prefix(count)))
+    }
+    try wire.connection.send(bytes.head + bytes.body)
+    if case .interimAfter(let interim) = odd.change { try send(interim: interim) }
+  }
+
+  private func end(_ odd: OddReply, _ place: Place, isWhole: Bool, hasAnswered: Bool) throws -> Bool {
+    switch odd.end {
+    case .goesOn where hasAnswered:
+      if !isWhole { _ = try read(into: place, limit: .max) }
+      return true
+    case .goesOn, .fin:
+      drain(into: place)
+      return false
+    case .silence:
+      server.state.withLock { $0.leftUnread = true }
+      wire.connection.waitForPeerEnd()
+      // What came before the client's end is acknowledged by TCP.
+      drain(into: place)
+      return false
+    case .reset:
+      server.state.withLock { $0.leftUnread = true }
+      wire.connection.reset()
+      return false
+    case .streamReset(let code):
+      try (wire as? HTTP2Wire)?.resetStream(code)
+      return true
+    case .goAway(let code):
+      try (wire as? HTTP2Wire)?.goAway(code)
+      drain(into: place)
+      return false
+    }
+  }
+
+  private func wait(_ duration: Duration) {
+    let nanoseconds = duration.components.seconds * 1_000_000_000 + duration.components.attoseconds / 1_000_000_000
+    var time = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+    nanosleep(&time, nil)
+  }
+
+  // MARK: Sending
+
+  @discardableResult
+  private func send(_ head: ReplyHead) throws -> Bool {
+    let bytes = wire.bytes(of: head, isInterim: false, hasNoContent: request.method == "HEAD")
+    try wire.connection.send(bytes.head + bytes.body)
+    return true
+  }
+
+  private func send(interim head: ReplyHead) throws {
+    try wire.connection.send(wire.bytes(of: head, isInterim: true, hasNoContent: true).head)
+  }
+}

@@ -1,0 +1,64 @@
+// chaos-answers: streams of the client to servers that answer oddly, judged by a model. `make chaos-answers` runs it long.
+
+internal import AnswerChaosTesting
+internal import Glibc
+
+let usage = """
+  Usage: chaos-answers [--seed N] [--count N] [--only K] [--repeat N] [--jobs N]
+
+    --seed N      what all cases are drawn from (default: drawn)
+    --count N     how many (default 100000)
+    --only K      runs case K of the seed and no other
+    --repeat N    how many times (default 20)
+    --jobs N      streams at the same time (default 128)
+    --cell WORDS  only combinations whose names contain all of these words
+    --stop        stop after the first cases that fail
+  """
+
+/// Written at once, for whoever watches: no buffer of the C library in between.
+func say(_ text: String, to descriptor: Int32 = 1) {
+  let bytes = Array((text + "\n").utf8)
+  _ = write(descriptor, bytes, bytes.count)
+}
+
+func fail(_ message: String, _ code: Int32) -> Never {
+  say("chaos-answers: \(message)", to: 2)
+  exit(code)
+}
+
+var options = AnswerChaos.Options(seed: UInt64.random(in: 0...999_999_999), count: 100_000)
+var arguments = CommandLine.arguments.dropFirst()
+while let name = arguments.popFirst() {
+  if name == "--help" {
+    say(usage)
+    exit(0)
+  }
+  if name == "--stop" {
+    options.stopsAtFirst = true
+    continue
+  }
+  guard let value = arguments.popFirst() else { fail("\(name) requires a value\n\(usage)", 64) }
+  if name == "--cell" {
+    let words = value.split(separator: " ").map(String.init)
+    options.isWanted = { cell in words.allSatisfy { "\(cell)".split(separator: " ").map(String.init).contains($0) } }
+    continue
+  }
+  guard let number = UInt64(value), number <= UInt64(Int.max), number > 0 || ["--seed", "--only"].contains(name) else {
+    fail("\(name) \(value): not a number above 0", 64)
+  }
+  switch name {
+  case "--seed": options.seed = number
+  case "--count": options.count = Int(number)
+  case "--only": options.only = Int(number)
+  case "--repeat": options.copies = Int(number)
+  case "--jobs": options.jobs = Int(number)
+  default: fail("unknown option \(name)\n\(usage)", 64)
+  }
+}
+do {
+  let report = try AnswerChaos(options) { say($0) }.run()
+  say(report.description)
+  exit(report.isClean ? 0 : 1)
+} catch {
+  fail("\(error)", 1)
+}
