@@ -86,7 +86,7 @@ struct UploadStateMachine {
       // A final response counts even if the connection broke behind it: its head says all that matters.
       return .finish(.success(UploadTask.Outcome(response: response, isEarly: early)))
     case .sending, .awaitingResponse:
-      return .finish(.failure(failure ?? UploadError(.protocolViolation, "the connection ended without a response")))
+      return .finish(.failure(failure ?? UploadError(.connectionLost, "the connection ended without a response")))
     }
   }
 }

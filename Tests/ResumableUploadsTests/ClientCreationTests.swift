@@ -171,6 +171,48 @@ import Testing
     #expect(client.machine.isForgotten)
   }
 
+  @Test(
+    "after a 104 with Location, a 2xx without a word of the protocol completes nothing: HEAD decides",
+    arguments: [200, 201, 202, 204])
+  func silentAfterAnnouncement(_ status: Int) {
+    for (isAnnounced, isAcknowledged, hasLocation, isEarly) in product {
+      for words in [
+        FieldLines(), ["Upload-Draft-Interop-Version": "8"], ["Upload-Complete": "?1"], ["Upload-Offset": "500"],
+      ] {
+        var client = ClientScript.file(500)
+        client.start()
+        if isAnnounced { client.interim(location: Self.upload) }
+        client.send(upTo: isEarly ? 300 : 500)
+        if isAcknowledged { client.interim(["Upload-Offset": "200"]) }
+        client.answer(status, words, location: hasLocation ? "http://host/result" : nil, isEarly: isEarly)
+        let isSilent = words.lines.isEmpty
+        let name = "announced \(isAnnounced), acknowledged \(isAcknowledged), early \(isEarly), \(words)"
+        #expect((client.next == "completed") == (!isEarly && !(isSilent && isAnnounced)), "\(name): \(client.next)")
+        guard isSilent, isAnnounced else { continue }
+        #expect(client.next == "HEAD" && client.request?.url == Self.upload, "\(name): \(client.next)")
+        var forgotten = client
+        forgotten.insist(404)
+        #expect((forgotten.next == "completed") == !isEarly, "\(name): \(forgotten.next)")
+        client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
+        #expect(client.next == "PATCH 300", "\(name)")
+      }
+    }
+  }
+
+  /// Whether a 104 announced the upload resource, whether one acknowledged bytes, whether the response has a Location, and
+  /// whether it is early.
+  private var product: [(Bool, Bool, Bool, Bool)] {
+    let both = [false, true]
+    return both.flatMap { announced in
+      both.flatMap { acknowledged in
+        both.flatMap { location in
+          // Without a Location a 104 acknowledges nothing.
+          both.map { (announced, acknowledged && announced, location, $0) }
+        }
+      }
+    }
+  }
+
   // MARK: Location
 
   @Test(
@@ -292,19 +334,24 @@ import Testing
     }
   }
 
-  @Test("400 after a 104 with Location is what some servers call an interruption: the offset is retrieved")
-  func badRequestInTheMiddle() {
+  @Test(
+    "400, 409 and 410 after a 104 with Location may mean an interruption: the offset is retrieved",
+    arguments: [400, 409, 410], [true, false])
+  func refusedInTheMiddle(_ status: Int, isAcknowledged: Bool) {
+    for client in [ClientScript.live(500), .file(500)] {
+      var client = client
+      client.start()
+      client.interim(location: Self.upload)
+      client.send(upTo: 200)
+      if isAcknowledged { client.interim(["Upload-Offset": "100"]) }
+      client.answer(status)
+      #expect(client.next == "HEAD" && client.request?.url == Self.upload)
+    }
+    // Said with Upload-Complete it is the target's word (example D).
     var client = ClientScript.file(500)
     client.start()
     client.interim(location: Self.upload)
-    client.send(upTo: 200)
-    client.answer(400)
-    #expect(client.next == "HEAD")
-    // Said with Upload-Complete it is the target's word (example D).
-    client = .file(500)
-    client.start()
-    client.interim(location: Self.upload)
-    #expect(client.answer(400, ["Upload-Complete": "?1"]) == .fail(.refused(status: 400)))
+    #expect(client.answer(status, ["Upload-Complete": "?1"]) == .fail(.refused(status: status)))
   }
 
   @Test(

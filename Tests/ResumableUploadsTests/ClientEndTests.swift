@@ -204,6 +204,35 @@ import Testing
     }
   }
 
+  @Test("a final answer with less than was acknowledged is a loss: HEAD confirms it, and it is reported")
+  func completedWithLess() {
+    for isFinished in [true, false] {
+      for isEarly in [true, false] {
+        for isKept in [true, false] {
+          for completes in [true, false] {
+            let name = "finished \(isFinished), early \(isEarly), kept \(isKept), complete \(completes)"
+            var client = ClientScript.created(500, isFinished: isFinished)
+            client.send(upTo: isEarly ? 300 : 500)
+            client.interim(["Upload-Offset": "200"])
+            if !isKept { client.release(upTo: 200) }
+            _ = client.machine.takeNotes()
+            var fields: FieldLines = ["Upload-Offset": "100"]
+            if completes { fields.append("Upload-Complete", "?1") }
+            client.answer(200, fields, isEarly: isEarly)
+            #expect(client.next == "HEAD", "\(name): \(client.next)")
+            for _ in 0..<2 where client.next == "HEAD" {
+              if client.answer(204, ["Upload-Offset": "100", "Upload-Complete": "?1"]) == .wait { client.goOn() }
+            }
+            let notes = client.machine.takeNotes()
+            #expect(notes.first == .serverWentBack(from: 200, to: 100), "\(name): \(notes)")
+            #expect(notes.contains(.gap(from: 100, to: 200, isServersFault: true)) == !isKept, "\(name): \(notes)")
+            #expect(client.next == "CREATE" && client.machine.base == (isKept ? 100 : 200), "\(name): \(client.next)")
+          }
+        }
+      }
+    }
+  }
+
   @Test("what HEAD calls complete is not appended to (draft, section Completeness)")
   func completeByHead() {
     var client = ClientScript.created(500)

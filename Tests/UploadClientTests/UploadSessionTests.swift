@@ -286,6 +286,29 @@ struct UploadSessionTests {
     }
   }
 
+  @Test("a response head that is cut at any byte is a lost connection, whether the body has ended or not")
+  func cutHeads() throws {
+    let head = "HTTP/1.1 204 No Content\r\nUpload-Draft-Interop-Version: 8\r\n\r\n"
+    let interim = "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: 1\r\n\r\n"
+    try withSession { session in
+      for before in ["", interim] {
+        // libcurl takes a head for complete whose last line feed is missing.
+        for count in 0..<head.utf8.count - 1 {
+          for bodyEnds in [true, false] {
+            let server = try ScriptedServer { connection, _ in
+              _ = try connection.head()
+              try connection.send(before + String(decoding: head.utf8.prefix(count), as: UTF8.self))
+            }
+            let upload = try RunningUpload(session, UploadRequest(url: server.url))
+            if bodyEnds { upload.body.end() }
+            let kind = try upload.failure().kind
+            #expect(kind == .connectionLost, "\(before.isEmpty ? "" : "after a 104, ")\(count) bytes of the head")
+          }
+        }
+      }
+    }
+  }
+
   @Test("2,000 uploads at once in one session run on one thread, each to its own end")
   func many() throws {
     try raiseDescriptorLimit()

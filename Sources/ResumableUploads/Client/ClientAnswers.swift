@@ -160,6 +160,13 @@ extension UploadClientStateMachine {
     case 200..<300:
       if isOptimistic, completeness != false {
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
+        // The server that announced the upload resource speaks the protocol: an answer without a word of it is a portal's as
+        // likely as the target's, and HEAD decides.
+        if let announced, completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(version) {
+          take(location: announced)
+          isFinalResponseUnproved = !answer.isEarly && sentUpTo == supply.head
+          return detour(answer.status)
+        }
         let end = claimed ?? (answer.isEarly ? base : sentUpTo)
         // A server that has spoken the protocol says where the upload is, or that it is complete.
         if hasAcknowledged, completeness == nil, claimed == nil, answer.location ?? announced == nil {
@@ -190,8 +197,9 @@ extension UploadClientStateMachine {
       if isOptimistic || (UploadFields.offset(answer.fields) ?? 0) != 0 { return retrieveOffset() }
       return append(supply)
     case _ where completeness == true: return fail(.refused(status: answer.status))
-    case 400 where announced != nil:
-      // There was an upload until something came between: so some servers call an interruption.
+    case 400 where announced != nil, 409 where announced != nil, 410 where announced != nil:
+      // There was an upload until something came between: so some servers call an interruption. Whether it still exists, HEAD
+      // decides, as it does after an append.
       _ = creationIsLost()
       return detour(answer.status)
     case 400 where !isVersionSettled, 412 where !isVersionSettled, 501 where !isVersionSettled:
@@ -213,7 +221,7 @@ extension UploadClientStateMachine {
       appendMaximum = max(supply.head, configuration.length ?? 0) - base
       return shrink(refusedSize(sentUpTo - min(sentUpTo, base)), supply)
     case 405 where noteMethods(answer): return create(supply)
-    // They mean what they say, whenever they are said.
+    // They mean what they say where no upload resource was announced.
     case 409, 410: return fail(.refused(status: answer.status))
     default: break
     }

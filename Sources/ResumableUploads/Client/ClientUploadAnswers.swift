@@ -21,6 +21,8 @@ extension UploadClientStateMachine {
         isFinalResponseUnproved = append.completes && !append.endsPart && !answer.isEarly && sentUpTo == supply.head
         return detour(answer.status)
       }
+      // Less than it had acknowledged is a loss: HEAD confirms it, and it is reported.
+      if let claimed, claimed < acknowledged { return detour(answer.status) }
       let tookAll = !answer.isEarly && (claimed ?? sentUpTo) == sentUpTo
       // Silence in the answer to a completing request means done: many servers say nothing.
       if completeness ?? (append.completes && tookAll) {
