@@ -15,6 +15,9 @@ enum Load {
     options: [
       Option("streams", short: "n", value: "N", "number of live streams (default: 1)"),
       Option("duration", short: "d", value: "T", "duration of the run, including the ramp (default: 10s)"),
+      Option(
+        "stage", value: "T:N", "reach N live streams after T more, in place of -n, -d and --ramp (repeatable)",
+        mayRepeat: true),
       Option("ramp", value: "T", "time in which the streams start, one after another (default: 0)"),
       Option(
         "profile", short: "p", value: "P", "what a stream sends: mic, heartbeat, bulk, or a JSON file (default: mic)"),
@@ -191,6 +194,7 @@ enum Load {
       configuration.duration = try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
     }
     if let text = values["ramp"] { configuration.ramp = try Units.duration(text, of: "ramp") }
+    try setStages(values, &configuration)
     guard configuration.ramp <= configuration.duration else {
       throw .usage(
         "--ramp \((values["ramp"] ?? "").shown) is longer than the run, which lasts --duration \(values["duration"] ?? "10s"). Choose a shorter one."
@@ -249,6 +253,31 @@ enum Load {
         try Units.integer(text, of: "max-connections", in: 1...1_000_000_000))
     }
     return configuration
+  }
+
+  private static func setStages(
+    _ values: CommandLineSyntax.Values, _ configuration: inout LoadConfiguration
+  ) throws(CommandError) {
+    var stages: [LoadStage] = []
+    for text in values.all("stage") {
+      let parts = text.split(separator: ":", omittingEmptySubsequences: false).map(String.init)
+      guard parts.count == 2, let streams = Int(parts[1]), (0...10_000_000).contains(streams),
+        let duration = try? Units.duration(
+          parts[0], of: "stage", atLeast: .milliseconds(1), atMost: .seconds(30 * 86400))
+      else {
+        throw .usage(
+          "--stage \(text.shown): invalid stage. Write 30s:1000 for 1000 streams after 30 more seconds (1ms to 30d).")
+      }
+      stages.append(LoadStage(duration: duration.nanoseconds, streams: streams))
+    }
+    guard !stages.isEmpty else { return }
+    for option in ["streams", "duration", "ramp"] where values.has(option) {
+      throw .usage("--stage and --\(option) contradict each other. Choose one.")
+    }
+    guard stages.contains(where: { $0.streams > 0 }) else {
+      throw .usage("--stage \(values["stage"]?.shown ?? ""): no stage has a stream. Write 30s:1000 for 1000 streams.")
+    }
+    configuration.stages = stages
   }
 
   /// So many messages per second, in turn from all streams.

@@ -86,7 +86,7 @@ struct CommandLineSyntaxTests {
   /// Options without which nothing happens, or that may be repeated.
   static let withoutDefault: Set = [
     "header", "netrc-file", "unix-socket", "cert", "json", "html", "fail-if", "part", "i-may-load-this", "public-url",
-    "overflow",
+    "overflow", "stage",
   ]
 
   @Test("the example of each help is a command line that its own table accepts")

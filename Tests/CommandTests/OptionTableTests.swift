@@ -74,6 +74,7 @@ struct OptionTableTests {
     "method": .other(["GET", "get", "HEAD", "post", "PO ST", "Ü"]),
     "stream-id": .other(["a b", ".a", "a/b", "ü", String(repeating: "a", count: 65)]),
     "fail-if": .other(["nothing", "errors", "errors > many", "nothing > 5"]),
+    "stage": .other(["many", "5s", "5s:-1", "x:5", "5s:1:2", "5s:1.5", "0s:5", "5s:0"]),
     "arrival-rate": .other(["many", "5", "0/s", "-1/s", "1e99/s", "nan/s"]),
     "part": .other(["1", "0/0", "5/4", "-1/2", "1/\(Value.huge)", "a/b"]),
     "slow-fraction": .other(["many", "-1", "2", "nan", "5s"]),
@@ -191,6 +192,7 @@ struct OptionTableTests {
     "options that contradict each other are a usage error that names both",
     arguments: [
       ["heartbeat", "http://h/", "-4", "-6"], ["load", "http://localhost/", "--http1", "--http2"],
+      ["load", "http://localhost/", "--stage", "5s:5", "--ramp", "1s"],
       ["put", "/dev/null", "http://h/", "--resume", "--abandon"],
       ["report", "a", "b", "--merge", "--compare"], ["serve", "--discard", "--directory", "/tmp"],
       ["serve", "--min-append-size", "2MB", "--max-append-size", "1MB"],

@@ -12,6 +12,14 @@ public struct LoadConfiguration: Sendable {
   public var streams = 1
   /// In which time they are started.
   public var ramp = Duration.zero
+  /// How many streams are live when, in place of `streams`, `ramp` and `duration`; empty for the same number all the time.
+  public var stages: [LoadStage] = [] {
+    didSet {
+      guard !stages.isEmpty else { return }
+      let plan = StagePlan(stages)
+      (streams, ramp, duration) = (plan.peak, .zero, .nanoseconds(plan.duration))
+    }
+  }
   /// How long the run lasts, the ramp included.
   public var duration = Duration.seconds(10)
   /// Which part of the run this is, 1 to `count`.

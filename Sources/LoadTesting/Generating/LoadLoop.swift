@@ -65,21 +65,36 @@ final class LoadLoop: @unchecked Sendable {
 
   func begin(_ indices: [Int]) {
     processorTime = Self.threadProcessorTime()
-    for index in indices { begin(LoadPlace(index: index), at: plan.ramp.start(of: index)) }
+    for index in indices { begin(LoadPlace(index: index), from: 0) }
     tick()
   }
 
-  private func begin(_ place: LoadPlace, at start: Int64) {
+  /// Begins a stream in its place at this time, or when more streams are to be live.
+  private func begin(_ place: LoadPlace, from time: Int64) {
     // None that has no time left for a single message.
-    guard !isQuiet, start < plan.duration else { return }
+    guard !isQuiet, let life = plan.ramp.life(of: place.index, from: time), life.lowerBound < plan.duration else {
+      return
+    }
+    let (start, end) = (life.lowerBound, min(life.upperBound, plan.duration))
     waiting[place.index] = loop.schedule(at: plan.clock.instant(start)) { [unowned self] in
       waiting[place.index] = nil
       let stream: any PacedStream =
         plan.configuration.sendsRequestPerMessage
-        ? MessageStream(place, on: self, at: start) : LoadStream(place, on: self, at: start)
+        ? MessageStream(place, on: self, life: start..<end) : LoadStream(place, on: self, life: start..<end)
       streams[ObjectIdentifier(stream)] = stream
       stream.begin()
+      if end < plan.duration { endLater(stream, at: end) }
     }
+  }
+
+  /// Fewer streams are to be live from then on: what is due is still acknowledged, within the time that the run's end allows as well.
+  private func endLater(_ stream: any PacedStream, at end: Int64) {
+    loop.schedule(at: plan.clock.instant(end)) { [weak stream] in stream?.quiet() }
+    let grace = plan.configuration.grace
+    loop.schedule(at: plan.clock.instant(end) + min(Self.patience, grace / 2)) { [weak stream] in
+      stream?.finishUnacknowledged()
+    }
+    loop.schedule(at: plan.clock.instant(end) + grace) { [weak stream] in stream?.stop(isDue: true) }
   }
 
   func ended(_ stream: any PacedStream, _ place: LoadPlace, thinkTime: Int64, _ outcome: StreamOutcome) {
@@ -89,7 +104,7 @@ final class LoadLoop: @unchecked Sendable {
       if !isQuiet {
         // A place whose stream failed is not left empty, nor filled again and again in one breath.
         let pause = max(thinkTime, outcome == .failed ? Self.pauseAfterFailure : 0)
-        begin(LoadPlace(index: place.index, generation: place.generation + 1), at: plan.clock.now + pause)
+        begin(LoadPlace(index: place.index, generation: place.generation + 1), from: plan.clock.now + pause)
       }
       tellIfIdle()
     }

@@ -157,6 +157,7 @@ extension LoadPlan {
     let profile = configuration.profile
     streams = configuration.streams
     ramp = configuration.ramp.nanoseconds
+    stages = configuration.stages
     duration = configuration.duration.nanoseconds
     self.profile = profile.name
     rate = profile.rate

@@ -32,7 +32,8 @@ final class LoadRunPlan: Sendable {
     self.clock = clock
     self.end = end
     ramp = RampPlan(
-      streams: configuration.streams, ramp: configuration.ramp.nanoseconds, chunk: configuration.profile.chunk)
+      streams: configuration.streams, ramp: configuration.ramp.nanoseconds, chunk: configuration.profile.chunk,
+      stages: configuration.stages.isEmpty ? nil : StagePlan(configuration.stages))
     duration = configuration.duration.nanoseconds
     token = String(LiveStreamConfiguration.randomStreamID().prefix(8))
   }

@@ -25,19 +25,19 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   /// When the stream begins, on the run's clock.
   private let start: Int64
 
-  init(_ place: LoadPlace, on loop: LoadLoop, at start: Int64) {
+  init(_ place: LoadPlace, on loop: LoadLoop, life: Range<Int64>) {
     let plan = loop.plan
     let schedule = StreamSchedule(
       plan.configuration.profile, seed: plan.configuration.seed, stream: place.index, generation: place.generation)
     self.loop = loop
     self.place = place
-    self.start = start
+    start = life.lowerBound
     isPlain = plan.configuration.resumable == .never
     faults = FaultSchedule(
       plan.configuration.profile, seed: plan.configuration.seed, stream: place.index, generation: place.generation)
     source = PacedSource(
-      plan.configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: start,
-      end: plan.duration, clock: plan.clock)
+      plan.configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: life.lowerBound,
+      end: life.upperBound, clock: plan.clock)
     streamer = LiveStreamer(source, configuration: plan.streamConfiguration(place), session: loop.session)
     figures = loop.figures.streamStarted(index: place.index, isSlow: schedule.isSlow, now: plan.clock.now)
   }

@@ -25,7 +25,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
   private var hasFailed = false
   private var hasAcknowledged = false
 
-  init(_ place: LoadPlace, on loop: LoadLoop, at start: Int64) {
+  init(_ place: LoadPlace, on loop: LoadLoop, life: Range<Int64>) {
     let plan = loop.plan
     let configuration = plan.configuration
     let schedule = StreamSchedule(
@@ -33,7 +33,8 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     self.loop = loop
     self.place = place
     source = PacedSource(
-      configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: start, end: plan.duration,
+      configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: life.lowerBound,
+      end: life.upperBound,
       clock: plan.clock)
     let stream = plan.streamConfiguration(place)
     request = stream.request

@@ -8,11 +8,25 @@ public struct RampPlan: Equatable, Sendable {
   public let ramp: Int64
   /// The time from one message of a stream to the next, in nanoseconds.
   public let chunk: Int64
+  /// In place of the ramp; nil where all streams live to the run's end.
+  public let stages: StagePlan?
 
-  public init(streams: Int, ramp: Int64, chunk: Int64) {
+  public init(streams: Int, ramp: Int64, chunk: Int64, stages: StagePlan? = nil) {
     self.streams = streams
     self.ramp = ramp
     self.chunk = max(1, chunk)
+    self.stages = stages
+  }
+
+  /// The life of a stream that contains this time, or else the next one; nil if there is none. It begins when the stream's turn comes.
+  public func life(of stream: Int, from time: Int64) -> Range<Int64>? {
+    guard let stages else { return max(time, start(of: stream))..<Int64.max }
+    guard let life = stages.lives(of: stream).first(where: { $0.upperBound > time }) else { return nil }
+    let offset = Self.startOffset(of: stream, chunk: chunk)
+    let begin = max(life.lowerBound, time)
+    let start = begin.addingSaturated((offset - begin % chunk + chunk) % chunk)
+    // One that ends before its turn would come begins at once.
+    return (start < life.upperBound ? start : begin)..<life.upperBound
   }
 
   /// Where in the period a stream's messages are due, from 0 to the period: any number of streams that follow each other are

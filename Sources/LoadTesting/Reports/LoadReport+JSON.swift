@@ -59,6 +59,7 @@ extension LoadPlan: JSONObject {
   mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
     try member("streams", &streams)
     try member("ramp_ns", &ramp)
+    try member("stages", &stages)
     try member("duration_ns", &duration)
     try member("profile", &profile)
     try member("rate_bytes_per_second", &rate)

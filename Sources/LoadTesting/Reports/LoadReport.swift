@@ -44,6 +44,8 @@ public struct LoadPlan: Equatable, Sendable {
   public var streams = 0
   /// In which time they are started, evenly.
   public var ramp: Int64 = 0
+  /// How many of them were to be live when; empty for all of them.
+  public var stages: [LoadStage] = []
   /// How long the run lasts, the ramp included.
   public var duration: Int64 = 0
   /// The profile's name.

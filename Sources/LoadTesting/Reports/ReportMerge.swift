@@ -100,9 +100,15 @@ extension LoadPlan {
   public var figures: [(name: String, value: String)] {
     [
       ("number of streams", String(streams)), ("ramp", Quantity.text(nanoseconds: ramp)),
+      (
+        "stages",
+        stages.isEmpty
+          ? "none" : stages.map { "\(Quantity.text(nanoseconds: $0.duration)):\($0.streams)" }.joined(separator: " ")
+      ),
       ("duration", Quantity.text(nanoseconds: duration)), ("profile", profile),
       ("rate", rate == 0 ? "max" : Quantity.text(bytes: rate) + "/s"), ("chunk", Quantity.text(nanoseconds: chunk)),
-      ("body", body), ("resumable", resumable), ("HTTP version", httpVersion),
+      ("body", body), ("resumable", resumable), ("request per message", requestPerMessage ? "yes" : "no"),
+      ("HTTP version", httpVersion),
       ("streams per connection", String(streamsPerConnection ?? 1)),
       ("drop-every", dropEvery.map { Quantity.text(nanoseconds: $0) } ?? "never"),
       ("slow fraction", String(slowFraction)), ("seed", String(seed)),

@@ -104,7 +104,10 @@ extension LoadPlan {
   /// What was asked for, in one sentence.
   var sentence: String {
     let rate = rate == 0 ? "as fast as they are taken" : "\(Figure.text(bytes: rate))/s each"
-    let ramp = ramp == 0 ? "no ramp" : "ramp \(Figure.text(nanoseconds: ramp))"
+    let ramp =
+      stages.isEmpty
+      ? ramp == 0 ? "no ramp" : "ramp \(Figure.text(nanoseconds: ramp))"
+      : "\(stages.count) stage\(stages.count == 1 ? "" : "s")"
     var text =
       "\(Figure.text(count: UInt64(max(0, streams)))) stream\(streams == 1 ? "" : "s") of \(profile), \(rate), "
     text +=

@@ -64,6 +64,29 @@ struct OtherEndpointTests {
   }
 }
 
+@Suite("A load test in stages")
+struct StagedLoadTests {
+  @Test(
+    "streams come and go as the stages say, none fails, and what was due is acknowledged", arguments: [false, true])
+  func stages(sendsRequestPerMessage: Bool) throws {
+    let server = try StreamServer()
+    let report = try loadTest(server.url) {
+      $0.stages = [
+        .init(duration: 1_000_000_000, streams: 8), .init(duration: 500_000_000, streams: 8),
+        .init(duration: 1_000_000_000, streams: 0),
+      ]
+      $0.sendsRequestPerMessage = sendsRequestPerMessage
+      if sendsRequestPerMessage { $0.resumable = .never }
+    }.run()
+    #expect(report.plan.streams == 8 && report.measured == 2_500_000_000)
+    #expect(report.totals.streams.started == 8 && report.totals.streams.finished == 8)
+    #expect(report.totals.messages.due == report.totals.messages.acknowledged && report.totals.errorCount == 0)
+    // The eight live for 2.5 s, 2.25 s and so on to 0.75 s, with ten messages in each second.
+    #expect((122...138).contains(report.totals.messages.due), "\(report.totals.messages.due)")
+    #expect(ReportVerdict(report).sentence.hasPrefix("up to 8 live streams in 3 stages"))
+  }
+}
+
 @Suite("A load test with one request per message")
 struct RequestPerMessageTests {
   /// Answers each request after reading its content, as `answer` says for its number on the connection; nil cuts the connection.

@@ -50,7 +50,9 @@ struct ReportVerdict: Equatable, Sendable {
   private static func streams(_ report: LoadReport) -> String {
     let planned = report.plan.streams
     var text: String
-    if report.reachedItsStreams, let fewest = report.fewestLive, fewest < UInt64(max(0, planned)) {
+    if report.reachedItsStreams, !report.plan.stages.isEmpty {
+      text = "up to \(counted(UInt64(planned), "live stream")) in \(counted(UInt64(report.plan.stages.count), "stage"))"
+    } else if report.reachedItsStreams, let fewest = report.fewestLive, fewest < UInt64(max(0, planned)) {
       text = "\(Figure.text(count: fewest)) to \(counted(UInt64(planned), "live stream"))"
     } else if report.reachedItsStreams {
       let held = Figure.text(nanoseconds: max(0, report.measured - report.plan.ramp))

@@ -1,0 +1,59 @@
+// That the streams which live at any time are those that the stages ask for.
+
+import PropertyTesting
+import Testing
+
+@testable import LoadTesting
+
+@Suite("The stages of a run")
+struct StagePlanTests {
+  @Test("at any time as many streams live as the line between two stages says", arguments: Seed.several(50))
+  func levels(_ seed: Seed) {
+    var random = seed.generator
+    let stages = (0..<Int.random(in: 1...6, using: &random)).map { _ in
+      LoadStage(
+        duration: Int64.random(in: 1...1_000_000, using: &random), streams: Int.random(in: 0...40, using: &random))
+    }
+    let plan = StagePlan(stages)
+    let lives = (0..<plan.peak).map { plan.lives(of: $0) }
+    #expect(plan.lives(of: plan.peak).isEmpty)
+    for own in lives {
+      #expect(zip(own, own.dropFirst()).allSatisfy { $0.upperBound <= $1.lowerBound } && own.allSatisfy { !$0.isEmpty })
+    }
+    for _ in 0..<50 {
+      let time = Int64.random(in: 0..<plan.duration, using: &random)
+      var (start, level): (Int64, Int) = (0, 0)
+      var expected = 0.0
+      for stage in stages {
+        if time < start + stage.duration {
+          let share = Double(time - start) / Double(stage.duration)
+          expected = Double(level) + share * Double(stage.streams - level)
+          break
+        }
+        (start, level) = (start + stage.duration, stage.streams)
+      }
+      let live = lives.count { $0.contains { $0.contains(time) } }
+      #expect(abs(Double(live) - expected) <= 1.01, "\(stages) at \(time): \(live), not \(expected)")
+    }
+  }
+
+  @Test("a stream begins when its turn comes, within its life, and again in its next life")
+  func turns() throws {
+    let stages = StagePlan([
+      .init(duration: 1_000_000, streams: 10), .init(duration: 1_000_000, streams: 0),
+      .init(duration: 1_000_000, streams: 10),
+    ])
+    let plan = RampPlan(streams: 10, ramp: 0, chunk: 1000, stages: stages)
+    for stream in 0..<10 {
+      let lives = stages.lives(of: stream)
+      #expect(lives.count == 2)
+      let first = try #require(plan.life(of: stream, from: 0))
+      #expect(lives[0].contains(first.lowerBound) && first.upperBound == lives[0].upperBound)
+      #expect(first.lowerBound - lives[0].lowerBound < 1000)
+      #expect(first.lowerBound % 1000 == RampPlan.startOffset(of: stream, chunk: 1000))
+      let next = try #require(plan.life(of: stream, from: first.upperBound))
+      #expect(lives[1].contains(next.lowerBound))
+      #expect(plan.life(of: stream, from: next.upperBound) == nil)
+    }
+  }
+}
