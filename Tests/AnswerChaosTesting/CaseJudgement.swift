@@ -62,9 +62,11 @@ struct CaseJudgement {
   // MARK: The end
 
   /// Statuses after which a client tries again, whatever was before.
-  private static func isRetried(_ status: Int) -> Bool {
+  private func isRetried(_ status: Int) -> Bool {
     switch status {
-    case 408, 423, 425, 429, 500, 502...504, 506...: true
+    // An upload resource may be locked; of a plain stream this is the server's verdict.
+    case 423: !isPlain
+    case 408, 425, 429, 500, 502...504, 506...: true
     default: false
     }
   }
@@ -84,7 +86,7 @@ struct CaseJudgement {
     switch error.kind {
     case .cancelled: return trace.orders.contains("cancel") ? nil : fail("cancelled by nobody")
     case .unreachable:
-      if plan.isPermanent { return nil }
+      if plan.isPermanent || plan.misdirects { return nil }
       // A plain file whose answer is lost each time, and a PUT that another one would replace.
       return isPlain && (plan.cell.source == .put || plan.method == "PUT") ? nil : fail("gave up without a limit")
     case .source, .overflow, .invalidRequest, .notTrusted, .insecureLocation: return fail("a reason that is not there")
@@ -117,7 +119,7 @@ struct CaseJudgement {
   private func mayEndAtStart(_ odd: OddReply, _ head: ReplyHead?, _ method: String) -> Bool {
     switch odd.family {
     // A field that HTTP/2 does not have breaks the response.
-    case .status: head.map { !Self.isRetried($0.status) || plan.usesHTTP2 && !$0.fields.isEmpty } ?? false
+    case .status: head.map { !isRetried($0.status) || plan.usesHTTP2 && !$0.fields.isEmpty } ?? false
     case .missingField, .doubledField, .absurdField, .interim, .garbage: true
     case .early: true
     // What is left of the head may be a head, or be none.
