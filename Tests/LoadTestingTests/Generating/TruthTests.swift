@@ -1,6 +1,7 @@
 // That a report tells what happened, by the word of the server that made it happen.
 
 import EventLoops
+import Glibc
 import NetworkTesting
 import Testing
 
@@ -26,6 +27,22 @@ struct TruthTests {
     // Nobody can learn of an acknowledgement before it was sent, nor send a byte before it is due.
     #expect(try #require(measured.min) >= truth[0] - truth[0] / 50)
     #expect(report.totals.errorCount == 0 && report.totals.bytes.lost == 0)
+  }
+
+  @Test("the generator's processor time is that of the run alone, and a part says on which machine it ran")
+  func generator() throws {
+    let server = try AcknowledgingServer()
+    let before = ProcessLimits.usage
+    let report = try loadTest(server.url) { $0.streams = 2 }.run()
+    let after = ProcessLimits.usage
+    #expect((0...(after.user - before.user)).contains(report.generator.userTime))
+    #expect((0...(after.system - before.system)).contains(report.generator.systemTime))
+    var name = [CChar](repeating: 0, count: 256)
+    gethostname(&name, 255)
+    #expect(
+      report.parts.map(\.host) == [
+        String(decoding: name.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+      ])
   }
 
   @Test("acknowledged bytes that the server throws away are lost: so many, and no more")

@@ -46,6 +46,23 @@ struct ReportPageTests {
     }
   }
 
+  @Test("a page says which parts of a distributed run it shows, if it does not show all")
+  func parts() throws {
+    var report = SampleRun(seconds: 12).report
+    #expect(!report.html.contains(" only"))
+    var part = try #require(report.parts.first)
+    (part.index, part.count) = (2, 3)
+    report.parts = [part]
+    #expect(report.html.contains("part 2 of 3 only"))
+    var other = part
+    other.index = 3
+    report.parts = [part, other]
+    #expect(report.html.contains("2 of 3 parts only"))
+    other.index = 1
+    report.parts.append(other)
+    #expect(!report.html.contains(" only"))
+  }
+
   @Test("a generator that was the bottleneck is said before anything else")
   func bottleneck() throws {
     var run = SampleRun(seconds: 12)
