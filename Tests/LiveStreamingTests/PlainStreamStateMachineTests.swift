@@ -247,6 +247,13 @@ struct PlainStreamStateMachineTests {
     }
   }
 
+  @Test("a stream's identifier is 32 hexadecimal digits, another one each time")
+  func streamIDs() {
+    let all = Set((0..<1000).map { _ in LiveStreamConfiguration.randomStreamID() })
+    #expect(all.count == 1000)
+    #expect(all.allSatisfy { $0.utf8.count == 32 && $0.allSatisfy { "0123456789abcdef".contains($0) } })
+  }
+
   @Test("a silent source is no outage: the time to give up begins when the connection breaks")
   func silentIsNoOutage() {
     var policy = RetryPolicy()

@@ -118,6 +118,24 @@ private struct Rules {
     }
   }
 
+  @Test("a connection lost after the server said that it has everything is an outage of its own")
+  func idleOutages() {
+    var rules = Rules.streaming(acknowledged: 500)
+    for _ in 0..<3 {
+      rules.fail()
+      #expect(rules.machine.dropouts == 1)
+      rules.goOn()
+    }
+    #expect(rules.method == "HEAD")
+    rules.answer(204, ["Upload-Offset": "500"])
+    // The source says that this was all, and the connection is lost again, with nothing more acknowledged.
+    rules.isFinished = true
+    rules.take(rules.machine.bytesAreReady(rules.supply))
+    #expect(rules.method == "PATCH")
+    rules.fail()
+    #expect(rules.machine.dropouts == 2)
+  }
+
   @Test(
     "any answer that lasts for ever: after an acknowledgement it is waited for until a limit, and pauses keep to their rule",
     arguments: [nil, 20] as [Int64?], [nil, 5] as [Int64?])

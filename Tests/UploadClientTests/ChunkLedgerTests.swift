@@ -75,6 +75,21 @@ struct ChunkLedgerTests {
     #expect(ledger.acknowledge(wireCount: ledger.wireByteCount) == ledger.bodyByteCount)
   }
 
+  @Test("of merged chunks all but what is not payload between them is acknowledged as it comes")
+  func mergedLag() {
+    var (ledger, model) = (ChunkLedger(), Model())
+    for _ in 0..<2_000 {
+      ledger.append(300)
+      model.append(300)
+    }
+    // Up to 64 chunks are one entry then, each with 7 bytes that are not payload.
+    var most: UInt64 = 0
+    for wire in stride(from: 0, to: model.bodyCountAfterWire.count, by: 31) {
+      most = max(most, model.bodyCountAfterWire[wire] - ledger.acknowledge(wireCount: UInt64(wire)))
+    }
+    #expect(most < 64 * 7)
+  }
+
   @Test("a wire count that falls back changes nothing")
   func neverBack() {
     var ledger = ChunkLedger()
