@@ -49,7 +49,7 @@ extension UploadServer.Configuration {
     package var parkDelay = Duration.seconds(60)
 
     /// For how long the start of a server waits for the records of uploads. It answers within a second, whatever it finds.
-    package var loadPatience = Duration.milliseconds(300)
+    package var loadPatience = Duration.milliseconds(150)
 
     /// How many 104 (Upload Resumption Supported) responses a request is sent at most that came through a proxy (one that says
     /// so by `Via`, `Forwarded` or `X-Forwarded-For`); nil for no limit, as where there is no proxy.

@@ -1,5 +1,7 @@
 // What lies in the directory when the server has ended: what was acknowledged, and nothing of anybody else's.
 
+internal import EventLoops
+
 extension SequenceRun {
   /// Whether what was acknowledged lies in a stream's files, and nothing else does.
   func checkFiles(of stream: StreamModel, in directory: StoredFiles) throws(Violation) {
@@ -55,10 +57,13 @@ extension SequenceRun {
     let acknowledged =
       mine.filter { upload in
         guard upload.token == stream.owner, upload.acknowledged > 0 else { return false }
+        let isLive = upload.length == nil && upload.givenLength == nil
         switch upload.phase {
-        case .open, .complete, .forgotten: return true
+        // A file whose client was silent for so long while the server was still up for others may be gone.
+        case .open: return isLive || MonotonicInstant.now - upload.lastTouch < .seconds(options.maximumAge)
+        case .complete, .forgotten: return true
         // Age deletes nothing of a live stream.
-        case .expired: return upload.length == nil && upload.givenLength == nil && !stream.wasCancelled
+        case .expired: return isLive && !stream.wasCancelled
         case .refused, .deleted, .lost: return false
         }
       }.map { $0.base + $0.acknowledged }.max() ?? 0

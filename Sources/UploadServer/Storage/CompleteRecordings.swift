@@ -24,7 +24,7 @@ final class CompleteRecordings: Sendable {
   }
 
   /// For how long the start of a server waits for the list; it is continued in the background then.
-  static let patience = Duration.milliseconds(200)
+  static let patience = Duration.milliseconds(100)
   /// How many names are read in one slice.
   private static let slice = 1_000
 
