@@ -343,7 +343,9 @@ final class UploadResources {
     if !due.isEmpty {
       let rest = due
       loop.schedule(after: .zero) { [unowned self] in expire(rest) }
-    } else if expiryTimer == nil, let deadline = table.values.lazy.map(\.deadline).min() {
+    } else if let deadline = table.values.lazy.map(\.deadline).min() {
+      // One that is over may have set the timer for its own end, which is later.
+      if let expiryTimer { loop.cancel(expiryTimer.timer) }
       arm(deadline)
     }
   }
