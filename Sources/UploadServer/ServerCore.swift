@@ -202,12 +202,17 @@ final class ServerCore: @unchecked Sendable {
   // MARK: Stopping
 
   func stop(grace: Duration) {
-    guard phase == .serving || phase == .finishing else { return }
-    if let stopTimer { loop.cancel(stopTimer) }
-    if phase == .serving {
+    switch phase {
+    case .serving:
       phase = .finishing
       context.stops = true
       for connection in connections.values where !connection.hasOpenRequest { connection.serverStops() }
+    case .finishing, .lingering:
+      guard grace == .zero else { return }
+      // Who is asked twice waits for nobody. The answers are in the sockets.
+      if phase == .finishing { for connection in connections.values { connection.serverStops() } }
+      return end()
+    case .ended: return
     }
     endIfDone()
     if phase == .finishing { stopTimer = loop.schedule(after: grace) { [unowned self] in turnAway() } }
