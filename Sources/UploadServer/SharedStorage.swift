@@ -33,7 +33,9 @@ final class SharedStorage: Sendable {
     usage = UploadUsage(configuration.uploads)
     switch configuration.storage {
     case .directory(let path):
-      files = try FileStore(path: path, durability: configuration.durability, files: openFiles, usage)
+      files = try FileStore(
+        path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
+        files: openFiles, usage)
     case .discarding: files = nil
     }
   }
@@ -73,7 +75,7 @@ final class SharedStorage: Sendable {
   ///
   /// - Parameters:
   ///   - found: an unfinished one, and how many seconds ago it was written.
-  ///   - gone: a stream whose closed recordings were removed.
+  ///   - gone: a stream of which something is recorded and no file is left.
   func find(_ found: @escaping @Sendable (StreamName, Int64) -> Void, gone: @escaping @Sendable (String) -> Void) {
     guard let files else { return }
     // Without one they stay as they are until the next start.
@@ -81,6 +83,12 @@ final class SharedStorage: Sendable {
       files.findRemoved(gone)
       files.findUnfinished(found)
     }.detach()
+  }
+
+  /// Looks again for what is recorded of streams that have no files, as long after the start as these records live.
+  func findRemoved(_ gone: @escaping @Sendable (String) -> Void) {
+    guard let files else { return }
+    try? NamedThread("sluice-finder") { files.findRemoved(gone) }.detach()
   }
 
   /// A loop stores nothing any more. With the last one another server may have the directory.

@@ -14,6 +14,7 @@ public import Metrics
 public final class UploadServer: Sendable {
   private let cores: [ServerCore]
   private let loadPatience: Duration
+  private let closedLifetime: Duration
   private let loops: [EventLoop]
   private let shared: SharedStorage
   private let acceptor: Acceptor
@@ -46,6 +47,7 @@ public final class UploadServer: Sendable {
         try ServerCore(configuration, shared, LoopAssignment(index: index, count: count), loop: loops[index]))
     }
     loadPatience = configuration.uploads.loadPatience
+    closedLifetime = configuration.closedLifetime
     acceptor = try Acceptor(configuration, zip(cores, loops).map { (core: $0, loop: $1) }, shared.openFiles)
     localAddresses = acceptor.listeners.map(\.address)
     self.cores = cores
@@ -70,6 +72,7 @@ public final class UploadServer: Sendable {
     shared.find(
       { [cores] name, silence in for core in cores { core.found(name, silentFor: silence) } },
       gone: { [cores] base in for core in cores { core.forgetClosed(base) } })
+    findRemovedLater()
     acceptor.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in
       do throws(SystemError) {
@@ -97,7 +100,8 @@ public final class UploadServer: Sendable {
 
   /// Stops accepting, closes idle connections and lets requests at work end for at most `grace`. Then each stream that
   /// still comes is answered with 503 and the offset up to which it is stored, so that its client goes on exactly there
-  /// when a server is back; its `.part` stays. Any thread; returns at once, a second call shortens the grace.
+  /// when a server is back; its `.part` stays. Any thread; returns at once. A second call with a
+  /// grace of zero ends the server without waiting for clients to read these answers.
   public func shutdown(grace: Duration = .seconds(2)) {
     loops[0].execute { self.acceptor.stop() }
     for (loop, core) in zip(loops, cores) { loop.execute { core.stop(grace: grace) } }
@@ -129,6 +133,14 @@ public final class UploadServer: Sendable {
           loop.execute { loop.afterReady { withExtendedLifetime(gathering) {} } }
         }
       }
+    }
+  }
+
+  /// Again and again, as long after one look as a record lives. On the first loop's thread, or before it runs.
+  private func findRemovedLater() {
+    loops[0].schedule(after: closedLifetime) { [unowned self] in
+      shared.findRemoved { [cores] base in for core in cores { core.forgetClosed(base) } }
+      findRemovedLater()
     }
   }
 

@@ -19,6 +19,8 @@ extension UploadServer {
     /// How long a live stream may be silent, with no request at work on it, before its recording is closed: it gets its final
     /// name and a line in `.gaps`. A client that comes back later continues in a next part, a file of its own.
     public var finishAfter = Duration.seconds(3600)
+    /// How long a closed stream is remembered when its recordings were moved away: its owner may continue it in a next part.
+    var closedLifetime: Duration { max(uploads.maximumAge, finishAfter) }
     /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on a server's
     /// thread for each request, for an upload that goes on after a restart also without any, and by OPTIONS to find out
     /// which methods there are: it must not have effects, which is what ``RequestHandler/begin(_:)`` is for.

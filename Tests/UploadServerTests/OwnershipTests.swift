@@ -17,12 +17,17 @@ struct OwnershipTests {
   private static let alpha = "Authorization: Bearer alpha"
   private static let beta = "Authorization: Bearer beta"
 
-  private func guarded(_ directory: TemporaryDirectory) throws -> TestServer {
+  private func guarded(
+    _ directory: TemporaryDirectory, _ change: (inout UploadServer.Configuration) -> Void = { _ in }
+  ) throws -> TestServer {
     let path = directory.path + "/tokens"
     guard let file = fopen(path, "w") else { throw TestFailure("cannot write \(path)") }
     fputs(Self.tokens, file)
     fclose(file)
-    return try TestServer(in: directory) { $0.tokenFile = path }
+    return try TestServer(in: directory) {
+      $0.tokenFile = path
+      change(&$0)
+    }
   }
 
   /// What is stored, and what a foreign request asks for.
@@ -177,6 +182,87 @@ struct OwnershipTests {
       test.stop()
       #expect(!directory.exists(".parts/kitchen-s") && directory.exists(".owners/kitchen-s"))
     }
+  }
+
+  @Test(
+    "a closed stream stays its owner's when its recordings were moved away, and continues in the next part",
+    arguments: [false, true], [false, true])
+  func moved(_ restarts: Bool, _ isResumable: Bool) throws {
+    let directory = TemporaryDirectory()
+    func server() throws -> TestServer {
+      let test = try guarded(directory) { $0.finishAfter = .milliseconds(200) }
+      return test
+    }
+    var test = try server()
+    func send(_ token: String, at offset: Int, _ body: String) throws -> Int {
+      let client = try test.connect()
+      let lines = ["Stream-ID: s", "Stream-Offset: \(offset)", token, "Content-Type: text/plain"]
+      if isResumable {
+        try client.request("POST", "/k.txt", ["Upload-Complete: ?0"] + lines, body: body)
+      } else {
+        try client.request("POST", "/k.txt", version: nil, lines, chunked: true)
+        // A stream that is refused may be answered before its body is there.
+        _ = try? client.sendChunk(body)
+        if token == Self.beta { return try client.answer().status }
+        try waitUntil("the bytes are stored") {
+          directory.names.contains { $0.hasSuffix(".part") && (try? directory.text($0)) == body }
+        }
+        client.disconnect()
+        return 201
+      }
+      return try client.final().answer.status
+    }
+    for part in 1...3 {
+      let offset = (part - 1) * 3
+      if part > 1 { #expect(try send(Self.beta, at: offset, "x") == 403) }
+      #expect(try send(Self.alpha, at: offset, "abc") == 201)
+      let closed = try test.events.wait(.closed, count: restarts ? 1 : part)
+      let file = part == 1 ? "k-s.txt" : "k-s~\(part).txt"
+      #expect(try closed.file == file && directory.text(file) == "abc")
+      try Command.run("sh", ["-c", "rm \(directory.path)/k-s*"])
+      if restarts {
+        test.stop()
+        test = try server()
+      }
+    }
+  }
+
+  @Test(
+    "what is recorded of a stream without files is removed: at once if it ended by itself, after a time if it was closed"
+  )
+  func forgotten() throws {
+    let directory = TemporaryDirectory()
+    func server() throws -> TestServer {
+      try guarded(directory) {
+        $0.finishAfter = .milliseconds(200)
+        $0.uploads.maximumAge = .milliseconds(500)
+      }
+    }
+    var test = try server()
+    for index in 0..<20 {
+      let client = try test.connect()
+      try client.request("POST", "/k.txt", version: nil, ["Stream-ID: e\(index)", Self.alpha], body: "abc")
+      #expect(try client.answer().status == 201)
+      let live = try test.connect()
+      try live.request("POST", "/k.txt", ["Upload-Complete: ?0", "Stream-ID: c\(index)", Self.alpha], body: "abc")
+      #expect(try live.final().answer.status == 201)
+    }
+    _ = try test.events.wait(.closed, count: 20)
+    func records(_ prefix: String) throws -> Int {
+      guard let records = opendir(directory.path + "/.owners") else { return 0 }
+      defer { closedir(records) }
+      var count = 0
+      while let entry = readdir(records) {
+        let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+        if name.hasPrefix(prefix) { count += 1 }
+      }
+      return count
+    }
+    try Command.run("sh", ["-c", "rm \(directory.path)/k-*1.*"])
+    test.stop()
+    test = try server()
+    // Of those that end in 1, two each; of the others the files are there.
+    try waitUntil("the records are gone") { try records("k-e") == 18 && records("k-c") == 18 }
   }
 
   @Test("a recording that somebody put there while its stream grew is not overwritten, and the answer is final")

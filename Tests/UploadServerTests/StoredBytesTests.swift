@@ -69,7 +69,8 @@ struct StoredBytesTests {
     let directory = TemporaryDirectory()
     let files = OpenFiles()
     let usage = UploadUsage(.init())
-    let store = try FileStore(path: directory.path, durability: .interval, files: files, usage)
+    let store = try FileStore(
+      path: directory.path, durability: .interval, closedLifetime: .zero, files: files, usage)
     let loop = try EventLoop()
     let records = try UploadRecordStore(in: store, durability: .interval, loop: loop, assignment: .only)
     let (file, _) = try records.openBody("0000", creating: true)

@@ -18,6 +18,14 @@ final class DirectoryNames: @unchecked Sendable {
     self.stream = stream
   }
 
+  /// Reads a directory within another; nil if it cannot be read.
+  convenience init?(of name: String, in parent: Int32) {
+    let directory = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    guard directory >= 0 else { return nil }
+    defer { close(directory) }
+    self.init(of: directory)
+  }
+
   deinit { closedir(stream) }
 
   /// The next names, without `.` and `..`; none at the end.

@@ -96,9 +96,17 @@ extension FileStore {
   }
 
   func forgetClosed(_ name: StreamName) {
-    guard let log = try? parts.lines(of: name.base), !hasFiles(log, name) else { return }
+    guard isForgettable(name) else { return }
     parts.forget(name.base)
     owners.forget(name)
+  }
+
+  /// Whether the stream has no files, and no client that would continue it in a next part.
+  private func isForgettable(_ name: StreamName) -> Bool {
+    guard let log = try? parts.lines(of: name.base), !hasFiles(log, name) else { return false }
+    guard log.contains(where: { $0.end != nil }), let written = parts.time(of: name.base) else { return true }
+    return WallClock.now.seconds.subtractingReportingOverflow(written).partialValue
+      > closedLifetime.nanoseconds / 1_000_000_000
   }
 
   private func hasFiles(_ log: [RecordingPart], _ name: StreamName) -> Bool {
@@ -174,13 +182,11 @@ extension FileStore {
 
   // MARK: What an earlier server left
 
-  /// Gives the streams of which an earlier server has closed recordings, and no file is left. For a thread of its own.
+  /// Gives the streams of which something is recorded and nothing is left. For a thread of its own.
   func findRemoved(_ gone: (String) -> Void) {
-    guard let names = parts.names() else { return }
-    while case let bases = names.next(1000), !bases.isEmpty {
-      for base in bases {
-        guard let log = try? parts.lines(of: base) else { continue }
-        if !hasFiles(log, StreamName(base: base)) { gone(base) }
+    for names in [parts.names(), owners.names()].compactMap(\.self) {
+      while case let bases = names.next(1000), !bases.isEmpty {
+        for base in bases where isForgettable(StreamName(base: base)) { gone(base) }
       }
     }
   }

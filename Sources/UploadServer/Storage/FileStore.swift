@@ -16,6 +16,7 @@ final class StreamFile: StoredStream {
   var missing: UInt64
   /// Whether the disk has the file's name.
   fileprivate var isNameSynced = false
+  fileprivate(set) var isNameRefused = false
   /// What the stream's log says of this recording; nil if there is no log.
   let part: RecordingPart?
   var start: UInt64 { part?.start ?? 0 }
@@ -114,6 +115,8 @@ final class FileStore: StreamStore, Sendable {
   let owners: StreamOwners
   let parts: StreamParts
   let recordings: CompleteRecordings
+  /// How long a closed stream is remembered when its files are gone.
+  let closedLifetime: Duration
   let durability: Durability
   /// nil where no limit needs them.
   let accounts: StreamAccounts?
@@ -123,9 +126,10 @@ final class FileStore: StreamStore, Sendable {
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
   init(
-    path: String, durability: Durability, files: OpenFiles, _ usage: UploadUsage
+    path: String, durability: Durability, closedLifetime: Duration, files: OpenFiles, _ usage: UploadUsage
   ) throws(UploadServerError) {
     self.durability = durability
+    self.closedLifetime = closedLifetime
     self.files = files
     mkdir(path, 0o755)
     let directory = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
@@ -165,8 +169,10 @@ final class FileStore: StreamStore, Sendable {
   func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
     guard let credential, let owner = try owners.owner(of: name) else { return true }
     if owner == credential { return true }
-    // The record of a stream whose files were removed binds nobody.
     let log = try parts.lines(of: name.base)
+    // Its owner continues a closed stream in a next part, wherever an operator has moved the closed one.
+    if log.contains(where: { $0.end != nil }) { return false }
+    // The record of another stream whose files were removed binds nobody.
     var name = name
     name.part = log.last?.number ?? 1
     if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
@@ -320,15 +326,28 @@ final class FileStore: StreamStore, Sendable {
   ) {
     let (name, file, size) = (stream.name, stream.stored, stream.position(of: stream.length))
     // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
+    let isNameRefused = Lock(false)
     let naming: DiskSync.Rename = { [self] () throws(SystemError) in
-      try file.check(length: size)
-      try rename(name, forgetsLog: forgetsLog)
+      do throws(SystemError) {
+        try file.check(length: size)
+        try rename(name, forgetsLog: forgetsLog)
+      } catch {
+        isNameRefused.withLock { $0 = true }
+        throw error
+      }
     }
-    if durability == .none { return completion(attempt(naming)) }
+    if durability == .none {
+      let error = attempt(naming)
+      stream.isNameRefused = error != nil
+      return completion(error)
+    }
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
     disk.sync(.open(file), "fdatasync \(name.partial)", naming, in: directory) { error in
-      loop.execute { withExtendedLifetime(carried.stream) { carried.completion(error) } }
+      loop.execute {
+        carried.stream.isNameRefused = isNameRefused.withLock { $0 }
+        carried.completion(error)
+      }
     }
   }
 

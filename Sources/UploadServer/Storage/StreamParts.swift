@@ -128,13 +128,15 @@ struct StreamParts: Sendable {
     guard written == line.count else { throw SystemError(operation: "write \(path)", code: ENOSPC) }
   }
 
-  /// The streams that have a log; nil if there are none.
-  func names() -> DirectoryNames? {
-    let directory = openat(parent, Self.directoryName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-    guard directory >= 0 else { return nil }
-    defer { close(directory) }
-    return DirectoryNames(of: directory)
+  /// When the log of a stream was written last, in seconds of the wall clock; nil if it has none.
+  func time(of base: String) -> Int64? {
+    var status = stat()
+    guard fstatat(parent, Self.path(base), &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
+    return Int64(status.st_mtim.tv_sec)
   }
+
+  /// The streams that have a log; nil if there are none.
+  func names() -> DirectoryNames? { DirectoryNames(of: Self.directoryName, in: parent) }
 
   func forget(_ base: String) {
     guard unlinkat(parent, Self.path(base), 0) == 0 else { return }
