@@ -24,6 +24,9 @@ public struct ServerEvent: Sendable, Equatable {
     case refused
     /// Something is wrong with the server and not with a request. It goes on as well as it can.
     case warning
+
+    /// Of a request that was answered with that status: 500 is the server's own trouble.
+    static func refusal(status: Int) -> Kind { status == 500 ? .warning : .refused }
   }
 
   public var kind: Kind

@@ -253,13 +253,14 @@ extension SequenceRun {
     }
   }
 
-  /// An unfinished upload was deleted. The newest of a stream takes with it what the older ones have stored of that.
+  /// An unfinished upload was deleted. What is stored of the stream goes with it, unless the client of another one was told of bytes.
   private func cancelled(_ upload: UploadModel) {
     let stream = upload.stream
     let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }
     if !siblings.isEmpty { stream.wasCancelled = true }
     let isNewest = uploads.last { $0.stream === stream && $0.token == upload.token } === upload
-    guard isNewest || siblings.allSatisfy({ [.deleted, .expired, .lost].contains($0.phase) }) else { return }
+    let isLast = siblings.allSatisfy { [.deleted, .expired, .lost].contains($0.phase) }
+    guard isLast || isNewest && siblings.allSatisfy({ !$0.isOpen || $0.acknowledged == 0 }) else { return }
     stream.wasCancelled = true
     for sibling in siblings { (sibling.mayBeGone, sibling.exact) = (true, nil) }
     let isComplete = siblings.contains { if case .complete = $0.phase { true } else { false } }

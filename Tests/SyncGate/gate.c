@@ -54,6 +54,26 @@ int fdatasync(int descriptor) {
   return (int)syscall(SYS_fdatasync, descriptor);
 }
 
+static int rename_failure;
+
+void rename_gate_fail(int error) {
+  pthread_mutex_lock(&mutex);
+  rename_failure = error;
+  pthread_mutex_unlock(&mutex);
+}
+
+// Likewise.
+int renameat2(int from, const char *old_name, int to, const char *new_name, unsigned flags) {
+  pthread_mutex_lock(&mutex);
+  int error = rename_failure;
+  pthread_mutex_unlock(&mutex);
+  if (error != 0) {
+    errno = error;
+    return -1;
+  }
+  return (int)syscall(SYS_renameat2, from, old_name, to, new_name, flags);
+}
+
 void status_gate_close(void) {
   pthread_mutex_lock(&mutex);
   status_closed = 1;

@@ -206,14 +206,17 @@ final class UploadDigests {
   }
 }
 
-/// What one request's content must be, by its `Content-Digest`. Only on the loop's thread.
+/// What one request's content must be, by its `Content-Digest`, or by its `Repr-Digest` where it is the whole representation.
+/// Only on the loop's thread.
 final class ContentDigest {
   private let expected: [[UInt8]]
   private let running: [SharedDigest]
 
   /// nil if there is none that we know.
-  init?(_ fields: HeaderFields) {
-    let given = FieldLines(fields)[DigestField.content].flatMap { DigestField(parsing: $0) }?.digests ?? []
+  init?(_ fields: HeaderFields, isWhole: Bool = false) {
+    let names = isWhole ? [DigestField.content, DigestField.representation] : [DigestField.content]
+    let lines = FieldLines(fields)
+    let given = names.flatMap { name in lines[name].flatMap { DigestField(parsing: $0) }?.digests ?? [] }
     var (expected, running): ([[UInt8]], [SharedDigest]) = ([], [])
     for member in given {
       guard let algorithm = DigestAlgorithm(name: member.algorithm), let digest = try? SharedDigest(algorithm) else {

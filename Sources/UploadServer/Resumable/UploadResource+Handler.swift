@@ -152,7 +152,7 @@ extension UploadResource {
     if let error = keeper?.endError { return endRefused(error) }
     countKept()
     let waiting = takeWaiting()
-    if response.asksToRetry {
+    if keeper?.isRefusedForNow(response) ?? response.asksToRetry {
       let reason = String(decoding: response.body, as: UTF8.self).firstLine
       return postpone(response.status, reason.isEmpty ? "not now" : reason, waiting)
     }
@@ -196,13 +196,12 @@ extension UploadResource {
     let waiting = takeWaiting()
     let reason = "the representation is not what the Repr-Digest of the upload's creation says; it is not processed"
     if let waiting { emit(.interrupted, waiting, reason: reason, status: 400) }
-    // What a keeping handler has stays as it is: unfinished, and perhaps the only copy of what was sent.
     if let keeper { keeper.park() } else { handler?.aborted(.uploadEnded(reason)) }
-    conclude(Response(400, body: reason + "\n"), waiting)
+    conclude(Response(400, body: reason + "\n"), waiting, end: .reject)
   }
 
   /// The upload is complete by this response.
-  private func conclude(_ response: Response, _ waiting: UploadTransfer?) {
+  private func conclude(_ response: Response, _ waiting: UploadTransfer?, end: RecordingEnd = .leave) {
     var response = response
     if let field = digests?.field(at: state.offset) { response.fields.append("repr-digest", field) }
     _ = state.responded()
@@ -212,7 +211,7 @@ extension UploadResource {
       status: response.status, fields: FieldLines(response.fields), body: response.body)
     record.promised = max(record.promised, state.offset)
     // What has come stays, whatever the handler says of it: the store has completed it, or it may be continued.
-    if let ending { _ = ending.end(.leave, for: self) }
+    if let ending { _ = ending.end(end, for: self) }
     resources.finished(self)
     save { [self, response] error in
       if let error { resources.emit(ServerEvent(.warning, reason: "\(error)")) }
@@ -409,11 +408,17 @@ extension UploadResource {
 
 extension Response {
   /// Whether the same request may succeed later: then it is no response to an upload that could be gone on with.
-  fileprivate var asksToRetry: Bool { (status == 503 || status == 507) && fields.count("retry-after") > 0 }
+  fileprivate var asksToRetry: Bool { (status == 503 || status == 507) && hasRetryTime }
+  fileprivate var hasRetryTime: Bool { fields.count("retry-after") > 0 }
 
   mutating func add(_ lines: FieldLines) {
     for line in lines.lines { fields.append(line.name, line.value) }
   }
+}
+
+extension KeepingRequestHandler {
+  /// As ``Response/asksToRetry``: what it keeps is there to be completed, whatever the status says of the reason.
+  fileprivate func isRefusedForNow(_ response: Response) -> Bool { response.hasRetryTime }
 }
 
 extension String {
@@ -427,6 +432,12 @@ extension String {
 extension UploadResource: RecordingHolder {
   var ownsFile: Bool { record.ownsFile }
   var isLive: Bool { record.isLive }
+  var continuesRecording: Bool {
+    guard state.announced > 0 else { return false }
+    // What others have brought may have made it longer than it was announced.
+    guard let length = state.length, case .bytes(let kept)? = try? measureKept() else { return true }
+    return kept <= length
+  }
 
   func lostRecording() {
     guard record.ownsFile else { return }

@@ -298,8 +298,9 @@ final class UploadResource {
 
   func refuse(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
     let version = transfer.request.version
+    let status = refusal.status(version)
     resources.emit(
-      ServerEvent(.refused, peer: transfer.peer, status: refusal.status(version), reason: refusal.reason))
+      ServerEvent(.refusal(status: status), peer: transfer.peer, status: status, reason: refusal.reason))
     guard refusal.tellsOffset, !state.isInactive else { return transfer.respond(self.refusal(refusal, version)) }
     settle { [self] failure in transfer.respond(self.refusal(failure ?? refusal, version)) }
   }

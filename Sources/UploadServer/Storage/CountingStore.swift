@@ -82,6 +82,7 @@ final class CountingStore: StreamStore {
 private final class CountedStream: StoredStream {
   let name: StreamName
   let isNew: Bool
+  var isNameRefused: Bool { false }
   private let entry: CountingStore.Entry
   private let store: CountingStore
 

@@ -9,6 +9,8 @@ protocol RecordingHolder: AnyObject {
   var ownsFile: Bool { get }
   /// Whether the recording is one of a live stream, which age does not remove.
   var isLive: Bool { get }
+  /// Whether its client was told that bytes of the stream are stored, and can continue the upload.
+  var continuesRecording: Bool { get }
   var owner: UploadOwner { get }
   /// Another request continues the recording, which is not removed with this upload any more.
   func lostRecording()
@@ -16,16 +18,26 @@ protocol RecordingHolder: AnyObject {
   func tookRecording(ownsFile: Bool)
 }
 
-/// What becomes of a recording whose upload is over.
+/// What becomes of a recording whose upload is over, unless another upload has acknowledged bytes in it.
 enum RecordingEnd {
   /// It is removed, if it is the upload's alone, and closed otherwise.
   case remove
+  /// It is removed, if it is the upload's alone, and stays otherwise: the bytes are not what their sender announced.
+  case reject
   /// It gets its final name, if anything came for it.
   case close
   /// It stays, for whoever continues the stream within the time that it may be silent.
   case leave
   /// As ``leave``, but the disk has refused bytes of it: whoever continues the stream does so in a next part.
   case distrust(SystemError)
+
+  /// Whether nobody counts on what the upload has stored.
+  var discardsBytes: Bool {
+    switch self {
+    case .remove, .reject: true
+    case .close, .leave, .distrust: false
+    }
+  }
 }
 
 /// What became of it.
@@ -63,6 +75,8 @@ final class StreamRegistry {
   private var owners: [StreamName: StreamStoreHandler] = [:]
   /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after it.
   private var holders: [StreamName: any RecordingHolder] = [:]
+  /// The unfinished uploads whose bytes are in the growing recording, the last one at work at the end.
+  private var sharers: [StreamName: [any RecordingHolder]] = [:]
   private var unattended: [StreamName: Unattended] = [:]
   /// Streams whose growing recordings have bytes that the disk has refused. The kernel tells of that only once: without this, the
   /// next one to complete the stream would be told that all is well.
@@ -108,6 +122,10 @@ final class StreamRegistry {
     let isUnattended = unattended.removeValue(forKey: name) != nil
     let former = holders[name]
     holders[name] = holder
+    if let holder {
+      removeSharer(holder, of: name)
+      sharers[name, default: []].append(holder)
+    }
     if isNew {
       holder?.tookRecording(ownsFile: true)
     } else if let holder, former !== holder || isUnattended {
@@ -144,6 +162,7 @@ final class StreamRegistry {
         // Complete, it is nobody's concern here any more.
         limits.accounts?.remove(stream.name)
         holders[stream.name] = nil
+        sharers[stream.name] = nil
         unattended[stream.name] = nil
       }
       finished(stream.name) { completion(error) }
@@ -169,6 +188,8 @@ final class StreamRegistry {
 
   /// An upload of an earlier server may have been the last that was at work on the stream.
   func restore(_ holder: any RecordingHolder, of name: StreamName) {
+    removeSharer(holder, of: name)
+    sharers[name, default: []].insert(holder, at: 0)
     guard !taken.contains(name) else { return holder.lostRecording() }
     // Only the last one has a recording of its own.
     if holders[name]?.ownsFile != true { holders[name] = holder }
@@ -185,19 +206,44 @@ final class StreamRegistry {
   /// An upload is over, and its recording unfinished.
   func end(_ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder) -> RecordingOutcome {
     if case .distrust(let error) = end { distrust(name, error) }
-    guard holders[name] === holder else { return .notHeld }
+    let isSharer = removeSharer(holder, of: name)
+    guard holders[name] === holder else {
+      // What it leaves behind is not removed with the others either.
+      if isSharer, !end.discardsBytes { holders[name]?.lostRecording() }
+      return .notHeld
+    }
     holders[name] = nil
     // Whoever is at work on it now, or is just completing it, has made it his own.
     guard owners[name] == nil, finishing[name] == nil, unattended[name] == nil else { return .notHeld }
+    // A recording that cannot be counted on is nobody's to continue.
+    if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     switch end {
-    case .remove where holder.ownsFile:
+    case .remove where holder.ownsFile, .reject where holder.ownsFile:
       store.remove(name)
       return .removed
-    case .remove, .close: return close(name, for: holder.owner) ? .closing : .left
-    case .leave, .distrust:
+    case .remove: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
+    case .close: return close(name, for: holder.owner) ? .closing : .left
+    case .reject, .leave, .distrust:
       leave(name, for: holder.owner)
       return .left
     }
+  }
+
+  /// Gives a recording to an upload that has acknowledged bytes in it. False if there is none.
+  private func passOn(_ name: StreamName, ownsFile: Bool) -> Bool {
+    guard let heir = sharers[name]?.last(where: { $0.continuesRecording }) else { return false }
+    holders[name] = heir
+    heir.tookRecording(ownsFile: ownsFile)
+    return true
+  }
+
+  /// Whether it was one.
+  @discardableResult
+  private func removeSharer(_ holder: any RecordingHolder, of name: StreamName) -> Bool {
+    guard let index = sharers[name]?.firstIndex(where: { $0 === holder }) else { return false }
+    sharers[name]?.remove(at: index)
+    if sharers[name]?.isEmpty == true { sharers[name] = nil }
+    return true
   }
 
   // MARK: What the disk refused
@@ -250,7 +296,8 @@ final class StreamRegistry {
     let now = MonotonicInstant.now
     for (name, entry) in unattended where entry.deadline <= now {
       unattended[name] = nil
-      close(entry.name, for: entry.owner)
+      // An upload lives for as long as its client was told, whoever else has brought bytes of the stream.
+      if distrusted[name] != nil || !passOn(name, ownsFile: false) { close(entry.name, for: entry.owner) }
     }
     // Not one by one, where many were left at nearly the same time.
     let soonest = now + .nanoseconds(finishAfter.nanoseconds / 64)
@@ -258,8 +305,10 @@ final class StreamRegistry {
   }
 
   /// Gives a recording whose client did not come back its final name. False if there is none.
+  ///
+  /// - Parameter cause: what the log says of it; nil if it was silent for too long.
   @discardableResult
-  private func close(_ name: StreamName, for owner: UploadOwner?) -> Bool {
+  private func close(_ name: StreamName, for owner: UploadOwner?, because cause: String? = nil) -> Bool {
     guard owners[name] == nil, finishing[name] == nil, holders[name] == nil else { return false }
     let stream: any StoredStream
     do throws(SystemError) {
@@ -281,7 +330,7 @@ final class StreamRegistry {
     let refusal = distrusted[name]
     event.reason =
       refusal.map { "interrupted: the disk has refused bytes of it: \($0)" }
-      ?? "interrupted: no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s"
+      ?? "interrupted: \(cause ?? "no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s")"
     if stream.isEmpty {
       distrusted[name] = nil
       store.remove(name)
@@ -296,6 +345,7 @@ final class StreamRegistry {
         // It counts against the quotas until somebody removes it.
         limits.accounts?.closed(stream.name)
         distrusted[name] = nil
+        sharers[name] = nil
       }
       finished(name) { if let error { notClosed(name, owner, error) } else { emit(event) } }
     }
@@ -310,7 +360,7 @@ final class StreamRegistry {
   }
 
   private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {
-    emit(ServerEvent(.refused, reason: "\(name.partial) cannot be closed, and stays unfinished: \(error)"))
+    emit(ServerEvent(.warning, reason: "\(name.partial) cannot be closed, and stays unfinished: \(error)"))
     leave(name, for: owner)
   }
 
@@ -320,6 +370,7 @@ final class StreamRegistry {
     if let timer { loop.cancel(timer.timer) }
     timer = nil
     holders = [:]
+    sharers = [:]
     for entry in unattended.values { store.noteUnfinished(entry.name, owner: entry.owner) }
   }
 }

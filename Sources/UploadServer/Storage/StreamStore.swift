@@ -11,6 +11,8 @@ protocol StoredStream: AnyObject {
   var isComplete: Bool { get }
   /// Whether this request began it.
   var isNew: Bool { get }
+  /// Whether only its final name was refused when it ended: the disk has taken its bytes as far as it is to.
+  var isNameRefused: Bool { get }
   /// The stream offset of the recording's first byte: not 0 where it is the next part of a stream.
   var start: UInt64 { get }
   /// The stream offset behind the last byte that is stored.

@@ -42,6 +42,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var unended: (any StoredStream)?
   /// Whether it has had a recording closed that cannot be counted on.
   private var hasClosed = false
+  /// What the content of a plain request must be, if it says so.
+  private var digest: ContentDigest?
   /// How long the stream was when this request took it over.
   private var lengthBefore: UInt64 = 0
 
@@ -67,6 +69,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     peer = exchange.peer
     self.isRestored = isRestored
     if let reason = readFields() { return refuse(400, reason) }
+    if !isUpload { digest = ContentDigest(head.fields, isWhole: offset == 0) }
     claim()
   }
 
@@ -96,6 +99,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
     guard isStillAuthorized(within: .seconds(1)) else { return withdraw() }
+    digest?.update(bytes, pieces)
     guard let error = keep(bytes, pieces: pieces), case .streaming(let stream, _) = state else { return }
     fail(stream, error)
   }
@@ -146,6 +150,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   func end() {
     guard isStillAuthorized(within: .zero) else { return withdraw() }
     guard case .streaming(let stream, _) = state else { return }
+    if let digest, !digest.isRight { return refuseContent(stream) }
     // An upload ends with another connection than it began with.
     if let exchange { peer = exchange.peer }
     state = .done
@@ -156,11 +161,10 @@ final class StreamStoreHandler: KeepingRequestHandler {
     let isNew = stream.isNew || holder?.ownsFile == true
     registry.finish(stream) { [self] error in
       if let error {
-        // A name that is taken says nothing of the bytes.
-        if error.code != EEXIST { (endError, unended) = (error, stream) }
-        if !isUpload, !stream.isComplete, error.code != EEXIST, !error.isForeignChange, !error.isShortage {
-          return refuseEnd(stream, error)
-        }
+        // A name that is refused says nothing of the bytes: the same request may get it later.
+        if stream.isNameRefused { return fail(stream, .disk(error)) }
+        (endError, unended) = (error, stream)
+        if !isUpload, !stream.isComplete, !error.isForeignChange, !error.isShortage { return refuseEnd(stream, error) }
         return fail(stream, .disk(error))
       }
       var event = event(.ended, stream)
@@ -204,12 +208,26 @@ final class StreamStoreHandler: KeepingRequestHandler {
       if let name, try !registry.store.admits(head.credential, to: name) {
         return .response(Response(403, body: Self.notYours + "\n"))
       }
+      if let name, try beginsBeyondSize(name) {
+        return .response(Response(413, body: Self.reason(.representationTooLarge) + "\n"))
+      }
     } catch {
       return .response(Response(Self.unknownStatus, ["retry-after": "2"], body: error.reason + "\n"))
     }
     // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
     return .fields(
       ["stream-id": name?.streamID ?? StreamName.randomID()], needed: ["stream-id", "stream-offset", "content-type"])
+  }
+
+  /// Whether an upload would begin with a hole that is larger than an upload may be.
+  private func beginsBeyondSize(_ name: StreamName) throws(SystemError) -> Bool {
+    guard let room = registry.limits.options.maximumSize, offset > room else { return false }
+    switch try registry.store.measure(name) {
+    case .stored(_, let length): return offset - min(offset, length) > room
+    case .absent: return true
+    // The next part begins where the upload does.
+    case .closed: return false
+    }
   }
 
   func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
@@ -536,6 +554,22 @@ final class StreamStoreHandler: KeepingRequestHandler {
         ], body: error.reason + "\n"))
   }
 
+  /// The content of a plain request is not what the request says. Nothing of it stays.
+  private func refuseContent(_ stream: any StoredStream) {
+    if !stream.isComplete {
+      do throws(SystemError) {
+        try drop(to: lengthBefore - min(lengthBefore, offset))
+      } catch {
+        return fail(stream, .disk(error))
+      }
+    }
+    let reason = "the content differs from the Content-Digest or Repr-Digest of the request; nothing of it is stored"
+    interrupt(stream, reason, status: 400)
+    state = .done
+    removeIfUnused(stream)
+    answer(400, stream, reason, retries: false)
+  }
+
   /// Whether the token is valid, or was valid so short a time ago. An upload's is judged by its resource.
   private func isStillAuthorized(within patience: Duration) -> Bool {
     guard !isUpload, let credential = head.credential else { return true }
@@ -558,8 +592,12 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   private func turnAway(_ stream: any StoredStream, _ refusal: UploadRefusal) {
     turnAway(stream, refusal.status(.none), Self.reason(refusal), retries: refusal.allowsRetry)
-    // Nothing was stored: no later request has use for the file.
-    if stream.isNew, stored == 0, stream.missing == 0 { registry.store.remove(stream.name) }
+    removeIfUnused(stream)
+  }
+
+  /// Where nothing was stored, no later request has use for the file.
+  private func removeIfUnused(_ stream: any StoredStream) {
+    if stream.isNew, stream.isEmpty, stream.missing == 0 { registry.store.remove(stream.name) }
   }
 
   private func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String, retries: Bool = true) {
@@ -580,7 +618,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   private static func status(of error: SystemError) -> Int {
     if error.isFull { return 507 }
-    // A recording is there that this stream did not make: no later attempt can change that.
+    // A recording is there that this stream did not make.
     if error.code == EEXIST { return 409 }
     return error.isShortage ? 503 : 500
   }
@@ -626,7 +664,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   private func emitRefusal(_ status: Int, _ reason: String, _ stream: (any StoredStream)? = nil) {
-    var event = ServerEvent(.refused, peer: peer, status: status, reason: reason)
+    var event = ServerEvent(.refusal(status: status), peer: peer, status: status, reason: reason)
     event.stream = name?.streamID
     event.file = stream?.fileName
     event.offset = stream?.length

@@ -1,4 +1,4 @@
-// Stands in front of fdatasync(2) and fstatat(2), so that "told only once the disk has it" can be watched: a disk that takes its time, or fails.
+// Stands in front of fdatasync(2), renameat2(2) and fstatat(2), so that "told only once the disk has it" can be watched: a disk that takes its time, or fails.
 #pragma once
 
 #include "own_mounts.h"
@@ -11,6 +11,9 @@ void sync_gate_open(void);
 unsigned long sync_gate_calls(void);
 /// Makes every call fail with that errno; 0 ends it.
 void sync_gate_fail(int error);
+
+/// Makes every renameat2(2) fail with that errno; 0 ends it.
+void rename_gate_fail(int error);
 
 /// From here on fstatat(2) waits, whoever calls it.
 void status_gate_close(void);

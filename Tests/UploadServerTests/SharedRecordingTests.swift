@@ -1,0 +1,123 @@
+// Several uploads of one stream: the end of one takes no byte that the client of another was told is stored.
+
+import Glibc
+import NetworkTesting
+import Testing
+import UploadServer
+
+@Suite("Recordings that several uploads share")
+struct SharedRecordingTests {
+  /// How the upload that joined the stream last ends.
+  enum End: String, CaseIterable, CustomStringConvertible {
+    case cancelled, expired, interrupted, completedWrongly
+    var description: String { rawValue }
+  }
+
+  /// The first upload, when the second joins.
+  enum First: String, CaseIterable, CustomStringConvertible {
+    case atRest, appending
+    var description: String { rawValue }
+  }
+
+  @Test("an upload keeps its bytes however another of its stream ends", arguments: End.allCases, First.allCases)
+  func kept(_ end: End, _ first: First) throws {
+    for (isFirstLive, restarts) in [(true, false), (false, false), (true, true), (false, true)] {
+      try judge(end, first, isFirstLive: isFirstLive, restarts: restarts)
+    }
+  }
+
+  private func judge(_ end: End, _ first: First, isFirstLive: Bool, restarts: Bool) throws {
+    let context: Comment = "\(end), the first \(first), live \(isFirstLive), restarts \(restarts)"
+    // The first does not expire in this test, and what expires is of the other kind.
+    let isSecondLive = end == .expired ? !isFirstLive : isFirstLive
+    let directory = TemporaryDirectory()
+    func server() throws -> TestServer {
+      try TestServer(in: directory) {
+        let (short, long) = (Duration.milliseconds(300), Duration.seconds(3600))
+        $0.finishAfter = end == .expired && isSecondLive ? short : long
+        $0.uploads.maximumAge = end == .expired && !isSecondLive ? short : long
+      }
+    }
+    func length(_ isLive: Bool, _ count: Int) -> [String] { isLive ? [] : ["Upload-Length: \(count)"] }
+    var test = try server()
+    let one = try test.create("/t.txt", ["Stream-ID: a"] + length(isFirstLive, 10))
+    let client = try test.connect()
+    try client.patch(one, at: 0, chunked: true)
+    try client.sendChunk("01234")
+    try client.awaitProgress(5)
+    if first == .atRest {
+      try client.send("0\r\n\r\n")
+      _ = try client.final()
+    }
+    var fields = ["Stream-ID: a", "Stream-Offset: 5"]
+    if end == .completedWrongly { fields.append("Repr-Digest: sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:") }
+    let two = try test.create("/t.txt", fields + length(isSecondLive, 2))
+    if end != .interrupted { try test.append(two, at: 0, "5") }
+    if restarts {
+      test.stop()
+      test = try server()
+    }
+    switch end {
+    case .cancelled:
+      let other = try test.connect()
+      try other.request("DELETE", two)
+      #expect(try other.final().answer.status == 204, context)
+    case .expired:
+      // One that is as old as the second when it was used last, of the same kind and of another stream.
+      let clock = try test.create("/c.txt", ["Stream-ID: c"] + length(isSecondLive, 2))
+      try test.append(clock, at: 0, "5")
+      _ = try test.events.wait(isSecondLive ? .closed : .expired)
+    case .interrupted:
+      try test.plain("/t.txt", id: "a", offset: 5, Array("5".utf8))
+    case .completedWrongly:
+      let other = try test.connect()
+      try other.patch(two, at: 1, completes: true, body: "6")
+      #expect(try other.final().answer.status == 400, context)
+    }
+    let now = try test.connect().head(one)
+    let offset = now["upload-offset"].flatMap { Int($0) } ?? -1
+    #expect(now.status == 204 && offset >= 5, "\(context): \(now)")
+    guard offset >= 5 else { return }
+    #expect(try test.directory.text("t-a.part").hasPrefix("01234"), context)
+    try test.append(one, at: offset, completes: true, Array("0123456789".utf8.dropFirst(offset)))
+    #expect(try test.directory.text("t-a.txt").hasPrefix("01234"), context)
+    #expect(!test.events.all.contains { $0.kind == .closed && $0.stream == "a" }, context)
+  }
+
+  @Test("the last upload of a stream removes its file, whichever that is", arguments: [false, true])
+  func last(_ restarts: Bool) throws {
+    let directory = TemporaryDirectory()
+    var test = try TestServer(in: directory)
+    let one = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 10"])
+    try test.append(one, at: 0, "01234")
+    let two = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 5", "Upload-Length: 10"])
+    try test.append(two, at: 0, "56")
+    for upload in [two, one] {
+      if restarts {
+        test.stop()
+        test = try TestServer(in: directory)
+      }
+      #expect(test.directory.exists("t-a.part"))
+      let client = try test.connect()
+      try client.request("DELETE", upload)
+      #expect(try client.final().answer.status == 204)
+    }
+    #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
+  }
+
+  @Test("a recording whose bytes two addresses have sent stays while one of their uploads is unfinished")
+  func addresses() throws {
+    let path = TemporaryDirectory()
+    let test = try TestServer { $0.listen.append(.unix(path: path.path + "/socket")) }
+    let one = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(one, at: 0, "01234")
+    let other = try RawClient(test.server.localAddresses[1])
+    try other.request("POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: a", "Stream-Offset: 5"], body: "5")
+    let created = try other.final().answer
+    let location = try #require(created["location"])
+    try other.request("DELETE", location)
+    #expect(try other.final().answer.status == 204)
+    #expect(try test.connect().head(one)["upload-offset"] == "6")
+    #expect(test.directory.exists("t-a.part"))
+  }
+}

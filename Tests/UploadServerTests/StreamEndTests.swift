@@ -1,0 +1,135 @@
+// The end of a stream that cannot have its final name, or is not what its sender announced.
+
+import Glibc
+import NetworkTesting
+import SyncGate
+import Testing
+import UploadServer
+
+@Suite("Ends of streams that are refused")
+struct StreamEndTests {
+  /// Whose SHA-256 it is not.
+  private static let wrong = "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:"
+  /// `printf hello | openssl dgst -sha256 -binary | base64`
+  private static let right = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:"
+
+  @Test("an upload whose final name is refused stays unfinished, and completes when the name is free")
+  func nameRefused() async {
+    await #expect(processExitsWith: .success) {
+      for durability in Durability.allCases {
+        for (error, status) in [(EACCES, 500), (EROFS, 500), (EEXIST, 409), (ENOSPC, 507)] {
+          for lines in [[], ["Upload-Length: 6"]] {
+            let context = "\(durability), errno \(error), \(lines)"
+            let test = try TestServer { $0.durability = durability }
+            let location = try test.create("/t.txt", ["Stream-ID: a"] + lines)
+            try test.append(location, at: 0, "abc")
+            rename_gate_fail(error)
+            let client = try test.connect()
+            try client.patch(location, at: 3, completes: true, body: "def")
+            let refused = try client.final().answer
+            try require(refused.status == status && refused["retry-after"] != nil, "\(context): \(refused)")
+            try require(refused["upload-complete"] == "?0" && refused["upload-offset"] == "6", "\(context): \(refused)")
+            try require(try test.connect().head(location)["upload-offset"] == "6", context)
+            rename_gate_fail(0)
+            let again = try test.connect()
+            try again.patch(location, at: 6, completes: true, body: "")
+            let done = try again.final().answer
+            try require(done.status == 201 && done["upload-complete"] == "?1", "\(context): \(done)")
+            try require(try test.directory.text("t-a.txt") == "abcdef", context)
+          }
+        }
+      }
+    }
+  }
+
+  @Test("a plain stream whose final name is refused is completed by the same request again")
+  func plainNameRefused() async {
+    await #expect(processExitsWith: .success) {
+      for durability in Durability.allCases {
+        let test = try TestServer { $0.durability = durability }
+        rename_gate_fail(EACCES)
+        let client = try test.connect()
+        try client.request("POST", "/t.txt", version: nil, ["Stream-ID: a"], body: "abc")
+        let refused = try client.answer()
+        try require(refused.status == 500 && refused["stream-offset"] == "3", "\(durability): \(refused)")
+        rename_gate_fail(0)
+        let again = try test.connect()
+        try again.request("POST", "/t.txt", version: nil, ["Stream-ID: a"], body: "abc")
+        try require(try again.answer().status == 200, "\(durability)")
+        try require(try test.directory.text("t-a.txt") == "abc", "\(durability)")
+      }
+    }
+  }
+
+  @Test(
+    "what is not its Repr-Digest leaves nothing, and the right content is stored after it", arguments: [false, true])
+  func representation(_ restarts: Bool) throws {
+    let directory = TemporaryDirectory()
+    var test = try TestServer(in: directory)
+    for attempt in ["hellX", "hello"] {
+      let client = try test.connect()
+      let lines = ["Upload-Complete: ?1", "Stream-ID: a", "Repr-Digest: \(Self.right)"]
+      try client.request("POST", "/t.txt", lines, body: attempt)
+      let answer = try client.final().answer
+      #expect(answer.status == (attempt == "hello" ? 201 : 400), "\(attempt): \(answer)")
+      if attempt == "hellX" { #expect(directory.names.filter { !$0.hasPrefix(".") } == []) }
+      if restarts {
+        test.stop()
+        test = try TestServer(in: directory)
+      }
+    }
+    #expect(try directory.text("t-a.txt") == "hello")
+  }
+
+  @Test("a plain request whose content is not its digest stores nothing", arguments: ["Content-Digest", "Repr-Digest"])
+  func plainContent(_ field: String) throws {
+    let test = try TestServer()
+    func send(_ digest: String, at offset: Int, _ body: String, chunked: Bool) throws -> RawClient.Answer {
+      let client = try test.connect()
+      let lines = ["Stream-ID: a", "Stream-Offset: \(offset)", "\(field): \(digest)"]
+      try client.request("POST", "/t.txt", version: nil, lines, body: chunked ? nil : body, chunked: chunked)
+      if chunked {
+        for octet in body { try client.sendChunk(String(octet)) }
+        try client.send("0\r\n\r\n")
+      }
+      return try client.answer()
+    }
+    for chunked in [true, false] {
+      #expect(try send(Self.wrong, at: 0, "hello", chunked: chunked).status == 400)
+      #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
+      // An algorithm that the server does not know says nothing.
+      #expect(try send("sha-3=:AAAA:", at: 0, "x", chunked: chunked).status == 201)
+      unlink(test.directory.path + "/t-a.txt")
+    }
+    // What was stored before stays as it was, and is compared all the same.
+    try test.plain(id: "a", Array("hel".utf8))
+    if field == "Content-Digest" {
+      #expect(try send(Self.right, at: 3, "lo", chunked: true).status == 400)
+      #expect(try test.directory.text("t-a.part") == "hel")
+    }
+    #expect(try send(Self.wrong, at: 0, "hello", chunked: true).status == 400)
+    #expect(try test.directory.text("t-a.part") == "hel")
+    #expect(try send(Self.right, at: 0, "hello", chunked: true).status == 200)
+    #expect(try test.directory.text("t-a.txt") == "hello")
+    #expect(try send(Self.wrong, at: 0, "hello", chunked: true).status == 400)
+    #expect(try test.directory.text("t-a.txt") == "hello")
+  }
+
+  @Test("an upload does not begin with a hole that is larger than an upload may be", arguments: [false, true])
+  func holeBeyondSize(_ isPlain: Bool) throws {
+    let test = try TestServer { $0.uploads.maximumSize = 10 }
+    func create(_ offset: Int, _ body: String) throws -> Int {
+      let client = try test.connect()
+      let lines = ["Stream-ID: a", "Stream-Offset: \(offset)"] + (isPlain ? [] : ["Upload-Complete: ?0"])
+      try client.request("POST", "/t.txt", version: isPlain ? nil : 8, lines, body: body)
+      return try client.final().answer.status
+    }
+    for body in ["", "x"] { #expect(try create(11, body) == 413) }
+    #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
+    guard !isPlain else { return }
+    // Uploads of one stream follow each other: each of them may be so large.
+    for offset in [0, 10, 20] { #expect(try create(offset, "0123456789") == 201) }
+    #expect(try create(41, "x") == 413)
+    #expect(try create(40, "x") == 201)
+  }
+}
