@@ -22,7 +22,8 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
 
   /// - Parameters:
   ///   - interval: at least a millisecond.
-  ///   - format: as strftime(3) takes it, in UTC; the line end `\r\n` is added.
+  ///   - format: as strftime(3) takes it, in UTC; the line end `\r\n` is added. One for which
+  ///     ``lineByteCount(format:)`` is nil ends the stream.
   public init(interval: Duration = .seconds(1), format: String = defaultFormat) {
     self.interval = max(interval, .milliseconds(1))
     self.format = format
@@ -44,7 +45,10 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
 
   private func beat() {
     guard let context, producer != nil else { return }
-    let line = Self.line(format: format, time: time(nil))
+    guard let line = Self.line(format: format, time: time(nil)) else {
+      context.fail(LiveStreamError(.source, "the time format \(format.debugDescription) gives no line"))
+      return stop()
+    }
     let offset = producer?.head ?? 0
     if !write(line) {
       if context.overflow == .stop {
@@ -87,18 +91,29 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
     timer = context.loop.schedule(at: nextBeat) { [unowned self] in beat() }
   }
 
-  /// How many bytes one line takes, about: to turn a time into a buffer size.
-  public static func lineByteCount(format: String) -> Int { line(format: format, time: time(nil)).utf8.count }
+  /// The longest text of a line, in bytes.
+  public static let lineLimit = 511
 
-  /// One line for a point in time, in seconds since 1970.
-  static func line(format: String, time: Int) -> String {
+  /// How many bytes one line takes, about: to turn a time into a buffer size. nil for a format that gives no text, or more
+  /// than ``lineLimit`` bytes of it.
+  public static func lineByteCount(format: String) -> Int? {
+    line(format: format, time: time(nil), limit: lineLimit)?.utf8.count
+  }
+
+  /// One line for a point in time, in seconds since 1970; nil where there is no text, or too much.
+  ///
+  /// - Parameter limit: of the text. By default it has room for names that are longer than those of the time at which the format was
+  ///   checked.
+  static func line(format: String, time: Int, limit: Int = 4 * lineLimit) -> String? {
     var seconds = time
     var parts = tm()
     gmtime_r(&seconds, &parts)
-    let text = withUnsafeTemporaryAllocation(of: CChar.self, capacity: 512) { bytes in
+    let text = withUnsafeTemporaryAllocation(of: CChar.self, capacity: limit + 1) { bytes -> String? in
+      // 0 if the text is empty, and if it does not fit.
       let count = strftime(bytes.baseAddress, bytes.count, format, &parts)
+      guard count > 0 else { return nil }
       return String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
-    return text + "\r\n"
+    return text.map { $0 + "\r\n" }
   }
 }

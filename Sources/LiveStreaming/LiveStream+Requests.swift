@@ -117,6 +117,7 @@ extension LiveStream {
     }
     switch event {
     case .connected(let isNew):
+      hasConnected = true
       handler(.connected(isNew: isNew, after: .now - request.issued))
       machine.connected()
       perform(.none)

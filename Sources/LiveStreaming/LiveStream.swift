@@ -38,6 +38,8 @@ final class LiveStream: @unchecked Sendable {
   var progressTimer: EventLoop.Timer?
   var retryTimer: EventLoop.Timer?
   var lifetimeTimer: EventLoop.Timer?
+  var finishTimer: EventLoop.Timer?
+  var hasConnected = false
   var isStarted = false
   var isAbandoned = false
   /// What became due while suspended.
@@ -164,9 +166,25 @@ final class LiveStream: @unchecked Sendable {
     perform(machine.start(content.supply, now: startTime))
   }
 
-  func finish() {
+  func finish(within limit: Duration? = nil) {
     guard !machine.isEnded else { return }
     live?.finish()
+    guard let limit, finishTimer == nil else { return }
+    finishTimer = loop.schedule(after: limit) { [weak self] in
+      guard let self else { return }
+      finishTimer = nil
+      let step = machine.stop(unfinished(after: limit))
+      if isStarted { perform(step) }
+    }
+  }
+
+  private func unfinished(after limit: Duration) -> LiveStreamError {
+    let time = limit < .seconds(1) ? "\(limit.nanoseconds / 1_000_000) ms" : "\(limit.nanoseconds / 1_000_000_000) s"
+    guard hasConnected else {
+      return LiveStreamError(.unreachable, "the server was not reached, and the \(time) to finish are over")
+    }
+    return LiveStreamError(
+      .unfinished, "the server did not confirm the end of the stream, and the \(time) to finish are over")
   }
 
   func cancel() {
@@ -220,7 +238,7 @@ final class LiveStream: @unchecked Sendable {
   }
 
   func end(_ error: LiveStreamError?) {
-    for timer in [progressTimer, retryTimer, rollOverTimer, pauseTimer, lifetimeTimer, transport.timer] {
+    for timer in [progressTimer, retryTimer, rollOverTimer, pauseTimer, lifetimeTimer, finishTimer, transport.timer] {
       if let timer { loop.cancel(timer) }
     }
     let resumeData = machine.resumeData
@@ -252,7 +270,7 @@ final class LiveStream: @unchecked Sendable {
     summary.sourceSkipped = sourceSkipped
     summary.sourceUnit = sourceUnit
     summary.resumeData = summary.error == nil ? nil : resumeData
-    summary.verified = verified
+    (summary.verified, summary.digest) = (verified, configuration.digest)
     handler(.ended(summary))
     handler = { _ in }
     // Not at once: it is still on the stack.

@@ -1,5 +1,6 @@
 // Everything a stream tells about itself.
 
+public import Digests
 public import ResumableUploads
 public import UploadClient
 
@@ -211,6 +212,8 @@ public struct StreamSummary: Sendable {
   public var resumeData: ResumeData?
   /// Stream offset up to which the server's digest was equal to ours; nil if none was compared.
   public var verified: UInt64?
+  /// The digest that the server was asked for; nil for none.
+  public var digest: DigestAlgorithm?
   /// Why the stream ended before its source did; nil when the server has confirmed all of it.
   public var error: LiveStreamError?
 
@@ -234,6 +237,8 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     /// The source failed.
     case source
     case cancelled
+    /// The time that ``LiveStreamer/finish(within:)`` allowed was over.
+    case unfinished
   }
 
   public var kind: Kind

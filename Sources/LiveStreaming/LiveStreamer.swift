@@ -46,7 +46,13 @@ public final class LiveStreamer: Sendable {
   }
 
   /// Stops the source, sends what is buffered, and ends when the server has answered.
-  public func finish() { stream.loop.execute { [stream] in stream.finish() } }
+  ///
+  /// - Parameter limit: ends after this time even if the server has not answered, with an error of the kind
+  ///   ``LiveStreamError/Kind/unfinished``, or ``LiveStreamError/Kind/unreachable`` if there never was a connection; nil waits
+  ///   as long as the server needs.
+  public func finish(within limit: Duration? = nil) {
+    stream.loop.execute { [stream] in stream.finish(within: limit) }
+  }
 
   /// Ends at once. What is buffered is lost, and the summary says how much, and how to go on with a resumable upload.
   public func cancel() { stream.loop.execute { [stream] in stream.cancel() } }

@@ -62,6 +62,7 @@ enum ExitCode: Int32, CaseIterable {
     case .notPermitted: self = .notPermitted
     case .notTrusted, .refused, .protocolBroken, .insecureLocation, .http2NotSupported: self = .protocolBroken
     case .unreachable: self = .unavailable
+    case .unfinished: self = summary.hasLoss || summary.progress.unsent > 0 ? .dataLost : .unavailable
     case .overflow, .source: self = .inputOutput
     case .cancelled: self = .interrupted
     }

@@ -23,7 +23,11 @@ enum Heartbeat {
     request.fields.addDefault("Content-Type", "text/plain; charset=utf-8")
     let format = values["time-format"] ?? HeartbeatSource.defaultFormat
     let source = HeartbeatSource(interval: interval, format: format)
-    let lineLength = HeartbeatSource.lineByteCount(format: format)
+    guard let lineLength = HeartbeatSource.lineByteCount(format: format) else {
+      throw .usage(
+        "--time-format \(format.shown): it gives no text, or more than \(HeartbeatSource.lineLimit) bytes. Choose another one."
+      )
+    }
     let configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: Int((Double(lineLength) / interval.seconds).rounded(.up)),
       buffer: .bytes(1 << 20), overflow: .dropOldest)
@@ -31,7 +35,9 @@ enum Heartbeat {
       try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
     }
     return try StreamRun(
-      url: request.url, progress: try ProgressKind(values), duration: duration, metrics: values["metrics"]
+      url: request.url, progress: try ProgressKind(values), duration: duration,
+      finishTimeout: try StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
+      metrics: values["metrics"]
     ).run(source, configuration)
   }
 }

@@ -38,12 +38,13 @@ enum Mic {
       values, request: request, bytesPerSecond: bytesPerSecond,
       buffer: .time(.seconds(300), bytesPerSecond: bytesPerSecond), overflow: .dropOldest)
     if !values.has("digest") { configuration.digest = .sha256 }
+    let finishTimeout = try StreamOptions.finishTimeout(values)
     let (signals, microphone) = try open(capture)
     let source = MicrophoneSource(microphone, container: container)
     configuration.request.fields.addDefault("Content-Type", source.contentType)
     return try StreamRun(
-      url: request.url, progress: progress, levels: { microphone.levels() }, metrics: values["metrics"],
-      signals: signals
+      url: request.url, progress: progress, levels: { microphone.levels() }, finishTimeout: finishTimeout,
+      digest: StreamOptions.digest(values), metrics: values["metrics"], signals: signals
     ).run(source, configuration)
   }
 

@@ -32,7 +32,9 @@ enum Pipe {
       try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
     }
     return try StreamRun(
-      url: request.url, progress: try ProgressKind(values), duration: duration, metrics: values["metrics"]
+      url: request.url, progress: try ProgressKind(values), duration: duration,
+      finishTimeout: try StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
+      metrics: values["metrics"]
     ).run(source, configuration)
   }
 

@@ -63,6 +63,7 @@ enum Put {
     let bar = TransferBar(total: file.size)
     var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
     run.endsAtOnce = true
+    run.digest = configuration.digest
     run.observe = { note($0, record) }
     run.statusLine = { bar.line($0, width: Console.width) }
     let abandons = values.has("abandon")
@@ -101,6 +102,8 @@ enum Put {
       throw CommandError(.unreadable(error), path: path, url: values.operands[1])
     }
     var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
+    run.finishTimeout = try StreamOptions.finishTimeout(values)
+    run.digest = configuration.digest
     run.report = uploaded
     return try run.run(source, configuration)
   }

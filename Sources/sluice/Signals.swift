@@ -1,10 +1,11 @@
-// SIGINT and SIGTERM, taken on the main thread: the first asks for an orderly end, the second for an end.
+// SIGINT, SIGTERM and SIGHUP, taken on the main thread: the first asks for an orderly end, the second for an end. SIGQUIT
+// asks for an end at once.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// Blocks the two signals in all threads started later and hands them out one by one.
+/// Blocks the signals in all threads started later and hands them out one by one.
 struct Signals {
   private let descriptor: Int32
 
@@ -13,6 +14,8 @@ struct Signals {
     signal(SIGPIPE, SIG_IGN)
     // A file size limit is then an error of write(2), which the server answers, instead of the end of the process.
     signal(SIGXFSZ, SIG_IGN)
+    // Or else the Swift runtime reports a crash.
+    signal(SIGQUIT, SIG_DFL)
     var set = Self.set
     pthread_sigmask(SIG_BLOCK, &set, nil)
     descriptor = try retryingInterrupts("signalfd") { signalfd(-1, &set, Int32(SFD_CLOEXEC | SFD_NONBLOCK)) }
@@ -29,6 +32,13 @@ struct Signals {
     sigemptyset(&set)
     sigaddset(&set, SIGINT)
     sigaddset(&set, SIGTERM)
+    sigaddset(&set, SIGQUIT)
+    // What nohup(1) has the process ignore stays ignored. A blocked signal would not be (signal(7)).
+    var action = sigaction()
+    sigaction(SIGHUP, nil, &action)
+    if unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) != unsafeBitCast(SIG_IGN, to: Int.self) {
+      sigaddset(&set, SIGHUP)
+    }
     return set
   }
 
@@ -43,7 +53,7 @@ struct Signals {
       guard poll(&polled, 2, -1) > 0, polled[0].revents != 0 else { continue }
       var information = signalfd_siginfo()
       while read(descriptor, &information, MemoryLayout<signalfd_siginfo>.size) > 0 {
-        count += 1
+        count = information.ssi_signo == UInt32(SIGQUIT) ? max(2, count + 1) : count + 1
         onSignal(count)
       }
     }

@@ -16,6 +16,8 @@ enum StreamOptions {
     "bearer-token-file", value: "FILE", "send the token in FILE (default: $SLUICE_BEARER_TOKEN)")
   static let giveUp = Option(
     "give-up", value: "T", "end after T without progress and at least 3 attempts (default: never)")
+  static let finishTimeout = Option(
+    "finish-timeout", value: "T", "longest time to finish after the first signal (default: 20s)")
   static let progress = Option(
     "progress", value: "KIND", "how to show progress: auto, bar, json or none (default: auto)")
   static let metrics = Option(
@@ -68,6 +70,7 @@ enum StreamOptions {
       Option(
         "response-timeout", value: "T",
         "time from the end of the content to the response (default: 30s; put to a plain server: 10min)"),
+      finishTimeout,
       Option("retry-ceiling", value: "T", "longest pause between two attempts (default: 15s)"),
       Option(
         "give-up-on-refusal", value: "T",
@@ -175,9 +178,19 @@ enum StreamOptions {
     case let text: throw .usage("--location \(text.shown): unknown. Choose follow or keep.")
     }
     configuration.digest = try digest(values)
+    if configuration.digest != nil, configuration.resumable == .never {
+      throw .usage(
+        "--digest \((values["digest"] ?? "").shown) requires resumable uploads, and --resumable never turns them off. Leave one of them out."
+      )
+    }
     if let path = values["bearer-token-file"] {
       configuration.bearerToken = { try? token(inFile: path) }
     }
+  }
+
+  /// How long the first signal may take to end a stream.
+  static func finishTimeout(_ values: CommandLineSyntax.Values) throws(CommandError) -> Duration {
+    try Units.duration(values["finish-timeout"] ?? "20s", of: "finish-timeout")
   }
 
   static func digest(_ values: CommandLineSyntax.Values) throws(CommandError) -> DigestAlgorithm? {

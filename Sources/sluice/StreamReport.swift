@@ -109,7 +109,11 @@ enum StreamReport {
 
   /// The option that helps, where there is one that the library does not know.
   private static func remedy(_ error: LiveStreamError) -> String {
-    error.kind == .insecureLocation ? ". Use --location keep to stay on the host that you named, over TLS." : ""
+    switch error.kind {
+    case .insecureLocation: ". Use --location keep to stay on the host that you named, over TLS."
+    case .unfinished: ". Choose a longer --finish-timeout to wait longer."
+    default: ""
+    }
   }
 
   private static func words(_ count: UInt64, _ unit: SourceEvent.Unit) -> String {
@@ -218,7 +222,11 @@ enum StreamReport {
       if summary.unconfirmed > 0 { line.add("unconfirmed", summary.unconfirmed) }
       line.add("status", summary.response?.status)
       line.add("resumable", summary.isResumable)
-      line.add("verified", summary.verified)
+      if summary.verified == nil, summary.digest != nil {
+        line.add("verified", false)
+      } else {
+        line.add("verified", summary.verified)
+      }
       line.add("missing_at_server", summary.missingAtServer)
       line.add("error", summary.error?.description)
     }

@@ -1,6 +1,7 @@
 // One stream from its start to the process's exit: what `mic`, `heartbeat` and `pipe` have in common.
 
 internal import AudioCapture
+internal import Digests
 internal import EventLoops
 internal import LiveStreaming
 internal import Synchronization
@@ -54,6 +55,11 @@ struct StreamRun {
   /// Whether the first signal already ends it at once: what is lost by that can be had again.
   var endsAtOnce = false
 
+  /// How long the first signal may take to end the stream; nil for as long as the server needs.
+  var finishTimeout: Duration?
+  /// The digest that the user asked for.
+  var digest: DigestAlgorithm?
+
   /// Where the stream's figures are served, as `--metrics` says it; nil for nowhere.
   var metrics: String?
 
@@ -105,8 +111,8 @@ struct StreamRun {
       }
       signals.wait(for: ending.done) { count in
         if count == 1, !endsAtOnce {
-          if progress != .json { Console.shared.say("finishing: sending what is buffered; once more to stop at once") }
-          streamer.finish()
+          if progress != .json { Console.shared.say(finishing) }
+          streamer.finish(within: finishTimeout)
         } else {
           streamer.cancel()
         }
@@ -116,6 +122,11 @@ struct StreamRun {
     } catch {
       throw CommandError(.inputOutput, error.description)
     }
+  }
+
+  private var finishing: String {
+    let limit = finishTimeout.map { ", for at most \(Units.text($0))" } ?? ""
+    return "finishing: waiting for the server to acknowledge what is buffered\(limit). A second signal stops at once."
   }
 
   private func show(_ event: LiveStreamEvent) {
@@ -131,6 +142,9 @@ struct StreamRun {
     case .ended(let summary):
       console.keepStatus()
       for line in report(summary).lines { console.say(line) }
+      if let digest, summary.error == nil, summary.verified == nil {
+        console.say("not verified: the server sent no \(digest.name) digest")
+      }
     default:
       if let line = StreamReport.line(event, url: UploadRequest.withoutCredentials(url)) { console.say(line) }
     }

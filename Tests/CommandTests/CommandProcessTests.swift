@@ -67,6 +67,7 @@ struct CommandProcessTests {
       Misuse("heartbeat http://h/ --interval 1s --interval 2s", 64, "--interval is given twice"),
       Misuse("heartbeat http://h/ --intervall 1s", 64, "did you mean --interval?"),
       Misuse("heartbeat http://h/ --interval soon", 64, "\"soon\"", "250ms"),
+      Misuse("pipe http://h/ --resumable never --digest sha-256", 64, "--digest", "--resumable never"),
       Misuse("heartbeat http://h/ --interval 1us", 64, "less than 1ms"),
       Misuse("heartbeat http://h/ -H X:~a\\r\\nEvil:~1", 64, "control characters"),
       Misuse("heartbeat http://h/ -H X\\r\\nEvil:~1", 64, "control characters"),
@@ -176,7 +177,7 @@ struct CommandProcessTests {
 
   // MARK: Signals
 
-  @Test("the first signal finishes the upload and exits 0", arguments: [SIGINT, SIGTERM])
+  @Test("the first signal finishes the upload and exits 0", arguments: [SIGINT, SIGTERM, SIGHUP])
   func firstSignal(_ signal: Int32) throws {
     let server = try StreamServer()
     let process = try sluice(["heartbeat", "\(server.url)/pulse", "--stream-id", "a", "--interval", "20ms"])
@@ -188,6 +189,67 @@ struct CommandProcessTests {
     let text = String(decoding: try server.directory.contents("pulse-a.txt"), as: UTF8.self)
     #expect(text.hasPrefix("*** 20") && text.hasSuffix(" +0000\r\n") && UInt64(text.utf8.count) == ended.bytes)
     #expect(process.errors.contains { $0.hasPrefix("finishing") })
+  }
+
+  @Test(
+    "the first signal ends a stream within --finish-timeout, with what is unsent: 69 without a connection ever, else 4")
+  func finishTimeout() throws {
+    let reached = try EventLog<Bool>()
+    let silent = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      reached.append(true)
+      _ = connection.readToEnd()
+    }
+    for (url, word, code) in [
+      ("http://127.0.0.1:\(try freePort())/", "dropout", Int32(69)), (silent.url, "", 4),
+    ] {
+      let process = try sluice(
+        ["heartbeat", url, "--interval", "20ms", "--resumable", "always", "--finish-timeout", "100ms"])
+      if word.isEmpty {
+        try reached.first("the connection") { $0 }
+      } else {
+        try process.lines.first("the outage") { $0.text.hasPrefix(word) }
+      }
+      process.signal(SIGTERM)
+      #expect(try process.wait() == code)
+      #expect(process.errors.contains { $0.hasPrefix("finishing") && $0.contains("at most 0.10 s") })
+      #expect(process.errors.contains { $0.contains(" unsent") }, "\(process.errors)")
+    }
+  }
+
+  @Test("SIGQUIT ends a stream at once with 130, and is no crash")
+  func quit() throws {
+    let server = try StreamServer()
+    let process = try sluice(["heartbeat", "\(server.url)/pulse", "--interval", "20ms"])
+    try server.events.first("the stream") { $0.kind == .begun }
+    process.signal(SIGQUIT)
+    #expect(try process.wait() == 130)
+    #expect(!process.errors.contains { $0.contains("crash") }, "\(process.errors)")
+  }
+
+  @Test("a digest that was asked for and that the server did not send is reported as not verified")
+  func notVerified() throws {
+    let server = try ScriptedServer { connection, _ in
+      // Each request has a connection of its own, and OPTIONS has no content.
+      guard try !connection.head().line.hasPrefix("OPTIONS ") else {
+        return try connection.respond("405 Method Not Allowed")
+      }
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    for isJSON in [true, false] {
+      let process = try sluice(
+        ["pipe", server.url, "--digest", "sha-256"] + (isJSON ? ["--progress", "json"] : []), input: .pipe)
+      process.send(Array("some".utf8))
+      process.endInput()
+      #expect(try process.wait() == 0)
+      if isJSON {
+        #expect(process.output.contains { $0.contains(#""verified":false"#) })
+      } else {
+        #expect(
+          process.errors.contains { $0 == "not verified: the server sent no sha-256 digest" }, "\(process.errors)")
+      }
+    }
   }
 
   @Test("the second stops at once with 130, and says what was not sent")

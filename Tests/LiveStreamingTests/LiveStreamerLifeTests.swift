@@ -55,6 +55,45 @@ struct LiveStreamerLifeTests {
     }
   }
 
+  @Test(
+    "the time to finish ends a stream whose server does not, and no other; the reason says whether there was a connection"
+  )
+  func finishWithin() throws {
+    let silent = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = connection.readToEnd()
+    }
+    let answering = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    let nobody = "http://127.0.0.1:\(try freePort())/"
+    let cases: [(url: String, LiveStreamConfiguration.ResumableUse, LiveStreamError.Kind?)] = [
+      (nobody, .never, .unreachable), (nobody, .always, .unreachable), (silent.url, .never, .unfinished),
+      (silent.url, .always, .unfinished), (answering.url, .never, nil),
+    ]
+    try withSession { session throws in
+      for (url, use, kind) in cases {
+        let source = try PushedSource()
+        let stream = try RunningStream(source, session, url) { $0.resumable = use }
+        try source.push([UInt8](repeating: 1, count: 1000))
+        try stream.events.first("an attempt") {
+          switch $0 {
+          case .dropout: url == nobody
+          case .connected: url != nobody
+          default: false
+          }
+        }
+        stream.streamer.finish(within: kind == nil ? .seconds(600) : .milliseconds(100))
+        let summary = try stream.summary()
+        #expect(summary.error?.kind == kind && summary.progress.captured == 1000, "\(url), resumable: \(use)")
+        // What the silent server's TCP took counts as acknowledged without resumable uploads, if that was seen in time.
+        if kind != nil, url == nobody || use == .always { #expect(summary.progress.unsent == 1000, "\(url), \(use)") }
+      }
+    }
+  }
+
   private final class BrokenSource: StreamSource {
     func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
       throw LiveStreamError(.source, "no such microphone")

@@ -77,6 +77,20 @@ struct SourceTests {
     #expect(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat) == 31)
   }
 
+  @Test("a format that gives no text, or more than a line holds, is none: no empty line is streamed")
+  func noLine() throws {
+    for (format, count) in [
+      ("", nil), ("%512d", nil), ("%5000d", nil), (String(repeating: "x", count: 512), nil),
+      (String(repeating: "x", count: 511), 513), ("%511d", 513), ("%d", 4),
+    ] as [(String, Int?)] {
+      #expect(HeartbeatSource.lineByteCount(format: format) == count, "\(format.prefix(10))")
+    }
+    let outlet = try Outlet(HeartbeatSource(format: "%5000d"), capacity: 4096, .dropOldest)
+    try outlet.errors.first("the error") { $0.kind == .source }
+    try eventually("the end") { outlet.isFinished }
+    #expect(outlet.head == 0)
+  }
+
   @Test("after many beats the schedule has not drifted: beat n is due n intervals after the first")
   func noDrift() throws {
     let interval = Duration.milliseconds(5)
@@ -85,7 +99,7 @@ struct SourceTests {
     let outlet = try Outlet(source, capacity: 1 << 20, .dropOldest)
     try eventually("the first beat") { outlet.head > 0 }
     let seen = MonotonicInstant.now
-    let length = UInt64(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat))
+    let length = UInt64(try #require(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat)))
     /// Beats sent, and beats that it says it has left out: on a busy machine there are some.
     func beats() -> Double { Double(outlet.head / length + outlet.events.all.reduce(0) { $0 + $1.lost + $1.skipped }) }
     try eventually("400 beats") { beats() >= 400 }

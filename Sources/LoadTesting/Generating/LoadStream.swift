@@ -265,7 +265,7 @@ extension LiveStreamError {
     case .unreachable: "gave-up"
     case .overflow: "overflow"
     case .source: "source"
-    case .cancelled: "unfinished"
+    case .cancelled, .unfinished: "unfinished"
     }
   }
 }
