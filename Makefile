@@ -28,7 +28,7 @@ THREADED := StreamBuffersTests EventLoopsTests \
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers model install clean \
+.PHONY: help run build test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install clean \
         bench bench-quick bench-build bench-live bench-load bench-serve bench-test bench-faults bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
@@ -68,6 +68,11 @@ chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts
 chaos-answers: packages ## 100,000 streams whose servers answer oddly: does each recover, or end with a reason? CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos-answers --scratch-path .build/chaos
 	.build/chaos/release/chaos-answers $(or $(CHAOS),--count 100000)
+
+soak: packages test-packages ## a simulated week of sluice mic with faults: does it lose a frame, does it grow? SOAK="--seed 1", BENCH=--write
+	for product in soak TestDevice ScaledClockPreload; do \
+	  $(SWIFT) build -c release --product $$product --scratch-path .build/chaos || exit; done
+	$(PYTHON) -m benchmarks.soak.soak $(SOAK) $(BENCH)
 
 model: packages ## client and server machine against each other, MODEL_STEPS (1,000,000) random events
 	SLUICE_MODEL_STEPS=$(or $(MODEL_STEPS),1000000) $(SWIFT) test --filter ModelCheckTests

@@ -79,8 +79,8 @@ let commandTests: Target = .testTarget(
 let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
   dependencies: [
-    "sluice", "ChaosTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl", "PropertyTesting",
-    "EventLoops", "LoadTesting", "UploadClient",
+    "sluice", "ChaosTesting", "SoakTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl",
+    "PropertyTesting", "EventLoops", "LoadTesting", "UploadClient",
     "CLinux",
   ],
   swiftSettings: settings)
@@ -150,6 +150,19 @@ let testSupport: [Target] = [
     path: "Tests/AnswerChaosTesting", swiftSettings: settings),
   .executableTarget(
     name: "chaos-answers", dependencies: ["AnswerChaosTesting"], path: "Tests/ChaosAnswers", swiftSettings: settings),
+  // A clock for other programs that runs many times as fast, and what makes a program use it.
+  .target(name: "ScaledClock", path: "Tests/ScaledClock"),
+  .target(name: "ScaledClockPreload", dependencies: ["ScaledClock"], path: "Tests/ScaledClockPreload"),
+  .target(
+    name: "SoakTesting",
+    dependencies: [
+      "CommandTesting", "EventLoops", "JSONLines", "NetworkTesting", "PropertyTesting", "ScaledClock",
+      "TestDeviceControl", "TestRigs",
+    ],
+    path: "Tests/SoakTesting", swiftSettings: settings),
+  // Runs the `sluice` beside it, as chaos does.
+  .executableTarget(
+    name: "soak", dependencies: ["SoakTesting", "sluice"], path: "Tests/Soak", swiftSettings: settings),
   .target(name: "TestRigs", dependencies: ["TestDeviceControl"], path: "Tests/TestRigs", swiftSettings: settings),
 ]
 
@@ -183,6 +196,8 @@ let package = Package(
     .executable(name: "sluice", targets: ["sluice"]),
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),
+    // To be preloaded into programs whose time is simulated.
+    .library(name: "ScaledClockPreload", type: .dynamic, targets: ["ScaledClockPreload"]),
   ],
   targets: systemLibraries + rooms
     + [command, commandTests, endToEndTests, networkTestingTests, serverChaosTests, answerChaosTests] + samples

@@ -1,0 +1,81 @@
+// What a process takes of the machine, and whether that grows.
+
+internal import Glibc
+internal import NetworkTesting
+
+/// One look at a process.
+struct ProcessSample: Sendable {
+  /// Simulated hours since the run began.
+  var hour: Double
+  /// When the process began: a server that was killed has a successor.
+  var birth: Double
+  /// Bytes: resident in all, and of these not backed by a file.
+  var resident: Int
+  var anonymous: Int
+  var descriptors: Int
+  var threads: Int
+
+  /// In simulated hours.
+  var age: Double { hour - birth }
+
+  /// Of several looks the one that takes the least: what a request takes while it lasts is not what stays.
+  static func take(_ process: Int32, hour: Double, birth: Double, looks: Int, between: () -> Void) throws
+    -> ProcessSample
+  {
+    var least = try ProcessSample(process, hour: hour, birth: birth)
+    for _ in 1..<looks {
+      between()
+      let next = try ProcessSample(process, hour: hour, birth: birth)
+      least.resident = min(least.resident, next.resident)
+      least.anonymous = min(least.anonymous, next.anonymous)
+      least.descriptors = min(least.descriptors, next.descriptors)
+      least.threads = min(least.threads, next.threads)
+    }
+    return least
+  }
+
+  private init(_ process: Int32, hour: Double, birth: Double) throws {
+    (self.hour, self.birth) = (hour, birth)
+    let status = String(decoding: try fileContents("/proc/\(process)/status"), as: UTF8.self)
+    func field(_ name: String) throws -> Int {
+      guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(name + ":") }),
+        let value = line.split(whereSeparator: { $0 == "\t" || $0 == " " }).dropFirst().first.flatMap({ Int($0) })
+      else { throw TestFailure("/proc/\(process)/status has no \(name)") }
+      return value
+    }
+    resident = try field("VmRSS") << 10
+    anonymous = try field("RssAnon") << 10
+    threads = try field("Threads")
+    descriptors = try fileNames(in: "/proc/\(process)/fd").count
+  }
+}
+
+/// What a figure of a process did over a run.
+struct Trend: Sendable {
+  let first: Int
+  let last: Int
+  let least: Int
+  let most: Int
+  /// By the line through the samples, over the longest time that one process was looked at.
+  let growth: Double
+
+  /// The line is Theil and Sen's: its slope is the median of the slopes between any two samples. A peak moves it little. Where there
+  /// were several processes, only samples of the same one are compared.
+  init?(_ samples: [ProcessSample], _ figure: (ProcessSample) -> Int) {
+    guard let first = samples.first, let last = samples.last, samples.count > 2 else { return nil }
+    let values = samples.map(figure)
+    var slopes: [Double] = []
+    var span = 0.0
+    for (index, a) in samples.enumerated() {
+      for b in samples[(index + 1)...] where b.birth == a.birth && b.hour > a.hour {
+        span = max(span, b.hour - a.hour)
+        slopes.append(Double(figure(b) - figure(a)) / (b.hour - a.hour))
+      }
+    }
+    slopes.sort()
+    (self.first, self.last) = (values[0], values[values.count - 1])
+    // There are more than two.
+    (least, most) = (values.min() ?? 0, values.max() ?? 0)
+    growth = slopes.isEmpty ? 0 : slopes[slopes.count / 2] * span
+  }
+}

@@ -1,0 +1,75 @@
+// What goes wrong in a simulated week, and for how long.
+
+internal import NetworkTesting
+internal import PropertyTesting
+
+/// One thing that happens to a stream.
+package enum SoakFault: String, CaseIterable, Sendable {
+  case serverKilled = "server killed and back"
+  case networkCut = "network cut"
+  case networkSilent = "network silent"
+  case bufferFull = "outage longer than the buffer"
+  case refused = "401 for minutes"
+  case busy = "503 with Retry-After"
+  case unplugged = "device unplugged and back"
+  case overrun = "device overrun"
+  case stopped = "SIGSTOP"
+  case asleep = "machine asleep for hours"
+
+  /// In simulated seconds.
+  var duration: ClosedRange<Double> {
+    switch self {
+    case .serverKilled: 2...120
+    case .networkCut: 5...240
+    case .networkSilent: 40...240
+    // The buffer holds five minutes.
+    case .bufferFull: 420...1200
+    // A stream gives up after ten minutes of refusals.
+    case .refused: 20...300
+    case .busy: 20...200
+    case .unplugged: 10...900
+    case .overrun: 1...60
+    case .stopped: 20...240
+    // The server closes a recording after an hour of silence.
+    case .asleep: 900...4 * 3600
+    }
+  }
+
+  /// How the way to the server is meanwhile, for faults of the network.
+  var relayMode: SwitchedRelay.Mode? {
+    switch self {
+    case .networkCut, .bufferFull: .resets
+    case .networkSilent: .silent
+    case .refused: .answers("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    case .busy:
+      .answers("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    default: nil
+    }
+  }
+}
+
+/// Deals out faults: each kind once before any comes again. A server is killed in every fifth round only: whether it grows shows in
+/// one that lives for days.
+struct FaultDeck {
+  private var deck: [SoakFault] = []
+  private var rounds = 0
+  private var random: SplitMix64
+
+  init(seed: UInt64) { random = SplitMix64(state: seed) }
+
+  mutating func draw() -> (fault: SoakFault, seconds: Double) {
+    if deck.isEmpty {
+      deck = SoakFault.allCases.filter { $0 != .serverKilled || rounds % 5 == 0 }.shuffled(using: &random)
+      rounds += 1
+    }
+    let fault = deck.removeLast()
+    return (fault, Double.random(in: fault.duration, using: &random))
+  }
+
+  mutating func seconds(_ range: ClosedRange<Double>) -> Double { Double.random(in: range, using: &random) }
+
+  /// How far the wall clock is set, in seconds: minutes or hours, forwards or backwards.
+  mutating func clockStep() -> Int {
+    Int.random(in: 60...6 * 3600, using: &random) * (random.chance(50) ? 1 : -1)
+  }
+}
