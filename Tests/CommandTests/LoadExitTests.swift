@@ -46,6 +46,21 @@ struct LoadExitTests {
     #expect(process.output.isEmpty && connections.all.isEmpty)
   }
 
+  @Test("a run that lost data: 4, unless a threshold says how much may be lost", arguments: [nil, "lost > 1000MB"])
+  func lost(_ threshold: String?) throws {
+    let directory = try TemporaryDirectory()
+    let server = try ServeProcess(directory.path)
+    let load = try LoadProcess(
+      server.url,
+      ["-n", "2", "-d", "4s", "--rate", "1000000", "--chunk", "50ms", "--buffer", "64KiB", "--send-buffer", "16KiB"]
+        + (threshold.map { ["--fail-if", $0] } ?? []))
+    try load.firstSecond()
+    // Longer than the buffers hold.
+    server.pause(for: .seconds(1))
+    let report = try load.report(code: threshold == nil ? 4 : 0)
+    #expect(report.totals.bytes.lost > 0)
+  }
+
   @Test("another machine is loaded only by its name, whatever looks like this one: 77, and what to write")
   func notPermitted() throws {
     for (url, host) in [
