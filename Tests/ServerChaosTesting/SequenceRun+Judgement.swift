@@ -126,7 +126,8 @@ extension SequenceRun {
     if upload.phase == .expired { tally.expired += 1 }
     if upload.mayBeDeleted { cancelled(upload) }
     // What was stored of a file goes with it, and the stream is anybody's.
-    if isLeft(by: upload.token, upload.stream) { upload.stream.evidence.remove(upload.token) }
+    let isLost = upload.stream.mayHaveLost && upload.stream.completeEnd == nil && options.setting.durability != "always"
+    if isLost || isLeft(by: upload.token, upload.stream) { upload.stream.evidence.remove(upload.token) }
     upload.exact = nil
   }
 
@@ -259,7 +260,8 @@ extension SequenceRun {
     let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }
     if !siblings.isEmpty { stream.wasCancelled = true }
     let isNewest = uploads.last { $0.stream === stream && $0.token == upload.token } === upload
-    let isLast = siblings.allSatisfy { [.deleted, .expired, .lost].contains($0.phase) }
+    // One that has brought no byte holds nothing of it.
+    let isLast = siblings.allSatisfy { [.deleted, .expired, .lost].contains($0.phase) || $0.acknowledged == 0 }
     guard isLast || isNewest && siblings.allSatisfy({ !$0.isOpen || $0.acknowledged == 0 }) else { return }
     stream.wasCancelled = true
     for sibling in siblings { (sibling.mayBeGone, sibling.exact) = (true, nil) }
