@@ -186,8 +186,7 @@ struct CaseJudgement {
       switch gap.cause {
       case .bufferFull:
         if plan.cell.source != .mic { return .init(kind: "a source that can wait has lost bytes", detail: "\(gap)") }
-        // What a server took back that had said otherwise is not kept any more.
-        if !isLie, captured - min(captured, gap.offset) < UInt64(trace.capacity) {
+        if captured - min(captured, gap.offset) < UInt64(trace.capacity) {
           return .init(
             kind: "bytes were discarded that the buffer had room for", detail: "\(gap), \(captured) captured")
         }
