@@ -242,6 +242,27 @@ import Testing
     #expect(client.next == "CREATE" && client.machine.base == 300)
   }
 
+  @Test("bytes that the server took back are all that is lost with them, also where it calls the upload complete then")
+  func tookBackAndCompleted() {
+    var client = ClientScript.created(1000)
+    client.send(upTo: 300)
+    client.answer(204, ["Upload-Complete": "?0"])
+    #expect(client.machine.acknowledged == 300)
+    client.release(upTo: 300, restart: 800)
+    client.lose()
+    for _ in 0..<2 where client.next == "HEAD" {
+      if client.answer(204, ["Upload-Offset": "200", "Upload-Complete": "?0"]) == .wait { client.goOn() }
+    }
+    // The end of the part has arrived, and its answer has not.
+    #expect(client.next == "PATCH 200" && client.fields["Upload-Complete"] == "?1")
+    _ = client.machine.takeNotes()
+    client.lose()
+    client.answer(204, ["Upload-Offset": "200", "Upload-Complete": "?1"])
+    #expect(client.next == "CREATE" && client.machine.base == 300)
+    client.answer(201, location: ClientScript.other)
+    #expect(client.machine.takeNotes().contains(.gap(from: 200, to: 300, isServersFault: true)))
+  }
+
   @Test("half of a file is no file: an upload that ends before it is a failure")
   func fileCompletedEarly() {
     var client = ClientScript.file(500)

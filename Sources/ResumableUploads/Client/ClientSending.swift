@@ -179,9 +179,11 @@ extension UploadClientStateMachine {
     // kept because of one wrong answer.
     var next = reason == .gone ? supply.oldest : max(acknowledged, supply.oldest)
     if supply.oldest > kept {
-      // What the server lost is followed by all that is kept here.
-      if reason != .serverWentBack { next = max(supply.restart, supply.oldest) }
-      noteGap(from: kept, to: next, pause: supply.pause, isServersFault: reason == .serverWentBack)
+      // What is missing was given up because the server had acknowledged it, and not because the buffer was full: then all that
+      // is kept here follows.
+      let isServersFault = reason == .serverWentBack || supply.oldest <= everAcknowledged
+      if !isServersFault { next = max(supply.restart, supply.oldest) }
+      noteGap(from: kept, to: next, pause: supply.pause, isServersFault: isServersFault)
     }
     notes.append(.newPart(reason, previous: previous, from: next))
     // The old upload resource is not left before there is a new one.

@@ -81,6 +81,8 @@ package struct UploadClientStateMachine: Sendable {
   package internal(set) var base: UInt64 = 0
   /// Stream offset up to which bytes are acknowledged: they need not be kept.
   package internal(set) var acknowledged: UInt64 = 0
+  /// The largest offset that was ever acknowledged: what is before it need not be kept, also if the server takes it back.
+  var everAcknowledged: UInt64 = 0
   /// The largest offset that the server was ever seen to have, by an acknowledgement or by HEAD.
   var furthest: UInt64 = 0
   /// How often the server was seen to have more than before: progress, whichever answer showed it.
@@ -269,6 +271,7 @@ package struct UploadClientStateMachine: Sendable {
   mutating func acknowledge(upTo offset: UInt64) {
     guard offset > acknowledged else { return }
     acknowledged = offset
+    everAcknowledged = max(everAcknowledged, offset)
     noteAdvance(to: offset)
   }
 
