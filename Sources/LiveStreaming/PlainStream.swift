@@ -60,7 +60,7 @@ struct PlainStream: StreamStateMachine {
   ) -> StreamStep { .none }
 
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
-    var verdict = Verdict(end.result)
+    var verdict = Verdict(end.result, isLocationInsecure: end.isLocationInsecure)
     if case .success(let outcome) = end.result, outcome.response.status == 405, mayUsePOST, method != "POST",
       case let allowed = outcome.response["Allow"]?.split(whereSeparator: { $0 == "," || $0 == " " }) ?? [],
       allowed.contains("POST"), !allowed.contains(where: { $0 == method })

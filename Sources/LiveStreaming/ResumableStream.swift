@@ -139,7 +139,7 @@ struct ResumableStream: StreamStateMachine {
         return wait(failure, now: now, draw: draw)
       // Where an upload resource has moved to is nobody's to read, and nowhere to stream to.
       case .fail(.refused) where upload.uploadURL == nil || !(300..<400).contains(answer.status):
-        if let error = Verdict(end.result).error { return finish(error) }
+        if let error = Verdict(end.result, isLocationInsecure: end.isLocationInsecure).error { return finish(error) }
         return step(action, supply)
       default: return step(action, supply)
       }

@@ -18,9 +18,11 @@ enum Verdict: Equatable {
   /// Trying again would not help.
   case permanent(LiveStreamError)
 
-  init(_ result: Result<UploadTask.Outcome, UploadError>, wallClock: Int = time(nil)) {
+  init(
+    _ result: Result<UploadTask.Outcome, UploadError>, isLocationInsecure: Bool = false, wallClock: Int = time(nil)
+  ) {
     switch result {
-    case .success(let outcome): self = Self.judge(outcome, wallClock)
+    case .success(let outcome): self = Self.judge(outcome, isLocationInsecure, wallClock)
     case .failure(let error): self = Self.judge(error)
     }
   }
@@ -38,7 +40,9 @@ enum Verdict: Equatable {
     response.retryAfter(wallClock: wallClock)
   }
 
-  private static func judge(_ outcome: UploadTask.Outcome, _ wallClock: Int) -> Verdict {
+  private static func judge(
+    _ outcome: UploadTask.Outcome, _ isLocationInsecure: Bool, _ wallClock: Int
+  ) -> Verdict {
     let response = outcome.response
     let status = response.status
     let retryAfter = response.retryAfter(wallClock: wallClock)
@@ -60,8 +64,14 @@ enum Verdict: Equatable {
       )
     case 300..<400:
       let target = response["Location"].map { " to \($0)" } ?? ""
-      return unexpected(.refused, "the server redirects\(target) (\(status)): stream to that URL instead")
-    case 401, 407:
+      let advice =
+        isLocationInsecure
+        ? "that would send the stream in clear text, check the server's configuration" : "stream to that URL instead"
+      return unexpected(.refused, "the server redirects\(target) (\(status)): \(advice)")
+    case 407:
+      return refusal(
+        "the proxy wants credentials that it accepts (407)\(reason): give its user and password in --proxy")
+    case 401:
       return refusal(
         "the server wants credentials that it accepts (\(status))\(reason): give a token with --bearer-token-file, or a netrc file"
       )

@@ -10,6 +10,8 @@ extension UploadRequest {
   package static func host(ofProxy text: String) -> String? {
     guard let handle = curl_url() else { return nil }
     defer { curl_url_cleanup(handle) }
+    // To libcurl a host of that name, and a path that a proxy cannot have.
+    guard !text.lowercased().hasPrefix("unix:/") else { return nil }
     // As libcurl itself reads it.
     let flags = UInt32(CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME)
     var scheme: UnsafeMutablePointer<CChar>?

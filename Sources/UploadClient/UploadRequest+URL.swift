@@ -18,6 +18,20 @@ extension UploadRequest {
     return percentEncoded(url[..<hostStart]) + encoded + percentEncoded(url[host.endIndex...])
   }
 
+  /// Whether ``url`` names a host and a port that can be connected to. libcurl skips a third slash.
+  package var hasUsableURL: Bool {
+    guard let scheme = url.firstRange(of: "://"), url[scheme.upperBound...].first != "/" else { return false }
+    return ParsedURL(url) != nil
+  }
+
+  /// The family of the address that stands in ``url`` in place of a host's name; nil for a name.
+  package var literalFamily: AddressFamily? {
+    guard let host = ParsedURL(url)?.host else { return nil }
+    if host.hasPrefix("[") { return .ipv6 }
+    var address = in_addr()
+    return inet_pton(AF_INET, host, &address) == 1 ? .ipv4 : nil
+  }
+
   /// libcurl's own conversion: what is asked for here is the host that it would connect to.
   private static func asciiHost(_ host: Substring) -> String? {
     // libcurl reads host names in the thread's character set, and that of the C locale has ASCII alone.

@@ -106,7 +106,9 @@ struct CommandLineSyntax: Sendable {
       throw .usage("--\(option.name) is given twice; once is enough")
     }
     if let placeholder = option.value {
-      guard let value = inline ?? rest.popFirst() else {
+      // The name of an option is no value, unless it is attached: the value was forgotten.
+      let isNext = rest.first.map { next in allOptions.contains { next == "--\($0.name)" } } ?? false
+      guard let value = inline ?? (isNext ? nil : rest.popFirst()) else {
         throw .usage("--\(option.name) needs a value: --\(option.name) \(placeholder)")
       }
       guard !value.isEmpty else {

@@ -12,8 +12,6 @@ struct Signals {
   /// Call it before any thread is started, also by a library: ALSA's plugins for sound servers start one when a device is opened.
   init() throws(SystemError) {
     signal(SIGPIPE, SIG_IGN)
-    // A file size limit is then an error of write(2), which the server answers, instead of the end of the process.
-    signal(SIGXFSZ, SIG_IGN)
     // Or else the Swift runtime reports a crash.
     signal(SIGQUIT, SIG_DFL)
     var set = Self.set

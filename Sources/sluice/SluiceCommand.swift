@@ -86,6 +86,8 @@ enum SluiceCommand {
 
   static func main() {
     StandardDescriptors.fill()
+    // A file size limit is then an error of write(2), which each writer reports, instead of the end of the process.
+    signal(SIGXFSZ, SIG_IGN)
     let code: ExitCode
     do throws(CommandError) {
       code = try run(CommandLine.arguments.dropFirst())

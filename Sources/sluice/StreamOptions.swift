@@ -113,7 +113,27 @@ enum StreamOptions {
     if let text = values["send-buffer"] { request.socket.sendBuffer = try Units.byteCount(text, of: "send-buffer") }
     if let text = values["max-segment"] { request.socket.maximumSegment = try Units.byteCount(text, of: "max-segment") }
     do throws(UploadError) { try request.validate() } catch { throw .usage(error.description) }
+    try checkContradictions(request, values)
     return request
+  }
+
+  /// What could never be sent, or only in part.
+  private static func checkContradictions(
+    _ request: UploadRequest, _ values: CommandLineSyntax.Values
+  ) throws(CommandError) {
+    let shown = UploadRequest.withoutCredentials(request.url).shellQuoted
+    guard request.hasUsableURL else {
+      throw .usage("the URL \(shown) names no host, or an invalid port. Write http://HOST:PORT/PATH.")
+    }
+    switch (request.addressFamily, request.literalFamily) {
+    case (.ipv6, .ipv4): throw .usage("--ipv6 excludes the IPv4 address in \(shown). Leave one of them out.")
+    case (.ipv4, .ipv6): throw .usage("--ipv4 excludes the IPv6 address in \(shown). Leave one of them out.")
+    default: break
+    }
+    for (option, name) in [("bearer-token-file", "Authorization"), ("content-type", "Content-Type")]
+    where values.has(option) && request.fields.contains(where: { $0.name.lowercased() == name.lowercased() }) {
+      throw .usage("--header \(name) and --\(option) contradict each other. Choose one.")
+    }
   }
 
   /// - Parameters:
