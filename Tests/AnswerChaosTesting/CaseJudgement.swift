@@ -89,7 +89,8 @@ struct CaseJudgement {
       if plan.isPermanent || plan.misdirects { return nil }
       // A plain file whose answer is lost each time, and a PUT that another one would replace.
       return isPlain && (plan.cell.source == .put || plan.method == "PUT") ? nil : fail("gave up without a limit")
-    case .source, .overflow, .invalidRequest, .notTrusted, .insecureLocation: return fail("a reason that is not there")
+    case .source, .overflow, .invalidRequest, .notTrusted, .insecureLocation, .unfinished:
+      return fail("a reason that is not there")
     case .notPermitted, .refused, .protocolBroken, .http2NotSupported: break
     }
     if given.isEmpty { return fail("ended although every answer was as it should be") }
