@@ -1,8 +1,8 @@
 // libFuzzer on the request parser (see ../run.sh).
 //
 // Checked besides memory errors and traps: the events do not depend on how the bytes are split, all bytes are used,
-// body ranges lie within what was handed in, and no request ends that did not begin. Whatever is accepted could be sent on as
-// it is: its fields are valid, and nobody can read another framing in them.
+// body ranges lie within what was handed in, and no request ends that did not begin. Whatever is accepted could be sent
+// on as it is: its fields are valid, and nobody can read another framing in them.
 
 /// What every server must read alike (RFC 9112, section 6.3).
 private func checkFraming(_ head: RequestHead) {

@@ -1,7 +1,8 @@
 // libFuzzer on structured fields and the protocol's own (see ../run.sh).
 //
-// Checked besides memory errors and traps: what can be read can be written, is read again as the same and written again as
-// the same; no key is there twice; no text is of two types; an offset, a limit or a version that is read is in its range.
+// Checked besides memory errors and traps: what can be read can be written, is read again as the same and written again
+// as the same; no key is there twice; no text is of two types; an offset, a limit or a version that is read is in its
+// range.
 
 @_cdecl("LLVMFuzzerTestOneInput")
 public func fuzzStructuredFields(_ data: UnsafePointer<UInt8>?, _ size: Int) -> CInt {

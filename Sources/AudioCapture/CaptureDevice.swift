@@ -31,8 +31,8 @@ public struct CaptureDevice: Equatable, Sendable {
   public let description: String
   public let availability: Availability
 
-  /// All capture devices: the hardware, and what ALSA's configuration names. Opens each of them for a moment, not blocking.
-  /// Takes some milliseconds for each; any thread.
+  /// All capture devices: the hardware, and what ALSA's configuration names. Opens each of them for a moment, not
+  /// blocking. Takes some milliseconds for each; any thread.
   public static func list() -> [CaptureDevice] {
     named().map { CaptureDevice(name: $0.name, description: $0.description, availability: look(at: $0.name)) }
   }

@@ -15,7 +15,8 @@ public enum CaptureEvent: Equatable, Sendable {
 
   /// Frames are coming.
   case started(realTime: RealTime)
-  /// The device had more than it can hold: so many frames are lost, at this offset. `filled`: silence stands in for them.
+  /// The device had more than it can hold: so many frames are lost, at this offset. `filled`: silence stands in for
+  /// them.
   case overrun(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
   /// The device was suspended and runs again.
   case suspended(streamOffset: UInt64, framesLost: UInt64, filled: Bool)

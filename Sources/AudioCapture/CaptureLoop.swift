@@ -1,8 +1,9 @@
 // What the capture thread does, from its first frame to its last: the shell around `CaptureStateMachine`.
 //
-// It runs on a thread of its own and does not allocate, lock, log or wait for anything but the device and the order to stop.
-// Two exceptions: while there is no device it opens one (libasound allocates, but there is no audio to miss), and what
-// libasound does inside its calls is its own affair (the hardware plugin does none of it; the PulseAudio plugin locks).
+// It runs on a thread of its own and does not allocate, lock, log or wait for anything but the device and the order to
+// stop. Two exceptions: while there is no device it opens one (libasound allocates, but there is no audio to miss), and
+// what libasound does inside its calls is its own affair (the hardware plugin does none of it; the PulseAudio plugin
+// locks).
 
 internal import CALSA
 internal import EventLoops
@@ -65,7 +66,8 @@ struct CaptureLoop: ~Copyable {
   let descriptors: UnsafeMutablePointer<pollfd>
   var descriptorCount = 0
   static let maximumPCMDescriptors = 16
-  /// A device that gives no frame for so long has died without saying so (USB does that). Never reached while frames come.
+  /// A device that gives no frame for so long has died without saying so (USB does that). Never reached while frames
+  /// come.
   static let silenceLimit: Int32 = 5_000
 
   init(
@@ -148,8 +150,8 @@ struct CaptureLoop: ~Copyable {
     return read(device)
   }
 
-  /// Waits until the circular buffer has room for a period, but no longer than a period: under `dropOldest` the obstacle is
-  /// a reader in the middle of the oldest bytes, who gives no signal. The device collects meanwhile.
+  /// Waits until the circular buffer has room for a period, but no longer than a period: under `dropOldest` the
+  /// obstacle is a reader in the middle of the oldest bytes, who gives no signal. The device collects meanwhile.
   mutating func waitForSpace() -> CaptureStateMachine.Action {
     if !isFull {
       isFull = true
@@ -200,8 +202,8 @@ struct CaptureLoop: ~Copyable {
     if available > format.bufferFrames {
       // A converter or a sound server's plugin has lost count (its pointer wraps at the ring's size): begin again.
       guard format.countsThroughOverruns else { return fail(EPIPE) }
-      // The device counted on: what it has overwritten is known to the frame. A period more is given up, because it goes on
-      // writing into the oldest while we would read it.
+      // The device counted on: what it has overwritten is known to the frame. A period more is given up, because it
+      // goes on writing into the oldest while we would read it.
       let excess = available - format.bufferFrames + min(format.periodFrames, format.bufferFrames / 4)
       let skipped = snd_pcm_forward(pcm, snd_pcm_uframes_t(excess))
       if skipped <= 0 { return fail(EPIPE) }
@@ -262,8 +264,9 @@ struct CaptureLoop: ~Copyable {
   private static func look(_ pcm: OpaquePointer) -> (available: snd_pcm_sframes_t, time: MonotonicInstant) {
     var available: snd_pcm_sframes_t = 0
     var before = MonotonicInstant.now
-    // A thread that is stopped in the middle of it does not know of which moment the answer is. So it asks again, a few times;
-    // if it is never quick, the earlier moment counts: better some frames too many taken for overwritten than one too few.
+    // A thread that is stopped in the middle of it does not know of which moment the answer is. So it asks again, a few
+    // times; if it is never quick, the earlier moment counts: better some frames too many taken for overwritten than
+    // one too few.
     for _ in 0..<4 {
       before = .now
       available = snd_pcm_avail_update(pcm)
@@ -272,11 +275,11 @@ struct CaptureLoop: ~Copyable {
     return (available, before)
   }
 
-  /// How many of the oldest frames a device that never stops may have written over before they were copied, because this
-  /// thread was stopped (SIGSTOP, a busy machine) between looking at the ring and copying from it.
+  /// How many of the oldest frames a device that never stops may have written over before they were copied, because
+  /// this thread was stopped (SIGSTOP, a busy machine) between looking at the ring and copying from it.
   ///
-  /// The clock tells how much can have come meanwhile; the device, asked now, would count what came after the copying too.
-  /// Half a millisecond and 500 ppm on top: the hardware writes ahead of the pointer that it tells.
+  /// The clock tells how much can have come meanwhile; the device, asked now, would count what came after the copying
+  /// too. Half a millisecond and 500 ppm on top: the hardware writes ahead of the pointer that it tells.
   ///
   /// - Parameter held: the frames that the ring held at `looked`, from the first copied one on.
   private static func overwritten(_ held: Int, since looked: MonotonicInstant, _ format: CaptureFormat) -> Int {
@@ -293,9 +296,10 @@ struct CaptureLoop: ~Copyable {
     return yieldToDevice()
   }
 
-  /// After a wake-up that brought nothing. PulseAudio's plugin keeps its descriptor readable while less than a fragment is
-  /// there, and needs a thread of ordinary priority to get the rest: looking again at once, with real-time priority, would
-  /// keep that thread from running, and no frame would ever come. So a little time is given away, less than a period.
+  /// After a wake-up that brought nothing. PulseAudio's plugin keeps its descriptor readable while less than a fragment
+  /// is there, and needs a thread of ordinary priority to get the rest: looking again at once, with real-time priority,
+  /// would keep that thread from running, and no frame would ever come. So a little time is given away, less than a
+  /// period.
   private mutating func yieldToDevice() -> CaptureStateMachine.Action {
     fruitlessWakes += 1
     guard fruitlessWakes > 1, let device else { return .wait }

@@ -136,14 +136,16 @@ extension CaptureLoop {
     let due = reached - margin - timeline
     lose(due)
     awayFrames = awayFrames.addingSaturated(due)
-    // Silence takes no room from bytes that the server does not have yet. What does not fit waits for the device, or for the end.
+    // Silence takes no room from bytes that the server does not have yet. What does not fit waits for the device, or
+    // for the end.
     let room = UInt64(producer.freeByteCount / frameBytes)
     guard owed <= room || owed.addingSaturated(stored) >= maximumFrames else { return }
     _ = settle()
   }
 
-  /// Leaves silence out that is longer than the buffer, or has no room in it: written, it would take the place of what the server does
-  /// not have yet. Silence below a second is not worth an upload resource of its own, unless the buffer is smaller still.
+  /// Leaves silence out that is longer than the buffer, or has no room in it: written, it would take the place of what
+  /// the server does not have yet. Silence below a second is not worth an upload resource of its own, unless the buffer
+  /// is smaller still.
   private mutating func leaveSilenceOut() {
     let frames = min(owed, maximumFrames - min(maximumFrames, stored))
     let bytes = frames.multipliedSaturated(by: UInt64(frameBytes))
@@ -176,13 +178,14 @@ extension CaptureLoop {
     return true
   }
 
-  /// Writes up to `frames` frames, and at least one, into the circular buffer. Returns how many, nil when it is full, and the
-  /// stream offset of the first.
+  /// Writes up to `frames` frames, and at least one, into the circular buffer. Returns how many, nil when it is full,
+  /// and the stream offset of the first.
   mutating func write(
     frames: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
   ) -> (frames: Int?, offset: UInt64) {
     let offset = storedEnd
-    // Not the capacity: up to 64 KiB of released bytes may still take up room, and what cannot become free must not be asked for.
+    // Not the capacity: up to 64 KiB of released bytes may still take up room, and what cannot become free must not be
+    // asked for.
     let bytes = min(frames * frameBytes, producer.largestMinimum)
     // All at once first: under `dropOldest` the least that is asked for is the most that is made free.
     var result = producer.write(minimum: bytes, maximum: bytes) { span in span.withUnsafeMutableBytes(body) }

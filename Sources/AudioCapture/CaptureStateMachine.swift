@@ -1,4 +1,5 @@
-// What to do when the device stops delivering: the thinking of the capture thread, without a device, a clock or a thread.
+// What to do when the device stops delivering: the thinking of the capture thread, without a device, a clock or a
+// thread.
 //
 //               failed(EPIPE)                 failed(ESTRPIPE)
 //   running ───────────────► restart    running ──────────────► suspended: resume, prepare, again after a while
@@ -36,7 +37,8 @@ struct CaptureStateMachine: Equatable {
   }
 
   private(set) var state: State = .running
-  /// Restarts since the last frame. A device that overruns again before it delivered anything would be restarted forever.
+  /// Restarts since the last frame. A device that overruns again before it delivered anything would be restarted
+  /// forever.
   private var fruitlessRestarts = 0
 
   static let fruitlessRestartsAllowed = 3

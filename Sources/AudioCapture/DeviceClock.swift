@@ -2,7 +2,8 @@
 
 internal import EventLoops
 
-/// Relates the frames of a stream to `CLOCK_MONOTONIC`, so that the length of a gap can be told when the device itself cannot.
+/// Relates the frames of a stream to `CLOCK_MONOTONIC`, so that the length of a gap can be told when the device itself
+/// cannot.
 ///
 /// An observation says "at this moment at least n frames existed". It is always late, by the wake-up, by a server's
 /// latency; so of the last observations the one counts that puts the start earliest. Only the last half second or so

@@ -4,15 +4,16 @@ internal import EventLoops
 public import StreamBuffers
 internal import Synchronization
 
-/// An ALSA capture device that writes what it hears into a circular buffer, on a thread of its own, for as long as wanted.
+/// An ALSA capture device that writes what it hears into a circular buffer, on a thread of its own, for as long as
+/// wanted.
 ///
 ///     let microphone = try Microphone(MicrophoneConfiguration(device: "hw:CARD=Mic", rate: 48_000))
 ///     let buffer = try CircularBuffer.make(capacity: .time(.seconds(60), bytesPerSecond: microphone.format.bytesPerSecond))
 ///     try microphone.start(into: buffer.producer)
 ///
-/// Overruns, suspends and an unplugged device are recovered from, counted and told as ``CaptureEvent``; by default exactly
-/// as many frames of silence as were lost are written in their place. All members may be used from any thread, except
-/// ``nextEvent()``: one thread at a time. Ends with its last reference.
+/// Overruns, suspends and an unplugged device are recovered from, counted and told as ``CaptureEvent``; by default
+/// exactly as many frames of silence as were lost are written in their place. All members may be used from any thread,
+/// except ``nextEvent()``: one thread at a time. Ends with its last reference.
 public final class Microphone: Sendable {
   public let configuration: MicrophoneConfiguration
   /// What was agreed on with the device. It stays the same when the device is opened again after it was away.
@@ -28,8 +29,9 @@ public final class Microphone: Sendable {
   private let sleepClock: SleepClock
   private let phase: Mutex<Phase>
 
-  /// Opens the device and negotiates with it (snd_pcm_open, snd_pcm_hw_params, snd_pcm_sw_params); capturing begins with
-  /// ``start(into:)``. Rate, channels and format are as asked or an error; period and buffer are the nearest there are.
+  /// Opens the device and negotiates with it (snd_pcm_open, snd_pcm_hw_params, snd_pcm_sw_params); capturing begins
+  /// with ``start(into:)``. Rate, channels and format are as asked or an error; period and buffer are the nearest there
+  /// are.
   public convenience init(_ configuration: MicrophoneConfiguration) throws(MicrophoneError) {
     try self.init(configuration, sleepClock: .system)
   }
@@ -78,7 +80,8 @@ public final class Microphone: Sendable {
   /// ``CaptureEvent/stopped(frames:)`` follows within some milliseconds.
   public func stop() { shared.stop.signal() }
 
-  /// Waits for the capture thread to end, after ``stop()`` or ``MicrophoneConfiguration/maximumFrames``. One caller at a time.
+  /// Waits for the capture thread to end, after ``stop()`` or ``MicrophoneConfiguration/maximumFrames``. One caller at
+  /// a time.
   public func waitUntilEnded() {
     let thread = phase.withLock { phase -> NamedThread? in
       guard case .running(let thread) = phase else { return nil }

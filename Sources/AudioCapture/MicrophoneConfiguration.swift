@@ -22,7 +22,8 @@ public struct MicrophoneConfiguration: Equatable, Sendable {
   /// How much the device holds while the capture thread is kept from running; nil: 500 ms or 8 periods, what is longer.
   public var buffer: Duration?
   public var gapFill: GapFill
-  /// Whether to ask for SCHED_FIFO. Refused (no RLIMIT_RTPRIO, no CAP_SYS_NICE) is said in ``CaptureEvent/started(realTime:)``.
+  /// Whether to ask for SCHED_FIFO. Refused (no RLIMIT_RTPRIO, no CAP_SYS_NICE) is said in
+  /// ``CaptureEvent/started(realTime:)``.
   public var realTimePriority: Bool
   /// Whether peak and RMS are measured for ``Microphone/levels()``.
   public var measuresLevels: Bool

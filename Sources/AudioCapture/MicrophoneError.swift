@@ -5,7 +5,8 @@ internal import Glibc
 
 /// What keeps a microphone from being opened. `description` names the cause and the next step.
 public enum MicrophoneError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// There is no PCM of this name, or its device is not plugged in. `available` are the names that could be opened instead.
+  /// There is no PCM of this name, or its device is not plugged in. `available` are the names that could be opened
+  /// instead.
   case noSuchDevice(name: String, available: [String])
   /// Another program has it. `holder` is that program, if it could be found out: `arecord (pid 4711)`.
   case busy(name: String, holder: String?)
@@ -13,7 +14,8 @@ public enum MicrophoneError: Error, Equatable, Sendable, CustomStringConvertible
   /// The rate in Hz, and the nearest that the device has. `range` is all it has, for the message.
   case unsupportedRate(name: String, asked: Int, nearest: Int, range: ClosedRange<Int>)
   case unsupportedChannels(name: String, asked: Int, nearest: Int, range: ClosedRange<Int>)
-  /// `nearest` is nil when the device has none of the formats that Sluice knows; `supported` are those it has, as ALSA names them.
+  /// `nearest` is nil when the device has none of the formats that Sluice knows; `supported` are those it has, as ALSA
+  /// names them.
   case unsupportedFormat(name: String, asked: SampleFormat, nearest: SampleFormat?, supported: [String])
   /// An ALSA call failed otherwise: which, on what, the errno, and what libasound said about it (may be empty).
   case system(operation: String, code: Int32, detail: String)

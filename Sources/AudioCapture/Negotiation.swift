@@ -3,7 +3,8 @@
 internal import CALSA
 internal import Glibc
 
-/// Opens and negotiates. Each call allocates; used before there is a capture thread, and on it while there is no device.
+/// Opens and negotiates. Each call allocates; used before there is a capture thread, and on it while there is no
+/// device.
 struct Negotiation {
   let configuration: MicrophoneConfiguration
 
@@ -85,9 +86,9 @@ struct Negotiation {
     try check("setting the parameters") { snd_pcm_hw_params(pcm, hw) }
     snd_pcm_hw_params_get_period_size(hw, &periodFrames, &direction)
     snd_pcm_hw_params_get_buffer_size(hw, &bufferFrames)
-    // Whose pointer counts on while nobody reads: the hardware's, and that of an I/O plugin which can resume, as only one for
-    // hardware of its own can. Converters have their own idea of a full ring; sound servers' plugins (PulseAudio, JACK,
-    // PipeWire) cannot resume, and their pointer wraps at the ring's size.
+    // Whose pointer counts on while nobody reads: the hardware's, and that of an I/O plugin which can resume, as only
+    // one for hardware of its own can. Converters have their own idea of a full ring; sound servers' plugins
+    // (PulseAudio, JACK, PipeWire) cannot resume, and their pointer wraps at the ring's size.
     let type = snd_pcm_type(pcm)
     let counts = type == SND_PCM_TYPE_HW || (type == SND_PCM_TYPE_IOPLUG && snd_pcm_hw_params_can_resume(hw) == 1)
     return CaptureFormat(
@@ -141,8 +142,8 @@ struct Negotiation {
     }
     var boundary: snd_pcm_uframes_t = 0
     snd_pcm_sw_params_get_boundary(sw, &boundary)
-    // At the boundary of its counters the device never stops: after an overrun it has counted on, and what it still holds
-    // can be read. Stopped, it would lose that too, and would not know how long it stood.
+    // At the boundary of its counters the device never stops: after an overrun it has counted on, and what it still
+    // holds can be read. Stopped, it would lose that too, and would not know how long it stood.
     let stop = format.countsThroughOverruns ? boundary : snd_pcm_uframes_t(format.bufferFrames)
     try check("setting the stop threshold") { snd_pcm_sw_params_set_stop_threshold(pcm, sw, stop) }
     // Time stamps are a help where there are any; a device without is no error.

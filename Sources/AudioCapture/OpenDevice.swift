@@ -4,10 +4,11 @@ internal import CALSA
 internal import EventLoops
 internal import Glibc
 
-/// An open ALSA capture PCM with its parameters set. Whoever holds it last calls ``close()``; one thread at a time uses it.
+/// An open ALSA capture PCM with its parameters set. Whoever holds it last calls ``close()``; one thread at a time uses
+/// it.
 ///
-/// A plain value, not noncopyable with a deinit: the capture thread keeps it in an optional that it empties and fills again,
-/// and must not count references. Results of calls are errno values (`EPIPE`, not `-EPIPE`), 0 is success.
+/// A plain value, not noncopyable with a deinit: the capture thread keeps it in an optional that it empties and fills
+/// again, and must not count references. Results of calls are errno values (`EPIPE`, not `-EPIPE`), 0 is success.
 struct OpenDevice: @unchecked Sendable {
   /// snd_pcm_t.
   let pcm: OpaquePointer
@@ -35,10 +36,11 @@ struct OpenDevice: @unchecked Sendable {
     return code == 0 ? -snd_pcm_start(pcm) : code
   }
 
-  /// Ends a suspend as far as the device needs that: `ESTRPIPE` while it still lasts, 0 when ``restart()`` is worth trying.
+  /// Ends a suspend as far as the device needs that: `ESTRPIPE` while it still lasts, 0 when ``restart()`` is worth
+  /// trying.
   ///
-  /// Even where this alone would make frames come again the device is restarted afterwards: the hole in a resumed stream is
-  /// somewhere among the frames that the device still holds, a restarted one begins at a known time.
+  /// Even where this alone would make frames come again the device is restarted afterwards: the hole in a resumed
+  /// stream is somewhere among the frames that the device still holds, a restarted one begins at a known time.
   func resume() -> Int32 {
     // ENOSYS (no resume in the driver) and plugins that answer 0 and do nothing: prepare is the way there.
     -snd_pcm_resume(pcm) == EAGAIN ? ESTRPIPE : 0

@@ -26,8 +26,8 @@ public struct Digest: Sendable, CustomStringConvertible {
     self = try running.value()
   }
 
-  /// Whether both are the same, in a time that does not depend on where they differ (CRYPTO_memcmp(3)): a digest that stands
-  /// for a secret may be compared with a guess.
+  /// Whether both are the same, in a time that does not depend on where they differ (CRYPTO_memcmp(3)): a digest that
+  /// stands for a secret may be compared with a guess.
   public func isEqual(to other: Digest) -> Bool {
     algorithm == other.algorithm && constantTimeEqual(bytes.span.bytes, other.bytes.span.bytes)
   }

@@ -2,7 +2,8 @@
 
 internal import CCrypto
 
-/// A hash algorithm of the registry that `Content-Digest` and `Repr-Digest` use (RFC 9530, section 5): the two "active" ones.
+/// A hash algorithm of the registry that `Content-Digest` and `Repr-Digest` use (RFC 9530, section 5): the two "active"
+/// ones.
 public enum DigestAlgorithm: String, CaseIterable, Sendable {
   /// SHA-256 (FIPS 180-4, section 6.2).
   case sha256 = "sha-256"

@@ -47,8 +47,8 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
     // Nothing would be no error, but has no address either.
     guard !bytes.isEmpty else { return }
     let status = bytes.withUnsafeBytes { EVP_DigestUpdate(context, $0.baseAddress, $0.count) }
-    // It fails for a context that was not set up or is ended (EVP_DigestUpdate(3)); neither can be here. To go on with bytes
-    // left out would be a wrong digest.
+    // It fails for a context that was not set up or is ended (EVP_DigestUpdate(3)); neither can be here. To go on with
+    // bytes left out would be a wrong digest.
     precondition(status == 1, "libcrypto did not take the bytes of a digest that it had begun")
     byteCount += UInt64(bytes.byteCount)
   }

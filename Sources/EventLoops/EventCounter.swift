@@ -17,7 +17,8 @@ public struct EventCounter: ~Copyable, Sendable {
 
   deinit { close(descriptor) }
 
-  /// Adds one and wakes whoever waits. Never blocks: at 2^64 - 2 unread signals it drops one, and the waiter is awake anyway.
+  /// Adds one and wakes whoever waits. Never blocks: at 2^64 - 2 unread signals it drops one, and the waiter is awake
+  /// anyway.
   public borrowing func signal() {
     eventfd_write(descriptor, 1)
   }

@@ -1,4 +1,5 @@
-// One thread, one epoll instance: the only place in Sluice where a thread waits for the network, a timer or another thread.
+// One thread, one epoll instance: the only place in Sluice where a thread waits for the network, a timer or another
+// thread.
 
 internal import CLinux
 internal import Glibc
@@ -127,7 +128,8 @@ public final class EventLoop: @unchecked Sendable {
 
   /// Watches `descriptor` and calls `handler` with what it is found to be. Errors and hang-ups are always told.
   ///
-  /// - Throws: ``SystemError``, e.g. `EPERM` for a regular file, `EEXIST` when it is registered already; nothing changes.
+  /// - Throws: ``SystemError``, e.g. `EPERM` for a regular file, `EEXIST` when it is registered already; nothing
+  ///   changes.
   public func register(
     _ descriptor: Int32, _ interest: Interest, handler: @escaping (Readiness) -> Void
   ) throws(SystemError) {
@@ -181,7 +183,8 @@ public final class EventLoop: @unchecked Sendable {
     withExtendedLifetime(work) {}
   }
 
-  /// Runs `work` at the end of this turn, when no handler is on the stack any more. No system call, unlike ``execute(_:)``.
+  /// Runs `work` at the end of this turn, when no handler is on the stack any more. No system call, unlike
+  /// ``execute(_:)``.
   public func atEndOfTurn(_ work: @escaping () -> Void) {
     endOfTurn.append(work)
   }

@@ -1,7 +1,7 @@
 // A mutex whose order ThreadSanitizer can see.
 //
-// `Mutex` is compiled into the system's Synchronization library, where the sanitizer does not look: under it every use is
-// reported as a race, and real races drown. So each turn of the lock also passes through an atomic in our own code.
+// `Mutex` is compiled into the system's Synchronization library, where the sanitizer does not look: under it every use
+// is reported as a race, and real races drown. So each turn of the lock also passes through an atomic in our own code.
 
 public import Synchronization
 

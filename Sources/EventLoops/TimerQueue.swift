@@ -3,7 +3,8 @@
 // A live stream sets and cancels a libcurl timer for nearly every message; a heap with lazily deleted entries would
 // grow by each of them until their deadlines passed.
 
-/// Pending deadlines, earliest first, equal ones in the order in which they were set. A value: no clock, no descriptor; the loop asks it and acts.
+/// Pending deadlines, earliest first, equal ones in the order in which they were set. A value: no clock, no descriptor;
+/// the loop asks it and acts.
 struct TimerQueue {
   /// Names one scheduled timer. Stale ones (fired, cancelled) are recognised by their generation.
   struct Token: Equatable {

@@ -1,8 +1,8 @@
 // The consumer's end of a circular buffer, by stream offset: with the pauses that the source has made.
 //
-// A pause is longer than the buffer. Its silence never passes through, where it would take the place of bytes that the server does not
-// have yet. The bytes before it come first: until all of them are released, the stream seems to end there for the moment. Then it
-// goes on behind the pause, as it does where bytes were lost, but for the loss.
+// A pause is longer than the buffer. Its silence never passes through, where it would take the place of bytes that the
+// server does not have yet. The bytes before it come first: until all of them are released, the stream seems to end
+// there for the moment. Then it goes on behind the pause, as it does where bytes were lost, but for the loss.
 
 internal import EventLoops
 internal import StreamBuffers

@@ -6,8 +6,9 @@ public import StreamBuffers
 
 /// Writes a timestamp line at a fixed interval, as the article "Uploading streams of data" does.
 ///
-/// The schedule is monotonic and does not drift: beat *n* is due at start + *n* × interval. Beats that could not be made
-/// in time (the process was stopped) are left out and told. Lives on the stream's loop: one wake-up a beat, no thread.
+/// The schedule is monotonic and does not drift: beat *n* is due at start + *n* × interval. Beats that could not be
+/// made in time (the process was stopped) are left out and told. Lives on the stream's loop: one wake-up a beat, no
+/// thread.
 public final class HeartbeatSource: StreamSource, @unchecked Sendable {
   /// `*** 2026-11-20 17:22:19 +0000`, as `Date`'s description has it.
   public static let defaultFormat = "*** %F %T %z"
@@ -94,16 +95,16 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
   /// The longest text of a line, in bytes.
   public static let lineLimit = 511
 
-  /// How many bytes one line takes, about: to turn a time into a buffer size. nil for a format that gives no text, or more
-  /// than ``lineLimit`` bytes of it.
+  /// How many bytes one line takes, about: to turn a time into a buffer size. nil for a format that gives no text, or
+  /// more than ``lineLimit`` bytes of it.
   public static func lineByteCount(format: String) -> Int? {
     line(format: format, time: time(nil), limit: lineLimit)?.utf8.count
   }
 
   /// One line for a point in time, in seconds since 1970; nil where there is no text, or too much.
   ///
-  /// - Parameter limit: of the text. By default it has room for names that are longer than those of the time at which the format was
-  ///   checked.
+  /// - Parameter limit: of the text. By default it has room for names that are longer than those of the time at which
+  ///   the format was checked.
   static func line(format: String, time: Int, limit: Int = 4 * lineLimit) -> String? {
     var seconds = time
     var parts = tm()

@@ -7,8 +7,8 @@ struct IntermediaryLimits {
   /// Proxies built on Go's `net/http` before 1.23 give a request up at its sixth interim response, and answer 502.
   private static let goInterimLimit = 5
 
-  /// HTTP/2 does not get through: a proxy that takes a 104 for the final response sends a stream that breaks its rules, while
-  /// over HTTP/1.1 the bytes come out as they came in.
+  /// HTTP/2 does not get through: a proxy that takes a 104 for the final response sends a stream that breaks its rules,
+  /// while over HTTP/1.1 the bytes come out as they came in.
   private(set) var needsHTTP1 = false
   /// How many interim responses a request may have had when it ends; nil for any number.
   private var interimLimit: Int?

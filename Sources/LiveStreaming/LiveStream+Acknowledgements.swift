@@ -42,7 +42,8 @@ extension LiveStream {
   func settleAcknowledged() {
     let acknowledged = Self.acknowledged(&machine)
     if trustsTransport {
-      // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed again.
+      // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed
+      // again.
       release(upTo: transport.releasable(acknowledged: acknowledged, capacity: content.capacity))
     } else {
       release(upTo: acknowledged)

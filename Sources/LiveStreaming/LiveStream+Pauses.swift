@@ -1,4 +1,5 @@
-// A source that gave nothing for longer than its buffer holds: the request under way ends before that, and another begins behind it.
+// A source that gave nothing for longer than its buffer holds: the request under way ends before that, and another
+// begins behind it.
 
 internal import EventLoops
 internal import UploadClient
@@ -15,7 +16,8 @@ extension LiveStream {
       _ = content.endBody(atLeast: 0)
       return
     }
-    // The end of a plain request is the end of its stream. It has to be broken off, when nothing of it can be lost by that.
+    // The end of a plain request is the end of its stream. It has to be broken off, when nothing of it can be lost by
+    // that.
     if pauseTimer == nil { lookForDelivery(rest: .zero) }
   }
 

@@ -152,7 +152,8 @@ extension LiveStream {
     }
     var result = result
     if case .failure(let error) = result, error.kind == .http2Violation, request.whole.httpVersion == .http2 {
-      // Going on with HTTP/1.1 is not what was asked for. Where HTTP/2 has got through, one stream that broke is a dropout.
+      // Going on with HTTP/1.1 is not what was asked for. Where HTTP/2 has got through, one stream that broke is a
+      // dropout.
       result = .failure(
         machine.acknowledged > 0
           ? UploadError(.connectionLost, error.description)
@@ -193,7 +194,8 @@ extension LiveStream {
     return (url, false)
   }
 
-  /// The bearer token to be sent now. A file that is being replaced may be empty for a moment, or half of what it will be.
+  /// The bearer token to be sent now. A file that is being replaced may be empty for a moment, or half of what it will
+  /// be.
   @discardableResult
   func renewToken() -> String? {
     if let new = configuration.bearerToken?(), UploadRequest.canSend(token: new) { token = new }

@@ -8,15 +8,16 @@ internal import UploadClient
 
 /// Owned by the session's thread after `init`; unchecked for that reason.
 final class LiveStream: @unchecked Sendable {
-  // What each message needs comes first, side by side: with thousands of streams, each line of memory that it touches is one
-  // that the processor has to wait for.
+  // What each message needs comes first, side by side: with thousands of streams, each line of memory that it touches
+  // is one that the processor has to wait for.
 
   let loop: EventLoop
   let content: any StreamContent
   /// The content, where it is being produced.
   let writer: StreamWriter?
   var awaitedOffset: UInt64?
-  /// What `machine` says of itself: it is needed with every message, and each look into an `any` copies all that is in it.
+  /// What `machine` says of itself: it is needed with every message, and each look into an `any` copies all that is in
+  /// it.
   var trustsTransport: Bool
   var isSuspended = false
   var request: RunningRequest?
@@ -73,9 +74,9 @@ final class LiveStream: @unchecked Sendable {
       upload: UploadClientStateMachine.Configuration())
   }
 
-  /// The longest file that goes out with its creation, in bytes. Where a proxy drops the 104 that says where to go on, all that
-  /// was sent is lost with the connection; so a longer file is worth a round trip or two before it (section "Careful Upload
-  /// Creation").
+  /// The longest file that goes out with its creation, in bytes. Where a proxy drops the 104 that says where to go on,
+  /// all that was sent is lost with the connection; so a longer file is worth a round trip or two before it (section
+  /// "Careful Upload Creation").
   private static let optimisticLimit: UInt64 = 4 << 20
 
   /// Uploads a file.

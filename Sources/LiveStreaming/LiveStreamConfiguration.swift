@@ -9,7 +9,8 @@ public import UploadClient
 public struct LiveStreamConfiguration: Sendable {
   /// Where to; `Stream-ID` and `Stream-Offset` are added to its fields.
   public var request: UploadRequest
-  /// Names the stream at the server, through all of its requests: 1–64 of `A–Z a–z 0–9 . _ -`. 128 random bits by default.
+  /// Names the stream at the server, through all of its requests: 1–64 of `A–Z a–z 0–9 . _ -`. 128 random bits by
+  /// default.
   public var streamID = LiveStreamConfiguration.randomStreamID()
   /// Whether POST may take the place of the request's method where the server names it and not that one.
   public var mayUsePOST = false
@@ -18,8 +19,8 @@ public struct LiveStreamConfiguration: Sendable {
   public var overflow = OverflowPolicy.dropOldest
   /// Whether the buffer's unused memory goes back to the system.
   public var memory = CircularBuffer.Memory.returned
-  /// Plain uploads only: bytes that TCP has acknowledged and that are kept all the same while there is room, for a server
-  /// that says it could not keep them; in bytes, at most half the buffer.
+  /// Plain uploads only: bytes that TCP has acknowledged and that are kept all the same while there is room, for a
+  /// server that says it could not keep them; in bytes, at most half the buffer.
   public var retention = 256 << 10
   /// The session's lane that its requests take, at least 0: see ``UploadSession/init(connections:lanes:)``.
   public var lane = 0
@@ -29,15 +30,17 @@ public struct LiveStreamConfiguration: Sendable {
   public var resumable = ResumableUse.auto
   /// When one request of a resumable upload ends and the next begins.
   public var rollOver = RollOver()
-  /// Goes on at the host that was asked, whatever host the server's `Location` names: for servers that do not know their
-  /// own name, as behind a proxy.
+  /// Goes on at the host that was asked, whatever host the server's `Location` names: for servers that do not know
+  /// their own name, as behind a proxy.
   public var keepsOrigin = false
-  /// Asks the server for a digest of what it has (`Want-Repr-Digest`, RFC 9530) and compares it with one of what was sent.
+  /// Asks the server for a digest of what it has (`Want-Repr-Digest`, RFC 9530) and compares it with one of what was
+  /// sent.
   public var digest: DigestAlgorithm?
   /// Goes on with an upload that another process began.
   public var resumeData: ResumeData?
-  /// Asked before each request for the token to send, so that one that was renewed is used; nil leaves it to ``request``. While
-  /// it returns nothing that can be sent, the token before it is used: the file may just be being written.
+  /// Asked before each request for the token to send, so that one that was renewed is used; nil leaves it to
+  /// ``request``. While it returns nothing that can be sent, the token before it is used: the file may just be being
+  /// written.
   public var bearerToken: (@Sendable () -> String?)?
   /// How often to tell ``LiveStreamEvent/progress(_:)``; nil for never, which costs nothing.
   public var progressInterval: Duration?
@@ -58,8 +61,8 @@ public struct LiveStreamConfiguration: Sendable {
     public var after = Duration.seconds(10)
     /// In bytes.
     public var size: UInt64 = 256 << 20
-    /// So many bytes of response heads, of interim responses above all, end a request. libcurl fails one at 300 KiB, and keeps two to three
-    /// bytes of memory for each of them until then (curl_easy_header(3)).
+    /// So many bytes of response heads, of interim responses above all, end a request. libcurl fails one at 300 KiB,
+    /// and keeps two to three bytes of memory for each of them until then (curl_easy_header(3)).
     public var responseHeadSize = 200_000
     public init() {}
   }

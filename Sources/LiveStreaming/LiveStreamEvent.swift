@@ -8,24 +8,25 @@ public import UploadClient
 public enum LiveStreamEvent: Sendable {
   /// A request begins at this stream offset; the first one at 0.
   case connecting(offset: UInt64, attempt: Int)
-  /// A request has a connection, so long after it was asked for, and its head goes out. `isNew` unless the connection has carried
-  /// a request before.
+  /// A request has a connection, so long after it was asked for, and its head goes out. `isNew` unless the connection
+  /// has carried a request before.
   case connected(isNew: Bool, after: Duration)
   /// The connection stands and the body is being sent.
   case streaming(offset: UInt64)
-  /// This machine's TCP has taken everything before this stream offset; only if ``UploadRequest/tellsAccepted``. No order may
-  /// be given to the streamer from within this event.
+  /// This machine's TCP has taken everything before this stream offset; only if ``UploadRequest/tellsAccepted``. No
+  /// order may be given to the streamer from within this event.
   case accepted(UInt64)
   /// A 1xx response came.
   case interimResponse(HTTPResponse)
-  /// The final response to a request came, this long after the end of the request's content; nil if it came before that end.
+  /// The final response to a request came, this long after the end of the request's content; nil if it came before that
+  /// end.
   case response(status: Int, after: Duration?)
   /// The request ended before the stream: it goes on after a delay.
   case dropout(Dropout)
   /// Another attempt failed in the outage that began with the last dropout.
   case attemptFailed(Dropout)
-  /// The buffer is full, and has begun to discard bytes that the server does not have: so many by now. Told once for each
-  /// ``gap(_:)``, which follows when the stream continues.
+  /// The buffer is full, and has begun to discard bytes that the server does not have: so many by now. Told once for
+  /// each ``gap(_:)``, which follows when the stream continues.
   case discarding(UInt64)
   /// Bytes that will not reach the server.
   case gap(Gap)
@@ -51,9 +52,9 @@ public enum UploadNotice: Equatable, Sendable {
   /// The server speaks an older interop version.
   case steppedDown(version: Int?)
   /// The stream goes on in a new upload resource, from this stream offset on: the one before is `gone` (404, 410), full
-  /// (`size`), too old (`expiry`), `completed` by the server, has lost bytes (`serverWentBack`), has bytes that were never sent
-  /// (`impossibleOffset`), lacks bytes that are not kept here any more (`gap`), or precedes a time without bytes that is longer than
-  /// the buffer (`pause`).
+  /// (`size`), too old (`expiry`), `completed` by the server, has lost bytes (`serverWentBack`), has bytes that were
+  /// never sent (`impossibleOffset`), lacks bytes that are not kept here any more (`gap`), or precedes a time without
+  /// bytes that is longer than the buffer (`pause`).
   case newPart(offset: UInt64, previous: String?, reason: String)
   /// The server has less than it had acknowledged.
   case serverWentBack(from: UInt64, to: UInt64)
@@ -94,8 +95,8 @@ public struct Dropout: Equatable, Sendable {
   public var cause: Cause
   /// Stream offset up to which the peer's TCP had acknowledged, or the server said that it has.
   public var acknowledged: UInt64
-  /// Bytes that the peer's TCP had acknowledged in a request that the server then refused without saying what it has kept,
-  /// and that are no longer kept here: perhaps lost.
+  /// Bytes that the peer's TCP had acknowledged in a request that the server then refused without saying what it has
+  /// kept, and that are no longer kept here: perhaps lost.
   public var unconfirmed: UInt64 = 0
   /// How long until the next attempt.
   public var retryDelay: Duration
@@ -204,7 +205,8 @@ public struct StreamSummary: Sendable {
   public var response: HTTPResponse?
   /// Bytes that are perhaps lost: see ``Dropout/unconfirmed``. They count as acknowledged.
   public var unconfirmed: UInt64 = 0
-  /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so; without what the source left out.
+  /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so; without what the source
+  /// left out.
   public var missingAtServer: UInt64?
   /// Whether the stream went through resumable uploads.
   public var isResumable = false

@@ -6,8 +6,8 @@ public import UploadClient
 
 /// Streams a source to a server, indefinitely, and goes on after every dropout.
 ///
-/// The source begins at once, whether the server is there or not. All calls may come from any thread; events are told on
-/// the session's thread. Keep the streamer until ``LiveStreamEvent/ended(_:)``.
+/// The source begins at once, whether the server is there or not. All calls may come from any thread; events are told
+/// on the session's thread. Keep the streamer until ``LiveStreamEvent/ended(_:)``.
 public final class LiveStreamer: Sendable {
   private let stream: LiveStream
 
@@ -18,8 +18,8 @@ public final class LiveStreamer: Sendable {
     stream = LiveStream(try LiveSource(source, configuration), configuration: configuration, session: session)
   }
 
-  /// Streams a source that can give its bytes again: there is no buffer to fill, and the configuration's says what a device in
-  /// its place could hold.
+  /// Streams a source that can give its bytes again: there is no buffer to fill, and the configuration's says what a
+  /// device in its place could hold.
   public init(_ source: any RepeatableSource, configuration: LiveStreamConfiguration, session: UploadSession) {
     stream = LiveStream(LiveSource(source, configuration), configuration: configuration, session: session)
   }
@@ -48,8 +48,8 @@ public final class LiveStreamer: Sendable {
   /// Stops the source, sends what is buffered, and ends when the server has answered.
   ///
   /// - Parameter limit: ends after this time even if the server has not answered, with an error of the kind
-  ///   ``LiveStreamError/Kind/unfinished``, or ``LiveStreamError/Kind/unreachable`` if there never was a connection; nil waits
-  ///   as long as the server needs.
+  ///   ``LiveStreamError/Kind/unfinished``, or ``LiveStreamError/Kind/unreachable`` if there never was a connection;
+  ///   nil waits as long as the server needs.
   public func finish(within limit: Duration? = nil) {
     stream.loop.execute { [stream] in stream.finish(within: limit) }
   }

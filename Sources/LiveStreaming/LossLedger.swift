@@ -1,6 +1,7 @@
 // Which bytes of a stream are lost, each counted once however often that happens.
 
-/// Ranges of stream offsets that will not reach the server. Bounded: the oldest of many count, and have no place any more.
+/// Ranges of stream offsets that will not reach the server. Bounded: the oldest of many count, and have no place any
+/// more.
 struct LossLedger: Equatable {
   /// Ascending, and apart from each other.
   private var ranges: [Range<UInt64>] = []

@@ -6,8 +6,8 @@ public import StreamBuffers
 
 /// Streams what a ``Microphone`` captures, with a WAV header in front if wanted.
 ///
-/// Samples go from the capture thread straight into the circular buffer. What the microphone has to tell is taken from it
-/// on the stream's loop.
+/// Samples go from the capture thread straight into the circular buffer. What the microphone has to tell is taken from
+/// it on the stream's loop.
 public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   /// What surrounds the samples.
   public enum Container: String, CaseIterable, Sendable {

@@ -14,8 +14,8 @@ struct PlainStream: StreamStateMachine {
   private var events: [LiveStreamEvent] = []
   private var requestStart: UInt64 = 0
 
-  /// - Parameter isLive: whether its bytes come once. Others are sent whole after a dropout, unless the server itself says
-  ///   where to go on: one that knows nothing of `Stream-Offset` would keep the last part for the whole.
+  /// - Parameter isLive: whether its bytes come once. Others are sent whole after a dropout, unless the server itself
+  ///   says where to go on: one that knows nothing of `Stream-Offset` would keep the last part for the whole.
   /// - Parameter mayUsePOST: whether POST may take the method's place where the server takes it and not that one.
   init(policy: RetryPolicy, streamID: String, isLive: Bool, method: String, mayUsePOST: Bool) {
     // PUT replaces what is at the URL: its last request has to carry everything that it may replace.

@@ -3,7 +3,8 @@
 internal import EventLoops
 internal import ResumableUploads
 
-/// The rules of a live stream over a plain server. Takes events, returns what to do; no I/O, no clock and no dice of its own.
+/// The rules of a live stream over a plain server. Takes events, returns what to do; no I/O, no clock and no dice of
+/// its own.
 ///
 /// A stream is a row of requests, each starting at a stream offset. The offset of the next is what the peer's TCP has
 /// acknowledged, or what the server said that it has, or the oldest byte that is still kept, whichever of these is due.
@@ -26,8 +27,8 @@ struct PlainStreamStateMachine {
   }
 
   private(set) var state = State.idle
-  /// Stream offset up to which the peer has acknowledged. Goes back only when the server itself says that it has less, or
-  /// refuses the request that the bytes were in.
+  /// Stream offset up to which the peer has acknowledged. Goes back only when the server itself says that it has less,
+  /// or refuses the request that the bytes were in.
   private(set) var acknowledged: UInt64 = 0
   /// One past the highest byte ever handed to the network.
   private(set) var sent: UInt64 = 0
@@ -35,8 +36,8 @@ struct PlainStreamStateMachine {
   private var outages = OutageCount()
   private(set) var resent: UInt64 = 0
   private var clock: RetryClock
-  /// What ``clock`` was when the current request began: what TCP acknowledged of a request that is refused in the end was no
-  /// progress.
+  /// What ``clock`` was when the current request began: what TCP acknowledged of a request that is refused in the end
+  /// was no progress.
   private var clockAtOpen: RetryClock
   /// The furthest byte that TCP was ever seen to have acknowledged, unless the server has said since that it has less.
   private var furthest: UInt64 = 0
@@ -56,8 +57,8 @@ struct PlainStreamStateMachine {
   /// How often in a row everything was sent, and no answer came in time.
   private var unanswered = 0
 
-  /// Whether the server has acknowledged data, and so lets this stream in. TCP acknowledges what a server has not looked at: only
-  /// time shows that the server takes it, for a refusal comes at once.
+  /// Whether the server has acknowledged data, and so lets this stream in. TCP acknowledges what a server has not
+  /// looked at: only time shows that the server takes it, for a refusal comes at once.
   private(set) var hasAcknowledged = false
   private static let timeToRefuse = Duration.seconds(5)
   /// A whole stream is not sent more often than this if each time its answer is lost.
@@ -173,8 +174,8 @@ struct PlainStreamStateMachine {
     state = .waiting
   }
 
-  /// Decides up to where the peer has the stream, now that the request has broken off. Returns how many bytes of a refused
-  /// request can no longer be sent again.
+  /// Decides up to where the peer has the stream, now that the request has broken off. Returns how many bytes of a
+  /// refused request can no longer be sent again.
   private mutating func settle(
     _ cause: Dropout.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64
   ) -> UInt64 {
@@ -202,7 +203,8 @@ struct PlainStreamStateMachine {
     var isRefusal = false
     if case .response = cause { isRefusal = true }
     if isRefusal, acknowledged <= start { clock = clockAtOpen }
-    // A connection that stood and had nothing left to acknowledge was fine until now, however long its source was silent.
+    // A connection that stood and had nothing left to acknowledge was fine until now, however long its source was
+    // silent.
     if isConnected, acknowledged == sent, !isRefusal, !isAnswerDue {
       clock.noteIdle(now: now)
       outages.worked()

@@ -5,8 +5,8 @@ internal import StreamBuffers
 
 /// Something that produces a stream by a rule: any byte of it can be had again, for as long as the stream lasts.
 ///
-/// It lives on its stream's loop: all calls come from there, and it may not block. A stream of such a source takes no circular
-/// buffer, and no descriptor besides its connection's; otherwise it is streamed like any other.
+/// It lives on its stream's loop: all calls come from there, and it may not block. A stream of such a source takes no
+/// circular buffer, and no descriptor besides its connection's; otherwise it is streamed like any other.
 public protocol RepeatableSource: AnyObject, Sendable {
   /// Begins. Called once.
   ///
@@ -24,8 +24,8 @@ public protocol RepeatableSource: AnyObject, Sendable {
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int
 }
 
-/// A repeatable source in the place of a circular buffer of so many bytes: what a device with such a buffer would have lost in
-/// an outage is lost here, too.
+/// A repeatable source in the place of a circular buffer of so many bytes: what a device with such a buffer would have
+/// lost in an outage is lost here, too.
 final class RepeatableBytes: StreamBytes {
   private let source: any RepeatableSource
   let capacity: Int

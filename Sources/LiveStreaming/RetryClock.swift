@@ -55,7 +55,8 @@ struct RetryClock: Equatable {
   ///   - soon: the delay where this is the first failure; nil for what the policy says of it.
   ///   - draw: see ``RetryPolicy/delay(outage:retryAfter:draw:)``.
   /// - Returns: after what delay to try again.
-  /// - Throws: the refusal, or ``LiveStreamError`` of kind ``LiveStreamError/Kind/unreachable``, when that has lasted for too long.
+  /// - Throws: the refusal, or ``LiveStreamError`` of kind ``LiveStreamError/Kind/unreachable``, when that has lasted
+  ///   for too long.
   mutating func failed(
     _ failure: Failure, soon: Duration? = nil, now: MonotonicInstant, draw: UInt64
   ) throws(LiveStreamError) -> Duration {

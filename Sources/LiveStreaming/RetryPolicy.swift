@@ -4,19 +4,19 @@ internal import EventLoops
 
 /// When a stream tries again after a failure, and when it gives up.
 ///
-/// A pause is drawn evenly from the upper half of a range that grows with the outage: it ends at a quarter of what the outage
-/// has lasted so far. After a short outage the stream is soon back, and after a long one a thousand streams do not return at
-/// once.
+/// A pause is drawn evenly from the upper half of a range that grows with the outage: it ends at a quarter of what the
+/// outage has lasted so far. After a short outage the stream is soon back, and after a long one a thousand streams do
+/// not return at once.
 public struct RetryPolicy: Equatable, Sendable {
   /// The longest pause while the outage has only begun.
   public var initialCeiling = Duration.milliseconds(250)
   /// The longest pause. A server's `Retry-After` is honored up to here.
   public var maximumCeiling = Duration.seconds(15)
-  /// Give up when there was no progress for this long, and not before three attempts have failed; nil to try for as long as
-  /// the stream lives.
+  /// Give up when there was no progress for this long, and not before three attempts have failed; nil to try for as
+  /// long as the stream lives.
   public var giveUpAfter: Duration?
-  /// Give up when the server has refused the stream for this long (401, 403, an untrusted certificate); nil for ten minutes
-  /// once it has acknowledged data, and at once before.
+  /// Give up when the server has refused the stream for this long (401, 403, an untrusted certificate); nil for ten
+  /// minutes once it has acknowledged data, and at once before.
   public var giveUpOnRefusalAfter: Duration?
 
   public init() {}

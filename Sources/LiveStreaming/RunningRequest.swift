@@ -4,7 +4,8 @@ internal import EventLoops
 internal import ResumableUploads
 internal import UploadClient
 
-/// A class although nothing of it ever changes: each event of the request looks into it, and a copy would retain all its texts.
+/// A class although nothing of it ever changes: each event of the request looks into it, and a copy would retain all
+/// its texts.
 final class RunningRequest {
   /// Tells its events from those of another.
   let number: UInt64

@@ -1,4 +1,5 @@
-// What the writer drains: a circular buffer that keeps what was captured, or a source that can give the same bytes again.
+// What the writer drains: a circular buffer that keeps what was captured, or a source that can give the same bytes
+// again.
 
 internal import StreamBuffers
 

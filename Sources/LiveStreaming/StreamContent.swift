@@ -6,7 +6,8 @@ internal import ResumableUploads
 internal import StreamBuffers
 internal import UploadClient
 
-/// The bytes of a stream, by stream offset, and the body that carries them at the moment. On the network loop's thread only.
+/// The bytes of a stream, by stream offset, and the body that carries them at the moment. On the network loop's thread
+/// only.
 protocol StreamContent: AnyObject {
   /// How many bytes it can hold; 0 where that means nothing.
   var capacity: Int { get }
@@ -40,8 +41,8 @@ protocol StreamContent: AnyObject {
   func dropBody()
   /// Gives up all bytes before `offset`.
   func release(upTo offset: UInt64)
-  /// Asks for one call of the data handler once there is a byte at `offset - 1`, or the stream has ended; false when that
-  /// is so already.
+  /// Asks for one call of the data handler once there is a byte at `offset - 1`, or the stream has ended; false when
+  /// that is so already.
   func requestWakeUp(at offset: UInt64) -> Bool
   /// A representation begins at this offset: so does its digest.
   func restartDigest(at offset: UInt64)

@@ -4,7 +4,8 @@ internal import EventLoops
 internal import ResumableUploads
 internal import UploadClient
 
-/// The rules of a stream over one kind of server: events in, the next step out. No I/O, no clock and no dice of its own.
+/// The rules of a stream over one kind of server: events in, the next step out. No I/O, no clock and no dice of its
+/// own.
 protocol StreamStateMachine {
   var isEnded: Bool { get }
   /// Stream offset up to which the server has the stream, as far as this protocol can know.
@@ -46,8 +47,8 @@ protocol StreamStateMachine {
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
   /// What ``StreamStep/awaitBytes(upTo:)`` waited for is there.
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep
-  /// More bytes are to be awaited than can be kept. Once the server has acknowledged some, that is asked for once more; nil before,
-  /// when it is an error.
+  /// More bytes are to be awaited than can be kept. Once the server has acknowledged some, that is asked for once more;
+  /// nil before, when it is an error.
   mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep?
   /// The server is about to forget what it has: whether the request under way has to end for that.
   mutating func expiresSoon() -> Bool

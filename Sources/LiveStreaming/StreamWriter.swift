@@ -1,4 +1,5 @@
-// The writer between the stream's bytes and the bound pair: it writes when the pair says that it has space, never before.
+// The writer between the stream's bytes and the bound pair: it writes when the pair says that it has space, never
+// before.
 
 internal import Digests
 internal import EventLoops
@@ -49,8 +50,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     let (head, oldest, pause) = (head, oldest, bytes.pause)
     return Supply(
       oldest: oldest, head: head, isFinished: isFinished,
-      // Behind the oldest byte, so that the next write does not take the very bytes that are about to be sent. Behind a pause there
-      // is room.
+      // Behind the oldest byte, so that the next write does not take the very bytes that are about to be sent. Behind a
+      // pause there is room.
       restart: pause?.upperBound == oldest ? oldest : min(oldest.addingSaturated(UInt64(capacity / 8)), head),
       pause: pause, pausesAtHead: bytes.pauses(at: head))
   }

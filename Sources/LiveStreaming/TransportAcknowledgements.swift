@@ -1,5 +1,5 @@
-// When to ask the kernel how far the peer's TCP has acknowledged, for servers that say nothing themselves, and how much of
-// what it says to believe.
+// When to ask the kernel how far the peer's TCP has acknowledged, for servers that say nothing themselves, and how much
+// of what it says to believe.
 
 internal import EventLoops
 
@@ -38,8 +38,8 @@ struct TransportAcknowledgements {
   }
 
   /// A source that waits for room would wait for ever if the last bytes were acknowledged with nobody looking: so while
-  /// the buffer is more than half full and something is under way, look again after a millisecond, and less and less often
-  /// while nothing is acknowledged. nil when there is no need.
+  /// the buffer is more than half full and something is under way, look again after a millisecond, and less and less
+  /// often while nothing is acknowledged. nil when there is no need.
   func pressureDelay(_ writer: StreamWriter, acknowledged: UInt64) -> Duration? {
     // What is acknowledged and still kept can fill half of a small buffer: there is nothing to wait for then.
     writer.cursor > acknowledged && isHalfFull(writer) ? delay : nil

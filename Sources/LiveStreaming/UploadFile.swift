@@ -16,12 +16,13 @@ public final class UploadFile: Sendable {
   /// In bytes, when it was opened.
   public var size: UInt64 { version.size }
 
-  /// A file of at most so many bytes is read to find out whether it has as many as its size says: those of procfs and sysfs do
-  /// not, and each of their sizes is 0 or a page's.
+  /// A file of at most so many bytes is read to find out whether it has as many as its size says: those of procfs and
+  /// sysfs do not, and each of their sizes is 0 or a page's.
   private static let doubtfulSize: UInt64 = 64 << 10
 
   /// - Parameter algorithm: if given, the whole file is read once, here and now, for its digest.
-  /// - Throws: ``UploadFileError`` when the file cannot be opened, is not a regular file, or has another size than it claims.
+  /// - Throws: ``UploadFileError`` when the file cannot be opened, is not a regular file, or has another size than it
+  ///   claims.
   public init(path: String, digest algorithm: DigestAlgorithm? = nil) throws(UploadFileError) {
     var status = stat()
     // Before it is opened, which has an effect on some devices.

@@ -12,8 +12,8 @@ enum Verdict: Equatable {
   case transient(Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
   /// The server does not let this client in. That may change: how long to wait for it is the policy's to say.
   case refusal(LiveStreamError, Dropout.Cause, retryAfter: Duration?)
-  /// Nothing that a server says in the middle of a stream: at the start it is an error, and once the server has acknowledged
-  /// data it is an outage, for something else answers in its place.
+  /// Nothing that a server says in the middle of a stream: at the start it is an error, and once the server has
+  /// acknowledged data it is an outage, for something else answers in its place.
   case unexpected(LiveStreamError, Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
   /// Trying again would not help.
   case permanent(LiveStreamError)

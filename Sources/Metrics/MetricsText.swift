@@ -1,7 +1,7 @@
 // What Prometheus reads: one text with every figure, its name, its kind and what it means.
 //
-// https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
-// No library: Prometheus' own clients are for Go, Java, Python and Rust, and Swift's (swift-prometheus) comes with packages from outside.
+// https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format No library: Prometheus' own clients
+// are for Go, Java, Python and Rust, and Swift's (swift-prometheus) comes with packages from outside.
 
 /// A page in Prometheus' text exposition format, version 0.0.4. A value; built anew for each time that somebody asks.
 ///
@@ -10,8 +10,8 @@
 ///     page.gauge("sluice_connected", "Whether a request is at work.", isConnected ? 1 : 0)
 ///     answer(page.text)
 ///
-/// Names are those that Prometheus asks for: base units (seconds, bytes) in the name, `_total` at the end of a counter. A
-/// family's samples stand together, so each name is used once.
+/// Names are those that Prometheus asks for: base units (seconds, bytes) in the name, `_total` at the end of a counter.
+/// A family's samples stand together, so each name is used once.
 public struct MetricsText: Sendable {
   /// The page's `Content-Type`.
   public static let mediaType = "text/plain; version=0.0.4; charset=utf-8"

@@ -115,8 +115,8 @@ package struct InteropVersion: Equatable, Sendable {
 
   package var completenessFieldName: String { invertsCompleteness ? "Upload-Incomplete" : "Upload-Complete" }
 
-  /// `Upload-Complete` of a message, or `Upload-Incomplete` the other way round; nil if it is missing or no Boolean, which
-  /// is to be ignored (section "Completeness").
+  /// `Upload-Complete` of a message, or `Upload-Incomplete` the other way round; nil if it is missing or no Boolean,
+  /// which is to be ignored (section "Completeness").
   package func completeness(_ fields: FieldLines) -> Bool? {
     guard let text = fields[completenessFieldName], case .boolean(let value)? = Item(parsing: text)?.value else {
       return nil

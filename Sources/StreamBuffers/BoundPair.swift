@@ -5,16 +5,16 @@ internal import Synchronization
 /// A bound pair of streams, as `Stream.getBoundStreams(withBufferSize:inputStream:outputStream:)` gives them on Apple's
 /// systems ("Uploading streams of data").
 ///
-/// The writer writes only after it was told that there is space, and once for each such signal; writing early is refused,
-/// not blocked. Each end is told what happened by a handler given when it is opened.
+/// The writer writes only after it was told that there is space, and once for each such signal; writing early is
+/// refused, not blocked. Each end is told what happened by a handler given when it is opened.
 ///
 /// **Threads.** Each end belongs to one thread; the two may differ. A handler is called on the thread that caused the
-/// event, after the pair's lock was let go: mostly the *other* end's thread, but its own when the end is opened and when
-/// a write leaves room, and then before that call has returned. So it may call its own end only if both ends live on one
-/// thread, and is best content to note the event. Events that the two threads cause at the same moment may be told
-/// at the same moment, or in either order: after `endEncountered` or `errorOccurred` a late signal of the others may come.
-/// With both ends on one loop a signal is a plain call: no descriptor, no system call. An owner on another thread lets
-/// its handler wake that thread.
+/// event, after the pair's lock was let go: mostly the *other* end's thread, but its own when the end is opened and
+/// when a write leaves room, and then before that call has returned. So it may call its own end only if both ends live
+/// on one thread, and is best content to note the event. Events that the two threads cause at the same moment may be
+/// told at the same moment, or in either order: after `endEncountered` or `errorOccurred` a late signal of the others
+/// may come. With both ends on one loop a signal is a plain call: no descriptor, no system call. An owner on another
+/// thread lets its handler wake that thread.
 public enum BoundPair {
   /// What the output end is told.
   public enum OutputEvent: Equatable, Sendable {
@@ -112,8 +112,8 @@ public enum BoundPair {
 
     deinit { storage.apply { $0.closeInput() } }
 
-    /// Opens this end. `handler` is called on whichever thread causes the event, and let go when this end is over. An end
-    /// that was opened before keeps its first handler.
+    /// Opens this end. `handler` is called on whichever thread causes the event, and let go when this end is over. An
+    /// end that was opened before keeps its first handler.
     public borrowing func open(_ handler: @escaping @Sendable (InputEvent) -> Void) {
       storage.openInput(handler)
     }

@@ -13,8 +13,8 @@ internal import Synchronization
 ///        ├── readable ────────┤── free ──┤
 ///        └───────────── capacity ────────┘
 ///
-/// A stream may leave bytes out that would only be silence: ``Producer/pause(_:)``. Where it does, the offsets here count what was
-/// written, and the consumer adds the lengths of the pauses that it has passed.
+/// A stream may leave bytes out that would only be silence: ``Producer/pause(_:)``. Where it does, the offsets here
+/// count what was written, and the consumer adds the lengths of the pauses that it has passed.
 ///
 /// The memory is mapped twice in a row, so every span is contiguous. Neither end allocates, locks or waits after
 /// ``make(capacity:overflow:memory:)``; the other thread is woken through an eventfd only if it asked to be.
@@ -40,7 +40,8 @@ public enum CircularBuffer {
   public enum Overflow: Equatable, Sendable {
     /// The write is refused: the producer stops, or waits for ``Producer/spaceDescriptor``.
     case refuse
-    /// The oldest bytes make room, acknowledged or not. The consumer learns it at its next read: nothing is lost silently.
+    /// The oldest bytes make room, acknowledged or not. The consumer learns it at its next read: nothing is lost
+    /// silently.
     case dropOldest
   }
 
@@ -131,7 +132,8 @@ extension CircularBuffer {
       return .written(count)
     }
 
-    /// Copies in as much of `bytes` as is free (with ``Overflow/dropOldest``: all of it, up to ``largestMinimum`` at least).
+    /// Copies in as much of `bytes` as is free (with ``Overflow/dropOldest``: all of it, up to ``largestMinimum`` at
+    /// least).
     public mutating func write(copying bytes: borrowing RawSpan) -> WriteResult {
       guard bytes.byteCount > 0 else { return .written(0) }
       let minimum = storage.overflow == .dropOldest ? min(bytes.byteCount, storage.largestMinimum) : 1
@@ -144,8 +146,8 @@ extension CircularBuffer {
       }
     }
 
-    /// Leaves `length` bytes of the stream out at the head, and wakes the consumer. False when the buffer does not allow that, or when
-    /// several pauses wait for the consumer: nothing is left out then.
+    /// Leaves `length` bytes of the stream out at the head, and wakes the consumer. False when the buffer does not
+    /// allow that, or when several pauses wait for the consumer: nothing is left out then.
     public mutating func pause(_ length: UInt64) -> Bool { storage.pause(length) }
 
     /// Says that no more bytes will come, and wakes the consumer.
@@ -156,8 +158,8 @@ extension CircularBuffer {
 
     /// Asks to be woken when `count` bytes are free; false when they already are, and no wake-up will come.
     ///
-    /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is used up then:
-    /// ask again before waiting again.
+    /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is
+    /// used up then: ask again before waiting again.
     ///
     /// - Parameter count: at most ``largestMinimum``: more would never be free.
     public mutating func requestSpace(_ count: Int) -> Bool {
@@ -177,14 +179,15 @@ extension CircularBuffer {
     public enum ReadResult<Value> {
       /// The value that the body made of the bytes.
       case bytes(Value)
-      /// The offset was the head at the time of the call. Whether more will come: ``Consumer/isFinished``, and the order
-      /// of looking that it asks for.
+      /// The offset was the head at the time of the call. Whether more will come: ``Consumer/isFinished``, and the
+      /// order of looking that it asks for.
       case empty
       /// The bytes there were let go to make room; the oldest that are left begin at `oldest`.
       case overwritten(oldest: UInt64)
     }
 
-    /// Stream offset up to which bytes were given up, by ``release(upTo:)`` or by overflow. Reading starts here at the earliest.
+    /// Stream offset up to which bytes were given up, by ``release(upTo:)`` or by overflow. Reading starts here at the
+    /// earliest.
     public var released: UInt64 { storage.released.load(ordering: .acquiring) }
 
     /// Stream offset one past the newest byte.
@@ -195,12 +198,12 @@ extension CircularBuffer {
 
     /// Whether the producer has said that ``head`` is final.
     ///
-    /// Look here first and at ``head`` (or by a read) afterwards: `isFinished && cursor == head` is the end of the stream.
-    /// The other way round bytes may come between the two looks, and the last of the stream would be missed.
+    /// Look here first and at ``head`` (or by a read) afterwards: `isFinished && cursor == head` is the end of the
+    /// stream. The other way round bytes may come between the two looks, and the last of the stream would be missed.
     public var isFinished: Bool { storage.finished.load(ordering: .acquiring) }
 
-    /// The next pause that was not passed yet. Look at ``head`` first: the bytes before a head that was seen are never behind a pause that
-    /// was not.
+    /// The next pause that was not passed yet. Look at ``head`` first: the bytes before a head that was seen are never
+    /// behind a pause that was not.
     public var nextPause: Pause? { storage.nextPause() }
 
     /// Takes ``nextPause`` away.
@@ -233,8 +236,8 @@ extension CircularBuffer {
     /// Asks to be woken once there is something beyond `offset` or the stream has ended; false when that is so already,
     /// and no wake-up will come.
     ///
-    /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is used up then:
-    /// ask again before waiting again.
+    /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is
+    /// used up then: ask again before waiting again.
     public mutating func requestWakeUp(beyond offset: UInt64) -> Bool { storage.requestWakeUp(beyond: offset) }
   }
 }

@@ -1,9 +1,9 @@
 // What the two ends of a circular buffer share: memory mapped twice, four atomics, two eventfds.
 //
-// `released` moves by both threads: the consumer gives bytes up, and under `.dropOldest` the producer takes them. Before
-// the consumer touches memory it publishes its offset in `pinned` and looks at `released` again; before the producer
-// overwrites it moves `released` and looks at `pinned`. Each stores first and loads second, all sequentially consistent,
-// so at least one of them sees the other (Dekker's argument), and no byte is overwritten while it is read.
+// `released` moves by both threads: the consumer gives bytes up, and under `.dropOldest` the producer takes them.
+// Before the consumer touches memory it publishes its offset in `pinned` and looks at `released` again; before the
+// producer overwrites it moves `released` and looks at `pinned`. Each stores first and loads second, all sequentially
+// consistent, so at least one of them sees the other (Dekker's argument), and no byte is overwritten while it is read.
 
 internal import CLinux
 internal import EventLoops
@@ -45,7 +45,8 @@ final class CircularStorage: Sendable {
   private static let nothingPinned = UInt64.max
   /// With `.returned`, room is given up and memory goes back to the system in steps of this many bytes.
   private static let returnStep = 64 << 10
-  /// The most steps that are kept ready ahead of the head: after a long outage memory goes back, instead of coming anew.
+  /// The most steps that are kept ready ahead of the head: after a long outage memory goes back, instead of coming
+  /// anew.
   private static let preparedSteps = 2
 
   init(
@@ -133,10 +134,10 @@ final class CircularStorage: Sendable {
 
   /// Lets the consumer see `count` more bytes, and wakes it if it waits for them.
   ///
-  /// Sequentially consistent, here and in ``release(upTo:)``: store, then look whether the other side sleeps, while that
-  /// one says that it sleeps and then looks. The barrier waits until the copy before it has left the core, some 10 ns for
-  /// a message of 4 KiB. Without it the sleeper would have to pay for both, with a membarrier(2) at each sleep: for live
-  /// streams, which sleep after nearly every message, a bad bargain.
+  /// Sequentially consistent, here and in ``release(upTo:)``: store, then look whether the other side sleeps, while
+  /// that one says that it sleeps and then looks. The barrier waits until the copy before it has left the core, some 10
+  /// ns for a message of 4 KiB. Without it the sleeper would have to pay for both, with a membarrier(2) at each sleep:
+  /// for live streams, which sleep after nearly every message, a bad bargain.
   @usableFromInline
   func publish(_ count: Int) {
     head.store(head.load(ordering: .relaxed) + UInt64(count), ordering: .sequentiallyConsistent)
@@ -282,7 +283,8 @@ final class CircularStorage: Sendable {
 }
 
 /// Room that keeps what stands before it and after it on different cache lines, so that a thread's writes to the one do
-/// not take the other from the other thread. 128 bytes: x86 fetches lines in pairs, and some ARM cores have lines so long.
+/// not take the other from the other thread. 128 bytes: x86 fetches lines in pairs, and some ARM cores have lines so
+/// long.
 private struct CacheLines {
   private let words: InlineArray<16, UInt64> = InlineArray(repeating: 0)
 }

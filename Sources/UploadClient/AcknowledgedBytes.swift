@@ -1,13 +1,14 @@
-// How much of a request's body has the peer's TCP acknowledged? Counted from below: a byte too few is sent again, a byte
-// too many would be lost.
+// How much of a request's body has the peer's TCP acknowledged? Counted from below: a byte too few is sent again, a
+// byte too many would be lost.
 
 internal import Glibc
 
 /// Keeps account of one request's body between libcurl and the kernel's send queue.
 struct AcknowledgedBytes {
   private var ledger = ChunkLedger()
-  /// How many bytes the connection carried before the body's first one, this request's head included; nil where that cannot
-  /// be known. Only with it does the kernel's count of all acknowledged bytes tell where in the body the peer is.
+  /// How many bytes the connection carried before the body's first one, this request's head included; nil where that
+  /// cannot be known. Only with it does the kernel's count of all acknowledged bytes tell where in the body the peer
+  /// is.
   private var bodyStart: UInt64?
   /// The most that libcurl may hold back in buffers of its own where that cannot be known.
   private var heldByLibcurl: UInt64 = 0
@@ -22,10 +23,12 @@ struct AcknowledgedBytes {
   ///
   /// - Parameters:
   ///   - isChunked: whether the body has no `Content-Length`.
-  ///   - hasPlainFraming: whether the URL and the HTTP version promise the body as it is; a proxy may still wrap it in TLS.
-  ///   - countsChunks: whether to count to the byte. Otherwise the framing of chunks that are under way is taken for body:
-  ///     a lower bound, like what TLS and HTTP/2 add, that costs no memory.
-  ///   - bytesBefore: what ``bytesWritten(on:)`` says, if the connection is known to add nothing of its own to what it carries.
+  ///   - hasPlainFraming: whether the URL and the HTTP version promise the body as it is; a proxy may still wrap it in
+  ///     TLS.
+  ///   - countsChunks: whether to count to the byte. Otherwise the framing of chunks that are under way is taken for
+  ///     body: a lower bound, like what TLS and HTTP/2 add, that costs no memory.
+  ///   - bytesBefore: what ``bytesWritten(on:)`` says, if the connection is known to add nothing of its own to what it
+  ///     carries.
   mutating func begin(
     isChunked: Bool, hasPlainFraming: Bool, countsChunks: Bool, heldByLibcurl: Int, bytesBefore: UInt64?
   ) {

@@ -1,8 +1,8 @@
 // From bytes on the wire back to bytes of the stream: which part of a body has TCP acknowledged?
 //
 // The kernel counts the connection's bytes; a chunked body (RFC 9112, section 7.1) wraps every piece of the stream in a
-// size line and a line end. libcurl makes one chunk of what one read callback returns, so noting the callbacks is enough.
-// A body with a Content-Length is on the wire as it is.
+// size line and a line end. libcurl makes one chunk of what one read callback returns, so noting the callbacks is
+// enough. A body with a Content-Length is on the wire as it is.
 
 /// The chunks of one request that may still be unacknowledged. A value; asks nobody.
 struct ChunkLedger {

@@ -1,5 +1,5 @@
-// Which connection carries which request. libcurl keeps that to itself until a request is over, but two things have to be
-// known before: what the kernel says of the body's socket, and whether a connection is a new one.
+// Which connection carries which request. libcurl keeps that to itself until a request is over, but two things have to
+// be known before: what the kernel says of the body's socket, and whether a connection is a new one.
 
 internal import CCurl
 internal import CLinux
@@ -12,8 +12,8 @@ final class Connection {
   fileprivate(set) var user: CurlTransfer?
   /// Whether the socket is still this connection's: its number comes back, and others who shared it may not know yet.
   private(set) var isOpen = true
-  /// Whether it is known to carry requests byte for byte and nothing else: no TLS, and no greeting of a SOCKS proxy. Then
-  /// the kernel's count of its bytes is a count of the requests' bytes.
+  /// Whether it is known to carry requests byte for byte and nothing else: no TLS, and no greeting of a SOCKS proxy.
+  /// Then the kernel's count of its bytes is a count of the requests' bytes.
   var isTransparent = false
   /// Whether the request that it carries is its first.
   fileprivate(set) var isNew = true

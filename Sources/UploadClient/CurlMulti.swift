@@ -1,8 +1,8 @@
 // libcurl's multi socket interface on our epoll loop.
 //
-// libcurl says which sockets it wants watched and when it wants to be called; the loop says what happened. Two things are
-// done differently from libcurl's examples, both to save system calls on a stream that sends a little, often:
-// what libcurl wants watched is told to epoll only once it has made up its mind (it asks for "writable" and takes it back
+// libcurl says which sockets it wants watched and when it wants to be called; the loop says what happened. Two things
+// are done differently from libcurl's examples, both to save system calls on a stream that sends a little, often: what
+// libcurl wants watched is told to epoll only once it has made up its mind (it asks for "writable" and takes it back
 // within one message), and a transfer whose source has new bytes is driven by its socket at once instead of by a timer.
 
 internal import CCurl
@@ -88,8 +88,8 @@ final class CurlMulti: @unchecked Sendable {
     enter { curl_multi_add_handle(handle, transfer.easy) }
   }
 
-  /// libcurl keeps four connections for every transfer of the moment, and closes the longest idle of the others. When many
-  /// requests end in one turn, and each is to be followed by another on the same connection, the moment has few.
+  /// libcurl keeps four connections for every transfer of the moment, and closes the longest idle of the others. When
+  /// many requests end in one turn, and each is to be followed by another on the same connection, the moment has few.
   private func keepConnections() {
     guard transfers.count > mostTransfers else { return }
     mostTransfers = transfers.count
@@ -99,7 +99,8 @@ final class CurlMulti: @unchecked Sendable {
   /// Takes a transfer out, whatever it was doing. Its connection is closed unless its request was complete.
   func remove(_ transfer: CurlTransfer) {
     guard transfers[transfer.easy] != nil else { return }
-    // The connection is closed in here, and what the kernel knows of it is read before: the transfer must still be known.
+    // The connection is closed in here, and what the kernel knows of it is read before: the transfer must still be
+    // known.
     enter { curl_multi_remove_handle(handle, transfer.easy) }
     transfers[transfer.easy] = nil
     connections.forget(transfer)
@@ -111,8 +112,8 @@ final class CurlMulti: @unchecked Sendable {
     enter {
       curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
       // Told that the socket is writable, libcurl sends right away; if it is not, `send` says so and epoll watches it.
-      // And again, until it finds nothing to send and pauses: or epoll would be told to watch for "writable" and to leave
-      // it again for every message. Bounded, for the sake of the other transfers.
+      // And again, until it finds nothing to send and pauses: or epoll would be told to watch for "writable" and to
+      // leave it again for every message. Bounded, for the sake of the other transfers.
       for _ in 0..<Self.sendsInARow where transfer.socket != CURL_SOCKET_BAD {
         let sent = transfer.task.sentByteCount
         var running: Int32 = 0
@@ -122,8 +123,8 @@ final class CurlMulti: @unchecked Sendable {
     }
   }
 
-  /// On a connection that others use. An event of the socket would make libcurl look at every one of them, for each message; a
-  /// transfer whose pause ends is looked at alone. It pauses again by itself when it finds nothing to send.
+  /// On a connection that others use. An event of the socket would make libcurl look at every one of them, for each
+  /// message; a transfer whose pause ends is looked at alone. It pauses again by itself when it finds nothing to send.
   private func resumeAlone(_ transfer: CurlTransfer) {
     let sentBefore = transfer.task.sentByteCount
     enter {
@@ -252,8 +253,9 @@ final class CurlMulti: @unchecked Sendable {
     if !readiness.isDisjoint(with: [.peerClosing, .hangUp]) { noticeEnd(of: socket) }
   }
 
-  /// libcurl 7.88 wants to know all the time that a connection is writable while flow control holds one of its streams up and
-  /// others rest, and writes nothing. What it waits for is readable; the timer is for what nobody has thought of.
+  /// libcurl 7.88 wants to know all the time that a connection is writable while flow control holds one of its streams
+  /// up and others rest, and writes nothing. What it waits for is readable; the timer is for what nobody has thought
+  /// of.
   private func restrain(_ socket: curl_socket_t) {
     sockets[socket]?.idleWrites += 1
     guard let state = sockets[socket], !state.isRestrained, state.idleWrites >= Self.idleWritesAllowed
@@ -276,8 +278,8 @@ final class CurlMulti: @unchecked Sendable {
   private static let idleWritesAllowed = 3
   private static let restraint = Duration.milliseconds(100)
 
-  /// libcurl reads the end of a connection and, while the body is paused, makes nothing of it: it waits until it can send
-  /// again. So it is looked for here.
+  /// libcurl reads the end of a connection and, while the body is paused, makes nothing of it: it waits until it can
+  /// send again. So it is looked for here.
   private func noticeEnd(of socket: curl_socket_t) {
     guard let connection = connections[socket] else { return }
     var byte: UInt8 = 0
@@ -288,8 +290,8 @@ final class CurlMulti: @unchecked Sendable {
   /// What comes first over this new connection tells whether the server speaks HTTP/2.
   func awaitsPreface(on socket: curl_socket_t) { awaitedPrefaces.insert(socket) }
 
-  /// With each message libcurl asks to be called at once, and then again at the next time limit of a request, seconds away. A timer
-  /// that is set for an earlier one stays: called too early, libcurl says when it is to be called again.
+  /// With each message libcurl asks to be called at once, and then again at the next time limit of a request, seconds
+  /// away. A timer that is set for an earlier one stays: called too early, libcurl says when it is to be called again.
   private func setTimer(_ milliseconds: Int) {
     timerIsDue = milliseconds == 0
     guard milliseconds != 0 else {

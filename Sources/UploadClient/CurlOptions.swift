@@ -24,7 +24,8 @@ struct CurlOptions {
     try set(CURLOPT_UPLOAD_BUFFERSIZE, request.uploadBufferSize)
     try set(CURLOPT_BUFFERSIZE, request.receiveBufferSize)
     try set(CURLOPT_CONNECTTIMEOUT_MS, Self.milliseconds(request.limits.connect))
-    // Otherwise a request that ends during a lookup would wait for it, and the loop with all other streams too. See NameLookups.
+    // Otherwise a request that ends during a lookup would wait for it, and the loop with all other streams too. See
+    // NameLookups.
     try set(CURLOPT_QUICK_EXIT, 1)
     // A proxy's answer to CONNECT is not the server's.
     try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
@@ -143,7 +144,8 @@ struct CurlOptions {
 }
 
 extension UploadRequest {
-  /// Tells a new socket what the request says about it. What the kernel refuses (a unix socket has no segments) stays as it is.
+  /// Tells a new socket what the request says about it. What the kernel refuses (a unix socket has no segments) stays
+  /// as it is.
   func apply(toSocket descriptor: Int32) {
     func set(_ level: Int32, _ option: Int32, _ value: Int) {
       var value = Int32(clamping: value)

@@ -43,8 +43,9 @@ extension CurlTransfer {
     return true
   }
 
-  /// When a connection that was used before ends without a response, libcurl sends the request once more on another one. Of
-  /// a body it counts only what it has passed on itself: bytes that it still held would be left out, and nobody would know.
+  /// When a connection that was used before ends without a response, libcurl sends the request once more on another
+  /// one. Of a body it counts only what it has passed on itself: bytes that it still held would be left out, and nobody
+  /// would know.
   private func mayBeSent() -> Bool {
     guard acknowledgement.bodyByteCount > 0 else { return true }
     ownFailure = UploadError(.connectionLost, "the connection, which had carried a request before, ended in the body")
@@ -74,7 +75,8 @@ extension CurlTransfer {
     if !connection.isTransparent {
       var requestSize = 0
       _ = sluice_getinfo_long(easy, CURLINFO_REQUEST_SIZE, &requestSize)
-      // A SOCKS handshake, TLS to a proxy, a request of which this is not known: each shows in the count of bytes so far.
+      // A SOCKS handshake, TLS to a proxy, a request of which this is not known: each shows in the count of bytes so
+      // far.
       connection.isTransparent = written == requestSize
     }
     return connection.isTransparent ? written : nil

@@ -58,8 +58,8 @@ extension CurlTransfer {
     }
   }
 
-  /// The transfer that a callback is about. Not retained for it, ten times a message: its multi handle's owner keeps it, and lets
-  /// none go while libcurl is on the stack.
+  /// The transfer that a callback is about. Not retained for it, ten times a message: its multi handle's owner keeps
+  /// it, and lets none go while libcurl is on the stack.
   static func with<Result>(_ context: UnsafeMutableRawPointer?, _ body: (CurlTransfer) -> Result) -> Result {
     // Never nil: it is what `installCallbacks` set.
     Unmanaged<CurlTransfer>.fromOpaque(context!)._withUnsafeGuaranteedRef(body)
@@ -69,10 +69,11 @@ extension CurlTransfer {
     task.note(responseHeaderBytes: bytes.count)
     guard let complete = head.take(line: bytes) else { return }
     responseBegins()
-    // Who refuses a request need not have read its content, which the kernel may have taken all the same: behind it, nobody would
-    // read the next one.
+    // Who refuses a request need not have read its content, which the kernel may have taken all the same: behind it,
+    // nobody would read the next one.
     //
-    // libcurl sends no body of unknown length over a connection on which HTTP/1.0 was spoken. A new one begins with HTTP/1.1.
+    // libcurl sends no body of unknown length over a connection on which HTTP/1.0 was spoken. A new one begins with
+    // HTTP/1.1.
     if complete.isHTTP10 || complete.status >= 400 && !kind.isWithoutBytes {
       _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
     }

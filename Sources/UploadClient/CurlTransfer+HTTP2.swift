@@ -1,5 +1,5 @@
-// Requests that are to go over HTTP/2 and nothing else. libcurl takes HTTP/1.1 where a server offers no more, and says so only with
-// the response: a stream that never ends would never learn what it is sent over.
+// Requests that are to go over HTTP/2 and nothing else. libcurl takes HTTP/1.1 where a server offers no more, and says
+// so only with the response: a stream that never ends would never learn what it is sent over.
 
 internal import CCurl
 internal import CLinux
@@ -11,7 +11,8 @@ extension UploadRequest {
 }
 
 extension UploadSession {
-  /// The libcurl that is loaded, when it cannot put a second request on an HTTP/2 connection without TLS; nil for one that can.
+  /// The libcurl that is loaded, when it cannot put a second request on an HTTP/2 connection without TLS; nil for one
+  /// that can.
   ///
   /// 7.88 begins such a connection anew in the midst of the first request's body (curl's issue 10634; 8.0.0 does not).
   /// Over such a libcurl each request gets a connection of its own, whatever ``Connections`` say.
@@ -22,8 +23,8 @@ extension UploadSession {
 }
 
 extension AcknowledgedBytes {
-  /// What libcurl may have taken for HTTP/2 and not passed on, besides its upload buffer, in bytes: a frame that the socket did not take,
-  /// and since 8.0 up to 64 KiB that wait for the peer's flow control.
+  /// What libcurl may have taken for HTTP/2 and not passed on, besides its upload buffer, in bytes: a frame that the
+  /// socket did not take, and since 8.0 up to 64 KiB that wait for the peer's flow control.
   static let heldForHTTP2 = (CurlOptions.version.version_num < 0x08_00_00 ? 16 : 80) << 10
 }
 
@@ -66,8 +67,9 @@ extension CurlTransfer {
 }
 
 extension CurlMulti {
-  /// Looks at the first bytes that come over a connection before libcurl does, which finds nothing in them that it could name. A server
-  /// that speaks HTTP/2 begins with a frame (RFC 9113, section 3.4); one that does not calls the request a bad one.
+  /// Looks at the first bytes that come over a connection before libcurl does, which finds nothing in them that it
+  /// could name. A server that speaks HTTP/2 begins with a frame (RFC 9113, section 3.4); one that does not calls the
+  /// request a bad one.
   func look(atPrefaceOn socket: curl_socket_t) {
     guard let connection = connections[socket] else { return }
     var bytes: (UInt8, UInt8, UInt8, UInt8, UInt8) = (0, 0, 0, 0, 0)

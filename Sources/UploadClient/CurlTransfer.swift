@@ -7,8 +7,8 @@ internal import Glibc
 /// Owned by the loop's thread once started; unchecked for that reason. Its body is in `CurlTransfer+Body.swift`, what
 /// libcurl calls in `CurlTransfer+Callbacks.swift`.
 final class CurlTransfer: @unchecked Sendable {
-  // What each piece of a body needs comes first, side by side: with thousands of transfers, each line of memory that one
-  // touches is to be waited for.
+  // What each piece of a body needs comes first, side by side: with thousands of transfers, each line of memory that
+  // one touches is to be waited for.
 
   let easy: UnsafeMutableRawPointer
   let task = UploadTask()
@@ -139,8 +139,8 @@ final class CurlTransfer: @unchecked Sendable {
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
 
   func cut() {
-    // Nothing is to be delivered any more when libcurl closes the socket: the kernel resets the connection (socket(7)). One that
-    // others use stays open, and is not to be reset when it ends.
+    // Nothing is to be delivered any more when libcurl closes the socket: the kernel resets the connection (socket(7)).
+    // One that others use stays open, and is not to be reset when it ends.
     var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
     if let connection, connection.isOpen, multi?.sharesConnections == false {
       setsockopt(connection.socket, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))

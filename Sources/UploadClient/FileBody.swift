@@ -6,11 +6,11 @@ internal import Glibc
 /// A range of bytes of an open file, sent with a `Content-Length`.
 ///
 /// It is read with pread(2) straight into libcurl's buffer, on the session's thread, at most
-/// ``UploadRequest/uploadBufferSize`` bytes at a time. That is no blocking call as `epoll` sees it, but it waits for the disk
-/// when the page cache does not have the bytes; the kernel is told to read ahead, so that on a local disk it has them as
-/// a rule, and one read costs microseconds. It is meant for one upload of a local file, or a few. For a file on a network,
-/// on a disk that sleeps, or beside streams that must not stutter, let a thread of its own write into a bound pair
-/// (``UploadBody/stream(_:)``) instead.
+/// ``UploadRequest/uploadBufferSize`` bytes at a time. That is no blocking call as `epoll` sees it, but it waits for
+/// the disk when the page cache does not have the bytes; the kernel is told to read ahead, so that on a local disk it
+/// has them as a rule, and one read costs microseconds. It is meant for one upload of a local file, or a few. For a
+/// file on a network, on a disk that sleeps, or beside streams that must not stutter, let a thread of its own write
+/// into a bound pair (``UploadBody/stream(_:)``) instead.
 public struct FileBody: Sendable {
   /// The descriptor's owner: closed with the last copy.
   private final class OpenFile: Sendable {

@@ -42,8 +42,8 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
     identity = Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
   }
 
-  /// What the file is recognized by after this process has ended. Without device and inode, which some file systems number
-  /// anew each time they are mounted: whatever takes the place of a file changes the time as well.
+  /// What the file is recognized by after this process has ended. Without device and inode, which some file systems
+  /// number anew each time they are mounted: whatever takes the place of a file changes the time as well.
   public var description: String { "size=\(size), modified=\(modified), changed=\(changed)" }
 
   /// How a file that was like this has changed, in words; nil when it has not.

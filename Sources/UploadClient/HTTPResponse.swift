@@ -21,7 +21,8 @@ public struct HTTPResponse: Equatable, Sendable {
       self.value = value
     }
 
-    /// Without regard to case, of ASCII letters alone (RFC 9110, section 5.1). Asked of every field of every interim response.
+    /// Without regard to case, of ASCII letters alone (RFC 9110, section 5.1). Asked of every field of every interim
+    /// response.
     func isNamed(_ other: String) -> Bool {
       func folded(_ octet: UInt8) -> UInt8 {
         (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(octet) ? octet | 0x20 : octet
@@ -77,8 +78,8 @@ extension HTTPResponse {
 }
 
 extension HTTPResponse {
-  /// What the body says of the response, in one line of at most 200 characters: the title of an HTML page, else the beginning of
-  /// a text. Nil when there is nothing for people.
+  /// What the body says of the response, in one line of at most 200 characters: the title of an HTML page, else the
+  /// beginning of a text. Nil when there is nothing for people.
   public var reason: String? {
     guard let text = String(validating: body, as: UTF8.self) else { return nil }
     let start = text.prefix(64).drop { $0.isWhitespace }.lowercased()

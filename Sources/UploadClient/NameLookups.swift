@@ -1,8 +1,9 @@
 // How many name lookups nobody waits for any more are still running.
 //
-// libcurl looks names up on a thread of its own for each, in getaddrinfo(3), which cannot be cancelled: with silent name servers it
-// takes half a minute. libcurl must not wait for that thread when a request ends before (CURLOPT_QUICK_EXIT), or the whole loop
-// would. But each retry would then leave another thread behind, so there is a bound.
+// libcurl looks names up on a thread of its own for each, in getaddrinfo(3), which cannot be cancelled: with silent
+// name servers it takes half a minute. libcurl must not wait for that thread when a request ends before
+// (CURLOPT_QUICK_EXIT), or the whole loop would. But each retry would then leave another thread behind, so there is a
+// bound.
 
 internal import EventLoops
 internal import Glibc

@@ -23,7 +23,8 @@ struct ParsedURL: Equatable {
   ///   - text: absolute, or, with a `base`, a reference relative to it (RFC 3986, section 4.2). A fragment is left out:
   ///     it is not sent.
   init?(_ text: String, relativeTo base: ParsedURL? = nil) {
-    // What a URI may hold at all; libcurl is more generous. A person who writes a URL may have letters beyond ASCII, a server not.
+    // What a URI may hold at all; libcurl is more generous. A person who writes a URL may have letters beyond ASCII, a
+    // server not.
     guard text.utf8.allSatisfy({ $0 > 0x20 && $0 != 0x7F && ($0 < 0x80 || base == nil) }) else { return nil }
     let reference = Substring(text.utf8.prefix { $0 != UInt8(ascii: "#") })
     guard let handle = curl_url() else { return nil }
@@ -68,13 +69,14 @@ struct ParsedURL: Equatable {
     }
   }
 
-  /// Whether a URL says its scheme, as libcurl does not demand. By bytes, as everything here that each request of a stream needs:
-  /// a search for characters takes a hundred times as long.
+  /// Whether a URL says its scheme, as libcurl does not demand. By bytes, as everything here that each request of a
+  /// stream needs: a search for characters takes a hundred times as long.
   static func hasScheme(_ text: String) -> Bool {
     text.utf8.drop { $0 != UInt8(ascii: ":") }.starts(with: "://".utf8)
   }
 
-  /// The whole, put together by hand: libcurl's setters change the case of percent-encodings, which may be a part of a name.
+  /// The whole, put together by hand: libcurl's setters change the case of percent-encodings, which may be a part of a
+  /// name.
   var text: String {
     var credentials = ""
     if user != nil || password != nil { credentials = (user ?? "") + (password.map { ":\($0)" } ?? "") + "@" }

@@ -2,8 +2,9 @@
 
 /// `text` without what could command a terminal or give a secret away.
 ///
-/// Control characters, also those of the upper half of Latin-1, and the marks that change the direction of text become visible
-/// escapes. User and password of a URL are left out, wherever in the text it stands: libcurl's messages quote the proxy's.
+/// Control characters, also those of the upper half of Latin-1, and the marks that change the direction of text become
+/// visible escapes. User and password of a URL are left out, wherever in the text it stands: libcurl's messages quote
+/// the proxy's.
 package func printable(_ text: String) -> String {
   // Nearly all text is: nothing is copied then.
   if text.utf8.allSatisfy({ $0 >= 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "@") }) { return text }
@@ -25,8 +26,8 @@ private func isUnprintable(_ scalar: Unicode.Scalar) -> Bool {
   }
 }
 
-/// Without what is between `://`, a quotation mark or a space and an `@`, if it has a colon or follows `://`. A password may
-/// have any character that does not end a URL's authority.
+/// Without what is between `://`, a quotation mark or a space and an `@`, if it has a colon or follows `://`. A
+/// password may have any character that does not end a URL's authority.
 private func withoutUserinfo(_ text: String) -> String {
   var rest = text[...]
   var result = ""

@@ -1,6 +1,6 @@
-// Response heads from libcurl's header callback, which hands them over line by line. A load test gets thousands a second: what is
-// looked at here are bytes, and text is made only of what is kept. Each step gets a buffer of its own: in a slice of one a byte takes
-// dozens of instructions.
+// Response heads from libcurl's header callback, which hands them over line by line. A load test gets thousands a
+// second: what is looked at here are bytes, and text is made only of what is kept. Each step gets a buffer of its own:
+// in a slice of one a byte takes dozens of instructions.
 
 /// Puts header lines together to response heads.
 struct ResponseHeadAssembler {

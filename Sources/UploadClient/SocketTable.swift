@@ -3,8 +3,8 @@
 internal import EventLoops
 internal import Glibc
 
-/// By descriptor: these are small numbers, libcurl asks several times for each message, and no two handles of a session have the same.
-/// Owned by the loop's thread; unchecked for that reason.
+/// By descriptor: these are small numbers, libcurl asks several times for each message, and no two handles of a session
+/// have the same. Owned by the loop's thread; unchecked for that reason.
 final class SocketTable: @unchecked Sendable {
   struct Entry {
     var wanted: EventLoop.Interest

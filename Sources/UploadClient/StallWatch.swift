@@ -1,7 +1,7 @@
 // Whether the peer accepts what a request has to send: judged for each request, by what it leaves unanswered.
 //
-// TCP_USER_TIMEOUT (tcp(7)) judges the connection. It sees nothing when HTTP/2's flow control holds a request up: all bytes that
-// went out are acknowledged, and the rest waits in this process for a window that never comes.
+// TCP_USER_TIMEOUT (tcp(7)) judges the connection. It sees nothing when HTTP/2's flow control holds a request up: all
+// bytes that went out are acknowledged, and the rest waits in this process for a window that never comes.
 
 internal import EventLoops
 
@@ -46,8 +46,8 @@ struct StallWatch {
 
   private func hasMoved(_ look: Look) -> Bool {
     if look.passedOn != last.passedOn || look.heard != last.heard { return true }
-    // A slow line takes long for what the kernel holds. Without anything queued, what the peer acknowledges is no part of the
-    // body but HTTP/2's own, such as the answer to a ping.
+    // A slow line takes long for what the kernel holds. Without anything queued, what the peer acknowledges is no part
+    // of the body but HTTP/2's own, such as the answer to a ping.
     guard let before = last.kernel, let now = look.kernel, before.queued > 0 else { return false }
     return now.acknowledged != before.acknowledged || now.queued < before.queued
   }

@@ -10,7 +10,8 @@ public enum UploadBody: ~Copyable, Sendable {
   /// A content of no bytes, said as such: `Content-Length: 0`.
   case empty
   /// Whatever is written into the pair, for as long as it takes: `Transfer-Encoding: chunked` on HTTP/1.1 (RFC 9112,
-  /// section 7.1), DATA frames on HTTP/2. When the writer closes, the content ends; when it fails, the request is broken off.
+  /// section 7.1), DATA frames on HTTP/2. When the writer closes, the content ends; when it fails, the request is
+  /// broken off.
   case stream(BoundPair.Input)
   /// A range of a file, with a `Content-Length`.
   case file(FileBody)

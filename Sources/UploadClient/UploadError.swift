@@ -29,8 +29,8 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case badCredentialsFile
     /// What came back is not HTTP.
     case protocolViolation
-    /// What came back breaks the rules of HTTP/2; HTTP/1.1 may get through. A proxy that takes an interim response for the
-    /// final one does this (nginx with any 1xx but 103, and with that before 1.29).
+    /// What came back breaks the rules of HTTP/2; HTTP/1.1 may get through. A proxy that takes an interim response for
+    /// the final one does this (nginx with any 1xx but 103, and with that before 1.29).
     case http2Violation
     /// The server does not speak HTTP/2, which is all that the request may go over.
     case http2NotSupported
@@ -86,7 +86,8 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
       self.init(.connectionLost, words)
     case CURLE_SSL_CONNECT_ERROR:
       self.init(.tlsFailed, words)
-    // X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CRL_NOT_YET_VALID: x509_vfy.h, and the words of TLS libraries without them.
+    // X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CRL_NOT_YET_VALID: x509_vfy.h, and the words of TLS libraries without
+    // them.
     case CURLE_PEER_FAILED_VERIFICATION
     where [9, 11].contains(certificateFault) || words.lowercased().contains("not yet valid"):
       self.init(.certificateNotYetValid, words)

@@ -7,7 +7,8 @@ extension UploadRequest {
   /// `url` with ASCII characters alone: an international host name as IDNA encodes it (RFC 5891), and every other octet
   /// percent-encoded (RFC 3987, section 3.1).
   ///
-  /// - Returns: nil for a host name that cannot be encoded. A text that is no URL comes back as it is or is refused later.
+  /// - Returns: nil for a host name that cannot be encoded. A text that is no URL comes back as it is or is refused
+  ///   later.
   package static func ascii(_ url: String) -> String? {
     guard !url.utf8.allSatisfy({ $0 < 0x80 }), let colon = url.firstRange(of: "://") else { return url }
     let authority = url[colon.upperBound...].prefix { !"/?#".contains($0) }

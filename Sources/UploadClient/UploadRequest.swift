@@ -24,8 +24,8 @@ public struct UploadRequest: Equatable, Sendable {
   public var clientCertificate: String?
   public var clientKey: String?
   public var addressFamily = AddressFamily.any
-  /// Connect from this address of this machine, or from this interface; nil leaves it to the kernel. Each address has some 28,000
-  /// ports to connect from (`net.ipv4.ip_local_port_range`).
+  /// Connect from this address of this machine, or from this interface; nil leaves it to the kernel. Each address has
+  /// some 28,000 ports to connect from (`net.ipv4.ip_local_port_range`).
   public var localAddress: String?
   public var httpVersion = HTTPVersion.negotiated
   public var limits = Limits()
@@ -36,8 +36,9 @@ public struct UploadRequest: Equatable, Sendable {
   public var receiveBufferSize = 4096
   /// Whether ``UploadTask/Event/accepted(_:)`` is told, which costs a little with every message.
   public var tellsAccepted = false
-  /// Whether account is kept of each chunk under way, up to 16 KiB of memory, so that ``UploadTask/updateAcknowledged()`` counts
-  /// to the byte. Otherwise that errs downwards by their framing: good enough where the server itself says what it has.
+  /// Whether account is kept of each chunk under way, up to 16 KiB of memory, so that
+  /// ``UploadTask/updateAcknowledged()`` counts to the byte. Otherwise that errs downwards by their framing: good
+  /// enough where the server itself says what it has.
   public var countsChunks = true
 
   public enum AddressFamily: Sendable { case any, ipv4, ipv6 }
@@ -76,7 +77,8 @@ public struct UploadRequest: Equatable, Sendable {
   /// Checks all that can be checked before a connection.
   ///
   /// - Throws: ``UploadError`` of kind ``UploadError/Kind/invalidRequest`` for what may not be sent: a URL that libcurl
-  ///   cannot parse, a field name that is no token, a value with control characters (RFC 9110, section 5.5; "header injection").
+  ///   cannot parse, a field name that is no token, a value with control characters (RFC 9110, section 5.5; "header
+  ///   injection").
   package func validate() throws(UploadError) {
     try CurlOptions.validate(url: url)
     for field in fields {
@@ -84,7 +86,8 @@ public struct UploadRequest: Equatable, Sendable {
         throw UploadError(
           .invalidRequest, "the field name \(quoted(field.name)) is not a token: use letters, digits and hyphens")
       }
-      // libcurl would obey them and leave its own framing out (RFC 9112, section 6.1), or wait for a 100 that may never come.
+      // libcurl would obey them and leave its own framing out (RFC 9112, section 6.1), or wait for a 100 that may never
+      // come.
       guard !["content-length", "transfer-encoding", "expect"].contains(field.name.lowercased()) else {
         throw UploadError(
           .invalidRequest, "the field \(field.name) is not yours to set: it follows from the body and how it is sent")
@@ -104,8 +107,8 @@ public struct UploadRequest: Equatable, Sendable {
     }
   }
 
-  /// Whether a field is not the user's to set: it belongs to the upload protocol, to the body and how it is sent, or to the
-  /// connection. A wrong one would store something else than what is streamed.
+  /// Whether a field is not the user's to set: it belongs to the upload protocol, to the body and how it is sent, or to
+  /// the connection. A wrong one would store something else than what is streamed.
   package static func isReserved(fieldName name: String) -> Bool {
     let name = name.lowercased()
     return name.hasPrefix("upload-") || name.hasPrefix("stream-")

@@ -13,19 +13,20 @@ public final class UploadSession: Sendable {
 
   /// How requests at the same time share connections.
   public enum Connections: Equatable, Sendable {
-    /// Each has its own, on HTTP/2 too: what the peer's TCP has acknowledged is known by connection, and a stalled stream does
-    /// not hold up others.
+    /// Each has its own, on HTTP/2 too: what the peer's TCP has acknowledged is known by connection, and a stalled
+    /// stream does not hold up others.
     case onePerUpload
-    /// On HTTP/2 up to so many share one: fewer where the server wants that, and never without TLS over a libcurl 7.88, which cannot. What
-    /// TCP has acknowledged of each is a bound from below, lower by all that the others have under way.
+    /// On HTTP/2 up to so many share one: fewer where the server wants that, and never without TLS over a libcurl 7.88,
+    /// which cannot. What TCP has acknowledged of each is a bound from below, lower by all that the others have under
+    /// way.
     case shared(maximumUploads: Int)
   }
 
   /// Starts the session's thread.
   ///
-  /// - Parameter lanes: at least 1. For each request libcurl looks through all connections that it has to the same host, whether they are
-  ///   in use or not, so that ten thousand streams to one server take a millisecond for each request. Requests of
-  ///   different lanes know nothing of each other: some hundred streams in each are few enough.
+  /// - Parameter lanes: at least 1. For each request libcurl looks through all connections that it has to the same
+  ///   host, whether they are in use or not, so that ten thousand streams to one server take a millisecond for each
+  ///   request. Requests of different lanes know nothing of each other: some hundred streams in each are few enough.
   /// - Throws: ``SystemError`` when descriptors, memory or threads are refused.
   public init(connections: Connections = .onePerUpload, lanes count: Int = 1) throws(SystemError) {
     let loop = try EventLoop()
@@ -42,11 +43,12 @@ public final class UploadSession: Sendable {
 
   /// Starts a request.
   ///
-  /// Requests to one origin, one after another, go over one connection, whatever their methods and bodies, unless the server
-  /// or a failure closed it; whether two at the same time share one is the session's ``Connections``. A connection that the server closed while
-  /// it was idle is noticed before it is used. If it is closed just as the request goes out, a request without body bytes
-  /// goes out once more, on a new connection. One with a body fails as ``UploadError/Kind/connectionLost``, always once
-  /// its first byte was handed over: what the server has of it is for the body's owner to ask.
+  /// Requests to one origin, one after another, go over one connection, whatever their methods and bodies, unless the
+  /// server or a failure closed it; whether two at the same time share one is the session's ``Connections``. A
+  /// connection that the server closed while it was idle is noticed before it is used. If it is closed just as the
+  /// request goes out, a request without body bytes goes out once more, on a new connection. One with a body fails as
+  /// ``UploadError/Kind/connectionLost``, always once its first byte was handed over: what the server has of it is for
+  /// the body's owner to ask.
   ///
   /// Redirects (3xx) are not followed but returned, and `Expect: 100-continue` is never sent.
   ///

@@ -9,8 +9,8 @@ internal import Synchronization
 public final class UploadTask: Sendable {
   /// What happens to an upload, in order; ``finished(_:)`` is the last.
   public enum Event: Sendable {
-    /// The connection stands. If there is a body, the request's head is on its way and libcurl asks for the body's first bytes.
-    /// `isNew` unless it has carried a request before.
+    /// The connection stands. If there is a body, the request's head is on its way and libcurl asks for the body's
+    /// first bytes. `isNew` unless it has carried a request before.
     case connected(isNew: Bool)
     /// So many body bytes have been taken by this machine's TCP (by TLS, by HTTP/2's flow control), in order; only if
     /// ``UploadRequest/tellsAccepted``. Told from within libcurl: the handler may not give orders to a task.
@@ -34,8 +34,8 @@ public final class UploadTask: Sendable {
   /// Nanoseconds of the monotonic clock; 0 while the content goes on.
   private let contentEnd = Atomic<Int64>(0)
   private let suspended = Atomic<Bool>(false)
-  /// Until the request is over: who keeps the task for its counts keeps nothing else. Not weak, which would make every other
-  /// reference to the transfer slower.
+  /// Until the request is over: who keeps the task for its counts keeps nothing else. Not weak, which would make every
+  /// other reference to the transfer slower.
   private let transfer = Lock<CurlTransfer?>(nil)
 
   init() {}
@@ -52,26 +52,28 @@ public final class UploadTask: Sendable {
   /// Body bytes handed to libcurl so far.
   public var sentByteCount: UInt64 { sent.load(ordering: .relaxed) }
 
-  /// Body bytes that the peer's TCP is known to have acknowledged: a lower bound, exact on plain HTTP/1.1. Brought up to
-  /// date by ``updateAcknowledged()`` and when the request ends.
+  /// Body bytes that the peer's TCP is known to have acknowledged: a lower bound, exact on plain HTTP/1.1. Brought up
+  /// to date by ``updateAcknowledged()`` and when the request ends.
   public var acknowledgedByteCount: UInt64 { acknowledged.load(ordering: .relaxed) }
 
   /// Bytes of all response heads of this request so far, interim ones included. libcurl fails a request when they pass
   /// ``responseHeaderLimit``: a request that is sent many interim responses has to end before that.
   public var responseHeaderByteCount: Int { responseHeaders.load(ordering: .relaxed) }
 
-  /// How many bytes of response heads libcurl takes for one request (`MAX_HTTP_RESP_HEADER_SIZE`, since 8.3 and in Debian's
-  /// versions before).
+  /// How many bytes of response heads libcurl takes for one request (`MAX_HTTP_RESP_HEADER_SIZE`, since 8.3 and in
+  /// Debian's versions before).
   public static let responseHeaderLimit = 300 * 1024
 
-  /// Asks the kernel how far the peer has acknowledged and brings ``acknowledgedByteCount`` up to date: one or two system
-  /// calls. On the session's thread only.
+  /// Asks the kernel how far the peer has acknowledged and brings ``acknowledgedByteCount`` up to date: one or two
+  /// system calls. On the session's thread only.
   package func updateAcknowledged() { transfer.withLock { $0 }?.updateAcknowledged() }
 
-  /// Whether libcurl asks for more than it was given, and TCP has delivered all that it passed on. On the session's thread only.
+  /// Whether libcurl asks for more than it was given, and TCP has delivered all that it passed on. On the session's
+  /// thread only.
   package var isDelivered: Bool { transfer.withLock { $0 }?.isDelivered ?? false }
 
-  /// When the request's content was handed over to its last byte; without content, when the head went out. Nil before that.
+  /// When the request's content was handed over to its last byte; without content, when the head went out. Nil before
+  /// that.
   package var contentEndedAt: MonotonicInstant? {
     let time = contentEnd.load(ordering: .relaxed)
     return time == 0 ? nil : MonotonicInstant(nanoseconds: time)
@@ -80,17 +82,18 @@ public final class UploadTask: Sendable {
   /// Ends the request at once; it finishes with ``UploadError/Kind/cancelled``. Any thread.
   public func cancel() { order { $0.cancel() } }
 
-  /// Breaks the request's connection off, as a network does that fails: the peer gets a reset, and the request ends with
-  /// ``UploadError/Kind/connectionLost``. On a connection that several share, only the request is reset. Any thread.
+  /// Breaks the request's connection off, as a network does that fails: the peer gets a reset, and the request ends
+  /// with ``UploadError/Kind/connectionLost``. On a connection that several share, only the request is reset. Any
+  /// thread.
   package func cut() { order { $0.cut() } }
 
   /// Whether the task is suspended at the moment.
   public var isSuspended: Bool { suspended.load(ordering: .acquiring) }
 
-  /// Stops the flow of the body until ``resume()``: no further byte is taken from it, and libcurl sends nothing that it holds
-  /// of it. What the kernel has been given goes its way, as does the head of a request that is connecting; a request that
-  /// was not begun yet is not begun. The connection stays, and what the server says is heard: a response ends the request.
-  /// Suspending twice is suspending once. Any thread.
+  /// Stops the flow of the body until ``resume()``: no further byte is taken from it, and libcurl sends nothing that it
+  /// holds of it. What the kernel has been given goes its way, as does the head of a request that is connecting; a
+  /// request that was not begun yet is not begun. The connection stays, and what the server says is heard: a response
+  /// ends the request. Suspending twice is suspending once. Any thread.
   public func suspend() {
     if !suspended.exchange(true, ordering: .acquiringAndReleasing) { order { $0.suspensionChanged() } }
   }

@@ -1,5 +1,5 @@
-// One loop of a server: its connections and its part of the streams and uploads, joined. After `start` everything here runs on
-// the loop's thread.
+// One loop of a server: its connections and its part of the streams and uploads, joined. After `start` everything here
+// runs on the loop's thread.
 
 internal import EventLoops
 internal import Glibc

@@ -70,8 +70,8 @@ final class SharedStorage: Sendable {
       bytesPerClient: part(Int(clamping: uploads.maximumFinishedSizePerClient)))
   }
 
-  /// Looks for recordings that an earlier server has closed or left unfinished, on a thread of its own: there may be any number
-  /// of files.
+  /// Looks for recordings that an earlier server has closed or left unfinished, on a thread of its own: there may be
+  /// any number of files.
   ///
   /// - Parameters:
   ///   - found: an unfinished one, and how many seconds ago it was written.

@@ -4,13 +4,13 @@ internal import Digests
 internal import EventLoops
 internal import Glibc
 
-/// A file of hashed tokens: on each line the SHA-256 of a token in hexadecimal, and behind it, for people, whose it is. `#`
-/// begins a comment.
+/// A file of hashed tokens: on each line the SHA-256 of a token in hexadecimal, and behind it, for people, whose it is.
+/// `#` begins a comment.
 ///
 ///     printf %s "$TOKEN" | sha256sum
 ///
-/// It is read again when it has changed. While it cannot be read, is empty or has a mistake in it, the tokens stay as they
-/// were, and it is tried again once a second. Only on the loop's thread.
+/// It is read again when it has changed. While it cannot be read, is empty or has a mistake in it, the tokens stay as
+/// they were, and it is tried again once a second. Only on the loop's thread.
 final class TokenFile {
   /// Several requests within that time do not look at the file twice.
   private let patience: Duration

@@ -5,9 +5,9 @@ public import Metrics
 
 /// An HTTP/1.1 server that stores each stream it is sent in a file of a directory, while it comes.
 ///
-/// `POST` and `PUT` to any path store a stream; the answer comes when it has ended. `Stream-ID` and `Stream-Offset` in a
-/// request go on with a stream that broke off, and the same fields in an answer say what is stored. One thread
-/// serves all connections, or as many as ``Configuration/threads`` says.
+/// `POST` and `PUT` to any path store a stream; the answer comes when it has ended. `Stream-ID` and `Stream-Offset` in
+/// a request go on with a stream that broke off, and the same fields in an answer say what is stored. One thread serves
+/// all connections, or as many as ``Configuration/threads`` says.
 ///
 ///     let server = try UploadServer(configuration: .init(listen: [ListenAddress(":8080")], directory: "recordings"))
 ///     server.run()
@@ -59,8 +59,8 @@ public final class UploadServer: Sendable {
     }
   }
 
-  /// Serves until ``shutdown(grace:)`` has done its work: on the calling thread, and on as many others as it takes to be
-  /// ``Configuration/threads``. May be called once, and not after ``start()``.
+  /// Serves until ``shutdown(grace:)`` has done its work: on the calling thread, and on as many others as it takes to
+  /// be ``Configuration/threads``. May be called once, and not after ``start()``.
   public func run() {
     let isFirst = started.withLock { started in
       defer { started = true }
@@ -110,8 +110,8 @@ public final class UploadServer: Sendable {
   /// Returns when the server has ended. Any thread but the server's.
   public func waitUntilEnded() { ended.wait() }
 
-  /// Has the server's figures put together, for a ``MetricsListener``: it answers as soon as each loop has had its turn. Any
-  /// thread. A server that has ended does not answer.
+  /// Has the server's figures put together, for a ``MetricsListener``: it answers as soon as each loop has had its
+  /// turn. Any thread. A server that has ended does not answer.
   public func figures(_ answer: @escaping @Sendable (MetricsText) -> Void) {
     let start = residentBytesAtStart
     let sum = FigureSum(of: cores.count)

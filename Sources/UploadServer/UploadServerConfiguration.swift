@@ -10,20 +10,21 @@ extension UploadServer {
     /// How many threads serve connections, each with a loop of its own. A stream and an upload belong to one of them; a
     /// connection goes to the thread of what its request is for.
     public var threads = 1
-    /// A file with the SHA-256 of each token that is let in, in hexadecimal, one a line, and a name behind it if one likes;
-    /// `#` begins a comment. With it every request needs `Authorization: Bearer`, and is else answered with 401; uploads
-    /// and streams belong to the token that began them. Read again when it changes. nil lets everyone in.
+    /// A file with the SHA-256 of each token that is let in, in hexadecimal, one a line, and a name behind it if one
+    /// likes; `#` begins a comment. With it every request needs `Authorization: Bearer`, and is else answered with 401;
+    /// uploads and streams belong to the token that began them. Read again when it changes. nil lets everyone in.
     public var tokenFile: String?
     /// What resumable uploads may take.
     public var uploads = Uploads()
-    /// How long a live stream may be silent, with no request at work on it, before its recording is closed: it gets its final
-    /// name and a line in `.gaps`. A client that comes back later continues in a next part, a file of its own.
+    /// How long a live stream may be silent, with no request at work on it, before its recording is closed: it gets its
+    /// final name and a line in `.gaps`. A client that comes back later continues in a next part, a file of its own.
     public var finishAfter = Duration.seconds(3600)
-    /// How long a closed stream is remembered when its recordings were moved away: its owner may continue it in a next part.
+    /// How long a closed stream is remembered when its recordings were moved away: its owner may continue it in a next
+    /// part.
     var closedLifetime: Duration { max(uploads.maximumAge, finishAfter) }
-    /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on a server's
-    /// thread for each request, for an upload that goes on after a restart also without any, and by OPTIONS to find out
-    /// which methods there are: it must not have effects, which is what ``RequestHandler/begin(_:)`` is for.
+    /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on a
+    /// server's thread for each request, for an upload that goes on after a restart also without any, and by OPTIONS to
+    /// find out which methods there are: it must not have effects, which is what ``RequestHandler/begin(_:)`` is for.
     public var handler: @Sendable (RequestHead) -> (any RequestHandler)? = { _ in nil }
 
     /// The longest body of a request, in bytes; nil for no limit. A larger one is answered with 413.
@@ -32,9 +33,9 @@ extension UploadServer {
     public var maximumHeadLength = 16 * 1024
     /// The most fields of a request (431).
     public var maximumFieldCount = 100
-    /// The largest hole that a request may leave in a stream, in bytes (409): a request claims it with a single field, so it is
-    /// bounded by default. 64 GiB are four days of 16-bit stereo. A hole takes no room on the disk, but whoever copies or
-    /// hashes the file reads all of it. It counts against the quotas like bytes that were sent.
+    /// The largest hole that a request may leave in a stream, in bytes (409): a request claims it with a single field,
+    /// so it is bounded by default. 64 GiB are four days of 16-bit stereo. A hole takes no room on the disk, but
+    /// whoever copies or hashes the file reads all of it. It counts against the quotas like bytes that were sent.
     public var maximumHoleLength: UInt64 = 64 << 30
 
     /// How long a head may take from the connection, or its first byte, to its end; zero for no limit.
@@ -55,8 +56,8 @@ extension UploadServer {
     /// What tells a boot of the machine from the next one; nil asks the kernel.
     package var bootIdentifier: String?
 
-    /// Told what happens to streams, on the server's thread: it must not block. With several threads, on each of them, perhaps
-    /// at once.
+    /// Told what happens to streams, on the server's thread: it must not block. With several threads, on each of them,
+    /// perhaps at once.
     public var onEvent: @Sendable (ServerEvent) -> Void
 
     public init(
@@ -79,10 +80,10 @@ extension UploadServer {
   public enum Storage: Sendable, Equatable {
     /// As files of that directory. It is made if it is missing and its parent exists, and locked against other servers.
     case directory(String)
-    /// Nowhere: everything is received and acknowledged, and no byte of it kept, for measuring what that costs. Streams and
-    /// uploads are remembered in memory while they are unfinished, and a few of them for a while afterwards. Bytes that are
-    /// sent again are not compared. A handler of one's own that is sent a resumable upload needs a directory: it is answered
-    /// with 500.
+    /// Nowhere: everything is received and acknowledged, and no byte of it kept, for measuring what that costs. Streams
+    /// and uploads are remembered in memory while they are unfinished, and a few of them for a while afterwards. Bytes
+    /// that are sent again are not compared. A handler of one's own that is sent a resumable upload needs a directory:
+    /// it is answered with 500.
     case discarding
   }
 }

@@ -22,7 +22,8 @@ final class Console: Sendable {
 
   static var isTerminal: Bool { isatty(STDERR_FILENO) == 1 }
 
-  /// From now on no call waits for a reader. Lines that wait too long for one are dropped, counted, and reported in their place.
+  /// From now on no call waits for a reader. Lines that wait too long for one are dropped, counted, and reported in
+  /// their place.
   func beginQueueing() throws(SystemError) {
     try people.begin()
     try programs.begin()

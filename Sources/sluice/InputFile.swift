@@ -1,4 +1,5 @@
-// Files that are named on the command line and read: whichever option names one, the same mistake has the same exit code.
+// Files that are named on the command line and read: whichever option names one, the same mistake has the same exit
+// code.
 
 internal import Glibc
 

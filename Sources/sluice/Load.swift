@@ -98,8 +98,8 @@ enum Load {
     return verdict == .done && report.totals.bytes.lost > 0 && !isLimited ? .dataLost : verdict
   }
 
-  /// How a run ends in which every stream failed; nil for any other. If nothing was acknowledged, nothing was measured, and thresholds
-  /// cannot judge it.
+  /// How a run ends in which every stream failed; nil for any other. If nothing was acknowledged, nothing was measured,
+  /// and thresholds cannot judge it.
   private static func failure(_ totals: LoadTotals, isJudged: Bool) -> ExitCode? {
     let failed = totals.streams.failed
     // The first that finds no HTTP/2 ends the run: others may be stopped before they find that too.

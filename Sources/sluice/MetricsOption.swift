@@ -6,8 +6,8 @@ internal import Metrics
 internal import UploadServer
 
 enum MetricsOption {
-  /// Binds the address that the option's value says; nil without it. Nothing is answered, and no thread made, before it is
-  /// started.
+  /// Binds the address that the option's value says; nil without it. Nothing is answered, and no thread made, before it
+  /// is started.
   static func listener(
     _ value: String?, _ makePage: @escaping MetricsListener.PageMaker
   ) throws(CommandError) -> MetricsListener? {

@@ -1,7 +1,7 @@
 // Writes one output without keeping its callers waiting.
 //
-// A terminal after Ctrl-S, an ssh connection that hangs and a pipe that nobody reads accept no byte, perhaps for ever. The
-// network loop and the signal handling must not wait for them. So lines go into a queue, and a thread writes them.
+// A terminal after Ctrl-S, an ssh connection that hangs and a pipe that nobody reads accept no byte, perhaps for ever.
+// The network loop and the signal handling must not wait for them. So lines go into a queue, and a thread writes them.
 
 internal import EventLoops
 internal import Glibc
@@ -41,7 +41,8 @@ final class OutputWriter: Sendable {
     state = Lock(State(queue: OutputQueue(limit: limit, notice: notice)))
   }
 
-  /// From now on no caller waits for this output. Before, each line is written at once, as a short-lived program does it.
+  /// From now on no caller waits for this output. Before, each line is written at once, as a short-lived program does
+  /// it.
   func begin() throws(SystemError) {
     let wakeUps = try WakeUps()
     state.withLock { state in
@@ -67,8 +68,8 @@ final class OutputWriter: Sendable {
     if let text { write(text) }
   }
 
-  /// Waits until all is written, as long as somebody reads: no longer than `patience` without progress, and ten times that in all.
-  /// Returns false when something is left.
+  /// Waits until all is written, as long as somebody reads: no longer than `patience` without progress, and ten times
+  /// that in all. Returns false when something is left.
   func flush(patience: Duration) -> Bool {
     guard let wakeUps = state.withLock({ $0.wakeUps }) else { return true }
     for _ in 0..<10 {
@@ -112,8 +113,8 @@ final class OutputWriter: Sendable {
     }
   }
 
-  /// Whole lines where possible, each piece no longer than a pipe accepts undivided: two programs, or both outputs of this one, may
-  /// write into the same pipe.
+  /// Whole lines where possible, each piece no longer than a pipe accepts undivided: two programs, or both outputs of
+  /// this one, may write into the same pipe.
   private func write(_ text: String) {
     var rest = Array(text.utf8)[...]
     while !rest.isEmpty {
@@ -124,7 +125,8 @@ final class OutputWriter: Sendable {
     }
   }
 
-  /// False when the piece cannot be written. A full disk may have room for the next one; a reader that has gone does not return.
+  /// False when the piece cannot be written. A full disk may have room for the next one; a reader that has gone does
+  /// not return.
   private func write(_ piece: ArraySlice<UInt8>) -> Bool {
     var rest = piece
     while !rest.isEmpty {

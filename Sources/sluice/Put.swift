@@ -188,8 +188,8 @@ enum Put {
     return (lines, ExitCode(summary))
   }
 
-  /// The name under which the server stored the file, if its response has one: `sluice serve` answers a JSON object, others
-  /// may name it in `Content-Location` (RFC 9110, section 8.7).
+  /// The name under which the server stored the file, if its response has one: `sluice serve` answers a JSON object,
+  /// others may name it in `Content-Location` (RFC 9110, section 8.7).
   static func storedName(_ response: HTTPResponse?) -> String? {
     guard let response else { return nil }
     if response["Content-Type"]?.hasPrefix("application/json") ?? false,

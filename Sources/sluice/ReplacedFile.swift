@@ -4,9 +4,9 @@ internal import EventLoops
 internal import Glibc
 
 enum ReplacedFile {
-  /// Writes `text` beside `path` and renames it: whoever opens `path` finds what was there before or everything of what is new,
-  /// also after a crash. What is no regular file (`/dev/stdout`, a FIFO) cannot be replaced and is written into. `-` is standard
-  /// output.
+  /// Writes `text` beside `path` and renames it: whoever opens `path` finds what was there before or everything of what
+  /// is new, also after a crash. What is no regular file (`/dev/stdout`, a FIFO) cannot be replaced and is written
+  /// into. `-` is standard output.
   ///
   /// - Throws: ``CommandError`` with exit code 74 that names the file. Nothing is left beside it then.
   static func write(_ text: String, to path: String) throws(CommandError) {
@@ -29,7 +29,8 @@ enum ReplacedFile {
 
   /// The same for a regular file or for none. Returns a descriptor of the new file.
   ///
-  /// - Parameter willRename: called with that descriptor before the file has its name; what it throws leaves `path` as it was.
+  /// - Parameter willRename: called with that descriptor before the file has its name; what it throws leaves `path` as
+  ///   it was.
   static func replace(
     _ path: String, by text: String, mode: mode_t, willRename: (Int32) throws(SystemError) -> Void = { _ in }
   ) throws(SystemError) -> Int32 {
@@ -57,7 +58,8 @@ enum ReplacedFile {
     return descriptor
   }
 
-  /// Makes the names in the directory of `path` outlast a crash. Where that is not to be had, as on some file systems, they may not.
+  /// Makes the names in the directory of `path` outlast a crash. Where that is not to be had, as on some file systems,
+  /// they may not.
   static func syncDirectory(of path: String) {
     let directory = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
     let descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)

@@ -1,5 +1,5 @@
-// SIGINT, SIGTERM and SIGHUP, taken on the main thread: the first asks for an orderly end, the second for an end. SIGQUIT
-// asks for an end at once.
+// SIGINT, SIGTERM and SIGHUP, taken on the main thread: the first asks for an orderly end, the second for an end.
+// SIGQUIT asks for an end at once.
 
 internal import CLinux
 internal import EventLoops
@@ -9,7 +9,8 @@ internal import Glibc
 struct Signals {
   private let descriptor: Int32
 
-  /// Call it before any thread is started, also by a library: ALSA's plugins for sound servers start one when a device is opened.
+  /// Call it before any thread is started, also by a library: ALSA's plugins for sound servers start one when a device
+  /// is opened.
   init() throws(SystemError) {
     signal(SIGPIPE, SIG_IGN)
     // Or else the Swift runtime reports a crash.
@@ -57,13 +58,15 @@ struct Signals {
     }
   }
 
-  /// From here on a signal ends the process again, as any program's: for work at the end that may block, as writing a report.
+  /// From here on a signal ends the process again, as any program's: for work at the end that may block, as writing a
+  /// report.
   func release() {
     var set = Self.set
     pthread_sigmask(SIG_UNBLOCK, &set, nil)
   }
 
-  /// Runs `body`, which may hang, in a driver perhaps. A signal meanwhile ends the process: there is nothing to finish yet.
+  /// Runs `body`, which may hang, in a driver perhaps. A signal meanwhile ends the process: there is nothing to finish
+  /// yet.
   func endProcess<Result, Failure: Error>(during body: () throws(Failure) -> Result) throws(Failure) -> Result {
     let descriptor = descriptor
     guard let over = try? Done(),

@@ -3,11 +3,11 @@
 internal import Glibc
 
 enum StandardDescriptors {
-  /// Opens `/dev/null` for each of the three that is closed. Otherwise the next descriptor, of an event loop perhaps, would become
-  /// standard error, and text would be written into it.
+  /// Opens `/dev/null` for each of the three that is closed. Otherwise the next descriptor, of an event loop perhaps,
+  /// would become standard error, and text would be written into it.
   ///
-  /// Each is opened for the opposite of its use: reading from standard input and writing to the others fails with `EBADF`, as
-  /// with a closed one. Call it first of all.
+  /// Each is opened for the opposite of its use: reading from standard input and writing to the others fails with
+  /// `EBADF`, as with a closed one. Call it first of all.
   static func fill() {
     for descriptor in STDIN_FILENO...STDERR_FILENO
     where fcntl(descriptor, F_GETFD) == -1 && errno == EBADF {

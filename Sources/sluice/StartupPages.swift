@@ -10,8 +10,8 @@ internal import Glibc
 enum StartupPages {
   /// Unmaps all code and constants of the process; what is still needed comes back from the page cache at its next use.
   ///
-  /// madvise(2), `MADV_DONTNEED`, on the segments that no one can have written to (`PT_LOAD` without `PF_W`): these pages
-  /// are the files' own. Costs some hundred page faults; any thread.
+  /// madvise(2), `MADV_DONTNEED`, on the segments that no one can have written to (`PT_LOAD` without `PF_W`): these
+  /// pages are the files' own. Costs some hundred page faults; any thread.
   static func giveBack() {
     _ = dl_iterate_phdr(
       { information, _, _ in

@@ -1,7 +1,8 @@
 // The file in which `put` remembers an unfinished upload, so that not even a killed process forgets it.
 //
-// It is written beside the user's own files, so each step makes sure that it is ours: its first line says what it is, a lock
-// says whose it is, and its last line says which state of which file it belongs to. Anything else is left as it is.
+// It is written beside the user's own files, so each step makes sure that it is ours: its first line says what it is, a
+// lock says whose it is, and its last line says which state of which file it belongs to. Anything else is left as it
+// is.
 
 internal import EventLoops
 internal import Glibc
@@ -10,8 +11,8 @@ internal import ResumableUploads
 internal import Synchronization
 internal import UploadClient
 
-/// The record of one upload. It exists, locked, from the start of the upload to its end, and stays only for an upload that is
-/// unfinished then. As secret as the upload's URL, so nobody else may read it.
+/// The record of one upload. It exists, locked, from the start of the upload to its end, and stays only for an upload
+/// that is unfinished then. As secret as the upload's URL, so nobody else may read it.
 final class UploadRecord: Sendable {
   /// What an earlier process left.
   struct Unfinished: Equatable {

@@ -101,8 +101,8 @@ struct CaseJudgement {
       ? nil : fail("an answer that may come any time has ended a stream at its start")
   }
 
-  /// 409, 410 and 413 mean what they say, and so does a failure to process what was received in full. A refusal ends a stream when it
-  /// lasts.
+  /// 409, 410 and 413 mean what they say, and so does a failure to process what was received in full. A refusal ends a
+  /// stream when it lasts.
   private func mayEndAcknowledged(_ error: LiveStreamError) -> Bool {
     given.contains { odd, head, _ in
       guard let head else { return false }

@@ -1,4 +1,5 @@
-// The server of one case: a good one for resumable uploads or for plain requests, but for the answers that the case says.
+// The server of one case: a good one for resumable uploads or for plain requests, but for the answers that the case
+// says.
 
 import EventLoops
 import NetworkTesting

@@ -19,7 +19,8 @@ extension RealALSA {
     func bitExact() throws {
       let server = try PrivatePulseAudio()
       let played = (0..<22 * 48_000).map { testmic_sample(1, UInt64($0), 0) }
-      // PulseAudio swallows the first millisecond of what is played, when it sets its sink going: that is before our microphone.
+      // PulseAudio swallows the first millisecond of what is played, when it sets its sink going: that is before our
+      // microphone.
       let signal = Array(played.dropFirst(24_000))
       let session = try CaptureSession(configuration(server))
       // The silent sink is heard: the path stands.
@@ -66,8 +67,8 @@ extension RealALSA {
 
     @Test("a capture begins at once and loses nothing, however often it is begun")
     func manyStarts() throws {
-      // The plugin's descriptor may be readable before there is a period: who looks again without a pause, with real-time
-      // priority, keeps the plugin's own thread from ever filling it.
+      // The plugin's descriptor may be readable before there is a period: who looks again without a pause, with
+      // real-time priority, keeps the plugin's own thread from ever filling it.
       let server = try PrivatePulseAudio()
       for _ in 0..<20 {
         let session = try CaptureSession(configuration(server))

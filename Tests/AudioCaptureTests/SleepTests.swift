@@ -1,4 +1,5 @@
-// A machine that sleeps for hours: a clock that the test moves stands in for the kernel's, the device is the real test device.
+// A machine that sleeps for hours: a clock that the test moves stands in for the kernel's, the device is the real test
+// device.
 
 import EventLoops
 import StreamBuffers

@@ -68,8 +68,8 @@ extension RealALSA {
       #expect(slip != nil, "\(fault) \(shape) \(overflow)")
     }
 
-    /// Whether the last frames of a stream are those before the device's frame number `frames`. Only the last ones count: what the
-    /// buffer dropped may be missing before them.
+    /// Whether the last frames of a stream are those before the device's frame number `frames`. Only the last ones
+    /// count: what the buffer dropped may be missing before them.
     private func endsWithNoise(_ bytes: [UInt8], _ shape: Shape, frames: Int) -> Bool {
       let frameBytes = shape.channels * shape.format.bytesPerSample
       let count = 100

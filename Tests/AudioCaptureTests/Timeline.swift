@@ -1,4 +1,5 @@
-// Whether a captured stream is what the test microphone heard: each sample at its place, silence where frames are missing.
+// Whether a captured stream is what the test microphone heard: each sample at its place, silence where frames are
+// missing.
 
 import AudioCapture
 import TestDeviceControl

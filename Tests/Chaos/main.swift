@@ -1,4 +1,5 @@
-// chaos: many faults between a real client and a real server, and whether every byte arrives once. `make chaos` runs it long.
+// chaos: many faults between a real client and a real server, and whether every byte arrives once. `make chaos` runs it
+// long.
 
 internal import ChaosTesting
 internal import Glibc

@@ -1,4 +1,5 @@
-// chaos-answers: streams of the client to servers that answer oddly, judged by a model. `make chaos-answers` runs it long.
+// chaos-answers: streams of the client to servers that answer oddly, judged by a model. `make chaos-answers` runs it
+// long.
 
 internal import AnswerChaosTesting
 internal import Glibc

@@ -1,5 +1,5 @@
-// chaos-server: seeded sequences of requests, faults and restarts against a real server, judged by a model. `make chaos-server`
-// runs it long.
+// chaos-server: seeded sequences of requests, faults and restarts against a real server, judged by a model. `make
+// chaos-server` runs it long.
 
 internal import EventLoops
 internal import Glibc

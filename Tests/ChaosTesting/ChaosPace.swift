@@ -27,8 +27,8 @@ package struct ChaosPace: Sendable, CustomStringConvertible {
   package static func drawn(_ bytesPerSecond: Int?, using random: inout SplitMix64) -> ChaosPace {
     var pace = paces[Int.random(in: 0..<paces.count, using: &random)]
     if let bytesPerSecond { pace.bytesPerSecond = bytesPerSecond }
-    // A blackhole takes a whole append: if that were more than the client's own buffers, the bound on what is sent again,
-    // which is made of buffers, would not hold.
+    // A blackhole takes a whole append: if that were more than the client's own buffers, the bound on what is sent
+    // again, which is made of buffers, would not hold.
     precondition(pace.appendSize <= clientBuffers)
     return pace
   }

@@ -24,7 +24,8 @@ package struct ChaosReport: Sendable, CustomStringConvertible {
   package var droppedInterims: Int
   /// Bytes that the client sent more than once, by its own account.
   package var resent: UInt64
-  /// Bytes of content that came into the proxy beyond the stream's length. No more than ``resent``: some die on their way.
+  /// Bytes of content that came into the proxy beyond the stream's length. No more than ``resent``: some die on their
+  /// way.
   package var seenAgain: UInt64
   /// What can be under way between the client's cursor and the server's file, in bytes.
   package var bytesInFlight: Int

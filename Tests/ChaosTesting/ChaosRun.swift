@@ -6,8 +6,8 @@ internal import Glibc
 package import NetworkTesting
 internal import PropertyTesting
 
-/// Streams through a proxy that breaks connections, and a server that is killed, until as many faults have struck as were
-/// asked for; then ends the stream and compares what was stored with what was sent.
+/// Streams through a proxy that breaks connections, and a server that is killed, until as many faults have struck as
+/// were asked for; then ends the stream and compares what was stored with what was sent.
 package final class ChaosRun {
   package struct Options: Sendable {
     package var seed: UInt64
@@ -125,8 +125,8 @@ package final class ChaosRun {
     return nil
   }
 
-  /// Arms this fault, or takes the one that is armed, and returns when the client has recovered from it, and perhaps from
-  /// another one that struck meanwhile.
+  /// Arms this fault, or takes the one that is armed, and returns when the client has recovered from it, and perhaps
+  /// from another one that struck meanwhile.
   private func strike(_ fault: ChaosFault?) throws {
     if let fault { try proxy.arm(fault) }
     try waitUntilStruck()

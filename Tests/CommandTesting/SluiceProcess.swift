@@ -106,7 +106,8 @@ package final class ServeProcess: SluiceProcess {
 
 /// A subcommand that streams, with JSON Lines.
 package final class StreamProcess: SluiceProcess {
-  /// For a stream as servers without resumable uploads have it: one request without end, and TCP's word for what arrived.
+  /// For a stream as servers without resumable uploads have it: one request without end, and TCP's word for what
+  /// arrived.
   package static let plain = ["--resumable", "never"]
 
   /// Streams the test microphone: mono, S16_LE, 48 kHz, periods of 10 ms, stored as WAV.

@@ -6,8 +6,8 @@ import Testing
 
 @Suite("The sample for Kubernetes")
 struct KubernetesSampleTests {
-  /// What the scripts call: `sluice load` that leaves a report of its part, `getent` that knows so many pods, `kubectl` whose pods'
-  /// logs are files.
+  /// What the scripts call: `sluice load` that leaves a report of its part, `getent` that knows so many pods, `kubectl`
+  /// whose pods' logs are files.
   private struct Cluster {
     let directory: TemporaryDirectory
     /// Three steps up from this file is the project.

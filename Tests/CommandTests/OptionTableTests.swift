@@ -1,4 +1,5 @@
-// Every option of every subcommand, with every kind of bad value: a usage error that names the option and quotes the value.
+// Every option of every subcommand, with every kind of bad value: a usage error that names the option and quotes the
+// value.
 
 import NetworkTesting
 import Synchronization

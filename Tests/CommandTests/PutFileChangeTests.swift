@@ -1,4 +1,5 @@
-// A file that changes while put sends it: whatever changes, and whenever, what the server stored must not count as an upload.
+// A file that changes while put sends it: whatever changes, and whenever, what the server stored must not count as an
+// upload.
 
 import Glibc
 import NetworkTesting

@@ -127,7 +127,8 @@ final class FaultyProxy: Sendable {
     }
   }
 
-  /// Passes bytes on in both directions; true when `limit` bytes of the client have gone through, false when a side ended.
+  /// Passes bytes on in both directions; true when `limit` bytes of the client have gone through, false when a side
+  /// ended.
   @discardableResult
   private func relay(_ client: Int32, _ upstream: Int32, limit: Int) -> Bool {
     var rest = limit
@@ -138,7 +139,8 @@ final class FaultyProxy: Sendable {
       if ready.contains(upstream) {
         let count = recv(upstream, &buffer, buffer.count, 0)
         if count == 0 {
-          // The client reads what has come, and ends as well: closed with bytes of its own unread, it would see a reset first.
+          // The client reads what has come, and ends as well: closed with bytes of its own unread, it would see a reset
+          // first.
           shutdown(client, Int32(SHUT_WR))
           open.removeAll { $0 == upstream }
           if open.isEmpty { return false }
@@ -162,8 +164,8 @@ final class FaultyProxy: Sendable {
     return true
   }
 
-  /// Lets no further packet of the client in, passes on all that its TCP was told has arrived, and waits until the server
-  /// has taken it and closed.
+  /// Lets no further packet of the client in, passes on all that its TCP was told has arrived, and waits until the
+  /// server has taken it and closed.
   private func deliverAll(from client: Int32, to upstream: Int32) {
     // A filter that drops everything (`ret 0`): from here on nothing more is acknowledged, retransmissions included.
     var dropAll = sock_filter(code: UInt16(BPF_RET | BPF_K), jt: 0, jf: 0, k: 0)
@@ -192,7 +194,8 @@ final class FaultyProxy: Sendable {
     setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
   }
 
-  /// Answers, and reads on until the client has gone: a close with unread bytes would be a reset that overtakes the answer.
+  /// Answers, and reads on until the client has gone: a close with unread bytes would be a reset that overtakes the
+  /// answer.
   private func say(_ answer: String, to client: Int32) {
     guard sendAll(Array(answer.utf8)[...], to: client) else { return }
     shutdown(client, Int32(SHUT_WR))

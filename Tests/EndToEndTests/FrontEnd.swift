@@ -1,4 +1,5 @@
-// nginx and Caddy as people put them in front of a server: Debian's programs, and the configurations that `samples/` offers.
+// nginx and Caddy as people put them in front of a server: Debian's programs, and the configurations that `samples/`
+// offers.
 
 import CommandTesting
 import EventLoops

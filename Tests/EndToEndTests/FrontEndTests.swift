@@ -122,8 +122,8 @@ struct FrontEndTests {
     let route = Route(program: .nginx, isHTTP1: false, changes: .init(closesConnections: closesConnections))
     let run = try FrontEndRun(route, serverOptions: ["--proxied-interims", "all"], mayInterim: true)
     let pattern = StampedPattern(seed: 20_261_124)
-    // Slow enough for the server to take it at once on a loaded machine too: nginx has the response's head by then, and after a single
-    // write that was held up it never sends anything of the request again.
+    // Slow enough for the server to take it at once on a loaded machine too: nginx has the response's head by then, and
+    // after a single write that was held up it never sends anything of the request again.
     let input = try PacedInput("\(run.directory.path)/input", pattern, bytesPerSecond: 40_000)
     try input.start()
     let client = try StreamProcess(

@@ -1,5 +1,5 @@
-// `sluice load --http2` through Caddy and nginx: many streams on one connection, what becomes of all of them when it is cut, and what is
-// said where HTTP/2 is not to be had.
+// `sluice load --http2` through Caddy and nginx: many streams on one connection, what becomes of all of them when it is
+// cut, and what is said where HTTP/2 is not to be had.
 
 import CommandTesting
 import EventLoops

@@ -1,4 +1,5 @@
-// Name servers that never answer, in a network of one process: a lookup takes half a minute there, and nothing may wait for it.
+// Name servers that never answer, in a network of one process: a lookup takes half a minute there, and nothing may wait
+// for it.
 
 import CommandTesting
 import EventLoops
@@ -9,8 +10,8 @@ import Testing
 
 @Suite("Silent name servers", .enabled(if: Surroundings.mayMakeNetworks && Surroundings.mayMount), .serialized)
 struct NameServerTests {
-  /// Runs a program where three name servers are configured and none answers: packets to them loop back to a machine that does not
-  /// have their addresses.
+  /// Runs a program where three name servers are configured and none answers: packets to them loop back to a machine
+  /// that does not have their addresses.
   private func inSilence(_ scratch: ScratchDirectory) -> [String] {
     let servers = (53...55).map { "nameserver 192.0.2.\($0)\n" }.joined()
     let file = scratch.write(servers, to: "resolv.conf")

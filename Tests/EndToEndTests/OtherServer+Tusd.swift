@@ -1,4 +1,5 @@
-// tusd: two protocols at one URL, told apart by the version that a request names; silent about completeness but to HEAD.
+// tusd: two protocols at one URL, told apart by the version that a request names; silent about completeness but to
+// HEAD.
 
 import NetworkTesting
 

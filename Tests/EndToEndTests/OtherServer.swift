@@ -1,5 +1,5 @@
-// Other people's servers, imitated: what tusd and SwiftNIO's resumable uploads answer, as their sources say. Here is what
-// both have in common; their answers are in OtherServer+Tusd.swift and OtherServer+SwiftNIO.swift.
+// Other people's servers, imitated: what tusd and SwiftNIO's resumable uploads answer, as their sources say. Here is
+// what both have in common; their answers are in OtherServer+Tusd.swift and OtherServer+SwiftNIO.swift.
 
 import NetworkTesting
 import Synchronization

@@ -18,7 +18,8 @@ struct OtherServerTests {
     }
   }
 
-  /// One upload, whole, and never a guess: nothing that one of these servers answers 409 to, and destroys the upload for.
+  /// One upload, whole, and never a guess: nothing that one of these servers answers 409 to, and destroys the upload
+  /// for.
   private func expect(_ server: OtherServer, _ bytes: [UInt8], _ summary: FlatObject, cuts: Int) {
     let uploads = server.uploads
     #expect(uploads.count == 1)

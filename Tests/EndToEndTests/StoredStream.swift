@@ -54,7 +54,8 @@ struct StoredStream {
 
   private static func firstDifference(_ a: [UInt8], _ b: [UInt8], _ range: Range<Int>) -> Int? {
     guard range.upperBound <= a.count, range.upperBound <= b.count else { return min(a.count, b.count) }
-    // memcmp first: tens of megabytes byte by byte take long in a debug build. Neither base address is nil unless empty.
+    // memcmp first: tens of megabytes byte by byte take long in a debug build. Neither base address is nil unless
+    // empty.
     let equal =
       range.isEmpty
       || a.withUnsafeBytes { a in
@@ -70,7 +71,8 @@ struct StoredStream {
 enum MicrophoneStream {
   static let headerLength = 44
 
-  /// The stream of `byteCount` bytes whose frame *n* is the device's frame *n*, with silence for the frames in `silent`.
+  /// The stream of `byteCount` bytes whose frame *n* is the device's frame *n*, with silence for the frames in
+  /// `silent`.
   ///
   /// - Parameter header: the first bytes of what was stored: its form is tested elsewhere, here it only has to be one.
   static func bytes(header: some Sequence<UInt8>, byteCount: Int, silent: [Range<UInt64>] = []) -> [UInt8] {

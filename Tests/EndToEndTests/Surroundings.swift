@@ -1,4 +1,5 @@
-// Disks and networks that belong to one process and vanish with it: namespaces without names, so nothing is left behind.
+// Disks and networks that belong to one process and vanish with it: namespaces without names, so nothing is left
+// behind.
 
 import EventLoops
 import Glibc

@@ -1,5 +1,5 @@
-// A source that gives nothing for longer than the buffer holds: what was captured before it is stored, and so is what comes after,
-// at its offset.
+// A source that gives nothing for longer than the buffer holds: what was captured before it is stored, and so is what
+// comes after, at its offset.
 
 import EventLoops
 import NetworkTesting

@@ -89,7 +89,8 @@ struct ResumableControlTests {
     }
   }
 
-  /// Three bytes, and silence. Like a load test's source it tells at once that it has been stopped, in the midst of the call.
+  /// Three bytes, and silence. Like a load test's source it tells at once that it has been stopped, in the midst of the
+  /// call.
   private final class ThreeBytes: RepeatableSource, @unchecked Sendable {
     // Owned by the loop's thread: unchecked for that reason.
     private var arrived: () -> Void = {}

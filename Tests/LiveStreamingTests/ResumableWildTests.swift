@@ -11,8 +11,8 @@ import UploadClient
 struct ResumableWildTests {
   private let pattern = OffsetPattern()
 
-  /// As SwiftNIO's resumable upload handler: versions 3, 5 and 6, a 400 that names 6, an absolute `Location`, no progress,
-  /// completeness by the wrong field in what the wrapped handler answers.
+  /// As SwiftNIO's resumable upload handler: versions 3, 5 and 6, a 400 that names 6, an absolute `Location`, no
+  /// progress, completeness by the wrong field in what the wrapped handler answers.
   private static let swiftNIO = ResumableServer.Habits(
     versions: [3, 5, 6], strange: ("400 Bad Request", ["Upload-Draft-Interop-Version: 6"]), tellsOffset: true,
     swapsCompleteness: true)

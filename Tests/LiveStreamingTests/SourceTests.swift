@@ -103,7 +103,8 @@ struct SourceTests {
     /// Beats sent, and beats that it says it has left out: on a busy machine there are some.
     func beats() -> Double { Double(outlet.head / length + outlet.events.all.reduce(0) { $0 + $1.lost + $1.skipped }) }
     try eventually("400 beats") { beats() >= 400 }
-    // Whoever waits for the interval anew each time is a tenth of a millisecond later with each beat, and never catches up.
+    // Whoever waits for the interval anew each time is a tenth of a millisecond later with each beat, and never catches
+    // up.
     try eventually("as many beats as there are intervals since the first") {
       let elapsed = MonotonicInstant.now - seen
       return beats() >= elapsed / interval

@@ -1,13 +1,16 @@
-// Lists the places of Swift files where a small change makes a mutant, as JSON Lines: the first half of `make mutation`.
+// Lists the places of Swift files where a small change makes a mutant, as JSON Lines: the first half of `make
+// mutation`.
 //
-// Compiled by `mutation.py` against the parser that the toolchain brings along (SwiftParser), so that no package is needed.
+// Compiled by `mutation.py` against the parser that the toolchain brings along (SwiftParser), so that no package is
+// needed.
 
 import Foundation
 import SwiftOperators
 import SwiftParser
 import SwiftSyntax
 
-/// One possible change of a file. Offsets are bytes; `mutated` stands on one line, so that line numbers stay what they are.
+/// One possible change of a file. Offsets are bytes; `mutated` stands on one line, so that line numbers stay what they
+/// are.
 struct Mutant: Encodable {
   enum Form: String, Encodable {
     /// An expression: `(switch ? mutated : original)`.
@@ -41,8 +44,8 @@ final class MutantFinder: SyntaxVisitor {
     "&+": ("arithmetic", "&-"), "&-": ("arithmetic", "&+"), "<<": ("arithmetic", ">>"), ">>": ("arithmetic", "<<"),
   ]
   private static let assignments = ["+=": "-=", "-=": "+=", "&+=": "&-=", "&-=": "&+="]
-  /// Calls whose absence changes nothing that these tests could see: it leaks memory, which `make test-address` finds, or
-  /// costs time.
+  /// Calls whose absence changes nothing that these tests could see: it leaks memory, which `make test-address` finds,
+  /// or costs time.
   private static let unobservable: Set<String> = [
     "precondition", "assert", "assertionFailure", "print", "free", "deallocate", "deinitialize", "reserveCapacity",
     "posix_fadvise", "curl_free", "curl_url_cleanup", "curl_slist_free_all", "curl_easy_cleanup",

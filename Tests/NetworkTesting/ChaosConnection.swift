@@ -1,5 +1,5 @@
-// One client's connection and the one to the server that belongs to it: passes bytes on, knowing where messages begin and
-// end, until a fault says otherwise.
+// One client's connection and the one to the server that belongs to it: passes bytes on, knowing where messages begin
+// and end, until a fault says otherwise.
 
 internal import EventLoops
 
@@ -10,7 +10,8 @@ final class ChaosConnection {
   let server: ProxySocket
   private unowned let traffic: ChaosTraffic
 
-  // What a fault takes away. Whether bytes are passed on or dropped, and whether an end is passed on or kept to ourselves.
+  // What a fault takes away. Whether bytes are passed on or dropped, and whether an end is passed on or kept to
+  // ourselves.
   var passesUp = true, passesDown = true
   var endReachesServer = true, endReachesClient = true
   /// Content to be dropped before both sides see the end; nil when that is not what a fault wants.

@@ -28,7 +28,8 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
   package enum Place: Equatable, Sendable {
     /// A request's head is here whole, and not a byte of it has been passed on.
     case beforeRequest
-    /// So many bytes of request content have been passed on since the fault was armed, over all requests and connections.
+    /// So many bytes of request content have been passed on since the fault was armed, over all requests and
+    /// connections.
     case requestBody(after: Int)
     /// The final response has come, and not a byte of it has been passed on.
     case beforeResponse
@@ -44,12 +45,13 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
     case tell
     /// RST to both sides; what was under way here is gone.
     case reset
-    /// An orderly end towards the server, while the client's bytes are still taken, and dropped. When the server closes in
-    /// its turn, the client hears of it or it does not.
+    /// An orderly end towards the server, while the client's bytes are still taken, and dropped. When the server closes
+    /// in its turn, the client hears of it or it does not.
     case finToServer(reachesClient: Bool)
     /// An orderly end towards the client; what the client still sends is passed on.
     case finToClient
-    /// Everything is taken and dropped for as long as either side wants; the server's side stays open after the client's.
+    /// Everything is taken and dropped for as long as either side wants; the server's side stays open after the
+    /// client's.
     case blackhole
     /// Nothing is passed on or read for so long; then it goes on, whether the client is still there or not.
     case delay(Duration)
@@ -57,10 +59,11 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
     case truncate(Int)
     /// Both sides see an orderly end, and so much later the sockets are closed, whatever still lies in them.
     case doubleFin(Duration)
-    /// Both sides are reset. When the client has sent its next POST or PATCH over another connection, then so much later
-    /// what was recorded of the broken request arrives at the server after all, over a connection of its own.
+    /// Both sides are reset. When the client has sent its next POST or PATCH over another connection, then so much
+    /// later what was recorded of the broken request arrives at the server after all, over a connection of its own.
     case replay(Duration, ends: ReplayEnd)
-    /// The client is answered here. Before a response, instead of it; elsewhere the server sees the end of the connection.
+    /// The client is answered here. Before a response, instead of it; elsewhere the server sees the end of the
+    /// connection.
     case answer(Answer)
     /// The server's answer is dropped and the client's connection reset.
     case dropResponse
@@ -77,7 +80,8 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
       }
     }
 
-    /// Whether what happens at the fault's place is only the preparation: it has struck when its bytes or its lie are told.
+    /// Whether what happens at the fault's place is only the preparation: it has struck when its bytes or its lie are
+    /// told.
     var strikesLater: Bool {
       switch self {
       case .replay, .lie: true
@@ -107,8 +111,8 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
     }
   }
 
-  /// What `Upload-Offset` says in the answer to HEAD instead of the truth. The associated number (0..<1024) chooses within
-  /// the range that is known only then.
+  /// What `Upload-Offset` says in the answer to HEAD instead of the truth. The associated number (0..<1024) chooses
+  /// within the range that is known only then.
   package enum Lie: Equatable, Sendable {
     /// From what the client had been acknowledged to just below the truth.
     case lower(Int)

@@ -76,8 +76,8 @@ package final class ChaosProxy: Sendable {
   /// Forgets a fault that has not struck. Any thread but the proxy's.
   package func disarm() throws { try onLoop { $0.disarm() } }
 
-  /// The harm that the harness does itself (``ChaosFault/Effect/tell``) is done: from here on the client has to recover. Any
-  /// thread but the proxy's.
+  /// The harm that the harness does itself (``ChaosFault/Effect/tell``) is done: from here on the client has to
+  /// recover. Any thread but the proxy's.
   package func awaitRecovery() throws {
     let start = MonotonicInstant.now
     try onLoop { $0.awaitRecovery(since: start) }
@@ -121,7 +121,8 @@ package final class ChaosProxy: Sendable {
   /// receiving socket and its sending socket may keep by the kernel's word, and what it has read and not written.
   package static func bytesHeld() throws -> Int { try socketBuffers() + ProxySocket.readSize }
 
-  /// What a receive buffer and a send buffer together may hold that are asked for as the proxy's are (64 KiB each), in bytes.
+  /// What a receive buffer and a send buffer together may hold that are asked for as the proxy's are (64 KiB each), in
+  /// bytes.
   package static func socketBuffers() throws -> Int {
     let probe = try BoundedSocket.make()
     defer { close(probe) }

@@ -1,4 +1,5 @@
-// What the connections of a chaos proxy share: the fault that is armed, what the client was told, and who is to be told of it.
+// What the connections of a chaos proxy share: the fault that is armed, what the client was told, and who is to be told
+// of it.
 
 internal import CLinux
 internal import EventLoops

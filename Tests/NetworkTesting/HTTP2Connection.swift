@@ -1,4 +1,5 @@
-// The server's side of an HTTP/2 connection without TLS, frame by frame, for a server that breaks off as no real one does on command.
+// The server's side of an HTTP/2 connection without TLS, frame by frame, for a server that breaks off as no real one
+// does on command.
 
 /// Serves requests of a client with prior knowledge (RFC 9113, section 3.3). Used by one thread at a time.
 public final class HTTP2Connection {

@@ -40,9 +40,11 @@ package struct IPv4Address: Sendable, CustomStringConvertible {
   }
 }
 
-/// Sockets whose buffers are bounded, so that what is lost with a connection is bounded too: loopback's own hold megabytes.
+/// Sockets whose buffers are bounded, so that what is lost with a connection is bounded too: loopback's own hold
+/// megabytes.
 enum BoundedSocket {
-  /// `SO_RCVBUF` and `SO_SNDBUF`, in bytes; the kernel doubles what is asked for and counts its own overhead, socket(7).
+  /// `SO_RCVBUF` and `SO_SNDBUF`, in bytes; the kernel doubles what is asked for and counts its own overhead,
+  /// socket(7).
   static let bufferSize: Int32 = 64 << 10
   /// `TCP_MAXSEG`, in bytes: loopback's 64 KiB segments would fill such a buffer with one.
   static let maximumSegment: Int32 = 1448

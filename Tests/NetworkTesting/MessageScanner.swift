@@ -1,5 +1,6 @@
-// Where the messages of one direction of an HTTP/1.1 connection begin and end: as much of RFC 9112, section 6, as a proxy
-// has to know that passes everything on as it is. Lenient on purpose: what is malformed is for the ends to refuse.
+// Where the messages of one direction of an HTTP/1.1 connection begin and end: as much of RFC 9112, section 6, as a
+// proxy has to know that passes everything on as it is. Lenient on purpose: what is malformed is for the ends to
+// refuse.
 
 /// Takes a connection's bytes apart into heads, framing and content. A value; no I/O.
 package struct MessageScanner: Sendable {

@@ -1,5 +1,5 @@
-// What answers in a server's place while something is wrong: a portal, a maintenance page, a proxy that is set up anew, or a
-// line that spoils what passes by.
+// What answers in a server's place while something is wrong: a portal, a maintenance page, a proxy that is set up anew,
+// or a line that spoils what passes by.
 
 package import PropertyTesting
 
@@ -39,9 +39,9 @@ package struct OddAnswer: Sendable, CustomStringConvertible {
     return false
   }
 
-  /// Any status but those by which a server says of an upload that it is no more, too large, or in conflict (409, 410, 413), and
-  /// 404, which is believed when it is said again and again; fields that are missing, doubled or absurd; cut anywhere, early,
-  /// late or never.
+  /// Any status but those by which a server says of an upload that it is no more, too large, or in conflict (409, 410,
+  /// 413), and 404, which is believed when it is said again and again; fields that are missing, doubled or absurd; cut
+  /// anywhere, early, late or never.
   ///
   /// - Parameter isHead: whether a response has no body (RFC 9110, section 9.3.2).
   package static func draw(_ random: inout SplitMix64, isHead: Bool) -> OddAnswer {

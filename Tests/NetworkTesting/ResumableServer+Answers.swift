@@ -168,7 +168,8 @@ extension ResumableServer {
 
   // MARK: Content
 
-  /// Reads the content as it comes and keeps it in an upload (-1: the plain request's). False if the connection has to end.
+  /// Reads the content as it comes and keeps it in an upload (-1: the plain request's). False if the connection has to
+  /// end.
   private func take(
     _ request: Request, _ connection: ServerConnection, _ index: Int?, _ conduct: Conduct, isLogged: Bool = true
   ) throws -> Bool {
@@ -221,7 +222,8 @@ extension ResumableServer {
       if request.method == "PATCH" {
         connection.reset()
       } else {
-        // A 104 was sent ahead: a client that sends may see a reset before it reads that, and would not know where the upload is.
+        // A 104 was sent ahead: a client that sends may see a reset before it reads that, and would not know where the
+        // upload is.
         connection.shutdownWriting()
         _ = connection.readToEnd()
       }

@@ -1,5 +1,5 @@
-// A server for resumable uploads that does as it should, but for what a test says: written by hand, so that it can be as
-// strange as the servers that people run.
+// A server for resumable uploads that does as it should, but for what a test says: written by hand, so that it can be
+// as strange as the servers that people run.
 
 package import EventLoops
 package import PropertyTesting

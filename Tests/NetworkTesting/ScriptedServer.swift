@@ -23,7 +23,8 @@ public final class ScriptedServer: Sendable {
   /// - Parameters:
   ///   - receiveBuffer: `SO_RCVBUF` of its connections, in bytes: how much the peer's TCP takes off our hands unread.
   ///   - serve: called on a thread of its own for each connection, with its number, from 0. The connection is closed
-  ///     after it, behind what it sent last by a FIN; what it throws is of no interest (the test sees the consequences).
+  ///     after it, behind what it sent last by a FIN; what it throws is of no interest (the test sees the
+  ///     consequences).
   public init(
     _ address: Address = .ipv4, receiveBuffer: Int32? = nil,
     _ serve: @escaping @Sendable (ServerConnection, Int) throws -> Void

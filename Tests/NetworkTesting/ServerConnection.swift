@@ -40,9 +40,9 @@ public final class ServerConnection: @unchecked Sendable {
     }
   }
 
-  /// Ends the connection behind a script. What that has sent last is meant to be read: a close with bytes unread, or one that bytes
-  /// still come after, is a reset, and a client that is sending may see it before it reads. So a FIN comes first, and what is under
-  /// way is read.
+  /// Ends the connection behind a script. What that has sent last is meant to be read: a close with bytes unread, or
+  /// one that bytes still come after, is a reset, and a client that is sending may see it before it reads. So a FIN
+  /// comes first, and what is under way is read.
   func end() {
     if state.withLock({ $0.isOpen && $0.hasSentLast }) {
       shutdownWriting()

@@ -42,7 +42,8 @@ public struct StoredLoad: Sendable {
 
   /// The first byte outside of the holes that is not what the verifying pattern has there; nil if all are right.
   ///
-  /// The pattern is made here by its definition, powers of 3 modulo the prime 65,537, and not by the code that sends it.
+  /// The pattern is made here by its definition, powers of 3 modulo the prime 65,537, and not by the code that sends
+  /// it.
   public func firstDifference() -> Int? {
     firstDifference { offset, maximum in
       let start = (offset + 7919 * index) % Self.pattern.count
@@ -50,8 +51,8 @@ public struct StoredLoad: Sendable {
     }
   }
 
-  /// The first byte outside of the holes that is another than in `expected`: given an offset and a number of bytes, as many of those
-  /// from there on as it likes, at least one.
+  /// The first byte outside of the holes that is another than in `expected`: given an offset and a number of bytes, as
+  /// many of those from there on as it likes, at least one.
   public func firstDifference(from expected: (_ offset: Int, _ maximum: Int) -> ArraySlice<UInt8>) -> Int? {
     var at = 0
     while at < bytes.count {

@@ -1,4 +1,5 @@
-// nginx as people put it in front of a server: TLS, HTTP/2 by ALPN, and certificates of an authority that only we trust.
+// nginx as people put it in front of a server: TLS, HTTP/2 by ALPN, and certificates of an authority that only we
+// trust.
 
 internal import Glibc
 

@@ -199,8 +199,8 @@ import Testing
     }
   }
 
-  /// Whether a 104 announced the upload resource, whether one acknowledged bytes, whether the response has a Location, and
-  /// whether it is early.
+  /// Whether a 104 announced the upload resource, whether one acknowledged bytes, whether the response has a Location,
+  /// and whether it is early.
   private var product: [(Bool, Bool, Bool, Bool)] {
     let both = [false, true]
     return both.flatMap { announced in

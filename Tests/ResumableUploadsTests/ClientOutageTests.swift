@@ -1,4 +1,5 @@
-// What a client makes of answers that are not its server's: a portal's, a proxy's that is set up anew, a maintenance page's.
+// What a client makes of answers that are not its server's: a portal's, a proxy's that is set up anew, a maintenance
+// page's.
 
 import PropertyTesting
 import Testing
@@ -285,8 +286,8 @@ import Testing
 
   // MARK: Any of them, in any order
 
-  /// The rule, in short: whatever is answered, the stream waits, asks, or ends with a reason; and when the server itself answers
-  /// again, it has the whole stream in the end, and nothing is left out that the server had not lost.
+  /// The rule, in short: whatever is answered, the stream waits, asks, or ends with a reason; and when the server
+  /// itself answers again, it has the whole stream in the end, and nothing is left out that the server had not lost.
   @Test("odd answers in any phase and order: every byte arrives once the server is back", arguments: Seed.several(20))
   func anyOrder(_ seed: Seed) {
     var seeds = seed.generator

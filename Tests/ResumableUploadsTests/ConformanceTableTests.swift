@@ -1,5 +1,5 @@
-// docs/resumable-uploads.md names a test for each sentence of the draft that has a key word. A name that no test has any
-// more would be a promise that nobody keeps.
+// docs/resumable-uploads.md names a test for each sentence of the draft that has a key word. A name that no test has
+// any more would be a promise that nobody keeps.
 
 import Glibc
 import Testing

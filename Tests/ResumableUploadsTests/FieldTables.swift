@@ -1,4 +1,5 @@
-// Values of fields that tests of several fields share: what is an integer, what is a boolean, and what only looks like one.
+// Values of fields that tests of several fields share: what is an integer, what is a boolean, and what only looks like
+// one.
 
 enum FieldTables {
   /// Items that are non-negative integers, with what they mean.

@@ -1,4 +1,5 @@
-// The drafts as rows of one table: what each row says, how a client steps down, and the RFC to come, which has no number.
+// The drafts as rows of one table: what each row says, how a client steps down, and the RFC to come, which has no
+// number.
 
 import PropertyTesting
 import Testing

@@ -30,7 +30,8 @@ extension ModelWorld {
 
   /// What has to be true when the client has ended.
   func finalViolation(liesWereTold: Bool, mayEndEarly: Bool) -> String? {
-    // "The client cannot continue the upload" (section "Upload Creation", example D), where it cannot begin another one.
+    // "The client cannot continue the upload" (section "Upload Creation", example D), where it cannot begin another
+    // one.
     if mayEndEarly, outcome == .fail(.completedEarly) { return nil }
     // A server that loses over and over what it had acknowledged is given up, which is said as well.
     if conditions.losesAcknowledged, case .fail(.noProgress)? = outcome { return nil }
@@ -59,7 +60,8 @@ extension ModelWorld {
     if !conditions.endsUploads, !conditions.losesAcknowledged, resource.state.phase != .complete {
       return "\(resource.url) is not complete"
     }
-    // Lies and expiry may cost a part that begins anew; else the parts are side by side, nothing lost and nothing twice.
+    // Lies and expiry may cost a part that begins anew; else the parts are side by side, nothing lost and nothing
+    // twice.
     guard !conditions.endsUploads, !conditions.losesAcknowledged, !liesWereTold else { return nil }
     if !gaps.isEmpty { return "the client tells of a loss where none was: \(gaps)" }
     var end: UInt64 = 0

@@ -1,4 +1,5 @@
-// What is between client and server in the model: requests, what they bring, what comes back, and where all of it stands.
+// What is between client and server in the model: requests, what they bring, what comes back, and where all of it
+// stands.
 
 @testable import ResumableUploads
 

@@ -191,8 +191,8 @@ struct ModelRun {
   }
 
   private mutating func lie(_ place: Int?, _ random: inout SplitMix64) -> Bool {
-    // An answer to HEAD or a refusal. Who acknowledges what it has not kept, in a 104 or a 2xx, cannot be found out; and who
-    // calls complete what is not all of it has ended it.
+    // An answer to HEAD or a refusal. Who acknowledges what it has not kept, in a 104 or a 2xx, cannot be found out;
+    // and who calls complete what is not all of it has ended it.
     guard let place, case .final(var answer)? = world.exchanges[place].down.last,
       world.exchanges[place].request.method == "HEAD" || answer.status == 409,
       world.machine.version.completeness(answer.fields) != true,

@@ -1,10 +1,10 @@
 // The model checker: both state machines against each other under everything that networks, crashes and other people's
 // software do to them.
 //
-// Invariants, looked at after every step: the server keeps exactly the stream's bytes, in order, none lost or twice (1);
-// the client lets go of no byte that the server has not durably kept (2); the server tells no offset beyond what it has
-// kept (3); an offset told to HEAD is one that the next PATCH may begin at; one request at a time. And when the faults
-// stop, the upload completes within a bounded number of steps.
+// Invariants, looked at after every step: the server keeps exactly the stream's bytes, in order, none lost or twice
+// (1); the client lets go of no byte that the server has not durably kept (2); the server tells no offset beyond what
+// it has kept (3); an offset told to HEAD is one that the next PATCH may begin at; one request at a time. And when the
+// faults stop, the upload completes within a bounded number of steps.
 
 import Glibc
 import PropertyTesting

@@ -1,4 +1,5 @@
-// Client and server against each other in memory: one event after another, each drawn at random from those that may come next.
+// Client and server against each other in memory: one event after another, each drawn at random from those that may
+// come next.
 
 import PropertyTesting
 

@@ -1,5 +1,5 @@
-// The grammar of RFC 9651, section 3, applied to each octet and each number of digits: what the working group's generated
-// vectors list, here as the rules that they were generated from.
+// The grammar of RFC 9651, section 3, applied to each octet and each number of digits: what the working group's
+// generated vectors list, here as the rules that they were generated from.
 
 import PropertyTesting
 import Testing

@@ -43,7 +43,8 @@ import Testing
   }
 }
 
-/// nil if `text` is neither an item nor a dictionary, or is written back as what reads the same and is written the same.
+/// nil if `text` is neither an item nor a dictionary, or is written back as what reads the same and is written the
+/// same.
 func canonicalDifference(_ text: String) -> String? {
   if let item = Item(parsing: text) {
     guard let canonical = item.serialized else { return "read but cannot be written: \(item)" }

@@ -58,7 +58,8 @@ package struct ChaosStep: Sendable {
   var probe: Int
   /// Whether the step may meet an upload that has ended.
   var takesEnded: Bool
-  /// When an event strikes after the second request was begun, or how far from its deadline the request comes, in microseconds.
+  /// When an event strikes after the second request was begun, or how far from its deadline the request comes, in
+  /// microseconds.
   var delay: Int
 }
 

@@ -1,4 +1,5 @@
-// What a disk holds after a power cut: what a sync covered, and of the rest whatever the kernel may have written by then.
+// What a disk holds after a power cut: what a sync covered, and of the rest whatever the kernel may have written by
+// then.
 
 internal import Glibc
 internal import NetworkTesting
@@ -6,10 +7,10 @@ package import PropertyTesting
 
 /// Puts a directory together again from a journal of the forgetful disk (`Tests/ForgetfulDisk`).
 ///
-/// The names of each directory are those of some moment between its last sync and the end: the kernel writes such changes in
-/// their order, but those of one directory may be older than those of another. A file has what its last sync covered, or what
-/// was written last, or that as far as it extends what was synced. Like ext4 (data=ordered), XFS and Btrfs, the disk never gives
-/// a file a length whose bytes were not written.
+/// The names of each directory are those of some moment between its last sync and the end: the kernel writes such
+/// changes in their order, but those of one directory may be older than those of another. A file has what its last sync
+/// covered, or what was written last, or that as far as it extends what was synced. Like ext4 (data=ordered), XFS and
+/// Btrfs, the disk never gives a file a length whose bytes were not written.
 package struct PowerCut {
   private struct Synced {
     var number = 0
@@ -25,7 +26,8 @@ package struct PowerCut {
   }
 
   private let root: String
-  /// Changes in each directory, in their order, with their numbers. One between two directories is an addition and a removal.
+  /// Changes in each directory, in their order, with their numbers. One between two directories is an addition and a
+  /// removal.
   private var changes: [String: [(number: Int, change: Change)]] = [:]
   private var syncedNames: [String: Int] = [:]
   private var synced: [UInt64: Synced] = [:]

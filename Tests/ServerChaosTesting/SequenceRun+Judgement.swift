@@ -254,7 +254,8 @@ extension SequenceRun {
     }
   }
 
-  /// An unfinished upload was deleted. What is stored of the stream goes with it, unless the client of another one was told of bytes.
+  /// An unfinished upload was deleted. What is stored of the stream goes with it, unless the client of another one was
+  /// told of bytes.
   private func cancelled(_ upload: UploadModel) {
     let stream = upload.stream
     let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }

@@ -31,7 +31,8 @@ extension SequenceRun {
     }
   }
 
-  /// Deletes what is unfinished and fills each token's quota to the last byte: what others did must not have used any of it.
+  /// Deletes what is unfinished and fills each token's quota to the last byte: what others did must not have used any
+  /// of it.
   func countQuota() throws(Violation) {
     // What nobody knows the URL of, or what is in a stream of plain requests, cannot be deleted.
     guard !streams.contains(where: \.hasUnknown) else { return }

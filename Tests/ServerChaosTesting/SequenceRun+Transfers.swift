@@ -134,7 +134,8 @@ extension SequenceRun {
 }
 
 extension Call {
-  /// Whether it may be too much for what its token may keep: half of the quota is more than other requests of a sequence take.
+  /// Whether it may be too much for what its token may keep: half of the quota is more than other requests of a
+  /// sequence take.
   fileprivate func exceedsQuota(_ options: ServerOptions) -> Bool {
     outcome.status == 507 && stream.sentEnd[token] > options.quota / 2
   }

@@ -59,8 +59,8 @@ struct Trend: Sendable {
   /// By the line through the samples, over the longest time that one process was looked at.
   let growth: Double
 
-  /// The line is Theil and Sen's: its slope is the median of the slopes between any two samples. A peak moves it little. Where there
-  /// were several processes, only samples of the same one are compared.
+  /// The line is Theil and Sen's: its slope is the median of the slopes between any two samples. A peak moves it
+  /// little. Where there were several processes, only samples of the same one are compared.
   init?(_ samples: [ProcessSample], _ figure: (ProcessSample) -> Int) {
     guard let first = samples.first, let last = samples.last, samples.count > 2 else { return nil }
     let values = samples.map(figure)

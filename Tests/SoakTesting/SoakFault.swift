@@ -48,8 +48,8 @@ package enum SoakFault: String, CaseIterable, Sendable {
   }
 }
 
-/// Deals out faults: each kind once before any comes again. A server is killed in every fifth round only: whether it grows shows in
-/// one that lives for days.
+/// Deals out faults: each kind once before any comes again. A server is killed in every fifth round only: whether it
+/// grows shows in one that lives for days.
 struct FaultDeck {
   private var deck: [SoakFault] = []
   private var rounds = 0

@@ -6,8 +6,8 @@ internal import NetworkTesting
 internal import TestDeviceControl
 internal import TestRigs
 
-/// Streams a microphone whose time runs many times as fast as ours, looks at both processes every simulated hour, and compares
-/// what is stored with what the microphone heard.
+/// Streams a microphone whose time runs many times as fast as ours, looks at both processes every simulated hour, and
+/// compares what is stored with what the microphone heard.
 package final class SoakRun {
   package struct Options: Sendable {
     package var seed: UInt64
@@ -142,7 +142,8 @@ package final class SoakRun {
     serverSamples.append(try take(servers[servers.count - 1].identifier, serverBirth))
   }
 
-  /// What to add to the place of a byte in a recording, for its stream offset. The header of a later part is none of the stream's.
+  /// What to add to the place of a byte in a recording, for its stream offset. The header of a later part is none of
+  /// the stream's.
   func streamOffset(ofRecording name: String) throws -> Int {
     guard name.contains("~") else { return 0 }
     for event in servers.flatMap({ $0.events("begun") + $0.events("continued") })

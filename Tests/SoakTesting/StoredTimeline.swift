@@ -124,8 +124,8 @@ struct StoredTimeline {
     return at
   }
 
-  /// Which frame the first sample after a silence is, and where it is; a loss may end within the frame before it. Nil where nothing
-  /// tells yet.
+  /// Which frame the first sample after a silence is, and where it is; a loss may end within the frame before it. Nil
+  /// where nothing tells yet.
   private func locate(
     _ samples: UnsafeBufferPointer<Int16>, _ index: Int, isEnd: Bool, _ place: @autoclosure () -> String
   ) throws -> (frame: UInt64, place: (index: Int, isHalf: Bool))? {

@@ -2,14 +2,16 @@
 
 internal import Glibc
 
-/// One configuration for the whole test process, because libasound reads one. Its devices take what differs as arguments:
+/// One configuration for the whole test process, because libasound reads one. Its devices take what differs as
+/// arguments:
 ///
 /// - `testmic:CONTROL=/path` the test microphone; `testmic_narrow` has 44100 and 48000 Hz, 2 channels, S16_LE and
-///   S32_LE only, `testmic_stopping` stops when it overruns, whatever it is told; `testmic_short` holds 4800 frames at most;
+///   S32_LE only, `testmic_stopping` stops when it overruns, whatever it is told; `testmic_short` holds 4800 frames at
+///   most;
 /// - `monitor:SERVER=/path` what is played into the sink `mic` of the PulseAudio server at that socket.
 package enum AlsaConfiguration {
-  /// The configuration file, for the environment of other programs: `ALSA_CONFIG_PATH`. Written at first use, and set for
-  /// this process too.
+  /// The configuration file, for the environment of other programs: `ALSA_CONFIG_PATH`. Written at first use, and set
+  /// for this process too.
   package static let path: String = {
     let path = directory.write(text, to: "asound.conf")
     // A static's deinit never runs.

@@ -17,7 +17,8 @@ package final class PrivatePipeWire: @unchecked Sendable {
     directory.write(Self.daemonConfiguration, to: "pipewire.conf")
     directory.write(Self.alsaConfiguration(plugin), to: "asound.conf")
     for folder in ["wireplumber", "wireplumber/policy.lua.d"] { mkdir(directory.file(folder), 0o700) }
-    // The policy alone, which links streams with nodes. What else WirePlumber does (devices, Bluetooth, portals) needs D-Bus.
+    // The policy alone, which links streams with nodes. What else WirePlumber does (devices, Bluetooth, portals) needs
+    // D-Bus.
     directory.write(
       """
       load_module("metadata")

@@ -20,8 +20,8 @@ private func bodyByteCount(onWire wire: [UInt8]) -> UInt64 {
 
 @Suite("Bytes that count as acknowledged", .serialized)
 struct AcknowledgementTests {
-  /// What the peer may have and not have acknowledged yet, in bytes. RFC 1122, section 4.2.3.2, allows two segments; Linux
-  /// waits for its timer with more of them while the window it could offer shrinks (`__tcp_ack_snd_check`).
+  /// What the peer may have and not have acknowledged yet, in bytes. RFC 1122, section 4.2.3.2, allows two segments;
+  /// Linux waits for its timer with more of them while the window it could offer shrinks (`__tcp_ack_snd_check`).
   private static let delayable: UInt64 = 8 * 1448
 
   /// Reads some of the body after `prologue`, goes deaf, tells the truth, and resets.

@@ -238,14 +238,15 @@ struct ConnectionReuseTests {
     }
   }
 
-  /// Whether this machine has a connection to that port that neither side has ended (`st` 01 in /proc/net/tcp, proc(5)).
+  /// Whether this machine has a connection to that port that neither side has ended (`st` 01 in /proc/net/tcp,
+  /// proc(5)).
   private func hasEstablishedConnection(toPort port: UInt16) throws -> Bool {
     let file = try #require(fopen("/proc/net/tcp", "r"), "no /proc/net/tcp")
     defer { fclose(file) }
     var line = [CChar](repeating: 0, count: 512)
     let wanted = String(port, radix: 16, uppercase: true)
-    // Its remote port and its state, as they stand side by side. Lines are not taken apart: behind other tests there are tens
-    // of thousands of them.
+    // Its remote port and its state, as they stand side by side. Lines are not taken apart: behind other tests there
+    // are tens of thousands of them.
     let established = ":" + String(repeating: "0", count: 4 - wanted.count) + wanted + " 01 "
     while fgets(&line, Int32(line.count), file) != nil {
       if strstr(line, established) != nil { return true }

@@ -1,4 +1,5 @@
-// A live stream whose client does not come back: what came is closed and kept, and a client that does come back continues.
+// A live stream whose client does not come back: what came is closed and kept, and a client that does come back
+// continues.
 
 import Glibc
 import NetworkTesting

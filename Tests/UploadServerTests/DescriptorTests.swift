@@ -1,5 +1,5 @@
-// A server with few descriptors, whose clients have their own: their sockets are made before the limit is set, and have numbers
-// above it.
+// A server with few descriptors, whose clients have their own: their sockets are made before the limit is set, and have
+// numbers above it.
 
 import EventLoops
 import Glibc

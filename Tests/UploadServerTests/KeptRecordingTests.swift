@@ -1,5 +1,5 @@
-// Every way in which a stream can be left alone, with every way in which it can end, against a model that knows which bytes
-// were acknowledged: none of a live stream disappears, and nobody removes what is another's.
+// Every way in which a stream can be left alone, with every way in which it can end, against a model that knows which
+// bytes were acknowledged: none of a live stream disappears, and nobody removes what is another's.
 
 import Glibc
 import NetworkTesting

@@ -4,8 +4,8 @@ import Glibc
 import NetworkTesting
 import UploadServer
 
-/// A real nginx on a loopback port of its own. It buffers each request whole before it passes it on to itself, so that it
-/// judges the body too.
+/// A real nginx on a loopback port of its own. It buffers each request whole before it passes it on to itself, so that
+/// it judges the body too.
 final class Nginx {
   private let directory = TemporaryDirectory()
   private let pid: pid_t

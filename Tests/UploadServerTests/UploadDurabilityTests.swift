@@ -1,5 +1,5 @@
-// What an acknowledgement promises, watched at the call that keeps the promise. Each test has a process of its own, since
-// fdatasync is the whole process's.
+// What an acknowledgement promises, watched at the call that keeps the promise. Each test has a process of its own,
+// since fdatasync is the whole process's.
 
 import Glibc
 import SyncGate

@@ -1,4 +1,5 @@
-// What the server writes down of uploads: how much, for whom, without secrets, and read again without keeping anyone waiting.
+// What the server writes down of uploads: how much, for whom, without secrets, and read again without keeping anyone
+// waiting.
 
 import EventLoops
 import Glibc

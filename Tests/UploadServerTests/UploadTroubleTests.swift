@@ -35,8 +35,8 @@ struct UploadTroubleTests {
         let offset = refused["upload-offset"].flatMap { Int($0) } ?? 0
         try require(offset > 500_000 && offset <= 1_048_576, "\(offset) bytes are kept")
         client.disconnect()
-        // No room for a record either, once those that were replaced have been written again: there is no upload then, and
-        // what there was stays.
+        // No room for a record either, once those that were replaced have been written again: there is no upload then,
+        // and what there was stays.
         let other = try test.connect()
         try waitUntil("there is no room for a record") {
           try other.request("POST", "/u", ["Upload-Complete: ?0"], body: "")

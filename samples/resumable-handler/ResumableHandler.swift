@@ -1,5 +1,5 @@
-// A server whose handler hashes what it is sent: twenty lines that know nothing of resumable uploads, and whose clients may be
-// cut off as often as they like.
+// A server whose handler hashes what it is sent: twenty lines that know nothing of resumable uploads, and whose clients
+// may be cut off as often as they like.
 //
 //     swift run sample-resumable-handler &
 //     curl -T film.mp4 -H "Upload-Complete: ?1" -H "Upload-Draft-Interop-Version: 8" http://localhost:8080/checksum

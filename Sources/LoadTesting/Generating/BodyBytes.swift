@@ -3,11 +3,13 @@
 internal import EventLoops
 internal import Glibc
 
-/// The bytes of all streams of a run: a block that is repeated, for some kinds with a shift for each stream. Read by all loops.
+/// The bytes of all streams of a run: a block that is repeated, for some kinds with a shift for each stream. Read by
+/// all loops.
 final class BodyBytes: Sendable {
   /// Unchecked only for the pointer: written in `init`, read afterwards.
   private nonisolated(unsafe) let block: UnsafeRawBufferPointer
-  /// After how many bytes the stream repeats itself. The block is longer by a window, so that reads need not wrap at once.
+  /// After how many bytes the stream repeats itself. The block is longer by a window, so that reads need not wrap at
+  /// once.
   private let period: UInt64
   private let differsByStream: Bool
 

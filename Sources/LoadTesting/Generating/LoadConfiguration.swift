@@ -12,7 +12,8 @@ public struct LoadConfiguration: Sendable {
   public var streams = 1
   /// In which time they are started.
   public var ramp = Duration.zero
-  /// How many streams are live when, in place of `streams`, `ramp` and `duration`; empty for the same number all the time.
+  /// How many streams are live when, in place of `streams`, `ramp` and `duration`; empty for the same number all the
+  /// time.
   public var stages: [LoadStage] = [] {
     didSet {
       guard !stages.isEmpty else { return }
@@ -31,8 +32,8 @@ public struct LoadConfiguration: Sendable {
   public var resumable = LiveStreamConfiguration.ResumableUse.auto
   /// Each message is a request of its own, on a connection that the stream keeps. It is not repeated when it fails.
   public var sendsRequestPerMessage = false
-  /// When one request of a resumable upload ends and the next begins. Long by default: what is acknowledged within a request
-  /// needs no end of it.
+  /// When one request of a resumable upload ends and the next begins. Long by default: what is acknowledged within a
+  /// request needs no end of it.
   public var rollOverAfter = Duration.seconds(120)
   /// What a device in a stream's place could keep, in bytes: an outage may last as long as that.
   public var buffer = 1 << 20
@@ -44,8 +45,8 @@ public struct LoadConfiguration: Sendable {
   public var giveUpOnRefusalAfter: Duration?
   /// After the run's end: how long what is under way may take to be acknowledged.
   public var grace = Duration.seconds(10)
-  /// Addresses of this machine to connect from, in turns; empty leaves it to the kernel, or takes as many loopback addresses as
-  /// needed for a server on loopback.
+  /// Addresses of this machine to connect from, in turns; empty leaves it to the kernel, or takes as many loopback
+  /// addresses as needed for a server on loopback.
   public var localAddresses: [String] = []
   /// HTTP/2 only: how many streams share a connection.
   public var streamsPerConnection = 100
@@ -60,8 +61,8 @@ public struct LoadConfiguration: Sendable {
   /// How many of the streams are this part's.
   public var share: Int { LoadPart(self).streamIndices(of: streams).underestimatedCount }
 
-  /// Whether it is known when this machine's TCP has taken a message: over HTTP/2 libcurl and the streams of one connection keep
-  /// bytes of their own in between.
+  /// Whether it is known when this machine's TCP has taken a message: over HTTP/2 libcurl and the streams of one
+  /// connection keep bytes of their own in between.
   var tellsAccepted: Bool { request.httpVersion != .http2 && !sendsRequestPerMessage }
 
   /// Whether streams share connections.

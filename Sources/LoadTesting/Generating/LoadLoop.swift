@@ -17,8 +17,8 @@ protocol PacedStream: AnyObject {
   func quiet()
   /// Ends at once, whatever is under way.
   ///
-  /// - Parameter isDue: the time for what was under way is over: who has not acknowledged it by now has failed, unless the stream
-  ///   is slow on purpose.
+  /// - Parameter isDue: the time for what was under way is over: who has not acknowledged it by now has failed, unless
+  ///   the stream is slow on purpose.
   func stop(isDue: Bool)
   /// Whether there is nothing that the server could still acknowledge.
   var isAcknowledged: Bool { get }
@@ -87,7 +87,8 @@ final class LoadLoop: @unchecked Sendable {
     }
   }
 
-  /// Fewer streams are to be live from then on: what is due is still acknowledged, within the time that the run's end allows as well.
+  /// Fewer streams are to be live from then on: what is due is still acknowledged, within the time that the run's end
+  /// allows as well.
   private func endLater(_ stream: any PacedStream, at end: Int64) {
     loop.schedule(at: plan.clock.instant(end)) { [weak stream] in stream?.quiet() }
     let grace = plan.configuration.grace
@@ -114,8 +115,8 @@ final class LoadLoop: @unchecked Sendable {
   private static let patience = Duration.seconds(1)
   private static let pauseAfterFailure: Int64 = 1_000_000_000
 
-  /// Ends a stream that has nothing left to be acknowledged, soon: ten thousand that end at once would delay the acknowledgements of
-  /// those that still wait for theirs.
+  /// Ends a stream that has nothing left to be acknowledged, soon: ten thousand that end at once would delay the
+  /// acknowledgements of those that still wait for theirs.
   func finish(_ stream: any PacedStream) {
     finishing.append(stream)
     if finishing.count == 1 { finishSome() }
@@ -140,7 +141,8 @@ final class LoadLoop: @unchecked Sendable {
 
   /// The run's time is over: what is due is still sent and acknowledged, and then the streams end.
   ///
-  /// At the end of the turn: a loop that comes late to it has timers to serve first, of streams that were to begin before.
+  /// At the end of the turn: a loop that comes late to it has timers to serve first, of streams that were to begin
+  /// before.
   func quiet() {
     loop.atEndOfTurn { [self] in
       beQuiet()
@@ -164,7 +166,8 @@ final class LoadLoop: @unchecked Sendable {
     tellIfIdle()
   }
 
-  /// A cap holds for this loop from here on: until the coordinator has been told, and has told all, a fast server takes megabytes more.
+  /// A cap holds for this loop from here on: until the coordinator has been told, and has told all, a fast server takes
+  /// megabytes more.
   func capReached() {
     guard !isCapped else { return }
     isCapped = true

@@ -66,7 +66,8 @@ final class LoadRunPlan: Sendable {
     return stream
   }
 
-  /// How many lanes the session of a loop has, and which one a stream takes. Those that share a connection share a lane.
+  /// How many lanes the session of a loop has, and which one a stream takes. Those that share a connection share a
+  /// lane.
   var laneCount: Int {
     let perLoop = (configuration.share + configuration.threads - 1) / configuration.threads
     return max(
@@ -79,7 +80,8 @@ final class LoadRunPlan: Sendable {
   }
 
   private var streamsPerLane: Int {
-    // One lane, one connection: of several in one lane libcurl opens more than are needed when many streams begin at once.
+    // One lane, one connection: of several in one lane libcurl opens more than are needed when many streams begin at
+    // once.
     configuration.sharesConnections ? configuration.streamsPerConnection : 200
   }
 

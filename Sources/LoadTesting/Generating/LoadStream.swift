@@ -68,8 +68,9 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
 
   func finish() { streamer.finish() }
 
-  /// Ends a stream whose last bytes nobody acknowledges: a proxy keeps interim responses to itself, or has passed on as many as it
-  /// does for one request. What answers the request's end acknowledges them. A slow line is left to take what is due.
+  /// Ends a stream whose last bytes nobody acknowledges: a proxy keeps interim responses to itself, or has passed on as
+  /// many as it does for one request. What answers the request's end acknowledges them. A slow line is left to take
+  /// what is due.
   func finishUnacknowledged() {
     guard !isFinishing, !figures.isSlow else { return }
     isFinishing = true
@@ -163,7 +164,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     if let cause { loop.figures.error(cause, example: dropout.cause.description) }
   }
 
-  /// A plain request was answered: what it has carried is acknowledged. What earlier requests carried before they broke off never is.
+  /// A plain request was answered: what it has carried is acknowledged. What earlier requests carried before they broke
+  /// off never is.
   private func completedPlain() {
     let now = loop.plan.clock.now
     while let message = ledger.nextAcknowledged(before: requestStart) {

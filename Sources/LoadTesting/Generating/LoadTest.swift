@@ -5,9 +5,9 @@ internal import UploadClient
 
 /// Many live streams from one process to one server, paced like the real thing, and a report of how they fared.
 ///
-/// The streams are those of `LiveStreaming`: the engine that streams a microphone. Everything is measured against the time at which
-/// a message was *due* by a schedule that nothing can delay: a slow server cannot hide its delays by holding the
-/// generator up (coordinated omission), and a slow generator shows up as its own lateness.
+/// The streams are those of `LiveStreaming`: the engine that streams a microphone. Everything is measured against the
+/// time at which a message was *due* by a schedule that nothing can delay: a slow server cannot hide its delays by
+/// holding the generator up (coordinated omission), and a slow generator shows up as its own lateness.
 public final class LoadTest: Sendable {
   private let configuration: LoadConfiguration
   private let bytes: BodyBytes
@@ -107,8 +107,8 @@ public final class LoadTest: Sendable {
     guard configuration.request.unixSocket == nil else { return [] }
     // A port is not free again at once when a connection has ended (TIME_WAIT): some are kept in reserve.
     let ports = ProcessLimits.portCount * 9 / 10
-    // The kernel looks among the ports of one parity first: when they are used up, it tries all of them in vain for each connection, which
-    // takes a millisecond and more (`__inet_hash_connect`).
+    // The kernel looks among the ports of one parity first: when they are used up, it tries all of them in vain for
+    // each connection, which takes a millisecond and more (`__inet_hash_connect`).
     let quickPorts = max(1, ProcessLimits.portCount * 45 / 100)
     let given = configuration.localAddresses
     let host = configuration.request.host ?? ""

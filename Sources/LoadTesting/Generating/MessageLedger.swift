@@ -1,7 +1,8 @@
-// Which message is how far: due, handed over, taken by TCP, acknowledged. What comes back from the engine are stream offsets; here
-// they become messages again.
+// Which message is how far: due, handed over, taken by TCP, acknowledged. What comes back from the engine are stream
+// offsets; here they become messages again.
 
-/// The messages of one stream that are due and not acknowledged, in order. A value; allocates only when more are open than ever before.
+/// The messages of one stream that are due and not acknowledged, in order. A value; allocates only when more are open
+/// than ever before.
 struct MessageLedger {
   struct Message: Equatable {
     /// Stream offset one past its last byte.

@@ -82,7 +82,8 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   var head: UInt64 {
     guard let slowRate else { return dueHead }
-    // The line takes as much as its rate has allowed since the stream's start; nothing is left of it when the stream is to end.
+    // The line takes as much as its rate has allowed since the stream's start; nothing is left of it when the stream is
+    // to end.
     let allowed = Double(clock.now - start) / 1e9 * Double(slowRate)
     return isFinished ? dueHead : max(readHead, min(dueHead, UInt64(max(0, allowed))))
   }

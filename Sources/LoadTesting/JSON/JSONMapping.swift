@@ -1,4 +1,5 @@
-// Types that are written as JSON and read again: each lists its members once, for both ways, so that the two cannot differ.
+// Types that are written as JSON and read again: each lists its members once, for both ways, so that the two cannot
+// differ.
 
 /// A value of a document and the way to it.
 struct JSONNode {

@@ -1,4 +1,5 @@
-// Nested JSON (RFC 8259): reports and profiles. `JSONLines` has flat objects only, and its quoting is used here as well.
+// Nested JSON (RFC 8259): reports and profiles. `JSONLines` has flat objects only, and its quoting is used here as
+// well.
 
 internal import JSONLines
 
@@ -30,8 +31,8 @@ indirect enum JSONValue: Equatable, Sendable {
     }
   }
 
-  /// The value as a text that ends with a line feed: what is listed in the first two levels, and each object in a list, on a
-  /// line of its own, so that two reports can be compared line by line.
+  /// The value as a text that ends with a line feed: what is listed in the first two levels, and each object in a list,
+  /// on a line of its own, so that two reports can be compared line by line.
   var text: String {
     var text = ""
     write(to: &text, depth: 0)

@@ -1,8 +1,8 @@
 // Which of the words that there are somebody may have meant.
 
 enum Spelling {
-  /// The word that is fewest insertions, deletions and replacements away (Levenshtein's distance), in quotation marks; of
-  /// several the first.
+  /// The word that is fewest insertions, deletions and replacements away (Levenshtein's distance), in quotation marks;
+  /// of several the first.
   static func nearest(to word: String, of words: [String]) -> String {
     let nearest = words.min { distance(word, $0) < distance(word, $1) }
     return nearest.map { "\"\($0)\"" } ?? "none"

@@ -2,7 +2,8 @@
 
 /// The rule by which a generator did not keep up.
 public enum GeneratorVerdict {
-  /// The 99th percentile of the lateness may be this much, or ``chunkShare`` of the time between messages if that is more.
+  /// The 99th percentile of the lateness may be this much, or ``chunkShare`` of the time between messages if that is
+  /// more.
   public static let allowedLateness: Int64 = 10_000_000
   public static let chunkShare = 0.1
   /// A loop that is busy for more of the time than this has no reserve for a burst.

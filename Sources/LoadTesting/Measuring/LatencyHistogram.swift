@@ -1,17 +1,17 @@
-// How often which delay was measured: any number of values in little memory, to a precision that does not depend on their
-// size, and two of them put together are as good as one that saw everything.
+// How often which delay was measured: any number of values in little memory, to a precision that does not depend on
+// their size, and two of them put together are as good as one that saw everything.
 //
 // HdrHistogram's buckets (linear within each power of two) and DDSketch's idea of keeping only those that were needed.
-// Neither can be had as a library: Debian has HdrHistogram for Java and Go only, and its arrays are allocated as a whole,
-// 20 to 40 kB for each histogram, of which a report has two for every second of the run.
+// Neither can be had as a library: Debian has HdrHistogram for Java and Go only, and its arrays are allocated as a
+// whole, 20 to 40 kB for each histogram, of which a report has two for every second of the run.
 
 /// A log-linear histogram of whole numbers that are not negative: nanoseconds, where nothing else is said.
 ///
 /// Values below 128 are kept as they are, larger ones to better than 0.8 %, up to 2⁴² − 1 (73 minutes). Larger ones are
 /// counted as that much, and as ``aboveRangeCount``. ``min``, ``max``, ``sum`` and ``count`` are exact.
 ///
-/// Empty it takes some 70 bytes; with values 512 bytes more for each power of two among them. ``record(_:)`` is O(1) and
-/// allocates only for the first value in a power of two. A value; share it between threads as any other.
+/// Empty it takes some 70 bytes; with values 512 bytes more for each power of two among them. ``record(_:)`` is O(1)
+/// and allocates only for the first value in a power of two. A value; share it between threads as any other.
 public struct LatencyHistogram: Equatable, Sendable {
   /// Buckets in a power of two.
   static let chunkSize = 64
@@ -82,7 +82,8 @@ public struct LatencyHistogram: Equatable, Sendable {
   /// - Parameter fraction: 0.99 for the 99th percentile; 0 gives the smallest value, 1 the largest, both exact.
   public func quantile(_ fraction: Double) -> Int64? {
     guard !isEmpty else { return nil }
-    // The first rank whose share of all is at least the fraction; the factor is for 0.07 · 100, which is 7.000000000000001.
+    // The first rank whose share of all is at least the fraction; the factor is for 0.07 · 100, which is
+    // 7.000000000000001.
     let wanted = (fraction * Double(count) * (1 - 1e-12)).rounded(.up)
     let rank = wanted >= Double(count) ? count : UInt64(Swift.max(1, wanted))
     if rank == 1 { return smallest }
@@ -106,8 +107,8 @@ public struct LatencyHistogram: Equatable, Sendable {
 
   // MARK: Buckets
 
-  /// The buckets that are not empty, in order: their lower bound, included, their upper bound, not included, and how many
-  /// values fell between.
+  /// The buckets that are not empty, in order: their lower bound, included, their upper bound, not included, and how
+  /// many values fell between.
   public var bars: [(lower: Int64, upper: Int64, count: UInt64)] {
     buckets.map { (Self.lowerBound(of: $0.bucket), Self.lowerBound(of: $0.bucket + 1), $0.count) }
   }

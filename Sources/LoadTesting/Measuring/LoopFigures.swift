@@ -3,8 +3,8 @@
 
 /// The figures of one loop, from the run's start to now, and of the interval that runs.
 ///
-/// All times are nanoseconds on the run's clock: 0 is the run's start. Recording is O(1); it allocates only when a histogram
-/// has not had a value of that power of two before. A value: hand copies to other threads.
+/// All times are nanoseconds on the run's clock: 0 is the run's start. Recording is O(1); it allocates only when a
+/// histogram has not had a value of that power of two before. A value: hand copies to other threads.
 public struct LoopFigures: Sendable {
   public private(set) var totals = LoadTotals()
   /// Of the intervals that have ended, but for what only these count; see ``histograms``.
@@ -15,8 +15,8 @@ public struct LoopFigures: Sendable {
 
   public init() {}
 
-  /// From the run's start to now. What an interval counts for itself is counted there alone until it ends: a message is recorded
-  /// once, not twice.
+  /// From the run's start to now. What an interval counts for itself is counted there alone until it ends: a message is
+  /// recorded once, not twice.
   public var histograms: LoadHistograms {
     var all = measured
     all.add(interval)

@@ -1,4 +1,5 @@
-// When streams stood still: thousands of interruptions, put together where they overlap, so that a person can read them.
+// When streams stood still: thousands of interruptions, put together where they overlap, so that a person can read
+// them.
 
 /// A time without a break in which at least one stream had lost its connection and nothing of it was acknowledged yet.
 public struct LoadOutage: Equatable, Sendable {
@@ -20,8 +21,8 @@ public struct LoadOutage: Equatable, Sendable {
   public var length: Int64 { end - start }
 }
 
-/// The outages of a run, in order; no two of them overlap. A value, of at most ``limit`` outages: where there are more, those that are
-/// nearest to each other become one.
+/// The outages of a run, in order; no two of them overlap. A value, of at most ``limit`` outages: where there are more,
+/// those that are nearest to each other become one.
 public struct OutageLedger: Equatable, Sendable {
   static let limit = 100
 

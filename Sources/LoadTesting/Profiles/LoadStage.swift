@@ -27,7 +27,8 @@ public struct StagePlan: Equatable, Sendable {
   /// The most streams that are live at one time.
   public var peak: Int { stages.map(\.streams).max() ?? 0 }
 
-  /// When the stream with this number lives, in nanoseconds since the run's start: whenever more streams than its number are to be live.
+  /// When the stream with this number lives, in nanoseconds since the run's start: whenever more streams than its
+  /// number are to be live.
   public func lives(of stream: Int) -> [Range<Int64>] {
     var lives: [Range<Int64>] = []
     var (start, level): (Int64, Int) = (0, 0)

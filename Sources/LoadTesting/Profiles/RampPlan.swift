@@ -18,7 +18,8 @@ public struct RampPlan: Equatable, Sendable {
     self.stages = stages
   }
 
-  /// The life of a stream that contains this time, or else the next one; nil if there is none. It begins when the stream's turn comes.
+  /// The life of a stream that contains this time, or else the next one; nil if there is none. It begins when the
+  /// stream's turn comes.
   public func life(of stream: Int, from time: Int64) -> Range<Int64>? {
     guard let stages else { return max(time, start(of: stream))..<Int64.max }
     guard let life = stages.lives(of: stream).first(where: { $0.upperBound > time }) else { return nil }
@@ -29,8 +30,8 @@ public struct RampPlan: Equatable, Sendable {
     return (start < life.upperBound ? start : begin)..<life.upperBound
   }
 
-  /// Where in the period a stream's messages are due, from 0 to the period: any number of streams that follow each other are
-  /// spread evenly over it, and so is every n-th of them.
+  /// Where in the period a stream's messages are due, from 0 to the period: any number of streams that follow each
+  /// other are spread evenly over it, and so is every n-th of them.
   ///
   /// The stream's number times the golden ratio, of which only the fraction counts (Weyl's sequence).
   public static func startOffset(of stream: Int, chunk: Int64) -> Int64 {
@@ -38,8 +39,8 @@ public struct RampPlan: Equatable, Sendable {
     return Int64(turn.multipliedFullWidth(by: UInt64(max(1, chunk))).high)
   }
 
-  /// When a stream begins, in nanoseconds since the run's start: its place on the ramp, or up to one period later, when its
-  /// turn comes. Its message *k* is due *k* periods after that.
+  /// When a stream begins, in nanoseconds since the run's start: its place on the ramp, or up to one period later, when
+  /// its turn comes. Its message *k* is due *k* periods after that.
   public func start(of stream: Int) -> Int64 {
     let place = Int64(Double(ramp) * Double(stream) / Double(max(1, streams)))
     let offset = Self.startOffset(of: stream, chunk: chunk)

@@ -2,8 +2,8 @@
 
 internal import Glibc
 
-/// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014). Eight bytes of state, which is
-/// what counts with thousands of streams; the tests have the same one, but what ships does not import them.
+/// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014). Eight bytes of state,
+/// which is what counts with thousands of streams; the tests have the same one, but what ships does not import them.
 public struct SeededGenerator: RandomNumberGenerator, Equatable, Sendable {
   private var state: UInt64
 

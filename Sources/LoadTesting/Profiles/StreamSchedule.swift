@@ -1,10 +1,11 @@
-// When a stream has which bytes: decided before anything is sent, so that whatever is slow afterwards cannot move it. That
-// is what keeps a slow server from hiding its delays (coordinated omission).
+// When a stream has which bytes: decided before anything is sent, so that whatever is slow afterwards cannot move it.
+// That is what keeps a slow server from hiding its delays (coordinated omission).
 
-/// The messages of one stream, each with its time. The same profile, seed and number give the same messages on every machine.
+/// The messages of one stream, each with its time. The same profile, seed and number give the same messages on every
+/// machine.
 ///
-/// Message *k* belongs to the time *k* × chunk since the stream's start, however late any before it was. A value of some
-/// hundred bytes; `next()` is O(1) but for a jump over silence.
+/// Message *k* belongs to the time *k* × chunk since the stream's start, however late any before it was. A value of
+/// some hundred bytes; `next()` is O(1) but for a jump over silence.
 public struct StreamSchedule: Sendable {
   public struct Message: Equatable, Sendable {
     /// Nanoseconds since the stream's start; 0 for all when the profile is not paced.
@@ -52,8 +53,8 @@ public struct StreamSchedule: Sendable {
     isSlow = slowness.fraction() < profile.faults.slowFraction
   }
 
-  /// The next message; nil at the stream's end. Where the profile is not paced there is always one: the stream ends when its
-  /// ``length`` is over.
+  /// The next message; nil at the stream's end. Where the profile is not paced there is always one: the stream ends
+  /// when its ``length`` is over.
   public mutating func next() -> Message? {
     switch profile.size {
     case .unpaced(let count): return Message(due: 0, byteCount: count)
@@ -106,8 +107,8 @@ public struct StreamSchedule: Sendable {
   }
 }
 
-/// Two states in turns, each for a random number of whole chunks: at least one, so that each spell of talk has a message, and
-/// whoever looks for the next one finds it.
+/// Two states in turns, each for a random number of whole chunks: at least one, so that each spell of talk has a
+/// message, and whoever looks for the next one finds it.
 private struct Alternation: Sendable {
   private let first: LengthDistribution
   private let second: LengthDistribution

@@ -78,7 +78,8 @@ struct ReportSample: Sendable {
     guard values.count >= 5, let deviation = Self.median(values.map { abs($0 - median) }.sorted()) else {
       return Estimate(value: median, error: .unknown)
     }
-    // The standard deviation of what is distributed normally is 1.4826 median deviations; the median's error is 1.2533 times the mean's.
+    // The standard deviation of what is distributed normally is 1.4826 median deviations; the median's error is 1.2533
+    // times the mean's.
     return Estimate(value: median, error: .standard(1.4826 * 1.2533 * deviation / Double(values.count).squareRoot()))
   }
 

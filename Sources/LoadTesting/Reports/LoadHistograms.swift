@@ -16,7 +16,8 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
   case lateness
   /// How long there was no space for a message that was due.
   case stall
-  /// From an interruption to the server's next acknowledgement of bytes, without the generator's own pauses between attempts.
+  /// From an interruption to the server's next acknowledgement of bytes, without the generator's own pauses between
+  /// attempts.
   case resume
   /// The same with these pauses: how long the stream stood still.
   case outage

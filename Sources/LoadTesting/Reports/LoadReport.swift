@@ -14,7 +14,8 @@ public struct LoadReport: Equatable, Sendable {
   public var target = ""
   /// When the run began, by the wall clock: ISO 8601 in UTC, `2026-01-31T12:00:00Z`.
   public var startedAt = ""
-  /// How long was measured: from the run's start until nothing more was offered. What was still under way then counts as well.
+  /// How long was measured: from the run's start until nothing more was offered. What was still under way then counts
+  /// as well.
   public var measured: Int64 = 0
   /// What was asked for, of all parts together.
   public var plan = LoadPlan()

@@ -2,10 +2,12 @@
 
 /// A run compared with an earlier one.
 ///
-/// A difference counts as one when it is more than 2 % and more than three times its own standard error, which comes from:
+/// A difference counts as one when it is more than 2 % and more than three times its own standard error, which comes
+/// from:
 ///
-/// - figures that every interval has (delays, goodput, processor time): their median over the intervals in which all streams were
-///   live, whose error is 1.86 times the median deviation from it, divided by the root of the number of intervals;
+/// - figures that every interval has (delays, goodput, processor time): their median over the intervals in which all
+///   streams were live, whose error is 1.86 times the median deviation from it, divided by the root of the number of
+///   intervals;
 /// - other quantiles: the ranks between which the true one lies (binomial);
 /// - counts: their root (Poisson), with both runs brought to the same time and number of streams.
 ///

@@ -22,8 +22,8 @@ public enum ReportMergeError: Error, Equatable, CustomStringConvertible, Sendabl
 
 extension LoadReport {
   /// Puts the parts of one run together: the same as if one process had measured all of it, but for
-  /// ``LoadTotals/Streams/peakLive``, which adds up what the parts had, each at its own time. The intervals are those of the
-  /// same time since each part's own start.
+  /// ``LoadTotals/Streams/peakLive``, which adds up what the parts had, each at its own time. The intervals are those
+  /// of the same time since each part's own start.
   ///
   /// Not all parts need be there: ``missingParts`` tells.
   ///

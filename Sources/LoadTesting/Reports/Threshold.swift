@@ -2,9 +2,9 @@
 
 /// A condition under which a run has failed.
 ///
-/// `METRIC OPERATOR VALUE`: a ``LoadMetric``, one of `>` `>=` `<` `<=` `==`, and a number with its unit: `ns`, `us`, `ms`, `s`,
-/// `min` for delays; `B`, `kB`, `KiB`, `MB`, `MiB` for bytes; a rate (`1MB/s`, or `1MB`) or a part of what was offered (`95%`) for
-/// `goodput`; none for counts. 0 needs no unit.
+/// `METRIC OPERATOR VALUE`: a ``LoadMetric``, one of `>` `>=` `<` `<=` `==`, and a number with its unit: `ns`, `us`,
+/// `ms`, `s`, `min` for delays; `B`, `kB`, `KiB`, `MB`, `MiB` for bytes; a rate (`1MB/s`, or `1MB`) or a part of what
+/// was offered (`95%`) for `goodput`; none for counts. 0 needs no unit.
 public struct Threshold: Equatable, Sendable {
   public let metric: LoadMetric
   let comparison: Comparison
@@ -73,8 +73,8 @@ public struct Threshold: Equatable, Sendable {
 
   /// What a report has done against the threshold, in a sentence; nil when it has kept to it.
   ///
-  /// Where nothing was measured the run has failed: a server that acknowledged nothing was not fast. Only without stalls
-  /// or interruptions there is nothing to blame it for. Quantiles are good to 0.8 %, all else is exact.
+  /// Where nothing was measured the run has failed: a server that acknowledged nothing was not fast. Only without
+  /// stalls or interruptions there is nothing to blame it for. Quantiles are good to 0.8 %, all else is exact.
   public func failure(in report: LoadReport) -> String? {
     let value: Double?
     if isShare {

@@ -30,8 +30,8 @@ extension UploadClientStateMachine {
     return exceededLimit
   }
 
-  /// Whether the creation under way carries more than the server takes in one request: to be broken off, for the upload to go
-  /// on in smaller ones (`max-append-size`, section "Limits").
+  /// Whether the creation under way carries more than the server takes in one request: to be broken off, for the upload
+  /// to go on in smaller ones (`max-append-size`, section "Limits").
   package var exceedsAppendSize: Bool {
     guard state == .creating, isOptimistic, announced != nil, let size = limits.maximumAppendSize else { return false }
     return configuration.length.map { $0 - min(base, $0) > size } ?? false
@@ -67,8 +67,8 @@ extension UploadClientStateMachine {
   /// `Upload-Offset` in an interim response: these bytes will not be needed again.
   mutating func noteProgress(_ fields: FieldLines, sentUpTo: UInt64) {
     guard let count = UploadFields.offset(fields) else { return }
-    // What this request has not sent cannot have arrived, since the server had no more when it began; its end, or the next
-    // HEAD, will show what is true.
+    // What this request has not sent cannot have arrived, since the server had no more when it began; its end, or the
+    // next HEAD, will show what is true.
     if base + count <= sentUpTo {
       acknowledge(upTo: base + count)
     } else {
@@ -121,7 +121,8 @@ extension UploadClientStateMachine {
       or: .refused(status: answer.status))
   }
 
-  /// Whether an answer names a version, or shows a server that knows older ones: the protocol of tus 1.0 answers for it then.
+  /// Whether an answer names a version, or shows a server that knows older ones: the protocol of tus 1.0 answers for it
+  /// then.
   func speaksOfVersions(_ answer: ClientAnswer) -> Bool {
     [InteropVersion.fieldName, "Tus-Version", "Tus-Resumable"].contains { answer.fields.contains($0) }
   }
@@ -160,8 +161,8 @@ extension UploadClientStateMachine {
     case 200..<300:
       if isOptimistic, completeness != false {
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
-        // The server that announced the upload resource speaks the protocol: an answer without a word of it is a portal's as
-        // likely as the target's, and HEAD decides.
+        // The server that announced the upload resource speaks the protocol: an answer without a word of it is a
+        // portal's as likely as the target's, and HEAD decides.
         if let announced, completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(version) {
           take(location: announced)
           isFinalResponseUnproved = !answer.isEarly && sentUpTo == supply.head
@@ -198,8 +199,8 @@ extension UploadClientStateMachine {
       return append(supply)
     case _ where completeness == true: return fail(.refused(status: answer.status))
     case 400 where announced != nil, 409 where announced != nil, 410 where announced != nil:
-      // There was an upload until something came between: so some servers call an interruption. Whether it still exists, HEAD
-      // decides, as it does after an append.
+      // There was an upload until something came between: so some servers call an interruption. Whether it still
+      // exists, HEAD decides, as it does after an append.
       _ = creationIsLost()
       return detour(answer.status)
     case 400 where !isVersionSettled, 412 where !isVersionSettled, 501 where !isVersionSettled:

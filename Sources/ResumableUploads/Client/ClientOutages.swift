@@ -1,13 +1,15 @@
-// What the client makes of answers that the protocol has no meaning for, and of an upload resource that seems to be gone.
+// What the client makes of answers that the protocol has no meaning for, and of an upload resource that seems to be
+// gone.
 //
-// Who answers need not be the server. A proxy that is set up anew answers 404, a portal 302, a maintenance page 200. Once the
-// server has acknowledged bytes, such answers are an outage: the client waits and asks again.
+// Who answers need not be the server. A proxy that is set up anew answers 404, a portal 302, a maintenance page 200.
+// Once the server has acknowledged bytes, such answers are an outage: the client waits and asks again.
 
 extension UploadClientStateMachine {
   /// Whether the server was seen to have bytes of this stream.
   package var hasAcknowledged: Bool { furthest > 0 }
 
-  /// Whether to ask again after a pause. A refusal is one, too: how long to wait for other credentials is not decided here.
+  /// Whether to ask again after a pause. A refusal is one, too: how long to wait for other credentials is not decided
+  /// here.
   func isOutage(_ answer: ClientAnswer) -> Bool {
     answer.allowsRetry || answer.isRefusal || hasAcknowledged
   }
@@ -54,8 +56,8 @@ extension UploadClientStateMachine {
       missing += 1
       return wait(.offsetRetrieval)
     }
-    // Some servers forget an upload as soon as it is complete. It is if it was asked to be and all of it is acknowledged; one
-    // that was never asked to be has lost it.
+    // Some servers forget an upload as soon as it is complete. It is if it was asked to be and all of it is
+    // acknowledged; one that was never asked to be has lost it.
     if append == nil, awaitsFinalResponse && acknowledged == supply.head || isFinalResponseUnproved, supply.isFinished {
       return complete(upTo: supply.head)
     }

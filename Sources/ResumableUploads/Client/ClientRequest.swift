@@ -1,7 +1,7 @@
 // What a client sends and what it is answered, without anything of how that happens.
 
-/// A request that the protocol calls for. Whoever sends it adds what belongs to the user: credentials, and on a creation the
-/// method and the representation's metadata.
+/// A request that the protocol calls for. Whoever sends it adds what belongs to the user: credentials, and on a
+/// creation the method and the representation's metadata.
 package struct ClientRequest: Equatable, Sendable {
   package enum Purpose: Equatable, Sendable {
     /// Asks the target whether it supports resumable uploads (section "Limits"): OPTIONS, without side effects.

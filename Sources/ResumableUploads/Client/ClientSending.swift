@@ -1,4 +1,5 @@
-// What the client sends: it asks, creates, appends, and goes on in another upload resource where one ends before the stream.
+// What the client sends: it asks, creates, appends, and goes on in another upload resource where one ends before the
+// stream.
 
 extension UploadClientStateMachine {
   // MARK: Requests
@@ -76,8 +77,8 @@ extension UploadClientStateMachine {
       let room = size - min(size, offset - base)
       // A rest that is too small for an append of its own stays empty.
       if room < least, !(supply.isFinished && available <= room) {
-        // An upload resource that takes nothing is followed by another like it. It is asked once more if the server has taken
-        // bytes before.
+        // An upload resource that takes nothing is followed by another like it. It is asked once more if the server has
+        // taken bytes before.
         if offset == base, hasAcknowledged {
           limits.maximumSize = nil
           return wait(.offsetRetrieval)
@@ -136,8 +137,8 @@ extension UploadClientStateMachine {
     request.fields.append(UploadFields.offset, value)
     version.setCompleteness(append.completes, &request.fields)
     if version.namesMediaType { request.fields.append("Content-Type", UploadFields.partialUpload) }
-    // As soon as it is known, and where Content-Length does not say it (section "Length"); once, for some servers refuse
-    // a second one even if it is equal.
+    // As soon as it is known, and where Content-Length does not say it (section "Length"); once, for some servers
+    // refuse a second one even if it is equal.
     if version.hasLimits, append.completes, let maximum, maximum > 0, configuration.length == nil, !hasToldLength,
       let length = UploadFields.value(append.start + maximum - base)
     {
@@ -175,12 +176,12 @@ extension UploadClientStateMachine {
     partEnd = nil
     // What is acknowledged is nobody's to send again, unless the upload is gone that had it.
     let kept = reason == .gone ? acknowledged : max(acknowledged, offset)
-    // What only HEAD has told comes once more: a server that joins parts finds it there, and no part begins behind what was
-    // kept because of one wrong answer.
+    // What only HEAD has told comes once more: a server that joins parts finds it there, and no part begins behind what
+    // was kept because of one wrong answer.
     var next = reason == .gone ? supply.oldest : max(acknowledged, supply.oldest)
     if supply.oldest > kept {
-      // What is missing was given up because the server had acknowledged it, and not because the buffer was full: then all that
-      // is kept here follows.
+      // What is missing was given up because the server had acknowledged it, and not because the buffer was full: then
+      // all that is kept here follows.
       let isServersFault = reason == .serverWentBack || supply.oldest <= everAcknowledged
       if !isServersFault { next = max(supply.restart, supply.oldest) }
       noteGap(from: kept, to: next, pause: supply.pause, isServersFault: isServersFault)

@@ -16,7 +16,8 @@ extension UploadClientStateMachine {
     switch answer.status {
     case 200..<300:
       isVersionSettled = true
-      // An answer without a word of the protocol is not the upload resource's: a portal and a maintenance page say 200, too.
+      // An answer without a word of the protocol is not the upload resource's: a portal and a maintenance page say 200,
+      // too.
       if completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(version), hasAcknowledged {
         isFinalResponseUnproved = append.completes && !append.endsPart && !answer.isEarly && sentUpTo == supply.head
         return detour(answer.status)
@@ -30,8 +31,8 @@ extension UploadClientStateMachine {
           acknowledge(upTo: tookAll ? max(append.start, sentUpTo) : append.start)
           return beginPart(supply)
         }
-        // Complete may be what was not transmitted in full (section "Completeness"): then it has what it says that it has, or
-        // what it said before.
+        // Complete may be what was not transmitted in full (section "Completeness"): then it has what it says that it
+        // has, or what it said before.
         let end = tookAll ? sentUpTo : min(claimed ?? acknowledged, sentUpTo)
         guard supply.isFinished, end == supply.head else { return completedEarly(end, supply) }
         return complete(upTo: end)
@@ -45,10 +46,11 @@ extension UploadClientStateMachine {
     case 413:
       return shrink(refusedSize(sentUpTo - min(sentUpTo, append.start)), supply)
     case 307, 308: return redirected(answer)
-    // A part that the server will not have completed (it has lost bytes, and knows another length) stays as it is: the stream
-    // goes on without it. Not at the first 409, which may be a matter of the offset.
+    // A part that the server will not have completed (it has lost bytes, and knows another length) stays as it is: the
+    // stream goes on without it. Not at the first 409, which may be a matter of the offset.
     case 400 where append.endsPart, 409 where append.endsPart && detours > 0: return beginPart(supply)
-    // 400 is what some servers say after an interruption. One of them destroys an upload with its 409: ask, never guess.
+    // 400 is what some servers say after an interruption. One of them destroys an upload with its 409: ask, never
+    // guess.
     case 400, 409: return detour(answer.status)
     default: return isOutage(answer) ? wait(.offsetRetrieval) : fail(.refused(status: answer.status))
     }
@@ -126,8 +128,8 @@ extension UploadClientStateMachine {
     return completedEarly(claimed, supply)
   }
 
-  /// The server has asked for larger appends than there can be, although it has taken smaller ones. It is asked where it stands, and
-  /// for its limits with that.
+  /// The server has asked for larger appends than there can be, although it has taken smaller ones. It is asked where
+  /// it stands, and for its limits with that.
   package mutating func forgetMinimumAppendSize() -> Action {
     limits.minimumAppendSize = nil
     return wait(.offsetRetrieval)
@@ -158,7 +160,8 @@ extension UploadClientStateMachine {
 
   /// The server has closed the upload, the stream goes on: in another one.
   mutating func completedEarly(_ end: UInt64, _ supply: Supply, _ reason: PartEnd = .completed) -> Action {
-    // A file has all of its bytes before its upload can be complete. An answer can be spoiled on its way, so it is asked for again.
+    // A file has all of its bytes before its upload can be complete. An answer can be spoiled on its way, so it is
+    // asked for again.
     guard configuration.length == nil || hasAcknowledged, detours < Self.maximumDetours else {
       return fail(.completedEarly)
     }

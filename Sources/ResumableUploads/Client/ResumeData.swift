@@ -6,8 +6,8 @@
 ///
 ///     format=1, upload="http://host/.uploads/0f…", version=8, target="http://host/take", base=0, length=1048576
 ///
-/// `format` is this description's version; a reader refuses any other. `version` is the interop version, missing for the RFC.
-/// `base` is the stream offset of the upload's first byte. It is as secret as the upload's URL is.
+/// `format` is this description's version; a reader refuses any other. `version` is the interop version, missing for
+/// the RFC. `base` is the stream offset of the upload's first byte. It is as secret as the upload's URL is.
 public struct ResumeData: Equatable, Sendable {
   /// The upload resource's absolute URL.
   public var upload: String

@@ -4,16 +4,16 @@
 // ask by HEAD before each continuation after an interruption, believe no offset that cannot be, step down to older
 // versions, and take silence about completeness for what it must mean.
 
-/// The rules of one resumable upload, or of a row of them where a stream outlives its upload resource. Takes events, returns
-/// what to do; no I/O, no clock.
+/// The rules of one resumable upload, or of a row of them where a stream outlives its upload resource. Takes events,
+/// returns what to do; no I/O, no clock.
 ///
 /// All offsets are stream offsets; an upload resource begins at ``base``, and its own offsets are counted from there.
 package struct UploadClientStateMachine: Sendable {
   package struct Configuration: Equatable, Sendable {
     /// Whether to ask the target by OPTIONS first, and to say so if it supports nothing of all this.
     package var discovers = true
-    /// Whether to send everything with the creation and to be upgraded on the way (section "Optimistic Upload Creation").
-    /// Wants a stream that can be begun again.
+    /// Whether to send everything with the creation and to be upgraded on the way (section "Optimistic Upload
+    /// Creation"). Wants a stream that can be begun again.
     package var isOptimistic = false
     /// Of the whole stream, in bytes, where it is known.
     package var length: UInt64?
@@ -74,14 +74,15 @@ package struct UploadClientStateMachine: Sendable {
     case fail(ClientFailure)
   }
 
-  // What each acknowledgement needs comes first: with thousands of uploads, each line of memory that one touches is to be
-  // waited for.
+  // What each acknowledgement needs comes first: with thousands of uploads, each line of memory that one touches is to
+  // be waited for.
 
   /// Stream offset of the upload resource's first byte.
   package internal(set) var base: UInt64 = 0
   /// Stream offset up to which bytes are acknowledged: they need not be kept.
   package internal(set) var acknowledged: UInt64 = 0
-  /// The largest offset that was ever acknowledged: what is before it need not be kept, also if the server takes it back.
+  /// The largest offset that was ever acknowledged: what is before it need not be kept, also if the server takes it
+  /// back.
   var everAcknowledged: UInt64 = 0
   /// The largest offset that the server was ever seen to have, by an acknowledgement or by HEAD.
   var furthest: UInt64 = 0
@@ -109,7 +110,8 @@ package struct UploadClientStateMachine: Sendable {
   /// Whether the server joins the upload resources of one stream (it said `Stream-ID` when it created one).
   package internal(set) var joinsParts = false
 
-  /// Whether there is nothing left at the server to go on with: it has everything, has let it go, or has the wrong things.
+  /// Whether there is nothing left at the server to go on with: it has everything, has let it go, or has the wrong
+  /// things.
   package internal(set) var isForgotten = false
 
   /// Where the next append begins, as the server said.
@@ -171,8 +173,8 @@ package struct UploadClientStateMachine: Sendable {
     return notes
   }
 
-  /// How long the upload resource lives on (`max-age`), in seconds, counted from the response that was handled last; nil if
-  /// that said nothing of it.
+  /// How long the upload resource lives on (`max-age`), in seconds, counted from the response that was handled last;
+  /// nil if that said nothing of it.
   package mutating func takeLifetime() -> UInt64? {
     defer { toldLifetime = nil }
     return toldLifetime
@@ -217,8 +219,8 @@ package struct UploadClientStateMachine: Sendable {
 
   /// The upload resource's life (`max-age`) is about to end: the next answer is followed by a new one.
   package mutating func expiresSoon() -> Bool {
-    // A representation of known length is one upload, which lives as long as it is let. And an upload that has got nowhere
-    // in its life is followed by none that would.
+    // A representation of known length is one upload, which lives as long as it is let. And an upload that has got
+    // nowhere in its life is followed by none that would.
     guard uploadURL != nil, partEnd == nil, configuration.length == nil, acknowledged > base else { return false }
     partEnd = .expiry
     return true
@@ -246,8 +248,8 @@ package struct UploadClientStateMachine: Sendable {
     }
   }
 
-  /// OPTIONS was sent, and there is no answer to it. Silence does not mean that the server supports nothing: creating an
-  /// upload shows it.
+  /// OPTIONS was sent, and there is no answer to it. Silence does not mean that the server supports nothing: creating
+  /// an upload shows it.
   package mutating func questionIsUnanswered(_ supply: Supply) -> Action {
     guard state == .discovering else { return .none }
     guard asksForLimits else { return create(supply) }
@@ -277,8 +279,8 @@ package struct UploadClientStateMachine: Sendable {
 
   /// The server has everything before `offset`.
   mutating func noteAdvance(to offset: UInt64) {
-    // Progress is what was never there before, or what is sent once more after the server forgot it. What it forgets again and
-    // again would otherwise be sent for ever.
+    // Progress is what was never there before, or what is sent once more after the server forgot it. What it forgets
+    // again and again would otherwise be sent for ever.
     if offset > furthest {
       (furthest, detours, shrinks, restarts) = (offset, 0, 0, 0)
       advances &+= 1

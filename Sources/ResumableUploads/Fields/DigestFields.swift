@@ -31,7 +31,8 @@ package struct DigestField: Equatable, Sendable {
     digests.map { "\($0.algorithm)=\(BareItem.bytes($0.value).serialized ?? "::")" }.joined(separator: ", ")
   }
 
-  /// The algorithms that a `Want-…-Digest` asks for (section 4), most wanted first; those of preference 0 are not wanted.
+  /// The algorithms that a `Want-…-Digest` asks for (section 4), most wanted first; those of preference 0 are not
+  /// wanted.
   package static func wanted(parsing text: String) -> [String] {
     guard let dictionary = StructuredDictionary(parsing: text) else { return [] }
     var preferences: [(algorithm: String, preference: Int64)] = []

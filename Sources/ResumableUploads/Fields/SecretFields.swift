@@ -1,8 +1,9 @@
 // Which fields carry credentials: none of them may be written to a disk.
 
 package enum SecretFields {
-  /// What the names of such fields have in common, as far as they have anything: `Authorization`, `Proxy-Authorization`,
-  /// `Set-Cookie`, `X-Api-Key`, `Private-Token`, `X-Auth-Request-Email`, `CF-Access-Client-Secret`, `X-Session-ID`.
+  /// What the names of such fields have in common, as far as they have anything: `Authorization`,
+  /// `Proxy-Authorization`, `Set-Cookie`, `X-Api-Key`, `Private-Token`, `X-Auth-Request-Email`,
+  /// `CF-Access-Client-Secret`, `X-Session-ID`.
   private static let parts = [
     "auth", "api-key", "apikey", "access-key", "token", "secret", "password", "passwd", "credential", "session",
     "signature", "jwt", "cookie",

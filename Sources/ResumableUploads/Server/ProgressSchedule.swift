@@ -1,14 +1,16 @@
-// When a 104 tells progress: at once where that helps, and otherwise at most a few times a second, or once in some megabytes.
+// When a 104 tells progress: at once where that helps, and otherwise at most a few times a second, or once in some
+// megabytes.
 
 /// Decides when the offset of a transfer is announced. Times are nanoseconds of any clock that does not go back.
 ///
-/// A source that sends something every quarter of a second is to have each of its messages acknowledged as it comes, also when
-/// its clock jitters: so the spacing is a fifth of a second. libcurl fails a transfer after 300 KB of response heads: with about
-/// a hundred bytes each, five a second last for nine minutes, and clients roll over long before. A fast client keeps what is not acknowledged, and has to wait when that is
-/// much: for it bytes count and not time, less and less often, so that ten gigabytes in one request make 600 announcements.
+/// A source that sends something every quarter of a second is to have each of its messages acknowledged as it comes,
+/// also when its clock jitters: so the spacing is a fifth of a second. libcurl fails a transfer after 300 KB of
+/// response heads: with about a hundred bytes each, five a second last for nine minutes, and clients roll over long
+/// before. A fast client keeps what is not acknowledged, and has to wait when that is much: for it bytes count and not
+/// time, less and less often, so that ten gigabytes in one request make 600 announcements.
 ///
-/// Proxies are less patient: those built on Go's `net/http` before 1.23 fail a request at its sixth interim response. So there
-/// may be a limit, and then the announcements come at growing distances.
+/// Proxies are less patient: those built on Go's `net/http` before 1.23 fail a request at its sixth interim response.
+/// So there may be a limit, and then the announcements come at growing distances.
 package struct ProgressSchedule: Equatable, Sendable {
   /// The least time between two announcements.
   package static let interval: Int64 = 200_000_000

@@ -46,7 +46,8 @@ package struct ServerAnswer: Equatable, Sendable {
     return fields
   }
 
-  /// The fields of a 104 that tells progress; nil where the version has none. Never a `Location` (section "Upload Append").
+  /// The fields of a 104 that tells progress; nil where the version has none. Never a `Location` (section "Upload
+  /// Append").
   package static func progress(_ offset: UInt64, _ version: InteropVersion) -> FieldLines? {
     guard version.number != nil, version.tellsProgress, let value = UploadFields.value(offset) else { return nil }
     var fields: FieldLines = [UploadFields.offset: value]

@@ -141,8 +141,8 @@ package enum ServerRequest: Equatable, Sendable {
     if request.method == "OPTIONS" { return .discover(version) }
     guard !withoutContent.contains(request.method) else { return .plain }
     guard isKnown else {
-      // Whoever sends everything in one request loses nothing but the resumption; a part of something cannot be taken for
-      // the whole of it.
+      // Whoever sends everything in one request loses nothing but the resumption; a part of something cannot be taken
+      // for the whole of it.
       let isPart =
         InteropVersion.drafts.contains { $0.completeness(request.fields) == false }
       return isPart ? .refuse(.unsupportedVersion, version) : .plain

@@ -1,5 +1,5 @@
-// What has to outlive the server of an upload resource, as text: one line a field, each value a structured field, so that
-// the parser which reads the protocol reads this too.
+// What has to outlive the server of an upload resource, as text: one line a field, each value a structured field, so
+// that the parser which reads the protocol reads this too.
 
 /// The state of an upload resource beside its bytes. The offset is not among it: it is how many bytes are kept.
 package struct UploadRecord: Equatable, Sendable {
@@ -39,10 +39,11 @@ package struct UploadRecord: Equatable, Sendable {
   package var isLive = true
   /// An offset that was announced; the true one is this or more.
   package var promised: UInt64 = 0
-  /// The boot of the machine since which bytes may have been acknowledged that the disk has not; nil if it has them all.
+  /// The boot of the machine since which bytes may have been acknowledged that the disk has not; nil if it has them
+  /// all.
   package var unsyncedBoot: String?
-  /// Which upload it is the record of. The files of records are used again, and after a power failure one may hold what it held
-  /// for another upload. nil in records of earlier servers.
+  /// Which upload it is the record of. The files of records are used again, and after a power failure one may hold what
+  /// it held for another upload. nil in records of earlier servers.
   package var token: String?
   package var deactivation: Deactivation?
   package var response: Response?

@@ -20,14 +20,14 @@ package struct UploadResourceState: Equatable, Sendable {
     package let request: UploadTransferRequest
     /// Bytes of its content that were kept.
     package fileprivate(set) var received: UInt64 = 0
-    /// Bytes that were kept and do not count yet: the content has a digest, and is appended as a whole or, if it breaks off,
-    /// as far as it came (section "Content Digests").
+    /// Bytes that were kept and do not count yet: the content has a digest, and is appended as a whole or, if it breaks
+    /// off, as far as it came (section "Content Digests").
     package fileprivate(set) var pending: UInt64 = 0
   }
 
   package private(set) var phase = Phase.incomplete
-  /// The offset: how many bytes of the representation are kept, without those that do not count yet. Never decreases, but
-  /// by ``lostUnsynced()``, which takes back only what was never announced.
+  /// The offset: how many bytes of the representation are kept, without those that do not count yet. Never decreases,
+  /// but by ``lostUnsynced()``, which takes back only what was never announced.
   package private(set) var offset: UInt64
   /// How many of them are as durable as an acknowledgement promises.
   package private(set) var durable: UInt64
@@ -90,8 +90,8 @@ package struct UploadResourceState: Equatable, Sendable {
   // MARK: Requests
 
   package enum AppendAction: Equatable, Sendable {
-    /// The transfer begins. The one named is ended without an answer first: its client gave it up, or it is a stray. What is
-    /// kept of it and did not count is sent again, and must be dropped.
+    /// The transfer begins. The one named is ended without an answer first: its client gave it up, or it is a stray.
+    /// What is kept of it and did not count is sent again, and must be dropped.
     case begin(replacing: Int?)
     /// All bytes are here; the transfer waits for the response that is being made, in place of the one named.
     case awaitResponse(replacing: Int?)
@@ -145,8 +145,8 @@ package struct UploadResourceState: Equatable, Sendable {
     return former
   }
 
-  /// HEAD or GET: the transfer to be ended first (section "Concurrency"), if there is one. All that has arrived of it must
-  /// have been told before, so that the offset which goes out is the one that the next PATCH must begin at.
+  /// HEAD or GET: the transfer to be ended first (section "Concurrency"), if there is one. All that has arrived of it
+  /// must have been told before, so that the offset which goes out is the one that the next PATCH must begin at.
   package mutating func retrieve() throws(UploadRefusal) -> Int? {
     if case .inactive(let cause) = phase { throw .deactivated(cause) }
     return endTransfer()
@@ -236,8 +236,8 @@ package struct UploadResourceState: Equatable, Sendable {
   /// The disk has everything up to this offset.
   package mutating func synced(to offset: UInt64) { durable = max(durable, min(offset, self.offset)) }
 
-  /// The disk has lost what it had not taken yet. Returns the offset that is left, or nil if more was announced than that:
-  /// then the upload is lost.
+  /// The disk has lost what it had not taken yet. Returns the offset that is left, or nil if more was announced than
+  /// that: then the upload is lost.
   package mutating func lostUnsynced() -> UInt64? {
     guard durable >= announced else { return nil }
     offset = durable
@@ -311,8 +311,8 @@ package struct UploadResourceState: Equatable, Sendable {
     return endTransfer()
   }
 
-  /// What is kept was looked at anew: another request may have brought bytes of the same stream. nil if nothing is there
-  /// any more.
+  /// What is kept was looked at anew: another request may have brought bytes of the same stream. nil if nothing is
+  /// there any more.
   package mutating func foundKept(_ offset: UInt64?) throws(UploadRefusal) {
     guard phase == .incomplete else { return }
     guard let offset, offset >= announced else { throw .deactivated(deactivated(.stateLost)) }

@@ -76,7 +76,8 @@ package struct StructuredDictionary: Equatable, Sendable {
   /// From members of which each key is there once.
   init(distinct members: [Member]) { self.members = members }
 
-  /// Reads a field that is a dictionary; nil if it is not exactly that (section 4.2). The empty text is an empty dictionary.
+  /// Reads a field that is a dictionary; nil if it is not exactly that (section 4.2). The empty text is an empty
+  /// dictionary.
   package init?(parsing text: String) {
     var parser = StructuredFieldParser(text)
     guard let dictionary = parser.field({ $0.dictionary() }) else { return nil }

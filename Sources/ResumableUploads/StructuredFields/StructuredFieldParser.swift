@@ -52,8 +52,8 @@ struct StructuredFieldParser {
     return StructuredDictionary(distinct: members)
   }
 
-  /// Step 6 of section 4.2.2, step 8 of section 4.2.3.2: a later value takes the earlier one's place. Places are looked up
-  /// and not searched for, or a field of many keys would cost the square of its length.
+  /// Step 6 of section 4.2.2, step 8 of section 4.2.3.2: a later value takes the earlier one's place. Places are looked
+  /// up and not searched for, or a field of many keys would cost the square of its length.
   private static func set<Entry>(
     _ entry: Entry, _ key: String, in entries: inout [Entry], at places: inout [String: Int]
   ) {

@@ -57,7 +57,8 @@ extension Item {
 }
 
 extension StructuredDictionary {
-  /// The field's text, empty without members, where the field is to be left out; nil if a key or a value cannot be held.
+  /// The field's text, empty without members, where the field is to be left out; nil if a key or a value cannot be
+  /// held.
   package var serialized: String? {
     var texts: [String] = []
     for member in members {

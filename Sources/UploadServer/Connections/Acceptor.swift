@@ -1,7 +1,7 @@
 // Where all connections of a server come in: one loop accepts, and hands them to all loops in turn.
 //
-// One acceptor and not a listener for each loop (SO_REUSEPORT): turns are even, where the kernel's hash of addresses is so only
-// by chance, and Unix domain sockets have no such hash at all.
+// One acceptor and not a listener for each loop (SO_REUSEPORT): turns are even, where the kernel's hash of addresses is
+// so only by chance, and Unix domain sockets have no such hash at all.
 
 internal import EventLoops
 
@@ -49,7 +49,8 @@ final class Acceptor: @unchecked Sendable {
     for listener in listeners { listener.resume() }
   }
 
-  /// Closes what can be done without: files that are opened again when they are needed, then a connection that asks nothing.
+  /// Closes what can be done without: files that are opened again when they are needed, then a connection that asks
+  /// nothing.
   private func makeRoom() -> Bool {
     if files.closeIdle() > 0 || cores[0].core.closeDispensable() { return true }
     // Theirs come too late for this connection, and in time for the next one.

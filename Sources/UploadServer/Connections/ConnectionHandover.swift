@@ -7,7 +7,8 @@ internal import Glibc
 /// Unchecked: it is given away by one thread and taken by another, and never touched by both.
 final class ConnectionHandover: @unchecked Sendable {
   let peer: String
-  /// A request that was read and not begun, with the parser that read it and the bytes behind it; nil for a new connection.
+  /// A request that was read and not begun, with the parser that read it and the bytes behind it; nil for a new
+  /// connection.
   let request: (head: RequestHead, parser: RequestParser, rest: [UInt8])?
   private var descriptor: Int32
 

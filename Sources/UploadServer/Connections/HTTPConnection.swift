@@ -7,7 +7,8 @@ internal import Glibc
 final class HTTPConnection {
   /// How much is read and thrown away after an early answer, in bytes: enough for what a fast client has under way.
   private static let lingerLimit = 256 << 20
-  /// How much `takeArrived` reads at most, in bytes: more than any socket buffer, and an end for a client that never stops.
+  /// How much `takeArrived` reads at most, in bytes: more than any socket buffer, and an end for a client that never
+  /// stops.
   private static let arrivedLimit = 64 << 20
   /// How many requests of one connection are begun before the others have their turn: a read can bring thousands.
   private static let requestsPerTurn = 32
@@ -22,7 +23,8 @@ final class HTTPConnection {
   private var state = HTTPConnectionState()
   private var parser: RequestParser
   private var handler: (any RequestHandler)?
-  /// What the handler has of us; cut off when its request is over, so that a late answer cannot be taken for the next one's.
+  /// What the handler has of us; cut off when its request is over, so that a late answer cannot be taken for the next
+  /// one's.
   private var exchange: ConnectionExchange?
   /// Bytes that the socket did not take yet, from `unsentStart` on.
   private var unsent: [UInt8] = []
@@ -207,8 +209,8 @@ final class HTTPConnection {
     handler.begin(exchange)
   }
 
-  /// What the request is for is on another loop: the connection goes there, with what was read of it. Nothing is unsent, or the
-  /// request would not have been parsed.
+  /// What the request is for is on another loop: the connection goes there, with what was read of it. Nothing is
+  /// unsent, or the request would not have been parsed.
   private func leave(for other: Int, _ head: RequestHead, _ rest: Span<UInt8>) {
     let rest = rest.withUnsafeBufferPointer { Array($0) }
     isProcessing = false
@@ -295,7 +297,8 @@ final class HTTPConnection {
     settle(progress: true)
   }
 
-  /// Reads no more of the body until ``resumeBody()``. What a connection that breaks has brought by then is read all the same.
+  /// Reads no more of the body until ``resumeBody()``. What a connection that breaks has brought by then is read all
+  /// the same.
   func pauseBody() {
     isPaused = true
     settle(progress: false)

@@ -32,8 +32,8 @@ struct HTTPConnectionState {
   private var keepsAlive = false
   private var hasBody = false
   private(set) var isHeadMethod = false
-  /// Whether the request may be sent interim responses: HTTP/1.0 has none, and whoever speaks it would take the first one
-  /// for the answer (RFC 9110, section 15.2). nginx does, to servers behind it, if not told otherwise.
+  /// Whether the request may be sent interim responses: HTTP/1.0 has none, and whoever speaks it would take the first
+  /// one for the answer (RFC 9110, section 15.2). nginx does, to servers behind it, if not told otherwise.
   private(set) var takesInterims = false
   private var wasForwarded = false
 
@@ -84,8 +84,8 @@ struct HTTPConnectionState {
     return expectsContinue ? .sendContinueAndRead : .read
   }
 
-  /// An interim response goes out. A proxy that takes it for the final response takes everything behind it for its content, and
-  /// waits for the end of the connection: it gets that with the answer.
+  /// An interim response goes out. A proxy that takes it for the final response takes everything behind it for its
+  /// content, and waits for the end of the connection: it gets that with the answer.
   mutating func interimSent() {
     if wasForwarded { keepsAlive = false }
   }

@@ -16,7 +16,8 @@ final class Listener {
   /// How long accepting rests when the process has no descriptor left, unless a connection ends before.
   private static let pause = Duration.seconds(1)
 
-  /// How many connections are accepted in one turn of the loop: a storm of them must not make those wait that are there.
+  /// How many connections are accepted in one turn of the loop: a storm of them must not make those wait that are
+  /// there.
   private static let accepting = 128
 
   /// Where it listens, with the port that the kernel chose.
@@ -65,7 +66,8 @@ final class Listener {
     self.descriptor = descriptor
   }
 
-  /// A name can stand for several addresses (`localhost` is `::1` and `127.0.0.1`): all that this machine has are taken.
+  /// A name can stand for several addresses (`localhost` is `::1` and `127.0.0.1`): all that this machine has are
+  /// taken.
   static func all(
     at address: ListenAddress, _ options: Options, _ loop: EventLoop
   ) throws(UploadServerError) -> [Listener] {
@@ -107,7 +109,8 @@ final class Listener {
     setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
   }
 
-  /// Removes the socket file that a killed server left behind; one that somebody listens on, or that is no socket, stays.
+  /// Removes the socket file that a killed server left behind; one that somebody listens on, or that is no socket,
+  /// stays.
   private static func removeStale(_ path: String) throws(UploadServerError) {
     var status = stat()
     guard lstat(path, &status) == 0 else { return }

@@ -1,9 +1,11 @@
-// Which loop a request belongs to, where a server has several. What one upload needs is on one loop, so nothing of it is locked.
+// Which loop a request belongs to, where a server has several. What one upload needs is on one loop, so nothing of it
+// is locked.
 
 /// One of a server's loops, and how streams and uploads are shared out among them.
 ///
-/// A stream belongs to the loop that its files' name is hashed to. An upload's token begins with the same hash, of the stream that
-/// it goes into, so that the two are together whatever the number of loops is when the server is started again.
+/// A stream belongs to the loop that its files' name is hashed to. An upload's token begins with the same hash, of the
+/// stream that it goes into, so that the two are together whatever the number of loops is when the server is started
+/// again.
 struct LoopAssignment: Sendable {
   let index: Int
   let count: Int

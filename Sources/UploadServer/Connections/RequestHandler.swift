@@ -5,8 +5,8 @@
 public protocol Exchange: AnyObject {
   /// The other end, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
   var peer: String { get }
-  /// Says that the body is wanted: `100 Continue` goes out if the client waits for it, and reading begins. May be called
-  /// in `begin` or any time later; until then nothing is read, and TCP holds the client back.
+  /// Says that the body is wanted: `100 Continue` goes out if the client waits for it, and reading begins. May be
+  /// called in `begin` or any time later; until then nothing is read, and TCP holds the client back.
   func acceptBody()
   /// Sends an interim answer (RFC 9110, section 15.2) at any time before the final one. Dropped if the client reads so
   /// little that answers pile up.
@@ -45,8 +45,8 @@ public enum AbortReason: Equatable, Sendable, CustomStringConvertible {
   }
 }
 
-/// Takes one request. All calls come on the loop's thread, in this order: `begin`, any number of `receive`, then `end` or
-/// `aborted`. After the handler has answered, or has disconnected, none come.
+/// Takes one request. All calls come on the loop's thread, in this order: `begin`, any number of `receive`, then `end`
+/// or `aborted`. After the handler has answered, or has disconnected, none come.
 public protocol RequestHandler: AnyObject {
   /// The head is read. The handler answers, or accepts the body, now or later.
   func begin(_ exchange: any Exchange)

@@ -76,7 +76,8 @@ final class Timeouts {
   /// Waits whose connection can be closed to make room for another one, in this order: nobody's request is lost by it.
   private static let dispensable: [HTTPConnectionState.Timeout] = [.idle, .head, .lingering, .sending]
 
-  /// The connection that can be closed at the least cost, of those the one that has waited longest; nil if all are at work.
+  /// The connection that can be closed at the least cost, of those the one that has waited longest; nil if all are at
+  /// work.
   var mostDispensable: HTTPConnection? {
     for kind in Self.dispensable { if let connection = queues[kind.rawValue].longest { return connection } }
     return nil
@@ -90,8 +91,8 @@ final class Timeouts {
     arm()
   }
 
-  /// The timer is never moved to a later time: it fires, finds the wait renewed, and is set anew. That costs one wake-up
-  /// per wait instead of a rescheduling per packet.
+  /// The timer is never moved to a later time: it fires, finds the wait renewed, and is set anew. That costs one
+  /// wake-up per wait instead of a rescheduling per packet.
   private func arm() {
     guard let deadline = queues.compactMap(\.nextDeadline).min() else { return }
     if let timer {

@@ -4,7 +4,8 @@ public import EventLoops
 internal import Glibc
 public import Metrics
 
-/// A small HTTP server that answers `GET /metrics` with a page of figures, for Prometheus. Whatever else is asked is 404.
+/// A small HTTP server that answers `GET /metrics` with a page of figures, for Prometheus. Whatever else is asked is
+/// 404.
 ///
 ///     let listener = try MetricsListener(listen: ListenAddress("127.0.0.1:9090")) { answer in
 ///       var page = MetricsText()

@@ -1,4 +1,5 @@
-// What a server counts of its work, as values: each loop counts for itself, and the counts are added when somebody asks.
+// What a server counts of its work, as values: each loop counts for itself, and the counts are added when somebody
+// asks.
 
 internal import EventLoops
 internal import Metrics

@@ -147,8 +147,8 @@ struct HeadDraft: Sendable {
     return length
   }
 
-  /// `Transfer-Encoding`: `chunked` and nothing else. An empty element is valid by RFC 9110, section 5.6.1.2, but other servers
-  /// read such a list differently, so it is refused like any other malformed list.
+  /// `Transfer-Encoding`: `chunked` and nothing else. An empty element is valid by RFC 9110, section 5.6.1.2, but other
+  /// servers read such a list differently, so it is refused like any other malformed list.
   private static func checkTransferEncoding(_ value: Span<UInt8>) throws(RequestRefusal) {
     if value.equals(lowercase: "chunked") { return }
     let elements = list(value)

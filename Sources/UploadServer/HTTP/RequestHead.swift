@@ -3,8 +3,8 @@
 /// The fields of a request or a response, in the order in which they came. Names are stored in lower case.
 ///
 /// Every field here can be sent: its name is a token, and its value has no control character but the tab (RFC 9110,
-/// section 5.5). A field that breaks these rules is not added. ``isValid`` is false from then on, and a response with such
-/// fields is answered as a failure of its handler.
+/// section 5.5). A field that breaks these rules is not added. ``isValid`` is false from then on, and a response with
+/// such fields is answered as a failure of its handler.
 public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral {
   public struct Field: Sendable, Equatable {
     /// In lower case: field names compare without regard to case (RFC 9110, section 5.1).
@@ -84,8 +84,8 @@ public struct RequestHead: Equatable, Sendable {
   public var framing: BodyFraming
   /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
   public var expectsContinue: Bool
-  /// What identifies the credential that the request was let in by, where the server asks for one: the SHA-256 of a bearer
-  /// token, and not the token.
+  /// What identifies the credential that the request was let in by, where the server asks for one: the SHA-256 of a
+  /// bearer token, and not the token.
   public internal(set) var credential: [UInt8]?
   /// Whether the client is willing to use the connection again (RFC 9112, section 9.3).
   public var keepsAlive: Bool

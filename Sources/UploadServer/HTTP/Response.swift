@@ -3,8 +3,8 @@
 /// A final response with a short body, all of it in memory: this server hands out nothing large.
 ///
 /// How long the body is and what becomes of the connection are the server's to say: it leaves out a `Content-Length`,
-/// `Transfer-Encoding`, `Connection`, `Keep-Alive`, `Upgrade`, `Trailer` or `Date` of the handler's. 204, 205 and 304 are sent
-/// without the body. A response whose fields are not valid, or whose status is not one of a final response, is
+/// `Transfer-Encoding`, `Connection`, `Keep-Alive`, `Upgrade`, `Trailer` or `Date` of the handler's. 204, 205 and 304
+/// are sent without the body. A response whose fields are not valid, or whose status is not one of a final response, is
 /// answered with 500 instead.
 public struct Response: Sendable, Equatable {
   public var status: Int
@@ -55,8 +55,8 @@ public struct Response: Sendable, Equatable {
     "connection", "content-length", "date", "keep-alive", "trailer", "transfer-encoding", "upgrade",
   ]
 
-  /// The bytes of an interim answer (RFC 9110, section 15.2): a head and nothing else. Octet by octet, because a live stream
-  /// is sent several of them a second.
+  /// The bytes of an interim answer (RFC 9110, section 15.2): a head and nothing else. Octet by octet, because a live
+  /// stream is sent several of them a second.
   package static func interim(_ status: Int, _ fields: HeaderFields) -> [UInt8] {
     var octets: [UInt8] = []
     octets.reserveCapacity(160)

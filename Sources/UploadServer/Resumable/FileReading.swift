@@ -1,4 +1,5 @@
-// A part of a file, read some at a time. What is known to be zero is not read: a hole costs no disk, only the time to hash it.
+// A part of a file, read some at a time. What is known to be zero is not read: a hole costs no disk, only the time to
+// hash it.
 
 internal import CLinux
 internal import Glibc
@@ -25,7 +26,8 @@ final class FileReading: @unchecked Sendable {
     (position, self.end) = (start, end)
   }
 
-  /// Hands on the next `limit` bytes, or what there is up to the end; returns how many these were. nil if they cannot be read.
+  /// Hands on the next `limit` bytes, or what there is up to the end; returns how many these were. nil if they cannot
+  /// be read.
   func next(_ limit: UInt64, _ take: (Span<UInt8>) -> Void) -> UInt64? {
     guard let descriptor = try? file.acquire() else { return nil }
     defer { file.release() }
@@ -54,8 +56,8 @@ final class FileReading: @unchecked Sendable {
     return done
   }
 
-  /// Finds out what comes next; lseek(2). Where the file system does not tell, all is data. The descriptor's position, which
-  /// its copies share, is used by nobody else.
+  /// Finds out what comes next; lseek(2). Where the file system does not tell, all is data. The descriptor's position,
+  /// which its copies share, is used by nobody else.
   private func look(_ descriptor: Int32) {
     guard position >= holeEnd, position >= dataEnd else { return }
     let data = lseek(descriptor, off_t(position), SLUICE_SEEK_DATA)

@@ -1,5 +1,5 @@
-// Which records of uploads that are over are kept, for clients that did not see the response: limited in number and bytes, so
-// that no client fills the disk or pushes out the others. Pure.
+// Which records of uploads that are over are kept, for clients that did not see the response: limited in number and
+// bytes, so that no client fills the disk or pushes out the others. Pure.
 
 internal import EventLoops
 
@@ -63,8 +63,8 @@ struct FinishedUploads {
   var count: Int { total.count }
   var bytes: Int { total.bytes }
 
-  /// Takes in the record of an upload that is over since then. Returns the uploads to be forgotten: the oldest of its owner, or
-  /// of whoever has the most, and a few at a time. The new one is never among them.
+  /// Takes in the record of an upload that is over since then. Returns the uploads to be forgotten: the oldest of its
+  /// owner, or of whoever has the most, and a few at a time. The new one is never among them.
   mutating func add(_ token: String, of owner: UploadOwner, bytes: Int, since: MonotonicInstant) -> [String] {
     remove(token)
     entries[token] = Entry(owner: owner, bytes: max(0, bytes), since: since)

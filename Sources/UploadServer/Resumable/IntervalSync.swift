@@ -4,8 +4,8 @@ internal import EventLoops
 
 /// The uploads that have bytes which the disk was not asked for yet. Only on the loop's thread.
 ///
-/// One round for all, and none before the last one is over: a disk that cannot keep up makes the rounds longer, and not a
-/// queue of them.
+/// One round for all, and none before the last one is over: a disk that cannot keep up makes the rounds longer, and not
+/// a queue of them.
 final class IntervalSync {
   private static let interval = Duration.seconds(1)
 

@@ -1,16 +1,17 @@
-// What a handler offers that keeps the body's bytes itself, so that a resumable upload need not keep them a second time.
+// What a handler offers that keeps the body's bytes itself, so that a resumable upload need not keep them a second
+// time.
 
 internal import EventLoops
 
-/// A handler whose own files are what an upload's offset is counted by. It can be given up at any time and begun again, by
-/// another instance or another process, and goes on behind what it has kept.
+/// A handler whose own files are what an upload's offset is counted by. It can be given up at any time and begun again,
+/// by another instance or another process, and goes on behind what it has kept.
 ///
-/// All calls come on the loop's thread. Instead of `begin` comes ``beginKeeping(_:for:)`` or ``restoreKeeping(_:for:)``, and instead
-/// of `receive` comes ``keep(_:pieces:)``.
+/// All calls come on the loop's thread. Instead of `begin` comes ``beginKeeping(_:for:)`` or
+/// ``restoreKeeping(_:for:)``, and instead of `receive` comes ``keep(_:pieces:)``.
 protocol KeepingRequestHandler: RequestHandler {
-  /// Looks at the request without touching anything: the fields that an answer to the creation tells and that every later
-  /// beginning of this request must have, such as an identifier that was made up; or the response to a request that
-  /// cannot be served.
+  /// Looks at the request without touching anything: the fields that an answer to the creation tells and that every
+  /// later beginning of this request must have, such as an identifier that was made up; or the response to a request
+  /// that cannot be served.
   func settle() -> Settlement
   /// How many bytes of the body are kept. Whoever adds to them now is made to stop.
   func measureKept() throws(SystemError) -> KeptExtent
@@ -56,8 +57,8 @@ enum KeptExtent {
 }
 
 enum Settlement {
-  /// - Parameter needed: the names of all fields of the request that later beginnings need (lower case). The record of the
-  ///   upload holds no others.
+  /// - Parameter needed: the names of all fields of the request that later beginnings need (lower case). The record of
+  ///   the upload holds no others.
   case fields(HeaderFields, needed: Set<String>)
   case response(Response)
 }

@@ -2,16 +2,17 @@
 
 internal import ResumableUploads
 
-/// Wraps the handlers of a router, so that each request to them can be made in parts, by as many connections as it takes
-/// (draft-ietf-httpbis-resumable-upload).
+/// Wraps the handlers of a router, so that each request to them can be made in parts, by as many connections as it
+/// takes (draft-ietf-httpbis-resumable-upload).
 ///
-/// The handler within sees one ordinary request: the method, the target and the fields of the creation without those of the
-/// protocol; `begin` once, the body in order, `end` once; `aborted` only when the upload was given up. Its response goes to
-/// the request at work, with `Upload-Complete: ?1`, and is kept for a client that did not see it. An answer that asks to try
-/// again later (503 or 507 with `Retry-After`) is no response to the upload: it goes on where it stood.
+/// The handler within sees one ordinary request: the method, the target and the fields of the creation without those of
+/// the protocol; `begin` once, the body in order, `end` once; `aborted` only when the upload was given up. Its response
+/// goes to the request at work, with `Upload-Complete: ?1`, and is kept for a client that did not see it. An answer
+/// that asks to try again later (503 or 507 with `Retry-After`) is no response to the upload: it goes on where it
+/// stood.
 ///
-/// After a restart the request is made anew and the body given from its beginning, unless the handler keeps it itself. Fields
-/// that carry credentials, such as `Cookie` or `X-Api-Key`, are written nowhere, so the request lacks them then.
+/// After a restart the request is made anew and the body given from its beginning, unless the handler keeps it itself.
+/// Fields that carry credentials, such as `Cookie` or `X-Api-Key`, are written nowhere, so the request lacks them then.
 ///
 /// Requests without the protocol's fields, or in a version of nobody's, are handed on as they are.
 final class ResumableUploadHandler {

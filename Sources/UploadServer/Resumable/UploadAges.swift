@@ -1,8 +1,8 @@
 // How long uploads have been left alone, for a server that comes later: only the time counts in which a server runs.
 //
-// A clock that jumps, or a server that is down for a week, must not end an upload. So no two dates are compared. A server writes
-// down from time to time how long it has seen each upload idle, and of which state of the upload's record that is true: the
-// record's modification time is the name of that state, and nothing else.
+// A clock that jumps, or a server that is down for a week, must not end an upload. So no two dates are compared. A
+// server writes down from time to time how long it has seen each upload idle, and of which state of the upload's record
+// that is true: the record's modification time is the name of that state, and nothing else.
 
 internal import EventLoops
 internal import Glibc

@@ -2,7 +2,8 @@
 
 internal import EventLoops
 
-/// Keeps the bytes of a representation while they come, and hands them to the request's handler. Only on the loop's thread.
+/// Keeps the bytes of a representation while they come, and hands them to the request's handler. Only on the loop's
+/// thread.
 protocol UploadBody: AnyObject {
   /// How many bytes are kept.
   var keptCount: UInt64 { get }

@@ -22,15 +22,16 @@ private final class SharedDigest: @unchecked Sendable {
   }
 }
 
-/// The digests of a representation. It takes the bytes as they come; what came before it, or while it was behind, it reads
-/// again from the disk, in the background. Only on the loop's thread.
+/// The digests of a representation. It takes the bytes as they come; what came before it, or while it was behind, it
+/// reads again from the disk, in the background. Only on the loop's thread.
 final class UploadDigests {
   /// How far behind it may be to catch up without a thread, in bytes.
   private static let smallGap: UInt64 = 1 << 20
   /// How much the worker reads before others have their turn, in bytes: some 20 ms of hashing.
   private static let slice: UInt64 = 8 << 20
 
-  /// What `Repr-Digest` of the creation says, as far as we can judge it. Unknown algorithms are ignored (RFC 9530, section 2).
+  /// What `Repr-Digest` of the creation says, as far as we can judge it. Unknown algorithms are ignored (RFC 9530,
+  /// section 2).
   private let expected: [(algorithm: DigestAlgorithm, value: [UInt8])]
   /// What answers tell: the first that `Want-Repr-Digest` asks for and we have.
   private let wanted: DigestAlgorithm?
@@ -159,7 +160,8 @@ final class UploadDigests {
     action?(.unreadable)
   }
 
-  /// The worker reads a slice at a time, so that a long file keeps nobody waiting, and stops when nobody needs it any more.
+  /// The worker reads a slice at a time, so that a long file keeps nobody waiting, and stops when nobody needs it any
+  /// more.
   private func readInBackground(
     _ body: any UploadBody, _ file: (file: OpenFile, start: UInt64), upTo end: UInt64, _ loop: EventLoop,
     _ worker: BackgroundWorker
@@ -206,8 +208,8 @@ final class UploadDigests {
   }
 }
 
-/// What one request's content must be, by its `Content-Digest`, or by its `Repr-Digest` where it is the whole representation.
-/// Only on the loop's thread.
+/// What one request's content must be, by its `Content-Digest`, or by its `Repr-Digest` where it is the whole
+/// representation. Only on the loop's thread.
 final class ContentDigest {
   private let expected: [[UInt8]]
   private let running: [SharedDigest]

@@ -1,13 +1,13 @@
-// Upload resources on the disk: a directory beside the streams with a record for each, and the bytes of those uploads whose
-// handlers keep none.
+// Upload resources on the disk: a directory beside the streams with a record for each, and the bytes of those uploads
+// whose handlers keep none.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 internal import ResumableUploads
 
-/// The directory `.uploads` of a store. A record is replaced as a whole or not at all: SIGKILL at any instant leaves the
-/// former one or the new one. Only on the loop's thread, but for what it hands to the worker.
+/// The directory `.uploads` of a store. A record is replaced as a whole or not at all: SIGKILL at any instant leaves
+/// the former one or the new one. Only on the loop's thread, but for what it hands to the worker.
 final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// Begins with a dot, which no stream's name does.
   static let directoryName = ".uploads"
@@ -118,9 +118,9 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
   }
 
-  /// What the next record is written into, or what the last one has replaced. It is used again and again, because ext4 avoids
-  /// the inodes of files that were removed in the last seconds: a thousand removed records would make each new file of any
-  /// kind cost a search through all of them.
+  /// What the next record is written into, or what the last one has replaced. It is used again and again, because ext4
+  /// avoids the inodes of files that were removed in the last seconds: a thousand removed records would make each new
+  /// file of any kind cost a search through all of them.
   ///
   /// Each loop has its own.
   private func replace(

@@ -4,7 +4,8 @@ internal import EventLoops
 internal import Glibc
 internal import ResumableUploads
 
-/// Where the records of upload resources are, and the bytes of those whose handlers keep none. Only on the loop's thread.
+/// Where the records of upload resources are, and the bytes of those whose handlers keep none. Only on the loop's
+/// thread.
 protocol UploadRecords: AnyObject {
   /// Writes a record. With ``Durability/always`` the disk has it when `completion` is called, on the loop's thread;
   /// otherwise it is called before this returns.

@@ -6,8 +6,8 @@ internal import ResumableUploads
 extension UploadResource {
   // MARK: Answers
 
-  /// Calls `answer` when the offset may be told: at once, or when the disk has all that is kept. Until then no byte comes
-  /// and no request begins, so that the offset which is told is one that an append may follow.
+  /// Calls `answer` when the offset may be told: at once, or when the disk has all that is kept. Until then no byte
+  /// comes and no request begins, so that the offset which is told is one that an append may follow.
   ///
   /// - Parameter answer: is given what has become of the upload meanwhile, if it is no offset.
   func settle(_ answer: @escaping (UploadRefusal?) -> Void) {
@@ -30,8 +30,8 @@ extension UploadResource {
     }
   }
 
-  /// Saves the record before the content of the transfer at work is asked for, and calls `work`. Requests that come meanwhile
-  /// wait: they are to find what has arrived of that content.
+  /// Saves the record before the content of the transfer at work is asked for, and calls `work`. Requests that come
+  /// meanwhile wait: they are to find what has arrived of that content.
   func saveFirst(syncing: Bool = false, _ work: @escaping (SystemError?) -> Void) {
     settlingCount += 1
     save(syncing: syncing) { [self] error in
@@ -40,8 +40,9 @@ extension UploadResource {
     }
   }
 
-  /// As ``saveFirst(syncing:_:)``, of a record that says that there is a body. With ``Durability/always`` the disk has the body
-  /// before: its file, its name and the hole that it may begin with, or after a power failure the upload would count as lost.
+  /// As ``saveFirst(syncing:_:)``, of a record that says that there is a body. With ``Durability/always`` the disk has
+  /// the body before: its file, its name and the hole that it may begin with, or after a power failure the upload would
+  /// count as lost.
   func saveBeginning(_ work: @escaping (SystemError?) -> Void) {
     guard resources.durability == .always, let body else { return saveFirst(work) }
     settlingCount += 1
@@ -111,8 +112,8 @@ extension UploadResource {
     }
   }
 
-  /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be counted
-  /// on any more.
+  /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be
+  /// counted on any more.
   func syncFailed(_ error: SystemError) {
     guard state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
@@ -133,8 +134,8 @@ extension UploadResource {
     save()
   }
 
-  /// Bytes are about to come that clients are told of before the disk has them. Whether the record did not say so before; it
-  /// has to be on the disk, then, before the first of them.
+  /// Bytes are about to come that clients are told of before the disk has them. Whether the record did not say so
+  /// before; it has to be on the disk, then, before the first of them.
   func marksUnsynced() -> Bool {
     guard resources.durability != .always, record.unsyncedBoot == nil else { return false }
     record.unsyncedBoot = resources.bootIdentifier

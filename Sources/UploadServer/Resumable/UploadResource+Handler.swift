@@ -172,7 +172,8 @@ extension UploadResource {
     return waiting
   }
 
-  /// The disk did not take the end: what it has not taken before cannot be counted on, and completing again would not find out.
+  /// The disk did not take the end: what it has not taken before cannot be counted on, and completing again would not
+  /// find out.
   private func endRefused(_ error: SystemError) {
     let waiting = takeWaiting()
     _ = state.processingPostponed()
@@ -240,8 +241,8 @@ extension UploadResource {
   func handlerLeaves() {
     countKept()
     guard keeper != nil else { return deactivate(.abandoned, peer: nil) }
-    // Another request goes on with the same stream. What it adds are bytes of this upload too, for a byte of a stream is the
-    // same whoever brings it: the next request of ours looks how many there are.
+    // Another request goes on with the same stream. What it adds are bytes of this upload too, for a byte of a stream
+    // is the same whoever brings it: the next request of ours looks how many there are.
     release()
     guard let transfer else { return }
     state.ended(transfer.number)

@@ -124,7 +124,8 @@ final class UploadResource {
     guard phase == .incomplete else { return }
     switch try measureKept() {
     case .bytes(let kept): self.state = state(kept)
-    // Begun, and nothing is there: whatever was acknowledged is lost. Or an earlier server has closed the recording, and died.
+    // Begun, and nothing is there: whatever was acknowledged is lost. Or an earlier server has closed the recording,
+    // and died.
     case let extent: try? self.state.found(extent)
     }
   }
@@ -412,8 +413,8 @@ final class UploadResource {
     reject(transfer, .serverStops)
   }
 
-  /// Writes down what is known; calls `completion` when that is on its way. Of an upload whose bytes the disk has all, the
-  /// record says so: it can be gone on with, whatever becomes of the machine.
+  /// Writes down what is known; calls `completion` when that is on its way. Of an upload whose bytes the disk has all,
+  /// the record says so: it can be gone on with, whatever becomes of the machine.
   func serverEnds(_ completion: @escaping () -> Void) {
     progress.end()
     if let parkTimer { resources.loop.cancel(parkTimer) }

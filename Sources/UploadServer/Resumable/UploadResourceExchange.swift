@@ -1,6 +1,7 @@
 // What a wrapped handler sees of its upload: one request, whose connection never breaks.
 
-/// An upload resource, from the side of the handler within. After its answer, or when it is given up, every call is ignored.
+/// An upload resource, from the side of the handler within. After its answer, or when it is given up, every call is
+/// ignored.
 final class UploadResourceExchange: Exchange {
   private var resource: UploadResource?
   private let firstPeer: String

@@ -1,4 +1,5 @@
-// All upload resources of a server: found by their tokens, limited in number and bytes, forgotten when their time is over.
+// All upload resources of a server: found by their tokens, limited in number and bytes, forgotten when their time is
+// over.
 
 internal import EventLoops
 internal import ResumableUploads
@@ -104,8 +105,8 @@ final class UploadResources {
 
   // MARK: Beginning and end
 
-  /// Takes up what an earlier server has left: as far as `patience` goes at once, the rest in slices between which requests have
-  /// their turn. What a request names is looked for when it comes.
+  /// Takes up what an earlier server has left: as far as `patience` goes at once, the rest in slices between which
+  /// requests have their turn. What a request names is looked for when it comes.
   func load(patience: Duration) {
     let end = MonotonicInstant.now + patience
     while MonotonicInstant.now < end {
@@ -259,7 +260,8 @@ final class UploadResources {
     forget(resource.token)
   }
 
-  /// Whether an upload may still be completed for its owner: between its creation and its end a token may have been withdrawn.
+  /// Whether an upload may still be completed for its owner: between its creation and its end a token may have been
+  /// withdrawn.
   func isStillAuthorized(_ owner: UploadOwner) -> Bool { owner.credential.map(isValid) ?? true }
 
   // MARK: Limits
@@ -272,8 +274,8 @@ final class UploadResources {
     accounts?.found(file, of: file, owner: resource.owner)
   }
 
-  /// An upload is complete or inactive: its bytes are nobody's concern here any more. Its record stays for a while, without the
-  /// fields of a request that nobody makes any more.
+  /// An upload is complete or inactive: its bytes are nobody's concern here any more. Its record stays for a while,
+  /// without the fields of a request that nobody makes any more.
   func finished(_ resource: UploadResource) {
     settleAccount(of: resource)
     resource.digests?.abandon()

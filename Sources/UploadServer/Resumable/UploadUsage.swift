@@ -1,13 +1,15 @@
-// How much of a server's limits its unfinished uploads and streams take, in total and by owner: one account for all loops.
+// How much of a server's limits its unfinished uploads and streams take, in total and by owner: one account for all
+// loops.
 
 internal import EventLoops
 internal import ResumableUploads
 internal import Synchronization
 
-/// How many uploads are unfinished or at work, and how many bytes of unfinished streams are stored. Any thread: owners come and go
-/// under a lock, bytes, which are counted with each piece that comes, are atomics.
+/// How many uploads are unfinished or at work, and how many bytes of unfinished streams are stored. Any thread: owners
+/// come and go under a lock, bytes, which are counted with each piece that comes, are atomics.
 ///
-/// No limit is exceeded for a moment, whatever several loops do at the same time: bytes are reserved before they are stored.
+/// No limit is exceeded for a moment, whatever several loops do at the same time: bytes are reserved before they are
+/// stored.
 final class UploadUsage: Sendable {
   /// The part of one owner.
   final class Share: Sendable {

@@ -4,7 +4,8 @@ internal import EventLoops
 
 /// Runs work one after another on a thread of its own, which exists only while there is work.
 ///
-/// Somebody waits for most of it. Long work is cut into slices that wait for this: after each slice comes all other work.
+/// Somebody waits for most of it. Long work is cut into slices that wait for this: after each slice comes all other
+/// work.
 final class BackgroundWorker: Sendable {
   private struct Queue {
     var work: [@Sendable () -> Void] = []
@@ -38,8 +39,8 @@ final class BackgroundWorker: Sendable {
     start { $0.work.append(work) }
   }
 
-  /// Runs a piece of long work, a few milliseconds of it, when nothing else is to be done, and its equals that came before it
-  /// have had their turn. Any thread.
+  /// Runs a piece of long work, a few milliseconds of it, when nothing else is to be done, and its equals that came
+  /// before it have had their turn. Any thread.
   func executeSlice(_ slice: @escaping @Sendable () -> Void) {
     start { $0.slices.append(slice) }
   }

@@ -5,8 +5,8 @@ internal import Glibc
 
 /// The complete recordings of a directory. Any thread.
 ///
-/// Most have one of a few extensions, and the file system is asked for these: it always knows what is there. The others are
-/// listed once, at the start, in slices; from then on each is added when it gets its name.
+/// Most have one of a few extensions, and the file system is asked for these: it always knows what is there. The others
+/// are listed once, at the start, in slices; from then on each is added when it gets its name.
 final class CompleteRecordings: Sendable {
   enum Finding: Equatable {
     case found(StreamName)

@@ -3,7 +3,8 @@
 internal import EventLoops
 internal import Glibc
 
-/// Remembers how long each unfinished stream is, in memory, and forgets it once it is complete. Only on the loop's thread.
+/// Remembers how long each unfinished stream is, in memory, and forgets it once it is complete. Only on the loop's
+/// thread.
 final class CountingStore: StreamStore {
   fileprivate final class Entry {
     var length: UInt64 = 0
@@ -19,7 +20,8 @@ final class CountingStore: StreamStore {
   private let maximumAge: Duration
 
   /// - Parameters:
-  ///   - maximumCount: beyond so many streams those that no request is at work on are forgotten, the longest unused first.
+  ///   - maximumCount: beyond so many streams those that no request is at work on are forgotten, the longest unused
+  ///     first.
   ///   - maximumAge: how long such a stream is remembered when others need the room.
   init(maximumCount: Int, maximumAge: Duration) {
     self.maximumCount = maximumCount

@@ -1,7 +1,7 @@
 // Has the disk take files: one by one while few wait, all of them in one go when many do.
 //
-// Five thousand streams that are synced once a second would be five thousand commits of the file system's journal, and no
-// disk has so many; syncfs(2) is one.
+// Five thousand streams that are synced once a second would be five thousand commits of the file system's journal, and
+// no disk has so many; syncfs(2) is one.
 
 internal import CLinux
 internal import EventLoops

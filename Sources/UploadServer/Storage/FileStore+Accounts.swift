@@ -1,4 +1,5 @@
-// What an earlier server has left counts against the quotas: recordings that grow, and those that were closed before their end.
+// What an earlier server has left counts against the quotas: recordings that grow, and those that were closed before
+// their end.
 
 internal import EventLoops
 

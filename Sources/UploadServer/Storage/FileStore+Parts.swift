@@ -52,7 +52,8 @@ extension FileStore {
     return stream.length - min(stream.length, first) - min(missing, stream.length - min(stream.length, first))
   }
 
-  /// Gives a recording its final name although its stream has not ended, and says so in its `.gaps` and in the stream's log.
+  /// Gives a recording its final name although its stream has not ended, and says so in its `.gaps` and in the stream's
+  /// log.
   func closeInterrupted(
     _ stream: StreamFile, for owner: UploadOwner?, isTrusted: Bool, loop: EventLoop,
     completion: @escaping (SystemError?) -> Void
@@ -118,7 +119,8 @@ extension FileStore {
 
   // MARK: Beginning
 
-  /// Begins the recording that follows a closed one. It has its own header where its format needs one, and begins at a frame.
+  /// Begins the recording that follows a closed one. It has its own header where its format needs one, and begins at a
+  /// frame.
   func beginPart(
     _ name: StreamName, after previous: RecordingPart, at offset: UInt64
   ) throws(SystemError) -> StreamFile {
@@ -191,8 +193,8 @@ extension FileStore {
     }
   }
 
-  /// Gives the name of each unfinished recording, and how many seconds ago it was written, to `found`. Takes as long as the
-  /// directory is large: for a thread of its own.
+  /// Gives the name of each unfinished recording, and how many seconds ago it was written, to `found`. Takes as long as
+  /// the directory is large: for a thread of its own.
   func findUnfinished(_ found: (StreamName, Int64) -> Void) {
     guard let names = DirectoryNames(of: directory) else { return }
     let now = WallClock.now.seconds

@@ -92,13 +92,13 @@ final class StreamFile: StoredStream {
 
 /// How much is done for a stream's bytes before its sender is told that they are kept.
 ///
-/// Whatever is chosen, a byte that was acknowledged survives the server's death. What differs is the machine's: a failure of
-/// the power, or of the kernel.
+/// Whatever is chosen, a byte that was acknowledged survives the server's death. What differs is the machine's: a
+/// failure of the power, or of the kernel.
 public enum Durability: String, Sendable, Equatable, CaseIterable {
   /// The kernel has it, and writes it to the disk when it likes, within about half a minute as a rule.
   case none
-  /// The disk has a complete stream, file and name, before its sender is told: fdatasync(2), then rename, then fsync(2) of
-  /// the directory. Of an upload that is not complete the disk is given everything once a second, in the background.
+  /// The disk has a complete stream, file and name, before its sender is told: fdatasync(2), then rename, then fsync(2)
+  /// of the directory. Of an upload that is not complete the disk is given everything once a second, in the background.
   case interval
   /// As `interval`, and no offset of an upload is told, in whatever answer, before the disk has all bytes up to it.
   case always
@@ -244,8 +244,8 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  /// How a file is opened that grows. All that is written comes at its end, and with O_APPEND it does so also if somebody else
-  /// has cut it: its length then shows that bytes are missing, where a hole of zeros would hide it.
+  /// How a file is opened that grows. All that is written comes at its end, and with O_APPEND it does so also if
+  /// somebody else has cut it: its length then shows that bytes are missing, where a hole of zeros would hide it.
   private static let growing = O_RDWR | O_APPEND
 
   func isThere(_ file: String) -> Bool { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) == 0 }

@@ -1,9 +1,9 @@
-// Which files are open: as many as there are descriptors for. A stream that is quiet needs none, and with a limit of 64 a few
-// quiet ones would otherwise keep everybody else out.
+// Which files are open: as many as there are descriptors for. A stream that is quiet needs none, and with a limit of 64
+// a few quiet ones would otherwise keep everybody else out.
 //
-// The kernel always gives out the lowest free number, so a high number is the sign that descriptors run short. The highest
-// ones are for whoever cannot wait: connections stay below ``connectionLimit``, files below ``fileLimit``, and above that are
-// those of the metrics port and of short-lived work.
+// The kernel always gives out the lowest free number, so a high number is the sign that descriptors run short. The
+// highest ones are for whoever cannot wait: connections stay below ``connectionLimit``, files below ``fileLimit``, and
+// above that are those of the metrics port and of short-lived work.
 
 internal import EventLoops
 internal import Glibc
@@ -50,7 +50,8 @@ final class OpenFiles: Sendable {
     return min(descriptor, other)
   }
 
-  /// Closes a quarter of the files that nobody uses at this moment, those first that were used longest ago. Returns how many.
+  /// Closes a quarter of the files that nobody uses at this moment, those first that were used longest ago. Returns how
+  /// many.
   @discardableResult
   func closeIdle() -> Int {
     let idle = all.withLock { all in all.values.compactMap { file in file.idleSince.map { (file, $0) } } }
@@ -65,8 +66,8 @@ final class OpenFiles: Sendable {
   fileprivate func remove(_ file: OpenFile.Descriptor) { all.withLock { $0[ObjectIdentifier(file)] = nil } }
 }
 
-/// A file of a directory that is open while it is used, and after that for as long as there are descriptors to spare. Any
-/// thread. Whoever uses one lets go of it soon: files that wait for something must not keep descriptors.
+/// A file of a directory that is open while it is used, and after that for as long as there are descriptors to spare.
+/// Any thread. Whoever uses one lets go of it soon: files that wait for something must not keep descriptors.
 final class OpenFile: Sendable {
   /// Shared with ``OpenFiles``, which closes it from any thread.
   fileprivate final class Descriptor: Sendable {
@@ -193,6 +194,7 @@ final class OpenFile: Sendable {
 }
 
 extension SystemError {
-  /// Whether the file that was written is not the one that its name stands for any more, or was changed by somebody else.
+  /// Whether the file that was written is not the one that its name stands for any more, or was changed by somebody
+  /// else.
   var isForeignChange: Bool { code == ESTALE }
 }

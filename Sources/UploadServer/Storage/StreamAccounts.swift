@@ -3,10 +3,11 @@
 internal import EventLoops
 internal import Glibc
 
-/// Finds the account of each recording that has unfinished bytes on the disk, by the name of its files. Any thread; an account that is open is its loop's.
+/// Finds the account of each recording that has unfinished bytes on the disk, by the name of its files. Any thread; an
+/// account that is open is its loop's.
 ///
-/// What counts is what is stored: an interrupted stream counts until it is complete, or its file is gone. So does a recording that
-/// was closed before its end (``closed(_:)``).
+/// What counts is what is stored: an interrupted stream counts until it is complete, or its file is gone. So does a
+/// recording that was closed before its end (``closed(_:)``).
 final class StreamAccounts: Sendable {
   private struct Entry {
     let account: StreamAccount

@@ -6,11 +6,12 @@ internal import Glibc
 ///
 /// A stream is named `<last component of the path>-<Stream-ID>`, and its files are that name and one extension: `.part`
 /// while it grows, `.gaps` for its holes, and at its end what its media type says. The name holds nothing but
-/// `[A-Za-z0-9._-]` and begins with neither a dot nor a hyphen. So it is one component of a path, it is not hidden, and no
-/// command takes it for an option.
+/// `[A-Za-z0-9._-]` and begins with neither a dot nor a hyphen. So it is one component of a path, it is not hidden, and
+/// no command takes it for an option.
 ///
-/// The extension is not part of the identity: a requester chooses it, and must not reach or shadow another stream by it.
-/// An extension has no dot, so a file name belongs to exactly one stream: the one named by what precedes its last dot.
+/// The extension is not part of the identity: a requester chooses it, and must not reach or shadow another stream by
+/// it. An extension has no dot, so a file name belongs to exactly one stream: the one named by what precedes its last
+/// dot.
 struct StreamName: Hashable, Sendable {
   let streamID: String
   /// Without extension.
@@ -33,7 +34,8 @@ struct StreamName: Hashable, Sendable {
     return name
   }
 
-  /// Splits the name of a file into its stream and its extension, dot included; nil if it has no extension or is hidden.
+  /// Splits the name of a file into its stream and its extension, dot included; nil if it has no extension or is
+  /// hidden.
   static func parts(ofFile name: Substring) -> (base: Substring, finalExtension: Substring)? {
     guard let dot = name.lastIndex(of: "."), dot != name.startIndex, name.first != "." else { return nil }
     return (name[..<dot], name[dot...])
@@ -60,8 +62,8 @@ struct StreamName: Hashable, Sendable {
     finalExtension = "." + Self.fileExtension(mediaType: mediaType, pathExtension: suffix)
   }
 
-  /// The stream of a recording that an earlier server left unfinished; nil if the file is not called like one. Nobody knows
-  /// its ``finalExtension`` or ``streamID`` any more: both are empty.
+  /// The stream of a recording that an earlier server left unfinished; nil if the file is not called like one. Nobody
+  /// knows its ``finalExtension`` or ``streamID`` any more: both are empty.
   init?(partialFile file: String) {
     guard file.hasSuffix(".part") else { return nil }
     let pieces = file.dropLast(5).split(separator: "~", omittingEmptySubsequences: false)
@@ -119,8 +121,8 @@ struct StreamName: Hashable, Sendable {
     return decoded.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).last.map(Array.init) ?? []
   }
 
-  /// Runs of anything else become one `_`. Leading dots and hyphens are left out. A hundred characters are enough to recognise
-  /// it by.
+  /// Runs of anything else become one `_`. Leading dots and hyphens are left out. A hundred characters are enough to
+  /// recognise it by.
   private static func sanitized(_ component: [UInt8]) -> String {
     var result: [UInt8] = []
     for octet in component.prefix(100) {

@@ -1,4 +1,5 @@
-// Which recordings a stream has, where there is more than one: a log per stream, because operators move recordings away.
+// Which recordings a stream has, where there is more than one: a log per stream, because operators move recordings
+// away.
 
 internal import EventLoops
 internal import Glibc
@@ -70,8 +71,8 @@ struct RecordingPart: Equatable, Sendable {
   }
 }
 
-/// The directory `.parts` of a store: a file for each stream of which the server has closed a recording, with a line for each
-/// thing that happened. Streams that end by themselves have none.
+/// The directory `.parts` of a store: a file for each stream of which the server has closed a recording, with a line
+/// for each thing that happened. Streams that end by themselves have none.
 struct StreamParts: Sendable {
   /// Begins with a dot, which no stream's name does.
   static let directoryName = ".parts"

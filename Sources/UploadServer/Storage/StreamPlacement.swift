@@ -13,8 +13,8 @@ struct StreamPlacement: Equatable {
     case holeTooLarge
   }
 
-  /// The largest offset that a request may begin at: what a structured field holds (RFC 9651, section 3.3.1), a petabyte.
-  /// Without it, hole after hole would bring a stream to a length that the bytes behind it make overflow.
+  /// The largest offset that a request may begin at: what a structured field holds (RFC 9651, section 3.3.1), a
+  /// petabyte. Without it, hole after hole would bring a stream to a length that the bytes behind it make overflow.
   private static let largestOffset: UInt64 = 999_999_999_999_999
 
   /// The stream offset of the next byte of the body.

@@ -1,5 +1,5 @@
-// Which streams have a request at work on them, so that a newer request can take over from an older one, and which have been
-// left unfinished, so that their recordings are closed one day.
+// Which streams have a request at work on them, so that a newer request can take over from an older one, and which have
+// been left unfinished, so that their recordings are closed one day.
 
 internal import EventLoops
 
@@ -73,13 +73,14 @@ final class StreamRegistry {
   let isValid: ([UInt8]) -> Bool
 
   private var owners: [StreamName: StreamStoreHandler] = [:]
-  /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after it.
+  /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after
+  /// it.
   private var holders: [StreamName: any RecordingHolder] = [:]
   /// The unfinished uploads whose bytes are in the growing recording, the last one at work at the end.
   private var sharers: [StreamName: [any RecordingHolder]] = [:]
   private var unattended: [StreamName: Unattended] = [:]
-  /// Streams whose growing recordings have bytes that the disk has refused. The kernel tells of that only once: without this, the
-  /// next one to complete the stream would be told that all is well.
+  /// Streams whose growing recordings have bytes that the disk has refused. The kernel tells of that only once: without
+  /// this, the next one to complete the stream would be told that all is well.
   private var distrusted: [StreamName: SystemError] = [:]
   /// Streams that a request of this server was at work on before all uploads of the earlier one were known.
   private var taken: Set<StreamName> = []
@@ -129,7 +130,8 @@ final class StreamRegistry {
     if isNew {
       holder?.tookRecording(ownsFile: true)
     } else if let holder, former !== holder || isUnattended {
-      // It passes from upload to upload of one owner. Bytes of a live stream do not become those of a file, which may expire.
+      // It passes from upload to upload of one owner. Bytes of a live stream do not become those of a file, which may
+      // expire.
       let passesOn = !isUnattended && former?.owner == holder.owner && (holder.isLive || former?.isLive == false)
       holder.tookRecording(ownsFile: passesOn && former?.ownsFile == true)
     }
@@ -277,7 +279,8 @@ final class StreamRegistry {
   /// An earlier server has left a recording unfinished, which was written that many seconds ago by the wall clock.
   func found(_ name: StreamName, silentFor seconds: Int64) {
     guard assignment.owns(name), unattended[name] == nil else { return }
-    // Clients that the server's end has cut off are given time to come back; a clock that was wrong takes none from anybody.
+    // Clients that the server's end has cut off are given time to come back; a clock that was wrong takes none from
+    // anybody.
     let silence = Duration.seconds(max(0, seconds))
     leave(name, for: nil, atMost: max(finishAfter - min(silence, finishAfter), min(finishAfter, .seconds(60))))
   }

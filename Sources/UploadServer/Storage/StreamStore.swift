@@ -4,7 +4,8 @@ internal import EventLoops
 
 /// What is kept of one stream while a request is at work on it.
 ///
-/// Only on the loop's thread. Nothing of it outlives the request but what the store keeps: the next one finds that by name.
+/// Only on the loop's thread. Nothing of it outlives the request but what the store keeps: the next one finds that by
+/// name.
 protocol StoredStream: AnyObject {
   var name: StreamName { get }
   /// Whether it has its final name. Bytes are only compared then.
@@ -26,8 +27,8 @@ protocol StoredStream: AnyObject {
   /// Where the byte at a stream offset lies in ``file``.
   func position(of offset: UInt64) -> UInt64
 
-  /// Stores the bytes of `pieces`, without the first `skipped` of them, one after another at `offset`. Returns how many were
-  /// stored, and the error that kept the rest from it.
+  /// Stores the bytes of `pieces`, without the first `skipped` of them, one after another at `offset`. Returns how many
+  /// were stored, and the error that kept the rest from it.
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
   ) -> (written: Int, error: SystemError?)
@@ -67,9 +68,11 @@ enum StreamExtent: Equatable {
 
 /// Where streams are found by their names.
 protocol StreamStore {
-  /// Whether a credential may go on with the stream of that name: it began it, or nobody has, or no credential was asked for.
+  /// Whether a credential may go on with the stream of that name: it began it, or nobody has, or no credential was
+  /// asked for.
   func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool
-  /// Finds the stream of that name, growing or complete, or begins it. Where its recording was closed, begins the next one.
+  /// Finds the stream of that name, growing or complete, or begins it. Where its recording was closed, begins the next
+  /// one.
   ///
   /// - Parameters:
   ///   - credential: whose stream it is from now on, unless it is somebody's already.
@@ -82,7 +85,8 @@ protocol StreamStore {
   func openUnfinished(_ name: StreamName) throws(SystemError) -> (any StoredStream)?
   /// How much is stored of the stream's recording, growing or complete.
   func measure(_ name: StreamName) throws(SystemError) -> StreamExtent
-  /// Has the disk take what is stored of a stream that no request has open; `completion` is called on the loop's thread.
+  /// Has the disk take what is stored of a stream that no request has open; `completion` is called on the loop's
+  /// thread.
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
   /// Forgets a stream's recording that still grows. One that is complete stays.
   func remove(_ name: StreamName)

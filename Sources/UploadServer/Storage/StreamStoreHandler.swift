@@ -539,8 +539,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
       hasLostFile ? "something else has changed, replaced or removed the file of the stream" : error.reason)
   }
 
-  /// The disk did not take the end of a plain stream. Which bytes it lacks nobody knows: all are to be sent again, into a file of
-  /// their own, and the one that is there is closed as it is.
+  /// The disk did not take the end of a plain stream. Which bytes it lacks nobody knows: all are to be sent again, into
+  /// a file of their own, and the one that is there is closed as it is.
   private func refuseEnd(_ stream: any StoredStream, _ error: SystemError) {
     registry.figures.values.failed(.storage)
     registry.distrust(stream.name, error)

@@ -2,7 +2,8 @@
 
 /// Everything before the samples of a RIFF/WAVE file, and how long a frame is.
 ///
-/// Both sizes of the copy are 0xFFFFFFFF ("to the end of the file"), because nobody knows how long the next file will be.
+/// Both sizes of the copy are 0xFFFFFFFF ("to the end of the file"), because nobody knows how long the next file will
+/// be.
 struct WAVHead: Equatable, Sendable {
   /// Longer heads, with many chunks before the samples, are not copied.
   static let maximumLength = 4096

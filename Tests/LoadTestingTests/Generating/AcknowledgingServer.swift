@@ -1,5 +1,5 @@
-// A server of resumable uploads that knows by its own clock what it did to a load test: when each byte came, when it said so,
-// and what it threw away. What the generator reports is compared with that.
+// A server of resumable uploads that knows by its own clock what it did to a load test: when each byte came, when it
+// said so, and what it threw away. What the generator reports is compared with that.
 
 import EventLoops
 import Glibc
@@ -27,7 +27,8 @@ final class AcknowledgingServer: Sendable {
   private let uploads = Lock<[Upload]>([])
   private let server = Lock<ScriptedServer?>(nil)
   private let delay: Duration
-  /// After so many bytes of the first upload the connection ends, and this many of them, all acknowledged, are thrown away.
+  /// After so many bytes of the first upload the connection ends, and this many of them, all acknowledged, are thrown
+  /// away.
   private let fault: (after: Int, throwsAway: Int)?
   let url: String
 

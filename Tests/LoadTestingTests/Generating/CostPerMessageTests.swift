@@ -1,5 +1,5 @@
-// What a message costs the generator must not depend on how many streams there are. Time would show it on a machine that has nothing
-// else to do; what is counted here is the same on any.
+// What a message costs the generator must not depend on how many streams there are. Time would show it on a machine
+// that has nothing else to do; what is counted here is the same on any.
 
 import CallCounter
 import EventLoops
@@ -27,8 +27,8 @@ struct CostPerMessageTests {
     let lines = String(decoding: result.standardOutputContent, as: UTF8.self).split(separator: "\n")
     let counts = lines.map { $0.split(separator: " ").compactMap { Double($0) } }.filter { $0.count == 2 }
     try #require(counts.count == 2, "\(lines)")
-    // Messages that share a turn of a loop that is late cost less each, be it here or there. A walk over all streams for each of
-    // them would make it many times as much.
+    // Messages that share a turn of a loop that is late cost less each, be it here or there. A walk over all streams
+    // for each of them would make it many times as much.
     for (few, many) in zip(counts[0], counts[1]) { #expect(few > 0 && many < 3 * few, "\(counts)") }
   }
 }
@@ -70,7 +70,8 @@ private struct Cost {
       }, idle: { isIdle.signal() })
     call_counter_arm("sluice-network")
     loop.loop.execute { loop.begin(Array(0..<streams)) }
-    // By messages, not by seconds, of which some may come at once on a busy machine. Each stream has its connection when it begins.
+    // By messages, not by seconds, of which some may come at once on a busy machine. Each stream has its connection
+    // when it begins.
     let count = UInt64(streams)
     let window = try samples.wait("three messages of each stream", within: .seconds(50)) {
       samples -> (Sample, Sample)? in

@@ -1,4 +1,5 @@
-// What goes wrong on purpose in a load test: it is told apart from what goes wrong by itself, and nothing is lost by it.
+// What goes wrong on purpose in a load test: it is told apart from what goes wrong by itself, and nothing is lost by
+// it.
 
 import EventLoops
 import NetworkTesting
@@ -24,7 +25,8 @@ struct LoadFaultTests {
     let totals = report.totals
     #expect(totals.interruptions.onPurpose >= 4)
     #expect(totals.interruptions.unplanned == 0 && totals.errorCount == 0, "\(totals.errors)")
-    // One new connection for each, but where a request was hit that had not gone out yet: its connection serves the next.
+    // One new connection for each, but where a request was hit that had not gone out yet: its connection serves the
+    // next.
     let connects = totals.connects - 4
     #expect(connects <= totals.interruptions.onPurpose && connects > totals.interruptions.onPurpose / 2)
     // One that is cut again before anything more was acknowledged has not resumed in between.
@@ -56,7 +58,8 @@ struct LoadFaultTests {
     let slow = (0..<12).filter { StreamSchedule(profile, seed: seed.value, stream: $0).isSlow }
     #expect(report.histograms[.acknowledged].count == UInt64(12 - slow.count) * 10)
     #expect(report.histograms[.acknowledgedSlow].count == UInt64(slow.count) * 10)
-    // The k-th message is due k tenths of a second after the start, and the line cannot have taken it before 2 (k + 1) tenths.
+    // The k-th message is due k tenths of a second after the start, and the line cannot have taken it before 2 (k + 1)
+    // tenths.
     if let delay = report.histograms[.acknowledgedSlow].min { #expect(delay >= 200_000_000 / 100 * 99) }
     if let delay = report.histograms[.acknowledgedSlow].max { #expect(delay >= 1_100_000_000 / 100 * 99) }
     #expect(report.totals.streams.finished == 12 && report.totals.errorCount == 0)

@@ -89,7 +89,8 @@ struct StagedLoadTests {
 
 @Suite("A load test with one request per message")
 struct RequestPerMessageTests {
-  /// Answers each request after reading its content, as `answer` says for its number on the connection; nil cuts the connection.
+  /// Answers each request after reading its content, as `answer` says for its number on the connection; nil cuts the
+  /// connection.
   private func endpoint(_ answer: @escaping @Sendable (Int, Int) -> String?) throws -> (ScriptedServer, EventLog<Int>) {
     let lengths = try EventLog<Int>()
     let server = try ScriptedServer { connection, number in

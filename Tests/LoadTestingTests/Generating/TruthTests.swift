@@ -20,8 +20,8 @@ struct TruthTests {
     let measured = report.histograms[.acknowledged]
     #expect(report.totals.messages.due == 8 * 30 && report.totals.messages.acknowledged == 8 * 30)
     #expect(truth.count > 100)
-    // The server's own delays differ from two seconds when the machine is loaded; what the two see must not differ, but for
-    // how long a message was on its way and each of them waited for a processor: least with the fastest tenth.
+    // The server's own delays differ from two seconds when the machine is loaded; what the two see must not differ, but
+    // for how long a message was on its way and each of them waited for a processor: least with the fastest tenth.
     let (said, found) = (truth[truth.count / 10], try #require(measured.quantile(0.1)))
     #expect(abs(found - said) <= said / 50, "the generator's \(found) ns and the server's \(said) ns")
     // Nobody can learn of an acknowledgement before it was sent, nor send a byte before it is due.

@@ -7,7 +7,8 @@ import Testing
 
 @Suite("The page in a browser", .serialized)
 struct BrowserTests {
-  /// Tells, in the document's title, what only layout knows. The page's own policy would not let it run, so that goes first.
+  /// Tells, in the document's title, what only layout knows. The page's own policy would not let it run, so that goes
+  /// first.
   private static let probe = """
     <script>addEventListener('load',()=>{const found=[];
     if(document.documentElement.scrollWidth>innerWidth)found.push('wider than the window');

@@ -40,8 +40,8 @@ struct Axis: Sendable, Equatable {
     return Axis(scale: .linear, range: 0...(Double(max(1, count)) * step), ticks: ticks)
   }
 
-  /// From the last 1, 2 or 5 times a power of ten at or below `minimum` to the first at or above `maximum`; a tick at each
-  /// power of ten, and at 2 and 5 too where that leaves room.
+  /// From the last 1, 2 or 5 times a power of ten at or below `minimum` to the first at or above `maximum`; a tick at
+  /// each power of ten, and at 2 and 5 too where that leaves room.
   static func logarithmic(from minimum: Double, to maximum: Double, _ quantity: AxisQuantity) -> Axis {
     let low = minimum.isFinite && minimum > 0 ? minimum : 1
     let high = maximum.isFinite ? max(low, maximum) : low

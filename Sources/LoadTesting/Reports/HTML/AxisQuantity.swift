@@ -1,4 +1,5 @@
-// What an axis measures, and how its values are written: as everywhere in a report (`Figure`), but round ones without zeros.
+// What an axis measures, and how its values are written: as everywhere in a report (`Figure`), but round ones without
+// zeros.
 
 /// A kind of figure. Durations are in nanoseconds, rates in bytes a second, shares from 0 to 1.
 enum AxisQuantity: Sendable {

@@ -1,7 +1,8 @@
 // Two runs on one page: what differs in the plan, in the figures, and in the curves.
 
 extension ReportComparison {
-  /// The comparison as one self-contained HTML page, in UTF-8, like ``LoadReport/html``: A is the earlier run, B the later.
+  /// The comparison as one self-contained HTML page, in UTF-8, like ``LoadReport/html``: A is the earlier run, B the
+  /// later.
   ///
   /// Contains both reports' JSON, as a list in `<script type="application/json" id="reports">`. Any thread.
   public var html: String { ComparisonPage(self).html }

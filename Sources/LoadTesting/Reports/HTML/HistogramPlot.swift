@@ -32,7 +32,8 @@ struct HistogramPlot {
   /// How wide a bar is: 24 for each power of ten, ten per cent each.
   static let binsPerDecade = 24.0
 
-  /// Puts a histogram's buckets, of one per cent each, into those of the plot; one across a border goes where its middle is.
+  /// Puts a histogram's buckets, of one per cent each, into those of the plot; one across a border goes where its
+  /// middle is.
   static func bins(of histogram: LatencyHistogram) -> [Bin] {
     var counts: [Int: UInt64] = [:]
     for bar in histogram.bars {

@@ -21,7 +21,8 @@ struct Markup: ExpressibleByStringInterpolation, Sendable, Equatable {
     init(literalCapacity: Int, interpolationCount: Int) { text.reserveCapacity(literalCapacity) }
 
     mutating func appendLiteral(_ literal: String) { text += literal }
-    /// Text: all that HTML could take for more than text is escaped. Fit for an element's content and for a quoted attribute.
+    /// Text: all that HTML could take for more than text is escaped. Fit for an element's content and for a quoted
+    /// attribute.
     mutating func appendInterpolation(_ outside: String) { text += Markup.escaped(outside) }
     mutating func appendInterpolation(_ markup: Markup) { text += markup.text }
     mutating func appendInterpolation(_ pieces: [Markup]) { for piece in pieces { text += piece.text } }
@@ -33,8 +34,8 @@ struct Markup: ExpressibleByStringInterpolation, Sendable, Equatable {
 
   /// The content of a `<script type="application/json">`.
   ///
-  /// A script's content is not unescaped by HTML and ends at `</`; within `<!--` it would end elsewhere. JSON has `<` in strings
-  /// only, and there it may be written as `\u003c` (RFC 8259, section 7).
+  /// A script's content is not unescaped by HTML and ends at `</`; within `<!--` it would end elsewhere. JSON has `<`
+  /// in strings only, and there it may be written as `\u003c` (RFC 8259, section 7).
   static func script(json: String) -> Markup {
     var text = ""
     text.reserveCapacity(json.utf8.count)
@@ -54,7 +55,8 @@ struct Markup: ExpressibleByStringInterpolation, Sendable, Equatable {
       case ">": text += "&gt;"
       case "\"": text += "&quot;"
       case "'": text += "&#39;"
-      // Controls, and the marks that turn the direction of all text after them: they would show something that is not there.
+      // Controls, and the marks that turn the direction of all text after them: they would show something that is not
+      // there.
       case "\u{0}"..."\u{8}", "\u{B}"..."\u{1F}", "\u{7F}"..."\u{9F}", "\u{200E}", "\u{200F}", "\u{202A}"..."\u{202E}",
         "\u{2066}"..."\u{2069}":
         text += "\u{FFFD}"

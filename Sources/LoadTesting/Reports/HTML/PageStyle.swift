@@ -1,8 +1,8 @@
 // How the page looks: on a light and on a dark screen, small and large, and on paper.
 //
-// One style sheet within the page, the reader's own fonts, no picture: it opens from a mail and in ten years. Percentiles are
-// shades of one colour in their order, other curves differ in colour and in stroke, so that they are told apart without seeing
-// colours and on a black and white printer.
+// One style sheet within the page, the reader's own fonts, no picture: it opens from a mail and in ten years.
+// Percentiles are shades of one colour in their order, other curves differ in colour and in stroke, so that they are
+// told apart without seeing colours and on a black and white printer.
 
 enum PageStyle {
   /// Nothing is loaded and nothing is run, whatever got into the page (Content Security Policy, level 3).

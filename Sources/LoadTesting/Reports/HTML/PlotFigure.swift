@@ -1,8 +1,8 @@
 // What all plots of the page have in common: the frame, the axes, the words around them.
 //
-// Looked for before this was written: GNU plotutils (libplot, no release since 2009, no dark paper, no titles for screen
-// readers), PLplot (Cairo and ten megabytes), ploticus, giza (draws in C, knows no histograms of its own), gnuplot and
-// Matplotlib (programs of their own that a report would need at run time). SVG itself is the library here.
+// Looked for before this was written: GNU plotutils (libplot, no release since 2009, no dark paper, no titles for
+// screen readers), PLplot (Cairo and ten megabytes), ploticus, giza (draws in C, knows no histograms of its own),
+// gnuplot and Matplotlib (programs of their own that a report would need at run time). SVG itself is the library here.
 
 /// A plot with all that a person needs to read it.
 struct PlotFigure {
