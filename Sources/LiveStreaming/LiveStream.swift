@@ -170,10 +170,17 @@ final class LiveStream: @unchecked Sendable {
   func finish(within limit: Duration? = nil) {
     guard !machine.isEnded else { return }
     live?.finish()
-    guard let limit, finishTimer == nil else { return }
+    if let limit, finishTimer == nil { awaitProgress(within: limit) }
+  }
+
+  /// Ends the stream if the server acknowledges nothing more within `limit`. A slow line may take longer for all that is buffered.
+  private func awaitProgress(within limit: Duration) {
+    let acknowledged = machine.acknowledged
     finishTimer = loop.schedule(after: limit) { [weak self] in
       guard let self else { return }
       finishTimer = nil
+      if trustsTransport { checkTransport() }
+      if machine.acknowledged > acknowledged { return awaitProgress(within: limit) }
       let step = machine.stop(unfinished(after: limit))
       if isStarted { perform(step) }
     }
@@ -182,10 +189,10 @@ final class LiveStream: @unchecked Sendable {
   private func unfinished(after limit: Duration) -> LiveStreamError {
     let time = limit < .seconds(1) ? "\(limit.nanoseconds / 1_000_000) ms" : "\(limit.nanoseconds / 1_000_000_000) s"
     guard hasConnected else {
-      return LiveStreamError(.unreachable, "the server was not reached, and the \(time) to finish are over")
+      return LiveStreamError(.unreachable, "the server was not reached within the \(time) to finish")
     }
     return LiveStreamError(
-      .unfinished, "the server did not confirm the end of the stream, and the \(time) to finish are over")
+      .unfinished, "the server did not confirm the end of the stream, and acknowledged nothing for \(time)")
   }
 
   func cancel() {

@@ -239,7 +239,7 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     /// The source failed.
     case source
     case cancelled
-    /// The time that ``LiveStreamer/finish(within:)`` allowed was over.
+    /// Nothing was acknowledged for as long as ``LiveStreamer/finish(within:)`` allows.
     case unfinished
   }
 

@@ -17,7 +17,7 @@ enum StreamOptions {
   static let giveUp = Option(
     "give-up", value: "T", "end after T without progress and at least 3 attempts (default: never)")
   static let finishTimeout = Option(
-    "finish-timeout", value: "T", "longest time to finish after the first signal (default: 20s)")
+    "finish-timeout", value: "T", "after the first signal, end after T without an acknowledgement (default: 20s)")
   static let progress = Option(
     "progress", value: "KIND", "how to show progress: auto, bar, json or none (default: auto)")
   static let metrics = Option(
@@ -208,7 +208,7 @@ enum StreamOptions {
     }
   }
 
-  /// How long the first signal may take to end a stream.
+  /// How long the server may acknowledge nothing after the first signal.
   static func finishTimeout(_ values: CommandLineSyntax.Values) throws(CommandError) -> Duration {
     try Units.duration(values["finish-timeout"] ?? "20s", of: "finish-timeout")
   }

@@ -55,7 +55,7 @@ struct StreamRun {
   /// Whether the first signal already ends it at once: what is lost by that can be had again.
   var endsAtOnce = false
 
-  /// How long the first signal may take to end the stream; nil for as long as the server needs.
+  /// How long the server may acknowledge nothing after the first signal; nil for as long as it needs.
   var finishTimeout: Duration?
   /// The digest that the user asked for.
   var digest: DigestAlgorithm?
@@ -125,7 +125,7 @@ struct StreamRun {
   }
 
   private var finishing: String {
-    let limit = finishTimeout.map { ", for at most \(Units.text($0))" } ?? ""
+    let limit = finishTimeout.map { "; it may be silent for at most \(Units.text($0))" } ?? ""
     return "finishing: waiting for the server to acknowledge what is buffered\(limit). A second signal stops at once."
   }
 

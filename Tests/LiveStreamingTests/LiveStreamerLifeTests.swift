@@ -1,4 +1,5 @@
 import EventLoops
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import StreamBuffers
@@ -91,6 +92,33 @@ struct LiveStreamerLifeTests {
         // What the silent server's TCP took counts as acknowledged without resumable uploads, if that was seen in time.
         if kind != nil, url == nobody || use == .always { #expect(summary.progress.unsent == 1000, "\(url), \(use)") }
       }
+    }
+  }
+
+  @Test("a server that goes on acknowledging may take longer than the limit")
+  func finishSlowly() throws {
+    let version = "Upload-Draft-Interop-Version: 8"
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("201 Created", ["Location: /u", "Upload-Complete: ?0", version])
+      _ = try connection.head()
+      _ = try connection.body()
+      for offset in stride(from: 200, through: 1000, by: 200) {
+        poll(nil, 0, 700)  // not a synchronisation: the passing of time is what is tested
+        try connection.send(
+          "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: \(offset)\r\n\(version)\r\n\r\n"
+        )
+      }
+      try connection.respond("200 OK", ["Upload-Offset: 1000", "Upload-Complete: ?1", version])
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) { $0.resumable = .always }
+      try source.push([UInt8](repeating: 1, count: 1000))
+      try stream.events.first("its connection") { if case .connected = $0 { true } else { false } }
+      stream.streamer.finish(within: .seconds(2))
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.acknowledged == 1000, "\(String(describing: summary.error))")
     }
   }
 
