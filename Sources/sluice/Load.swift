@@ -41,7 +41,7 @@ enum Load {
   static let more = HelpTopic(name: "load-options", title: "More options of sluice load", options: own + connection)
 
   private static let own = [
-    Option("request-per-message", "send each message as a request of its own, on a kept connection"),
+    Option("request-per-message", "send each message as a request of its own, over kept connections"),
     Option(
       "arrival-rate", value: "N/s",
       "messages per second of all streams together, with --request-per-message (default: the profile's)"),

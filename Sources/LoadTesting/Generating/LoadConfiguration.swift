@@ -30,7 +30,7 @@ public struct LoadConfiguration: Sendable {
   /// Network loops, each with a thread of its own.
   public var threads = 1
   public var resumable = LiveStreamConfiguration.ResumableUse.auto
-  /// Each message is a request of its own, on a connection that the stream keeps. It is not repeated when it fails.
+  /// Each message is a request of its own, over kept connections. It is not repeated when it fails.
   public var sendsRequestPerMessage = false
   /// When one request of a resumable upload ends and the next begins. Long by default: what is acknowledged within a
   /// request needs no end of it.

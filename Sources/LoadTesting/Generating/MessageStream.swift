@@ -4,9 +4,9 @@ internal import EventLoops
 internal import LiveStreaming
 internal import UploadClient
 
-/// Sends one message after another over a connection that it keeps. A message that becomes due while another is under
-/// way waits its turn, and its delay counts from the time at which it was due. A message that fails is not sent again:
-/// it counts as an error, and as lost.
+/// Sends one message after another, over connections that are kept and that the streams of a lane take in turn. A
+/// message that becomes due while another is under way waits its turn, and its delay counts from the time at which it
+/// was due. A message that fails is not sent again: it counts as an error, and as lost.
 ///
 /// Owned by its loop's thread; unchecked for that reason.
 final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable {

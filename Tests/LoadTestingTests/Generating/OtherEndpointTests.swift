@@ -109,7 +109,7 @@ struct RequestPerMessageTests {
     return (server, lengths)
   }
 
-  @Test("each message is one request with its length, and all of a stream use one connection")
+  @Test("each message is one request with its length, over at most one connection for each stream")
   func messages() throws {
     let (server, lengths) = try endpoint { _, _ in "204 No Content" }
     let report = try loadTest(server.url) {
@@ -119,7 +119,7 @@ struct RequestPerMessageTests {
     }.run()
     #expect(lengths.all == Array(repeating: 500, count: 30))
     #expect(report.totals.messages.due == 30 && report.totals.messages.acknowledged == 30)
-    #expect(report.totals.responses == [204: 30] && report.totals.connects == 3)
+    #expect(report.totals.responses == [204: 30] && (1...3).contains(report.totals.connects))
     #expect(report.histograms[.response].count == 30 && report.histograms[.acknowledged].count == 30)
     #expect(report.totals.streams.finished == 3 && report.totals.errorCount == 0)
   }
