@@ -142,7 +142,7 @@ REPLACEMENT int openat64(int directory, const char *path, int flags, ...) {
   return open_recorded(directory, path, flags, mode);
 }
 
-REPLACEMENT int renameat2(int from, const char *old_name, int to, const char *new_name, unsigned flags) {
+static int renamed(int from, const char *old_name, int to, const char *new_name, unsigned flags) {
   char old_path[PATH], new_path[PATH];
   if (!resolve(from, old_name, old_path) || !resolve(to, new_name, new_path)) {
     return (int)syscall(SYS_renameat2, from, old_name, to, new_name, flags);
@@ -159,11 +159,16 @@ REPLACEMENT int renameat2(int from, const char *old_name, int to, const char *ne
   errno = error;
   return result;
 }
+// Not one through another: a test may have a replacement of its own for one of them.
+REPLACEMENT int renameat2(int from, const char *old_name, int to, const char *new_name, unsigned flags) {
+  return renamed(from, old_name, to, new_name, flags);
+}
+
 REPLACEMENT int renameat(int from, const char *old_name, int to, const char *new_name) {
-  return renameat2(from, old_name, to, new_name, 0);
+  return renamed(from, old_name, to, new_name, 0);
 }
 REPLACEMENT int rename(const char *old_name, const char *new_name) {
-  return renameat2(AT_FDCWD, old_name, AT_FDCWD, new_name, 0);
+  return renamed(AT_FDCWD, old_name, AT_FDCWD, new_name, 0);
 }
 
 REPLACEMENT int linkat(int from, const char *old_name, int to, const char *new_name, int flags) {
