@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Answer chaos", .serialized)
 struct AnswerChaosTests {
-  @Test("a stream recovers from each odd answer in each phase, or ends for a reason", arguments: [Seed(20261122)])
+  @Test("a stream recovers from each odd answer in each phase, or ends for a reason", arguments: [Seed(20_261_122)])
   func everyCombination(_ seed: Seed) throws {
     let options = AnswerChaos.Options(seed: seed.value, count: AnswerChaos.roundSize)
     let report = try AnswerChaos(options).run()
