@@ -277,6 +277,10 @@ enum Load {
     guard stages.contains(where: { $0.streams > 0 }) else {
       throw .usage("--stage \(values["stage"]?.shown ?? ""): no stage has a stream. Write 30s:1000 for 1000 streams.")
     }
+    guard StagePlan(stages).duration <= Duration.seconds(30 * 86_400).nanoseconds else {
+      throw .usage(
+        "--stage \(values["stage"]?.shown ?? ""): all stages together last more than 30d. Choose shorter ones.")
+    }
     configuration.stages = stages
   }
 
@@ -298,6 +302,11 @@ enum Load {
     guard chunk >= 1e6 else {
       throw .usage(
         "--arrival-rate \(text.shown): \(configuration.streams) streams send at most \(configuration.streams * 1000)/s. Add streams with -n."
+      )
+    }
+    guard chunk <= 86_400e9 else {
+      throw .usage(
+        "--arrival-rate \(text.shown): each of \(configuration.streams) streams would send less than once per day. Choose fewer streams with -n."
       )
     }
     configuration.profile.chunk = Int64(chunk)

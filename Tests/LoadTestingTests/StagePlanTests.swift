@@ -37,6 +37,13 @@ struct StagePlanTests {
     }
   }
 
+  @Test("no length of a stage is too much to calculate with")
+  func longest() {
+    let plan = StagePlan([.init(duration: .max, streams: 3), .init(duration: .max, streams: 0)])
+    #expect(plan.duration == .max && plan.lives(of: 2).allSatisfy { !$0.isEmpty })
+    #expect(RampPlan(streams: 3, ramp: 0, chunk: 1000, stages: plan).life(of: 0, from: 0) != nil)
+  }
+
   @Test("a stream begins when its turn comes, within its life, and again in its next life")
   func turns() throws {
     let stages = StagePlan([

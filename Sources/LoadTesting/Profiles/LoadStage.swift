@@ -52,7 +52,7 @@ public struct StagePlan: Equatable, Sendable {
   private func crossing(_ level: Int, _ stage: LoadStage, from start: Int64, at stream: Int) -> Int64 {
     let (distance, whole) = (Double(stream - level), Double(stage.streams - level))
     let share = whole == 0 ? 0 : max(0, min(1, distance / whole))
-    return start.addingSaturated(Int64(Double(stage.duration) * share))
+    return start.addingSaturated(Int64(saturating: Double(stage.duration) * share))
   }
 }
 
