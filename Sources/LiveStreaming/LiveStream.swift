@@ -173,7 +173,8 @@ final class LiveStream: @unchecked Sendable {
     if let limit, finishTimer == nil { awaitProgress(within: limit) }
   }
 
-  /// Ends the stream if the server acknowledges nothing more within `limit`. A slow line may take longer for all that is buffered.
+  /// Ends the stream if the server acknowledges nothing more within `limit`. A slow line may take longer for all that
+  /// is buffered.
   private func awaitProgress(within limit: Duration) {
     let acknowledged = machine.acknowledged
     finishTimer = loop.schedule(after: limit) { [weak self] in

@@ -61,8 +61,8 @@ public struct LiveStreamConfiguration: Sendable {
     public var after = Duration.seconds(10)
     /// In bytes.
     public var size: UInt64 = 256 << 20
-    /// So many bytes of response heads, of interim responses above all, end a request. libcurl fails one at 300 KiB,
-    /// and keeps two to three bytes of memory for each of them until then (curl_easy_header(3)).
+    /// A request ends after this number of bytes of response heads, most of them of interim responses. libcurl fails
+    /// one at 300 KiB, and keeps two to three bytes of memory for each of them until then (curl_easy_header(3)).
     public var responseHeadSize = 200_000
     public init() {}
   }

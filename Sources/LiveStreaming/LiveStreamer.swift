@@ -47,9 +47,9 @@ public final class LiveStreamer: Sendable {
 
   /// Stops the source, sends what is buffered, and ends when the server has answered.
   ///
-  /// - Parameter limit: ends after this time without an acknowledgement even if the server has not answered, with an error of the kind
-  ///   ``LiveStreamError/Kind/unfinished``, or ``LiveStreamError/Kind/unreachable`` if there never was a connection;
-  ///   nil waits as long as the server needs.
+  /// - Parameter limit: ends after this time without an acknowledgement even if the server has not answered, with an
+  ///   error of the kind ``LiveStreamError/Kind/unfinished``, or ``LiveStreamError/Kind/unreachable`` if there never
+  ///   was a connection; nil waits as long as the server needs.
   public func finish(within limit: Duration? = nil) {
     stream.loop.execute { [stream] in stream.finish(within: limit) }
   }

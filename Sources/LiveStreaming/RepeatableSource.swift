@@ -24,7 +24,7 @@ public protocol RepeatableSource: AnyObject, Sendable {
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int
 }
 
-/// A repeatable source in the place of a circular buffer of so many bytes: what a device with such a buffer would have
+/// A repeatable source in the place of a circular buffer of this size: what a device with such a buffer would have
 /// lost in an outage is lost here, too.
 final class RepeatableBytes: StreamBytes {
   private let source: any RepeatableSource

@@ -91,7 +91,7 @@ struct StreamRequest: Equatable {
 
   enum Content: Equatable {
     case absent, empty
-    /// The stream from `start` on, to its end or to so many bytes.
+    /// The stream from `start` on, to its end or to this number of bytes.
     case bytes(maximum: UInt64?)
   }
 

@@ -16,7 +16,7 @@ public final class UploadFile: Sendable {
   /// In bytes, when it was opened.
   public var size: UInt64 { version.size }
 
-  /// A file of at most so many bytes is read to find out whether it has as many as its size says: those of procfs and
+  /// A file of at most this size is read to find out whether it has as many as its size says: those of procfs and
   /// sysfs do not, and each of their sizes is 0 or a page's.
   private static let doubtfulSize: UInt64 = 64 << 10
 

@@ -95,7 +95,7 @@ package struct InteropVersion: Equatable, Sendable {
     /// There is no such field: the message speaks the RFC, or nothing of all this.
     case absent
     case known(InteropVersion)
-    /// A version of nobody's, or no Integer.
+    /// An unknown version, or no Integer.
     case unknown
 
     package init(_ fields: FieldLines) {

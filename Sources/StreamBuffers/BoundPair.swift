@@ -52,7 +52,7 @@ public enum BoundPair {
   }
 
   public enum WriteResult: Equatable, Sendable {
-    /// So many bytes were taken, which may be fewer than were offered: offer the rest after the next signal.
+    /// This number of bytes was taken, which may be fewer than were offered: offer the rest after the next signal.
     case accepted(Int)
     case refused(Refusal)
   }

@@ -52,7 +52,7 @@ struct BoundPairStateMachine {
   }
 
   enum WriteAction: Equatable {
-    /// Copy so many bytes in, then tell.
+    /// Copy this number of bytes in, then signal.
     case accept(Int, Signals)
     case refuse(BoundPair.Refusal)
   }
@@ -106,7 +106,7 @@ struct BoundPairStateMachine {
   }
 
   enum ReadAction: Equatable {
-    /// Copy so many bytes out, then tell.
+    /// Copy this number of bytes out, then signal.
     case take(Int, Signals)
     case empty
     case end

@@ -94,7 +94,7 @@ extension CircularBuffer {
 
     /// What became of a write.
     public enum WriteResult: Equatable, Sendable {
-      /// So many bytes were published.
+      /// This number of bytes was published.
       case written(Int)
       /// Fewer than the minimum are free and the policy lets nothing go, or the reader is using the very bytes that
       /// would have to go. Nothing was written; try again when there is space, or after the next period.

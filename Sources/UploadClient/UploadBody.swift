@@ -58,7 +58,7 @@ extension UploadBody {
 
   /// What an attempt to fill libcurl's buffer came to.
   enum Filling: Equatable {
-    /// So many bytes, at least one; `isLast` when it is known that no more follow.
+    /// This number of bytes, at least one; `isLast` when it is known that no more follow.
     case bytes(Int, isLast: Bool)
     /// Nothing at the moment; the body says when there is more.
     case nothingYet

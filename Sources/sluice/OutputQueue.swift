@@ -1,6 +1,6 @@
 // What waits to be written to one output: lines in order, and below them the status, of which only the latest counts.
 
-/// Keeps at most so many bytes of lines and drops the oldest, counted. A value: it writes nothing itself.
+/// Keeps at most this number of bytes of lines and drops the oldest, counted. A value: it writes nothing itself.
 struct OutputQueue {
   private enum Item {
     case line(String)

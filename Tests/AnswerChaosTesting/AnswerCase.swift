@@ -96,7 +96,7 @@ package struct AnswerCase: Sendable {
 /// How the good server speaks, for a whole case.
 struct ServerHabits: Sendable, CustomStringConvertible {
   var announces: Bool
-  /// Tells progress by 104 after so many bytes.
+  /// Sends a 104 after this number of bytes.
   var progress: Int?
   var tellsOffset: Bool
   var joinsParts: Bool

@@ -105,7 +105,7 @@ final class Exchange {
     }
   }
 
-  /// Reads content and stores it, at most so many bytes; false if it has not ended by then.
+  /// Reads content and stores it, at most this number of bytes; false if it has not ended by then.
   private func read(into place: Place, limit: Int) throws -> Bool {
     var count = 0
     var told = 0

@@ -33,7 +33,7 @@ struct OddReply: Sendable {
 
   enum Timing: Sendable, Equatable {
     case beforeContent
-    /// After so many bytes of the content.
+    /// After this number of content bytes.
     case inContent(Int)
     case afterContent
     /// After the content, and later than the client waits.

@@ -48,7 +48,7 @@ struct BlockedOutputTests {
     return try SpawnedCommand(arguments, [input ?? null, output.descriptor, output.descriptor])
   }
 
-  /// Waits until the server has stored so many bytes of its only stream.
+  /// Waits until the server has stored this number of bytes of its only stream.
   private func waitUntilStored(_ count: Int, _ server: StreamServer) throws {
     try eventually("the stored stream") {
       server.directory.names.contains { (try? server.directory.contents($0).count) ?? 0 >= count }

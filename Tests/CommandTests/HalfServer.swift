@@ -3,7 +3,7 @@
 import NetworkTesting
 import Synchronization
 
-/// A server that lets a creation stand with so many bytes of it, and takes what is appended.
+/// A server that leaves a creation unanswered after this number of bytes, and takes what is appended.
 final class HalfServer: Sendable {
   /// Heads of all requests, and the content of appends.
   let heads: EventLog<ServerConnection.Head>

@@ -53,7 +53,7 @@ struct PutFileChangeTests {
     }
   }
 
-  /// Knows nothing of resumable uploads, and stops after so many bytes of the content.
+  /// Knows nothing of resumable uploads, and stops after this number of content bytes.
   private func plainServer(stopsAt limit: Int, _ gate: Gate) throws -> ScriptedServer {
     try ScriptedServer(receiveBuffer: 64 << 10) { connection, _ in
       let head = try connection.head()

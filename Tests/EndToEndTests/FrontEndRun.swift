@@ -27,7 +27,7 @@ struct Route: Sendable, CustomTestStringConvertible {
 
 /// One server behind one front end behind one proxy, and what becomes of the connections through it.
 final class FrontEndRun {
-  /// What happens to connection number 0, 1, …, when so many bytes of the client have gone through.
+  /// What happens to connection number 0, 1, …, when this number of the client's bytes has gone through.
   enum Fault: Sendable {
     case reset(after: Int)
     /// SIGKILL and a new start, while the connection stands.

@@ -56,7 +56,7 @@ final class OtherServer: Sendable {
   private let server: Mutex<ScriptedServer?> = Mutex(nil)
   let origin: String
 
-  /// - Parameter cuts: after so many bytes of content, counted from the cut before, the connection ends.
+  /// - Parameter cuts: after this number of content bytes, counted from the cut before, the connection ends.
   init(_ program: Program, cuts: [Int]) throws {
     let state = Mutex(State(cuts: cuts))
     self.state = state

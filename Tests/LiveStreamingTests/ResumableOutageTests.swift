@@ -35,7 +35,7 @@ private final class Outage: Sendable {
 extension RunningStream {
   fileprivate var hasEnded: Bool { if case .ended? = events.all.last { true } else { false } }
 
-  /// Gives the source so many bytes more, and waits until they are acknowledged, or something goes wrong.
+  /// Gives the source this many more bytes, and waits until they are acknowledged, or something goes wrong.
   fileprivate func push(_ count: Int, of pattern: OffsetPattern, at offset: Int, from source: PushedSource) throws {
     let seen = events.all.count
     try source.push(patternBytes(pattern, offset, count))

@@ -28,7 +28,7 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
   package enum Place: Equatable, Sendable {
     /// A request's head is here whole, and not a byte of it has been passed on.
     case beforeRequest
-    /// So many bytes of request content have been passed on since the fault was armed, over all requests and
+    /// This number of content bytes has been passed on since the fault was armed, over all requests and
     /// connections.
     case requestBody(after: Int)
     /// The final response has come, and not a byte of it has been passed on.
@@ -118,7 +118,7 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
     case lower(Int)
     /// Above the truth and below what the client had sent.
     case higher(Int)
-    /// So many bytes beyond what the client had sent.
+    /// This number of bytes beyond what the client had sent.
     case beyond(Int)
   }
 

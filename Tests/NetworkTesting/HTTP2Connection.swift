@@ -107,7 +107,7 @@ public final class HTTP2Connection {
       hasContent: frame.flags & Self.endStream == 0)
   }
 
-  /// Gives the client room for so many bytes more: of one stream, or of the connection (0).
+  /// Gives the client room for this many more bytes: of one stream, or of the connection (0).
   package func enlargeWindow(of stream: UInt32, by count: UInt32) throws {
     try send(FrameType.windowUpdate, stream: stream, (0..<4).map { UInt8(truncatingIfNeeded: count >> (24 - 8 * $0)) })
   }

@@ -15,7 +15,7 @@ package final class ResumableServer: Sendable {
     package var limits: String?
     /// Whether creations are announced by 104.
     package var announces: Bool
-    /// Tells progress by 104 after so many bytes; nil for never.
+    /// Sends a 104 after this number of bytes; nil for never.
     package var progress: Int?
     /// `Upload-Complete` in final responses to creations and appends.
     package var tellsCompleteness: Bool
@@ -53,9 +53,9 @@ package final class ResumableServer: Sendable {
     case answered
     /// Ends the connection before a byte of the content is read.
     case close
-    /// Keeps so many bytes of the content, and ends the connection: an append's by a reset.
+    /// Keeps this number of content bytes, and ends the connection: an append's by a reset.
     case cut(after: Int)
-    /// Reads so many bytes of the content and keeps them, answers, and neither reads on nor closes.
+    /// Reads this number of content bytes and keeps them, answers, and neither reads on nor closes.
     case early(after: Int, String, [String])
     /// Reads and keeps the content, and answers nothing.
     case silent

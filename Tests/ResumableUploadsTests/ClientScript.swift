@@ -26,7 +26,7 @@ struct ClientScript {
     self.supply = supply
   }
 
-  /// A stream of so many bytes, of which all are there, and which goes on.
+  /// A stream of this many bytes, all available, that continues.
   static func live(
     _ head: UInt64, isFinished: Bool = false,
     _ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }
@@ -34,7 +34,7 @@ struct ClientScript {
     ClientScript(Supply(oldest: 0, head: head, isFinished: isFinished), change)
   }
 
-  /// A file of so many bytes, sent with the creation.
+  /// A file of this size, sent with the creation.
   static func file(
     _ length: UInt64, _ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }
   ) -> ClientScript {

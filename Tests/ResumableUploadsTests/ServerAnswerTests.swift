@@ -147,7 +147,7 @@ struct ServerAnswerTests {
     #expect(timer != nil)
   }
 
-  @Test("a fast transfer is told of every two megabytes at once, and of less and less as it grows")
+  @Test("a fast transfer gets a 104 for every two megabytes at once, and fewer as it grows")
   func fastSchedule() {
     var schedule = ProgressSchedule()
     #expect(schedule.accepted(now: 0) == .announce)

@@ -111,7 +111,7 @@ struct ServerRequestTests {
   }
 
   @Test(
-    "a version of nobody's: the whole is taken as a plain request, a part is refused (draft, section Draft Version)")
+    "an unknown version: the whole is taken as a plain request, a part is refused (draft, section Draft Version)")
   func unknownVersion() {
     for version in ["9", "2", "x", "8, 8"] {
       let named: FieldLines = ["Upload-Draft-Interop-Version": version]

@@ -55,7 +55,7 @@ struct AcknowledgementTests {
     return upload.task
   }
 
-  /// Cuts one upload after another: what counts is never more than the truth, and at most so many bytes behind it.
+  /// Cuts one upload after another: the count is never above the truth, and at most this number of bytes below it.
   private func cutMany(
     _ seed: Seed, block: Int? = nil, behind: UInt64, _ change: (inout UploadRequest) -> Void
   ) throws {

@@ -150,7 +150,7 @@ struct OldClientTests {
     #expect(answer.status == 201 && more.isEmpty && answer["upload-complete"] == "?1")
   }
 
-  @Test("a part in a version of nobody's is refused, with the version that we speak")
+  @Test("a part in an unknown version is refused, with the version that the server supports")
   func unknownVersion() throws {
     let test = try TestServer()
     let client = try test.connect()

@@ -103,7 +103,7 @@ struct PowerFailureTests {
     #expect(try after(test, durability, boot: "second", location).answer.status == 410)
   }
 
-  @Test("a complete upload is told of all the same", arguments: Durability.allCases)
+  @Test("a complete upload is announced all the same", arguments: Durability.allCases)
   func complete(_ durability: Durability) throws {
     let test = try server(durability, boot: "first")
     let location = try test.create()

@@ -42,7 +42,7 @@ extension RawClient {
     }
   }
 
-  /// Waits for the 104 that says that so many bytes are kept.
+  /// Waits for the 104 that announces this number of bytes.
   func awaitProgress(_ offset: Int) throws {
     while true {
       let answer = try answer()

@@ -76,7 +76,7 @@ struct UploadLimitTests {
     #expect(try client.final().answer.status == 201)
   }
 
-  @Test("so many bytes of unfinished uploads, also after a restart; a complete one counts no more")
+  @Test("the bytes of unfinished uploads are limited, also after a restart; a complete upload no longer counts")
   func quota() throws {
     let directory = TemporaryDirectory()
     var location = ""

@@ -77,7 +77,7 @@ struct UploadRecordTests {
       let answer = try head()
       #expect(answer.status == 503 && answer["retry-after"] != nil, "\(file): \(answer)")
       if index == 2 {
-        // Nobody is told that the stream is not his.
+        // Nobody gets 403 for a stream that may be his own.
         let other = try test.connect()
         try other.request("POST", "/t.txt", version: nil, ["Stream-ID: a", alpha], body: "abc")
         #expect(try other.final().answer.status == 503)

@@ -1,7 +1,7 @@
 // Live streams by libcurl alone, as many as asked for, from one thread: what `sluice load` is compared with.
 //
 // Each stream creates an upload resource (POST, empty) and appends to it by one chunked PATCH without end: a message of
-// so many bytes at each time of an absolute schedule. Acknowledged is what a 104 or the final response says in
+// a number of bytes at each time of an absolute schedule. Acknowledged is what a 104 or the final response says in
 // Upload-Offset. The interface is the one made for thousands of transfers, curl_multi_socket_action, on epoll and a
 // timerfd. A JSON object on standard output has what was measured; the exit code is 0 if every message was acknowledged
 // and every upload completed.

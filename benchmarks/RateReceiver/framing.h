@@ -9,7 +9,7 @@
 
 enum framing_state {
   FRAMING_HEAD,
-  FRAMING_LENGTH,      // so many bytes, by Content-Length
+  FRAMING_LENGTH,      // a number of bytes, by Content-Length
   FRAMING_CHUNK_SIZE,  // a chunk's line
   FRAMING_CHUNK,       // its bytes
   FRAMING_CHUNK_END,   // the line feed behind them

@@ -37,7 +37,7 @@ STARTED_PER_SECOND = 500
 
 @dataclass(frozen=True)
 class Load:
-    """So many streams with a message of so many bytes every so many seconds."""
+    """A number of streams, the size of their messages, and the time between two of them."""
 
     streams: int
     message: int

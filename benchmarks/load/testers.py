@@ -1,4 +1,4 @@
-"""The load testers: how each is told to hold N live streams of so many bytes a second, with what its own manual offers.
+"""The load testers: how each is told to hold N live streams of a given rate, with what its own manual offers.
 
 Who can pace a body is given the pace: sluice load, curl (--limit-rate), ffmpeg (-re), Locust (a generator that sleeps).
 h2load, wrk and hey can pace requests only; they are run as people try it, for the judge to see what arrives.
@@ -45,7 +45,7 @@ class Tester:
 
 
 def _zeros(task: Task, size: int) -> Path:
-    """A file of so many bytes, as holes: nothing is read from a disk."""
+    """A file of this size, as holes: nothing is read from a disk."""
     path = task.directory / f"{size}.bytes"
     if not path.exists():
         with open(path, "wb") as file:

@@ -46,7 +46,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Mark:
-    """How client and server stood when so many bytes were stored."""
+    """How client and server stood when this number of bytes was stored."""
 
     stored: int
     client: Memory

@@ -52,7 +52,7 @@ public struct LoadConfiguration: Sendable {
   public var streamsPerConnection = 100
   /// The host that may be loaded although it is not this machine.
   public var permittedHost: String?
-  /// The run ends when so many bytes were sent, or so many connections opened.
+  /// The run ends when this number of bytes was sent, or this number of connections opened.
   public var maximumByteCount: UInt64 = 1 << 40
   public var maximumConnectionCount: UInt64 = 1_000_000
 

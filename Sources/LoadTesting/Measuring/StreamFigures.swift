@@ -1,6 +1,6 @@
 // What is kept of each stream while it lives: little, because there are thousands.
 
-/// The figures of one stream. Filled by ``LoopFigures``, which is told of everything that happens.
+/// The figures of one stream. Filled by ``LoopFigures``, to which everything that happens is reported.
 public struct StreamFigures: Equatable, Sendable {
   /// Its number among all streams of the run.
   public let index: Int

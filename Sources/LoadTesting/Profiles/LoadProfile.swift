@@ -25,9 +25,9 @@ public struct LoadProfile: Equatable, Sendable {
   public enum MessageSize: Equatable, Sendable {
     /// Bytes a second, as many as a microphone would have for the time of a chunk. At most 10 GB/s.
     case rate(UInt64)
-    /// So many bytes in each message, evenly distributed.
+    /// The number of bytes in each message, evenly distributed.
     case bytes(ClosedRange<Int>)
-    /// Messages of so many bytes, one after the other as fast as they are taken: none of them has a time of its own.
+    /// Messages of this size, one after the other as fast as they are taken: none of them has a time of its own.
     case unpaced(Int)
   }
 

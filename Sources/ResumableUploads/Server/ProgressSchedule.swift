@@ -14,7 +14,7 @@
 package struct ProgressSchedule: Equatable, Sendable {
   /// The least time between two announcements.
   package static let interval: Int64 = 200_000_000
-  /// So many bytes are announced before their time is there; or a 128th of the transfer, if that is more.
+  /// This number of bytes is announced before its time has come; or a 128th of the transfer, if that is more.
   package static let step: UInt64 = 2 << 20
 
   package enum Action: Equatable, Sendable {

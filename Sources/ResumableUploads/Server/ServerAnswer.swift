@@ -90,7 +90,8 @@ package struct ServerAnswer: Equatable, Sendable {
   package static func discovered(
     _ limits: UploadLimits, _ version: InteropVersion, allow: String
   ) -> ServerAnswer {
-    // A request that names no version, or one of nobody's, is told of the newest: so a client learns what to speak.
+    // A request that names no version, or an unknown one, gets the newest in the answer: so a client learns which one
+    // to use.
     let version = version.number == nil ? .newest : version
     var answer = ServerAnswer(204, ["Allow": allow])
     version.setVersion(&answer.fields)

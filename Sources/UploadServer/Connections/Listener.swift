@@ -144,7 +144,7 @@ final class Listener {
   }
 
   private func acceptAll() {
-    // What is left in the queue is told of again in the next turn.
+    // epoll reports what is left in the queue again in the next turn.
     for _ in 0..<Self.accepting where isOpen && !isPaused {
       var peer = SocketAddress()
       let flags = Int32(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)

@@ -14,7 +14,7 @@ internal import ResumableUploads
 /// After a restart the request is made anew and the body given from its beginning, unless the handler keeps it itself.
 /// Fields that carry credentials, such as `Cookie` or `X-Api-Key`, are written nowhere, so the request lacks them then.
 ///
-/// Requests without the protocol's fields, or in a version of nobody's, are handed on as they are.
+/// Requests without the protocol's fields, or in an unknown version, are handed on as they are.
 final class ResumableUploadHandler {
   /// Where upload resources are.
   static let prefix = "/.uploads/"

@@ -197,7 +197,7 @@ extension UploadResource {
 }
 
 extension UploadTransfer {
-  /// Whether this request is told of its progress at all: its version has that.
+  /// Whether this request gets 104s with its progress: its version supports them.
   var tellsProgress: Bool { request.version.number != nil && request.version.tellsProgress }
 }
 

@@ -90,7 +90,7 @@ final class StreamFile: StoredStream {
   }
 }
 
-/// How much is done for a stream's bytes before its sender is told that they are kept.
+/// What the server does with a stream's bytes before it acknowledges them.
 ///
 /// Whatever is chosen, a byte that was acknowledged survives the server's death. What differs is the machine's: a
 /// failure of the power, or of the kernel.

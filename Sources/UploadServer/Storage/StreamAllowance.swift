@@ -69,7 +69,7 @@ final class StreamAllowance {
 
   // MARK: Bytes
 
-  /// The stream is open, and has so many bytes.
+  /// The stream is open and has this number of bytes.
   ///
   /// - Parameter owner: who has stored them; nil if nobody knows.
   func open(_ stream: any StoredStream, owner: UploadOwner?) {

@@ -607,7 +607,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   private static let notYours = "the stream belongs to another token"
-  /// Whose the stream is cannot be read now: nobody is let in, and nobody is told that it is not his.
+  /// The owner of the stream cannot be read now: nobody is admitted, and nobody gets a 403.
   private static let unknownStatus = 503
 
   private func refuse(_ status: Int, _ reason: String) {

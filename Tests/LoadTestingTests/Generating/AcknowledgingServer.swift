@@ -27,8 +27,8 @@ final class AcknowledgingServer: Sendable {
   private let uploads = Lock<[Upload]>([])
   private let server = Lock<ScriptedServer?>(nil)
   private let delay: Duration
-  /// After so many bytes of the first upload the connection ends, and this many of them, all acknowledged, are thrown
-  /// away.
+  /// After this number of bytes of the first upload the connection ends, and this many of them, all acknowledged, are
+  /// thrown away.
   private let fault: (after: Int, throwsAway: Int)?
   let url: String
 

@@ -98,7 +98,7 @@ struct LoadFaultTests {
     }
     let never = try EventCounter()
     var isFirst = true
-    // 100 kB a second: the cap is reached while this is told of the first, and would be passed by 200 kB.
+    // 100 kB a second: the cap is reached while the first report is under way, and would be passed by 200 kB.
     let report = try test.run { _ in
       if isFirst { _ = waitUntilReadable(never.descriptor, limit: .seconds(3)) }
       isFirst = false
