@@ -22,13 +22,22 @@ struct Option: Sendable {
   }
 }
 
-/// Options with a page of their own, `sluice help NAME`, because they are too many for `--help`.
+/// A page of its own, `sluice help NAME`: options that are too many for `--help`, or a table.
 struct HelpTopic: Sendable {
   let name: String
   let title: String
-  let options: [Option]
+  /// Options that the subcommand accepts as well.
+  var options: [Option] = []
+  var rows: [(label: String, text: String)] = []
+  /// Sentences below the table.
+  var notes: [String] = []
 
-  var page: String { (["\(title):", ""] + HelpLayout.table(options)).joined(separator: "\n") }
+  var page: String {
+    var lines = HelpLayout.wrapped(title + ":") + [""]
+    lines += options.isEmpty ? HelpLayout.table(rows) : HelpLayout.table(options)
+    if !notes.isEmpty { lines += [""] + notes.flatMap { HelpLayout.wrapped($0) } }
+    return lines.joined(separator: "\n")
+  }
 }
 
 /// What a subcommand accepts.

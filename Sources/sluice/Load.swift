@@ -11,7 +11,7 @@ internal import UploadServer
 enum Load {
   static let syntax = CommandLineSyntax(
     name: "load", summary: "Load-tests a server with many paced live streams.",
-    operands: ["URL"],
+    operands: ["URL…"],
     options: [
       Option("streams", short: "n", value: "N", "number of live streams (default: 1)"),
       Option("duration", short: "d", value: "T", "duration of the run, including the ramp (default: 10s)"),
@@ -25,15 +25,16 @@ enum Load {
       Option("chunk", value: "T", "time between two messages of a stream (default: the profile's)"),
       Option("json", value: "FILE", "write the report as JSON (-: to standard output)"),
       Option("html", value: "FILE", "write the report as a web page"),
+      Option("csv", value: "FILE", "write one row per second as CSV (-: to standard output)"),
       Option(
         "fail-if", value: "'C'", "exit with 3 if the condition holds: 'ack.p99 > 500ms', 'errors > 0' (repeatable)",
         mayRepeat: true),
       Option("threads", value: "K", "number of network loops (default: 1)"),
       Option("part", value: "K/N", "run only part K of N, for N processes or machines"),
-      Option("i-may-load-this", value: "HOST", "permit a server on another machine"),
+      Option("i-may-load-this", value: "HOST", "permit a server on another machine (repeatable)", mayRepeat: true),
       StreamOptions.header, StreamOptions.token, StreamOptions.progress,
     ],
-    topics: [more], example: "sluice load http://localhost:8080/ -n 1000 -d 60s --html report.html")
+    topics: [more, Report.metrics], example: "sluice load http://localhost:8080/ -n 1000 -d 60s --html report.html")
 
   /// Each stream has an ID of its own.
   private static let connection = StreamOptions.connection.options.filter { $0.name != "stream-id" }
@@ -69,7 +70,8 @@ enum Load {
     let thresholds = try Report.thresholds(values)
     let view = LoadView(progress: try ProgressKind(values))
     let configuration = try configuration(values)
-    for option in ["json", "html"] {
+    try Report.checkOutputs(values)
+    for option in ["json", "html", "csv"] {
       try values[option].map { (path) throws(CommandError) in try checkWritable(path, option) }
     }
     let test: LoadTest
@@ -87,9 +89,8 @@ enum Load {
       Console.shared.say(String(line))
     }
     // The progress went the same way, and comes first.
-    if values["json"] == "-" { Console.shared.flush() }
-    if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
-    if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
+    if ["json", "csv"].contains(where: { values[$0] == "-" }) { Console.shared.flush() }
+    try Report.write(report, values)
     let verdict = Report.judge(report, by: thresholds)
     if wasStopped { return .interrupted }
     if let code = failure(report.totals, isJudged: !thresholds.isEmpty) { return code }
@@ -123,7 +124,9 @@ enum Load {
     let rate = profile.isPaced ? "\(Units.text(bytes: profile.rate))/s each" : "as fast as they are taken"
     let part = configuration.part
     return
-      "loading \(UploadRequest.withoutCredentials(configuration.request.url)): \(configuration.streams) live streams"
+      "loading \(UploadRequest.withoutCredentials(configuration.request.url))"
+      + (configuration.otherURLs.isEmpty ? "" : " and \(configuration.otherURLs.count) more in turn")
+      + ": \(configuration.streams) live streams"
       + (part.count > 1 ? ", part \(part.index) of \(part.count)" : "")
       + ", \(rate), for \(Units.text(configuration.duration)); --seed \(configuration.seed); Ctrl-C ends it"
   }
@@ -186,6 +189,9 @@ enum Load {
     // Not what TLS happens to agree on: two runs are to be alike, and the report says which it was.
     request.httpVersion = values.has("http2") ? .http2 : .http1
     var configuration = LoadConfiguration(request: request)
+    configuration.otherURLs = try values.operands.dropFirst().map { (url) throws(CommandError) in
+      try StreamOptions.request(values, url: url).url
+    }
     configuration.profile = try profile(values)
     if let text = values["streams"] {
       configuration.streams = try Units.integer(text, of: "streams", in: 1...10_000_000)
@@ -244,7 +250,7 @@ enum Load {
         throw .usage("--streams-per-connection is for --http2: over HTTP/1.1 each has its own")
       }
     }
-    configuration.permittedHost = values["i-may-load-this"]
+    configuration.permittedHosts = values.all("i-may-load-this")
     if let text = values["max-bytes"] {
       configuration.maximumByteCount = UInt64(try Units.byteCount(text, of: "max-bytes"))
     }

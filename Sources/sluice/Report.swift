@@ -11,28 +11,30 @@ enum Report {
       Option("merge", "merge the files, which are parts of one run (sluice load --part)"),
       Option("compare", "compare two runs, the earlier one first"),
       Option("html", value: "FILE", "write the report as a web page"),
-      Option("json", value: "FILE", "write the report as JSON"),
+      Option("json", value: "FILE", "write the report as JSON (-: to standard output)"),
+      Option("csv", value: "FILE", "write one row per interval as CSV (-: to standard output)"),
       Option(
         "fail-if", value: "'C'", "exit with 3 if the condition holds: 'ack.p99 > 500ms', 'errors > 0' (repeatable)",
         mayRepeat: true),
     ],
-    example: "sluice report part-1.json part-2.json --merge --html report.html")
+    topics: [metrics], example: "sluice report part-1.json part-2.json --merge --html report.html")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     // Before anything is read: a mistyped threshold must not be found after an hour's work.
     let thresholds = try thresholds(values)
+    try checkOutputs(values)
     var reports: [NamedReport] = []
     for path in values.operands { reports.append((path, try read(path))) }
     let judged: LoadReport
     switch try subject(of: reports, mode: Mode(values)) {
     case .run(let report):
       judged = report
-      if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
-      if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
-      show(report.table)
+      try write(report, values)
+      // Standard output has one reader.
+      if !["json", "csv"].contains(where: { values[$0] == "-" }) { show(report.table) }
     case .comparison(let before, let after):
-      guard !values.has("json") else {
-        throw .usage("--json writes one report, and here two are compared; give one, or parts of one run")
+      for option in ["json", "csv"] where values.has(option) {
+        throw .usage("--\(option) writes one report, and these are two. Name one report, or the parts of one run.")
       }
       // Of two runs, the later one is the one in question.
       judged = after
@@ -48,7 +50,31 @@ enum Report {
     Console.shared.put(table.hasSuffix("\n") ? String(table.dropLast()) : table)
   }
 
+  // MARK: Files
+
+  static func checkOutputs(_ values: CommandLineSyntax.Values) throws(CommandError) {
+    if values["json"] == "-", values["csv"] == "-" {
+      throw .usage("--json - and --csv - both write to standard output. Name a file for one of them.")
+    }
+  }
+
+  static func write(_ report: LoadReport, _ values: CommandLineSyntax.Values) throws(CommandError) {
+    if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
+    if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
+    if let path = values["csv"] { try ReplacedFile.write(report.csv, to: path) }
+  }
+
   // MARK: Thresholds
+
+  /// What `--fail-if` can name.
+  static let metrics = HelpTopic(
+    name: "metrics", title: "Metrics of a load test, for --fail-if 'METRIC OPERATOR VALUE'",
+    rows: LoadMetric.descriptions,
+    notes: [
+      "Delays need a statistic: p50 to p99.99, mean, max or count (ack.p99).",
+      "Operators: > >= < <= ==. Units: ns, us, ms, s, min; B, kB, KiB, MB, MiB; MB/s or % for goodput.",
+      "What was never measured fails, except stall, resume and outage.",
+    ])
 
   static func thresholds(_ values: CommandLineSyntax.Values) throws(CommandError) -> [Threshold] {
     var thresholds: [Threshold] = []

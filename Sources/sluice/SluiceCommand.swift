@@ -22,8 +22,8 @@ enum SluiceCommand {
     Subcommand(syntax: Report.syntax, run: Report.run),
   ]
 
-  /// Options that are too many for the subcommands' own help.
-  static let topics = [StreamOptions.resuming, StreamOptions.connection, Serve.limits, Load.more]
+  /// What is too much for the subcommands' own help.
+  static let topics = [StreamOptions.resuming, StreamOptions.connection, Serve.limits, Load.more, Report.metrics]
 
   static let overview = [
     "usage: sluice SUBCOMMAND [options]", "",

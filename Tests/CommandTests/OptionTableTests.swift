@@ -50,7 +50,7 @@ struct OptionTableTests {
     "discard": .nothing,
     "device": .text, "content-type": .text, "time-format": .other(["%512d", "%5000d"]), "resume-file": .text,
     "directory": .text,
-    "html": .text, "report.json": .text, "load.json": .text, "i-may-load-this": .text, "local-address": .text,
+    "html": .text, "csv": .text, "report.json": .text, "load.json": .text, "i-may-load-this": .text, "local-address": .text,
     "give-up": .time, "finish-timeout": .time, "give-up-on-refusal": .time, "ramp": .time, "grace": .time,
     "head-timeout": .time,
     "body-timeout": .time,

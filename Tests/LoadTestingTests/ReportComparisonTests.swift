@@ -81,7 +81,7 @@ struct ReportComparisonTests {
       interval.processorTime += interval.processorTime / 5
       dear.intervals.append(second: interval)
     }
-    #expect(verdicts(usual, dear)["generator CPU a message"] == .worse)
+    #expect(verdicts(usual, dear)["generator CPU per message"] == .worse)
     #expect(verdicts(usual, usual).values.allSatisfy { $0 == .same || $0 == .unjudged })
   }
 
@@ -98,6 +98,40 @@ struct ReportComparisonTests {
     let errors = try #require(comparison.rows.first { $0.name == "errors" })
     #expect(errors.ratio == 1 && errors.verdict == .same && errors.before == "50" && errors.after == "500")
     #expect(comparison.planDifferences.map(\.name) == ["number of streams"])
+  }
+
+  @Test("the first line says better, worse or the same, with the figures of the table; the generator has no say")
+  func sentence() throws {
+    let usual = Model().report(1)
+    var slow = Model()
+    slow.delay *= 1.5
+    var busy = usual
+    busy.intervals = IntervalSeries()
+    for var interval in usual.intervals.intervals {
+      interval.processorTime *= 2
+      busy.intervals.append(second: interval)
+    }
+    let cases: [(before: LoadReport, after: LoadReport, verdict: ReportComparison.Verdict, start: String)] = [
+      (usual, slow.report(2), .worse, "B is worse than A: ack p50 "),
+      (slow.report(2), usual, .better, "B is better than A: ack p50 "),
+      (usual, usual, .same, "B is the same as A: "),
+      (usual, busy, .same, "B is the same as A: "),
+      (LoadReport(), usual, .unjudged, "A and B cannot be compared: "),
+    ]
+    for (before, after, verdict, start) in cases {
+      let comparison = ReportComparison(before: before, after: after)
+      #expect(comparison.verdict == verdict && comparison.sentence.hasPrefix(start), "\(comparison.sentence)")
+      #expect(comparison.table.hasPrefix(start) && comparison.html.contains("id=\"verdict\"><p>\(start)"))
+      let delay = try #require(comparison.rows.first { $0.name == "ack p99" })
+      // The page has one figure for one thing.
+      for (name, figure) in [("A", delay.before), ("B", delay.after)] where figure != "–" {
+        #expect(comparison.html.contains(try Regex("id=\"verdict-\(name)\">.*p99 from due to acknowledged \(figure);")))
+      }
+    }
+    var otherSeed = usual
+    otherSeed.plan.seed = 99
+    let comparison = ReportComparison(before: usual, after: otherSeed)
+    #expect(comparison.planDifferences.isEmpty && comparison.html.contains("Both runs were asked for the same."))
   }
 
   @Test("what one of the runs did not measure is shown as missing, and not judged")

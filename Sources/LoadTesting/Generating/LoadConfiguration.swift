@@ -7,6 +7,8 @@ public import UploadClient
 public struct LoadConfiguration: Sendable {
   /// Where to, and how; each stream adds its `Stream-ID`.
   public var request: UploadRequest
+  /// More URLs. The streams use the request's and these in turn.
+  public var otherURLs: [String] = []
   public var profile = LoadProfile.mic
   /// All streams of the run, over all parts.
   public var streams = 1
@@ -50,13 +52,23 @@ public struct LoadConfiguration: Sendable {
   public var localAddresses: [String] = []
   /// HTTP/2 only: how many streams share a connection.
   public var streamsPerConnection = 100
-  /// The host that may be loaded although it is not this machine.
-  public var permittedHost: String?
+  /// Hosts that may be loaded although they are not this machine.
+  public var permittedHosts: [String] = []
   /// The run ends when this number of bytes was sent, or this number of connections opened.
   public var maximumByteCount: UInt64 = 1 << 40
   public var maximumConnectionCount: UInt64 = 1_000_000
 
   public init(request: UploadRequest) { self.request = request }
+
+  /// The request for each URL, in the order in which the streams take them.
+  var requests: [UploadRequest] {
+    [request]
+      + otherURLs.map { url in
+        var other = request
+        other.url = url
+        return other
+      }
+  }
 
   /// How many of the streams are this part's.
   public var share: Int { LoadPart(self).streamIndices(of: streams).underestimatedCount }

@@ -37,6 +37,7 @@ final class LoadLoop: @unchecked Sendable {
   private(set) var streams: [ObjectIdentifier: any PacedStream] = [:]
   /// Streams that have nothing left to wait for.
   private var finishing: [any PacedStream] = []
+  private var finishTimer: EventLoop.Timer?
   /// Places whose stream has yet to begin.
   private var waiting: [Int: EventLoop.Timer] = [:]
   private var isQuiet = false
@@ -129,7 +130,8 @@ final class LoadLoop: @unchecked Sendable {
       finishing = []
       return
     }
-    loop.schedule(after: Self.finishPause) { [self] in
+    finishTimer = loop.schedule(after: Self.finishPause) { [unowned self] in
+      finishTimer = nil
       finishing.removeFirst(some.count)
       finishSome()
     }
@@ -184,6 +186,8 @@ final class LoadLoop: @unchecked Sendable {
   private func tellIfIdle() {
     guard isQuiet, streams.isEmpty, !isEnding else { return }
     finishing = []
+    if let finishTimer { loop.cancel(finishTimer) }
+    finishTimer = nil
     isEnding = true
     reportSecond()
     idle()

@@ -4,8 +4,8 @@ internal import UploadClient
 
 enum LoadPermission {
   /// - Throws: ``LoadError/notPermitted(host:)`` unless the request, and the proxy that it goes through, are this
-  ///   machine, or the host that was named.
-  static func check(_ request: UploadRequest, permitted: String?) throws(LoadError) {
+  ///   machine, or a host that was named.
+  static func check(_ request: UploadRequest, permitted: [String]) throws(LoadError) {
     guard request.unixSocket == nil else { return }
     try check(host: request.host, of: request.description, permitted)
     // A proxy is loaded as much as the server behind it.
@@ -13,9 +13,9 @@ enum LoadPermission {
     try check(host: UploadRequest.host(ofProxy: proxy), of: UploadRequest.withoutCredentials(proxy), permitted)
   }
 
-  private static func check(host: String?, of url: String, _ permitted: String?) throws(LoadError) {
+  private static func check(host: String?, of url: String, _ permitted: [String]) throws(LoadError) {
     guard let host else { throw .invalid("\(url): this is no URL to load") }
-    guard !isLoopback(host), host != permitted?.lowercased() else { return }
+    guard !isLoopback(host), !permitted.contains(where: { host == $0.lowercased() }) else { return }
     throw .notPermitted(host: host)
   }
 

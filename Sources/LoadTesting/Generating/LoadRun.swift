@@ -130,7 +130,7 @@ final class LoadRun: @unchecked Sendable {
       report.add(loop.figures)
     }
     report.sluiceVersion = UploadClient.sluiceVersion
-    report.target = Self.target(configuration.request.url)
+    report.target = configuration.requests.map { Self.target($0.url) }.joined(separator: ", ")
     report.startedAt = startedAt
     report.plan = LoadPlan(configuration)
     report.parts = [LoadPart(configuration)]

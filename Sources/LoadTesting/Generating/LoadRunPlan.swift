@@ -14,6 +14,7 @@ final class LoadRunPlan: Sendable {
   let ramp: RampPlan
   /// In nanoseconds.
   let duration: Int64
+  private let requests: [UploadRequest]
   private let localAddresses: [String]
   /// In the streams' names, so that two runs do not take each other's streams for their own.
   private let token: String
@@ -27,6 +28,7 @@ final class LoadRunPlan: Sendable {
     end: @escaping @Sendable (String) -> Void
   ) {
     self.configuration = configuration
+    requests = configuration.requests
     self.bytes = bytes
     self.localAddresses = localAddresses
     self.clock = clock
@@ -40,13 +42,13 @@ final class LoadRunPlan: Sendable {
 
   /// How the stream in this place is streamed: like any other, with little memory.
   func streamConfiguration(_ place: LoadPlace) -> LiveStreamConfiguration {
-    var request = configuration.request
+    // Those that share a connection come from one address, and go to one.
+    let number = configuration.sharesConnections ? lane(of: place) : place.index
+    var request = requests[number % requests.count]
     request.receiveBufferSize = 1024
     request.tellsAccepted = configuration.tellsAccepted
     if !localAddresses.isEmpty {
-      // Those that share a connection come from one address.
-      let number = configuration.sharesConnections ? lane(of: place) : place.index
-      request.localAddress = localAddresses[number % localAddresses.count]
+      request.localAddress = localAddresses[number / requests.count % localAddresses.count]
     }
     var stream = LiveStreamConfiguration(request: request)
     stream.streamID =

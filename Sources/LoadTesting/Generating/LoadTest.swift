@@ -22,7 +22,9 @@ public final class LoadTest: Sendable {
   public init(_ configuration: LoadConfiguration) throws(LoadError) {
     var configuration = configuration
     try Self.validate(configuration)
-    try LoadPermission.check(configuration.request, permitted: configuration.permittedHost)
+    for request in configuration.requests {
+      try LoadPermission.check(request, permitted: configuration.permittedHosts)
+    }
     // What http_proxy and its like name was not asked about.
     configuration.request.proxy = configuration.request.proxy ?? ""
     let share = configuration.share
@@ -74,7 +76,11 @@ public final class LoadTest: Sendable {
   }
 
   private static func validate(_ configuration: LoadConfiguration) throws(LoadError) {
-    do throws(UploadError) { try configuration.request.validate() } catch { throw .invalid(error.description) }
+    do throws(UploadError) {
+      for request in configuration.requests { try request.validate() }
+    } catch {
+      throw .invalid(error.description)
+    }
     guard configuration.streams >= 1 else { throw .invalid("a load test has one stream at least") }
     guard configuration.duration > .zero else { throw .invalid("a load test lasts longer than no time") }
     guard configuration.ramp >= .zero, configuration.ramp <= configuration.duration else {
@@ -86,7 +92,7 @@ public final class LoadTest: Sendable {
     guard configuration.part.count <= configuration.streams else {
       throw .invalid("\(configuration.streams) streams cannot be shared out in \(configuration.part.count) parts")
     }
-    if configuration.sharesConnections, !configuration.request.isSecure,
+    if configuration.sharesConnections, !configuration.requests.allSatisfy(\.isSecure),
       let library = UploadSession.cannotReusePlainHTTP2
     {
       throw .invalid(
@@ -111,9 +117,9 @@ public final class LoadTest: Sendable {
     // each connection, which takes a millisecond and more (`__inet_hash_connect`).
     let quickPorts = max(1, ProcessLimits.portCount * 45 / 100)
     let given = configuration.localAddresses
-    let host = configuration.request.host ?? ""
-    let isIPv4 = host.hasPrefix("127.")
-    guard given.isEmpty, isIPv4 || host == "localhost" else {
+    let hosts = configuration.requests.map { $0.host ?? "" }
+    let isIPv4 = hosts.allSatisfy { $0.hasPrefix("127.") }
+    guard given.isEmpty, hosts.allSatisfy({ $0.hasPrefix("127.") || $0 == "localhost" }) else {
       guard connections <= ports * max(1, given.count) else {
         throw .tooFewPorts(streams: connections, addresses: max(1, given.count), portsOfEach: ports)
       }

@@ -31,6 +31,24 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
   /// What its values count.
   public var isDelay: Bool { self != .message }
 
+  /// From what to what it is measured, for tables and help.
+  var meaning: String {
+    switch self {
+    case .connect: "from asking for a connection to having it"
+    case .interim: "from the head of a request to its first interim response (100, 104)"
+    case .accepted: "from due to accepted by this machine's TCP; not with HTTP/2"
+    case .acknowledged: "from due to acknowledged by the server (104, 2xx)"
+    case .acknowledgedSlow: "the same as ack, for streams that are slow on purpose"
+    case .lateness: "how late the generator sent a message that was due: its own delay"
+    case .stall: "how long there was no space for a message that was due"
+    case .resume: "the same as outage, without the generator's own pauses between attempts"
+    case .outage: "from a lost connection to the next acknowledged byte"
+    case .response: "from the end of a request's content to its final response"
+    case .rhythm: "from one acknowledgement of a stream to its next"
+    case .message: "the size of a message"
+    }
+  }
+
   fileprivate var position: Int {
     switch self {
     case .connect: 0

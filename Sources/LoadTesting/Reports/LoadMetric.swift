@@ -52,7 +52,19 @@ public enum LoadMetric: Equatable, Sendable {
     ("lost", .lost), ("resent", .resent), ("goodput", .goodput),
   ]
 
-  /// All metrics, for messages and for help.
+  /// Each metric and what it measures, for a page of help. A delay's name lacks its statistic.
+  public static let descriptions: [(label: String, text: String)] =
+    delays.map { ($0.name, $0.measure.meaning) } + [
+      ("errors, errors.CLASS", "errors of all classes, or of one, such as errors.http-503"),
+      ("status.NNN, status.Nxx", "final responses with a status, or with those of a class: status.5xx"),
+      ("streams.failed", "streams that gave up"),
+      ("interruptions", "lost connections that nobody asked for"),
+      ("lost", "bytes that will never be acknowledged"),
+      ("resent", "bytes sent more than once"),
+      ("goodput", "acknowledged bytes, per second or as a percentage of the bytes offered"),
+    ]
+
+  /// All metrics, for messages.
   public static let names =
     delays.flatMap { delay in
       ["p50", "p90", "p95", "p99", "p99.9", "mean", "max", "count"].map { "\(delay.name).\($0)" }

@@ -10,7 +10,7 @@ public struct LoadReport: Equatable, Sendable {
 
   /// The version of Sluice that ran.
   public var sluiceVersion = ""
-  /// The URL that was loaded, without user, password and query.
+  /// The URL that was loaded, without user, password and query; several with commas between them.
   public var target = ""
   /// When the run began, by the wall clock: ISO 8601 in UTC, `2026-01-31T12:00:00Z`.
   public var startedAt = ""

@@ -27,6 +27,8 @@ public struct ReportComparison: Sendable {
     /// After divided by before; nil where that says nothing.
     public let ratio: Double?
     public let verdict: Verdict
+    /// Whether it is a figure of the server, and not of the generator.
+    public let isOfServer: Bool
   }
 
   public enum Verdict: String, Sendable {
@@ -54,6 +56,37 @@ public struct ReportComparison: Sendable {
     before.plan.differences(from: after.plan).filter { $0.name != "seed" }
   }
 
+  // MARK: The verdict
+
+  /// What became of the server from the earlier run to the later one: the figures of the generator have no say.
+  public var verdict: Verdict {
+    let verdicts = Set(rows.filter(\.isOfServer).map(\.verdict))
+    return verdicts.contains(.worse)
+      ? .worse : verdicts.contains(.better) ? .better : verdicts.contains(.same) ? .same : .unjudged
+  }
+
+  /// ``verdict`` and its reasons in words, ended by a full stop: what is read first, and often the only thing.
+  public var sentence: String {
+    func list(_ verdict: Verdict) -> String? {
+      let found = rows.filter { $0.isOfServer && $0.verdict == verdict }
+      guard !found.isEmpty else { return nil }
+      let more = found.count > 3 ? " and \(found.count - 3) more" : ""
+      return found.prefix(3).map { "\($0.name) \($0.after) instead of \($0.before)" }.joined(separator: ", ") + more
+    }
+    let (worse, better) = (list(.worse), list(.better))
+    return switch verdict {
+    case .worse: "B is worse than A: \(worse ?? "")\(better.map { "; better: \($0)" } ?? "")."
+    case .better: "B is better than A: \(better ?? "")."
+    case .same: "B is the same as A: no figure of the server differs by more than chance."
+    case .unjudged: "A and B cannot be compared: a figure needs five whole seconds after the ramp in both runs."
+    }
+  }
+
+  /// The delay of the table's row `ack p99` for each run, so that every sentence names the same figure.
+  var acknowledgedDelays: (before: String, after: String)? {
+    rows.first { $0.name == "ack p99" }.map { ($0.before, $0.after) }
+  }
+
   // MARK: Figures
 
   private static let figures: [ComparedFigure] = [
@@ -73,9 +106,9 @@ public struct ReportComparison: Sendable {
     .init("interruptions", .count) { $0.count($0.report.totals.interruptions.unplanned) },
     .init("sent again", .bytes) { $0.plain(Int64(clamping: $0.report.totals.bytes.sentAgain)) },
     .init("lost", .bytes) { $0.plain(Int64(clamping: $0.report.totals.bytes.lost)) },
-    .init("lateness p99", .nanoseconds) { $0.steady { $0.lateness.quantile(0.99) } },
-    .init("generator CPU a message", .nanoseconds) { $0.steady { $0.processorTimeOfMessage } },
-    .init("generator memory a stream", .bytes) { $0.plain($0.memoryOfStream) },
+    .init("lateness p99", .nanoseconds, isOfServer: false) { $0.steady { $0.lateness.quantile(0.99) } },
+    .init("generator CPU per message", .nanoseconds, isOfServer: false) { $0.steady { $0.processorTimeOfMessage } },
+    .init("generator memory per stream", .bytes, isOfServer: false) { $0.plain($0.memoryOfStream) },
   ]
 }
 
@@ -86,20 +119,22 @@ private struct ComparedFigure: Sendable {
   private let name: String
   private let unit: Unit
   private let isMoreBetter: Bool
+  private let isOfServer: Bool
   private let estimate: @Sendable (ReportSample) -> Estimate?
 
   init(
-    _ name: String, _ unit: Unit, isMoreBetter: Bool = false,
+    _ name: String, _ unit: Unit, isMoreBetter: Bool = false, isOfServer: Bool = true,
     _ estimate: @escaping @Sendable (ReportSample) -> Estimate?
   ) {
-    (self.name, self.unit, self.isMoreBetter, self.estimate) = (name, unit, isMoreBetter, estimate)
+    (self.name, self.unit, self.isMoreBetter, self.isOfServer) = (name, unit, isMoreBetter, isOfServer)
+    self.estimate = estimate
   }
 
   func row(_ before: ReportSample, _ after: ReportSample) -> ReportComparison.Row {
     let (first, second) = (estimate(before), estimate(after))
     return .init(
       name: name, before: first.map(text) ?? "–", after: second.map(text) ?? "–",
-      ratio: Estimate.ratio(first, second), verdict: verdict(first, second))
+      ratio: Estimate.ratio(first, second), verdict: verdict(first, second), isOfServer: isOfServer)
   }
 
   private func verdict(_ first: Estimate?, _ second: Estimate?) -> ReportComparison.Verdict {

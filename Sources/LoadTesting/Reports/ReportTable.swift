@@ -78,9 +78,10 @@ extension LoadReport {
 }
 
 extension ReportComparison {
-  /// The comparison in at most 24 lines of at most 100 columns, each ended by a line feed. A is the earlier run.
+  /// The comparison, with its verdict first, in at most 26 lines of at most 100 columns, each ended by a line feed. A is the earlier run.
   public var table: String {
     var table = ReportTable()
+    table.add(wrapping: sentence)
     for (name, report) in [("A", before), ("B", after)] {
       table.add("\(name): \(report.startedAt), \(report.target), \(report.plan.sentence)")
     }
@@ -132,6 +133,19 @@ private struct ReportTable {
     let plain = line.unicodeScalars.map { Self.isPrintable($0) ? Character($0) : "?" }
     let isLong = plain.count > Self.width
     text += String(isLong ? Array(plain.prefix(Self.width - 1)) + ["…"] : plain) + "\n"
+  }
+
+  /// A sentence that may take several lines.
+  mutating func add(wrapping sentence: String) {
+    var line = ""
+    for word in sentence.split(separator: " ") {
+      if !line.isEmpty, line.unicodeScalars.count + 1 + word.unicodeScalars.count > Self.width {
+        add(line)
+        line = ""
+      }
+      line += (line.isEmpty ? "" : " ") + word
+    }
+    add(line)
   }
 
   mutating func add(_ name: String, _ words: String) { add(Self.padded(name, to: 13, atEnd: true) + words) }

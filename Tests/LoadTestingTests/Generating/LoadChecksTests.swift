@@ -8,7 +8,7 @@ import UploadClient
 
 @Suite("Before a load test begins")
 struct LoadChecksTests {
-  private func refusal(_ url: String, permitted: String? = nil) -> LoadError? {
+  private func refusal(_ url: String, permitted: [String] = []) -> LoadError? {
     do throws(LoadError) {
       try LoadPermission.check(UploadRequest(url: url), permitted: permitted)
       return nil
@@ -43,8 +43,8 @@ struct LoadChecksTests {
     ])
   func elsewhere(url: String, host: String) {
     #expect(refusal(url) == .notPermitted(host: host))
-    #expect(refusal(url, permitted: host.uppercased()) == nil)
-    #expect(refusal(url, permitted: "other.example.com") == .notPermitted(host: host))
+    #expect(refusal(url, permitted: ["other.example.com", host.uppercased()]) == nil)
+    #expect(refusal(url, permitted: ["other.example.com"]) == .notPermitted(host: host))
     #expect("\(LoadError.notPermitted(host: host))".contains("--i-may-load-this \(host)"))
   }
 
@@ -56,12 +56,12 @@ struct LoadChecksTests {
       ("socks5h://192.0.2.1", "192.0.2.1"),
     ] {
       request.proxy = proxy
-      #expect(throws: LoadError.notPermitted(host: host)) { try LoadPermission.check(request, permitted: nil) }
-      try LoadPermission.check(request, permitted: host)
+      #expect(throws: LoadError.notPermitted(host: host)) { try LoadPermission.check(request, permitted: []) }
+      try LoadPermission.check(request, permitted: [host])
     }
     for proxy in ["http://localhost:3128", "127.0.0.1:3128", ""] {
       request.proxy = proxy
-      try LoadPermission.check(request, permitted: nil)
+      try LoadPermission.check(request, permitted: [])
     }
   }
 
@@ -69,13 +69,13 @@ struct LoadChecksTests {
   func unixSocket() throws {
     var request = UploadRequest(url: "http://example.com/")
     request.unixSocket = "/run/x.sock"
-    try LoadPermission.check(request, permitted: nil)
+    try LoadPermission.check(request, permitted: [])
   }
 
   private func configuration(streams: Int, host: String = "127.0.0.1") -> LoadConfiguration {
     var configuration = LoadConfiguration(request: UploadRequest(url: "http://\(host):9/"))
     configuration.streams = streams
-    configuration.permittedHost = host
+    configuration.permittedHosts = [host]
     return configuration
   }
 

@@ -12,6 +12,7 @@ struct BrowserTests {
   private static let probe = """
     <script>addEventListener('load',()=>{const found=[];
     if(document.documentElement.scrollWidth>innerWidth)found.push('wider than the window');
+    for(const p of document.querySelectorAll('.plot'))if(p.scrollWidth>p.clientWidth||!p.clientHeight)found.push('a plot does not fit');
     for(const svg of document.querySelectorAll('.plot svg')){const v=svg.viewBox.baseVal;const boxes=[];
     for(const t of svg.querySelectorAll('text')){const b=t.getBBox();
     if(b.x<0||b.y<0||b.x+b.width>v.width||b.y+b.height>v.height)found.push('outside: '+t.textContent);
@@ -51,7 +52,7 @@ struct BrowserTests {
     #expect(figure("errors", in: document)?.value == "\(report.totals.errorCount)" && report.totals.errorCount > 0)
     #expect(figure("interruptions", in: document)?.value == "\(report.totals.interruptions.total)")
     #expect(figure("goodput", in: document)?.value == "\(Int(report.goodput.rounded()))")
-    #expect(document.contains(ReportVerdict(report).sentence) && document.matches(of: /<svg viewBox/).count == 5)
+    #expect(document.contains(ReportVerdict(report).sentence) && document.matches(of: /<svg class="wide" viewBox/).count == 5)
     #expect(document.contains("<script type=\"application/json\" id=\"report\">{\n  \"sluice_load_report\": 1,"))
   }
 
@@ -70,7 +71,7 @@ struct BrowserTests {
 
   @Test(
     "no name leaves its plot or lies upon another, on a small screen as on a large one, in the light and in the dark",
-    arguments: [(1280, false), (390, true)])
+    arguments: [(1280, false), (390, true), (360, false)])
   func layout(_ width: Int, _ isDark: Bool) throws {
     let browser = try Browser()
     var late = SampleRun(seconds: 12, trouble: 0..<12)

@@ -47,6 +47,12 @@ struct SampleRun {
     report.totals = figures.totals
     report.histograms = figures.histograms
     report.spread = figures.spread
+    if !trouble.isEmpty {
+      report.totals.outages = OutageLedger([
+        LoadOutage(
+          Int64(trouble.lowerBound) * 1_000_000_000..<Int64(trouble.upperBound) * 1_000_000_000, cause: error)
+      ])
+    }
     fill(&report)
     return report
   }

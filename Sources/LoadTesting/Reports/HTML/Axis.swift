@@ -78,6 +78,18 @@ struct Axis: Sendable, Equatable {
     return Axis(scale: .linear, range: 0...end, ticks: ticks)
   }
 
+  /// The ticks that have room for their labels. Of a logarithmic axis, the powers of ten are the last to go.
+  func ticks(atMost limit: Int) -> [Tick] {
+    guard ticks.count > limit else { return ticks }
+    var chosen = ticks
+    if scale == .logarithmic {
+      let powers = ticks.filter { abs(log10($0.value) - log10($0.value).rounded()) < 1e-9 }
+      if powers.count > 1 { chosen = powers }
+    }
+    let step = (chosen.count + limit - 1) / max(1, limit)
+    return stride(from: 0, to: chosen.count, by: max(1, step)).map { chosen[$0] }
+  }
+
   static func roundStep(atLeast value: Double) -> Double {
     let power = pow(10, log10(value).rounded(.down))
     for digit in [1.0, 2, 5] where digit * power >= value * (1 - 1e-9) { return digit * power }

@@ -24,7 +24,8 @@ struct ComparisonPage {
     let body: Markup = """
       <header><h1>Two load tests compared</h1>
       <p class="about">A: \(Self.about(first))<br>B: \(Self.about(second))</p></header>
-      \(verdict("A", first))\(verdict("B", second))
+      \(verdict)\(run("A", first, comparison.acknowledgedDelays?.before))\
+      \(run("B", second, comparison.acknowledgedDelays?.after))
       \(figureTable)\(planTable)\(streams)\(delay)\(histogram)
       """
     return Page.text(
@@ -37,10 +38,19 @@ struct ComparisonPage {
     "\(report.target), \(report.startedAt), measured for \(Figure.text(nanoseconds: report.measured))"
   }
 
-  private func verdict(_ name: String, _ report: LoadReport) -> Markup {
-    let verdict = ReportVerdict(report)
-    return
-      "<div class=\"verdict \(verdict.level.rawValue)\" id=\"verdict-\(name)\"><p><strong>\(name)</strong>: \(verdict.sentence)</p></div>\n"
+  private var verdict: Markup {
+    let level: ReportVerdict.Level =
+      switch comparison.verdict {
+      case .better, .same: .good
+      case .worse: .bad
+      case .unjudged: .warn
+      }
+    return "<div class=\"verdict \(level.rawValue)\" id=\"verdict\"><p>\(comparison.sentence)</p></div>\n"
+  }
+
+  private func run(_ name: String, _ report: LoadReport, _ delay: String?) -> Markup {
+    let verdict = ReportVerdict(report, acknowledgedDelay: delay)
+    return "<p class=\"about\" id=\"verdict-\(name)\"><strong>\(name)</strong>: \(verdict.sentence)</p>\n"
   }
 
   // MARK: Tables
@@ -67,11 +77,11 @@ struct ComparisonPage {
   /// What was asked for. What differs is marked: with different plans, different figures prove nothing.
   private var planTable: Markup {
     let rows = zip(first.plan.words, second.plan.words).map { a, b -> Markup in
-      let mark: Markup = a.value == b.value ? .empty : " class=\"worse\""
+      let mark: Markup = a.value == b.value || a.name == "seed" ? .empty : " class=\"worse\""
       return "<tr><th scope=\"row\">\(a.name)</th><td\(mark)>\(a.value)</td><td\(mark)>\(b.value)</td></tr>\n"
     }
     let about =
-      first.plan == second.plan
+      comparison.planDifferences.isEmpty
       ? "Both runs were asked for the same."
       : "The runs were not asked for the same: figures may differ for that reason alone."
     return LoadReport.table(
@@ -103,7 +113,7 @@ struct ComparisonPage {
     }
   }
 
-  private func plot(_ moments: [Double], _ panels: [TimePlot.Panel]) -> PlotDrawing {
+  private func plot(_ moments: [Double], _ panels: [TimePlot.Panel]) -> (PlotFrame) -> PlotDrawing {
     TimePlot(moments: moments, end: end, panels: panels).drawing
   }
 

@@ -46,20 +46,20 @@ struct HistogramPlot {
     }
   }
 
-  var drawing: PlotDrawing {
+  func drawing(in frame: PlotFrame) -> PlotDrawing {
     let all = runs.flatMap(\.bins)
     guard let low = all.map(\.range.lowerBound).min(), let high = all.map(\.range.upperBound).max() else {
-      var drawing = PlotDrawing(height: 60)
+      var drawing = PlotDrawing(frame, height: 60)
       drawing.text(
-        "nothing was measured", x: (PlotDrawing.left + PlotDrawing.right) / 2, y: 34, anchor: "middle", style: "note")
+        "nothing was measured", x: (frame.left + frame.right) / 2, y: 34, anchor: "middle", style: "note")
       return drawing
     }
     let axis = Axis.logarithmic(from: low, to: high, .duration)
     let share = Axis.linear(to: runs.map(highestShare).max() ?? 1, .share)
-    let names = placed(on: axis)
+    let names = placed(on: axis, in: frame)
     let top = 28 + 16 * Double(1 + (names.map(\.row).max() ?? 0))
     let bottom = top + height
-    var drawing = PlotDrawing(height: bottom + 44)
+    var drawing = PlotDrawing(frame, height: bottom + 44)
     drawing.uprightAxis(share, named: "share of all messages in each bar", top: top, bottom: bottom)
     for run in runs { draw(run, &drawing, axis, share, top: top, bottom: bottom) }
     drawing.levelAxis(axis, named: "delay (logarithmic)", top: top, bottom: bottom)
@@ -85,7 +85,7 @@ struct HistogramPlot {
     let bars = run.bins.map { bin in
       // A single slow message is seen, however many were quick.
       Bar(
-        from: PlotDrawing.x(axis, bin.range.lowerBound), to: PlotDrawing.x(axis, bin.range.upperBound),
+        from: drawing.frame.x(axis, bin.range.lowerBound), to: drawing.frame.x(axis, bin.range.upperBound),
         top: min(bottom - 1.5, bottom - share.position(Double(bin.count) / total) * (bottom - top)))
     }
     guard runs.count == 1 else { return drawing.path(outline(bars, bottom), style: run.style) }
@@ -98,6 +98,7 @@ struct HistogramPlot {
       path.close()
     }
     drawing.path(path, style: "\(run.style) solid")
+    guard drawing.frame.hasReadings else { return }
     for (bin, bar) in zip(run.bins, bars) {
       drawing.add(
         "<rect class=\"strip\" x=\"\(at: bar.from)\" y=\"\(at: top)\" width=\"\(at: bar.to - bar.from)\" height=\"\(at: bottom - top)\"><title>\(words(bin, of: total))</title></rect>"
@@ -139,15 +140,15 @@ struct HistogramPlot {
     let row: Int
   }
 
-  private func placed(on axis: Axis) -> [PlacedMark] {
+  private func placed(on axis: Axis, in frame: PlotFrame) -> [PlacedMark] {
     // From left to right: where each row is free again.
     var ends: [Double] = []
     return runs.flatMap(\.marks).sorted { $0.value < $1.value }.map { mark in
-      let x = PlotDrawing.x(axis, mark.value)
+      let x = frame.x(axis, mark.value)
       let text = "\(mark.name) \(AxisQuantity.duration.text(mark.value))"
       // By the eye, and with room to spare: no measure of the reader's font can be had here.
       let width = Double(text.count) * 7.2
-      let isRightOfLine = x + width + 4 < PlotDrawing.right
+      let isRightOfLine = x + width + 4 < frame.right
       let start = isRightOfLine ? x + 4 : x - width - 4
       // Below every name that its line would otherwise cross.
       let covered = ends.lastIndex { $0 > x }.map { $0 + 1 } ?? 0

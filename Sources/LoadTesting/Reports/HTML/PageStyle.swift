@@ -38,14 +38,15 @@ enum PageStyle {
     figcaption p,section>p{margin:2px 0 8px;color:var(--soft);max-width:100ch}
     .legend{display:flex;flex-wrap:wrap;gap:2px 18px;list-style:none;margin:0;padding:0;font-size:13px}
     .legend svg{margin-right:6px}
-    .plot{overflow-x:auto}
-    .plot svg{display:block;width:100%;min-width:640px;height:auto}
+    .plot svg{display:block;width:100%;height:auto}
+    .plot svg.narrow{display:none}
     svg text{font-size:12px;fill:var(--soft)}
     svg .axis{fill:var(--ink)}
     svg .note{fill:var(--ink);paint-order:stroke;stroke:var(--card);stroke-width:3px}
     svg path{fill:none;stroke-linejoin:round;stroke-linecap:round}
     .grid{stroke:var(--grid)}.base{stroke:var(--grey)}
     .ramp{fill:var(--grey);opacity:.1}
+    svg .outage{fill:var(--red);opacity:.16}
     .limit{stroke:var(--grey);stroke-dasharray:5 4}
     .mark{stroke:var(--ink);stroke-dasharray:2 3}
     .strip{fill:transparent}.strip:hover{fill:var(--ink);opacity:.08}
@@ -56,7 +57,8 @@ enum PageStyle {
     .p50{stroke:var(--p50);stroke-width:2}.p90{stroke:var(--p90);stroke-width:2}.p99{stroke:var(--p99);stroke-width:2}
     .p100{stroke:var(--p100);stroke-width:1.5;stroke-dasharray:1 4}
     .cpu{stroke:var(--green);stroke-width:2}
-    .legend .error,.legend .cut{stroke-width:8;stroke-linecap:butt}
+    .legend .outage{stroke:var(--red);opacity:.3}
+    .legend .error,.legend .cut,.legend .outage{stroke-width:8;stroke-linecap:butt}
     svg .error{stroke:var(--red);fill:var(--red);stroke-width:.5}
     svg .cut{stroke:var(--amber);fill:var(--amber);stroke-width:.5}
     svg .filled{stroke:none;fill:var(--blue);opacity:.12}
@@ -71,11 +73,13 @@ enum PageStyle {
     thead th{white-space:nowrap}
     tbody th[scope=row]{min-width:9em}
     td.words{overflow-wrap:anywhere;font-family:ui-monospace,"DejaVu Sans Mono",monospace;font-size:13px}
-    .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:0 18px}
+    .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(340px,100%),1fr));gap:0 18px}
     .worse{color:var(--red);font-weight:600}.better{color:var(--green);font-weight:600}
     footer{color:var(--soft);font-size:13px}
+    @media screen and (max-width:680px){main{padding:16px 12px 32px}figure,section{padding:12px}.verdict p{font-size:16px}
+    .plot svg.wide{display:none}.plot svg.narrow{display:block}}
     @media print{:root{--paper:#fff;--card:#fff;--ink:#000;--soft:#444}body{font-size:11pt}main{max-width:none;padding:0}
-    figure,section,.verdict,.tiles div{break-inside:avoid;border-color:#bbb}.plot svg{min-width:0}
+    figure,section,.verdict,.tiles div{break-inside:avoid;border-color:#bbb}
     *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
     </style>
     """

@@ -14,7 +14,8 @@ struct PlotFigure {
   /// What is to be seen, in words and numbers, for those who do not see it.
   let description: String
   let legend: [LegendEntry]
-  let drawing: PlotDrawing
+  /// The plot in a frame: the page has it twice, for a wide window and for a phone.
+  let drawing: (PlotFrame) -> PlotDrawing
 
   struct LegendEntry {
     let style: String
@@ -25,28 +26,45 @@ struct PlotFigure {
     let keys = legend.map { entry -> Markup in
       "<li><svg width=\"22\" height=\"10\" aria-hidden=\"true\"><path class=\"\(entry.style)\" d=\"M0 5h22\"/></svg>\(entry.label)</li>"
     }
+    let (wide, narrow) = (drawing(.wide), drawing(.narrow))
     return """
       <figure id="\(id)">
       <figcaption><h2>\(title)</h2><p>\(reading)</p></figcaption>
       <ul class="legend">\(keys)</ul>
-      <div class="plot"><svg viewBox="0 0 \(at: PlotDrawing.width) \(at: drawing.height)" role="img" aria-labelledby="\(id)-t \(id)-d">\
-      <title id="\(id)-t">\(title)</title><desc id="\(id)-d">\(description)</desc>\(drawing.markup)</svg></div>
+      <div class="plot"><svg class="wide" viewBox="0 0 \(at: PlotFrame.wide.width) \(at: wide.height)" role="img" aria-labelledby="\(id)-t \(id)-d">\
+      <title id="\(id)-t">\(title)</title><desc id="\(id)-d">\(description)</desc>\(wide.markup)</svg>\
+      <svg class="narrow" viewBox="0 0 \(at: PlotFrame.narrow.width) \(at: narrow.height)" role="img" aria-labelledby="\(id)-t \(id)-d">\
+      \(narrow.markup)</svg></div>
       </figure>
 
       """
   }
 }
 
-/// The drawing itself, in pixels of a plot 960 wide.
-struct PlotDrawing {
-  static let width = 960.0
-  static let left = 78.0
-  static let right = 944.0
+/// How wide a plot is, in its own pixels, and how much fits in it.
+struct PlotFrame: Sendable {
+  let width: Double
+  /// Where the axis of time, or of delays, begins and ends.
+  let left: Double
+  let right: Double
+  /// How many ticks with a label fit below it.
+  let mostTicks: Int
+  /// Whether a browser names the values at the mouse: there is none on a phone.
+  let hasReadings: Bool
 
+  static let wide = PlotFrame(width: 960, left: 78, right: 944, mostTicks: 16, hasReadings: true)
+  static let narrow = PlotFrame(width: 360, left: 66, right: 350, mostTicks: 5, hasReadings: false)
+
+  func x(_ axis: Axis, _ value: Double) -> Double { left + axis.position(value) * (right - left) }
+}
+
+/// The drawing itself, in pixels of its frame.
+struct PlotDrawing {
+  let frame: PlotFrame
   private(set) var markup: Markup = .empty
   var height: Double
 
-  init(height: Double) { self.height = height }
+  init(_ frame: PlotFrame, height: Double) { (self.frame, self.height) = (frame, height) }
 
   mutating func add(_ piece: Markup) { markup += piece }
 
@@ -60,13 +78,13 @@ struct PlotDrawing {
 
   /// Lines and numbers at the ticks of an upright axis, and its name above it.
   mutating func uprightAxis(_ axis: Axis, named name: String, top: Double, bottom: Double) {
-    text(name, x: Self.left, y: top - 9, anchor: "start", style: "axis")
+    text(name, x: frame.left, y: top - 9, anchor: "start", style: "axis")
     var grid = SVGPath()
     for tick in axis.ticks {
       let y = bottom - axis.position(tick.value) * (bottom - top)
-      grid.move(to: Self.left, y)
-      grid.line(to: Self.right, y)
-      text(tick.label, x: Self.left - 8, y: y + 4, anchor: "end")
+      grid.move(to: frame.left, y)
+      grid.line(to: frame.right, y)
+      text(tick.label, x: frame.left - 8, y: y + 4, anchor: "end")
     }
     path(grid, style: "grid")
   }
@@ -74,18 +92,16 @@ struct PlotDrawing {
   /// Numbers below the ticks of a level axis, and its name at its end.
   mutating func levelAxis(_ axis: Axis, named name: String, top: Double, bottom: Double) {
     var marks = SVGPath()
-    marks.move(to: Self.left, bottom)
-    marks.line(to: Self.right, bottom)
-    for tick in axis.ticks {
-      let x = Self.x(axis, tick.value)
+    marks.move(to: frame.left, bottom)
+    marks.line(to: frame.right, bottom)
+    for tick in axis.ticks(atMost: frame.mostTicks) {
+      let x = frame.x(axis, tick.value)
       marks.move(to: x, bottom)
       marks.line(to: x, bottom + 4)
       // The last may stand at the very edge.
-      text(tick.label, x: x, y: bottom + 18, anchor: x > Self.right - 12 ? "end" : "middle")
+      text(tick.label, x: x, y: bottom + 18, anchor: x > frame.right - 12 ? "end" : "middle")
     }
     path(marks, style: "base")
-    text(name, x: Self.right, y: bottom + 35, anchor: "end", style: "axis")
+    text(name, x: frame.right, y: bottom + 35, anchor: "end", style: "axis")
   }
-
-  static func x(_ axis: Axis, _ value: Double) -> Double { left + axis.position(value) * (right - left) }
 }

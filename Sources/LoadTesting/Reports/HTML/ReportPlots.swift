@@ -13,9 +13,16 @@ struct ReportPlots {
 
   var figures: [Markup] { [streams, delay, histogram, lateness, trouble] }
 
-  private func plot(_ panels: [TimePlot.Panel], namesRamp: Bool = false) -> PlotDrawing {
-    TimePlot(moments: timeline.moments, end: timeline.end, panels: panels, rampEnd: rampEnd, namesRamp: namesRamp)
-      .drawing
+  private func plot(_ panels: [TimePlot.Panel], namesRamp: Bool = false) -> (PlotFrame) -> PlotDrawing {
+    TimePlot(
+      moments: timeline.moments, end: timeline.end, panels: panels, rampEnd: rampEnd,
+      outages: report.totals.outages.outages, namesRamp: namesRamp
+    ).drawing
+  }
+
+  /// What the bands are, where there are any.
+  private var bands: [PlotFigure.LegendEntry] {
+    report.totals.outages.outages.isEmpty ? [] : [.init(style: "outage", label: "outage")]
   }
 
   private var streams: Markup {
@@ -35,7 +42,7 @@ struct ReportPlots {
       legend: [
         .init(style: "live", label: "live streams"), .init(style: "offered", label: "offered"),
         .init(style: "kept", label: "acknowledged by the server"),
-      ],
+      ] + bands,
       drawing: plot(
         [
           .init(
@@ -72,7 +79,7 @@ struct ReportPlots {
         The scale is logarithmic: equal steps upwards are equal factors.
         """,
       description: Self.words(all, of: "delays"),
-      legend: Self.percentiles.reversed().map { .init(style: $0.style, label: $0.name) },
+      legend: Self.percentiles.reversed().map { .init(style: $0.style, label: $0.name) } + bands,
       drawing: plot([
         .init(
           name: "delay (logarithmic)", quantity: .duration,
@@ -123,7 +130,7 @@ struct ReportPlots {
       legend: [
         .init(style: "p99", label: "lateness, p99"), .init(style: "p100", label: "lateness, max"),
         .init(style: "cpu", label: "processor time"),
-      ],
+      ] + bands,
       drawing: plot([
         .init(
           name: "lateness (logarithmic)", quantity: .duration,
@@ -158,7 +165,7 @@ struct ReportPlots {
         \(Figure.text(count: totals.errorCount)) errors; \(Figure.text(count: totals.interruptions.total)) interruptions, of which \
         \(Figure.text(count: totals.interruptions.onPurpose)) were on purpose.
         """,
-      legend: [.init(style: "error", label: "errors"), .init(style: "cut", label: "interruptions")],
+      legend: [.init(style: "error", label: "errors"), .init(style: "cut", label: "interruptions")] + bands,
       drawing: plot([
         .init(
           name: "in each interval", quantity: .count, axis: .linear(to: highest, .count),

@@ -11,15 +11,10 @@ extension LoadReport {
 
   // MARK: Delays
 
-  private static let measures: [(measure: LoadMeasure, name: String, words: String)] = [
-    (.acknowledged, "acknowledged", "from due to the server’s word that it has it (104, 2xx)"),
-    (.acknowledgedSlow, "acknowledged, slow", "the same for streams that are slow on purpose"),
-    (.accepted, "accepted", "from due to taken by this machine’s TCP, to be sent"),
-    (.connect, "connect", "from asking for a connection to having it"),
-    (.interim, "interim", "from a request’s head to its first interim response (100, 104)"),
-    (.stall, "stall", "how long there was no space for a message that was due"),
-    (.resume, "resume", "from an interruption to the next acknowledged byte"),
-    (.lateness, "lateness", "how late the generator came to a message that was due: its own fault"),
+  private static let measures: [(measure: LoadMeasure, name: String)] = [
+    (.acknowledged, "acknowledged"), (.acknowledgedSlow, "acknowledged, slow"), (.accepted, "accepted"),
+    (.connect, "connect"), (.interim, "interim"), (.response, "response"), (.rhythm, "rhythm"), (.stall, "stall"),
+    (.outage, "outage"), (.resume, "resume"), (.lateness, "lateness"),
   ]
 
   private var delayTable: Markup {
@@ -31,7 +26,7 @@ extension LoadReport {
         return "<td class=\"n\">\(Page.duration("figure.\(id)", histogram.quantile(fraction)))</td>"
       }
       return """
-        <tr><th scope="row"><strong>\(row.name)</strong><br>\(row.words)</th>\
+        <tr><th scope="row"><strong>\(row.name)</strong><br>\(row.measure.meaning)</th>\
         <td class="n">\(Page.count("figure.\(row.measure.rawValue).count", histogram.count))</td>\
         <td class="n">\(Page.duration("figure.\(row.measure.rawValue).mean", histogram.mean))</td>\(cells)</tr>
 

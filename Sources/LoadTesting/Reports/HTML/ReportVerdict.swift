@@ -14,12 +14,14 @@ struct ReportVerdict: Equatable, Sendable {
   let level: Level
   let sentence: String
 
-  init(_ report: LoadReport) {
+  /// - Parameter acknowledgedDelay: the 99th percentile as the table beside the sentence shows it; by default, that of
+  ///   the whole run.
+  init(_ report: LoadReport, acknowledgedDelay: String? = nil) {
     var parts = [Self.streams(report)]
     let delay = report.histograms[.acknowledged]
     let totals = report.totals
     if let p99 = delay.quantile(0.99) {
-      parts.append("p99 from due to acknowledged \(Figure.text(nanoseconds: p99))")
+      parts.append("p99 from due to acknowledged \(acknowledgedDelay ?? Figure.text(nanoseconds: p99))")
     } else {
       parts.append("nothing was acknowledged")
     }

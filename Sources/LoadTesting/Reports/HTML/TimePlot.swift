@@ -36,6 +36,8 @@ struct TimePlot {
   let panels: [Panel]
   /// When all streams were to be there: before it, the picture is of the ramp.
   var rampEnd: Double?
+  /// When at least one stream was in an outage, and why: a band over all panels.
+  var outages: [LoadOutage] = []
   /// Whether the first panel says what the shade over the ramp means.
   var namesRamp = false
 
@@ -43,9 +45,9 @@ struct TimePlot {
   private static let above = 30.0
   private static let below = 44.0
 
-  var drawing: PlotDrawing {
+  func drawing(in frame: PlotFrame) -> PlotDrawing {
     let height = panels.reduce(Self.below) { $0 + Self.above + $1.height }
-    var drawing = PlotDrawing(height: height)
+    var drawing = PlotDrawing(frame, height: height)
     let time = Axis.time(to: end)
     var top = 0.0
     for panel in panels {
@@ -54,43 +56,51 @@ struct TimePlot {
       top += panel.height
     }
     drawing.levelAxis(time, named: "time since the start, min:s", top: Self.above, bottom: top)
-    drawing.add(readings(time, bottom: top))
+    if frame.hasReadings { drawing.add(readings(frame, time, bottom: top)) }
     return drawing
   }
 
   private func draw(_ panel: Panel, _ drawing: inout PlotDrawing, _ time: Axis, top: Double, bottom: Double) {
+    let frame = drawing.frame
     if let rampEnd, rampEnd > 0 {
-      let width = PlotDrawing.x(time, rampEnd) - PlotDrawing.left
+      let width = frame.x(time, rampEnd) - frame.left
       drawing.add(
-        "<rect class=\"ramp\" x=\"\(at: PlotDrawing.left)\" y=\"\(at: top)\" width=\"\(at: width)\" height=\"\(at: bottom - top)\"/>"
+        "<rect class=\"ramp\" x=\"\(at: frame.left)\" y=\"\(at: top)\" width=\"\(at: width)\" height=\"\(at: bottom - top)\"/>"
       )
       if width > 60, namesRamp, top == Self.above {
-        drawing.text("ramp", x: PlotDrawing.left + 6, y: top + 14, anchor: "start", style: "note")
+        drawing.text("ramp", x: frame.left + 6, y: top + 14, anchor: "start", style: "note")
       }
+    }
+    for outage in outages {
+      let (from, to) = (frame.x(time, Double(outage.start) / 1e9), frame.x(time, Double(outage.end) / 1e9))
+      // A short one is seen in a run of hours.
+      drawing.add(
+        "<rect class=\"outage\" x=\"\(at: from)\" y=\"\(at: top)\" width=\"\(at: max(2, to - from))\" height=\"\(at: bottom - top)\"/>"
+      )
     }
     drawing.uprightAxis(panel.axis, named: panel.name, top: top, bottom: bottom)
     for limit in panel.limits {
       let y = bottom - panel.axis.position(limit.value) * (bottom - top)
       var line = SVGPath()
-      line.move(to: PlotDrawing.left, y)
-      line.line(to: PlotDrawing.right, y)
+      line.move(to: frame.left, y)
+      line.line(to: frame.right, y)
       drawing.path(line, style: "limit")
-      drawing.text(limit.name, x: PlotDrawing.right - 4, y: y - 5, anchor: "end", style: "note")
+      drawing.text(limit.name, x: frame.right - 4, y: y - 5, anchor: "end", style: "note")
     }
     var base = [Double](repeating: 0, count: moments.count)
     for series in panel.series {
       switch series.kind {
       case .bars:
-        drawing.path(bars(series, &base, panel.axis, time, top: top, bottom: bottom), style: series.style)
+        drawing.path(bars(series, &base, frame, panel.axis, time, top: top, bottom: bottom), style: series.style)
       case .line, .area:
-        let (line, area) = curve(series, panel.axis, time, top: top, bottom: bottom)
+        let (line, area) = curve(series, frame, panel.axis, time, top: top, bottom: bottom)
         if series.kind == .area { drawing.path(area, style: "\(series.style) filled") }
         drawing.path(line, style: series.style)
       }
     }
   }
 
-  private func curve(_ series: TimeSeries, _ axis: Axis, _ time: Axis, top: Double, bottom: Double)
+  private func curve(_ series: TimeSeries, _ frame: PlotFrame, _ axis: Axis, _ time: Axis, top: Double, bottom: Double)
     -> (line: SVGPath, area: SVGPath)
   {
     var line = SVGPath()
@@ -106,7 +116,7 @@ struct TimePlot {
         lastX = nil
         continue
       }
-      let x = PlotDrawing.x(time, moment)
+      let x = frame.x(time, moment)
       let y = bottom - axis.position(value) * (bottom - top)
       if lastX == nil {
         line.move(to: x, y)
@@ -126,17 +136,17 @@ struct TimePlot {
   }
 
   private func bars(
-    _ series: TimeSeries, _ base: inout [Double], _ axis: Axis, _ time: Axis, top: Double, bottom: Double
+    _ series: TimeSeries, _ base: inout [Double], _ frame: PlotFrame, _ axis: Axis, _ time: Axis, top: Double, bottom: Double
   ) -> SVGPath {
     var path = SVGPath()
-    let step = (PlotDrawing.right - PlotDrawing.left) / Double(max(1, moments.count))
+    let step = (frame.right - frame.left) / Double(max(1, moments.count))
     let width = max(1.2, min(14, step - 1))
     for (index, value) in series.values.enumerated() {
       guard let value, value > 0 else { continue }
       let low = bottom - axis.position(base[index]) * (bottom - top)
       // Something that happened once is seen, however high the axis is.
       let high = min(low - 2, bottom - axis.position(base[index] + value) * (bottom - top))
-      let x = min(PlotDrawing.right - width, max(PlotDrawing.left, PlotDrawing.x(time, moments[index]) - width / 2))
+      let x = min(frame.right - width, max(frame.left, frame.x(time, moments[index]) - width / 2))
       path.move(to: x, low)
       path.line(to: x, high)
       path.line(to: x + width, high)
@@ -153,16 +163,16 @@ struct TimePlot {
   private static let strips = 60
 
   /// Strips over all panels that a browser names when the mouse rests on one, without a script.
-  private func readings(_ time: Axis, bottom: Double) -> Markup {
+  private func readings(_ frame: PlotFrame, _ time: Axis, bottom: Double) -> Markup {
     guard !moments.isEmpty else { return .empty }
     let stride = max(1, (moments.count + Self.strips - 1) / Self.strips)
     var markup = Markup.empty
     for first in Swift.stride(from: 0, to: moments.count, by: stride) {
       let last = min(first + stride, moments.count) - 1
-      let from = first == 0 ? PlotDrawing.left : PlotDrawing.x(time, (moments[first] + moments[first - 1]) / 2)
+      let from = first == 0 ? frame.left : frame.x(time, (moments[first] + moments[first - 1]) / 2)
       let to =
         last == moments.count - 1
-        ? PlotDrawing.right : PlotDrawing.x(time, (moments[last] + moments[last + 1]) / 2)
+        ? frame.right : frame.x(time, (moments[last] + moments[last + 1]) / 2)
       markup +=
         "<rect class=\"strip\" x=\"\(at: from)\" y=\"\(at: Self.above)\" width=\"\(at: to - from)\" height=\"\(at: bottom - Self.above)\"><title>\(words(first, last))</title></rect>"
     }
@@ -176,6 +186,11 @@ struct TimePlot {
       first == last
       ? clock.text(moments[first]) : clock.text(moments[first]) + " to " + clock.text(moments[last])
     var lines = [when]
+    let half = moments.count > 1 ? (moments[1] - moments[0]) / 2 : end
+    let (from, to) = (Int64((moments[first] - half) * 1e9), Int64((moments[last] + half) * 1e9))
+    for outage in outages where outage.start < to && outage.end > from {
+      lines.append("outage: \(outage.cause)")
+    }
     for panel in panels {
       for series in panel.series {
         let values = series.values[first...last].compactMap { $0 }
