@@ -85,7 +85,8 @@ struct CommandLineSyntaxTests {
 
   /// Options without which nothing happens, or that may be repeated.
   static let withoutDefault: Set = [
-    "header", "netrc-file", "unix-socket", "cert", "json", "html", "csv", "fail-if", "part", "i-may-load-this", "public-url",
+    "header", "netrc-file", "unix-socket", "cert", "json", "html", "csv", "fail-if", "part", "i-may-load-this",
+    "public-url",
     "overflow", "stage",
   ]
 

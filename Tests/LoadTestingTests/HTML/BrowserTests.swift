@@ -52,7 +52,8 @@ struct BrowserTests {
     #expect(figure("errors", in: document)?.value == "\(report.totals.errorCount)" && report.totals.errorCount > 0)
     #expect(figure("interruptions", in: document)?.value == "\(report.totals.interruptions.total)")
     #expect(figure("goodput", in: document)?.value == "\(Int(report.goodput.rounded()))")
-    #expect(document.contains(ReportVerdict(report).sentence) && document.matches(of: /<svg class="wide" viewBox/).count == 5)
+    #expect(
+      document.contains(ReportVerdict(report).sentence) && document.matches(of: /<svg class="wide" viewBox/).count == 5)
     #expect(document.contains("<script type=\"application/json\" id=\"report\">{\n  \"sluice_load_report\": 1,"))
   }
 

@@ -102,7 +102,7 @@ struct ReportPageTests {
       silent.append(second: index == 6 ? LoadInterval() : interval)
     }
     report.intervals = silent
-    report.measured = 11_250_000_000
+    report.measured = 11_200_000_000
     let timeline = ReportTimeline(report)
     #expect(timeline.delay(0.99).map { $0 == nil } == (0..<12).map { $0 == 6 })
     #expect(timeline.acknowledged.last == .some(nil) && timeline.live.last != .some(nil))

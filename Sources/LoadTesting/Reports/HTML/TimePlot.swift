@@ -136,7 +136,8 @@ struct TimePlot {
   }
 
   private func bars(
-    _ series: TimeSeries, _ base: inout [Double], _ frame: PlotFrame, _ axis: Axis, _ time: Axis, top: Double, bottom: Double
+    _ series: TimeSeries, _ base: inout [Double], _ frame: PlotFrame, _ axis: Axis, _ time: Axis, top: Double,
+    bottom: Double
   ) -> SVGPath {
     var path = SVGPath()
     let step = (frame.right - frame.left) / Double(max(1, moments.count))
