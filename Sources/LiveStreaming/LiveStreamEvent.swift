@@ -53,8 +53,8 @@ public enum UploadNotice: Equatable, Sendable {
   case steppedDown(version: Int?)
   /// The stream goes on in a new upload resource, from this stream offset on: the one before is `gone` (404, 410), full
   /// (`size`), too old (`expiry`), `completed` by the server, has lost bytes (`serverWentBack`), has bytes that were
-  /// never sent (`impossibleOffset`), lacks bytes that are not kept here any more (`gap`), or precedes a time without
-  /// bytes that is longer than the buffer (`pause`).
+  /// never sent (`impossibleOffset`), never answered as an upload resource (`unproven`), lacks bytes that are not kept
+  /// here any more (`gap`), or precedes a time without bytes that is longer than the buffer (`pause`).
   case newPart(offset: UInt64, previous: String?, reason: String)
   /// The server has less than it had acknowledged.
   case serverWentBack(from: UInt64, to: UInt64)

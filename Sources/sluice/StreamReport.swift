@@ -47,6 +47,7 @@ enum StreamReport {
   private static func words(partEnd reason: String) -> String {
     switch reason {
     case "gone": "it does not know it any more"
+    case "unproven": "it never answered as one"
     case "gap": "bytes that it lacks are gone here"
     case "pause": "nothing was captured for longer than the buffer holds"
     case "expiry": "its life is over"

@@ -72,18 +72,6 @@ package struct AnswerCase: Sendable {
     refusalLimit = .milliseconds(400)
   }
 
-  /// Whether an answer may say that the upload goes on where nobody is. Such a server is believed, and waited for.
-  var misdirects: Bool {
-    odd.contains { odd in
-      switch odd.change {
-      case .set(let name, _), .doubled(let name, _?): name == "Location"
-      case .interims(let heads): heads.contains { $0.value("Location") != nil }
-      case .interimAfter(let head): head.value("Location") != nil
-      default: false
-      }
-    }
-  }
-
   var isPermanent: Bool { if case .repaired = mode { false } else { true } }
   var oddCount: Int { if case .repaired(let count) = mode { count } else { 150 } }
 

@@ -86,7 +86,7 @@ struct CaseJudgement {
     switch error.kind {
     case .cancelled: return trace.orders.contains("cancel") ? nil : fail("cancelled by nobody")
     case .unreachable:
-      if plan.isPermanent || plan.misdirects { return nil }
+      if plan.isPermanent { return nil }
       // A plain file whose answer is lost each time, and a PUT that another one would replace.
       return isPlain && (plan.cell.source == .put || plan.method == "PUT") ? nil : fail("gave up without a limit")
     case .source, .overflow, .invalidRequest, .notTrusted, .insecureLocation, .unfinished:

@@ -81,7 +81,6 @@ final class CaseRun: @unchecked Sendable {
     configuration.retry.maximumCeiling = .milliseconds(60)
     switch plan.mode {
     case .givesUp, .finished: configuration.retry.giveUpAfter = .milliseconds(300)
-    case .repaired where plan.misdirects: configuration.retry.giveUpAfter = .seconds(2)
     case .repaired, .cancelled: break
     }
     configuration.retry.giveUpOnRefusalAfter =

@@ -70,6 +70,8 @@ extension UploadClientStateMachine {
     // What this request has not sent cannot have arrived, since the server had no more when it began; its end, or the
     // next HEAD, will show what is true.
     if base + count <= sentUpTo {
+      // In a creation, it is the target that says so.
+      if state != .creating { prove() }
       acknowledge(upTo: base + count)
     } else {
       notes.append(.impossibleOffset(base + count))
@@ -86,8 +88,12 @@ extension UploadClientStateMachine {
     switch state {
     case .discovering: return discovered(answer, supply)
     case .creating: return created(answer, sentUpTo: sentUpTo, supply)
-    case .appending(let append): return appended(append, answer, sentUpTo: sentUpTo, supply)
-    case .retrievingOffset: return retrieved(answer, supply)
+    case .appending(let append):
+      doubt(answer)
+      return appended(append, answer, sentUpTo: sentUpTo, supply)
+    case .retrievingOffset:
+      doubt(answer)
+      return retrieved(answer, supply)
     case .cancelling: return cancelled(answer)
     case .idle, .ready, .interrupted, .ended: return .none
     }

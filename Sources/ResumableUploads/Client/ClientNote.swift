@@ -20,6 +20,8 @@ package enum ClientNote: Equatable, Sendable {
 package enum PartEnd: String, Equatable, Sendable {
   /// The server does not know it any more.
   case gone
+  /// A response has named it, and it has never answered as one.
+  case unproven
   /// Bytes that were due are not kept here any more.
   case gap
   /// The source gave nothing for longer than is kept: no byte is lost, and the stream goes on at a later offset.

@@ -62,21 +62,12 @@ extension UploadClientStateMachine {
       return complete(upTo: supply.head)
     }
     detours += 1
+    if detours > Self.maximumDetours, !hasAcknowledged { return fail(.noProgress(status: 404)) }
+    if !isProven, !former.isEmpty { return returnToFormer() }
+    if hasAcknowledged { former = [self] }
     restarts += 1
     furthestSinceRestart = 0
-    if detours > Self.maximumDetours, !hasAcknowledged { return fail(.noProgress(status: 404)) }
-    if hasAcknowledged { former = [self] }
     partEnd = .gone
     return beginPart(supply)
-  }
-
-  /// A creation has led to nothing: it is tried again, or what came before it is asked for once more.
-  mutating func creationFailed() -> Action {
-    guard announced == nil, var former = former.first else { return wait(creationIsLost()) }
-    // A server that takes no new upload may be one that does not know the old one for the same reason.
-    former.sent = max(former.sent, sent)
-    (former.detours, former.restarts, former.isOptimistic) = (detours, restarts - 1, false)
-    self = former
-    return wait(.offsetRetrieval)
   }
 }

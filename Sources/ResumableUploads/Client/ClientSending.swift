@@ -31,7 +31,7 @@ extension UploadClientStateMachine {
     if let failure = exceededLimit { return fail(failure) }
     state = .creating
     (isForgotten, awaitsFinalResponse, hasToldLength, confirms) = (false, false, false, false)
-    isFinalResponseUnproved = false
+    (isProven, doubts, isFinalResponseUnproved) = (false, 0, false)
     // Another process's bytes are in another upload.
     if sent == .max { sent = base }
     announced = nil
@@ -178,7 +178,13 @@ extension UploadClientStateMachine {
     let kept = reason == .gone ? acknowledged : max(acknowledged, offset)
     // What only HEAD has told comes once more: a server that joins parts finds it there, and no part begins behind what
     // was kept because of one wrong answer.
-    var next = reason == .gone ? supply.oldest : max(acknowledged, supply.oldest)
+    var next =
+      switch reason {
+      case .gone: supply.oldest
+      // A file begins anew, also if the target has reported how much of it came with the creation.
+      case .unproven: max(base, supply.oldest)
+      default: max(acknowledged, supply.oldest)
+      }
     if supply.oldest > kept {
       // What is missing was given up because the server had acknowledged it, and not because the buffer was full: then
       // all that is kept here follows.
@@ -211,11 +217,5 @@ extension UploadClientStateMachine {
     // Perhaps somebody in between drops 104: next time, ask first and create with care.
     isOptimistic = false
     return configuration.discovers ? .discovery : .creation
-  }
-
-  mutating func take(location: String) {
-    if uploadURL == nil { notes += heldNotes + [.created(url: location, base: base)] }
-    (former, heldNotes) = ([], [])
-    uploadURL = location
   }
 }

@@ -22,6 +22,7 @@ extension UploadClientStateMachine {
         isFinalResponseUnproved = append.completes && !append.endsPart && !answer.isEarly && sentUpTo == supply.head
         return detour(answer.status)
       }
+      prove()
       // Less than it had acknowledged is a loss: HEAD confirms it, and it is reported.
       if let claimed, claimed < acknowledged { return detour(answer.status) }
       let tookAll = !answer.isEarly && (claimed ?? sentUpTo) == sentUpTo
@@ -98,6 +99,7 @@ extension UploadClientStateMachine {
       // Cancelled, as it should be, where it can be sent anew. What a live stream has there is worth more than nothing.
       return configuration.length == nil ? fail(failure) : abandon(failure)
     }
+    prove()
     if sent == .max { sent = claimed }
     if claimed < acknowledged {
       // Once more here as well: what follows is a break in the stream, or bytes sent twice.

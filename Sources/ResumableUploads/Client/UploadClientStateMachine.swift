@@ -134,7 +134,11 @@ package struct UploadClientStateMachine: Sendable {
   var furthestSinceRestart: UInt64 = 0
   /// How often in a row the upload resource was said to be gone.
   var missing = 0
-  /// This client as it was when its upload resource was said to be gone, until another one exists; empty or one.
+  /// Whether the upload resource has reported an offset, or accepted an append.
+  var isProven = false
+  /// See ``isDoubted``.
+  var doubts = 0
+  /// This client as it was when it left its upload resource, until another one is proven; empty or one.
   var former: [UploadClientStateMachine] = []
   /// What is to be reported about leaving it, once another one exists.
   var heldNotes: [ClientNote] = []
@@ -190,7 +194,7 @@ package struct UploadClientStateMachine: Sendable {
   package mutating func resume(url: String, base: UInt64, version: InteropVersion) -> Action {
     (uploadURL, self.base, offset, acknowledged, sent) = (url, base, base, base, .max)
     self.version = version
-    isVersionSettled = true
+    (isVersionSettled, isProven) = (true, true)
     return retrieveOffset()
   }
 
@@ -211,7 +215,7 @@ package struct UploadClientStateMachine: Sendable {
     switch next {
     case .discovery: return discoverOrCreate(supply)
     case .creation: return create(supply)
-    case .offsetRetrieval: return retrieveOffset()
+    case .offsetRetrieval: return isDoubted ? leaveUnproven(supply) : retrieveOffset()
     }
   }
 
@@ -238,11 +242,14 @@ package struct UploadClientStateMachine: Sendable {
       awaitsFinalResponse = isOptimistic && announced != nil && sentUpTo == configuration.length
       return creationFailed()
     case .appending(let append):
+      doubt(.silence)
       if append.completes, !append.endsPart, sentUpTo == append.start + (appendMaximum ?? 0) {
         awaitsFinalResponse = true
       }
       return wait(.offsetRetrieval)
-    case .retrievingOffset: return wait(.offsetRetrieval)
+    case .retrievingOffset:
+      doubt(.silence)
+      return wait(.offsetRetrieval)
     case .cancelling: return fail(reason ?? .cancelled)
     case .idle, .ready, .interrupted, .ended: return .none
     }
