@@ -24,6 +24,11 @@ public enum CaptureEvent: Equatable, Sendable {
   case deviceLost(streamOffset: UInt64, code: Int32)
   /// It is back, after so many attempts; so many frames are lost since `deviceLost`, beginning at its offset.
   case deviceReturned(streamOffset: UInt64, framesLost: UInt64, filled: Bool, attempts: Int)
+  /// The capture ended while the device was gone: so many frames are lost since `deviceLost`, beginning at its offset.
+  case neverReturned(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
+  /// So many events came faster than they were taken, and so many frames are lost by them. What is lost lies within
+  /// these bytes; `filled`: silence stands in for it.
+  case missed(events: UInt64, streamOffset: UInt64, byteCount: UInt64, framesLost: UInt64, filled: Bool)
   /// The circular buffer is full and lets nothing go: frames stay in the device until there is room, or it overruns.
   case bufferFull(streamOffset: UInt64)
   /// The capture is over, as it was asked to be; the stream has so many frames.
@@ -38,6 +43,17 @@ public enum CaptureEvent: Equatable, Sendable {
     }
   }
 
+  /// What is lost by it: where, how much, and whether silence stands in for it.
+  var loss: (streamOffset: UInt64, frames: UInt64, filled: Bool)? {
+    switch self {
+    case .overrun(let offset, let frames, let filled), .suspended(let offset, let frames, let filled),
+      .deviceReturned(let offset, let frames, let filled, _), .neverReturned(let offset, let frames, let filled),
+      .missed(_, let offset, _, let frames, let filled):
+      (offset, frames, filled)
+    case .started, .deviceLost, .bufferFull, .stopped, .failed: nil
+    }
+  }
+
   public static func == (a: CaptureEvent, b: CaptureEvent) -> Bool {
     switch (a, b) {
     case (.started(let a), .started(let b)): a == b
@@ -46,6 +62,9 @@ public enum CaptureEvent: Equatable, Sendable {
     case (.deviceLost(let a0, let a1), .deviceLost(let b0, let b1)): (a0, a1) == (b0, b1)
     case (.deviceReturned(let a0, let a1, let a2, let a3), .deviceReturned(let b0, let b1, let b2, let b3)):
       (a0, a1, a2, a3) == (b0, b1, b2, b3)
+    case (.neverReturned(let a0, let a1, let a2), .neverReturned(let b0, let b1, let b2)): (a0, a1, a2) == (b0, b1, b2)
+    case (.missed(let a0, let a1, let a2, let a3, let a4), .missed(let b0, let b1, let b2, let b3, let b4)):
+      (a0, a1, a2, a3, a4) == (b0, b1, b2, b3, b4)
     case (.bufferFull(let a), .bufferFull(let b)): a == b
     case (.stopped(let a), .stopped(let b)): a == b
     case (.failed(_, let a), .failed(_, let b)): a == b
@@ -54,18 +73,52 @@ public enum CaptureEvent: Equatable, Sendable {
   }
 }
 
+/// Events that found no place in the ring, as one.
+struct MissedEvents: Equatable {
+  private var count: UInt64 = 0
+  private var frames: UInt64 = 0
+  private var filled = false
+  /// In stream offsets; nil when nothing is lost.
+  private var bytes: Range<UInt64>?
+
+  init() {}
+
+  mutating func add(_ event: CaptureEvent, frameBytes: UInt64) {
+    count = count.addingSaturated(1)
+    guard let loss = event.loss else { return }
+    let end = loss.streamOffset.addingSaturated(loss.filled ? loss.frames.multipliedSaturated(by: frameBytes) : 0)
+    let before = bytes ?? loss.streamOffset..<end
+    bytes = min(before.lowerBound, loss.streamOffset)..<max(before.upperBound, end)
+    frames = frames.addingSaturated(loss.frames)
+    filled = loss.filled
+  }
+
+  /// nil when no event is missed, or none by which anything is lost.
+  var event: CaptureEvent? {
+    bytes.map {
+      .missed(
+        events: count, streamOffset: $0.lowerBound, byteCount: $0.upperBound - $0.lowerBound, framesLost: frames,
+        filled: filled)
+    }
+  }
+}
+
 /// A ring of events from the capture thread to whoever watches it: one writer, one reader, no lock, nothing allocated.
 ///
-/// Full, it refuses: the counters in ``CaptureTotals`` still tell what was lost.
+/// Full, it refuses. What is lost by the refused events is told in one event as soon as there is room.
 final class CaptureEventRing: Sendable {
   /// Readable when there are events.
   let counter: EventCounter
   private let written = Atomic<Int>(0)
   private let read = Atomic<Int>(0)
   private let refused = Atomic<UInt64>(0)
+  private let frameBytes: UInt64
   nonisolated(unsafe) private let slots: UnsafeMutableBufferPointer<CaptureEvent>
+  /// The capture thread's own.
+  nonisolated(unsafe) private var missed = MissedEvents()
 
-  init(capacity: Int = 256) throws(SystemError) {
+  init(frameBytes: Int, capacity: Int = 256) throws(SystemError) {
+    self.frameBytes = UInt64(frameBytes)
     counter = try EventCounter()
     slots = .allocate(capacity: capacity)
     // Touched now, so that the capture thread does not take the page fault.
@@ -76,16 +129,32 @@ final class CaptureEventRing: Sendable {
 
   /// The capture thread's side.
   func append(_ event: CaptureEvent) {
-    let index = written.load(ordering: .relaxed)
-    // The last place is for the end, which has to arrive: whoever watches waits for it.
-    let capacity = event.isLast ? slots.count : slots.count - 1
-    guard index - read.load(ordering: .acquiring) < capacity else {
+    // The last two places are for what is missed, and for the end: both have to arrive, and whoever watches waits for
+    // the end.
+    report(reserved: event.isLast ? 1 : 2)
+    guard put(event, reserved: event.isLast ? 0 : 2) else {
       refused.add(1, ordering: .relaxed)
+      missed.add(event, frameBytes: frameBytes)
       return
     }
+  }
+
+  /// Tells what is missed, as soon as there is room. The capture thread's side.
+  func reportMissed() { report(reserved: 2) }
+
+  private func report(reserved: Int) {
+    guard let event = missed.event, put(event, reserved: reserved) else { return }
+    missed = MissedEvents()
+  }
+
+  /// False when there is no room but what is reserved.
+  private func put(_ event: CaptureEvent, reserved: Int) -> Bool {
+    let index = written.load(ordering: .relaxed)
+    guard index - read.load(ordering: .acquiring) < slots.count - reserved else { return false }
     slots[index % slots.count] = event
     written.store(index + 1, ordering: .releasing)
     counter.signal()
+    return true
   }
 
   /// The reader's side: the oldest event not taken yet.

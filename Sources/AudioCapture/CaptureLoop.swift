@@ -20,7 +20,7 @@ final class CaptureShared: Sendable {
   let stop: EventCounter
 
   init(_ configuration: MicrophoneConfiguration) throws(SystemError) {
-    events = try CaptureEventRing()
+    events = try CaptureEventRing(frameBytes: configuration.format.bytesPerSample * configuration.channels)
     stop = try EventCounter()
     meter =
       configuration.measuresLevels ? LevelMeter(channels: configuration.channels, format: configuration.format) : nil
@@ -105,6 +105,10 @@ struct CaptureLoop: ~Copyable {
       case .end: break
       }
       if stopRequested { action = machine.end() }
+      shared.events.reportMissed()
+    }
+    if device == nil, awayFrames > 0 {
+      shared.events.append(.neverReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: fills))
     }
     device?.close()
     device = nil
@@ -121,7 +125,6 @@ struct CaptureLoop: ~Copyable {
     guard stored < maximumFrames, let device else { return machine.end() }
     // POLLIN would stand for the circular buffer's space too, which nobody waits for here.
     let pcmDescriptors = descriptors + 2
-    descriptors[1].revents = 0
     descriptors[1].events = 0
     let ready = poll(descriptors, nfds_t(2 + descriptorCount), Self.silenceLimit)
     if ready < 0 { return errno == EINTR ? .wait : fail(errno) }
@@ -232,7 +235,7 @@ struct CaptureLoop: ~Copyable {
         }
         isShort = count < room
         overwritten = min(count, Self.overwritten(held, since: looked, format))
-        if overwritten > 0 { memset(base, 0, overwritten * frameBytes) }
+        memset(base, 0, overwritten * frameBytes)
         meter?.measure(base, frames: count)
         return count * frameBytes
       }

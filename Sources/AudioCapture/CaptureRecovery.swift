@@ -95,7 +95,6 @@ extension CaptureLoop {
     shared.events.append(.deviceLost(streamOffset: awayOffset, code: code))
     device?.close()
     device = nil
-    descriptorCount = 0
   }
 
   private mutating func findDescriptors(_ device: OpenDevice) {

@@ -15,7 +15,8 @@ public struct CaptureTotals: Equatable, Sendable {
   public var spuriousWakeUps: UInt64 = 0
   /// Reads that gave fewer frames than the device had announced. Nothing is lost by them.
   public var shortReads: UInt64 = 0
-  /// Events that nobody took in time. These counters have them nevertheless.
+  /// Events that nobody took in time. ``CaptureEvent/missed(events:streamOffset:byteCount:framesLost:filled:)`` reports
+  /// what is lost by them.
   public var eventsMissed: UInt64 = 0
 }
 

@@ -7,16 +7,18 @@ enum DeviceHolder {
   ///
   /// From /proc/asound/card*/pcm*c/sub*/status (Linux: sound/core/pcm.c). All of them are named, because a name like
   /// `default` does not tell its card; there is seldom more than one.
-  static func find() -> String? {
+  ///
+  /// - Parameter processes: where the kernel shows all this.
+  static func find(in processes: String = "/proc") -> String? {
     var found: [String] = []
-    for card in entries(of: "/proc/asound") where card.hasPrefix("card") {
-      for device in entries(of: "/proc/asound/\(card)") where device.hasPrefix("pcm") && device.hasSuffix("c") {
-        for substream in entries(of: "/proc/asound/\(card)/\(device)") where substream.hasPrefix("sub") {
-          let status = read("/proc/asound/\(card)/\(device)/\(substream)/status")
+    for card in entries(of: "\(processes)/asound") where card.hasPrefix("card") {
+      for device in entries(of: "\(processes)/asound/\(card)") where device.hasPrefix("pcm") && device.hasSuffix("c") {
+        for substream in entries(of: "\(processes)/asound/\(card)/\(device)") where substream.hasPrefix("sub") {
+          let status = read("\(processes)/asound/\(card)/\(device)/\(substream)/status")
           guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix("owner_pid") }),
             let process = line.split(whereSeparator: { $0 == " " || $0 == ":" }).last
           else { continue }
-          let name = read("/proc/\(process)/comm").split(separator: "\n").first.map(String.init) ?? "a program"
+          let name = read("\(processes)/\(process)/comm").split(separator: "\n").first.map(String.init) ?? "a program"
           found.append("\(name) (pid \(process))")
         }
       }

@@ -135,6 +135,8 @@ public struct SourceEvent: Equatable, Sendable {
   public var unit = Unit.frames
   /// How many bytes of silence stand in for them.
   public var filled: UInt64 = 0
+  /// Within how many bytes of the stream all this happened, where that is not ``filled``; 0 otherwise.
+  public var length: UInt64 = 0
   /// Whether something went wrong, as in an overrun; false for news of a healthy source.
   public var isTrouble = true
 

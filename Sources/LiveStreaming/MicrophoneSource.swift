@@ -21,8 +21,6 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   private let container: Container
   // Owned by the loop's thread: unchecked for that reason.
   private var context: SourceContext?
-  /// Frames lost by the events taken so far.
-  private var toldLost: UInt64 = 0
 
   /// - Parameter microphone: not started yet.
   public init(_ microphone: Microphone, container: Container = .wav) {
@@ -67,10 +65,7 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   private func takeEvents() {
     guard let context else { return }
     while let event = microphone.nextEvent() {
-      if let told = Self.describe(event, microphone.format) {
-        toldLost += told.lost
-        context.report(told)
-      }
+      if let told = Self.describe(event, microphone.format) { context.report(told) }
       switch event {
       case .bufferFull where context.overflow == .stop:
         context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow drop-oldest"))
@@ -78,27 +73,13 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
       case .failed(let operation, let code):
         context.fail(
           LiveStreamError(.source, "the microphone failed: \(SystemError(operation: "\(operation)", code: code))"))
-      case .stopped(let frames):
-        reportMissed(at: frames, context)
+      case .stopped:
         context.loop.deregister(microphone.eventDescriptor)
         self.context = nil
       default:
         break
       }
     }
-  }
-
-  /// The capture has ended: what events that found no place would have told, the counters still have.
-  private func reportMissed(at frames: UInt64, _ context: SourceContext) {
-    let totals = microphone.totals
-    guard totals.framesLost > toldLost else { return }
-    let lost = totals.framesLost - toldLost
-    context.report(
-      SourceEvent(
-        kind: "events-missed",
-        description: "\(lost) frames more were lost than reported: \(totals.eventsMissed) events came too fast",
-        offset: frames.multipliedReportingOverflow(by: UInt64(microphone.format.bytesPerFrame)).partialValue, lost: lost
-      ))
   }
 
   static func describe(_ event: CaptureEvent, _ format: CaptureFormat) -> SourceEvent? {
@@ -133,6 +114,12 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
         kind: "device-lost", description: "the device is gone (\(reason)): waiting for it to come back", offset: offset)
     case .deviceReturned(let offset, let frames, let filled, _):
       return lost("device-returned", "the device is back", offset, frames, filled)
+    case .neverReturned(let offset, let frames, let filled):
+      return lost("device-never-returned", "the device did not come back", offset, frames, filled)
+    case .missed(let events, let offset, let byteCount, let frames, let filled):
+      var told = lost("events-missed", "\(events) more events came too fast to be reported", offset, frames, filled)
+      told.length = byteCount
+      return told
     case .bufferFull(let offset):
       return SourceEvent(
         kind: "full", description: "the buffer is full: the device holds back what it can", offset: offset)

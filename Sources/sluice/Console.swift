@@ -53,7 +53,11 @@ final class Console: Sendable {
   func keepStatus() { people.update { $0.keepStatus() } }
 
   /// A line of data for programs.
-  func put(_ line: String) { programs.update { $0.append(line: line) } }
+  ///
+  /// - Parameter isRoutine: whether it may be dropped before others, because a later line says the same.
+  func put(_ line: String, isRoutine: Bool = false) {
+    programs.update { $0.append(line: line, isRoutine: isRoutine) }
+  }
 
   /// The terminal's width in columns; 80 where it does not say.
   static var width: Int {

@@ -1,16 +1,31 @@
 // What waits to be written to one output: lines in order, and below them the status, of which only the latest counts.
 
 /// Keeps at most this number of bytes of lines and drops the oldest, counted. A value: it writes nothing itself.
+///
+/// Routine lines are dropped first: what a later line says again must not replace the report of a loss.
 struct OutputQueue {
-  private enum Item {
-    case line(String)
-    /// A status that stays where it stands.
-    case kept(String)
+  /// Lines in order, each with its number among all lines of this output.
+  private struct Lines {
+    private var items: [(number: UInt64, text: String)] = []
+    /// How many of `items` are gone already: removing the first of an array moves all others.
+    private var start = 0
+    private(set) var byteCount = 0
 
-    var byteCount: Int {
-      switch self {
-      case .line(let text), .kept(let text): text.utf8.count + 1
-      }
+    var waiting: ArraySlice<(number: UInt64, text: String)> { items[start...] }
+
+    mutating func append(_ text: String, number: UInt64) {
+      items.append((number, text))
+      byteCount += text.utf8.count + 1
+    }
+
+    mutating func dropOldest() {
+      byteCount -= items[start].text.utf8.count + 1
+      items[start].text = ""
+      start += 1
+      // At most as many dropped ones as kept ones: each is moved once.
+      guard start > items.count / 2 else { return }
+      items.removeFirst(start)
+      start = 0
     }
   }
 
@@ -18,15 +33,15 @@ struct OutputQueue {
   private let limit: Int
   /// The line that stands in for so many dropped ones.
   private let notice: @Sendable (UInt64) -> String
-  private var items: [Item] = []
-  /// How many of `items` are gone already: removing the first of an array moves all others.
-  private var start = 0
-  private var byteCount = 0
+  private var reports = Lines()
+  private var routine = Lines()
+  /// The number of the next line, and the number of the first one that ``take()`` has not returned.
+  private var nextNumber: UInt64 = 0
+  private var firstNumber: UInt64 = 0
   /// What is to stand below the lines, and what stands there now.
   private var status: [String] = []
   private var shown: [String] = []
-  /// Lines dropped since the last ``take()``, and ever.
-  private var dropped: UInt64 = 0
+  /// Lines dropped so far.
   private(set) var droppedEver: UInt64 = 0
 
   init(limit: Int, notice: @escaping @Sendable (UInt64) -> String) {
@@ -34,54 +49,56 @@ struct OutputQueue {
     self.notice = notice
   }
 
-  mutating func append(line: String) { append(.line(line)) }
+  /// - Parameter isRoutine: whether a later line makes this one obsolete, as with progress.
+  mutating func append(line: String, isRoutine: Bool = false) {
+    if isRoutine { routine.append(line, number: nextNumber) } else { reports.append(line, number: nextNumber) }
+    nextNumber &+= 1
+    // One line is kept however long it is.
+    while routine.byteCount + reports.byteCount > limit, routine.waiting.count + reports.waiting.count > 1 {
+      if routine.waiting.isEmpty { reports.dropOldest() } else { routine.dropOldest() }
+      droppedEver = droppedEver.addingReportingOverflow(1).partialValue
+    }
+  }
 
   mutating func show(status lines: [String]) { status = lines }
 
   /// The status stays where it is, and what follows goes below it.
   mutating func keepStatus() {
     guard !status.isEmpty else { return }
-    append(.kept(status.joined(separator: "\n")))
+    append(line: status.joined(separator: "\n"))
     status = []
   }
 
-  private mutating func append(_ item: Item) {
-    items.append(item)
-    byteCount += item.byteCount
-    // One line is kept however long it is.
-    while byteCount > limit, items.count - start > 1 { dropOldest() }
-    // At most as many dropped ones as kept ones: each is moved once.
-    guard start > items.count / 2 else { return }
-    items.removeFirst(start)
-    start = 0
-  }
-
-  private mutating func dropOldest() {
-    byteCount -= items[start].byteCount
-    if case .line = items[start] {
-      dropped = dropped.addingReportingOverflow(1).partialValue
-      droppedEver = droppedEver.addingReportingOverflow(1).partialValue
-    }
-    items[start] = .line("")
-    start += 1
-  }
-
-  var isEmpty: Bool { items.count == start && status == shown && dropped == 0 }
+  var isEmpty: Bool { firstNumber == nextNumber && status == shown }
 
   /// All that is to be written next; nil when there is nothing. The caller writes it before it asks again.
   mutating func take() -> String? {
     guard !isEmpty else { return nil }
     var text = Self.erasing(shown)
-    if dropped > 0 { text += notice(dropped) + "\n" }
-    for item in items[start...] {
-      switch item {
-      case .line(let line), .kept(let line): text += line + "\n"
-      }
+    var (first, second) = (reports.waiting, routine.waiting)
+    var next = firstNumber
+    func skip(to number: UInt64, _ text: inout String) {
+      if number != next { text += notice(number &- next) + "\n" }
     }
+    while let item = Self.older(&first, &second) {
+      skip(to: item.number, &text)
+      text += item.text + "\n"
+      next = item.number &+ 1
+    }
+    skip(to: nextNumber, &text)
     text += status.joined(separator: "\n")
     shown = status
-    (items, start, byteCount, dropped) = ([], 0, 0, 0)
+    (reports, routine, firstNumber) = (Lines(), Lines(), nextNumber)
     return text
+  }
+
+  /// Removes the line that was appended first.
+  private static func older(
+    _ a: inout ArraySlice<(number: UInt64, text: String)>, _ b: inout ArraySlice<(number: UInt64, text: String)>
+  ) -> (number: UInt64, text: String)? {
+    guard let first = a.first else { return b.popFirst() }
+    guard let second = b.first, second.number < first.number else { return a.popFirst() }
+    return b.popFirst()
   }
 
   /// What takes a status away: up to its first line, and everything from there on.

@@ -8,6 +8,15 @@ internal import ResumableUploads
 internal import UploadClient
 
 enum StreamReport {
+  /// Whether a healthy stream reports this all the time, so that a later report replaces it.
+  static func isRoutine(_ event: LiveStreamEvent) -> Bool {
+    switch event {
+    case .progress, .acknowledged, .accepted, .interimResponse: true
+    case .response(let status, _): status < 300
+    default: false
+    }
+  }
+
   // MARK: For people
 
   /// A line for what matters; nil for what does not.
@@ -206,6 +215,7 @@ enum StreamReport {
       line.add("lost_\(event.unit)", event.lost)
       if event.skipped > 0 { line.add("skipped_\(event.unit)", event.skipped) }
       line.add("filled_bytes", event.filled)
+      if event.length > 0 { line.add("length", event.length) }
     case .progress(let progress):
       line = JSONLine(event: "progress")
       add(progress, to: &line)

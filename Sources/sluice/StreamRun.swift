@@ -132,7 +132,8 @@ struct StreamRun {
   private func show(_ event: LiveStreamEvent) {
     let console = Console.shared
     if progress == .json {
-      return console.put(StreamReport.jsonLine(event, levels: levels(of: event), time: WallClock.now.iso8601))
+      let line = StreamReport.jsonLine(event, levels: levels(of: event), time: WallClock.now.iso8601)
+      return console.put(line, isRoutine: StreamReport.isRoutine(event))
     }
     switch event {
     case .progress(let now):

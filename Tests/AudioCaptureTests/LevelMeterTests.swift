@@ -42,10 +42,18 @@ struct LevelMeterTests {
     #expect(meter.take()[0].peak == -.infinity, "a reading starts anew")
   }
 
-  @Test("full scale is 0 dBFS, the most negative sample too")
-  func fullScale() {
-    let meter = LevelMeter(channels: 1, format: .s16LE)
-    withUnsafeBytes(of: (Int16.min, Int16.min)) { meter.measure($0.baseAddress!, frames: 2) }
+  @Test("full scale is 0 dBFS, the most negative sample too", arguments: SampleFormat.allCases)
+  func fullScale(format: SampleFormat) {
+    let sample: [UInt8] =
+      switch format {
+      case .s16LE: [0, 0x80]
+      case .s24_3LE: [0, 0, 0x80]
+      case .s32LE: [0, 0, 0, 0x80]
+      case .floatLE: [0, 0, 0x80, 0xBF]
+      }
+    let meter = LevelMeter(channels: 1, format: format)
+    // The buffer is not empty.
+    (sample + sample).withUnsafeBytes { meter.measure($0.baseAddress!, frames: 2) }
     #expect(meter.take() == [ChannelLevel(peak: 0, rms: 0)])
   }
 

@@ -17,10 +17,12 @@ struct OutputQueueTests {
       var written: [String] = []
       for _ in 0..<Int.random(in: 1...60, using: &random) {
         if random.chance(70) {
-          queue.append(line: "\(next)" + String(repeating: ".", count: random.size(upTo: 60)))
+          let dots = String(repeating: ".", count: random.size(upTo: 60))
+          queue.append(line: "\(next)\(dots)", isRoutine: random.chance(60))
           next += 1
         } else if let text = queue.take() {
-          #expect(text.utf8.count <= max(limit, 70) + 30)
+          // A notice in each place where lines are missing.
+          #expect(text.utf8.count <= max(limit, 70) * 30)
           written += text.split(separator: "\n").map(String.init)
         }
       }
@@ -39,6 +41,32 @@ struct OutputQueueTests {
         }
       }
       #expect(expected == next && queue.droppedEver == UInt64(dropped), "\(seed)")
+    }
+  }
+
+  @Test("reports of losses outlive any number of routine lines that nobody reads", arguments: Seed.several(4))
+  func reports(seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<50 {
+      var queue = OutputQueue(limit: 1000) { "dropped \($0)" }
+      let reports = Int.random(in: 0...100, using: &random)
+      var (reported, routine) = (0, 0)
+      while reported < reports {
+        if random.chance(3) {
+          queue.append(line: "report \(reported)")
+          reported += 1
+        } else {
+          queue.append(line: "progress \(routine)", isRoutine: true)
+          routine += 1
+        }
+      }
+      let lines = (queue.take() ?? "").split(separator: "\n").map(String.init)
+      // Each is at most ten bytes long.
+      let expected = (0..<reports).map { "report \($0)" }
+      #expect(lines.filter { $0.hasPrefix("report") } == expected, "\(seed)")
+      let progress = lines.filter { $0.hasPrefix("progress") }
+      #expect(progress == (0..<routine).suffix(progress.count).map { "progress \($0)" }, "\(seed)")
+      #expect(Int(queue.droppedEver) == routine - progress.count, "\(seed)")
     }
   }
 

@@ -1,0 +1,119 @@
+// How a capture ends, whatever state its device is in; and who else has the device.
+
+import EventLoops
+import Glibc
+import StreamBuffers
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@testable import AudioCapture
+
+extension RealALSA {
+  @Suite("The end of a capture")
+  struct CaptureEndTests {
+    let rig = TestMicrophone()
+
+    private func configuration(frames: UInt64? = nil) -> MicrophoneConfiguration {
+      var configuration = MicrophoneConfiguration(
+        device: rig.name(), rate: 48_000, channels: 2, format: .s16LE, period: .milliseconds(5),
+        buffer: .milliseconds(100))
+      configuration.maximumFrames = frames
+      return configuration
+    }
+
+    @Test("a capture that ends while its device is gone reports the loss from where the device went")
+    func away() throws {
+      let session = try CaptureSession(configuration())
+      session.take { $0.frames > 5_000 }
+      testmic_set_absent(rig.page, true)
+      session.take { $0.microphone.totals.deviceLosses == 1 }
+      let frames = session.frames
+      session.take { $0.frames > frames + 20_000 }
+      session.finish()
+      let losses = session.events.compactMap { event -> (UInt64, UInt64, Bool)? in
+        if case .neverReturned(let offset, let lost, let filled) = event { (offset, lost, filled) } else { nil }
+      }
+      #expect(losses.count == 1)
+      let gone = session.events.compactMap { event -> UInt64? in
+        if case .deviceLost(let offset, ENODEV) = event { offset } else { nil }
+      }
+      guard let loss = losses.first else { return }
+      #expect(gone == [loss.0] && loss.2)
+      // Silence from there to the end.
+      #expect(loss.0 + loss.1 * 4 == UInt64(session.bytes.count))
+      #expect(session.bytes[Int(loss.0)...].allSatisfy { $0 == 0 })
+      #expect(session.microphone.totals.framesLost == loss.1)
+      #expect(session.events.last == .stopped(frames: UInt64(session.frames)))
+    }
+
+    @Test("a capture with an end ends there while its device is gone")
+    func longEnough() throws {
+      let session = try CaptureSession(configuration(frames: 40_000))
+      session.take { $0.frames > 5_000 }
+      testmic_set_absent(rig.page, true)
+      session.take { $0.isFinished && $0.hasStopped }
+      session.microphone.waitUntilEnded()
+      #expect(session.frames == 40_000)
+    }
+
+    @Test("the end has come when the wait for it returns, and the order to stop is no spurious wake-up")
+    func join() throws {
+      for _ in 0..<5 {
+        let session = try CaptureSession(configuration())
+        session.take { $0.frames > 500 }
+        let spurious = session.microphone.totals.spuriousWakeUps
+        session.microphone.stop()
+        session.microphone.waitUntilEnded()
+        var events: [CaptureEvent] = []
+        while let event = session.microphone.nextEvent() { events.append(event) }
+        #expect(events.last?.isLast == true && session.consumer.isFinished)
+        #expect(session.microphone.totals.spuriousWakeUps == spurious)
+      }
+    }
+
+    @Test("whether the thread has real-time priority is reported as the kernel decided it")
+    func priority() throws {
+      for wanted in [false, true] {
+        var configuration = configuration(frames: 1_000)
+        configuration.realTimePriority = wanted
+        let session = try CaptureSession(configuration)
+        session.take { $0.isFinished && $0.hasStopped }
+        session.microphone.waitUntilEnded()
+        switch session.events.first {
+        case .started(.granted(let priority)): #expect(wanted && priority == 20)
+        case .started(.refused(let code)): #expect(wanted && code == EPERM)
+        case .started(.notRequested): #expect(!wanted)
+        default: Issue.record("\(session.events)")
+        }
+      }
+    }
+  }
+}
+
+@Suite("Who has the microphone")
+struct DeviceHolderTests {
+  @Test("all programs that capture are named, and those that play are not")
+  func holders() {
+    let root = ScratchDirectory()
+    func file(_ path: String, _ text: String) {
+      var directory = root.file("")
+      for part in path.split(separator: "/").dropLast() {
+        directory += "\(part)/"
+        mkdir(directory, 0o700)
+      }
+      _ = root.write(text, to: path)
+    }
+    #expect(DeviceHolder.find(in: root.file("nothing")) == nil)
+    file("asound/card0/pcm0c/sub0/status", "state: RUNNING\nowner_pid   : 4711\ntrigger_time: 1.2\n")
+    file("asound/card0/pcm0p/sub0/status", "state: RUNNING\nowner_pid   : 12\n")
+    file("asound/card0/pcm1c/sub0/status", "closed\n")
+    file("asound/card0/id", "x")
+    file("asound/seq/status", "owner_pid   : 13\n")
+    file("4711/comm", "arecord\n")
+    #expect(DeviceHolder.find(in: root.file("")) == "arecord (pid 4711)")
+    file("asound/card1/pcm0c/sub0/status", "state: RUNNING\nowner_pid   : 4712\n")
+    let both = DeviceHolder.find(in: root.file(""))?.split(separator: ", ").sorted()
+    #expect(both == ["a program (pid 4712)", "arecord (pid 4711)"])
+  }
+}
