@@ -79,7 +79,7 @@ let commandTests: Target = .testTarget(
 let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
   dependencies: [
-    "sluice", "ChaosTesting", "SoakTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl",
+    "sluice", "ChaosTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl",
     "PropertyTesting", "EventLoops", "LoadTesting", "UploadClient",
     "CLinux",
   ],
@@ -94,6 +94,12 @@ let networkTestingTests: Target = .testTarget(
 let serverChaosTests: Target = .testTarget(
   name: "ServerChaosTests",
   dependencies: ["ServerChaosTesting", "chaos-server", "NetworkTesting", "PropertyTesting"], swiftSettings: settings)
+
+/// A simulated week in short, and whether its judge notices what is wrong; `make soak` runs it long.
+let soakTests: Target = .testTarget(
+  name: "SoakTests",
+  dependencies: ["SoakTesting", "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "TestDeviceControl"],
+  swiftSettings: settings)
 
 /// The client under odd answers; `make chaos-answers` runs it long.
 let answerChaosTests: Target = .testTarget(
@@ -200,8 +206,8 @@ let package = Package(
     .library(name: "ScaledClockPreload", type: .dynamic, targets: ["ScaledClockPreload"]),
   ],
   targets: systemLibraries + rooms
-    + [command, commandTests, endToEndTests, networkTestingTests, serverChaosTests, answerChaosTests] + samples
-    + testSupport
+    + [command, commandTests, endToEndTests, networkTestingTests, serverChaosTests, answerChaosTests, soakTests]
+    + samples + testSupport
     + testDevice
     + benchmarks
 )

@@ -15,6 +15,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "leaks.h"
 #include "scaled_clock.h"
 
 enum { BILLION = 1000000000 };
@@ -87,6 +88,7 @@ time_t time(time_t *result) {
 // MARK: Waits
 
 int epoll_pwait(int epoll, struct epoll_event *events, int count, int timeout, const sigset_t *mask) {
+  if (page) leak_if_due(scaled_clock_at(page, CLOCK_MONOTONIC, real_monotonic_ns()));
   struct timespec limit = shortened((int64_t)timeout * 1000000);
   return (int)syscall(SYS_epoll_pwait2, epoll, events, count, timeout < 0 ? NULL : &limit, mask, _NSIG / 8);
 }

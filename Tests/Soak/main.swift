@@ -4,10 +4,12 @@ internal import Glibc
 internal import SoakTesting
 
 let usage = """
-  usage: soak [--seed N] [--hours N] [--factor N]
+  usage: soak [--seed N] [--hours N] [--factor N] [--compressed N] [--plant DEFECT]
     --seed N     draws the faults (default: another one each time)
     --hours N    simulated hours (default 168)
     --factor N   simulated seconds in a real one (default 1000)
+    --compressed N  instead of hours: N faults within minutes, as in the tests
+    --plant DEFECT  make the run go wrong: \(PlantedDefect.allCases.map(\.rawValue).joined(separator: ", "))
   """
 
 /// Standard output is for the figures.
@@ -24,17 +26,30 @@ func fail(_ text: String, _ code: Int32) -> Never {
 var options = SoakRun.Options(seed: .random(in: 0...UInt64(UInt32.max)))
 var words = CommandLine.arguments.dropFirst()
 while let name = words.popFirst() {
+  if name == "--plant" {
+    guard let defect = words.popFirst().flatMap(PlantedDefect.init(rawValue:)) else { fail(usage, 64) }
+    options.planted.insert(defect)
+    continue
+  }
   guard let number = words.popFirst().flatMap({ UInt32($0) }), number > 0 else { fail(usage, 64) }
   switch name {
   case "--seed": options.seed = UInt64(number)
   case "--hours": options.hours = Int(number)
   case "--factor": options.factor = Int(number)
+  case "--compressed":
+    let planted = options.planted
+    options = .compressed(seed: options.seed, cycles: Int(number))
+    options.planted = planted
   default: fail(usage, 64)
   }
 }
 log("seed \(options.seed)")
 do {
-  for line in try SoakRun(options, tell: { log($0) }).perform().jsonLines { print(line) }
+  let report = try SoakRun(options, tell: { log($0) }).perform()
+  for line in report.jsonLines { print(line) }
+  guard report.violations.isEmpty else {
+    fail((report.violations + ["again with: soak --seed \(options.seed)"]).joined(separator: "\n"), 1)
+  }
 } catch {
   fail("\(error)\nagain with: soak --seed \(options.seed) --hours \(options.hours) --factor \(options.factor)", 1)
 }

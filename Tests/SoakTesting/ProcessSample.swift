@@ -4,16 +4,18 @@ internal import Glibc
 internal import NetworkTesting
 
 /// One look at a process.
-struct ProcessSample: Sendable {
+package struct ProcessSample: Sendable {
   /// Simulated hours since the run began.
-  var hour: Double
+  package var hour: Double
   /// When the process began: a server that was killed has a successor.
-  var birth: Double
+  package var birth: Double
   /// Bytes: resident in all, and of these not backed by a file.
-  var resident: Int
-  var anonymous: Int
-  var descriptors: Int
-  var threads: Int
+  package var resident: Int
+  package var anonymous: Int
+  package var descriptors: Int
+  /// Of the descriptors those that are timers.
+  package var timers: Int
+  package var threads: Int
 
   /// In simulated hours.
   var age: Double { hour - birth }
@@ -29,6 +31,7 @@ struct ProcessSample: Sendable {
       least.resident = min(least.resident, next.resident)
       least.anonymous = min(least.anonymous, next.anonymous)
       least.descriptors = min(least.descriptors, next.descriptors)
+      least.timers = min(least.timers, next.timers)
       least.threads = min(least.threads, next.threads)
     }
     return least
@@ -46,23 +49,39 @@ struct ProcessSample: Sendable {
     resident = try field("VmRSS") << 10
     anonymous = try field("RssAnon") << 10
     threads = try field("Threads")
-    descriptors = try fileNames(in: "/proc/\(process)/fd").count
+    let open = try fileNames(in: "/proc/\(process)/fdinfo")
+    descriptors = open.count
+    // Some may be closed by now.
+    timers = open.count { name in
+      (try? fileContents("/proc/\(process)/fdinfo/\(name)")).map {
+        String(decoding: $0, as: UTF8.self).contains("it_interval")
+      } ?? false
+    }
+  }
+
+  /// For tests of the judge.
+  package init(
+    hour: Double, birth: Double = 0, resident: Int = 0, anonymous: Int = 0, descriptors: Int = 0, timers: Int = 0,
+    threads: Int = 0
+  ) {
+    (self.hour, self.birth, self.resident, self.anonymous) = (hour, birth, resident, anonymous)
+    (self.descriptors, self.timers, self.threads) = (descriptors, timers, threads)
   }
 }
 
 /// What a figure of a process did over a run.
-struct Trend: Sendable {
+package struct Trend: Sendable {
   let first: Int
   let last: Int
   let least: Int
   let most: Int
   /// By the line through the samples, over the longest time that one process was looked at.
-  let growth: Double
+  package let growth: Double
 
   /// The line is Theil and Sen's: its slope is the median of the slopes between any two samples. A peak moves it
   /// little. Where there were several processes, only samples of the same one are compared.
-  init?(_ samples: [ProcessSample], _ figure: (ProcessSample) -> Int) {
-    guard let first = samples.first, let last = samples.last, samples.count > 2 else { return nil }
+  package init?(_ samples: [ProcessSample], _ figure: (ProcessSample) -> Int) {
+    guard samples.count > 2 else { return nil }
     let values = samples.map(figure)
     var slopes: [Double] = []
     var span = 0.0

@@ -14,19 +14,23 @@ final class SoakClient: Sendable {
     var events: [FlatObject] = []
     var text: [String] = []
     var isAtEnd = false
+    var forgotten: FlatObject?
   }
 
   /// What comes with every second or request of a healthy stream.
   private static let routine = [
-    "acknowledged", "accepted", "interim-response", "connecting", "connected", "streaming",
+    "acknowledged", "accepted", "interim-response", "response", "connecting", "connected", "streaming",
   ]
 
   private let process: ChildProcess
   private let state = Lock(State())
   private let news: EventCounter
+  /// Whether to forget the first loss of the device that the client reports: a fault of the harness, to see it noticed.
+  private let forgetsLoss: Bool
 
   /// - Parameter fifo: a path for a FIFO to be made.
-  init(_ command: [String], fifo: String) throws {
+  init(_ command: [String], fifo: String, forgetsLoss: Bool) throws {
+    self.forgetsLoss = forgetsLoss
     news = try EventCounter()
     try retryingInterrupts("mkfifo") { mkfifo(fifo, 0o600) }
     let descriptor = try retryingInterrupts("open \(fifo)") { open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC) }
@@ -39,6 +43,8 @@ final class SoakClient: Sendable {
   func signal(_ number: Int32) { process.signal(number) }
   func waitUntilExit() -> Int32 { process.waitUntilExit() }
 
+  /// The report that was forgotten on purpose.
+  var forgotten: FlatObject? { state.withLock { $0.forgotten } }
   var events: [FlatObject] { state.withLock { $0.events } }
   /// Its last word on how far it is.
   var progress: FlatObject? { FlatObject(String(decoding: state.withLock { $0.last }, as: UTF8.self)) }
@@ -92,7 +98,12 @@ final class SoakClient: Sendable {
     let text = String(decoding: line, as: UTF8.self)
     let event = FlatObject(text)
     state.withLock { state in
-      if let event { state.events.append(event) } else { state.text.append(text) }
+      guard let event else { return state.text.append(text) }
+      if forgetsLoss, state.forgotten == nil, event.integer("lost_frames") ?? 0 > 0 {
+        state.forgotten = event
+      } else {
+        state.events.append(event)
+      }
     }
   }
 }

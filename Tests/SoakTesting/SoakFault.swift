@@ -16,13 +16,12 @@ package enum SoakFault: String, CaseIterable, Sendable {
   case stopped = "SIGSTOP"
   case asleep = "machine asleep for hours"
 
-  /// In simulated seconds.
+  /// In simulated seconds, while the buffer holds five minutes.
   var duration: ClosedRange<Double> {
     switch self {
     case .serverKilled: 2...120
     case .networkCut: 5...240
     case .networkSilent: 40...240
-    // The buffer holds five minutes.
     case .bufferFull: 420...1200
     // A stream gives up after ten minutes of refusals.
     case .refused: 20...300
@@ -48,18 +47,36 @@ package enum SoakFault: String, CaseIterable, Sendable {
   }
 }
 
+/// Something that is wrong on purpose, so that the judge has to say so.
+package enum PlantedDefect: String, CaseIterable, Sendable {
+  /// Both programs leak (`Tests/ScaledClockPreload/leaks.c`).
+  case memory, descriptor, timer, thread
+  /// A range of what is stored becomes silent.
+  case hole
+  /// A report of a loss disappears.
+  case report
+
+  var isLeak: Bool { self != .hole && self != .report }
+}
+
 /// Deals out faults: each kind once before any comes again. A server is killed in every fifth round only: whether it
-/// grows shows in one that lives for days.
+/// grows shows in one that lives long.
 struct FaultDeck {
   private var deck: [SoakFault] = []
   private var rounds = 0
+  private var isForwards: Bool
   private var random: SplitMix64
 
-  init(seed: UInt64) { random = SplitMix64(state: seed) }
+  init(seed: UInt64) {
+    random = SplitMix64(state: seed)
+    isForwards = random.chance(50)
+  }
 
   mutating func draw() -> (fault: SoakFault, seconds: Double) {
     if deck.isEmpty {
-      deck = SoakFault.allCases.filter { $0 != .serverKilled || rounds % 5 == 0 }.shuffled(using: &random)
+      deck = SoakFault.allCases.filter { $0 != .serverKilled }.shuffled(using: &random)
+      // It comes first, so that its successor lives long.
+      if rounds % 5 == 0 { deck.append(.serverKilled) }
       rounds += 1
     }
     let fault = deck.removeLast()
@@ -68,8 +85,9 @@ struct FaultDeck {
 
   mutating func seconds(_ range: ClosedRange<Double>) -> Double { Double.random(in: range, using: &random) }
 
-  /// How far the wall clock is set, in seconds: minutes or hours, forwards or backwards.
+  /// How far the wall clock is set, in seconds: minutes or hours, forwards and backwards in turn.
   mutating func clockStep() -> Int {
-    Int.random(in: 60...6 * 3600, using: &random) * (random.chance(50) ? 1 : -1)
+    isForwards.toggle()
+    return Int.random(in: 60...6 * 3600, using: &random) * (isForwards ? 1 : -1)
   }
 }

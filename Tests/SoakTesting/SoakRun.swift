@@ -14,14 +14,30 @@ package final class SoakRun {
     package var hours = 168
     /// Simulated seconds in a real one.
     package var factor = 1000
+    /// nil for one fault an hour.
+    package var chosenPace: SoakPace?
+    package var planted: Set<PlantedDefect> = []
 
     package init(seed: UInt64) { self.seed = seed }
+
+    var pace: SoakPace { chosenPace ?? .hourly(hours) }
+
+    /// A run for tests: `cycles` faults within minutes.
+    package static func compressed(seed: UInt64, cycles: Int) -> Options {
+      var options = Options(seed: seed)
+      options.chosenPace = .compressed(cycles: cycles)
+      options.factor = 150
+      options.hours = 0
+      options.cycles = cycles
+      return options
+    }
+
+    /// How many faults there are.
+    package var cycles: Int?
   }
 
   /// 8 kHz, mono, S16_LE.
   static let bytesPerSecond = 16_000.0
-  /// Before a sample, in simulated seconds: requests that a fault has left behind end meanwhile.
-  private static let calm = 120.0
 
   let options: Options
   // In memory: what a disk needs for a sync does not run faster with the clock.
@@ -30,13 +46,16 @@ package final class SoakRun {
   private let serverTime: SimulatedTime
   let microphone = TestMicrophone()
   private let address: String
-  private var servers: [SluiceProcess] = []
+  private let servers: Servers
+  /// In front of both programs' commands.
+  private let surroundings: [String]
   private let relay: SwitchedRelay
   let client: SoakClient
   private var deck: FaultDeck
   private(set) var timeline: StoredTimeline
   private(set) var counts: [SoakFault: Int] = [:]
   private(set) var steps: [Int] = []
+  private var hasHole = false
   /// In simulated hours.
   private var serverBirth = 0.0
   private(set) var clientSamples: [ProcessSample] = []
@@ -50,48 +69,58 @@ package final class SoakRun {
     deck = FaultDeck(seed: options.seed)
     let stored = directory.file("stored")
     guard mkdir(stored, 0o700) == 0 else { throw TestFailure("mkdir \(stored)") }
-    timeline = StoredTimeline(stored)
+    let servers = Servers()
+    self.servers = servers
+    timeline = StoredTimeline(stored) { servers.beginning(ofRecording: $0) }
     clientTime = try SimulatedTime(directory.file("client-clock"), factor: options.factor)
     serverTime = try SimulatedTime(directory.file("server-clock"), factor: options.factor)
-    let server = try Self.serve(stored, "\(ServeProcess.freshHost()):0", serverTime)
-    servers = [server.process]
+    let leaks = options.planted.filter(\.isLeak).map(\.rawValue).joined(separator: ",")
+    surroundings = leaks.isEmpty ? [] : ["env", "PLANTED_LEAKS=\(leaks)"]
+    let server = try Self.serve(stored, "\(ServeProcess.freshHost()):0", surroundings + serverTime.prefix)
+    servers.all = [server.process]
     address = server.address
     relay = try SwitchedRelay(to: address)
     client = try SoakClient(
-      clientTime.prefix + ["\(AlsaConfiguration.productDirectory)/sluice"]
+      surroundings + clientTime.prefix + ["\(AlsaConfiguration.productDirectory)/sluice"]
         + [
           "mic", "http://\(relay.address)/soak.wav", "--device", microphone.name(), "--rate", "8000", "--period", "1s",
-          "--device-buffer", "60s", "--progress", "json",
+          "--device-buffer", "60s", "--progress", "json", "--buffer", "\(Int(options.pace.buffer))s",
+          // A refusal that lasts longer because the machine is busy is no verdict.
+          "--give-up-on-refusal", options.chosenPace == nil ? "10m" : "1d",
           // The server would compare its digest with a file whose beginning this run has taken away.
           "--digest", "none",
         ],
-      fifo: directory.file("output"))
+      fifo: directory.file("output"), forgetsLoss: options.planted.contains(.report))
   }
 
   deinit { timeline.close() }
 
   private static func serve(
-    _ directory: String, _ address: String, _ time: SimulatedTime
+    _ directory: String, _ address: String, _ prefix: [String]
   ) throws -> (process: SluiceProcess, address: String) {
     let process = try SluiceProcess(
-      ["serve", "--listen", address, "--directory", directory], prefix: time.prefix)
+      ["serve", "--listen", address, "--directory", directory], prefix: prefix)
     let address = try process.output.wait(for: "\"listening on\"") { _, text in
       text.first { $0.hasPrefix("listening on ") }.map { String($0.dropFirst("listening on ".count)) }
     }
     return (process, address)
   }
 
-  /// Runs to the end.
+  /// Runs to the end, and says what it found, right or wrong.
   ///
-  /// - Throws: ``TestFailure`` when a promise was not kept.
+  /// - Throws: ``TestFailure`` where the run could not go on.
   package func perform() throws -> SoakReport {
     do {
       try awaitFlow()
-      let end = Double(options.hours) * 3600
-      while clientTime.elapsed < end { try hour() }
+      let cycles = options.cycles ?? options.hours
+      var done = 0
+      while options.cycles == nil ? clientTime.elapsed < Double(cycles) * 3600 : done < cycles {
+        try cycle()
+        done += 1
+      }
       return try finish()
     } catch {
-      let server = servers[servers.count - 1].output
+      let server = servers.last.output
       throw TestFailure(
         "seed \(options.seed), simulated hour \(clientTime.elapsed / 3600): \(error)\nthe client:\n"
           + client.events.suffix(50).map(\.description).joined(separator: "\n") + "\nthe server:\n"
@@ -99,9 +128,9 @@ package final class SoakRun {
     }
   }
 
-  private func hour() throws {
-    let start = clientTime.elapsed
-    if Int(start / 86_400) >= steps.count {
+  private func cycle() throws {
+    let (start, pace) = (clientTime.elapsed, options.pace)
+    if Int(start / pace.day) >= steps.count {
       let step = deck.clockStep()
       steps.append(step)
       // Of both machines, and not to the same time.
@@ -109,25 +138,40 @@ package final class SoakRun {
       serverTime.step(by: -step / 2)
       tell("hour \(Int(start / 3600)): \(client.progress?.description ?? "")")
     }
-    clientTime.pass(deck.seconds(60...900))
+    clientTime.pass(deck.seconds(pace.prelude))
     let (fault, seconds) = deck.draw()
-    try strike(fault, seconds)
+    try strike(fault, seconds * pace.scale)
     counts[fault, default: 0] += 1
     try awaitFlow()
-    clientTime.pass(Self.calm)
-    clientTime.pass(until: (start / 3600).rounded(.down) * 3600 + 3600)
+    clientTime.pass(pace.calm)
+    clientTime.pass(until: (start / pace.cycle).rounded(.down) * pace.cycle + pace.cycle)
     try awaitFlow()
     try sample()
+    if options.planted.contains(.hole) { try makeHole() }
     try timeline.advance()
+  }
+
+  /// Silences some of what was stored and not yet compared.
+  private func makeHole() throws {
+    guard !hasHole, let (path, compared) = timeline.newest else { return }
+    let descriptor = open(path, O_WRONLY | O_CLOEXEC)
+    defer { close(descriptor) }
+    let zeros = [UInt8](repeating: 0, count: 4096)
+    guard descriptor >= 0, pwrite(descriptor, zeros, zeros.count, off_t(compared + 65_536)) == zeros.count else {
+      throw TestFailure("cannot make a hole in \(path): \(String(cString: strerror(errno)))")
+    }
+    hasHole = true
   }
 
   /// The client is connected, and what it captured arrives.
   private func awaitFlow() throws {
     let captured = client.progress?.integer("captured") ?? 0
+    let options = options
     try client.wait("a stream that flows") { client in
       guard let progress = client.progress, progress.values["connected"] == .literal("true"),
         let now = progress.integer("captured"), let unsent = progress.integer("unsent"),
-        now > captured + Int(30 * Self.bytesPerSecond), unsent < Int(60 * Self.bytesPerSecond)
+        now > captured + Int(30 * options.pace.scale.squareRoot() * Self.bytesPerSecond),
+        unsent < Int(options.pace.buffer / 5 * Self.bytesPerSecond)
       else { return nil as Void? }
       return ()
     }
@@ -139,18 +183,7 @@ package final class SoakRun {
       try .take(process, hour: hour, birth: birth, looks: 8) { clientTime.pass(3) }
     }
     clientSamples.append(try take(client.identifier, 0))
-    serverSamples.append(try take(servers[servers.count - 1].identifier, serverBirth))
-  }
-
-  /// What to add to the place of a byte in a recording, for its stream offset. The header of a later part is none of
-  /// the stream's.
-  func streamOffset(ofRecording name: String) throws -> Int {
-    guard name.contains("~") else { return 0 }
-    for event in servers.flatMap({ $0.events("begun") + $0.events("continued") })
-    where event.text("file")?.hasPrefix(name + ".") == true {
-      if let offset = event.integer("offset") { return offset - 44 }
-    }
-    throw TestFailure("no server has begun \(name)")
+    serverSamples.append(try take(servers.last.identifier, serverBirth))
   }
 
   // MARK: Faults
@@ -164,13 +197,15 @@ package final class SoakRun {
       clientTime.pass(seconds)
       try relay.set(.passes)
     case .serverKilled:
-      servers[servers.count - 1].kill()
+      servers.last.kill()
       clientTime.pass(seconds)
-      servers.append(try Self.serve(directory.file("stored"), address, serverTime).process)
+      servers.all.append(
+        try Self.serve(directory.file("stored"), address, surroundings + serverTime.prefix).process)
       serverBirth = clientTime.elapsed / 3600
     case .unplugged:
-      let returns = client.count("device-returned")
+      let (losses, returns) = (client.count("device-lost"), client.count("device-returned"))
       testmic_set_absent(page, true)
+      try client.wait("the device's loss") { $0.count("device-lost") > losses ? () : nil }
       clientTime.pass(seconds)
       testmic_set_absent(page, false)
       try client.wait("the device's return") { $0.count("device-returned") > returns ? () : nil }
@@ -185,7 +220,7 @@ package final class SoakRun {
       try stop()
       let start = clientTime.elapsed
       // In a short run less.
-      clientTime.pass(min(seconds, Double(options.hours) * 300))
+      clientTime.pass(min(seconds, options.cycles.map { _ in options.pace.cycle * 0.6 } ?? Double(options.hours) * 300))
       clientTime.sleep(clientTime.elapsed - start)
       client.signal(SIGCONT)
     }
@@ -210,9 +245,23 @@ package final class SoakRun {
     let summary = try client.wait("the end") { $0.events.last { $0.event == "ended" } }
     let code = client.waitUntilExit()
     // The recording gets its final name.
-    let last = servers[servers.count - 1]
+    let last = servers.last
     try last.event("ended")
     try timeline.advance(isLast: true)
     return try SoakReport(self, summary, code: code)
+  }
+}
+
+/// The servers of a run, one after the other.
+private final class Servers {
+  var all: [SluiceProcess] = []
+
+  /// There is always one.
+  var last: SluiceProcess { all[all.count - 1] }
+
+  /// At which stream offset a part begins, as far as the servers have said.
+  func beginning(ofRecording name: String) -> Int? {
+    all.lazy.flatMap { $0.events("begun") + $0.events("continued") }
+      .first { $0.text("file")?.hasPrefix(name + ".") == true }?.integer("offset")
   }
 }

@@ -5,38 +5,61 @@ internal import NetworkTesting
 internal import TestDeviceControl
 
 /// Reads a stream's recordings as they grow, and takes the disk space back of what it has seen.
-struct StoredTimeline {
+package struct StoredTimeline {
   private struct Recording {
+    let name: String
     let descriptor: Int32
+    /// What to add to the place of a byte for its stream offset. The header of a later part is not the stream's.
+    let base: Int
     /// Bytes read so far; the header comes first.
     var position = 0
-    var punched = 0
+    /// The first piece stays: the server copies its header into the next part.
+    var punched = StoredTimeline.pieceLength
   }
 
-  private static let headerLength = 44
+  package static let headerLength = 44
   private static let pieceLength = 1 << 20
   private let directory: String
-  private var recordings: [(name: String, recording: Recording)] = []
+  /// At which stream offset a later part begins; nil as long as that is not known.
+  private let beginning: (_ recording: String) -> Int?
+  private var recordings: [Recording] = []
 
-  private(set) var silentBytes = 0
-  /// Which recording, and bytes of it.
-  private(set) var silences: [(recording: String, bytes: Range<Int>)] = []
+  /// Stream offsets.
+  private var silences: [Range<Int>] = []
   /// The microphone's frame that is due, and whether the last one seen was its.
   private var nextFrame: UInt64 = 0
   private var isSound = false
 
-  init(_ directory: String) { self.directory = directory }
+  package init(_ directory: String, beginning: @escaping (_ recording: String) -> Int?) {
+    self.directory = directory
+    self.beginning = beginning
+  }
 
-  var count: Int { recordings.count }
-  /// Bytes of the recordings, their headers included.
-  var length: Int { recordings.reduce(0) { $0 + $1.recording.position } }
+  package var count: Int { recordings.count }
+
+  /// Which bytes of the stream are in the recordings.
+  package var stored: OffsetSet {
+    OffsetSet(
+      recordings.enumerated().map { index, recording in
+        let start = index == 0 ? 0 : min(Self.headerLength, recording.position)
+        return recording.base + start..<recording.base + recording.position
+      })
+  }
+
+  /// Where there is silence that the microphone did not hear.
+  package var silent: OffsetSet { OffsetSet(silences) }
+
+  /// The newest recording, and how many bytes of it were compared.
+  var newest: (path: String, compared: Int)? {
+    recordings.last.map { ("\(directory)/\($0.name).part", $0.position) }
+  }
 
   /// Takes in what is there by now.
   ///
   /// - Parameter isLast: nothing is written any more.
   /// - Throws: ``TestFailure`` where something else is stored than the microphone's frames in their order, and silence.
-  mutating func advance(isLast: Bool = false) throws {
-    try findNew()
+  package mutating func advance(isLast: Bool = false) throws {
+    try findNew(isLast: isLast)
     for index in recordings.indices {
       // What comes later is in the newest.
       while try readPiece(index, isLast: isLast || index + 1 < recordings.count) {}
@@ -45,16 +68,33 @@ struct StoredTimeline {
   }
 
   /// A recording `kitchen-ID.part` becomes `kitchen-ID.wav`; the next part is `kitchen-ID~2`.
-  private mutating func findNew() throws {
+  private mutating func findNew(isLast: Bool) throws {
     let names = try fileNames(in: directory).filter { $0.hasSuffix(".part") || $0.hasSuffix(".wav") }
     let stems = Set(names.map { String($0[..<($0.lastIndex(of: ".") ?? $0.endIndex)]) })
     for stem in stems.sorted(by: { Self.number($0) < Self.number($1) })
     where !recordings.contains(where: { $0.name == stem }) {
+      var base = 0
+      if stem.contains("~") {
+        guard let start = beginning(stem) else {
+          // What the server says of it is still to be read.
+          guard isLast else { return }
+          throw TestFailure("no server has begun \(stem)")
+        }
+        base = start - Self.headerLength
+      }
       var found = open("\(directory)/\(stem).part", O_RDWR | O_CLOEXEC)
       if found < 0 { found = open("\(directory)/\(stem).wav", O_RDWR | O_CLOEXEC) }
       // Renamed between the two looks: the next look finds it.
-      if found >= 0 { recordings.append((stem, Recording(descriptor: found))) }
+      guard found >= 0 else { return }
+      recordings.append(Recording(name: stem, descriptor: found, base: base))
     }
+  }
+
+  /// A part begins where the client knew the end of the one before. The server may have stored more of that.
+  private mutating func beginPart(_ index: Int) {
+    let (last, start) = (recordings[index - 1], recordings[index].base + Self.headerLength)
+    isSound = false
+    nextFrame -= min(nextFrame, UInt64(max(0, last.base + last.position - start) + 1) / 2)
   }
 
   private static func number(_ stem: String) -> Int {
@@ -63,15 +103,19 @@ struct StoredTimeline {
 
   /// Whether there may be more.
   private mutating func readPiece(_ index: Int, isLast: Bool) throws -> Bool {
-    let descriptor = recordings[index].recording.descriptor
-    var position = recordings[index].recording.position
+    let descriptor = recordings[index].descriptor
+    var position = recordings[index].position
     if position == 0 {
       var header = [UInt8](repeating: 0, count: Self.headerLength)
       guard pread(descriptor, &header, header.count, 0) == header.count else { return false }
-      guard header.starts(with: Array("RIFF".utf8)) else {
+      if index == 0, header.allSatisfy({ $0 == 0 }) {
+        // Lost with what followed it, before the first connection.
+        noteSilence(0, header.count)
+      } else if !header.starts(with: Array("RIFF".utf8)) {
         throw TestFailure("\(recordings[index].name) has no header")
       }
       position = header.count
+      if index > 0 { beginPart(index) }
     }
     var samples = [Int16](repeating: 0, count: Self.pieceLength / 2)
     let count = samples.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, off_t(position)) }
@@ -79,24 +123,25 @@ struct StoredTimeline {
     let known = count / 2
     // The end of what is there does not yet show what it belongs to.
     let isEnd = isLast && count < Self.pieceLength
-    let name = recordings[index].name
+    let (name, base) = (recordings[index].name, recordings[index].base)
     let consumed = try samples.withUnsafeBufferPointer { all in
-      try take(UnsafeBufferPointer(rebasing: all[..<known]), of: name, at: position, isEnd: isEnd)
+      try take(UnsafeBufferPointer(rebasing: all[..<known]), of: name, at: position, base, isEnd: isEnd)
     }
-    recordings[index].recording.position = position + 2 * consumed
+    recordings[index].position = position + 2 * consumed
     return consumed > 0 && count == Self.pieceLength
   }
 
   /// How many samples are done with.
   private mutating func take(
-    _ samples: UnsafeBufferPointer<Int16>, of name: String, at position: Int, isEnd: Bool
+    _ samples: UnsafeBufferPointer<Int16>, of name: String, at position: Int, _ offset: Int, isEnd: Bool
   ) throws -> Int {
-    guard let base = samples.baseAddress else { return 0 }
+    guard let first = samples.baseAddress else { return 0 }
+    let place = offset + position
     var at = 0
     while at < samples.count {
       var start = at
       if isSound {
-        let count = testmic_matching(base + at, samples.count - at, 1, nextFrame)
+        let count = testmic_matching(first + at, samples.count - at, 1, nextFrame)
         at += count
         nextFrame += UInt64(count)
         guard at < samples.count else { break }
@@ -105,12 +150,12 @@ struct StoredTimeline {
         // A loss may begin within a frame.
         let isHalf = samples[at] != 0 && samples[at] == testmic_sample(1, nextFrame, 0) & 0xff
         if isHalf { at += 1 }
-        noteSilence(name, position + 2 * start + (isHalf ? 1 : 0), position + 2 * at)
+        noteSilence(place + 2 * start + (isHalf ? 1 : 0), place + 2 * at)
       }
-      let silent = testmic_silent(base + at, samples.count - at)
+      let silent = testmic_silent(first + at, samples.count - at)
       guard let sound = try locate(samples, at + silent, isEnd: isEnd, "\(name), byte \(position + 2 * (at + silent))")
       else {
-        noteSilence(name, position + 2 * at, position + 2 * (at + silent))
+        noteSilence(place + 2 * at, place + 2 * (at + silent))
         return at + silent
       }
       // A frame of the microphone may be silent, too.
@@ -118,7 +163,7 @@ struct StoredTimeline {
       while !found.isHalf, found.index > at, frame > nextFrame, testmic_sample(1, frame - 1, 0) == 0 {
         (found.index, frame) = (found.index - 1, frame - 1)
       }
-      noteSilence(name, position + 2 * at, position + 2 * found.index - (found.isHalf ? 1 : 0))
+      noteSilence(place + 2 * at, place + 2 * found.index - (found.isHalf ? 1 : 0))
       (nextFrame, isSound, at) = (frame, true, found.index)
     }
     return at
@@ -148,28 +193,27 @@ struct StoredTimeline {
     return (frame, found)
   }
 
-  private mutating func noteSilence(_ name: String, _ start: Int, _ end: Int) {
+  private mutating func noteSilence(_ start: Int, _ end: Int) {
     guard start < end else { return }
-    silentBytes += end - start
-    if let last = silences.last, last.recording == name, last.bytes.upperBound == start {
-      silences[silences.count - 1].bytes = last.bytes.lowerBound..<end
+    if let last = silences.last, last.upperBound == start {
+      silences[silences.count - 1] = last.lowerBound..<end
     } else {
-      silences.append((name, start..<end))
+      silences.append(start..<end)
     }
   }
 
   /// Returns to the file system what was seen, in whole megabytes. The file's length stays as it is.
   private mutating func punch(_ index: Int) {
-    let recording = recordings[index].recording
+    let recording = recordings[index]
     let end = recording.position & ~(Self.pieceLength - 1)
     guard end > recording.punched else { return }
     let length = end - recording.punched
     let map = mmap(nil, length, PROT_READ | PROT_WRITE, MAP_SHARED, recording.descriptor, off_t(recording.punched))
     guard let map, map != MAP_FAILED else { return }
     defer { munmap(map, length) }
-    if madvise(map, length, MADV_REMOVE) == 0 { recordings[index].recording.punched = end }
+    if madvise(map, length, MADV_REMOVE) == 0 { recordings[index].punched = end }
   }
 
   /// Closes the files.
-  func close() { for (_, recording) in recordings { Glibc.close(recording.descriptor) } }
+  package func close() { for recording in recordings { Glibc.close(recording.descriptor) } }
 }

@@ -1,0 +1,171 @@
+// Whether the judge of a soak run is right: about figures that grow, about losses, about what is stored.
+
+import CommandTesting
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import SoakTesting
+import TestDeviceControl
+import Testing
+
+@Suite("The judge of a soak run")
+struct SoakJudgeTests {
+  // MARK: Growth
+
+  @Test(
+    "a leak of one descriptor in ten hours is seen through noise, and noise alone is none", arguments: Seed.several(8))
+  func trend(seed: Seed) throws {
+    var random = seed.generator
+    for leaks in [false, true] {
+      let samples = (0..<100).map { hour in
+        ProcessSample(
+          hour: Double(hour), descriptors: 20 + Int.random(in: 0...3, using: &random) + (leaks ? hour / 10 : 0))
+      }
+      let growth = try #require(Trend(samples, \.descriptors)).growth
+      #expect(leaks ? growth > 7 && growth < 13 : abs(growth) < 1, "\(seed): \(growth)")
+    }
+  }
+
+  @Test("a process that begins anew with less is no shrinking, and its own growth counts")
+  func births() throws {
+    let samples = (0..<40).map { hour in
+      ProcessSample(hour: Double(hour), birth: hour < 20 ? 0 : 20, threads: 10 + hour % 20)
+    }
+    #expect(try #require(Trend(samples, \.threads)).growth == 19)
+    #expect(Trend(Array(samples.prefix(2)), \.threads) == nil)
+  }
+
+  // MARK: Losses
+
+  @Test("sets of offsets agree with sets of numbers", arguments: Seed.several(8))
+  func offsets(seed: Seed) {
+    var random = seed.generator
+    func ranges() -> [Range<Int>] {
+      (0..<Int.random(in: 0...6, using: &random)).map { _ in
+        let start = Int.random(in: 0...50, using: &random)
+        return start..<start + Int.random(in: 0...12, using: &random)
+      }
+    }
+    for _ in 0..<500 {
+      let (a, b) = (ranges(), ranges())
+      func numbers(_ ranges: [Range<Int>]) -> Set<Int> { Set(ranges.flatMap { Array($0) }) }
+      let (first, second) = (OffsetSet(a), OffsetSet(b))
+      #expect(numbers(first.ranges) == numbers(a) && first.count == numbers(a).count, "\(seed)")
+      #expect(numbers(first.union(second).ranges) == numbers(a).union(numbers(b)), "\(seed)")
+      #expect(numbers(first.subtracting(second).ranges) == numbers(a).subtracting(numbers(b)), "\(seed)")
+      for (left, right) in zip(first.ranges, first.ranges.dropFirst()) {
+        #expect(left.upperBound < right.lowerBound, "\(seed)")
+      }
+    }
+  }
+
+  private func losses(
+    stored: [Range<Int>], silent: [Range<Int>], reported: [Range<Int>], wasClosed: Bool = false
+  ) -> [String] {
+    LossComparison(
+      captured: 1000, stored: OffsetSet(stored), silent: OffsetSet(silent), reported: OffsetSet(reported),
+      wasClosed: wasClosed
+    ).violations
+  }
+
+  @Test("each loss has to be reported, whether it is silent or not stored, and nothing else may be")
+  func comparison() {
+    #expect(losses(stored: [0..<1000], silent: [], reported: []) == [])
+    #expect(losses(stored: [0..<1000], silent: [100..<200], reported: [100..<200]) == [])
+    #expect(losses(stored: [0..<1000], silent: [100..<200], reported: [100..<150, 150..<200]) == [])
+    #expect(losses(stored: [0..<400, 600..<1000], silent: [300..<400], reported: [300..<600]) == [])
+    #expect(losses(stored: [0..<1000], silent: [100..<200], reported: [100..<199]).count == 1)
+    #expect(losses(stored: [0..<1000], silent: [100..<200], reported: []).count == 1)
+    #expect(losses(stored: [0..<400, 500..<1000], silent: [], reported: []).count == 1)
+    #expect(losses(stored: [0..<999], silent: [], reported: []).count == 1)
+    #expect(losses(stored: [0..<1001], silent: [], reported: []).count == 1)
+    #expect(losses(stored: [0..<1000], silent: [], reported: [100..<200]).count == 1)
+    #expect(losses(stored: [0..<1000], silent: [], reported: [100..<200], wasClosed: true) == [])
+    #expect(losses(stored: [0..<1000], silent: [100..<200], reported: [98..<200]) == [])
+  }
+
+  @Test("losses are what events report with an offset and a length, in bytes or in frames")
+  func events() throws {
+    let lines = [
+      #"{"event":"gap","offset":100,"length":50,"cause":"bufferFull"}"#,
+      #"{"event":"overrun","description":"","offset":200,"lost_frames":10,"filled_bytes":20}"#,
+      #"{"event":"events-missed","description":"","offset":300,"lost_frames":10,"filled_bytes":20,"length":60}"#,
+      #"{"event":"device-lost","description":"","offset":400,"lost_frames":0,"filled_bytes":0}"#,
+      #"{"event":"discarding","length":7}"#, #"{"event":"output-dropped","lines":3}"#,
+      #"{"event":"output-dropped","lines":4}"#,
+    ]
+    let events = try lines.map { try #require(FlatObject($0)) }
+    #expect(LossComparison.reported(events).ranges == [100..<150, 200..<220, 300..<360])
+    #expect(LossComparison.droppedLines(events) == 7)
+  }
+
+  // MARK: What is stored
+
+  /// A recording of the microphone's frames, changed by `change`.
+  private func recording(_ frames: Range<UInt64>, _ change: (inout [Int16]) -> Void = { _ in }) -> [UInt8] {
+    var samples = frames.map { testmic_sample(1, $0, 0) }
+    change(&samples)
+    return Array("RIFF".utf8) + [UInt8](repeating: 1, count: 40) + samples.withUnsafeBytes { Array($0) }
+  }
+
+  private func timeline(_ files: [String: [UInt8]], beginnings: [String: Int] = [:]) throws -> StoredTimeline {
+    let directory = try TemporaryDirectory()
+    for (name, bytes) in files { _ = try directory.write(name, bytes) }
+    var timeline = StoredTimeline(directory.path) { beginnings[$0] }
+    defer { timeline.close() }
+    try timeline.advance(isLast: true)
+    return timeline
+  }
+
+  @Test("an intact recording has no silence, and a silent range is found to the sample")
+  func silence() throws {
+    let intact = try timeline(["a-s.wav": recording(0..<100_000)])
+    #expect(intact.silent.ranges == [] && intact.stored.ranges == [0..<200_044])
+    let holed = try timeline([
+      "a-s.wav": recording(0..<100_000) { for index in 5000..<7000 { $0[index] = 0 } }
+    ])
+    let hole = try #require(holed.silent.ranges.first)
+    #expect(holed.silent.ranges.count == 1 && abs(hole.lowerBound - 10_044) <= 2 && abs(hole.upperBound - 14_044) <= 2)
+  }
+
+  @Test("frames that come again, frames that are left out without silence, and foreign bytes")
+  func wrongFrames() throws {
+    #expect(throws: TestFailure.self) {
+      try timeline(["a-s.wav": recording(0..<100_000) { $0.replaceSubrange(50_000..<60_000, with: $0[..<10_000]) }])
+    }
+    #expect(throws: TestFailure.self) {
+      try timeline(["a-s.wav": recording(0..<100_000) { for index in 5000..<7000 { $0[index] = 77 } }])
+    }
+    #expect(throws: TestFailure.self) {
+      try timeline(["a-s.wav": [UInt8](repeating: 7, count: 100)])
+    }
+    let short = try timeline(["a-s.wav": recording(0..<100_000) { $0.removeSubrange(5000..<7000) }])
+    #expect(short.stored.ranges == [0..<196_044])
+  }
+
+  @Test("a part may repeat what the one before has of the same stream offsets, and nothing else")
+  func parts() throws {
+    let first = recording(0..<50_000)
+    // The client knew of 40,000 frames.
+    let second = try timeline(
+      ["a-s.wav": first, "a-s~2.part": recording(40_000..<90_000)], beginnings: ["a-s~2": 44 + 80_000])
+    #expect(second.stored.ranges == [0..<180_044] && second.silent.ranges == [] && second.count == 2)
+    #expect(throws: TestFailure.self) {
+      try timeline(["a-s.wav": first, "a-s~2.part": recording(39_000..<90_000)], beginnings: ["a-s~2": 44 + 80_000])
+    }
+    let later = try timeline(
+      ["a-s.wav": first, "a-s~2.part": recording(60_000..<90_000)], beginnings: ["a-s~2": 44 + 120_000])
+    #expect(later.stored.ranges == [0..<100_044, 120_044..<180_044])
+    // No server has said where it begins.
+    #expect(throws: TestFailure.self) { try timeline(["a-s.wav": first, "a-s~2.part": first]) }
+  }
+
+  @Test("a header that was lost is silent")
+  func header() throws {
+    var bytes = recording(0..<50_000)
+    for index in 0..<1000 { bytes[index] = 0 }
+    let silent = try timeline(["a-s.part": bytes]).silent
+    #expect(
+      silent.ranges.count == 1 && silent.ranges[0].lowerBound == 0 && abs(silent.ranges[0].upperBound - 1000) <= 2)
+  }
+}

@@ -1,0 +1,37 @@
+// The simulated week in short; `make soak` is the long one.
+
+import PropertyTesting
+import SoakTesting
+import Testing
+
+/// One after the other: each has two programs whose time runs fast.
+@Suite("Soak", .serialized)
+struct SoakTests {
+  @Test(
+    "a microphone through every fault twice, with clocks that are set: every loss is reported, and nothing grows",
+    arguments: Seed.several(1))
+  func compressed(seed: Seed) throws {
+    let report = try SoakRun(.compressed(seed: seed.value, cycles: 19), tell: { _ in }).perform()
+    #expect(report.violations == [], "\(seed)")
+  }
+
+  @Test(
+    "a run in which both programs leak, stored audio vanishes and a loss is not reported is judged to be wrong in all of that",
+    arguments: Seed.several(1))
+  func planted(seed: Seed) throws {
+    var options = SoakRun.Options.compressed(seed: seed.value, cycles: 8)
+    options.planted = Set(PlantedDefect.allCases)
+    let report = try SoakRun(options, tell: { _ in }).perform()
+    for process in ["sluice mic", "sluice serve"] {
+      for figure in ["resident memory", "anonymous memory", "descriptors", "timers", "threads"] {
+        #expect(
+          report.violations.contains { $0.hasPrefix("\(process): \(figure) grows") }, "\(seed) \(report.violations)")
+      }
+    }
+    #expect(report.violations.contains { $0.hasPrefix("missing at the server") })
+    #expect(report.unreported.ranges.contains { (4096...4100).contains($0.count) }, "\(seed): \(report.unreported)")
+    // All of it but a frame at an edge that the microphone heard as silence.
+    #expect(
+      report.forgotten.subtracting(report.unreported).count <= 4, "\(seed): \(report.forgotten) \(report.violations)")
+  }
+}
