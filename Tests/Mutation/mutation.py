@@ -53,6 +53,7 @@ MODULES = {
     "StreamBuffers": 30,
     "AudioCapture": 30,
     "LoadTesting": 30,
+    "EventLoops": 20,
 }
 # The tests that judge them: the module's own, and where two modules are one in use, those of both.
 TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
@@ -76,8 +77,11 @@ while kept.count > count {
   }
 }
 package.targets.removeAll { !kept.contains($0.name) }
-package.products = []
+package.products.removeAll { !([PRODUCTS] as [String]).contains($0.name) }
 """
+
+# Products that a module's tests load while they run, each with its target: the microphone is a plugin of ALSA.
+PRODUCTS = {"AudioCapture": ["TestDevice"]}
 
 # The switch, in a file of its own in each module that has mutants. A run without a mutant marks in a file which of them it
 # reaches, one byte for each.
@@ -232,13 +236,21 @@ def copy_tree(mutants: list[Mutant]) -> None:
                 target.chmod(source.stat().st_mode)
 
 
+def literals(names: set[str]) -> str:
+    """Swift's literals of these names, for an array."""
+    return ", ".join(f'"{name}"' for name in sorted(names))
+
+
 def mutated(mutants: list[Mutant]) -> dict[str, bytes]:
     """The files that the copy has otherwise than the tree. Notes on which lines each mutant stands."""
     # Only these modules' tests stay in the manifest, with the targets that they need.
-    names = ", ".join(f'"{name}"' for name in sorted({n for mutant in mutants for n in TESTS[mutant.module]}))
-    manifest = (ROOT / "Package.swift").read_text() + SUBSET.replace("NAMES", names)
+    modules = {mutant.module for mutant in mutants}
+    products = {name for module in modules for name in PRODUCTS.get(module, [])}
+    targets = products | {name for module in modules for name in TESTS[module]}
+    manifest = (ROOT / "Package.swift").read_text()
+    manifest += SUBSET.replace("NAMES", literals(targets)).replace("PRODUCTS", literals(products))
     changed = {"Package.swift": manifest.encode()}
-    for module in {mutant.module for mutant in mutants}:
+    for module in modules:
         changed[f"Sources/{module}/MutationSwitch.swift"] = SWITCH.replace("REACHABLE", str(REACHABLE)).encode()
     for file in {mutant.file for mutant in mutants}:
         text = (ROOT / file).read_bytes()
