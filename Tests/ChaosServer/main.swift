@@ -39,7 +39,9 @@ func endWaiter(_ server: UploadServer) throws -> NamedThread {
 
 if let options = ServerOptions(Array(CommandLine.arguments.dropFirst())) { serve(options) }
 
-var options = ServerChaos.Options(seed: UInt64.random(in: 0...999_999_999), sequences: 100_000)
+// This very program, whatever it is called.
+var options = ServerChaos.Options(
+  seed: UInt64.random(in: 0...999_999_999), sequences: 100_000, program: "/proc/self/exe")
 var arguments = CommandLine.arguments.dropFirst()
 while let name = arguments.popFirst() {
   if name == "--help" {

@@ -105,6 +105,16 @@ final class ChaosConnection {
     }
   }
 
+  /// Waits until the server's TCP has all that was sent.
+  func waitUntilTaken() {
+    for _ in 0..<20_000 where isOpen {
+      var count: Int32 = 0
+      withUnsafeMutablePointer(to: &count) { _ = ioctl(descriptor, UInt(TIOCOUTQ), $0) }
+      if count == 0 { return }
+      usleep(1000)
+    }
+  }
+
   /// Reads up to the final answer.
   func outcome(ofHEAD: Bool) -> ChaosOutcome {
     var outcome = ChaosOutcome()

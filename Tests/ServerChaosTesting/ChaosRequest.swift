@@ -5,6 +5,7 @@ struct ChaosRequest: Sendable {
   var bytes: [UInt8]
   var headCount: Int
   var isHEAD: Bool
+  var target: String
   /// For the transcript.
   var text: String
 
@@ -18,6 +19,7 @@ struct ChaosRequest: Sendable {
     bytes = Array((head.joined(separator: "\r\n") + "\r\n\r\n").utf8)
     headCount = bytes.count
     isHEAD = method == "HEAD"
+    self.target = target
     text = "\(method) \(target.split(separator: "/").last.map { String($0.suffix(12)) } ?? "")"
     if let content {
       if isChunked { Self.appendChunks(content, to: &bytes) } else { bytes += content }

@@ -12,6 +12,8 @@ struct RequestDetail: Sendable {
   /// Where in the request, from 0 to 1, its client drops the connection; nil if it waits for the answer.
   var drop: Double?
   var dropsByReset = false
+  /// How long its client waits between parts of it, in microseconds.
+  var pauses: [Int] = []
   /// How far from the true offset an append begins.
   var misplacement = 0
   /// Bytes between the end of the stream and the beginning of what a creation brings.
@@ -147,6 +149,9 @@ extension RequestDetail {
     if random.chance(15) { detail.hole = random.size(upTo: 2000) }
     detail.announcesLength = random.chance(40)
     detail.completes = random.chance(15)
+    if random.chance(20) {
+      detail.pauses = (0..<Int.random(in: 1...4, using: &random)).map { _ in Int.random(in: 0...1500, using: &random) }
+    }
     detail.version = [3, 4, 5, 6, 7, 8, 8, 8, 8, nil].randomElement(using: &random) ?? 8
     detail.isOnNewConnection = random.chance(50)
     detail.guessesRight = random.chance(50)

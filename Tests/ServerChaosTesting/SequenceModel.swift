@@ -19,8 +19,10 @@ final class StreamModel {
   let type: Int
   /// What each token would send.
   let content: [ChaosBytes]
+  /// What each token has sent.
+  var sent = [SentRanges(), SentRanges()]
   /// Up to which offset each token has sent anything.
-  var sentEnd: [UInt64] = [0, 0]
+  var sentEnd: [UInt64] { sent.map(\.end) }
   /// Whether anything at all was sent for it: a hole alone is no recording.
   var hasContent = false
   /// Whether a request of each token may have made the stream that token's.
@@ -52,6 +54,31 @@ final class StreamModel {
   func reset() {
     (plainEnd, evidence, claims) = ([0, 0], [], [false, false])
     (completeEnd, mayBeComplete) = (nil, false)
+  }
+}
+
+/// Which bytes of a stream one token has sent.
+struct SentRanges {
+  /// In order, and none touches the next.
+  private var ranges: [Range<UInt64>] = []
+
+  var end: UInt64 { ranges.last?.upperBound ?? 0 }
+  /// Whether bytes in front of others were not sent.
+  var hasHole: Bool { ranges.count > 1 || ranges.first.map { $0.lowerBound > 0 } ?? false }
+
+  mutating func insert(_ range: Range<UInt64>) {
+    guard !range.isEmpty else { return }
+    let touching = ranges.filter { $0.upperBound >= range.lowerBound && $0.lowerBound <= range.upperBound }
+    let start = min(range.lowerBound, touching.first?.lowerBound ?? range.lowerBound)
+    let end = max(range.upperBound, touching.last?.upperBound ?? range.upperBound)
+    ranges.removeAll { $0.upperBound >= range.lowerBound && $0.lowerBound <= range.upperBound }
+    let index = ranges.firstIndex { $0.lowerBound > start } ?? ranges.count
+    ranges.insert(start..<end, at: index)
+  }
+
+  /// Up to where all bytes from `start` on were sent.
+  func end(from start: UInt64) -> UInt64 {
+    ranges.first { $0.lowerBound <= start && $0.upperBound >= start }?.upperBound ?? start
   }
 }
 
@@ -100,8 +127,8 @@ final class UploadModel {
   }
 
   var isOpen: Bool { phase == .open }
-  /// The largest offset that it can have.
-  var sentEnd: UInt64 { stream.sentEnd[token] - min(base, stream.sentEnd[token]) }
+  /// The largest offset that it can have: what is behind a hole is not its own.
+  var sentEnd: UInt64 { stream.sent[token].end(from: base) - base }
   /// Whether the version has `application/partial-upload` and `Upload-Length`.
   static func isNew(_ version: Int?) -> Bool { (version ?? 8) >= 6 }
 }

@@ -1,6 +1,7 @@
 // A sequence's requests: made, sent at the same time, answered.
 
 internal import EventLoops
+internal import Glibc
 
 extension SequenceRun {
   // MARK: Making
@@ -93,7 +94,7 @@ extension SequenceRun {
     if let owner = stream.owner, owner != token, detail.guessesRight, !isVague(stream) {
       return stream.content[owner][range]
     }
-    stream.sentEnd[token] = max(stream.sentEnd[token], range.upperBound)
+    stream.sent[token].insert(range)
     if !range.isEmpty { stream.hasContent = true }
     return stream.content[token][range]
   }
@@ -144,7 +145,16 @@ extension SequenceRun {
 
   private func sendAll(_ call: Call, from start: Int = 0) {
     guard let drop = call.detail.drop else {
-      call.connection?.send(call.request.bytes[start...])
+      var position = start
+      for (index, pause) in call.detail.pauses.enumerated() {
+        let stop = call.request.end(at: Double(index + 1) / Double(call.detail.pauses.count + 1))
+        guard stop > position else { continue }
+        call.connection?.send(call.request.bytes[position..<stop])
+        position = stop
+        // So that bytes come while the disk is busy with others.
+        usleep(UInt32(pause))
+      }
+      call.connection?.send(call.request.bytes[position...])
       return
     }
     let end = max(start, call.request.end(at: drop))

@@ -24,9 +24,7 @@ extension SequenceRun {
     tally.probes += 1
     let offset = call.offset
     try judge([call])
-    if call.outcome.status == 409, !uploads.contains(where: { $0 !== upload && $0.stream === upload.stream }),
-      !upload.stream.hasUnknown
-    {
+    if call.outcome.status == 409, !upload.stream.hasUnknown {
       throw fail("an announced offset is refused", "\(offset): \(call.outcome.text)")
     }
   }
@@ -65,5 +63,62 @@ extension SequenceRun {
       send(end, nil, .afterFirst)
       try judge([end])
     }
+    for token in 0...1 { try countPlain(token) }
+  }
+
+  /// What a plain request stores counts against the quota of its token and of no other, until the stream is complete.
+  private func countPlain(_ token: Int) throws(Violation) {
+    note("a plain request of \(token == 0 ? "owner" : "other") in the quotas")
+    let stream = newStream()
+    let count = UInt64(1000 + sequence.index % 1000)
+    var detail = RequestDetail()
+    (detail.count, detail.isChunked) = (Int(count), true)
+    let open = plain(detail, token: token, stream)
+    connect(open)
+    // All but the end of the body.
+    open.connection?.send(open.request.bytes.dropLast(5)[...])
+    open.connection?.waitUntilTaken()
+    for isOver in [false, true] {
+      if isOver { open.connection?.disconnect() }
+      // HEAD waits until the server has served what has come.
+      for anchor in anchors { send(query(.head, token: anchor.token, anchor), nil, .afterFirst) }
+      try fill(1 - token, upTo: options.quota)
+      try fill(token, upTo: options.quota - count)
+    }
+    (detail.count, detail.isChunked) = (0, false)
+    let end = Call(
+      .plain, token: token, upload: nil, stream: stream, detail: detail, offset: count, count: 0, completes: true,
+      length: nil,
+      request: ChaosRequest(
+        "POST", open.request.target, token: tokens[token],
+        ["Content-Type: \(StreamModel.types[stream.type].type)", "Stream-ID: \(stream.id)", "Stream-Offset: \(count)"],
+        content: []))
+    send(end, nil, .afterFirst)
+    guard end.outcome.status == 200 || end.outcome.status == 201 else {
+      throw fail("a plain request is not continued", end.outcome.text)
+    }
+    (stream.completeEnd, stream.plainEnd[token]) = (count, count)
+    insert(token, stream)
+    try fill(token, upTo: options.quota)
+  }
+
+  /// An upload takes exactly that many bytes of a token's quota.
+  private func fill(_ token: Int, upTo room: UInt64) throws(Violation) {
+    var detail = RequestDetail()
+    (detail.count, detail.isChunked) = (Int(options.quota) + 1, true)
+    let call = create(detail, token: token, newStream())
+    send(call, nil, .afterFirst)
+    guard let location = call.outcome.location else { throw fail("a creation is refused", call.outcome.text) }
+    let upload = UploadModel(
+      location, call.stream, base: 0, token: token, version: call.detail.version, length: nil)
+    if call.outcome.status != 507 || call.outcome.final?.offset != room {
+      throw fail(
+        call.outcome.final?.offset ?? 0 < room ? "a quota is used by others" : "a quota takes more than it says",
+        "\(token == 0 ? "owner" : "other"), room for \(room): \(call.outcome.text)")
+    }
+    send(query(.delete, token: token, upload), nil, .afterFirst)
+    call.stream.wasCancelled = true
+    call.stream.reset()
+    tally.quotas += 1
   }
 }

@@ -10,7 +10,7 @@ extension SequenceRun {
       if ![401, 403, 404].contains(outcome.status) { stream.hasUnknown = true }
       if !call.hasAnswer, call.completes { stream.mayBeComplete = true }
       let isExpected =
-        call.detail.digest == .wrong || call.detail.hole > 0 || stream.completeEnd != nil || stream.mayBeComplete
+        call.detail.digest == .wrong || mayMeetHole(call) || stream.completeEnd != nil || stream.mayBeComplete
         || !isAlone(call, others) || call.exceedsQuota(options)
       guard isExpected else { throw fail("a creation is refused", outcome.text) }
       return
@@ -25,7 +25,7 @@ extension SequenceRun {
     guard outcome.isSuccess else {
       if outcome.final?.isComplete == true { upload.phase = .refused }
       guard
-        !isAlone(call, others) || call.detail.digest == .wrong || call.detail.hole > 0 || stream.completeEnd != nil
+        !isAlone(call, others) || call.detail.digest == .wrong || mayMeetHole(call) || stream.completeEnd != nil
           || call.exceedsQuota(options)
       else { throw fail("the content of a creation is refused", outcome.text) }
       return
@@ -43,6 +43,11 @@ extension SequenceRun {
       throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(call.count)")
     }
     if others.isEmpty { upload.exact = call.count }
+  }
+
+  /// Whether bytes that never came may lie behind where a request begins, or in front of it.
+  private func mayMeetHole(_ call: Call) -> Bool {
+    call.detail.hole > 0 || call.stream.sent[call.token].hasHole || call.stream.mayHaveLost
   }
 
   func judgePlain(_ call: Call, _ others: [Call]) throws(Violation) {
@@ -64,7 +69,7 @@ extension SequenceRun {
     stream.mayBeComplete = true
     for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
     guard
-      wasKnown || call.detail.hole > 0 || !isAlone(call, others) || !others.isEmpty || call.isDropped || isStopping
+      wasKnown || mayMeetHole(call) || !isAlone(call, others) || !others.isEmpty || call.isDropped || isStopping
         || call.exceedsQuota(options)
     else { throw fail("a plain request is refused", outcome.text) }
   }
@@ -74,6 +79,8 @@ extension SequenceRun {
     // What would complete it may have, whether or not that was answered.
     let alone = isAlone(call, others) && call.phaseBefore == .open && !call.stream.mayBeComplete
     let outcome = call.outcome
+    // What it brings are bytes of the others too.
+    for other in uploads where other.stream === call.stream && other !== upload { other.exact = nil }
     try announced(upload, call)
     // More than the length that was given invalidates the whole.
     if call.misfitsLength { upload.mayBeGone = true }

@@ -16,7 +16,7 @@ final class SequenceRun {
   var streams: [StreamModel] = []
   var uploads: [UploadModel] = []
   /// An empty upload of each token, while quotas are counted: an account lasts as long as its owner has an upload.
-  private var anchors: [UploadModel] = []
+  private(set) var anchors: [UploadModel] = []
   /// Of each token, kept for its next request.
   var kept: [ChaosConnection?] = [nil, nil]
   /// The request that is under way while the event strikes.

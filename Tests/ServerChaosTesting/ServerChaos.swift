@@ -26,7 +26,7 @@ package struct ServerChaos: Sendable {
       self.program = program ?? Self.ownProgram
     }
 
-    /// The one that is running now, or the one beside it.
+    /// The program `chaos-server` that was built with a test bundle: beside it.
     private static var ownProgram: String {
       var buffer = [CChar](repeating: 0, count: 4096)
       let count = readlink("/proc/self/exe", &buffer, buffer.count)
