@@ -112,6 +112,20 @@ struct UploadRecordTests {
     #expect(finished.count <= 10_000 && finished.count > 9_900)
   }
 
+  @Test("records that expire leave nothing behind, however many there were of one owner")
+  func expiredPlaces() {
+    var finished = FinishedUploads(.init(count: 20_000, countPerClient: 10_000))
+    for number in 0..<50_000 {
+      let forgotten = finished.add(
+        "\(number)", of: UploadOwner(credential: nil, address: "a"), bytes: 1,
+        since: MonotonicInstant(nanoseconds: Int64(number)))
+      #expect(forgotten == [])
+      if number >= 100 { finished.remove("\(number - 100)") }
+      #expect(finished.placeCount <= 300)
+    }
+    #expect(finished.count == 100)
+  }
+
   private func records(_ directory: TemporaryDirectory) -> [String] {
     guard let stream = opendir(directory.path + "/.uploads") else { return [] }
     defer { closedir(stream) }

@@ -41,6 +41,14 @@ struct FinishedUploads {
       order.insert((since, token), at: low)
     }
 
+    /// How many of ``order`` are gone, at least.
+    var staleCount: Int { order.count - first - count }
+
+    mutating func keep(_ isCurrent: ((since: MonotonicInstant, token: String)) -> Bool) {
+      order = order[first...].filter(isCurrent)
+      first = 0
+    }
+
     mutating func takeOldest() -> (since: MonotonicInstant, token: String)? {
       guard first < order.count else { return nil }
       defer { first += 1 }
@@ -61,6 +69,8 @@ struct FinishedUploads {
   init(_ limits: Limits) { self.limits = limits }
 
   var count: Int { total.count }
+  /// How many places of uploads are remembered, of those that are gone too.
+  var placeCount: Int { owners.values.reduce(0) { $0 + $1.order.count } }
   var bytes: Int { total.bytes }
 
   /// Takes in the record of an upload that is over since then. Returns the uploads to be forgotten: the oldest of its
@@ -70,6 +80,12 @@ struct FinishedUploads {
     entries[token] = Entry(owner: owner, bytes: max(0, bytes), since: since)
     change(owner, by: 1, max(0, bytes))
     owners[owner]?.insert(token, since: since)
+    // Those that have expired are taken out by nobody else.
+    if let own = owners[owner], own.staleCount > own.count + Self.slice {
+      owners[owner]?.keep { place in
+        entries[place.token].map { $0.since == place.since && $0.owner == owner } ?? false
+      }
+    }
     var forgotten: [String] = []
     while let own = owners[owner], !own.fits(limits.countPerClient, limits.bytesPerClient) {
       guard shrink(owner, sparing: token, &forgotten) else { break }
