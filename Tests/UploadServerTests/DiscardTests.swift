@@ -13,6 +13,21 @@ struct DiscardTests {
     }
   }
 
+  @Test("an upload whose digest cannot be judged, because others have brought bytes of it, is answered")
+  func unreadableDigest() throws {
+    let test = try server()
+    let digest = "Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
+    let one = try test.create("/t.txt", ["Stream-ID: a", digest])
+    try test.append(one, at: 0, "a")
+    let two = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 1"])
+    try test.append(two, at: 0, "b")
+    let client = try test.connect()
+    #expect(try client.head(one)["upload-offset"] == "2")
+    try client.patch(one, at: 2, completes: true, body: "c")
+    let answer = try client.final().answer
+    #expect(answer.status == 500 && answer["upload-offset"] == "3", "\(answer)")
+  }
+
   @Test("a stream is acknowledged as one that is stored, and leaves no file")
   func plain() throws {
     let test = try server()

@@ -91,6 +91,17 @@ struct ServerFaultTests {
     #expect(failure(listen: "127.0.0.1:0", directory: test.directory.path) == nil)
   }
 
+  @Test("a server runs once")
+  func runsOnce() async {
+    await #expect(processExitsWith: .failure) {
+      let test = try TestServer()
+      // Its own thread may not have begun yet.
+      _ = try test.connect().head("/")
+      test.stop()
+      test.server.run()
+    }
+  }
+
   @Test("a port that is taken is refused, and who has it is named")
   func portTaken() throws {
     let test = try TestServer()

@@ -110,6 +110,8 @@ struct WrappedHandlerTests {
     try client.patch(location, at: 6, completes: true, body: "")
     #expect(try client.final().answer.body == "abcdef")
     #expect(log.all.count { $0.hasPrefix("begin") } == 2 && log.all.last == "end abcdef")
+    // What the handler is told anew has not begun anew.
+    #expect(!test.events.all.contains { $0.kind == .begun })
   }
 
   @Test(

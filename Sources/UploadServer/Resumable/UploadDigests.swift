@@ -134,7 +134,11 @@ final class UploadDigests {
   func catchUpInBackground(with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker) {
     guard !isCatchingUp, !isGivenUp else { return }
     let end = body.keptCount
-    if count < end, let file = body.file {
+    // Bytes were taken back.
+    if count > end { begin() }
+    if count < end {
+      // Nothing is kept that could be read: a server that discards had bytes from others.
+      guard let file = body.file else { return unreadable() }
       if end - count <= Self.smallGap {
         let digests = Array(running.values)
         guard let reading = FileReading(file.file, from: file.start + count, to: file.start + end),
@@ -146,7 +150,7 @@ final class UploadDigests {
         return readInBackground(body, file, upTo: end, loop, worker)
       }
     }
-    if count == end, let action = whenCurrent {
+    if let action = whenCurrent {
       whenCurrent = nil
       action(expected.allSatisfy { running[$0.algorithm]?.isEqual($0.value) ?? true } ? .right : .wrong)
     }
