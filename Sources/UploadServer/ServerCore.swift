@@ -132,6 +132,13 @@ final class ServerCore: @unchecked Sendable {
     loop.execute { [self] in registry.found(name, silentFor: seconds) }
   }
 
+  /// What an earlier server has left unfinished cannot be listed. Any thread.
+  func cannotFind(_ error: SystemError) {
+    loop.execute { [self] in
+      say("recordings that were left unfinished cannot be found: \(error). They stay so until the next start.")
+    }
+  }
+
   /// The recordings that an earlier server has closed of a stream were removed. Any thread.
   func forgetClosed(_ base: String) { loop.execute { [self] in registry.forgetClosed(base) } }
 

@@ -76,19 +76,27 @@ final class SharedStorage: Sendable {
   /// - Parameters:
   ///   - found: an unfinished one, and how many seconds ago it was written.
   ///   - gone: a stream of which something is recorded and no file is left.
-  func find(_ found: @escaping @Sendable (StreamName, Int64) -> Void, gone: @escaping @Sendable (String) -> Void) {
+  ///   - failed: the directory cannot be listed.
+  func find(
+    _ found: @escaping @Sendable (StreamName, Int64) -> Void, gone: @escaping @Sendable (String) -> Void,
+    failed: @escaping @Sendable (SystemError) -> Void
+  ) {
     guard let files else { return }
     // Without one they stay as they are until the next start.
     try? NamedThread("sluice-finder") {
-      files.findRemoved(gone)
-      files.findUnfinished(found)
+      do throws(SystemError) {
+        try files.findRemoved(gone)
+        try files.findUnfinished(found)
+      } catch {
+        failed(error)
+      }
     }.detach()
   }
 
   /// Looks again for what is recorded of streams that have no files, as long after the start as these records live.
   func findRemoved(_ gone: @escaping @Sendable (String) -> Void) {
     guard let files else { return }
-    try? NamedThread("sluice-finder") { files.findRemoved(gone) }.detach()
+    try? NamedThread("sluice-finder") { try? files.findRemoved(gone) }.detach()
   }
 
   /// A loop stores nothing any more. With the last one another server may have the directory.

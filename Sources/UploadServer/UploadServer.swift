@@ -71,7 +71,8 @@ public final class UploadServer: Sendable {
     for core in cores { core.start() }
     shared.find(
       { [cores] name, silence in for core in cores { core.found(name, silentFor: silence) } },
-      gone: { [cores] base in for core in cores { core.forgetClosed(base) } })
+      gone: { [cores] base in for core in cores { core.forgetClosed(base) } },
+      failed: { [cores] error in cores[0].cannotFind(error) })
     findRemovedLater()
     acceptor.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in

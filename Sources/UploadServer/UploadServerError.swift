@@ -18,6 +18,8 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
   case cannotListen(address: String, reason: String)
   /// The directory cannot be made or opened.
   case noDirectory(String, reason: String)
+  /// The names of the files in the directory cannot be read.
+  case unreadableDirectory(String, reason: String)
   /// No file can be made in the directory.
   case unwritableDirectory(String, reason: String)
   /// Another server stores into the directory.
@@ -45,6 +47,8 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
     case .cannotListen(let address, let reason): "cannot listen on \(address): \(reason)"
     case .noDirectory(let path, let reason):
       "cannot open the directory \"\(path)\": \(reason); make it first, or name another with --directory"
+    case .unreadableDirectory(let path, let reason):
+      "cannot list the directory \"\(path)\": \(reason). Change its permissions, or choose another directory."
     case .unwritableDirectory(let path, let reason):
       "cannot write into the directory \"\(path)\": \(reason); change its permissions, or name another with --directory"
     case .directoryInUse(let path):

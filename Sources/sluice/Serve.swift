@@ -216,7 +216,7 @@ extension ExitCode {
       case .unknownHost, .portTaken, .notOurAddress, .cannotListen: .unavailable
       case .portNotPermitted: .notPermitted
       case .tokenFile(_, let line, _): line == nil ? .noInput : .badData
-      case .noDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
+      case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
       }
   }
 }

@@ -170,20 +170,22 @@ struct StateMachineTests {
   @Test(
     "missing bytes are counted once, as far as the file goes, whatever the record looks like",
     arguments: [
-      ("", 100, 0),
-      ("{\"offset\":5,\"length\":3,\"cause\":\"not-received\"}\n", 100, 3),
+      ("", 100, 0, 0),
+      ("{\"offset\":5,\"length\":3,\"cause\":\"not-received\"}\n", 100, 3, 8),
       // Written twice: the server died between the record and the hole.
-      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":5,\"length\":4,\"cause\":\"x\"}\n", 100, 4),
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":5,\"length\":4,\"cause\":\"x\"}\n", 100, 4, 9),
       // The hole was not made.
-      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 5, 0),
-      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 7, 2),
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 5, 0, 0),
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 7, 2, 0),
       // The last line was cut short.
-      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":50,\"len", 100, 3),
-      ("{\"offset\":5,\"length\":18446744073709551615,\"cause\":\"x\"}\n", 100, 95),
-      ("rubbish\n\n{}\n", 100, 0),
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":50,\"len", 100, 3, 8),
+      ("{\"offset\":5,\"length\":18446744073709551615,\"cause\":\"x\"}\n", 100, 95, 0),
+      // Where a recording begins or ends is no hole.
+      ("{\"offset\":5,\"length\":0,\"cause\":\"interrupted\"}\n", 100, 0, 0),
+      ("rubbish\n\n{}\n", 100, 0, 0),
     ])
-  func gaps(_ text: String, _ length: UInt64, _ missing: UInt64) {
-    #expect(GapRecord.missing(in: text, length: length) == missing)
+  func gaps(_ text: String, _ length: UInt64, _ missing: UInt64, _ end: UInt64) {
+    #expect(GapRecord.summary(of: text, length: length) == GapRecord.Summary(missing: missing, holesEnd: end))
   }
 
   @Test(

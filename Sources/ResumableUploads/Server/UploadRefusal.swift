@@ -14,6 +14,8 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case stateLost = "state-lost"
   /// The machine stopped while bytes that were acknowledged may not have been on the disk.
   case unsynced
+  /// A newer request of the same stream has begun behind bytes that never came: these cannot be added any more.
+  case overtaken
   /// The resource that the upload is for has let go of it without a response.
   case abandoned
 
@@ -26,6 +28,7 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
     case .lengthExceeded: "the upload is longer than the length that was announced"
     case .stateLost: "the server has lost a part of what it had acknowledged"
     case .unsynced: "the machine stopped before it had written everything that the server had acknowledged"
+    case .overtaken: "a newer request has continued the stream behind bytes that never came"
     case .abandoned: "the upload was given up by what it was for"
     }
   }

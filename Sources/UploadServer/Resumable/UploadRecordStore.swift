@@ -200,10 +200,12 @@ final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   }
 
   /// Temporary files of a server that died are removed on the way.
-  func nextTokens() -> [String]? {
+  func nextTokens() throws(SystemError) -> [String]? {
     guard directory >= 0, !isListed else { return nil }
-    if names == nil { names = DirectoryNames(of: directory) }
-    guard let found = names?.next(256), !found.isEmpty else {
+    let listing = if let names { names } else { try DirectoryNames(of: directory) }
+    names = listing
+    let found = try listing.next(256)
+    guard !found.isEmpty else {
       names = nil
       isListed = true
       return nil

@@ -19,7 +19,7 @@ protocol UploadRecords: AnyObject {
   /// Writes down how long uploads have been left alone, for a server that comes after this one.
   func noteAges(_ idle: [(token: String, idle: Duration)])
   /// The next tokens of records that an earlier server has left; nil when all were named.
-  func nextTokens() -> [String]?
+  func nextTokens() throws(SystemError) -> [String]?
   /// What an earlier server has left of an upload; nil if it has left nothing.
   func read(_ token: String) throws(SystemError) -> StoredUpload?
   /// Calls `action` when the disk has every record: now, or when it does.

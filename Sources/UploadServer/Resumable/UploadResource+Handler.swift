@@ -85,7 +85,9 @@ extension UploadResource {
 
   /// Looks how many bytes are kept while no handler is there to say so.
   func measureKept() throws(SystemError) -> KeptExtent {
-    guard record.hasBegun else { return .bytes(0) }
+    guard record.hasBegun else {
+      return try (makeHandler() as? any KeepingRequestHandler)?.isOvertaken() == true ? .overtaken : .bytes(0)
+    }
     guard let handler = makeHandler() else { return .gone }
     if let keeper = handler as? any KeepingRequestHandler {
       return try keeper.measureKept()
@@ -106,7 +108,7 @@ extension UploadResource {
 
   /// Before an offset is told or compared: what is kept may have grown by another request for the same stream.
   func lookAfterBytes() throws(UploadRefusal) {
-    guard state.phase == .incomplete, handler == nil, record.hasBegun else { return }
+    guard state.phase == .incomplete, handler == nil else { return }
     let kept: KeptExtent
     do throws(SystemError) {
       kept = try measureKept()
@@ -244,6 +246,7 @@ extension UploadResource {
     // Another request goes on with the same stream. What it adds are bytes of this upload too, for a byte of a stream
     // is the same whoever brings it: the next request of ours looks how many there are.
     release()
+    if state.phase == .processing { _ = state.processingPostponed() }
     guard let transfer else { return }
     state.ended(transfer.number)
     cutOff()
@@ -381,7 +384,7 @@ extension UploadResource {
     case .expired: record.isLive ? .close : .remove
     case .interrupted: .close
     case .stateLost: refusedByDisk.map { .distrust($0) } ?? .leave
-    case .lengthExceeded, .unsynced, .abandoned: .leave
+    case .lengthExceeded, .unsynced, .overtaken, .abandoned: .leave
     }
   }
 
@@ -431,6 +434,7 @@ extension String {
 }
 
 extension UploadResource: RecordingHolder {
+  func overtaken() { deactivate(.overtaken, peer: nil) }
   var ownsFile: Bool { record.ownsFile }
   var isLive: Bool { record.isLive }
   var continuesRecording: Bool {
@@ -459,10 +463,14 @@ extension UploadResourceState {
     switch extent {
     case .bytes(let count): try foundKept(count)
     case .gone: try foundKept(nil)
-    case .closed:
-      guard phase == .incomplete else { return }
-      _ = try deactivate(.interrupted)
-      throw .deactivated(.interrupted)
+    case .closed: try end(.interrupted)
+    case .overtaken: try end(.overtaken)
     }
+  }
+
+  private mutating func end(_ cause: Deactivation) throws(UploadRefusal) {
+    guard phase == .incomplete else { return }
+    _ = try deactivate(cause)
+    throw .deactivated(cause)
   }
 }

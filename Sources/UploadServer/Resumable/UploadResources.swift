@@ -127,7 +127,7 @@ final class UploadResources {
     let end = MonotonicInstant.now + Self.slice
     repeat {
       if unread.isEmpty {
-        guard let tokens = store.nextTokens() else {
+        guard let tokens = nextTokens() else {
           isLoading = false
           forgotten = []
           loaded()
@@ -138,6 +138,17 @@ final class UploadResources {
       if let token = unread.popLast(), table[token] == nil { takeUpListed(token) }
     } while MonotonicInstant.now < end
     return false
+  }
+
+  private func nextTokens() -> [String]? {
+    do throws(SystemError) {
+      return try store.nextTokens()
+    } catch {
+      emit(
+        ServerEvent(
+          .warning, reason: "the uploads in .uploads cannot be listed; each waits until a request names it: \(error)"))
+      return nil
+    }
   }
 
   private func takeUpListed(_ token: String) {

@@ -8,7 +8,7 @@ internal import Glibc
 final class CountingStore: StreamStore {
   fileprivate final class Entry {
     var length: UInt64 = 0
-    var missing: UInt64 = 0
+    var gaps = GapRecord.Summary()
     var credential: [UInt8]?
     /// How many requests are at work on it.
     var users = 0
@@ -53,7 +53,7 @@ final class CountingStore: StreamStore {
   }
 
   func measure(_ name: StreamName) -> StreamExtent {
-    entries[name].map { .stored(start: 0, length: $0.length) } ?? .absent
+    entries[name].map { .stored(start: 0, length: $0.length, $0.gaps) } ?? .absent
   }
 
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
@@ -63,6 +63,7 @@ final class CountingStore: StreamStore {
   func remove(_ name: StreamName) { entries[name] = nil }
 
   // Nothing of a stream outlives the server.
+  func noteDistrusted(_ name: StreamName) {}
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {}
   func forgetClosed(_ name: StreamName) {}
 
@@ -106,9 +107,9 @@ private final class CountedStream: StoredStream {
     get { entry.length }
     set { entry.length = newValue }
   }
-  var missing: UInt64 { entry.missing }
+  var gaps: GapRecord.Summary { entry.gaps }
   var file: OpenFile? { nil }
-  var contentCount: UInt64 { entry.length - min(entry.length, entry.missing) }
+  var contentCount: UInt64 { entry.length - min(entry.length, missing) }
   var start: UInt64 { 0 }
   func position(of offset: UInt64) -> UInt64 { offset }
 
@@ -124,8 +125,9 @@ private final class CountedStream: StoredStream {
   func truncate(to length: UInt64) {}
 
   func makeHole(length hole: UInt64) {
-    entry.missing += hole
+    entry.gaps.missing += hole
     entry.length += hole
+    entry.gaps.holesEnd = entry.length
   }
 
   func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }

@@ -5,28 +5,29 @@ internal import EventLoops
 
 extension FileStore {
   /// Lists the directory and counts what is stored, in slices.
-  func countStored() {
-    recordings.scan(on: worker) { [self] file, fileBase in
+  func countStored() throws(SystemError) {
+    try recordings.scan(on: worker) { [self] file, fileBase in
       guard let accounts, let stream = fileBase.split(separator: "~").first.map(String.init) else { return }
       accounts.found(file, of: fileBase, owner: owner(of: stream, (try? parts.lines(of: stream))?.last))
     }
-    guard accounts != nil, let names = parts.names() else { return }
+    guard accounts != nil, let names = try parts.names() else { return }
     let end = MonotonicInstant.now + CompleteRecordings.patience
     while MonotonicInstant.now < end {
-      if countClosed(names) { return }
+      if try countClosed(names) { return }
     }
     countClosedOn(names)
   }
 
   private func countClosedOn(_ names: DirectoryNames) {
     worker.executeSlice { [self] in
-      if !countClosed(names) { countClosedOn(names) }
+      // What cannot be listed any more counts when its stream is continued.
+      if (try? countClosed(names)) == false { countClosedOn(names) }
     }
   }
 
   /// Whether that was the last slice.
-  private func countClosed(_ names: DirectoryNames) -> Bool {
-    let streams = names.next(100)
+  private func countClosed(_ names: DirectoryNames) throws(SystemError) -> Bool {
+    let streams = try names.next(100)
     for stream in streams {
       // The last line about a recording says how it stands.
       var closed: [Int: RecordingPart] = [:]

@@ -48,7 +48,7 @@ extension FileStore {
   /// How many bytes came for a recording, without its holes and without what was copied.
   func contentCount(of stream: StreamFile) -> UInt64 {
     let first = stream.part?.firstReceived ?? 0
-    let missing = readMissing(stream.name, from: first, length: stream.length)
+    let missing = readGaps(stream.name, from: first, length: stream.length).missing
     return stream.length - min(stream.length, first) - min(missing, stream.length - min(stream.length, first))
   }
 
@@ -70,7 +70,9 @@ extension FileStore {
       part.head = WAVHead(beginning(of: stream.stored, count: WAVHead.maximumLength))?.bytes ?? []
     }
     do throws(SystemError) {
-      try note(GapRecord(offset: end, length: 0, cause: isTrusted ? .interrupted : .notSynced), stream.name)
+      if isTrusted || !stream.gaps.isDistrusted {
+        try note(GapRecord(offset: end, length: 0, cause: isTrusted ? .interrupted : .notSynced), stream.name)
+      }
       try parts.append(part, to: stream.name.base)
     } catch {
       return completion(error)
@@ -82,6 +84,15 @@ extension FileStore {
       }
     }
     finish(stream, forgetsLog: false, loop: loop, completion: completion)
+  }
+
+  /// Remembers for the next server that the disk has refused bytes of an unfinished recording.
+  func noteDistrusted(_ name: StreamName) throws(SystemError) {
+    let log = try parts.lines(of: name.base)
+    var name = name
+    name.part = log.last?.number ?? 1
+    guard isThere(name.partial), !readGaps(name, length: 0).isDistrusted else { return }
+    try note(GapRecord(offset: log.last?.start ?? 0, length: 0, cause: .notSynced), name)
   }
 
   /// Remembers for the next server what an unfinished recording is to be called.
@@ -114,7 +125,9 @@ extension FileStore {
     var name = name
     name.part = log.last?.number ?? 1
     // Also one that is called otherwise than the log says: its owner must not be forgotten.
-    return isThere(name.partial) || log.contains { isThere($0.file) } || recordings.find(name) != .none
+    if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return true }
+    // Where nobody can tell, there may be some.
+    do throws(SystemError) { return try recordings.find(name) != nil } catch { return true }
   }
 
   // MARK: Beginning
@@ -185,9 +198,9 @@ extension FileStore {
   // MARK: What an earlier server left
 
   /// Gives the streams of which something is recorded and nothing is left. For a thread of its own.
-  func findRemoved(_ gone: (String) -> Void) {
-    for names in [parts.names(), owners.names()].compactMap(\.self) {
-      while case let bases = names.next(1000), !bases.isEmpty {
+  func findRemoved(_ gone: (String) -> Void) throws(SystemError) {
+    for names in [try parts.names(), try owners.names()].compactMap(\.self) {
+      while case let bases = try names.next(1000), !bases.isEmpty {
         for base in bases where isForgettable(StreamName(base: base)) { gone(base) }
       }
     }
@@ -195,10 +208,10 @@ extension FileStore {
 
   /// Gives the name of each unfinished recording, and how many seconds ago it was written, to `found`. Takes as long as
   /// the directory is large: for a thread of its own.
-  func findUnfinished(_ found: (StreamName, Int64) -> Void) {
-    guard let names = DirectoryNames(of: directory) else { return }
+  func findUnfinished(_ found: (StreamName, Int64) -> Void) throws(SystemError) {
+    let names = try DirectoryNames(of: directory)
     let now = WallClock.now.seconds
-    while case let files = names.next(1000), !files.isEmpty {
+    while case let files = try names.next(1000), !files.isEmpty {
       for file in files {
         var status = stat()
         guard let name = StreamName(partialFile: file), fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0,

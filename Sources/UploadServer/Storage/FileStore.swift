@@ -13,7 +13,7 @@ final class StreamFile: StoredStream {
   /// Whether this request made the file.
   let isNew: Bool
   var length: UInt64
-  var missing: UInt64
+  private(set) var gaps = GapRecord.Summary()
   /// Whether the disk has the file's name.
   fileprivate var isNameSynced = false
   fileprivate(set) var isNameRefused = false
@@ -35,8 +35,7 @@ final class StreamFile: StoredStream {
     self.isNew = isNew
     let header = part?.headerLength ?? 0
     length = (part?.start ?? 0) + (size - min(size, header))
-    missing = 0
-    missing = store.readMissing(name, length: length)
+    gaps = store.readGaps(name, length: length)
   }
 
   var file: OpenFile? { stored }
@@ -73,7 +72,12 @@ final class StreamFile: StoredStream {
     try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
   }
 
-  func makeHole(length: UInt64) throws(SystemError) { try store.makeHole(self, length: length) }
+  func makeHole(length: UInt64) throws(SystemError) {
+    try store.makeHole(self, length: length)
+    self.length += length
+    gaps.missing += length
+    gaps.holesEnd = self.length
+  }
 
   func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
     store.synchronize(self, loop: loop, completion: completion)
@@ -154,7 +158,7 @@ final class FileStore: StreamStore, Sendable {
     parts = StreamParts(in: directory, files)
     disk = DiskSync(directory: directory, worker: worker, files: files)
     accounts = usage.limitsBytes ? StreamAccounts(usage, in: directory) : nil
-    countStored()
+    do throws(SystemError) { try countStored() } catch { throw .unreadableDirectory(path, reason: error.description) }
   }
 
   deinit {
@@ -237,11 +241,7 @@ final class FileStore: StreamStore, Sendable {
   }
 
   private func findComplete(_ name: StreamName) throws(SystemError) -> StreamName? {
-    switch recordings.find(name) {
-    case .none: nil
-    case .unknown: throw SystemError(operation: "look for a recording before all of them are listed", code: EAGAIN)
-    case .found(let found): found
-    }
+    try recordings.find(name)
   }
 
   /// How a file is opened that grows. All that is written comes at its end, and with O_APPEND it does so also if
@@ -272,30 +272,28 @@ final class FileStore: StreamStore, Sendable {
     return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
   }
 
-  func readMissing(_ name: StreamName, from first: UInt64 = 0, length: UInt64) -> UInt64 {
+  func readGaps(_ name: StreamName, from first: UInt64 = 0, length: UInt64) -> GapRecord.Summary {
     let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     guard let descriptor = try? files.open("open \(name.gaps)", { openat(directory, name.gaps, flags) }) else {
-      return 0
+      return GapRecord.Summary()
     }
     defer { close(descriptor) }
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
     while case let count = read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
-    return GapRecord.missing(in: String(decoding: text, as: UTF8.self), from: first, length: length)
+    return GapRecord.summary(of: String(decoding: text, as: UTF8.self), from: first, length: length)
   }
 
   /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
   fileprivate func makeHole(_ stream: StreamFile, length: UInt64) throws(SystemError) {
     try stream.stored.check(length: stream.position(of: stream.length))
-    try note(
-      GapRecord(offset: stream.length, length: length, cause: stream.isNew ? .beganLate : .notReceived), stream.name)
     let descriptor = try stream.stored.acquire()
     defer { stream.stored.release() }
+    try note(
+      GapRecord(offset: stream.length, length: length, cause: stream.isNew ? .beganLate : .notReceived), stream.name)
     try retryingInterrupts("ftruncate \(stream.name.partial)") {
       ftruncate(descriptor, off_t(stream.position(of: stream.length + length)))
     }
-    stream.length += length
-    stream.missing += length
   }
 
   /// Adds a line to a recording's `.gaps`.
@@ -376,7 +374,8 @@ final class FileStore: StreamStore, Sendable {
     if found == nil { found = try openComplete(name)?.1 }
     guard let (_, size) = found else { return .absent }
     let start = part?.start ?? 0
-    return .stored(start: start, length: start + (size - min(size, part?.headerLength ?? 0)))
+    let length = start + (size - min(size, part?.headerLength ?? 0))
+    return .stored(start: start, length: length, readGaps(name, length: length))
   }
 
   /// A recording that is complete was synced when it ended, if it was to be.
@@ -423,7 +422,7 @@ final class FileStore: StreamStore, Sendable {
 
   private func rename(_ name: StreamName) throws(SystemError) {
     // Somebody put a recording there while this one grew. One stream has one recording, of whatever type.
-    if case .found = recordings.find(name) {
+    if (try? recordings.find(name)) != nil {
       throw SystemError(operation: "rename \(name.partial): the stream has a complete recording already", code: EEXIST)
     }
     try renameUnlessThere(name)

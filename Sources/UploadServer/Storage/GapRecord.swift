@@ -26,29 +26,42 @@ struct GapRecord: Equatable, Sendable {
     "{\"offset\":\(offset),\"length\":\(length),\"cause\":\"\(cause.rawValue)\"}\n"
   }
 
-  /// How many bytes of the first `length` of a stream lie in the holes of its record.
+  /// What a record says of the first bytes of its stream.
+  struct Summary: Equatable, Sendable {
+    /// How many of them lie in holes.
+    var missing: UInt64 = 0
+    /// The stream offset behind the last hole; 0 where there is none.
+    var holesEnd: UInt64 = 0
+    /// Whether the disk has refused bytes of the recording.
+    var isDistrusted = false
+  }
+
+  /// What a record says of the first `length` bytes of a stream.
   ///
   /// A server that was killed between writing the line and making the hole leaves a hole that ends beyond the file, and
   /// the next one writes the line again: what counts is the union, as far as the file goes. A last line that
   /// was cut short is passed over.
   ///
   /// - Parameter first: holes count from this offset on.
-  static func missing(in text: String, from first: UInt64 = 0, length: UInt64) -> UInt64 {
-    var total: UInt64 = 0
+  static func summary(of text: String, from first: UInt64 = 0, length: UInt64) -> Summary {
+    var summary = Summary()
     var covered = first
     for line in text.split(separator: "\n") {
       guard line.hasSuffix("}"), let offset = number("offset", in: line), let size = number("length", in: line) else {
         continue
       }
+      if line.hasSuffix("\"cause\":\"\(Cause.notSynced.rawValue)\"}") { summary.isDistrusted = true }
       let (sum, overflow) = offset.addingReportingOverflow(size)
+      // One that was noted and not made ends beyond the file, and may have been filled since.
+      if size > 0, !overflow, sum <= length { summary.holesEnd = max(summary.holesEnd, sum) }
       let end = min(overflow ? .max : sum, length)
       let start = max(offset, covered)
       if end > start {
-        total += end - start
+        summary.missing += end - start
         covered = end
       }
     }
-    return total
+    return summary
   }
 
   private static func number(_ key: String, in line: Substring) -> UInt64? {

@@ -67,7 +67,7 @@ struct StreamName: Hashable, Sendable {
   init?(partialFile file: String) {
     guard file.hasSuffix(".part") else { return nil }
     let pieces = file.dropLast(5).split(separator: "~", omittingEmptySubsequences: false)
-    guard let base = pieces.first, let first = base.utf8.first, first != UInt8(ascii: "."),
+    guard let base = pieces.first, let first = base.utf8.first, first != UInt8(ascii: "."), first != UInt8(ascii: "-"),
       base.utf8.allSatisfy(Self.isSafe)
     else { return nil }
     if pieces.count > 1 {

@@ -59,7 +59,7 @@ struct StreamOwners: Sendable {
   }
 
   /// The streams that have a record; nil if there are none.
-  func names() -> DirectoryNames? { DirectoryNames(of: Self.directoryName, in: parent) }
+  func names() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
 
   func forget(_ name: StreamName) { unlinkat(parent, path(name.base), 0) }
 }

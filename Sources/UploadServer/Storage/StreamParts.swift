@@ -137,7 +137,7 @@ struct StreamParts: Sendable {
   }
 
   /// The streams that have a log; nil if there are none.
-  func names() -> DirectoryNames? { DirectoryNames(of: Self.directoryName, in: parent) }
+  func names() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
 
   func forget(_ base: String) {
     guard unlinkat(parent, Self.path(base), 0) == 0 else { return }

@@ -2,6 +2,7 @@
 // been left unfinished, so that their recordings are closed one day.
 
 internal import EventLoops
+internal import Glibc
 
 /// An upload resource, as the recording sees it that the upload's bytes are in.
 protocol RecordingHolder: AnyObject {
@@ -16,6 +17,8 @@ protocol RecordingHolder: AnyObject {
   func lostRecording()
   /// The upload begins or continues a recording.
   func tookRecording(ownsFile: Bool)
+  /// A newer request has continued the recording behind bytes that never came: the upload cannot be continued.
+  func overtaken()
 }
 
 /// What becomes of a recording whose upload is over, unless another upload has acknowledged bytes in it.
@@ -231,6 +234,11 @@ final class StreamRegistry {
     }
   }
 
+  /// A request has made a hole in the recording: every upload that stands in front of it is over.
+  func overtake(_ name: StreamName, by newer: (any RecordingHolder)?) {
+    for sharer in sharers[name] ?? [] where sharer !== newer { sharer.overtaken() }
+  }
+
   /// Gives a recording to an upload that has acknowledged bytes in it. False if there is none.
   private func passOn(_ name: StreamName, ownsFile: Bool) -> Bool {
     guard let heir = sharers[name]?.last(where: { $0.continuesRecording }) else { return false }
@@ -251,7 +259,25 @@ final class StreamRegistry {
   // MARK: What the disk refused
 
   /// The disk has refused bytes of the stream's growing recording, and perhaps lost others.
-  func distrust(_ name: StreamName, _ error: SystemError) { distrusted[name] = error }
+  func distrust(_ name: StreamName, _ error: SystemError) {
+    distrusted[name] = error
+    do throws(SystemError) {
+      try store.noteDistrusted(name)
+    } catch {
+      emit(
+        ServerEvent(
+          .warning,
+          reason: "if the server restarts, it counts on bytes of \(name.partial) that the disk refused: \(error)"))
+    }
+  }
+
+  /// Whether an earlier server has noted, and this one did not know yet, that the disk has refused bytes of a growing
+  /// recording.
+  func noticeDistrust(_ stream: any StoredStream) -> Bool {
+    guard stream.gaps.isDistrusted, !stream.isComplete, distrusted[stream.name] == nil else { return false }
+    distrusted[stream.name] = SystemError(operation: "write \(stream.name.partial) in an earlier server", code: EIO)
+    return true
+  }
 
   /// Why the stream's growing recording cannot be continued; nil if it can.
   func distrust(of name: StreamName) -> SystemError? { distrusted[name] }
@@ -320,6 +346,7 @@ final class StreamRegistry {
         return false
       }
       stream = found
+      _ = noticeDistrust(stream)
     } catch {
       notClosed(name, owner, error)
       return true
@@ -374,6 +401,8 @@ final class StreamRegistry {
     timer = nil
     holders = [:]
     sharers = [:]
+    // It may have been refused before.
+    for name in distrusted.keys { try? store.noteDistrusted(name) }
     for entry in unattended.values { store.noteUnfinished(entry.name, owner: entry.owner) }
   }
 }

@@ -18,8 +18,8 @@ protocol StoredStream: AnyObject {
   var start: UInt64 { get }
   /// The stream offset behind the last byte that is stored.
   var length: UInt64 { get set }
-  /// How many of them lie in holes.
-  var missing: UInt64 { get }
+  /// What the record of its gaps says of them.
+  var gaps: GapRecord.Summary { get }
   /// How many bytes came for it, from whatever request.
   var contentCount: UInt64 { get }
   /// Where the bytes can be read again, if they can.
@@ -52,6 +52,8 @@ protocol StoredStream: AnyObject {
 }
 
 extension StoredStream {
+  /// How many of the stored bytes lie in holes.
+  var missing: UInt64 { gaps.missing }
   var fileName: String { isComplete ? name.final : name.partial }
   /// Whether nothing came for it: holes are no content.
   var isEmpty: Bool { contentCount == 0 }
@@ -63,7 +65,7 @@ enum StreamExtent: Equatable {
   /// The recording is closed, and the stream continues in a next part.
   case closed
   /// From `start` on, up to the stream offset `length`.
-  case stored(start: UInt64, length: UInt64)
+  case stored(start: UInt64, length: UInt64, GapRecord.Summary)
 }
 
 /// Where streams are found by their names.
@@ -92,6 +94,8 @@ protocol StreamStore {
   func remove(_ name: StreamName)
   /// What is stored of a stream's recording, and nobody is known for, counts against the quota of that owner.
   func attribute(_ name: StreamName, to owner: UploadOwner)
+  /// Remembers for a server that comes after this one that the disk has refused bytes of an unfinished recording.
+  func noteDistrusted(_ name: StreamName) throws(SystemError)
   /// Remembers for a server that comes after this one what an unfinished recording is to be called.
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?)
   /// Forgets what is known of a stream whose recordings were all removed.

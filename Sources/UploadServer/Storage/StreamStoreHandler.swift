@@ -208,6 +208,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
       if let name, try !registry.store.admits(head.credential, to: name) {
         return .response(Response(403, body: Self.notYours + "\n"))
       }
+      if try isOvertaken() {
+        return .response(Response(409, body: Self.beginsBeforeHole + "\n"))
+      }
       if let name, try beginsBeyondSize(name) {
         return .response(Response(413, body: Self.reason(.representationTooLarge) + "\n"))
       }
@@ -223,11 +226,17 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private func beginsBeyondSize(_ name: StreamName) throws(SystemError) -> Bool {
     guard let room = registry.limits.options.maximumSize, offset > room else { return false }
     switch try registry.store.measure(name) {
-    case .stored(_, let length): return offset - min(offset, length) > room
+    case .stored(_, let length, _): return offset - min(offset, length) > room
     case .absent: return true
     // The next part begins where the upload does.
     case .closed: return false
     }
+  }
+
+  func isOvertaken() throws(SystemError) -> Bool {
+    guard name != nil || readFields() == nil, let name else { return false }
+    guard case .stored(_, _, let gaps) = try registry.store.measure(name) else { return false }
+    return offset < gaps.holesEnd
   }
 
   func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
@@ -248,8 +257,11 @@ final class StreamStoreHandler: KeepingRequestHandler {
     switch try registry.store.measure(name) {
     case .closed: return .closed
     // The recording that the upload was in was closed, where it begins before the present one.
-    case .stored(let start, let length):
+    case .stored(let start, let length, let gaps):
       if offset < start { return .closed }
+      // Nobody knows which bytes the disk has.
+      if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
+      if offset < gaps.holesEnd { return .overtaken }
       return length >= offset ? .bytes(length - offset) : .gone
     case .absent: return .gone
     }
@@ -389,6 +401,10 @@ final class StreamStoreHandler: KeepingRequestHandler {
       emitRefusal(Self.status(of: error), "\(error)\(remedy)")
       return answer(Self.status(of: error), nil, error.reason, retries: true)
     }
+    if registry.noticeDistrust(stream) {
+      allowance.leave()
+      return claim()
+    }
     lengthBefore = stream.length
     // What is not counted yet is an earlier server's. With a credential the stream is nobody else's.
     let isOwn = isRestored || stream.isNew || head.credential != nil
@@ -415,6 +431,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
         allowance.settle(stream)
         return fail(stream, .disk(error))
       }
+      registry.overtake(name, by: holder)
       state = .streaming(stream, placement)
     }
     // A file without a byte, which a server that died had just made, is as good as a new one.
@@ -446,7 +463,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     var stored: UInt64?
     var begins: UInt64 = 0
     switch try? registry.store.measure(name) {
-    case .stored(_, let length): stored = length
+    case .stored(_, let length, _): stored = length
     // The next part begins where the request does.
     case .closed: begins = offset
     case .absent, nil: break
@@ -472,7 +489,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// Goes on with an upload's body where its stored bytes end: they were compared, or stored, when they came.
   private func goOn(_ stream: any StoredStream, _ exchange: any Exchange) {
     // The file was there a moment ago, when the upload looked how much it holds.
-    guard stream.length >= offset, offset >= stream.start else {
+    guard stream.length >= offset, offset >= max(stream.start, stream.gaps.holesEnd) else {
       state = .done
       allowance.leave()
       return answer(503, nil, "the stream is gone", retries: true)
@@ -606,6 +623,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     answer(status, stream, reason, retries: retries)
   }
 
+  private static let beginsBeforeHole = "bytes of the stream behind this offset never came, and later ones are stored"
   private static let notYours = "the stream belongs to another token"
   /// The owner of the stream cannot be read now: nobody is admitted, and nobody gets a 403.
   private static let unknownStatus = 503

@@ -1,0 +1,107 @@
+// What the disk has refused stays refused after a restart: the kernel tells of it only once.
+
+import Glibc
+import NetworkTesting
+import SyncGate
+import Testing
+import UploadServer
+
+@Suite("Recordings of which the disk has refused bytes", .serialized)
+struct DistrustTests {
+  @Test("a retry after a restart does not get a 2xx for bytes that the disk refused, whoever sent them")
+  func restarted() async {
+    await #expect(processExitsWith: .success) {
+      for durability in [Durability.always, .interval] {
+        for isUpload in [false, true] {
+          let directory = TemporaryDirectory()
+          var test = try TestServer(in: directory) { $0.durability = durability }
+          sync_gate_fail(EIO)
+          let refused = try test.send("abcdef", asUpload: false)
+          try require(refused.status == 500, "refused: \(refused)")
+          sync_gate_fail(0)
+          test.stop()
+          test = try TestServer(in: directory) { $0.durability = durability }
+          let again = try test.send("abcdef", asUpload: isUpload)
+          try require(again.status == 201, "\(durability), upload \(isUpload): \(again)")
+          try require(try directory.text("t-a~2.txt") == "abcdef", "a file of its own")
+          try require(try directory.text("t-a.txt") == "abcdef", "what may be there stays")
+          let gaps = try directory.text("t-a.gaps")
+          try require(gaps == "{\"offset\":0,\"length\":0,\"cause\":\"not-synced\"}\n", "noted once: \(gaps)")
+          test.stop()
+        }
+      }
+    }
+  }
+
+  @Test("an upload that others have joined is not told of bytes that the disk refused", arguments: [false, true])
+  func joined(_ restarts: Bool) async {
+    await (restarts ? joinedAcrossRestart() : joinedInOneServer())
+  }
+
+  private func joinedInOneServer() async {
+    await #expect(processExitsWith: .success) { try DistrustTests.join(restarts: false) }
+  }
+
+  private func joinedAcrossRestart() async {
+    await #expect(processExitsWith: .success) { try DistrustTests.join(restarts: true) }
+  }
+
+  private static func join(restarts: Bool) throws {
+    let directory = TemporaryDirectory()
+    func server() throws -> TestServer { try TestServer(in: directory) { $0.durability = .interval } }
+    var test = try server()
+    let one = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(one, at: 0, "abc")
+    let record = ".uploads/" + (one.split(separator: "/").last ?? "") + ".upload"
+    try waitUntil("the round of the second") { try !directory.text(record).contains("Unsynced") }
+    sync_gate_fail(EIO)
+    let two = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 3"])
+    try test.append(two, at: 0, "def")
+    _ = try test.events.wait(.interrupted)
+    sync_gate_fail(0)
+    if restarts {
+      test.stop()
+      test = try server()
+    }
+    for upload in [two, one] {
+      let answer = try test.connect().head(upload)
+      try require(answer.status == 410, "\(answer)")
+    }
+    let rest = try test.send("ghi", at: 6, asUpload: false)
+    try require(rest.status == 201 && rest["stream-missing"] == "6", "\(rest)")
+    test.stop()
+  }
+
+  @Test("a recording that nobody continues is closed as one of which the disk has refused bytes, after a restart too")
+  func closed() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let test = try TestServer(in: directory) { $0.durability = .interval }
+      sync_gate_fail(EIO)
+      try require(try test.send("abcdef", asUpload: false).status == 500, "refused")
+      sync_gate_fail(0)
+      test.stop()
+      let next = try TestServer(in: directory) {
+        $0.durability = .interval
+        $0.finishAfter = .milliseconds(200)
+      }
+      let event = try next.events.wait(.closed)
+      try require(event.reason?.contains("refused") == true, "\(event)")
+      let gaps = try directory.text("t-a.gaps")
+      try require(gaps == "{\"offset\":0,\"length\":0,\"cause\":\"not-synced\"}\n", "noted once: \(gaps)")
+      next.stop()
+    }
+  }
+}
+
+extension TestServer {
+  /// Sends a part of the stream that goes up to its end.
+  fileprivate func send(_ body: String, at offset: Int = 0, asUpload: Bool) throws -> RawClient.Answer {
+    let client = try connect()
+    defer { client.disconnect() }
+    let lines = ["Stream-ID: a", "Stream-Offset: \(offset)", "Content-Type: text/plain"]
+    try client.request(
+      "POST", "/t.txt", version: asUpload ? 8 : nil, lines + (asUpload ? ["Upload-Complete: ?1"] : []), body: body)
+    return try client.final().answer
+  }
+}

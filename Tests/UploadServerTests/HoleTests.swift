@@ -1,0 +1,207 @@
+// Uploads of one stream of which some begin behind bytes that never came: no client is told that these are stored.
+
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadServer
+
+@Suite("Holes between the uploads of a stream")
+struct HoleTests {
+  private static let settings = [false, true].flatMap { discards in
+    Durability.allCases.map { (discards: discards, durability: $0) }
+  }
+
+  @Test("an offset that is announced counts only bytes that came, and takes an append", arguments: 0..<24)
+  func offsets(_ seed: Int) throws {
+    let (discards, durability) = Self.settings[seed % Self.settings.count]
+    try HoleSequence(seed: UInt64(seed), discards: discards, durability: durability).run()
+  }
+
+  @Test("an upload whose bytes others have left behind is over, and its recording stays", arguments: [false, true])
+  func overtaken(_ restarts: Bool) throws {
+    let directory = TemporaryDirectory()
+    var test = try TestServer(in: directory)
+    let one = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(one, at: 0, "01234")
+    let two = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 10"])
+    try test.append(two, at: 0, "abcde")
+    if restarts {
+      test.stop()
+      test = try TestServer(in: directory)
+    }
+    #expect(try test.connect().head(one).status == 410)
+    let client = try test.connect()
+    try client.request("DELETE", two)
+    #expect(try client.final().answer.status == 204)
+    // What the first client was told of is not the second one's to remove.
+    #expect(try test.directory.text("t-a.part") == "01234\0\0\0\0\0abcde")
+  }
+
+  @Test("a creation in front of a hole is refused with 409", arguments: [false, true])
+  func refused(_ discards: Bool) throws {
+    let test = try TestServer { if discards { $0.storage = .discarding } }
+    let one = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 10"])
+    try test.append(one, at: 0, "abcde")
+    for offset in [0, 9] {
+      let client = try test.connect()
+      try client.request(
+        "POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: a", "Stream-Offset: \(offset)"], body: "")
+      #expect(try client.final().answer.status == 409)
+    }
+    _ = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 10"])
+    try test.append(one, at: 5, completes: true, "fg")
+  }
+}
+
+/// Random requests of up to three uploads of one stream, and a model of what the server may announce.
+private final class HoleSequence {
+  private final class Upload {
+    let location: String
+    let base: Int
+    /// The largest offset that its client was told.
+    var announced = 0
+    /// A request that has not ended.
+    var open: RawClient?
+
+    init(_ location: String, base: Int) { (self.location, self.base) = (location, base) }
+  }
+
+  private var random: SplitMix64
+  private let discards: Bool
+  private let durability: Durability
+  private let directory = TemporaryDirectory()
+  private var test: TestServer
+  private var uploads: [Upload] = []
+  /// How far the stream goes, and what of it never came.
+  private var length = 0
+  private var holes: [Range<Int>] = []
+  private var steps: [String] = []
+
+  private var holesEnd: Int { holes.map(\.upperBound).max() ?? 0 }
+  /// None is zero, as bytes in holes are.
+  private func content(_ range: Range<Int>) -> [UInt8] { range.map { UInt8($0 * 31 % 251 + 1) } }
+
+  init(seed: UInt64, discards: Bool, durability: Durability) throws {
+    random = SplitMix64(state: seed)
+    (self.discards, self.durability) = (discards, durability)
+    test = try Self.server(directory, discards, durability)
+  }
+
+  private static func server(
+    _ directory: TemporaryDirectory, _ discards: Bool, _ durability: Durability
+  ) throws -> TestServer {
+    try TestServer(in: directory) {
+      if discards { $0.storage = .discarding }
+      $0.durability = durability
+    }
+  }
+
+  func run() throws {
+    for _ in 0..<24 {
+      let upload = uploads.randomElement(using: &random)
+      switch (Int.random(in: 0..<12, using: &random), upload) {
+      case (0, _) where !discards: try restart()
+      case (1, _): try plain()
+      case (2...3, let upload?): try hang(upload)
+      case (4...8, let upload?): try append(upload)
+      default: if uploads.count < 3 { try create() } else { uploads.removeFirst() }
+      }
+      for upload in uploads { try ask(upload) }
+    }
+    guard !discards else { return }
+    uploads = []
+    test.stop()
+    var expected = content(0..<length)
+    for hole in holes { for index in hole { expected[index] = 0 } }
+    let stored = length > 0 ? try directory.contents("t-a.part") : []
+    #expect(stored == expected, "\(steps)")
+  }
+
+  /// At its end, behind a hole, or in front of bytes that are stored.
+  private func place() -> Int {
+    switch Int.random(in: 0..<4, using: &random) {
+    case 0: length + Int.random(in: 1...9, using: &random)
+    case 1: Int.random(in: 0...length, using: &random)
+    default: length
+    }
+  }
+
+  private func reached(_ offset: Int, count: Int) {
+    if offset > length {
+      holes.append(length..<offset)
+      length = offset
+    }
+    length = max(length, offset + count)
+  }
+
+  private func create() throws {
+    let (offset, count) = (place(), [0, Int.random(in: 1...20, using: &random)].randomElement(using: &random) ?? 0)
+    steps.append("create at \(offset) with \(count)")
+    let client = try test.connect()
+    try client.request(
+      "POST", "/t.txt",
+      ["Upload-Complete: ?0", "Stream-ID: a", "Stream-Offset: \(offset)", "Content-Length: \(count)"])
+    try client.send(content(offset..<(offset + count)))
+    let answer = try client.final().answer
+    #expect(answer.status == (offset < holesEnd ? 409 : 201), "\(steps): \(answer)")
+    guard let location = answer["location"], answer.status == 201 else { return }
+    // A creation without content begins nothing.
+    if count > 0 { reached(offset, count: count) }
+    uploads.append(Upload(location, base: offset))
+  }
+
+  private func plain() throws {
+    let (offset, count) = (max(place(), holesEnd), Int.random(in: 1...20, using: &random))
+    steps.append("plain request at \(offset) with \(count)")
+    try test.plain("/t.txt", id: "a", offset: offset, content(offset..<(offset + count)))
+    reached(offset, count: count)
+  }
+
+  private func isOvertaken(_ upload: Upload) -> Bool { upload.base < holesEnd }
+
+  private func ask(_ upload: Upload) throws {
+    let answer = try test.connect().head(upload.location)
+    upload.open = nil
+    guard !isOvertaken(upload) else {
+      #expect(answer.status == 410, "\(steps): \(answer)")
+      return
+    }
+    // It may count what others have brought, or be asked to repeat that.
+    let offset = answer["upload-offset"].flatMap { Int($0) } ?? -1
+    let possible = upload.announced...max(upload.announced, length - upload.base)
+    #expect(answer.status == 204 && possible.contains(offset), "\(steps): \(answer), and not in \(possible)")
+    upload.announced = max(upload.announced, offset)
+  }
+
+  /// What HEAD announces takes an append.
+  private func append(_ upload: Upload) throws {
+    let announced = try test.connect().head(upload.location)["upload-offset"].flatMap { Int($0) } ?? 0
+    let (start, count) = (upload.base + announced, Int.random(in: 1...20, using: &random))
+    steps.append("append at \(start) with \(count)")
+    let client = try test.connect()
+    try client.patch(upload.location, at: announced, ["Content-Length: \(count)"])
+    try client.send(content(start..<(start + count)))
+    let answer = try client.final().answer
+    #expect(answer.status == (isOvertaken(upload) ? 410 : 204), "\(steps): \(answer)")
+    if !isOvertaken(upload) { reached(start, count: count) }
+  }
+
+  /// An append that has not ended when the next request comes.
+  private func hang(_ upload: Upload) throws {
+    guard let offset = try test.connect().head(upload.location)["upload-offset"].flatMap({ Int($0) }) else { return }
+    let (start, count) = (upload.base + offset, Int.random(in: 1...20, using: &random))
+    steps.append("open append at \(start) with \(count)")
+    let client = try test.connect()
+    try client.patch(upload.location, at: offset, chunked: true)
+    try client.sendChunk(content(start..<(start + count)))
+    try client.awaitProgress(offset + count)
+    upload.open = client
+    reached(start, count: count)
+  }
+
+  private func restart() throws {
+    steps.append("restart")
+    test.stop()
+    test = try Self.server(directory, discards, durability)
+  }
+}

@@ -1,0 +1,90 @@
+// A directory that cannot be listed is an error: no name in it counts as free.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import Testing
+
+@testable import UploadServer
+
+@Suite("Listings of directories")
+struct ListingTests {
+  @Test("what is no directory, and what cannot be read any more, is an error and not an empty directory")
+  func failures() async {
+    #expect(throws: (any Error).self) { try DirectoryNames(of: -1) }
+    #expect(throws: (any Error).self) { try DirectoryNames(of: "/proc/self/status", in: AT_FDCWD) }
+    #expect(throws: (any Error).self) { try DirectoryNames.ifThere("/proc/self/status", in: AT_FDCWD) }
+    #expect((try? DirectoryNames.ifThere("/nonexistent", in: AT_FDCWD))?.map { _ in true } == nil)
+    #expect(throws: (any Error).self) { try CompleteRecordings(in: -1).scan(on: BackgroundWorker()) { _, _ in } }
+    // Its descriptor is closed under it: in a process of its own, where no other test has the number next.
+    await #expect(processExitsWith: .success) {
+      let directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY)
+      let next = dup(directory)
+      close(next)
+      let names = try DirectoryNames(of: directory)
+      close(next)
+      do {
+        _ = try names.next(10)
+        exit(1)
+      } catch {
+        exit((error as? SystemError)?.code == EBADF ? 0 : 2)
+      }
+    }
+  }
+
+  @Test("a server whose records of closed recordings cannot be listed does not start, or says that it cannot find them")
+  func unlistable() throws {
+    for (file, hasQuota) in [(".parts", true), (".parts", false), (".owners", true)] {
+      let directory = TemporaryDirectory()
+      try Command.run("touch", [directory.path + "/" + file])
+      do {
+        let test = try TestServer(in: directory) { if hasQuota { $0.uploads.quota = 1000 } }
+        #expect(file != ".parts" || !hasQuota)
+        let event = try test.events.wait(.warning)
+        #expect(event.reason?.contains("cannot be found") == true)
+      } catch let error as UploadServerError {
+        #expect(file == ".parts" && hasQuota)
+        guard case .unreadableDirectory = error else {
+          Issue.record("\(error)")
+          return
+        }
+        #expect(error.description.hasPrefix("cannot list the directory \"\(directory.path)\": "))
+      }
+    }
+  }
+
+  @Test("a file of another's whose name begins with a hyphen is left alone, whatever it looks like")
+  func hyphen() throws {
+    let directory = TemporaryDirectory()
+    for name in ["-f.part", "-f~2.part", "f-x.part"] {
+      try Command.run("sh", ["-c", "echo content > \"$0/$1\"", directory.path, name])
+    }
+    let test = try TestServer(in: directory) { $0.finishAfter = .milliseconds(100) }
+    #expect(try test.events.wait(.closed).file == "f-x.bin")
+    test.stop()
+    // Whatever waits for its time is named at the end of a server at the latest.
+    #expect(directory.names.filter { !$0.hasPrefix(".") } == ["-f.part", "-f~2.part", "f-x.bin", "f-x.gaps"])
+  }
+
+  @Test("the list of recordings with rare extensions is no longer than what is there")
+  func removed() throws {
+    let directory = TemporaryDirectory()
+    let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
+    defer { close(descriptor) }
+    let recordings = CompleteRecordings(in: descriptor)
+    func name(_ number: Int) -> StreamName {
+      StreamName(path: "/a.rare", streamID: "\(number)", mediaType: nil)
+    }
+    for number in 0..<5 { try Command.run("touch", [directory.path + "/a-\(number).rare"]) }
+    for number in 0..<20_000 {
+      recordings.add(name(number))
+      #expect(recordings.listedCount <= 20)
+    }
+    try recordings.scan(on: BackgroundWorker()) { _, _ in }
+    for number in 0..<10 {
+      // Asked for under another extension, it is found by the list.
+      let asked = name(number).withExtension(".other")
+      #expect(try recordings.find(asked)?.final == (number < 5 ? "a-\(number).rare" : nil))
+    }
+  }
+}
