@@ -37,8 +37,13 @@ public struct CaptureDevice: Equatable, Sendable {
     named().map { CaptureDevice(name: $0.name, description: $0.description, availability: look(at: $0.name)) }
   }
 
-  /// Their names alone, without opening any.
-  static func names() -> [String] { named().map(\.name) }
+  /// The names of those that can be opened now.
+  static func usableNames() -> [String] { list().filter(\.isUsable).map(\.name) }
+
+  /// Whether it can be opened now.
+  public var isUsable: Bool {
+    if case .supports = availability { true } else { false }
+  }
 
   /// Names that ALSA lists as devices and that are none: converters without a device behind them, and the black hole.
   private static let converters: Set<String> = [
@@ -83,6 +88,8 @@ public struct CaptureDevice: Equatable, Sendable {
     while snd_card_next(&card) == 0, card >= 0 {
       var control: OpaquePointer?
       guard AlsaMessages.collected({ snd_ctl_open(&control, "hw:\(card)", 0) }).result == 0, let control else {
+        // Not permitted, for most: it is listed all the same, and looking at it will tell why.
+        devices += ProcAsound.captureDevices(ofCard: card)
         continue
       }
       defer { snd_ctl_close(control) }
@@ -110,7 +117,9 @@ public struct CaptureDevice: Equatable, Sendable {
   }
 
   static func look(at name: String) -> Availability {
-    if name == "jack" { return .unavailable(reason: "not looked at: opening it may start a JACK server") }
+    if name == "jack" {
+      return .unavailable(reason: "not tried, because that may start a JACK server; it requires a running one")
+    }
     var pcm: OpaquePointer?
     let opened = AlsaMessages.collected { snd_pcm_open(&pcm, name, SND_PCM_STREAM_CAPTURE, SND_PCM_NONBLOCK) }
     switch -opened.result {

@@ -8,6 +8,8 @@ public struct ChannelLevel: Equatable, Sendable {
   public let peak: Double
   /// Root mean square; a full-scale square wave has 0, a full-scale sine -3.01.
   public let rms: Double
+
+  public init(peak: Double, rms: Double) { (self.peak, self.rms) = (peak, rms) }
 }
 
 /// Gathers levels on the capture thread, hands them out on any other. No lock: each number is one atomic word.

@@ -25,9 +25,9 @@ public enum MicrophoneError: Error, Equatable, Sendable, CustomStringConvertible
   public var description: String {
     switch self {
     case .noSuchDevice(let name, let available) where available.isEmpty:
-      "no capture device \"\(name)\", and none other was found: is it plugged in, and is ALSA set up (arecord -L)?"
+      "no capture device \"\(name)\", and no other can be opened. Plug one in, or start a sound server; the user has to belong to the group \"audio\"."
     case .noSuchDevice(let name, let available):
-      "no capture device \"\(name)\". Those there are: \(available.joined(separator: ", "))"
+      "no capture device \"\(name)\". These can be opened: \(available.joined(separator: ", "))"
     case .busy(let name, let holder?):
       "\"\(name)\" is in use by \(holder): end that program, or capture through a shared device (default, pulse, dsnoop:…)"
     case .busy(let name, nil):

@@ -46,7 +46,8 @@ struct Negotiation {
   private func openingFailed(_ code: Int32, _ messages: String) -> MicrophoneError {
     switch code {
     // EINVAL: a card of this number cannot exist (hw:99).
-    case ENOENT, ENODEV, ENXIO, EINVAL: .noSuchDevice(name: configuration.device, available: CaptureDevice.names())
+    case ENOENT, ENODEV, ENXIO, EINVAL:
+      .noSuchDevice(name: configuration.device, available: CaptureDevice.usableNames())
     case EBUSY: .busy(name: configuration.device, holder: DeviceHolder.find())
     case EACCES, EPERM: .permissionDenied(name: configuration.device)
     default: .system(operation: "opening \"\(configuration.device)\"", code: code, detail: messages)

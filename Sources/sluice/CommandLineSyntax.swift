@@ -52,6 +52,8 @@ struct CommandLineSyntax: Sendable {
   var topics: [HelpTopic] = []
   /// A command line that works as it stands.
   let example: String
+  /// An option with which no operand is needed.
+  var optionWithoutOperands: String?
 
   static let helpOption = Option("help", short: "h", "print this help")
 
@@ -85,6 +87,7 @@ struct CommandLineSyntax: Sendable {
     for (first, second) in Self.conflicts where values.has(first) && values.has(second) {
       throw .usage("--\(first) and --\(second) contradict each other. Choose one.")
     }
+    if values.operands.isEmpty, let option = optionWithoutOperands, values.has(option) { return values }
     if values.operands.count < operands.count {
       throw .usage("\(operands[values.operands.count]) is missing; usage: \(usage)")
     }

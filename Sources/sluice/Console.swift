@@ -20,7 +20,12 @@ final class Console: Sendable {
     return line.line
   }
 
-  static var isTerminal: Bool { isatty(STDERR_FILENO) == 1 }
+  /// Whether a status line can change in place on standard error.
+  static var hasStatusLine: Bool { isatty(STDERR_FILENO) == 1 && TerminalText.current.canRedraw }
+
+  /// What is shown to a person: a file or a pipe gets each character as it is.
+  private static let peopleText = isatty(STDERR_FILENO) == 1 ? TerminalText.current : nil
+  private static let programsText = isatty(STDOUT_FILENO) == 1 ? TerminalText.current : nil
 
   /// From now on no call waits for a reader. Lines that wait too long for one are dropped, counted, and reported in
   /// their place.
@@ -41,13 +46,19 @@ final class Console: Sendable {
   var droppedCount: UInt64 { people.droppedCount.addingSaturated(programs.droppedCount) }
 
   /// A line for people. The status moves below it.
-  func say(_ line: String) { people.update { $0.append(line: line) } }
+  func say(_ line: String) {
+    let line = Self.peopleText?.shown(line) ?? line
+    people.update { $0.append(line: line) }
+  }
 
   /// Replaces the status line; an empty one takes it away.
   func show(status line: String) { show(status: line.isEmpty ? [] : [line]) }
 
   /// Replaces the status. No line may reach the terminal's last column: it would become two.
-  func show(status lines: [String]) { people.update { $0.show(status: lines) } }
+  func show(status lines: [String]) {
+    let lines = Self.peopleText.map { text in lines.map(text.shown) } ?? lines
+    people.update { $0.show(status: lines) }
+  }
 
   /// Leaves the status where it is and goes on below it.
   func keepStatus() { people.update { $0.keepStatus() } }
@@ -56,6 +67,7 @@ final class Console: Sendable {
   ///
   /// - Parameter isRoutine: whether it may be dropped before others, because a later line says the same.
   func put(_ line: String, isRoutine: Bool = false) {
+    let line = Self.programsText?.shown(line) ?? line
     programs.update { $0.append(line: line, isRoutine: isRoutine) }
   }
 

@@ -11,12 +11,28 @@ enum Devices {
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let devices = CaptureDevice.list()
-    for device in devices { Console.shared.put(values.has("json") ? json(device) : text(device)) }
-    guard !devices.isEmpty else {
+    if values.has("json") {
+      for device in devices { Console.shared.put(json(device)) }
+    } else {
+      for line in page(devices) { Console.shared.put(line) }
+    }
+    guard devices.contains(where: \.isUsable) else {
       throw CommandError(
-        .noDevice, "there is no capture device: plug a microphone in, or start a sound server (see arecord -L)")
+        .noDevice,
+        devices.isEmpty
+          ? "there is no capture device. Plug a microphone in, or start a sound server (PipeWire, PulseAudio)."
+          : "none of these devices can be opened. The reasons are beside their names.")
     }
     return .done
+  }
+
+  /// What can be opened comes first.
+  static func page(_ devices: [CaptureDevice]) -> [String] {
+    let usable = devices.filter(\.isUsable)
+    let others = devices.filter { !$0.isUsable }
+    var lines = usable.map(text)
+    if !others.isEmpty { lines += (usable.isEmpty ? [] : [""]) + ["These cannot be opened now:"] + others.map(text) }
+    return lines
   }
 
   private static func text(_ device: CaptureDevice) -> String {
@@ -26,7 +42,7 @@ enum Devices {
       what =
         "\(range(support.rateRange)) Hz, \(range(support.channels)) channels, \(support.formats.map(\.name).joined(separator: " "))"
     case .busy(let holder): what = "in use\(holder.map { " by \($0)" } ?? "")"
-    case .unavailable(let reason): what = "cannot be opened: \(reason)"
+    case .unavailable(let reason): what = reason
     }
     return [device.name, device.description, what].filter { !$0.isEmpty }.joined(separator: "\n    ")
   }

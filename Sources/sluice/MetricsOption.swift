@@ -1,5 +1,6 @@
 // --metrics ADDR:PORT: figures for Prometheus, of whatever the subcommand does.
 
+internal import AudioCapture
 internal import EventLoops
 internal import LiveStreaming
 internal import Metrics
@@ -42,17 +43,28 @@ final class StreamRunFigures: Sendable {
     var progress: StreamProgress?
     var gaps = 0
     var sourceEvents = 0
+    var lostFrames: UInt64 = 0
+    var levels: [ChannelLevel] = []
+    /// When the server last acknowledged something; at first, when the stream began.
+    var acknowledgedAt = MonotonicInstant.now
   }
 
   private let values = Lock(Values())
 
-  func observe(_ event: LiveStreamEvent) {
+  /// - Parameter levels: those since the last progress; empty with every other event, and where there is no microphone.
+  func observe(_ event: LiveStreamEvent, _ levels: [ChannelLevel]) {
     values.withLock { values in
       switch event {
-      case .progress(let progress): values.progress = progress
+      case .progress(let progress):
+        if progress.acknowledged > values.progress?.acknowledged ?? 0 { values.acknowledgedAt = .now }
+        values.progress = progress
+        values.levels = levels
       case .ended(let summary): values.progress = summary.progress
+      case .acknowledged: values.acknowledgedAt = .now
       case .gap: values.gaps += 1
-      case .source(let event) where event.isTrouble: values.sourceEvents += 1
+      case .source(let event):
+        if event.isTrouble { values.sourceEvents += 1 }
+        if event.unit == .frames { values.lostFrames = values.lostFrames.addingSaturated(event.lost) }
       default: break
       }
     }
@@ -76,6 +88,23 @@ final class StreamRunFigures: Sendable {
     page.gauge("sluice_stream_buffer_capacity_bytes", "How many it can hold.", Double(progress?.capacity ?? 0))
     page.gauge("sluice_stream_connected", "Whether a request is under way.", progress?.isConnected == true ? 1 : 0)
     page.gauge("sluice_stream_elapsed_seconds", "Time since the stream began.", progress?.elapsed.seconds ?? 0)
+    page.gauge(
+      "sluice_stream_seconds_since_acknowledgement",
+      "Time since the server last acknowledged something, or since the stream began.",
+      (MonotonicInstant.now - values.acknowledgedAt).seconds)
+    page.counter(
+      "sluice_stream_lost_frames_total", "Frames that the device lost before they reached the buffer.",
+      values.lostFrames)
+    if let left = progress?.bufferTimeLeft {
+      page.gauge("sluice_stream_buffer_seconds_left", "How much longer an outage may last.", left.seconds)
+    }
+    if !values.levels.isEmpty {
+      func samples(_ value: (ChannelLevel) -> Double) -> [MetricsText.Sample] {
+        values.levels.enumerated().map { .init([.init("channel", "\($0 + 1)")], value($1)) }
+      }
+      page.gauge("sluice_microphone_peak_dbfs", "Peak level over the last second.", samples(\.peak))
+      page.gauge("sluice_microphone_rms_dbfs", "Mean level (RMS) over the last second.", samples(\.rms))
+    }
     return page
   }
 }

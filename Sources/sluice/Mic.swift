@@ -20,18 +20,20 @@ enum Mic {
       Option("container", value: "C", "file format of the stream: wav or raw (default: wav)"),
       Option("gap-fill", value: "G", "what replaces frames that the device lost: silence or none (default: silence)"),
       Option("duration", short: "d", value: "T", "end after exactly T of audio (default: at a signal)"),
+      Option("test", "record 3 s, show the level, and send nothing; needs no URL"),
       StreamOptions.buffer(default: "5min"), StreamOptions.overflow(default: "drop-oldest"),
     ] + StreamOptions.shown,
     topics: [StreamOptions.resuming, StreamOptions.connection],
-    example: "sluice mic http://localhost:8080/kitchen -D hw:CARD=Mic --buffer 10min")
+    example: "sluice mic http://localhost:8080/kitchen -D hw:CARD=Mic --buffer 10min", optionWithoutOperands: "test")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    if values.has("test") { return try test(values) }
     let request = try StreamOptions.request(values)
     let progress = try ProgressKind(values)
     guard let container = MicrophoneSource.Container(rawValue: values["container"] ?? "wav") else {
       throw .usage("--container \((values["container"] ?? "").shown): unknown. Choose wav or raw.")
     }
-    let capture = try captureConfiguration(values, measuresLevels: progress != .none)
+    let capture = try captureConfiguration(values, measuresLevels: progress != .none || values.has("metrics"))
     // The device has to agree to exactly that; what is wrong with the options is found before it is opened.
     let bytesPerSecond = capture.rate * capture.channels * capture.format.bytesPerSample
     var configuration = try StreamOptions.configuration(
@@ -46,6 +48,24 @@ enum Mic {
       url: request.url, progress: progress, levels: { microphone.levels() }, finishTimeout: finishTimeout,
       digest: StreamOptions.digest(values), metrics: values["metrics"], signals: signals
     ).run(source, configuration)
+  }
+
+  /// Records and measures, and sends nothing.
+  private static func test(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let progress = try ProgressKind(values)
+    var capture = try captureConfiguration(values, measuresLevels: true)
+    if capture.maximumFrames == nil {
+      capture.maximumFrames = UInt64(Double(capture.rate) * MicTest.defaultDuration.seconds)
+    }
+    let microphone: Microphone
+    do throws(MicrophoneError) { microphone = try Microphone(capture) } catch { throw CommandError(error) }
+    let test: MicTest
+    do throws(SystemError) {
+      test = try MicTest(microphone, progress: progress)
+    } catch {
+      throw CommandError(.inputOutput, error.description)
+    }
+    return try test.run()
   }
 
   private static func captureConfiguration(
@@ -103,14 +123,20 @@ enum Mic {
       let microphone = try signals.endProcess(during: { () throws(MicrophoneError) in try Microphone(configuration) })
       return (signals, microphone)
     } catch {
-      let code: ExitCode =
-        switch error {
-        case .noSuchDevice: .noDevice
-        case .permissionDenied: .notPermitted
-        case .unsupportedRate, .unsupportedChannels, .unsupportedFormat, .invalid: .usage
-        case .busy, .system: .inputOutput
-        }
-      throw CommandError(code, error.description)
+      throw CommandError(error)
     }
+  }
+}
+
+extension CommandError {
+  fileprivate init(_ error: MicrophoneError) {
+    let code: ExitCode =
+      switch error {
+      case .noSuchDevice: .noDevice
+      case .permissionDenied: .notPermitted
+      case .unsupportedRate, .unsupportedChannels, .unsupportedFormat, .invalid: .usage
+      case .busy, .system: .inputOutput
+      }
+    self.init(code, error.description)
   }
 }

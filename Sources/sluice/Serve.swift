@@ -58,7 +58,13 @@ enum Serve {
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     allowDescriptors()
     let server = try open(try configuration(values))
-    let metrics = try MetricsOption.listener(values["metrics"]) { server.figures($0) }
+    let disk = values.has("discard") ? nil : FreeDiskSpace(directory: values["directory"] ?? ".")
+    let metrics = try MetricsOption.listener(values["metrics"]) { answer in
+      server.figures { page in
+        guard let disk else { return answer(page) }
+        disk.add(to: page, answer)
+      }
+    }
     defer { metrics?.stop() }
     do throws(SystemError) {
       // Before the first thread, so that no thread takes a signal away from this one.
@@ -67,11 +73,15 @@ enum Serve {
       let ended = try EventCounter()
       try metrics?.begin()
       for address in server.localAddresses { Console.shared.say("listening on \(address)") }
+      try watch(server)
       let thread = try NamedThread("sluice-server") {
         server.run()
         ended.signal()
       }
+      ServiceManager.current.isReady(
+        "listening on \(server.localAddresses.map { "\($0)" }.joined(separator: ", "))")
       signals.wait(for: ended) { count in
+        ServiceManager.current.isStopping()
         if count == 1 { Console.shared.say("ending: unfinished streams stay as .part files and can be continued") }
         server.shutdown(grace: count == 1 ? .seconds(2) : .zero)
       }
@@ -80,6 +90,18 @@ enum Serve {
     } catch {
       throw CommandError(.inputOutput, error.description)
     }
+  }
+
+  /// Gives signs of life to the service manager, as long as each loop of the server turns.
+  private static func watch(_ server: UploadServer) throws(SystemError) {
+    guard let interval = ServiceManager.current.watchdogInterval else { return }
+    let loop = try EventLoop()
+    @Sendable func beat() {
+      server.figures { _ in ServiceManager.current.isAlive() }
+      loop.schedule(after: interval, beat)
+    }
+    loop.execute(beat)
+    try NamedThread("sluice-watchdog") { loop.run() }.detach()
   }
 
   /// The soft limit is for programs that use select(2), which breaks beyond 1,024; epoll(7) has no such end.

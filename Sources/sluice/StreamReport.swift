@@ -135,35 +135,6 @@ enum StreamReport {
     return "\(count) \(name)\(count == 1 ? "" : "s")"
   }
 
-  /// `02:03  captured 1.20 MB  sent …`: as much as fits into `width` columns.
-  static func statusLine(_ progress: StreamProgress, levels: [ChannelLevel], width: Int) -> String {
-    let fill = progress.capacity > 0 ? 100 * progress.buffered / progress.capacity : 0
-    var parts = [Units.clock(progress.elapsed)]
-    if !levels.isEmpty { parts.append(meter(levels)) }
-    parts += [
-      "captured \(Units.text(bytes: progress.captured))", "sent \(Units.text(bytes: progress.sent))",
-      "acknowledged \(Units.text(bytes: progress.acknowledged))", "buffer \(fill) %",
-      "dropouts \(progress.dropouts)",
-    ]
-    if progress.lost > 0 { parts.append("lost \(Units.text(bytes: progress.lost))") }
-    if !progress.isConnected { parts.insert("not connected", at: 1) }
-    var line = ""
-    for part in parts where line.count + part.count + 2 < width { line += (line.isEmpty ? "" : "  ") + part }
-    return line
-  }
-
-  /// A bar for each channel, -60 dB to full scale, and the loudest peak.
-  private static func meter(_ levels: [ChannelLevel]) -> String {
-    let steps = Array(" ▁▂▃▄▅▆▇█")
-    let bars = levels.map { level -> Character in
-      let position = (max(-60, min(0, level.rms)) + 60) / 60 * Double(steps.count - 1)
-      return steps[Int(position.rounded())]
-    }
-    let peak = levels.map(\.peak).max() ?? -.infinity
-    let number = peak.isFinite ? "\(Units.fixed(peak, decimals: 0)) dB" : "silent"
-    return "▕\(String(bars))▏\(String(repeating: " ", count: max(0, 6 - number.count)))\(number)"
-  }
-
   // MARK: For programs
 
   static func jsonLine(_ event: LiveStreamEvent, levels: [ChannelLevel], time: String) -> String {

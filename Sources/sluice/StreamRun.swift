@@ -19,7 +19,7 @@ enum ProgressKind: String {
 
   init(_ values: CommandLineSyntax.Values) throws(CommandError) {
     switch values["progress"] ?? "auto" {
-    case "auto": self = Console.isTerminal ? .bar : .none
+    case "auto": self = Console.hasStatusLine ? .bar : .none
     case let text:
       guard let kind = ProgressKind(rawValue: text) else {
         throw .usage("--progress \(text.shown): unknown. Choose auto, bar, json or none.")
@@ -98,18 +98,25 @@ struct StreamRun {
       let streamer = try make(configuration, session)
       streamer.start { event in
         observe(event)
-        if listener != nil { figures.observe(event) }
-        show(event)
+        // Asking resets the peaks, so only progress asks, once.
+        let levels = if case .progress = event { self.levels() } else { [ChannelLevel]() }
+        if listener != nil { figures.observe(event, levels) }
+        show(event, levels)
         if case .streaming = event { StartupPages.giveBack() }
         if case .ended(let summary) = event {
           ending.summary.withLock { $0 = summary }
           ending.done.signal()
         }
       }
+      let manager = ServiceManager.current
+      session.loop.execute { manager.watch(session.loop) }
+      manager.isReady("streaming to \(UploadRequest.withoutCredentials(url))")
       if let duration {
         session.loop.execute { session.loop.schedule(after: duration) { streamer.finish() } }
       }
       signals.wait(for: ending.done) { count in
+        manager.isStopping()
+        session.loop.execute { manager.keepExtending(on: session.loop) }
         if count == 1, !endsAtOnce {
           if progress != .json { Console.shared.say(finishing) }
           streamer.finish(within: finishTimeout)
@@ -129,17 +136,17 @@ struct StreamRun {
     return "finishing: waiting for the server to acknowledge what is buffered\(limit). A second signal stops at once."
   }
 
-  private func show(_ event: LiveStreamEvent) {
+  private func show(_ event: LiveStreamEvent, _ levels: [ChannelLevel]) {
     let console = Console.shared
     if progress == .json {
-      let line = StreamReport.jsonLine(event, levels: levels(of: event), time: WallClock.now.iso8601)
+      let line = StreamReport.jsonLine(event, levels: levels, time: WallClock.now.iso8601)
       return console.put(line, isRoutine: StreamReport.isRoutine(event))
     }
     switch event {
     case .progress(let now):
       // For the figures alone.
       guard progress == .bar else { return }
-      console.show(status: statusLine(now) ?? StreamReport.statusLine(now, levels: levels(), width: Console.width))
+      console.show(status: statusLine(now) ?? StatusLine.text(now, levels: levels, width: Console.width))
     case .ended(let summary):
       console.keepStatus()
       for line in report(summary).lines { console.say(line) }
@@ -149,10 +156,5 @@ struct StreamRun {
     default:
       if let line = StreamReport.line(event, url: UploadRequest.withoutCredentials(url)) { console.say(line) }
     }
-  }
-
-  /// Asking resets the peaks, so only progress asks.
-  private func levels(of event: LiveStreamEvent) -> [ChannelLevel] {
-    if case .progress = event { levels() } else { [] }
   }
 }

@@ -96,6 +96,15 @@ enum Units {
     return seconds < 9.995 ? "\(fixed(seconds, decimals: 2)) s" : "\(fixed(seconds, decimals: 0)) s"
   }
 
+  /// `45 s`, `29 min`, `5 h`, `12 d`, `years`: rounded down, because it is how long something lasts.
+  static func words(_ duration: Duration) -> String {
+    let seconds = max(0, duration.nanoseconds / 1_000_000_000)
+    let units: [(String, Int64, Int64)] = [("s", 1, 100), ("min", 60, 100 * 60), ("h", 3600, 48 * 3600)]
+    let unit = units.first { seconds < $0.2 } ?? ("d", 86_400, .max)
+    if seconds >= 1000 * 86_400 { return "years" }
+    return "\(seconds / unit.1) \(unit.0)"
+  }
+
   static func fixed(_ value: Double, decimals: Int) -> String {
     var scale = 1
     for _ in 0..<decimals { scale *= 10 }

@@ -45,7 +45,7 @@ extension RealALSA {
       }
       #expect(!available.contains("null"))
       let error = MicrophoneError.noSuchDevice(name: "nonsense", available: ["hw:CARD=Mic,DEV=0", "pulse"])
-      #expect("\(error)" == "no capture device \"nonsense\". Those there are: hw:CARD=Mic,DEV=0, pulse")
+      #expect("\(error)" == "no capture device \"nonsense\". These can be opened: hw:CARD=Mic,DEV=0, pulse")
     }
 
     @Test("a card that is unplugged is no such device")
@@ -158,5 +158,31 @@ extension RealALSA {
       testmic_set_busy(rig.page, true)
       #expect(CaptureDevice.look(at: rig.name()) == .busy(holder: nil))
     }
+  }
+}
+
+@Suite("Cards that may not be opened")
+struct ProcAsoundTests {
+  @Test("their capture devices are listed from /proc/asound, in order; other cards and files have none")
+  func captureDevices() throws {
+    let scratch = ScratchDirectory()
+    func write(_ name: String, _ text: String) throws {
+      let path = scratch.file(name)
+      for end in path.indices where path[end] == "/" && end > path.startIndex { mkdir(String(path[..<end]), 0o700) }
+      let descriptor = open(path, O_WRONLY | O_CREAT, 0o600)
+      #expect(descriptor >= 0 && Glibc.write(descriptor, text, text.utf8.count) == text.utf8.count)
+      close(descriptor)
+    }
+    try write("card3/id", "Mic\n")
+    try write(
+      "card3/pcm1c/info", "card: 3\ndevice: 1\nstream: CAPTURE\nid: USB Audio\nname: USB Audio #1\nsubname: x\n")
+    try write("card3/pcm0c/info", "card: 3\nname: Second\n")
+    try write("card3/pcm0p/info", "card: 3\nname: Loudspeaker\n")
+    try write("card3/pcmxc/info", "nonsense")
+    try write("card4/pcm0c/info", "a card without an ID")
+    let found = ProcAsound.captureDevices(ofCard: 3, under: scratch.path)
+    #expect(found.map(\.name) == ["hw:CARD=Mic,DEV=0", "hw:CARD=Mic,DEV=1"])
+    #expect(found.map(\.description) == ["Second", "USB Audio #1"])
+    for card in [Int32(4), 5, -1] { #expect(ProcAsound.captureDevices(ofCard: card, under: scratch.path).isEmpty) }
   }
 }

@@ -11,8 +11,10 @@ final class SpawnedCommand {
   let pid: pid_t
   private var status: Int32?
 
-  /// - Parameter descriptors: what its descriptors 0, 1 and 2 are to be; nil for a closed one. They stay the caller's.
-  init(_ arguments: [String], _ descriptors: [Int32?]) throws {
+  /// - Parameters:
+  ///   - descriptors: what its descriptors 0, 1 and 2 are to be; nil for a closed one. They stay the caller's.
+  ///   - environment: variables, as `NAME=value`, that come before those of the test.
+  init(_ arguments: [String], _ descriptors: [Int32?], environment: [String] = []) throws {
     _ = AlsaConfiguration.path
     let program = try sluicePath()
     // Out of the way first: a descriptor may be among the three that are replaced.
@@ -30,8 +32,14 @@ final class SpawnedCommand {
     }
     var vector: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
     defer { for text in vector { free(text) } }
+    // The first of a name is the one that getenv(3) finds.
+    let own = environment.map { strdup($0) }
+    defer { for text in own { free(text) } }
+    var inherited = 0
+    while environ[inherited] != nil { inherited += 1 }
+    var variables = own + (0...inherited).map { environ[$0] }
     var pid = pid_t()
-    let code = posix_spawn(&pid, program, &actions, nil, &vector, environ)
+    let code = posix_spawn(&pid, program, &actions, nil, &vector, &variables)
     guard code == 0 else { throw TestFailure("\(program): \(String(cString: strerror(code)))") }
     self.pid = pid
   }

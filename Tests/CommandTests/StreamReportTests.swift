@@ -37,21 +37,6 @@ struct StreamReportTests {
       dropouts: Int.random(in: 0...100_000, using: &random), isConnected: random.chance(50))
   }
 
-  @Test("the status line never reaches the last column, whatever there is to say", arguments: Seed.several(10))
-  func statusLine(_ seed: Seed) {
-    var random = seed.generator
-    for width in 0..<200 {
-      let levels = (0..<Int.random(in: 0...8, using: &random)).map { _ in
-        ChannelLevel(
-          peak: Double.random(in: -200...6, using: &random),
-          rms: random.chance(20) ? -.infinity : Double.random(in: -90...0, using: &random))
-      }
-      let line = StreamReport.statusLine(progress(&random), levels: levels, width: width)
-      #expect(line.count < max(1, width) && !line.contains { $0.isNewline })
-      if width >= 150 { #expect(line.contains("captured") && line.contains("dropouts")) }
-    }
-  }
-
   @Test("every event is a line of JSON with its kind and its time, whatever a server or a device wrote into it")
   func json() throws {
     var random = SplitMix64(state: 1)
@@ -144,9 +129,40 @@ struct StreamReportTests {
   @Test("news of a healthy source is not counted as trouble")
   func sourceEvents() {
     let figures = StreamRunFigures()
-    figures.observe(.source(SourceEvent(kind: "capture", description: "", offset: 0, isTrouble: false)))
+    figures.observe(.source(SourceEvent(kind: "capture", description: "", offset: 0, isTrouble: false)), [])
     #expect(figures.page.text.contains("sluice_stream_source_events_total 0\n"))
-    figures.observe(.source(SourceEvent(kind: "overrun", description: "", offset: 0, lost: 1)))
+    figures.observe(.source(SourceEvent(kind: "overrun", description: "", offset: 0, lost: 7)), [])
     #expect(figures.page.text.contains("sluice_stream_source_events_total 1\n"))
+    #expect(figures.page.text.contains("sluice_stream_lost_frames_total 7\n"))
+  }
+
+  @Test("the figures say how loud it is, how long the buffer lasts, and how long nothing was acknowledged")
+  func alerts() throws {
+    let figures = StreamRunFigures()
+    var progress = StreamProgress(
+      elapsed: .seconds(10), captured: 1_000, sent: 1_000, acknowledged: 500, lost: 0, buffered: 500, capacity: 3_500,
+      dropouts: 0, isConnected: true)
+    figures.observe(
+      .progress(progress), [ChannelLevel(peak: -3, rms: -12), ChannelLevel(peak: -.infinity, rms: -.infinity)])
+    func figure(_ name: String) throws -> Double {
+      let line = try #require(figures.page.text.split(separator: "\n").first { $0.hasPrefix(name + " ") })
+      return try #require(Double(line.dropFirst(name.count + 1)))
+    }
+    #expect(try figure("sluice_stream_buffer_seconds_left") == 30)
+    #expect(try figure("sluice_microphone_rms_dbfs{channel=\"1\"}") == -12)
+    #expect(figures.page.text.contains("sluice_microphone_peak_dbfs{channel=\"2\"} -Inf\n"))
+    // Nothing but a new acknowledgement takes the time back.
+    let before = try figure("sluice_stream_seconds_since_acknowledgement")
+    progress.elapsed = .seconds(11)
+    figures.observe(.progress(progress), [])
+    let later = try figure("sluice_stream_seconds_since_acknowledgement")
+    #expect(before >= 0 && later > before)
+    #expect(!figures.page.text.contains("sluice_microphone"))
+    progress.acknowledged = 501
+    for event in [LiveStreamEvent.progress(progress), .acknowledged(502)] {
+      let before = MonotonicInstant.now
+      figures.observe(event, [])
+      #expect(try figure("sluice_stream_seconds_since_acknowledgement") <= (MonotonicInstant.now - before).seconds)
+    }
   }
 }

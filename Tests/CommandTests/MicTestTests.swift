@@ -1,0 +1,92 @@
+// sluice mic --test and sluice devices: what a user learns of a microphone before relying on it.
+
+import CommandTesting
+import NetworkTesting
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@testable import AudioCapture
+@testable import sluice
+
+@Suite("sluice mic --test")
+struct MicTestTests {
+  @Test("it measures three seconds of each channel, sends nothing, and needs no URL")
+  func loud() throws {
+    let microphone = TestMicrophone()
+    let test = try SluiceProcess(["mic", "--test", "-D", microphone.name(), "--progress", "json"])
+    let event = try test.event("test")
+    #expect(try test.exitCode() == 0)
+    #expect(event.integer("frames") == 3 * 48_000 && event.integer("lost_frames") == 0)
+    #expect(event.text("silent") == nil && event.text("device") == microphone.name())
+    let lines = try SluiceProcess(["mic", "--test", "-D", microphone.name(), "-d", "200ms", "--progress", "none"])
+    #expect(try lines.exitCode() == 0)
+    #expect(lines.output.text.contains { $0.hasPrefix("recorded 0.20 s from \"testmic:") })
+    #expect(lines.output.text.contains { $0.hasPrefix("  channel 1: peak ") && $0.hasSuffix(" dBFS") })
+  }
+
+  @Test("an overrun is reported, and ends it with 4")
+  func overrun() throws {
+    let microphone = TestMicrophone()
+    let test = try SluiceProcess(["mic", "--test", "-D", microphone.name(), "-d", "1s", "--progress", "json"])
+    microphone.wait { testmic_frames_delivered($0) > 4_800 }
+    testmic_order_overrun(microphone.page, 300)
+    let event = try test.event("test")
+    #expect(try test.exitCode() == 4)
+    #expect(event.integer("lost_frames") == microphone.framesLost.asInt)
+  }
+
+  @Test("a device that goes away ends it with 66, and one that is not there as well")
+  func unplugged() throws {
+    let microphone = TestMicrophone()
+    let test = try SluiceProcess(["mic", "--test", "-D", microphone.name(), "--progress", "none"])
+    microphone.wait { testmic_frames_delivered($0) > 4_800 }
+    testmic_set_absent(microphone.page, true)
+    #expect(try test.exitCode() == 66)
+    #expect(test.output.text.contains { $0.contains("went away") && $0.hasSuffix("Check the cable.") })
+    let missing = try SluiceProcess(["mic", "--test", "-D", "hw:CARD=Nobody", "--progress", "none"])
+    #expect(try missing.exitCode() == 66)
+  }
+
+  @Test("the verdict names the cause and what to do")
+  func verdicts() {
+    func last(_ levels: [(peak: Double, rms: Double)], lost: UInt64 = 0) -> [String] {
+      MicTest.lines(
+        .init(levels: levels.map { ChannelLevel(peak: $0.peak, rms: $0.rms) }, frames: 144_000, framesLost: lost),
+        device: "hw:1", seconds: .seconds(3))
+    }
+    #expect(last([(-20, -35)]).last == "The microphone works.")
+    #expect(last([(0, -3)]).last == "It is clipped: lower the gain (alsamixer).")
+    #expect(last([(-50, -72)]).last?.hasPrefix("It is very quiet") == true)
+    #expect(last([(-.infinity, -.infinity)]).last?.hasPrefix("Every sample is 0. Check") == true)
+    let half = last([(-20, -35), (-.infinity, -.infinity)], lost: 7)
+    #expect(half.contains("Every sample of channel 2 is 0.") && half.last == "The microphone works.")
+    #expect(half[2] == "  channel 2: peak silence, mean silence")
+    #expect(half.contains("The device lost 7 frames. Choose a longer --device-buffer."))
+  }
+}
+
+extension UInt64 {
+  fileprivate var asInt: Int { Int(clamping: self) }
+}
+
+@Suite("sluice devices")
+struct DevicesTests {
+  @Test("what can be opened comes first, the rest with its reason")
+  func order() {
+    func device(_ name: String, _ availability: CaptureDevice.Availability) -> CaptureDevice {
+      CaptureDevice(name: name, description: "", availability: availability)
+    }
+    let support = CaptureDevice.Support(rates: [48_000], rateRange: 8000...48_000, channels: 1...2, formats: [.s16LE])
+    let page = Devices.page([
+      device("hw:0", .busy(holder: "arecord (pid 4711)")), device("default", .supports(support)),
+      device("jack", .unavailable(reason: "it requires a running server")),
+    ])
+    #expect(
+      page == [
+        "default\n    8000–48000 Hz, 1–2 channels, S16_LE", "", "These cannot be opened now:",
+        "hw:0\n    in use by arecord (pid 4711)", "jack\n    it requires a running server",
+      ])
+    #expect(Devices.page([]).isEmpty)
+  }
+}
