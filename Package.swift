@@ -119,6 +119,12 @@ let samples: [Target] = [
     swiftSettings: settings),
 ]
 
+/// For servers of tests that speak TLS.
+let testLibraries: [Target] = [
+  .systemLibrary(
+    name: "CSSL", path: "Tests/CSSL", pkgConfig: "libssl", providers: [.apt(["libssl-dev"])])
+]
+
 /// What the tests of several rooms share: seeds that can be run again, counts of allocations and calls, real ALSA and
 /// PulseAudio.
 let testSupport: [Target] = [
@@ -127,7 +133,7 @@ let testSupport: [Target] = [
   .target(name: "CallCounter", path: "Tests/CallCounter"),
   .target(name: "SyncGate", path: "Tests/SyncGate"),
   .target(
-    name: "NetworkTesting", dependencies: ["EventLoops", "PropertyTesting", "UploadServer", "CLinux"],
+    name: "NetworkTesting", dependencies: ["EventLoops", "PropertyTesting", "UploadServer", "CLinux", "CSSL"],
     path: "Tests/NetworkTesting", swiftSettings: settings),
   .target(
     name: "CommandTesting", dependencies: ["EventLoops", "LoadTesting", "NetworkTesting", "TestRigs"],
@@ -151,7 +157,8 @@ let testSupport: [Target] = [
   .target(
     name: "AnswerChaosTesting",
     dependencies: [
-      "EventLoops", "StreamBuffers", "UploadClient", "LiveStreaming", "NetworkTesting", "PropertyTesting",
+      "EventLoops", "StreamBuffers", "UploadClient", "LiveStreaming", "ResumableUploads", "NetworkTesting",
+      "PropertyTesting",
     ],
     path: "Tests/AnswerChaosTesting", swiftSettings: settings),
   .executableTarget(
@@ -207,7 +214,7 @@ let package = Package(
   ],
   targets: systemLibraries + rooms
     + [command, commandTests, endToEndTests, networkTestingTests, serverChaosTests, answerChaosTests, soakTests]
-    + samples + testSupport
+    + samples + testLibraries + testSupport
     + testDevice
     + benchmarks
 )

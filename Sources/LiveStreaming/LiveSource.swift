@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import StreamBuffers
+internal import UploadClient
 
 /// Owned by the network loop's thread.
 final class LiveSource {
@@ -21,7 +22,9 @@ final class LiveSource {
 
   /// - Throws: ``SystemError`` when memory or descriptors for the buffer are refused.
   convenience init(_ source: any StreamSource, _ configuration: LiveStreamConfiguration) throws(SystemError) {
-    let retention = configuration.resumable == .always ? 0 : configuration.retention
+    // What libcurl may hold back never counts as acknowledged: a buffer that holds no more would stay full.
+    let held = configuration.request.hasPlainFraming ? 0 : configuration.request.mostHeldByteCount
+    let retention = configuration.resumable == .always ? 0 : max(configuration.retention, held)
     let ends = try CircularBuffer.make(
       capacity: .bytes(configuration.buffer.byteCount.addingSaturated(retention)),
       overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory,

@@ -67,7 +67,7 @@ extension CurlTransfer {
 
   /// All bytes that the connection has carried up to the body or the response, if it has carried nothing else.
   private func bytesCarried() -> UInt64? {
-    guard hasPlainFraming, let connection, connection.isOpen,
+    guard request.hasPlainFraming, let connection, connection.isOpen,
       let written = AcknowledgedBytes.bytesWritten(on: connection.socket)
     else {
       return nil
@@ -80,14 +80,6 @@ extension CurlTransfer {
       connection.isTransparent = written == requestSize
     }
     return connection.isTransparent ? written : nil
-  }
-
-  /// libcurl tells the HTTP version only with the response; without TLS nobody negotiates it.
-  private var hasPlainFraming: Bool { !request.isSecure && request.httpVersion != .http2 }
-
-  /// Whether the body may go out in HTTP/2's frames.
-  private var mayBeHTTP2: Bool {
-    request.httpVersion == .http2 || request.httpVersion == .negotiated && request.isSecure
   }
 
   /// A response begins: a request without content is on the wire as a whole.
@@ -176,9 +168,8 @@ extension CurlTransfer {
   private func begin() {
     hasBegun = true
     acknowledgement.begin(
-      isChunked: kind == .unknownLength, hasPlainFraming: hasPlainFraming, countsChunks: request.countsChunks,
-      heldByLibcurl: request.uploadBufferSize + (mayBeHTTP2 ? AcknowledgedBytes.heldForHTTP2 : 0),
-      bytesBefore: bytesCarried())
+      isChunked: kind == .unknownLength, hasPlainFraming: request.hasPlainFraming,
+      countsChunks: request.countsChunks, heldByLibcurl: request.mostHeldByteCount, bytesBefore: bytesCarried())
     tellConnected()
   }
 

@@ -3,6 +3,7 @@
 
 internal import CCurl
 internal import CLinux
+internal import EventLoops
 internal import Glibc
 
 extension UploadRequest {
@@ -26,6 +27,18 @@ extension AcknowledgedBytes {
   /// What libcurl may have taken for HTTP/2 and not passed on, besides its upload buffer, in bytes: a frame that the
   /// socket did not take, and since 8.0 up to 64 KiB that wait for the peer's flow control.
   static let heldForHTTP2 = (CurlOptions.version.version_num < 0x08_00_00 ? 16 : 80) << 10
+}
+
+extension UploadRequest {
+  /// Whether the body goes out as it is. libcurl tells the HTTP version only with the response; without TLS nobody
+  /// negotiates it.
+  package var hasPlainFraming: Bool { !isSecure && httpVersion != .http2 }
+
+  /// The most bytes of a body that libcurl may keep in buffers of its own where its framing is not plain.
+  package var mostHeldByteCount: Int {
+    let mayBeHTTP2 = httpVersion == .http2 || httpVersion == .negotiated && isSecure
+    return uploadBufferSize.addingSaturated(mayBeHTTP2 ? AcknowledgedBytes.heldForHTTP2 : 0)
+  }
 }
 
 extension CurlOptions {

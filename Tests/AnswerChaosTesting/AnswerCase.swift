@@ -28,6 +28,8 @@ package struct AnswerCase: Sendable {
   /// Of the stream's first content, how much is taken before the cut that the phase `head` needs.
   let cutAfter: Int
   let cutsByReset: Bool
+  /// Whether the first creation is cut, before the server has said anything.
+  let cutsCreation: Bool
   let method: String
   /// Plain streams only: over HTTP/2.
   let usesHTTP2: Bool
@@ -36,7 +38,8 @@ package struct AnswerCase: Sendable {
   /// Whether a plain stream runs until its server counts as one that has acknowledged.
   let isLong: Bool
   let responseLimit: Duration
-  let refusalLimit: Duration
+  /// After what time a refusal ends the stream; nil for what the client makes of that by itself.
+  let refusalLimit: Duration?
 
   package init(seed: UInt64, index: Int) {
     var random = SplitMix64(state: seed &+ UInt64(index) &* 0x9E37_79B9_7F4A_7C15)
@@ -57,19 +60,33 @@ package struct AnswerCase: Sendable {
       OddReply.draw(cell, status: number == 0 ? status : 200 + random.size(upTo: 399), &random)
     }
     strikesAll = random.chance(40)
-    // Only a file that is too long to go out at once is asked for.
-    let isLarge = cell.source == .put && cell.phase == .discovery && random.chance(10)
-    size = isLarge ? 4_200_000 : [1, 700, 6000, 20_000, 60_000].randomElement(using: &random) ?? 6000
+    let isFile = cell.source == .put
+    // A file goes out with its creation, unless it is too long for that.
+    let isLarge = isFile && cell.phase == .discovery && random.chance(10)
+    let sizes = isFile && cell.phase == .rollOver ? [6000, 20_000, 60_000] : [1, 700, 6000, 20_000, 60_000]
+    let size = isLarge ? 4_200_000 : sizes.randomElement(using: &random) ?? 6000
+    self.size = size
     bufferSize = cell.source == .mic ? (random.chance(25) ? 8192 : 65_536) : (random.chance(50) ? 8192 : 32_768)
-    habits = ServerHabits(&random)
+    habits = ServerHabits(&random, Self.isAppended(cell) ? size : nil)
     cutAfter = random.size(upTo: 4000)
+    // Or unless its creation breaks off: then the server is asked, and the file follows in appends.
+    cutsCreation =
+      isFile && !isLarge && (cell.phase == .discovery || Self.isAppended(cell) && !habits.announces)
     cutsByReset = random.chance(50)
     method = cell.source == .put || cell.wire == .plain && random.chance(25) ? "PUT" : "POST"
-    usesHTTP2 = cell.wire == .http2 || cell.wire == .plain && random.chance(25)
+    usesHTTP2 = cell.wire == .http2 || cell.wire == .plain && cell.route != .proxy && random.chance(25)
     asks = cell.phase == .discovery || random.chance(50)
+    refusalLimit =
+      if case .repaired = mode { cell.family == .refusal && random.chance(30) ? nil : .seconds(600) } else {
+        .milliseconds(400)
+      }
     isLong = cell.wire == .plain && cell.phase == .running && cell.source == .mic && random.chance(10)
     responseLimit = .milliseconds(random.chance(80) ? 200 : 400)
-    refusalLimit = .milliseconds(400)
+  }
+
+  /// Whether it is a file that has to go out in several appends.
+  private static func isAppended(_ cell: AnswerCell) -> Bool {
+    cell.source == .put && cell.wire != .plain && [.firstAppend, .rollOver].contains(cell.phase)
   }
 
   var isPermanent: Bool { if case .repaired = mode { false } else { true } }
@@ -88,16 +105,23 @@ struct ServerHabits: Sendable, CustomStringConvertible {
   var progress: Int?
   var tellsOffset: Bool
   var joinsParts: Bool
+  /// The most bytes of one append that it takes.
+  var appendLimit: Int?
 
-  init(_ random: inout SplitMix64) {
+  /// - Parameter size: of a file that has to go out in several appends.
+  init(_ random: inout SplitMix64, _ size: Int?) {
     announces = random.chance(80)
+    appendLimit = size.map { max(1, $0 / (4 + random.size(upTo: 4))) }
     progress = random.chance(60) ? 500 + random.size(upTo: 3000) : nil
     tellsOffset = random.chance(50)
     joinsParts = random.chance(60)
   }
 
+  /// The value of `Upload-Limit`.
+  var limits: String { appendLimit.map { "max-append-size=\($0)" } ?? "min-size=0" }
+
   var description: String {
     "server: \(announces ? "104 with Location" : "no 104"), progress \(progress.map(String.init) ?? "never"), "
-      + "\(tellsOffset ? "tells offsets" : "tells no offsets"), \(joinsParts ? "joins parts" : "joins nothing")"
+      + "\(tellsOffset ? "tells offsets" : "tells no offsets"), \(joinsParts ? "joins parts" : "joins nothing")\(appendLimit.map { ", appends of at most \($0)" } ?? "")"
   }
 }

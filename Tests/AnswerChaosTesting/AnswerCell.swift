@@ -31,6 +31,17 @@ package enum SourceKind: String, CaseIterable, Sendable {
   case put
 }
 
+/// How the client reaches the server.
+package enum Route: String, CaseIterable, Sendable {
+  case direct, tls
+  /// An HTTP proxy that takes the requests themselves.
+  case proxy
+  /// TLS through an HTTP proxy's CONNECT.
+  case tunnel
+
+  var isSecure: Bool { self == .tls || self == .tunnel }
+}
+
 /// What is odd about an answer.
 package enum AnswerFamily: String, CaseIterable, Sendable {
   /// Another status: each from 100 to 599.
@@ -45,6 +56,8 @@ package enum AnswerFamily: String, CaseIterable, Sendable {
   case broken
   /// Bytes that are not HTTP.
   case garbage
+  /// 401, 403 or 407, until the token is renewed or for a while, or a certificate that is not trusted for a while.
+  case refusal
 }
 
 /// One combination of the matrix.
@@ -53,40 +66,71 @@ package struct AnswerCell: Hashable, Sendable, CustomStringConvertible {
   package var wire: Wire
   package var source: SourceKind
   package var family: AnswerFamily
+  package var route: Route
 
-  package static let all: [AnswerCell] = Wire.allCases.flatMap { wire in
-    phases(of: wire).flatMap { phase in
-      SourceKind.allCases.flatMap { source in
-        AnswerFamily.allCases.map { AnswerCell(phase: phase, wire: wire, source: source, family: $0) }
+  /// All combinations that can exist.
+  package static let possible = Wire.allCases.flatMap { wire in
+    Route.allCases.flatMap { route in
+      StreamPhase.allCases.filter { reasonAgainst($0, wire, route) == nil }.flatMap { phase in
+        SourceKind.allCases.flatMap { source in
+          AnswerFamily.allCases.map {
+            AnswerCell(phase: phase, wire: wire, source: source, family: $0, route: route)
+          }
+        }
       }
     }
   }
 
-  /// A plain stream is one request: it has no appends.
-  private static func phases(of wire: Wire) -> [StreamPhase] {
-    wire == .plain ? [.discovery, .creation, .running, .head, .final] : StreamPhase.allCases
+  /// How many combinations cannot exist, by reason.
+  package static let impossible: [String: Int] = Wire.allCases.reduce(into: [:]) { counts, wire in
+    for route in Route.allCases {
+      for phase in StreamPhase.allCases {
+        guard let reason = reasonAgainst(phase, wire, route) else { continue }
+        counts[reason, default: 0] += SourceKind.allCases.count * AnswerFamily.allCases.count
+      }
+    }
   }
 
-  package var description: String { "\(wire.rawValue) \(source.rawValue) \(phase.rawValue) \(family.rawValue)" }
+  private static func reasonAgainst(_ phase: StreamPhase, _ wire: Wire, _ route: Route) -> String? {
+    if wire == .plain, [.firstAppend, .rollOver].contains(phase) {
+      return "a plain stream is one request and has no appends"
+    }
+    if wire == .http2, route == .proxy {
+      return "a proxy takes requests over HTTP/1.1, and HTTP/2 only inside a tunnel"
+    }
+    return nil
+  }
+
+  package var description: String {
+    "\(wire.rawValue) \(source.rawValue) \(phase.rawValue) \(family.rawValue) \(route.rawValue)"
+  }
 }
 
 /// The cell and the status of each case, so that a long run has every status in every phase.
 struct CasePlan: Sendable {
   /// More often than the others, for there are 500 of them.
   private static let statusShare = 5
-  private static let slots: [(cell: AnswerCell, share: Int)] = AnswerCell.all.flatMap { cell in
-    (0..<(cell.family == .status ? statusShare : 1)).map { (cell, $0) }
+  /// All combinations but for their routes.
+  private static let slots: [(cell: AnswerCell, share: Int)] = AnswerCell.possible.filter { $0.route == .direct }
+    .flatMap { cell in (0..<(cell.family == .status ? statusShare : 1)).map { (cell, $0) } }
+
+  private static func routes(of wire: Wire) -> [Route] {
+    wire == .http2 ? [.direct, .tls, .tunnel] : [.direct, .tls, .direct, .proxy, .tunnel]
   }
 
   /// - Returns: the cell, and a status for it.
   static func plan(_ index: Int) -> (cell: AnswerCell, status: Int) {
     // A prime step through the slots, so that a short run has something of each kind.
-    let slot = slots[index % slots.count * 389 % slots.count]
-    let round = index / slots.count * statusShare + slot.share
-    return (slot.cell, 100 + round * 137 % 500)
+    let number = index % slots.count * 389 % slots.count
+    let slot = slots[number]
+    let turn = index / slots.count
+    let routes = routes(of: slot.cell.wire)
+    var cell = slot.cell
+    cell.route = routes[(turn + number) % routes.count]
+    return (cell, 100 + (turn * statusShare + slot.share) * 137 % 500)
   }
 
-  /// So many cases have each cell at least once.
+  /// So many cases have each combination at least once, on one of its routes.
   static var round: Int { slots.count }
 }
 
@@ -105,7 +149,14 @@ package struct AnswerCoverage: Sendable {
     self.statuses.formUnion(statuses)
   }
 
-  package var missing: [AnswerCell] { AnswerCell.all.filter { reached[$0] == nil } }
+  package var missing: [AnswerCell] { AnswerCell.possible.filter { reached[$0] == nil } }
+
+  /// How many combinations were reached, and why the others cannot be.
+  package var sum: String {
+    let impossible = AnswerCell.impossible.sorted { $0.value > $1.value }
+    return "reached \(reached.count) of \(AnswerCell.possible.count) possible combinations; "
+      + impossible.map { "\($0.value) cannot exist (\($0.key))" }.joined(separator: ", ")
+  }
 
   /// For each phase and kind of answer, how often it was given.
   package var table: String {

@@ -40,6 +40,7 @@ package struct AnswerChaos: Sendable {
     signal(SIGPIPE, SIG_IGN)
     say("chaos-answers --seed \(options.seed) --count \(options.count)")
     let files = try CaseFiles()
+    let identity = try CaseIdentity()
     var report = AnswerChaosReport(options: options)
     let start = MonotonicInstant.now
     var indices =
@@ -49,7 +50,7 @@ package struct AnswerChaos: Sendable {
     while !indices.isEmpty, !(options.stopsAtFirst && !report.findings.isEmpty) {
       let batch = Array(indices.prefix(Self.batchSize))
       indices.removeFirst(batch.count)
-      try run(batch, files, &report)
+      try run(batch, files, identity, &report)
       let seconds = Int((MonotonicInstant.now - start) / .seconds(1))
       say(
         "\(total - indices.count) of \(total) cases, \(report.failed) failed, \(seconds) s, \(openDescriptors()) descriptors"
@@ -60,7 +61,9 @@ package struct AnswerChaos: Sendable {
     return report
   }
 
-  private func run(_ batch: [Int], _ files: CaseFiles, _ report: inout AnswerChaosReport) throws {
+  private func run(
+    _ batch: [Int], _ files: CaseFiles, _ identity: CaseIdentity, _ report: inout AnswerChaosReport
+  ) throws {
     let session = try UploadSession(lanes: 8)
     let outcomes = try EventLog<CaseOutcome>()
     let free = try Slots(options.jobs)
@@ -68,7 +71,7 @@ package struct AnswerChaos: Sendable {
       try free.take()
       let plan = AnswerCase(seed: options.seed, index: index)
       let file = plan.cell.source == .put ? try files.file(plan.size) : nil
-      try CaseRun(plan, session, file: file, lane: number % 8) { run, trace in
+      try CaseRun(plan, session, identity, file: file, lane: number % 8) { run, trace in
         outcomes.append(CaseOutcome(run, trace))
         free.give()
       }.begin()

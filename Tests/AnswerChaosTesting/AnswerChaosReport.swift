@@ -50,13 +50,15 @@ package struct AnswerChaosReport: Sendable, CustomStringConvertible {
       lines += finding.cases.map { "  again: chaos-answers --seed \(options.seed) --only \($0)" }
     }
     if isFull, !coverage.missing.isEmpty {
-      lines.append("FAILED: \(coverage.missing.count) combinations did not come about: \(coverage.missing.prefix(5))")
+      lines.append("FAILED: \(coverage.missing.count) possible combinations were not reached:")
+      lines += coverage.missing.prefix(30).map { "  \($0), planned \(coverage.counts[$0] ?? 0) times" }
     }
+    if options.only == nil { lines.append(coverage.sum) }
     lines.append(
       "streams ended: " + ends.sorted { $0.value > $1.value }.map { "\($0.key) \($0.value)" }.joined(separator: ", "))
     lines.append(
-      "seed \(options.seed): \(count) cases in \(Int(duration / .seconds(1))) s, \(coverage.reached.count) of "
-        + "\(AnswerCell.all.count) combinations, \(coverage.statuses.count) statuses, \(failed) failed")
+      "seed \(options.seed): \(count) cases in \(Int(duration / .seconds(1))) s, "
+        + "\(coverage.statuses.count) statuses, \(failed) failed")
     return lines.joined(separator: "\n")
   }
 }

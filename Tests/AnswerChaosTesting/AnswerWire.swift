@@ -14,6 +14,18 @@ struct WireRequest: Sendable {
 
   var offset: UInt64? { head["Upload-Offset"].flatMap { UInt64($0) } }
   var completes: Bool { head["Upload-Complete"] == "?1" }
+  /// The host that a proxy is asked to pass it on to.
+  var host: String?
+
+  /// To a proxy, the target is a URL (RFC 9112, section 3.2.2).
+  mutating func takeHost() {
+    guard target.hasPrefix("http://") else { return }
+    let rest = target.dropFirst("http://".count)
+    let path = rest.firstIndex { "/?#".contains($0) } ?? rest.endIndex
+    host = String(rest[..<path])
+    target = String(rest[path...])
+  }
+
   var isCreation: Bool { head["Upload-Complete"] != nil && method != "PATCH" }
 }
 
@@ -43,7 +55,9 @@ final class HTTP1Wire: AnswerWire {
     guard words.count == 3 else { throw TestFailure("this is no request: \(head.line)") }
     isChunked = head["Transfer-Encoding"] == "chunked"
     rest = head["Content-Length"].flatMap { Int($0) } ?? 0
-    return WireRequest(method: String(words[0]), target: String(words[1]), head: head)
+    var request = WireRequest(method: String(words[0]), target: String(words[1]), head: head)
+    request.takeHost()
+    return request
   }
 
   func piece(brokenOff: ([UInt8]) -> Void) throws -> [UInt8]? {

@@ -15,12 +15,14 @@ struct CaseJudgement {
   let trace: CaseTrace
   let stored: StoredStream
   let given: [(odd: OddReply, head: ReplyHead?, method: String)]
+  let claims: Claims
   let leftUnread: Bool
   /// Requests that brought nothing.
   let vainRequests: Int
 
   init(_ plan: AnswerCase, _ trace: CaseTrace, _ state: CaseServer.State) {
     (self.plan, self.trace, stored, given) = (plan, trace, state.stored, state.given)
+    claims = state.claims
     (leftUnread, vainRequests) = (state.leftUnread, state.requests - 2 * state.progress)
   }
 
@@ -89,9 +91,13 @@ struct CaseJudgement {
       if plan.isPermanent { return nil }
       // A plain file whose answer is lost each time, and a PUT that another one would replace.
       return isPlain && (plan.cell.source == .put || plan.method == "PUT") ? nil : fail("gave up without a limit")
-    case .source, .overflow, .invalidRequest, .notTrusted, .insecureLocation, .unfinished:
-      return fail("a reason that is not there")
-    case .notPermitted, .refused, .protocolBroken, .http2NotSupported: break
+    case .source, .overflow, .invalidRequest, .unfinished: return fail("a reason that is not there")
+    case .insecureLocation where !plan.cell.route.isSecure: return fail("a reason that is not there")
+    case .notTrusted where !given.contains(where: { $0.odd.isCertificate }): return fail("a reason that is not there")
+    // With so much time for that, and a server that takes the stream again.
+    case .notPermitted where plan.refusalLimit == .seconds(600), .notTrusted where plan.refusalLimit == .seconds(600):
+      return fail("a refusal has ended a stream before its time")
+    case .notPermitted, .notTrusted, .refused, .protocolBroken, .http2NotSupported, .insecureLocation: break
     }
     if given.isEmpty { return fail("ended although every answer was as it should be") }
     if summary.progress.acknowledged > 0, !isPlain {
@@ -105,6 +111,7 @@ struct CaseJudgement {
   /// stream when it lasts.
   private func mayEndAcknowledged(_ error: LiveStreamError) -> Bool {
     given.contains { odd, head, _ in
+      if plan.isPermanent, case .refusal = odd.change { return [.notPermitted, .notTrusted].contains(error.kind) }
       guard let head else { return false }
       if [409, 410, 413].contains(head.status) { return true }
       if head.status >= 300, head.value("Upload-Complete") != nil { return true }
@@ -127,59 +134,36 @@ struct CaseJudgement {
     case .cut: true
     case .broken, .never: plan.usesHTTP2
     case .late: false
+    // Without a time for that, a refusal at the start is final.
+    case .refusal: plan.isPermanent || plan.refusalLimit == nil
     }
   }
 
   // MARK: Bytes
-
-  /// Whether an odd answer has said that bytes are stored which are not.
-  private var isLie: Bool {
-    given.contains { odd, head, method in
-      // Some of it is a response all the same.
-      if case .garbage = odd.change { return true }
-      guard let head else { return false }
-      if !odd.keeps || odd.timing != .afterContent, (200..<300).contains(head.status) { return true }
-      if case .interims = odd.change { return true }
-      if case .interimAfter = odd.change { return true }
-      switch odd.change {
-      case .doubled, .set, .without: return true
-      case .status(let status, _, _): return [404, 410, 409, 413].contains(status) || (100..<300).contains(status)
-      default: return false
-      }
-    }
-  }
 
   /// Every byte of a complete stream is stored or reported as lost.
   private func coverage(_ summary: StreamSummary) -> AnswerViolation? {
     guard summary.error == nil else { return nil }
     if plan.cell.source == .put, isPlain {
       let isStored = stored.requests.contains { $0.isWhole && $0.offset == 0 && $0.bytes.count == Int(trace.captured) }
-      return isStored || isLie
+      return isStored || !claims.untrue(captured: trace.captured).isEmpty
         ? nil : .init(kind: "a file counts as stored and is not", detail: "\(trace.captured) bytes")
     }
     let gaps = trace.gaps.map { $0.offset..<($0.offset + $0.length) }
-    let holes = StoredStream.holes(StoredStream.union(stored.ranges + gaps), end: trace.captured)
+    // What a server says that it has is not sent again.
+    let excused = stored.ranges + gaps + claims.untrue(captured: trace.captured)
+    let holes = StoredStream.holes(StoredStream.union(excused), end: trace.captured)
     guard let hole = holes.first else { return nil }
     // TCP has acknowledged what such a server did not keep.
     if isPlain,
-      leftUnread || given.contains { !$0.odd.keeps } || plan.cell.phase == .head && plan.cutsByReset
+      leftUnread || given.contains(where: { !$0.odd.keeps }) || plan.cell.phase == .head && plan.cutsByReset
         || plan.method == "PUT"
     {
       return nil
     }
-    if isFinalLie { return nil }
     return .init(
       kind: "bytes are missing and nothing says so",
       detail: "\(hole) of \(trace.captured), \(summary.progress.lost) reported as lost")
-  }
-
-  /// Whether the last answer was an odd one that claimed everything.
-  private var isFinalLie: Bool {
-    given.contains { odd, head, _ in
-      // Some of it is a response all the same.
-      if case .garbage = odd.change { return true }
-      return head.map { (200..<300).contains($0.status) && (!odd.keeps || odd.timing != .afterContent) } ?? false
-    }
   }
 
   private func losses(_ summary: StreamSummary) -> AnswerViolation? {
@@ -192,7 +176,10 @@ struct CaseJudgement {
             kind: "bytes were discarded that the buffer had room for", detail: "\(gap), \(captured) captured")
         }
       case .serverLost:
-        if !isLie, !isPlain { return .init(kind: "bytes count as lost by a server that has them", detail: "\(gap)") }
+        let isClaimed = claims.untrue(captured: captured).contains { $0.upperBound > gap.offset }
+        if !isPlain, !isClaimed, !claims.understates {
+          return .init(kind: "bytes count as lost by a server that has them", detail: "\(gap)")
+        }
       }
     }
     if plan.cell.source == .put, summary.progress.lost > 0, summary.missingAtServer == nil {

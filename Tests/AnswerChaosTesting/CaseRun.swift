@@ -10,6 +10,8 @@ import UploadClient
 struct CaseTrace: Sendable {
   var events: [LiveStreamEvent] = []
   var acknowledged: UInt64 = 0
+  /// Whether an answer has acknowledged anything.
+  var hasBeenAcknowledged = false
   var gaps: [Gap] = []
   /// Of a gap: how much was captured when it was reported.
   var capturedAtGap: [UInt64] = []
@@ -40,20 +42,24 @@ final class CaseRun: @unchecked Sendable {
   private var streamer: LiveStreamer?
   private var timer: EventLoop.Timer?
   private var trace = CaseTrace()
+  private var pauses: PauseCheck
+  /// How many requests had brought bytes when that was looked at last.
+  private var storedRequests = 0
   private var ticks = 0
   private var isReleased = false
   private var start = MonotonicInstant.now
   private let done: @Sendable (CaseRun, CaseTrace) -> Void
 
   init(
-    _ plan: AnswerCase, _ session: UploadSession, file: UploadFile?, lane: Int,
+    _ plan: AnswerCase, _ session: UploadSession, _ identity: CaseIdentity, file: UploadFile?, lane: Int,
     done: @escaping @Sendable (CaseRun, CaseTrace) -> Void
   ) throws {
     self.plan = plan
-    server = try CaseServer(plan)
+    server = try CaseServer(plan, identity)
     loop = session.loop
     self.done = done
-    let configuration = Self.configuration(plan, server.url, lane)
+    let configuration = Self.configuration(plan, server, lane)
+    pauses = PauseCheck(configuration.retry)
     if let file {
       source = nil
       streamer = LiveStreamer(file, configuration: configuration, session: session)
@@ -64,8 +70,10 @@ final class CaseRun: @unchecked Sendable {
     }
   }
 
-  private static func configuration(_ plan: AnswerCase, _ url: String, _ lane: Int) -> LiveStreamConfiguration {
-    var request = UploadRequest(url: url + "/take")
+  private static func configuration(_ plan: AnswerCase, _ server: CaseServer, _ lane: Int) -> LiveStreamConfiguration {
+    var request = UploadRequest(url: server.url + "/take")
+    request.proxy = server.proxy
+    if plan.cell.route.isSecure { request.certificateAuthorities = server.identity.authority }
     request.method = plan.method
     request.httpVersion = plan.usesHTTP2 ? .http2 : .http1
     request.limits.connect = .seconds(5)
@@ -73,6 +81,7 @@ final class CaseRun: @unchecked Sendable {
     request.limits.unacknowledged = .seconds(1)
     var configuration = LiveStreamConfiguration(request: request)
     configuration.lane = lane
+    configuration.bearerToken = { server.token }
     configuration.buffer = .bytes(plan.bufferSize)
     configuration.memory = .kept
     configuration.overflow = plan.cell.source == .mic ? .dropOldest : .wait
@@ -83,8 +92,7 @@ final class CaseRun: @unchecked Sendable {
     case .givesUp, .finished: configuration.retry.giveUpAfter = .milliseconds(300)
     case .repaired, .cancelled: break
     }
-    configuration.retry.giveUpOnRefusalAfter =
-      plan.isPermanent ? plan.refusalLimit : .seconds(600)
+    configuration.retry.giveUpOnRefusalAfter = plan.refusalLimit
     configuration.rollOver.after = .milliseconds(40)
     configuration.rollOver.size = plan.size > 1 << 20 ? 2 << 20 : 4096
     configuration.resumable = plan.cell.wire == .plain && !plan.asks ? .never : .auto
@@ -153,6 +161,10 @@ final class CaseRun: @unchecked Sendable {
 
   private func take(_ event: LiveStreamEvent) {
     if trace.summary != nil { trace.contradictions.append("an event after the last one: \(event)") }
+    let stored = server.state.withLock { $0.progress }
+    if stored != storedRequests { pauses.noteStored() }
+    storedRequests = stored
+    if let words = pauses.take(event) { trace.contradictions.append(words) }
     switch event {
     case .progress(let progress): return check(progress)
     case .connected: return
@@ -161,6 +173,7 @@ final class CaseRun: @unchecked Sendable {
       if offset <= trace.acknowledged, !trace.contradictions.contains("acknowledged twice") {
         trace.contradictions.append("acknowledged \(offset) after \(trace.acknowledged)")
       }
+      check(acknowledged: offset)
       trace.acknowledged = max(trace.acknowledged, offset)
     case .gap(let gap):
       trace.gaps.append(gap)
@@ -197,10 +210,26 @@ final class CaseRun: @unchecked Sendable {
     }
   }
 
+  /// Only answers acknowledge anything. What is lost before it is passed over.
+  private func check(acknowledged offset: UInt64) {
+    let passed = trace.gaps.map { $0.offset + $0.length }.max() ?? 0
+    guard offset > passed else { return }
+    let captured = source?.produced ?? UInt64(plan.size)
+    let isAllowed = server.state.withLock {
+      $0.claims.allow(offset, captured: captured, isFirst: !trace.hasBeenAcknowledged)
+    }
+    if !isAllowed { trace.contradictions.append("acknowledged what no answer has acknowledged: \(offset)") }
+    trace.hasBeenAcknowledged = true
+    pauses.noteProgress()
+  }
+
   private func check(_ dropout: Dropout) {
     let words = "\(dropout.cause)"
     if words.isEmpty || words.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7F }) {
       trace.contradictions.append("a cause that cannot be printed: \(words.debugDescription)")
+    }
+    if CaseServer.secrets.contains(where: words.contains) {
+      trace.contradictions.append("a secret in a report: \(words)")
     }
     if dropout.retryDelay > .milliseconds(80) {
       trace.contradictions.append("a pause above its ceiling: \(dropout.retryDelay)")

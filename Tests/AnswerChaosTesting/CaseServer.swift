@@ -14,6 +14,17 @@ final class CaseServer: Sendable {
     var given: [(odd: OddReply, head: ReplyHead?, method: String)] = []
     var hasBegun = false
     var hasCut = false
+    /// What the answers so far let the client believe.
+    var claims = Claims()
+    /// Where the newest upload resource was to begin, whether it exists or not.
+    var newestBase: UInt64 = 0
+    /// The token that is asked for, and the one that the client finds.
+    var validToken = 0
+    var clientToken = 0
+    /// Requests with an older token.
+    var staleRequests = 0
+    /// The refusal of the next connections.
+    var dueRefusal: (odd: OddReply, count: Int)?
     var appends = 0
     var requests = 0
     /// Those that brought bytes which are stored.
@@ -27,14 +38,15 @@ final class CaseServer: Sendable {
 
   let state = Lock(State())
   let plan: AnswerCase
+  let identity: CaseIdentity
   private let listener: Lock<ScriptedServer?> = Lock(nil)
-  let url: String
+  let port: UInt16
 
-  init(_ plan: AnswerCase) throws {
-    self.plan = plan
+  init(_ plan: AnswerCase, _ identity: CaseIdentity) throws {
+    (self.plan, self.identity) = (plan, identity)
     let serve = Lock<(@Sendable (ServerConnection) throws -> Void)?>(nil)
     let started = try ScriptedServer { connection, _ in try serve.withLock { $0 }?(connection) }
-    url = started.url
+    port = started.port
     listener.withLock { $0 = started }
     serve.withLock { $0 = { [weak self] in try self?.serve($0) } }
   }
@@ -65,6 +77,7 @@ final class CaseServer: Sendable {
       return state.isOver
     }
     if isOver { return }
+    try establish(connection)
     let wire: any AnswerWire = plan.usesHTTP2 ? try HTTP2Wire(connection) : HTTP1Wire(connection)
     while true {
       let request = try wire.nextRequest()
@@ -82,6 +95,7 @@ final class CaseServer: Sendable {
   func conduct(_ request: WireRequest, isPlain: Bool) -> (odd: OddReply?, cuts: Bool) {
     state.withLock { state in
       state.requests += 1
+      if let refusal = refusal(of: request, &state) { return (refusal, false) }
       let appends = state.appends
       if request.method == "PATCH" { state.appends += 1 }
       let isCreation = request.isCreation || isPlain
@@ -90,13 +104,16 @@ final class CaseServer: Sendable {
         switch plan.cell.phase {
         case .discovery: request.method == "OPTIONS"
         case .creation: isCreation
-        case .firstAppend: request.method == "PATCH" && appends == 0 || state.hasBegun && request.method == "PATCH"
+        case .firstAppend: request.method == "PATCH" && (appends == 0 || state.hasBegun)
         case .running: request.method == "PATCH" && appends > 0 || isPlain || plan.cell.source == .put && isCreation
         case .rollOver: request.method == "PATCH" && appends > 1 && !request.completes
         case .head: request.method == "HEAD" || isPlain && state.hasCut
         case .final: isLast
         }
-      if plan.cell.phase == .head, !state.hasCut, request.method == "PATCH" && appends > 0 || isLast {
+      let isCut =
+        plan.cutsCreation
+        ? isCreation : plan.cell.phase == .head && (request.method == "PATCH" && appends > 0 || isLast)
+      if isCut, !state.hasCut {
         state.hasCut = true
         return (nil, true)
       }

@@ -17,6 +17,12 @@ final class Exchange {
   private var hasStored = false
   /// Of an upload resource, how often it had been asked for before: a later request ends an earlier one.
   private var turn = 0
+  /// Whether a 104 has announced the upload resource that it creates.
+  private var isAnnounced = false
+  /// Of all requests of its case.
+  private var number = 0
+  /// Stream offset of its content's first byte.
+  private var contentStart: UInt64 = 0
 
   init(server: CaseServer, wire: any AnswerWire, request: WireRequest) {
     (self.server, self.wire, self.request) = (server, wire, request)
@@ -37,10 +43,13 @@ final class Exchange {
     let isPlainStream =
       (isPlain || request.head["Upload-Complete"] == nil) && ["POST", "PUT"].contains(request.method)
     let (odd, cuts) = server.conduct(request, isPlain: isPlainStream)
+    number = server.state.withLock { $0.requests }
     let what =
       "\(request.method) \(request.target.suffix(12)) \(request.head["Upload-Offset"] ?? request.head["Stream-Offset"] ?? "") "
       + "\(request.head["Upload-Complete"] ?? "")"
     server.note("\(what) → \(odd?.description ?? (cuts ? "cut after \(plan.cutAfter)" : "proper"))")
+    if request.isCreation { server.state.withLock { $0.newestBase = max($0.newestBase, request.head.offset) } }
+    if let host = request.host, host != CaseIdentity.host { return try send(ReplyHead(502), .nowhere, isWhole: false) }
     guard let odd else { return try answerProperly(isPlainStream, cuts: cuts) }
     return try answer(odd, isPlainStream)
   }
@@ -50,19 +59,26 @@ final class Exchange {
   private func answerProperly(_ isPlainStream: Bool, cuts: Bool) throws -> Bool {
     let (place, refusal) = open(isPlainStream)
     if let refusal {
-      _ = try read(into: .nowhere, limit: .max)
-      return try send(refusal)
+      let isWhole = try read(into: .nowhere, limit: .max)
+      return try send(refusal, .nowhere, isWhole: isWhole)
     }
-    if plan.habits.announces, request.isCreation, case .upload(let index) = place {
-      try send(interim: ReplyHead(104, [version, ("Location", "/uploads/\(index)")]))
-    }
+    try announce(place)
     if cuts {
       _ = try read(into: place, limit: plan.cutAfter)
       if plan.cutsByReset { wire.connection.reset() } else { drain(into: place) }
       return false
     }
-    _ = try read(into: place, limit: .max)
-    return try send(proper(place))
+    let isWhole = try read(into: place, limit: .max)
+    return try send(proper(place), place, isWhole: isWhole)
+  }
+
+  /// Says where the upload goes on, if this server does.
+  private func announce(_ place: Place) throws {
+    guard plan.habits.announces, request.isCreation, case .upload(let index) = place else { return }
+    isAnnounced = true
+    var fields = [version, ("Location", "/uploads/\(index)")]
+    if plan.habits.appendLimit != nil { fields.append(("Upload-Limit", plan.habits.limits)) }
+    try send(interim: ReplyHead(104, fields), place)
   }
 
   private var version: (name: String, value: String) { ("Upload-Draft-Interop-Version", "8") }
@@ -126,7 +142,7 @@ final class Exchange {
       if let step = plan.habits.progress, count - told >= step, case .upload(let index) = place, count < limit {
         told = count
         let offset = server.state.withLock { $0.stored.uploads[index].bytes.count }
-        try send(interim: ReplyHead(104, [version, ("Upload-Offset", "\(offset)")]))
+        try send(interim: ReplyHead(104, [version, ("Upload-Offset", "\(offset)")]), place)
       }
     }
     return false
@@ -183,12 +199,13 @@ final class Exchange {
     switch request.method {
     case "OPTIONS":
       return isPlain
-        ? ReplyHead(200, [("Allow", "POST, PUT, OPTIONS")]) : ReplyHead(200, [("Upload-Limit", "min-size=0"), version])
+        ? ReplyHead(200, [("Allow", "POST, PUT, OPTIONS")])
+        : ReplyHead(200, [("Upload-Limit", plan.habits.limits), version])
     case "HEAD":
       guard let upload else { return ReplyHead(404) }
       fields += [
         ("Upload-Offset", "\(upload.upload.bytes.count)"), ("Upload-Complete", upload.upload.isComplete ? "?1" : "?0"),
-        ("Upload-Limit", "min-size=0"),
+        ("Upload-Limit", plan.habits.limits),
       ]
       return ReplyHead(204, fields)
     case "DELETE": return ReplyHead(204, fields)
@@ -197,7 +214,7 @@ final class Exchange {
     guard let upload else { return ReplyHead(200) }
     let isCreation = request.isCreation
     if isCreation {
-      fields += [("Location", "/uploads/\(upload.index)"), ("Upload-Limit", "min-size=0")]
+      fields += [("Location", "/uploads/\(upload.index)"), ("Upload-Limit", plan.habits.limits)]
       if plan.habits.joinsParts, let id = request.head["Stream-ID"] { fields.append(("Stream-ID", id)) }
     }
     fields.append(("Upload-Complete", request.completes ? "?1" : "?0"))
@@ -209,14 +226,12 @@ final class Exchange {
 
   private func answer(_ odd: OddReply, _ isPlainStream: Bool) throws -> Bool {
     // First, for the client may have gone on before it is over.
-    let number = server.state.withLock { state in
+    let index = server.state.withLock { state in
       state.given.append((odd, nil, request.method))
       return state.given.count - 1
     }
     let (place, refusal) = odd.keeps ? open(isPlainStream) : (.nowhere, nil)
-    if odd.keeps, plan.habits.announces, request.isCreation, case .upload(let index) = place {
-      try send(interim: ReplyHead(104, [version, ("Location", "/uploads/\(index)")]))
-    }
+    if odd.keeps { try announce(place) }
     var isWhole = false
     switch odd.timing {
     case .beforeContent: break
@@ -228,16 +243,23 @@ final class Exchange {
     }
     let proper = refusal ?? self.proper(place)
     let head = odd.head(of: proper)
-    server.state.withLock { $0.given[number].head = head }
-    try sendOdd(odd, head, proper)
-    return try end(odd, place, isWhole: isWhole, hasAnswered: head != nil && odd.cut == nil)
+    server.state.withLock { $0.given[index].head = head }
+    server.begin(odd)
+    try sendOdd(odd, head, proper, place, isWhole: isWhole)
+    let goesOn = try end(odd, place, isWhole: isWhole, hasAnswered: head != nil && odd.cut == nil)
+    if goesOn || odd.end != .reset { noteEnd() }
+    return goesOn
   }
 
-  private func sendOdd(_ odd: OddReply, _ head: ReplyHead?, _ proper: ReplyHead) throws {
+  private func sendOdd(
+    _ odd: OddReply, _ head: ReplyHead?, _ proper: ReplyHead, _ place: Place, isWhole: Bool
+  ) throws {
     switch odd.change {
-    case .garbage(let bytes): return try wire.connection.send(bytes)
-    case .interims(let heads): for head in heads { try send(interim: head) }
-    case .status(let status, let fields, _) where status < 200: try send(interim: ReplyHead(status, fields))
+    case .garbage(let bytes):
+      note(place, isWhole: isWhole) { $0.noteGarbage(bytes, to: request, $1) }
+      return try wire.connection.send(bytes)
+    case .interims(let heads): for head in heads { try send(interim: head, place) }
+    case .status(let status, let fields, _) where status < 200: try send(interim: ReplyHead(status, fields), place)
     default: break
     }
     guard let head else { return }
@@ -246,8 +268,9 @@ final class Exchange {
       let count = min(bytes.head.count - 1, Int(cut * Double(bytes.head.count)))
       return try wire.connection.send(Array(bytes.head.prefix(count)))
     }
+    note(place, isWhole: isWhole) { $0.note(head, to: request, $1) }
     try wire.connection.send(bytes.head + bytes.body)
-    if case .interimAfter(let interim) = odd.change { try send(interim: interim) }
+    if case .interimAfter(let interim) = odd.change { try send(interim: interim, place) }
   }
 
   private func end(_ odd: OddReply, _ place: Place, isWhole: Bool, hasAnswered: Bool) throws -> Bool {
@@ -287,13 +310,53 @@ final class Exchange {
   // MARK: Sending
 
   @discardableResult
-  private func send(_ head: ReplyHead) throws -> Bool {
+  private func send(_ head: ReplyHead, _ place: Place, isWhole: Bool) throws -> Bool {
+    note(place, isWhole: isWhole) { $0.note(head, to: request, $1) }
     let bytes = wire.bytes(of: head, isInterim: false, hasNoContent: request.method == "HEAD")
     try wire.connection.send(bytes.head + bytes.body)
     return true
   }
 
-  private func send(interim head: ReplyHead) throws {
+  private func send(interim head: ReplyHead, _ place: Place) throws {
+    note(place, isWhole: false) { $0.note(interim: head, to: request, $1) }
     try wire.connection.send(wire.bytes(of: head, isInterim: true, hasNoContent: true).head)
+  }
+
+  /// Notes what an answer lets the client believe, before it is sent.
+  private func note(_ place: Place, isWhole: Bool, _ note: (inout Claims, Claims.Subject) -> Void) {
+    server.state.withLock { state in
+      // Where the content goes, or the upload resource that is asked for.
+      var index = Int(request.target.split(separator: "/").last ?? "").flatMap {
+        state.stored.uploads.indices.contains($0) ? $0 : nil
+      }
+      if case .upload(let created) = place { index = created }
+      var base = request.isCreation ? request.head.offset : state.newestBase
+      var stored = base
+      if let index {
+        base = state.stored.uploads[index].base
+        stored = base + UInt64(state.stored.uploads[index].bytes.count)
+      }
+      var start = base + (request.method == "PATCH" ? request.offset ?? 0 : 0)
+      if case .plain(let index) = place {
+        let taken = state.stored.requests[index]
+        (start, stored) = (taken.offset, taken.offset + UInt64(taken.bytes.count))
+      }
+      contentStart = start
+      note(
+        &state.claims,
+        Claims.Subject(
+          base: base, stored: stored, start: start, end: isWhole ? start + UInt64(count) : announcedEnd(start),
+          request: number, isAnnounced: isAnnounced))
+    }
+  }
+
+  /// Where the content ends that begins at a stream offset, if the client has said so.
+  private func announcedEnd(_ start: UInt64) -> UInt64? {
+    request.head["Content-Length"].flatMap { UInt64($0) }.map { start + $0 }
+  }
+
+  /// The client has ended the content, or the connection.
+  private func noteEnd() {
+    server.state.withLock { $0.claims.noteEnd(of: number, at: contentStart + UInt64(count)) }
   }
 }

@@ -29,6 +29,18 @@ struct OddReply: Sendable {
     case interimAfter(ReplyHead)
     case garbage([UInt8])
     case nothing
+    case refusal(Refusal)
+  }
+
+  /// Why the client is not let in.
+  enum Refusal: Sendable {
+    case status(Int)
+    /// Its token is no longer valid. The new one is there at once, or after two more requests.
+    case token(Int, isLate: Bool)
+    /// The next connections have a certificate that is not trusted.
+    case certificate
+    /// The proxy opens none of the next tunnels.
+    case tunnel(Int)
   }
 
   enum Timing: Sendable, Equatable {
@@ -118,6 +130,15 @@ struct OddReply: Sendable {
       odd.timing = random.chance(40) ? .beforeContent : odd.timing
       odd.end = [.fin, .reset, .silence, .goesOn].randomElement(using: &random) ?? .fin
       odd.keeps = random.chance(50)
+    case .refusal:
+      let refusal = Refusal.draw(cell.route, &random)
+      odd.change = .refusal(refusal)
+      odd.keeps = false
+      if random.chance(20) { odd.timing = .beforeContent }
+      switch refusal {
+      case .certificate, .tunnel: odd.end = .reset
+      case .status, .token: break
+      }
     }
     return odd
   }
@@ -142,15 +163,31 @@ struct OddReply: Sendable {
     case .set(let name, let value):
       head.fields.removeAll { $0.name == name }
       head.fields.append((name, value))
-    case .garbage, .nothing: return nil
+    case .refusal(.status(let status)), .refusal(.token(let status, _)): return ReplyHead(status)
+    case .garbage, .nothing, .refusal: return nil
     }
     return head
   }
+
+  var isCertificate: Bool { if case .refusal(.certificate) = change { true } else { false } }
 
   var description: String {
     var words = "\(family.rawValue) \(change)"
     if words.count > 300 { words = String(words.prefix(300)) + "…" }
     return
       "\(words), \(timing), \(end)\(cut.map { ", cut at \(Int($0 * 100)) %" } ?? "")\(keeps ? "" : ", keeps nothing")"
+  }
+}
+
+extension OddReply.Refusal {
+  static func draw(_ route: Route, _ random: inout SplitMix64) -> OddReply.Refusal {
+    let status = [401, 403, 407].randomElement(using: &random) ?? 401
+    switch Int.random(in: 0..<100, using: &random) {
+    case 0..<30 where route == .tunnel: return .tunnel(random.chance(70) ? status : 503)
+    case 30..<70 where route.isSecure: return .certificate
+    case 0..<50: return .status(status)
+    // A 407 is about the proxy's credentials.
+    default: return .token(random.chance(50) ? 401 : 403, isLate: random.chance(50))
+    }
   }
 }

@@ -23,6 +23,7 @@ public final class ServerConnection: @unchecked Sendable {
   private let state = Lock((isOpen: true, hasSentLast: false))
   private var received: [UInt8] = []
   private var position = 0
+  private var tls: TLSSession?
 
   init(_ descriptor: Int32) {
     self.descriptor = descriptor
@@ -39,6 +40,9 @@ public final class ServerConnection: @unchecked Sendable {
       state.isOpen = false
     }
   }
+
+  /// From here on what is sent and received goes through TLS. Waits for the handshake.
+  package func startTLS(_ context: TLSContext) throws { tls = try TLSSession(context, descriptor) }
 
   /// Ends the connection behind a script. What that has sent last is meant to be read: a close with bytes unread, or
   /// one that bytes still come after, is a reset, and a client that is sending may see it before it reads. So a FIN
@@ -62,14 +66,19 @@ public final class ServerConnection: @unchecked Sendable {
   package func breakOff() { state.withLock { if $0.isOpen { shutdown(descriptor, Int32(SHUT_RDWR)) } } }
 
   /// Sends a FIN and reads on.
-  public func shutdownWriting() { shutdown(descriptor, Int32(SHUT_WR)) }
+  public func shutdownWriting() {
+    tls?.end()
+    shutdown(descriptor, Int32(SHUT_WR))
+  }
 
   public func send(_ text: String) throws { try send(Array(text.utf8)) }
 
   public func send(_ bytes: [UInt8]) throws {
     var rest = bytes[...]
     while !rest.isEmpty {
-      let count = rest.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+      let count =
+        tls?.send(rest)
+        ?? rest.withUnsafeBytes { Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
       guard count > 0 else { throw TestFailure("send: \(String(cString: strerror(errno)))") }
       state.withLock { $0.hasSentLast = true }
       rest = rest.dropFirst(count)
@@ -181,7 +190,7 @@ public final class ServerConnection: @unchecked Sendable {
 
   private func receiveFromSocket(_ maximum: Int) throws -> ArraySlice<UInt8>? {
     var buffer = [UInt8](repeating: 0, count: maximum)
-    let count = recv(descriptor, &buffer, maximum, 0)
+    let count = tls?.receive(&buffer) ?? recv(descriptor, &buffer, maximum, 0)
     guard count >= 0 else { throw TestFailure("recv: \(String(cString: strerror(errno)))") }
     state.withLock { $0.hasSentLast = false }
     return count == 0 ? nil : buffer[..<count]

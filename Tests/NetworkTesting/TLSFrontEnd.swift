@@ -30,7 +30,7 @@ public final class TLSFrontEnd: Sendable {
   public init(backend: String) throws {
     directory = try TemporaryDirectory()
     (port, clientCertificatePort) = (try freePort(), try freePort())
-    try Self.makeCertificates(in: directory)
+    try TestCertificates.make(in: directory)
     let configuration = try directory.write(
       "nginx.conf", Self.configuration(directory.path, [port, clientCertificatePort], backend))
     nginx = try TestProcess("nginx", ["-p", directory.path, "-e", "stderr", "-c", configuration])
@@ -79,30 +79,5 @@ public final class TLSFrontEnd: Sendable {
       \(server(ports[1], "ssl_client_certificate \(path)/ca.pem; ssl_verify_client on;"))
       }
       """
-  }
-
-  private static func makeCertificates(in directory: TemporaryDirectory) throws {
-    let path = directory.path
-    func openssl(_ arguments: String...) throws {
-      let process = try TestProcess("openssl", arguments)
-      guard try process.wait() == 0 else { throw TestFailure("openssl \(arguments): \(process.errors)") }
-    }
-    let newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    func request(_ name: String, _ subject: String, _ more: [String]) throws {
-      let process = try TestProcess(
-        "openssl",
-        ["req"] + newKey + ["-keyout", "\(path)/\(name).key", "-subj", "/CN=\(subject)", "-days", "2"] + more)
-      guard try process.wait() == 0 else { throw TestFailure("openssl req: \(process.errors)") }
-    }
-    try request("ca", "Sluice test authority", ["-x509", "-out", "\(path)/ca.pem"])
-    try directory.write("server.ext", "subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    try directory.write("client.ext", "extendedKeyUsage=clientAuth\n")
-    for (name, subject) in [("server", "localhost"), ("client", "kitchen-microphone")] {
-      try request(name, subject, ["-out", "\(path)/\(name).csr"])
-      try openssl(
-        "x509", "-req", "-in", "\(path)/\(name).csr", "-CA", "\(path)/ca.pem", "-CAkey", "\(path)/ca.key",
-        "-CAcreateserial",
-        "-days", "2", "-extfile", "\(path)/\(name).ext", "-out", "\(path)/\(name).pem")
-    }
   }
 }
