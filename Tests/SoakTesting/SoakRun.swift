@@ -86,7 +86,9 @@ package final class SoakRun {
           "mic", "http://\(relay.address)/soak.wav", "--device", microphone.name(), "--rate", "8000", "--period", "1s",
           "--device-buffer", "60s", "--progress", "json", "--buffer", "\(Int(options.pace.buffer))s",
           // A refusal that lasts longer because the machine is busy is no verdict.
-          "--give-up-on-refusal", options.chosenPace == nil ? "10m" : "1d",
+          "--give-up-on-refusal", options.chosenPace == nil ? "10m" : "24h",
+          // Nor is an end that takes long.
+          "--finish-timeout", "24h",
           // The server would compare its digest with a file whose beginning this run has taken away.
           "--digest", "none",
         ],

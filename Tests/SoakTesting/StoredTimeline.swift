@@ -29,6 +29,7 @@ package struct StoredTimeline {
   /// The microphone's frame that is due, and whether the last one seen was its.
   private var nextFrame: UInt64 = 0
   private var isSound = false
+  private var hasLostHeader = false
 
   package init(_ directory: String, beginning: @escaping (_ recording: String) -> Int?) {
     self.directory = directory
@@ -108,9 +109,10 @@ package struct StoredTimeline {
     if position == 0 {
       var header = [UInt8](repeating: 0, count: Self.headerLength)
       guard pread(descriptor, &header, header.count, 0) == header.count else { return false }
-      if index == 0, header.allSatisfy({ $0 == 0 }) {
-        // Lost with what followed it, before the first connection.
-        noteSilence(0, header.count)
+      if header.allSatisfy({ $0 == 0 }), index == 0 || hasLostHeader {
+        // Lost with what followed it, before the first connection. Later parts have a copy of it.
+        hasLostHeader = true
+        if index == 0 { noteSilence(0, header.count) }
       } else if !header.starts(with: Array("RIFF".utf8)) {
         throw TestFailure("\(recordings[index].name) has no header")
       }

@@ -167,5 +167,13 @@ struct SoakJudgeTests {
     let silent = try timeline(["a-s.part": bytes]).silent
     #expect(
       silent.ranges.count == 1 && silent.ranges[0].lowerBound == 0 && abs(silent.ranges[0].upperBound - 1000) <= 2)
+    var part = recording(60_000..<90_000)
+    for index in 0..<44 { part[index] = 0 }
+    let beginnings = ["a-s~2": 44 + 120_000]
+    let both = try timeline(["a-s.wav": bytes, "a-s~2.part": part], beginnings: beginnings)
+    #expect(both.stored.ranges == [0..<100_044, 120_044..<180_044] && both.silent == silent)
+    #expect(throws: TestFailure.self) {
+      try timeline(["a-s.wav": recording(0..<50_000), "a-s~2.part": part], beginnings: beginnings)
+    }
   }
 }
