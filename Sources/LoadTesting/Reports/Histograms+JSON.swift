@@ -7,7 +7,7 @@ extension LatencyHistogram: JSONMapped {
     var members = summary
     guard !isEmpty else { return .object(members) }
     var runs: [[JSONValue]] = []
-    var expected = -1
+    var expected: Int?
     for (bucket, count) in buckets {
       if bucket != expected { runs.append([.integer(Int64(bucket))]) }
       runs[runs.count - 1].append(count.jsonValue)

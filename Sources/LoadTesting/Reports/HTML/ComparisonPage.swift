@@ -105,7 +105,7 @@ struct ComparisonPage {
   }
 
   /// The values at other moments: between two of its own, the earlier one's.
-  private static func values(_ timeline: ReportTimeline, _ values: [Double?], at moments: [Double]) -> [Double?] {
+  static func values(_ timeline: ReportTimeline, _ values: [Double?], at moments: [Double]) -> [Double?] {
     var position = -1
     return moments.map { moment in
       while position + 1 < timeline.moments.count, timeline.moments[position + 1] <= moment { position += 1 }
