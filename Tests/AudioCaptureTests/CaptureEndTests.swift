@@ -10,6 +10,19 @@ import Testing
 @testable import AudioCapture
 
 extension RealALSA {
+  @Suite("The list of devices")
+  struct DeviceListTests {
+    @Test("what only plays is not listed, and what records is, with its description")
+    func directions() {
+      _ = AlsaConfiguration.path
+      let devices = CaptureDevice.list()
+      #expect(!devices.contains { $0.name == "testmic_player" })
+      #expect(devices.filter { $0.name == "testmic_recorder" }.map(\.description) == ["Records only"])
+      #expect(devices.map(\.name) == CaptureDevice.names())
+      #expect(!devices.contains { $0.name == "null" || $0.name == "lavrate" })
+    }
+  }
+
   @Suite("The end of a capture")
   struct CaptureEndTests {
     let rig = TestMicrophone()

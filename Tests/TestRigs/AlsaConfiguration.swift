@@ -45,6 +45,10 @@ package enum AlsaConfiguration {
       server { @func concat strings [ "unix:" $SERVER ] }
       device "mic.monitor"
     }
+    namehint.pcm {
+      testmic_player "testmic_player|Plays only|IOIDOutput"
+      testmic_recorder "testmic_recorder|Records only|IOIDInput"
+    }
     """
   }
 
