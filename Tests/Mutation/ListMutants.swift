@@ -49,6 +49,7 @@ final class MutantFinder: SyntaxVisitor {
   private static let unobservable: Set<String> = [
     "precondition", "assert", "assertionFailure", "print", "free", "deallocate", "deinitialize", "reserveCapacity",
     "posix_fadvise", "curl_free", "curl_url_cleanup", "curl_slist_free_all", "curl_easy_cleanup",
+    "freelocale",
   ]
 
   private let file: String

@@ -82,4 +82,45 @@ struct ConnectLimitTests {
     }
     #expect(UploadRequest.host(ofProxy: "http://Proxy.Example:8080") == "proxy.example")
   }
+
+  @Test("a request that may only go over HTTP/2 fails at a server that answers in HTTP/1.1, and says why")
+  func plainHTTP1() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("400 Bad Request")
+    }
+    try withSession { session throws in
+      var request = UploadRequest(url: "http://127.0.0.1:\(server.port)/take")
+      request.method = "GET"
+      request.httpVersion = .http2
+      let failure = #expect(throws: UploadError.self) { try RunningRequest(session, request).response() }
+      #expect(failure?.kind == .http2NotSupported)
+      #expect(failure?.description == "the server does not speak HTTP/2: it answers in HTTP/1.1")
+    }
+  }
+
+  @Test("the same where TLS has agreed on HTTP/1.1, before anything is sent")
+  func secureHTTP1() throws {
+    let directory = try TemporaryDirectory()
+    try TestCertificates.make(in: directory)
+    let port = try freePort()
+    let server = try TestProcess(
+      "openssl",
+      [
+        "s_server", "-accept", "127.0.0.1:\(port)", "-cert", "\(directory.path)/server.pem", "-key",
+        "\(directory.path)/server.key", "-alpn", "http/1.1", "-www",
+      ])
+    try server.lines.first("the server's start") { $0.text.contains("ACCEPT") }
+    try withSession { session throws in
+      var request = UploadRequest(url: "https://localhost:\(port)/take")
+      request.method = "GET"
+      request.addressFamily = .ipv4
+      request.certificateAuthorities = "\(directory.path)/ca.pem"
+      #expect(try RunningRequest(session, request).response().status == 200)
+      request.httpVersion = .http2
+      let failure = #expect(throws: UploadError.self) { try RunningRequest(session, request).response() }
+      #expect(failure?.kind == .http2NotSupported)
+      #expect(failure?.description == "the server does not speak HTTP/2: TLS agreed on HTTP/1.1")
+    }
+  }
 }
