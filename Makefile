@@ -2,7 +2,7 @@
 
 # Debian packages: to build and run, to test, to measure.
 BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
-TEST_PACKAGES  := systemd curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber
+TEST_PACKAGES  := systemd mandoc zsh fish curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber
 BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
   gstreamer1.0-alsa strace gcc nghttp2-client wrk hey darkice python3-matplotlib python3-venv
 
@@ -140,8 +140,16 @@ C_BENCHMARK = gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $@ $(filter %.c,$^) $$
 
 libcurl-load: .build/libcurl-load ## live streams by libcurl alone, in C: what sluice load is compared with
 
-install: build ## into PREFIX (/usr/local)
+install: build ## the command, its manual pages and completions, into PREFIX (/usr/local)
 	install -D -m 755 .build/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	@for page in $$(.build/release/sluice help man); do \
+	  install -d $(DESTDIR)$(PREFIX)/share/man/man1 && \
+	  .build/release/sluice help man $$page > $(DESTDIR)$(PREFIX)/share/man/man1/$$page.1 || exit 1; \
+	done
+	@install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	.build/release/sluice help completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
+	.build/release/sluice help completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
+	.build/release/sluice help completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
 
 clean: ## remove what was built
 	rm -rf .build recordings

@@ -45,10 +45,12 @@ enum ExitCode: Int32, CaseIterable {
     }
   }
 
+  /// Each code and its meaning.
+  static var rows: [(label: String, text: String)] { allCases.map { ("\($0.rawValue)", $0.meaning) } }
+
   /// `sluice help exit-codes`.
   static var page: String {
-    let rows = allCases.map { (label: "\($0.rawValue)", text: $0.meaning) }
-    return (["Exit codes:", ""] + HelpLayout.table(rows)).joined(separator: "\n")
+    (["Exit codes:", ""] + HelpLayout.table(rows)).joined(separator: "\n")
   }
 
   /// What a stream's end means: its error, or else whether it lost data.

@@ -35,6 +35,8 @@ enum SluiceCommand {
         + topics.map { ("sluice help \($0.name)", $0.title.lowercasedFirst) }
         + [
           ("sluice help exit-codes", "what each exit code means"),
+          ("sluice help man PAGE", "a manual page, for man -l -"),
+          ("sluice help completions SHELL", "completions for bash, zsh or fish"),
           ("sluice --version", "print the version"),
         ]),
   ].joined(separator: "\n")
@@ -55,7 +57,7 @@ enum SluiceCommand {
         Console.shared.put(overview)
         return .done
       }
-      Console.shared.put(try page(topic))
+      Console.shared.put(try page(topic, rest.dropFirst().first))
       return .done
     case "--version":
       Console.shared.put("sluice \(sluiceVersion)")
@@ -71,7 +73,16 @@ enum SluiceCommand {
     }
   }
 
-  private static func page(_ topic: String) throws(CommandError) -> String {
+  private static func page(_ topic: String, _ detail: String?) throws(CommandError) -> String {
+    if topic == "man" {
+      guard let detail else { return ManualPage.names.joined(separator: "\n") }
+      if let text = ManualPage.text(detail) { return text }
+      throw .usage("there is no manual page \(detail.shown). See: sluice help man")
+    }
+    if topic == "completions" {
+      if let script = detail.flatMap(Completions.script) { return script }
+      throw .usage("sluice help completions requires a shell: \(Completions.shells.joined(separator: ", ")).")
+    }
     if let found = topics.first(where: { $0.name == topic }) { return found.page }
     if topic == "exit-codes" { return ExitCode.page }
     return try find(topic).syntax.help

@@ -21,7 +21,7 @@ final class LoadRun: @unchecked Sendable {
   private var latest: [LoadTotals]
   private var busyTime: [Int64]
   private let usageBefore = ProcessLimits.usage
-  private let startedAt = WallClock.now.iso8601
+  private var startedAt = WallClock.now.iso8601
   private(set) var report = LoadReport()
   private(set) var endReason: String?
 
@@ -68,6 +68,7 @@ final class LoadRun: @unchecked Sendable {
       let share = stride(from: number, to: indices.count, by: loops.count).map { indices[$0] }
       loop.loop.execute { loop.begin(share) }
     }
+    coordinator.schedule(at: plan.clock.instant(0)) { [self] in startedAt = WallClock.now.iso8601 }
     coordinator.schedule(at: plan.clock.instant(plan.duration)) { [self] in quiet() }
   }
 

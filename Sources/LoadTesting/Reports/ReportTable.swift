@@ -1,9 +1,11 @@
 // A report for a terminal: what happened, in one screen.
 
 extension LoadReport {
-  /// The report in at most 30 lines of at most 100 columns, each ended by a line feed.
+  /// The report, with what it has shown first, in at most 40 lines of at most 100 columns, each ended by a line feed.
   public var table: String {
     var table = ReportTable()
+    table.add(wrapping: ReportVerdict(self).sentence)
+    table.add("")
     table.add("\(target), \(startedAt), measured for \(Figure.text(nanoseconds: measured))")
     table.add(plan.sentence)
     let missing = missingParts

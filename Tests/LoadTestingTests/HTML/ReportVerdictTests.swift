@@ -30,6 +30,22 @@ struct ReportVerdictTests {
     #expect(verdict.level == .good)
   }
 
+  @Test("responses and stalls that a user would notice are named, shorter ones are not")
+  func slow() {
+    let slow = ReportVerdict(
+      report {
+        $0.histograms[.response].record(500_000_000, count: 10)
+        $0.histograms[.stall].record(2_000_000_000, count: 1)
+      })
+    #expect(slow.sentence.contains("; responses take 500 ms (p50); no space for messages for up to 2.00 s; "))
+    let quick = ReportVerdict(
+      report {
+        $0.histograms[.response].record(49_000_000, count: 10)
+        $0.histograms[.stall].record(49_000_000, count: 1)
+      })
+    #expect(!quick.sentence.contains("responses") && !quick.sentence.contains("space"))
+  }
+
   @Test("what went wrong is named with its number, the most frequent error first")
   func trouble() {
     let verdict = ReportVerdict(

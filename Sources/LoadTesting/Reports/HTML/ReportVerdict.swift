@@ -25,6 +25,13 @@ struct ReportVerdict: Equatable, Sendable {
     } else {
       parts.append("nothing was acknowledged")
     }
+    // What a user of the server would notice: below that, it is the network's.
+    if let response = report.histograms[.response].quantile(0.5), response >= Self.noticeable {
+      parts.append("responses take \(Figure.text(nanoseconds: response)) (p50)")
+    }
+    if let stall = report.histograms[.stall].max, stall >= Self.noticeable {
+      parts.append("no space for messages for up to \(Figure.text(nanoseconds: stall))")
+    }
     if totals.streams.failed > 0 { parts.append(Self.counted(totals.streams.failed, "stream") + " failed") }
     parts.append(Self.errors(totals))
     if totals.interruptions.unplanned > 0 {
@@ -48,6 +55,8 @@ struct ReportVerdict: Equatable, Sendable {
       level = .good
     }
   }
+
+  private static let noticeable: Int64 = 50_000_000
 
   private static func streams(_ report: LoadReport) -> String {
     let planned = report.plan.streams

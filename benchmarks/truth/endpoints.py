@@ -1,0 +1,204 @@
+"""Real endpoints with faults of a known size, each with a log of its own to compare a report with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.common import environment
+from benchmarks.common.harness import REPOSITORY, SLUICE, BenchmarkError, Process, free_port, need
+
+HERE = REPOSITORY / "benchmarks" / "truth"
+
+
+@dataclass
+class Request:
+    """One request as the endpoint saw it; times are ns of the wall clock."""
+
+    connection: int | None = None
+    head_ns: int | None = None
+    end_ns: int | None = None
+    bytes: int = 0
+    response_ns: int | None = None
+    status: int | None = None
+    cut: bool = False
+
+
+@dataclass
+class Endpoint:
+    """A server that is started, killed and started again on one port; what it logged."""
+
+    name: str
+    command: list[str]
+    port: int
+    directory: Path
+    fault: dict[str, float]
+    surroundings: dict[str, str] = field(default_factory=dict)
+    #: In front of the server, if any: it has the port that is loaded.
+    front_port: int | None = None
+    process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.front_port or self.port}/ingest"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+    def start(self) -> None:
+        environment_of = {
+            "TRUTH_FAULT": json.dumps(self.fault),
+            "TRUTH_LOG": str(self.log),
+            "TRUTH_PORT": str(self.port),
+            **self.surroundings,
+        }
+        with open(self.directory / "messages", "ab") as messages:
+            self.process = Process(
+                self.command, environment_of, stdin=subprocess.DEVNULL, stdout=messages.fileno(), stderr=messages.fileno()
+            )
+        deadline = time.monotonic() + 20
+        while not _listens(self.port):
+            if self.process.wait(0.02) or time.monotonic() > deadline:
+                raise BenchmarkError(
+                    f"{self.name} does not listen: {(self.directory / 'messages').read_text(errors='replace')}"
+                )
+
+    def kill(self) -> None:
+        assert self.process
+        self.process.end(signal.SIGKILL)
+
+    def requests(self) -> list[Request]:
+        """What the log says, in the order of the requests; each start of the server counts them anew."""
+        found: dict[tuple[int, int], Request] = {}
+        life, last = 0, -1
+        for line in self.log.read_text().splitlines():
+            entry = json.loads(line)
+            number = entry["request"]
+            if entry["event"] == "head":
+                if number <= last:
+                    life += 1
+                last = number
+            request = found.setdefault((life, number), Request())
+            match entry["event"]:
+                case "head":
+                    request.connection, request.head_ns = entry["connection"], entry["time_ns"]
+                case "end":
+                    request.end_ns, request.bytes = entry["time_ns"], entry["bytes"]
+                case "response":
+                    request.response_ns, request.status = entry["time_ns"], entry["status"]
+                case "cut":
+                    request.cut = True
+        return list(found.values())
+
+
+def _listens(port: int) -> bool:
+    # No connection: the endpoint would count it.
+    state = Path("/proc/net/tcp").read_text()
+    return re.search(rf"0100007F:{port:04X} 00000000:0000 0A", state) is not None
+
+
+@contextlib.contextmanager
+def running(endpoint: Endpoint) -> Iterator[Endpoint]:
+    endpoint.directory.mkdir(parents=True)
+    endpoint.log.touch()
+    endpoint.start()
+    try:
+        yield endpoint
+    finally:
+        if endpoint.process:
+            endpoint.process.end(signal.SIGTERM)
+
+
+def aiohttp(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
+    python = environment.python_with("aiohttp")
+    return running(Endpoint("aiohttp", [str(python), str(HERE / "aiohttp_app.py")], free_port(), directory, fault))
+
+
+def uvicorn(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
+    port = free_port()
+    command = [
+        *(str(environment.program("uvicorn", "uvicorn", "uvloop", "httptools")), "uvicorn_app:app"),
+        *("--app-dir", str(HERE), "--host", "127.0.0.1", "--port", str(port)),
+        *("--no-access-log", "--log-level", "warning", "--timeout-keep-alive", "75"),
+    ]
+    return running(Endpoint("uvicorn", command, port, directory, fault))
+
+
+def node(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
+    need("node")
+    return running(Endpoint("Node.js", ["node", str(HERE / "node_server.mjs")], free_port(), directory, fault))
+
+
+@contextlib.contextmanager
+def behind_caddy(directory: Path, fault: dict[str, float]) -> Iterator[Endpoint]:
+    """Node.js with Caddy in front of it."""
+    need("caddy")
+    with node(directory, fault) as endpoint:
+        front = free_port()
+        (directory / "Caddyfile").write_text(
+            "{\n  admin off\n  auto_https off\n  persist_config off\n}\n"
+            f"http://127.0.0.1:{front} {{\n"
+            f"  reverse_proxy 127.0.0.1:{endpoint.port} {{\n    flush_interval -1\n  }}\n}}\n"
+        )
+        with open(directory / "caddy-messages", "ab") as messages:
+            caddy = Process(
+                ["caddy", "run", "--adapter", "caddyfile", "--config", str(directory / "Caddyfile")],
+                {"HOME": str(directory), "XDG_DATA_HOME": str(directory), "XDG_CONFIG_HOME": str(directory)},
+                stdin=subprocess.DEVNULL, stdout=messages.fileno(), stderr=messages.fileno(),
+            )  # fmt: skip
+        try:
+            deadline = time.monotonic() + 20
+            while not _listens(front):
+                if caddy.wait(0.02) or time.monotonic() > deadline:
+                    raise BenchmarkError(
+                        f"caddy does not listen: {(directory / 'caddy-messages').read_text(errors='replace')}"
+                    )
+            endpoint.name, endpoint.front_port = "Caddy, Node.js", front
+            yield endpoint
+        finally:
+            caddy.end(signal.SIGTERM)
+
+
+@dataclass
+class SluiceEndpoint(Endpoint):
+    """`sluice serve`, whose log is its own JSON Lines."""
+
+    def requests(self) -> list[Request]:
+        ended = []
+        for line in (self.directory / "messages").read_text().splitlines():
+            if line.startswith("{") and (entry := json.loads(line))["event"] == "ended":
+                ended.append(Request(bytes=entry["bytes"]))
+        return ended
+
+
+def sluice(name: str, *options: str):  # type: ignore[no-untyped-def]
+    """A `sluice serve`, storing into memory unless it discards."""
+
+    def start(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
+        port = free_port()
+        where = [] if "--discard" in options else ["--directory", str(directory / "store")]
+        limit = ["--max-uploads", str(int(fault["connections"]))] if "connections" in fault else []
+        command = [str(SLUICE), "serve", "--listen", f"127.0.0.1:{port}", *where, *limit, *options]
+        (directory / "store").mkdir(parents=True, exist_ok=True)
+        directory_exists = SluiceEndpoint(name, command, port, directory, fault)
+        return _running_in_place(directory_exists)
+
+    return start
+
+
+@contextlib.contextmanager
+def _running_in_place(endpoint: Endpoint) -> Iterator[Endpoint]:
+    endpoint.start()
+    try:
+        yield endpoint
+    finally:
+        if endpoint.process:
+            endpoint.process.end(signal.SIGTERM)
