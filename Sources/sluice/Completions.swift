@@ -23,9 +23,10 @@ enum Completions {
     guard option.value != nil else { return [] }
     var help = option.help
     if let start = help.firstRange(of: " (default") { help = String(help[..<start.lowerBound]) }
-    help = help.replacing(/ \([^)]*\)/, with: "")
+    help = help.replacing(/\s\([^)]*\)/, with: "")
     guard let list = help.ranges(of: ": ").last.map({ help[$0.upperBound...] }) else { return [] }
-    let words = list.replacing(", or ", with: ", ").replacing(" or ", with: ", ").split(separator: ", ").map(String.init)
+    let words = list.replacing(", or ", with: ", ").replacing(" or ", with: ", ").split(separator: ", ").map(
+      String.init)
     let found = words.filter { word in word.allSatisfy { $0.isLetter || $0.isNumber || "_-".contains($0) } }
     return found.count > 1 ? found : []
   }
@@ -87,7 +88,8 @@ enum Completions {
 
   /// Within single quotation marks, and within the brackets of a specification of _arguments.
   private static func zshQuoted(_ text: String) -> String {
-    text.replacing("'", with: "'\\''").replacing("[", with: "\\[").replacing("]", with: "\\]").replacing(":", with: "\\:")
+    text.replacing("'", with: "'\\''").replacing("[", with: "\\[").replacing("]", with: "\\]").replacing(
+      ":", with: "\\:")
   }
 
   private static var zsh: String {
@@ -105,7 +107,8 @@ enum Completions {
         for name in names { lines.append("'\(exclusion)\(name)[\(zshQuoted(option.help))]\(value ?? "")'") }
       }
       lines.append("'*:operand:_files'")
-      cases += "    \(syntax.name))\n      _arguments -s \\\n        " + lines.joined(separator: " \\\n        ") + " ;;\n"
+      cases +=
+        "    \(syntax.name))\n      _arguments -s \\\n        " + lines.joined(separator: " \\\n        ") + " ;;\n"
     }
     let names = subcommands.map { "'\($0.name):\(zshQuoted($0.summary))'" } + ["'help:print help'"]
     return """

@@ -41,7 +41,10 @@ enum ManualPage {
     ]
     lines += rows(
       SluiceCommand.subcommands.map { subcommand in
-        ((["sluice", subcommand.syntax.name] + subcommand.syntax.operands).joined(separator: " "), subcommand.syntax.summary)
+        (
+          (["sluice", subcommand.syntax.name] + subcommand.syntax.operands).joined(separator: " "),
+          subcommand.syntax.summary
+        )
       })
     lines += [".Sh EXIT STATUS", ".Bl -tag -width 4n"]
     lines += ExitCode.rows.flatMap { [".It \($0.label)", escaped($0.text)] }
@@ -56,7 +59,8 @@ enum ManualPage {
   private static func head(_ name: String, _ summary: String) -> [String] {
     let line = summary.hasSuffix(".") ? String(summary.dropLast()) : summary
     return [
-      ".\\\" Made from the table of options: sluice help man \(name)", ".Dd $Mdocdate$", ".Dt \(name.uppercased()) 1", ".Os",
+      ".\\\" Made from the table of options: sluice help man \(name)", ".Dd $Mdocdate$", ".Dt \(name.uppercased()) 1",
+      ".Os",
       ".Sh NAME", ".Nm \(name)", ".Nd \(macro(line.lowercasedFirst))",
     ]
   }
@@ -84,7 +88,7 @@ enum ManualPage {
   /// marks are doubled within quotation marks.
   private static func macro(_ text: String) -> String {
     let text = text.replacing("\\", with: "\\e").replacing("…", with: "...")
-    return text.split(separator: " ").map { word -> String in
+    return text.split(separator: " ").map(String.init).map { word -> String in
       let plain = word.replacing("\"", with: "\\(dq").replacing("'", with: "\\(aq")
       // A word of two or three letters may be the name of a macro.
       let isMacro = word.count <= 3 && word.first?.isUppercase == true
@@ -97,7 +101,7 @@ enum ManualPage {
 extension String {
   /// With a capital letter and a full stop, unless it begins with what is no word.
   fileprivate var sentence: String {
-    let start = first.map { $0.isLowercase } ?? false ? prefix(1).uppercased() + dropFirst() : self
+    let start = first?.isLowercase == true ? prefix(1).uppercased() + String(dropFirst()) : self
     return start.hasSuffix(".") ? start : start + "."
   }
 }

@@ -18,7 +18,9 @@ struct ManualPageTests {
     #expect(try shown.wait() == 0)
     // What a terminal makes bold or underlined, without that.
     let text = shown.output.joined(separator: "\n").replacing(/.\u{8}/, with: "")
-    for option in SluiceCommand.subcommands.first(where: { "sluice-\($0.syntax.name)" == name })?.syntax.allOptions ?? [] {
+    for option in SluiceCommand.subcommands.first(where: { "sluice-\($0.syntax.name)" == name })?.syntax.allOptions
+      ?? []
+    {
       #expect(text.contains("--\(option.name)"), "\(option.name)")
     }
     for row in ExitCode.rows { #expect(text.contains(row.label)) }
@@ -43,7 +45,8 @@ struct CompletionsTests {
 
   @Test("each shell accepts its script", arguments: Completions.shells)
   func syntax(_ shell: String) throws {
-    let script = try write(shell, in: TemporaryDirectory())
+    let directory = try TemporaryDirectory()
+    let script = try write(shell, in: directory)
     let check = try TestProcess(shell, [shell == "fish" ? "--no-execute" : "-n", script])
     #expect(try check.wait() == 0 && check.errors.isEmpty, "\(check.errors)")
   }
