@@ -24,7 +24,7 @@ final class LiveSource {
   convenience init(_ source: any StreamSource, _ configuration: LiveStreamConfiguration) throws(SystemError) {
     // What libcurl may hold back never counts as acknowledged: a buffer that holds no more would stay full.
     let held = configuration.request.hasPlainFraming ? 0 : configuration.request.mostHeldByteCount
-    let retention = configuration.resumable == .always ? 0 : max(configuration.retention, held)
+    let retention = configuration.resumable == .always ? 0 : configuration.retention.addingSaturated(held)
     let ends = try CircularBuffer.make(
       capacity: .bytes(configuration.buffer.byteCount.addingSaturated(retention)),
       overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory,
@@ -58,6 +58,14 @@ final class LiveSource {
       try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
       isRegistered = true
       try source.start(into: producer, context: context())
+    }
+  }
+
+  /// What each part of the stream begins with.
+  var header: [UInt8] {
+    switch kind {
+    case .buffered(let source, _): source.header
+    case .repeatable: []
     }
   }
 

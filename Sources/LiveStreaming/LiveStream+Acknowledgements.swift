@@ -34,8 +34,8 @@ extension LiveStream {
 
   func takeCounts() {
     guard let request else { return }
-    machine.wrote(upTo: request.step.start + request.task.sentByteCount)
-    machine.acknowledgedByTransport(bodyCount: request.task.acknowledgedByteCount, now: .now)
+    machine.wrote(upTo: request.sentUpTo)
+    machine.acknowledgedByTransport(bodyCount: request.streamed(request.task.acknowledgedByteCount), now: .now)
   }
 
   /// Tells what is acknowledged, and gives it up.
@@ -44,7 +44,8 @@ extension LiveStream {
     if trustsTransport {
       // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed
       // again.
-      release(upTo: transport.releasable(acknowledged: acknowledged, capacity: content.capacity))
+      release(
+        upTo: transport.releasable(acknowledged: acknowledged, newest: content.newest, capacity: content.capacity))
     } else {
       release(upTo: acknowledged)
       if acknowledged > toldAcknowledged {

@@ -9,6 +9,7 @@ extension LiveStream {
 
   func perform(_ step: StreamStep) {
     for event in machine.takeEvents() {
+      if case .upload(.nextURL(_, _, let count)) = event { unconfirmed += count }
       if case .gap(let gap) = event { note(gap) } else { handler(event) }
     }
     settleAcknowledged()
@@ -30,16 +31,15 @@ extension LiveStream {
       }
       awaitedOffset = offset
       if !content.requestWakeUp(at: offset) { dataArrived() }
-    case .wait(let dropout):
+    case .wait(var dropout):
+      // Several attempts fit into the time to finish.
+      if let finishLimit { dropout.retryDelay = min(dropout.retryDelay, finishLimit / 8) }
       // Nothing is under way as a rule; what is has to end.
       dropRequest()
       unconfirmed += dropout.unconfirmed
       handler(dropout.isRepeated ? .attemptFailed(dropout) : .dropout(dropout))
       noteDiscarding()
-      retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in
-        retryTimer = nil
-        perform(machine.retryIsDue(content.supply))
-      }
+      retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in retry() }
     case .fallBack(let reason, let method):
       guard configuration.resumable == .auto else {
         return end(
@@ -55,6 +55,12 @@ extension LiveStream {
     }
   }
 
+  /// The pause between two attempts is over.
+  func retry() {
+    retryTimer = nil
+    perform(machine.retryIsDue(content.supply))
+  }
+
   /// There are bytes where there were none, or the stream has ended.
   func dataArrived() {
     guard let offset = awaitedOffset else { return writer?.write() ?? () }
@@ -68,18 +74,21 @@ extension LiveStream {
 
   func send(_ next: StreamRequest) {
     dropRequest()
+    // Nobody can continue the upload of a file that another one has taken the place of.
+    if case .bytes = next.content, let fault = content.fault { return perform(machine.abandon(fault)) }
     if next.describesRepresentation {
       content.restartDigest(at: next.start)
       if let lifetimeTimer { loop.cancel(lifetimeTimer) }
       lifetimeTimer = nil
     }
     let number = UInt64.random(in: .min ... .max)
+    let header = next.hasHeader ? live?.header ?? [] : []
     do {
       let body: UploadBody =
         switch next.content {
         case .absent: .none
         case .empty: .empty
-        case .bytes(let maximum): try content.openBody(from: next.start, maximum: maximum)
+        case .bytes(let maximum): try content.openBody(header, from: next.start, maximum: maximum)
         }
       renewToken()
       var whole = next.uploadRequest(configuration, token: token)
@@ -89,7 +98,8 @@ extension LiveStream {
         guard let request, request.number == number else { return }
         handle(event, request)
       }
-      request = RunningRequest(step: next, whole: whole, token: token, task: task, number: number)
+      request = RunningRequest(
+        step: next, whole: whole, token: token, task: task, number: number, headerLength: header.count)
       transport.begin(at: next.start)
       // The body may hold all that there is by now, and nothing more be written for long.
       if let writer, case .bytes = next.content, writer.cursor > next.start { didWrite() }
@@ -121,7 +131,7 @@ extension LiveStream {
       handler(.connected(isNew: isNew, after: .now - request.issued))
       machine.connected()
       perform(.none)
-    case .accepted(let count): handler(.accepted(request.step.start + count))
+    case .accepted(let count): handler(.accepted(request.step.start + request.streamed(count)))
     case .interimResponse(let response):
       handler(.interimResponse(response))
       let step = machine.received(

@@ -40,6 +40,8 @@ final class LiveStream: @unchecked Sendable {
   var retryTimer: EventLoop.Timer?
   var lifetimeTimer: EventLoop.Timer?
   var finishTimer: EventLoop.Timer?
+  /// How long the stream may take to finish without progress, once it is to finish.
+  var finishLimit: Duration?
   var hasConnected = false
   var isStarted = false
   var isAbandoned = false
@@ -99,7 +101,9 @@ final class LiveStream: @unchecked Sendable {
     self.configuration = configuration
     self.session = session
     loop = session.loop
-    transport = TransportAcknowledgements(retention: configuration.retention)
+    // PUT replaces what is stored: where a request breaks off, the next one brings all of it again if it can.
+    transport = TransportAcknowledgements(
+      retention: configuration.retention, keepsStart: live != nil && configuration.request.method == "PUT")
     machine = Self.rules(configuration, upload)
     trustsTransport = machine.trustsTransport
   }
@@ -127,7 +131,7 @@ final class LiveStream: @unchecked Sendable {
     _ configuration: LiveStreamConfiguration, isLive: Bool, method: String? = nil
   ) -> any StreamStateMachine {
     PlainStream(
-      policy: configuration.retry, streamID: configuration.streamID, isLive: isLive,
+      policy: configuration.retry, streamID: configuration.streamID, target: configuration.request.url, isLive: isLive,
       method: method ?? configuration.request.method, mayUsePOST: configuration.mayUsePOST)
   }
 
@@ -170,7 +174,14 @@ final class LiveStream: @unchecked Sendable {
   func finish(within limit: Duration? = nil) {
     guard !machine.isEnded else { return }
     live?.finish()
-    if let limit, finishTimer == nil { awaitProgress(within: limit) }
+    guard let limit, finishTimer == nil else { return }
+    finishLimit = limit
+    awaitProgress(within: limit)
+    // The next attempt is due now: the time to finish is no time to rest.
+    if let retryTimer {
+      loop.cancel(retryTimer)
+      retry()
+    }
   }
 
   /// Ends the stream if the server acknowledges nothing more within `limit`. A slow line may take longer for all that

@@ -56,6 +56,10 @@ public enum UploadNotice: Equatable, Sendable {
   /// never sent (`impossibleOffset`), never answered as an upload resource (`unproven`), lacks bytes that are not kept
   /// here any more (`gap`), or precedes a time without bytes that is longer than the buffer (`pause`).
   case newPart(offset: UInt64, previous: String?, reason: String)
+  /// The stream continues at this URL from this stream offset on: a request to the URL before would replace what is
+  /// stored there, and the buffer no longer has the beginning of that. TCP had acknowledged `unconfirmed` bytes of it,
+  /// and the server has not confirmed them.
+  case nextURL(String, offset: UInt64, unconfirmed: UInt64)
   /// The server has less than it had acknowledged.
   case serverWentBack(from: UInt64, to: UInt64)
   /// The server claims bytes that were never sent. It is asked again.
@@ -205,7 +209,8 @@ public struct StreamSummary: Sendable {
   public var sourceUnit = SourceEvent.Unit.frames
   /// The final response, when there was one.
   public var response: HTTPResponse?
-  /// Bytes that are perhaps lost: see ``Dropout/unconfirmed``. They count as acknowledged.
+  /// Bytes that are perhaps lost: see ``Dropout/unconfirmed`` and ``UploadNotice/nextURL(_:offset:unconfirmed:)``. They count as
+  /// acknowledged.
   public var unconfirmed: UInt64 = 0
   /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so; without what the source
   /// left out.

@@ -37,14 +37,19 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     }
   }
 
+  public var header: [UInt8] {
+    guard container == .wav else { return [] }
+    let format = microphone.format
+    return WAVHeader(rate: format.rate, channels: format.channels, format: format.format).bytes
+  }
+
   public func start(
     into producer: consuming CircularBuffer.Producer, context: SourceContext
   ) throws(LiveStreamError) {
     self.context = context
-    if container == .wav {
-      let format = microphone.format
-      let header = WAVHeader(rate: format.rate, channels: format.channels, format: format.format)
-      guard case .written(header.bytes.count) = producer.write(copying: header.bytes.span.bytes) else {
+    let header = header
+    if !header.isEmpty {
+      guard case .written(header.count) = producer.write(copying: header.span.bytes) else {
         throw LiveStreamError(.source, "the buffer is too small for a WAV header: raise --buffer")
       }
     }

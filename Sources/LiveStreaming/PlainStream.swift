@@ -8,6 +8,7 @@ internal import UploadClient
 struct PlainStream: StreamStateMachine {
   private var machine: PlainStreamStateMachine
   private let streamID: String
+  private let target: String
   private let isLive: Bool
   private var method: String
   private let mayUsePOST: Bool
@@ -17,10 +18,13 @@ struct PlainStream: StreamStateMachine {
   /// - Parameter isLive: whether its bytes come once. Others are sent whole after a dropout, unless the server itself
   ///   says where to go on: one that knows nothing of `Stream-Offset` would keep the last part for the whole.
   /// - Parameter mayUsePOST: whether POST may take the method's place where the server takes it and not that one.
-  init(policy: RetryPolicy, streamID: String, isLive: Bool, method: String, mayUsePOST: Bool) {
-    // PUT replaces what is at the URL: its last request has to carry everything that it may replace.
+  init(
+    policy: RetryPolicy, streamID: String, target: String, isLive: Bool, method: String, mayUsePOST: Bool
+  ) {
+    // PUT replaces what is at the URL: a request has to carry everything that it may replace, or go elsewhere.
     machine = PlainStreamStateMachine(policy: policy, replaces: isLive && method == "PUT", isLive: isLive)
     self.streamID = streamID
+    self.target = target
     self.isLive = isLive
     self.method = method
     self.mayUsePOST = mayUsePOST
@@ -92,15 +96,21 @@ struct PlainStream: StreamStateMachine {
     switch action {
     case .none: return .none
     case .open(let offset, let attempt, let gap):
+      let url = machine.part > 1 ? UploadRequest.numbered(target, machine.part) : nil
+      if let url, let count = machine.takeUnconfirmed() {
+        let shown = UploadRequest.withoutCredentials(url)
+        events.append(.upload(.nextURL(shown, offset: offset, unconfirmed: count)))
+      }
       if let gap { events.append(.gap(gap)) }
       events.append(.connecting(offset: offset, attempt: attempt))
       requestStart = offset
       return .request(
         StreamRequest(
-          start: offset, method: method,
-          fields: [
-            .init(name: "Stream-ID", value: streamID), .init(name: "Stream-Offset", value: String(offset)),
-          ], content: .bytes(maximum: nil),
+          start: offset, method: method, url: url,
+          // At another URL it is a stream of its own.
+          fields: url == nil
+            ? [.init(name: "Stream-ID", value: streamID), .init(name: "Stream-Offset", value: String(offset))] : [],
+          content: .bytes(maximum: nil), hasHeader: url != nil,
           // There is nobody to ask whether the file has arrived. A server may take its time over a large one.
           answerLimit: isLive ? .usual : .times(20)))
     case .wait(let dropout): return .wait(dropout)

@@ -50,6 +50,15 @@ struct PlainStreamStateMachine {
   private let replaces: Bool
   /// Whether the stream comes once; otherwise it is sent whole each time.
   private let isLive: Bool
+  /// Counts the URLs of the stream. Where requests replace what is stored, later bytes of the stream must not replace
+  /// earlier ones that the server may have.
+  private(set) var part = 1
+  /// One past the highest byte that requests of this part have brought, without those that the server refused.
+  private var partSent: UInt64 = 0
+  /// How many bytes of the request that has ended were reported as unconfirmed.
+  private var reportedUnconfirmed: UInt64 = 0
+  /// How many bytes of the part before are unconfirmed, until that is reported.
+  private var unreportedUnconfirmed: UInt64?
   /// Where the newest request began.
   private var requestStart: UInt64 = 0
   /// When the first bytes of the current request were acknowledged.
@@ -124,6 +133,9 @@ struct PlainStreamStateMachine {
       (failure.cause, failure.retryAfter, serverOffset) = (cause, retryAfter, offset)
     }
     let unconfirmed = settle(failure.cause, serverOffset: serverOffset, start: start, oldest: supply.oldest)
+    reportedUnconfirmed = unconfirmed
+    // For its server, a refused request never was.
+    if case .response = failure.cause {} else { partSent = max(partSent, sentUpTo) }
     // The answer to a whole stream is due: that is not idleness.
     let isAnswerDue = supply.isFinished && sentUpTo == supply.head
     noteOutage(failure.cause, start: start, isAnswerDue: isAnswerDue, now: now)
@@ -170,6 +182,7 @@ struct PlainStreamStateMachine {
   mutating func passedPause(at offset: UInt64, now: MonotonicInstant) {
     guard case .streaming = state else { return }
     acknowledged = offset
+    partSent = max(partSent, offset)
     clock.noteProgress()
     state = .waiting
   }
@@ -179,7 +192,8 @@ struct PlainStreamStateMachine {
   private mutating func settle(
     _ cause: Dropout.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64
   ) -> UInt64 {
-    if let serverOffset, serverOffset <= sent {
+    // A later part is a stream of its own for its server.
+    if let serverOffset, serverOffset <= sent, part == 1 {
       // It has read from TCP what it could not keep (a full disk), or has kept what TCP's word had not reached us for:
       // believe it, not TCP.
       serverToldOffset = true
@@ -215,7 +229,10 @@ struct PlainStreamStateMachine {
   mutating func retryIsDue(_ supply: Supply) -> Action {
     guard state == .waiting else { return .none }
     // What a broken request has brought is replaced by the next one: that has to bring it once more, as long as it can.
-    if replaces, supply.oldest <= requestStart, !serverToldOffset { return open(at: requestStart, gap: nil) }
+    if replaces, !serverToldOffset {
+      if supply.oldest <= requestStart { return open(at: requestStart, gap: nil) }
+      beginPart(oldest: supply.oldest)
+    }
     guard acknowledged < supply.oldest else { return open(at: acknowledged, gap: nil) }
     let offset = min(supply.restart, supply.head)
     // Nothing is lost in a pause.
@@ -228,6 +245,22 @@ struct PlainStreamStateMachine {
     return open(at: offset, gap: gap)
   }
 
+  /// The buffer no longer has the beginning of what the server may have. That stays as it is, and the stream continues at
+  /// another URL, from the oldest byte in the buffer.
+  private mutating func beginPart(oldest: UInt64) {
+    guard partSent > requestStart else { return }
+    let unconfirmed = min(max(acknowledged, requestStart), oldest) - requestStart
+    unreportedUnconfirmed = unconfirmed - min(unconfirmed, reportedUnconfirmed)
+    (part, partSent) = (part &+ 1, 0)
+    acknowledged = min(acknowledged, oldest)
+  }
+
+  /// How many bytes of the part before the server has not confirmed; once for each part.
+  mutating func takeUnconfirmed() -> UInt64? {
+    defer { unreportedUnconfirmed = nil }
+    return unreportedUnconfirmed
+  }
+
   /// The stream ends here, for a reason that no request has.
   mutating func stop(_ error: LiveStreamError) -> Action { state == .ended ? .none : end(error) }
 
@@ -236,7 +269,7 @@ struct PlainStreamStateMachine {
     (serverWentBack, serverToldOffset) = (false, false)
     isConnected = false
     firstAcknowledgement = nil
-    requestStart = offset
+    (requestStart, reportedUnconfirmed) = (offset, 0)
     clockAtOpen = clock
     acknowledged = offset
     if sent > offset { resent += sent - offset }

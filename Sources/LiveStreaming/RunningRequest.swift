@@ -17,16 +17,23 @@ final class RunningRequest {
   /// The bearer token that there was then, whether or not the request may carry it.
   let token: String?
 
-  init(step: StreamRequest, whole: UploadRequest, token: String?, task: UploadTask, number: UInt64) {
+  /// Bytes in front of the stream's.
+  private let headerLength: UInt64
+
+  init(step: StreamRequest, whole: UploadRequest, token: String?, task: UploadTask, number: UInt64, headerLength: Int) {
     self.step = step
     self.whole = whole
     self.token = token
     self.task = task
     self.number = number
+    self.headerLength = UInt64(headerLength)
   }
 
   /// Stream offset up to which its body was handed over.
-  var sentUpTo: UInt64 { step.start + task.sentByteCount }
+  var sentUpTo: UInt64 { step.start + streamed(task.sentByteCount) }
+
+  /// How many of the body's first bytes are the stream's.
+  func streamed(_ bodyCount: UInt64) -> UInt64 { bodyCount - min(bodyCount, headerLength) }
 }
 
 extension StreamRequest {

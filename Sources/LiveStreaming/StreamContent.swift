@@ -30,10 +30,10 @@ protocol StreamContent: AnyObject {
   /// The lengths of all pauses that were passed.
   var pausedByteCount: UInt64 { get }
 
-  /// Begins a body at `offset`, which ends with the stream, after `maximum` bytes, or at ``endBody(atLeast:)``.
+  /// Begins a body with `header`, and then at `offset`, which ends with the stream, after `maximum` bytes, or at ``endBody(atLeast:)``.
   ///
   /// - Throws: when the process lacks what that takes.
-  func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody
+  func openBody(_ header: [UInt8], from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody
   /// Lets the body under way end with what is in it, or at stream offset `end` if that is further; false if it cannot,
   /// because its length was announced.
   func endBody(atLeast end: UInt64) -> Bool

@@ -13,8 +13,15 @@ public protocol StreamSource: AnyObject, Sendable {
   /// - Throws: ``LiveStreamError`` of kind `source` when it cannot begin.
   func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError)
 
+  /// What the stream begins with, and what a part of it has to begin with in order to be read by itself; empty where that is nothing.
+  var header: [UInt8] { get }
+
   /// Ends after what is at hand: finishes the producer, soon. Called on the stream's loop, perhaps more than once.
   func stop()
+}
+
+extension StreamSource {
+  public var header: [UInt8] { [] }
 }
 
 /// What a source may use of the stream that it feeds.

@@ -103,6 +103,8 @@ struct StreamRequest: Equatable {
   var url: String?
   var fields: [HTTPResponse.Field]
   var content: Content
+  /// Whether the source's header comes in front of the stream's bytes.
+  var hasHeader = false
   /// Whether it carries what describes the representation: `Content-Type` and its like.
   var describesRepresentation = true
   /// How long its answer may take.

@@ -18,6 +18,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   private var output: BoundPair.Output?
   /// Stream offset at which the body under way ends at the latest.
   private var bodyEnd: UInt64 = .max
+  /// What of the header still comes in front of the stream's bytes.
+  private var unsentHeader: ArraySlice<UInt8> = []
   private var canWrite = false
   private var isWriting = false
   private var running: StreamDigest?
@@ -56,11 +58,12 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       pause: pause, pausesAtHead: bytes.pauses(at: head))
   }
 
-  func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
+  func openBody(_ header: [UInt8], from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
     let pair = BoundPair.make(bufferSize: pairSize)
     let (end, overflows) = offset.addingReportingOverflow(maximum ?? .max)
     cursor = offset
     bodyEnd = overflows ? .max : end
+    unsentHeader = header[...]
     canWrite = false
     attach(pair.output)
     return .stream(pair.input)
@@ -118,6 +121,12 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       if cursor != start { didWrite() }
     }
     while canWrite {
+      if !unsentHeader.isEmpty {
+        canWrite = false
+        guard case .accepted(let count)? = output?.write(unsentHeader.span.bytes) else { return }
+        unsentHeader = unsentHeader.dropFirst(count)
+        continue
+      }
       switch bytes.read(at: cursor, maximum: Int(clamping: bodyEnd - cursor), { write($0) }) {
       case .bytes(let count):
         cursor += UInt64(count)

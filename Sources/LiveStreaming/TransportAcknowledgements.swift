@@ -11,14 +11,17 @@ struct TransportAcknowledgements {
   /// Runs while the buffer is under pressure.
   var timer: EventLoop.Timer?
   private let retention: Int
+  /// Whether a request that breaks off is to be sent again from its start.
+  private let keepsStart: Bool
+  private var start: UInt64 = 0
   private var lastCheck = MonotonicInstant(nanoseconds: 0)
   private var cursorAtLastCheck: UInt64 = 0
   private var delay = Duration.milliseconds(1)
 
-  init(retention: Int) { self.retention = retention }
+  init(retention: Int, keepsStart: Bool) { (self.retention, self.keepsStart) = (retention, keepsStart) }
 
   /// A request begins at this offset.
-  mutating func begin(at offset: UInt64) { cursorAtLastCheck = offset }
+  mutating func begin(at offset: UInt64) { (start, cursorAtLastCheck) = (offset, offset) }
 
   /// Whether to look now that bytes were written; if so, this was the look.
   mutating func isDue(_ writer: StreamWriter, now: MonotonicInstant) -> Bool {
@@ -33,8 +36,13 @@ struct TransportAcknowledgements {
   }
 
   /// Up to where bytes may be given up.
-  func releasable(acknowledged: UInt64, capacity: Int) -> UInt64 {
-    acknowledged - min(acknowledged, UInt64(min(retention, capacity / 2)))
+  ///
+  /// - Parameter newest: one past the newest byte of the stream.
+  func releasable(acknowledged: UInt64, newest: UInt64, capacity: Int) -> UInt64 {
+    let most = acknowledged - min(acknowledged, UInt64(min(retention, capacity / 2)))
+    // From its start on, the request takes no more than half of the buffer.
+    let hasRoom = newest - min(newest, start) <= UInt64(capacity / 2)
+    return keepsStart && hasRoom ? min(most, start) : most
   }
 
   /// A source that waits for room would wait for ever if the last bytes were acknowledged with nobody looking: so while

@@ -104,8 +104,15 @@ public final class UploadFile: Sendable {
   /// How the file has changed since it was opened, in words; nil when it has not.
   var change: String? {
     var status = stat()
-    if fstat(descriptor, &status) == 0, let change = version.change(to: FileVersion(status)) { return change }
-    return stat(path, &status) == 0 ? version.change(to: FileVersion(status)) : "it was removed"
+    var isUnlinked = false
+    if fstat(descriptor, &status) == 0 {
+      let now = FileVersion(status)
+      if let change = version.change(to: now) { return change }
+      isUnlinked = now.isUnlinked
+    }
+    if stat(path, &status) == 0 { return version.change(to: FileVersion(status)) }
+    // Whoever has removed it has not changed it: all of it is still there to be sent.
+    return isUnlinked ? nil : "it was moved"
   }
 }
 
@@ -141,7 +148,7 @@ final class FileContent: StreamContent {
   var head: UInt64 { file.size }
   var isFinished: Bool { true }
 
-  func openBody(from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
+  func openBody(_ header: [UInt8], from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
     let rest = file.size - min(offset, file.size)
     return try file.body(offset..<(offset + min(maximum ?? .max, rest)))
   }

@@ -77,7 +77,7 @@ enum Verdict: Equatable {
       )
     case 403:
       return refusal("the server does not permit this (403)\(reason): check the credentials and the URL's path")
-    case 408, 425, 429, 500, 502...504, 506...:
+    case 408, 423, 425, 429, 500, 502...504, 506...:
       return .transient(.response(status), retryAfter: retryAfter, serverOffset: serverOffset)
     case 404: return unexpected(.refused, "there is nothing at this URL to stream to (404)\(reason): check the path")
     case 410:

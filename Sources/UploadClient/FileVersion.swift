@@ -28,6 +28,8 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
   /// When its content, name or permissions last changed. Nobody can set it.
   public let changed: Time
   public let identity: Identity
+  /// Whether the file has no name any more. It exists for as long as somebody has it open.
+  public let isUnlinked: Bool
 
   /// - Throws: ``SystemError`` when the descriptor is not open.
   public init(descriptor: Int32) throws(SystemError) {
@@ -39,6 +41,7 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
   package init(_ status: stat) {
     size = UInt64(clamping: status.st_size)
     (modified, changed) = (Time(status.st_mtim), Time(status.st_ctim))
+    isUnlinked = status.st_nlink == 0
     identity = Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
   }
 
@@ -52,6 +55,7 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
     if now.size < size { return "it was shortened from \(size) to \(now.size) bytes" }
     if now.size > size { return "it grew from \(size) to \(now.size) bytes" }
     if now.modified != modified { return "its content was written" }
-    return now.changed == changed ? nil : "its content, name or permissions changed"
+    // The loss of its last name changes nothing in the file, and is a change all the same.
+    return now.changed == changed || now.isUnlinked ? nil : "its content, name or permissions changed"
   }
 }

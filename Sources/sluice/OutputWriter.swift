@@ -79,11 +79,22 @@ final class OutputWriter: Sendable {
         ($0.isBroken || !$0.isWriting && $0.queue.isEmpty, $0.pieces)
       }
       if isDone { return true }
+      if writeWithoutThread(patience) { continue }
       var idle = pollfd(fd: wakeUps.idle.descriptor, events: Int16(POLLIN), revents: 0)
       let isIdle = poll(&idle, 1, Int32(clamping: patience.nanoseconds / 1_000_000)) > 0
       if !isIdle, state.withLock({ $0.pieces }) == before { return false }
     }
     return false
+  }
+
+  /// Writes what waits where the system has allowed no thread for it; false if there is one.
+  private func writeWithoutThread(_ patience: Duration) -> Bool {
+    var room = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+    guard !state.withLock({ $0.hasThread }) else { return false }
+    // What nobody reads stays where it is.
+    guard poll(&room, 1, Int32(clamping: patience.nanoseconds / 1_000_000)) > 0 else { return false }
+    if let text = state.withLock({ $0.queue.take() }) { write(text) }
+    return true
   }
 
   // MARK: Writing

@@ -44,6 +44,9 @@ enum StreamReport {
       "the server does not support resumable uploads: \(reason); going on with one plain request"
     case .newPart(let offset, _, let reason):
       "the server's upload resource is of no more use (\(words(partEnd: reason))): going on in a new one from stream offset \(offset) on"
+    case .nextURL(let url, let offset, let unconfirmed):
+      "continuing at \(url) from stream offset \(offset): another request to the URL before would replace what the server may have"
+        + (unconfirmed > 0 ? "; it did not confirm \(Units.text(bytes: unconfirmed)), which are perhaps lost" : "")
     case .serverWentBack(let start, let end):
       "the server has lost \(Units.text(bytes: start - end)) that it had acknowledged, from stream offset \(end) on"
     case .impossibleOffset(let offset):
@@ -103,7 +106,8 @@ enum StreamReport {
     }
     if summary.unconfirmed > 0 {
       lines.append(
-        "\(summary.unconfirmed) acknowledged bytes perhaps lost: the server refused the request they were in")
+        "\(summary.unconfirmed) acknowledged bytes perhaps lost: the request that they were in broke off or was refused"
+      )
     }
     if let missing = summary.missingAtServer, missing > 0 {
       lines.append("\(missing) bytes are missing from what the server stored")
@@ -233,6 +237,11 @@ enum StreamReport {
       line = JSONLine(event: "new-part")
       line.add("offset", offset)
       line.add("reason", reason)
+    case .nextURL(let url, let offset, let unconfirmed):
+      line = JSONLine(event: "next-url")
+      line.add("url", url)
+      line.add("offset", offset)
+      line.add("unconfirmed", unconfirmed)
     case .serverWentBack(let start, let end):
       line = JSONLine(event: "server-went-back")
       line.add("acknowledged", start)

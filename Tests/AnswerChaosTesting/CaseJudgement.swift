@@ -21,7 +21,8 @@ struct CaseJudgement {
   let vainRequests: Int
 
   init(_ plan: AnswerCase, _ trace: CaseTrace, _ state: CaseServer.State) {
-    (self.plan, self.trace, stored, given) = (plan, trace, state.stored, state.given)
+    (self.plan, self.trace, given) = (plan, trace, state.given)
+    stored = state.stored.located(at: trace.starts)
     claims = state.claims
     (leftUnread, vainRequests) = (state.leftUnread, state.requests - 2 * state.progress)
   }
@@ -66,9 +67,7 @@ struct CaseJudgement {
   /// Statuses after which a client tries again, whatever was before.
   private func isRetried(_ status: Int) -> Bool {
     switch status {
-    // An upload resource may be locked; of a plain stream this is the server's verdict.
-    case 423: !isPlain
-    case 408, 425, 429, 500, 502...504, 506...: true
+    case 408, 423, 425, 429, 500, 502...504, 506...: true
     default: false
     }
   }
@@ -151,16 +150,19 @@ struct CaseJudgement {
     }
     let gaps = trace.gaps.map { $0.offset..<($0.offset + $0.length) }
     // What a server says that it has is not sent again.
-    let excused = stored.ranges + gaps + claims.untrue(captured: trace.captured)
+    let replaces = isPlain && plan.method == "PUT" && !given.contains { $0.head?.value("Stream-Offset") != nil }
+    if replaces, let replacement = stored.replacement {
+      return .init(kind: "a request has replaced what was stored", detail: replacement)
+    }
+    let kept = replaces ? stored.rangesLeft : stored.ranges
+    let excused = kept + gaps + claims.untrue(captured: trace.captured)
     let holes = StoredStream.holes(StoredStream.union(excused), end: trace.captured)
     guard let hole = holes.first else { return nil }
     // TCP has acknowledged what such a server did not keep.
-    if isPlain,
-      leftUnread || given.contains(where: { !$0.odd.keeps }) || plan.cell.phase == .head && plan.cutsByReset
-        || plan.method == "PUT"
-    {
-      return nil
-    }
+    let wasRead = !leftUnread && !given.contains { !$0.odd.keeps } && !(plan.cell.phase == .head && plan.cutsByReset)
+    if isPlain, !wasRead || plan.method == "PUT" && !replaces { return nil }
+    // What the server has not confirmed is reported.
+    if replaces, holes.reduce(0, { $0 + ($1.upperBound - $1.lowerBound) }) <= summary.unconfirmed { return nil }
     return .init(
       kind: "bytes are missing and nothing says so",
       detail: "\(hole) of \(trace.captured), \(summary.progress.lost) reported as lost")

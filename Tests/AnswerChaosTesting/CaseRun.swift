@@ -18,6 +18,8 @@ struct CaseTrace: Sendable {
   var dropouts = 0
   var failures = 0
   var notSupported = false
+  /// Stream offsets at which requests began.
+  var starts: [UInt64] = []
   var summary: StreamSummary?
   /// Contradictions that were seen on the way.
   var contradictions: [String] = []
@@ -85,7 +87,7 @@ final class CaseRun: @unchecked Sendable {
     configuration.buffer = .bytes(plan.bufferSize)
     configuration.memory = .kept
     configuration.overflow = plan.cell.source == .mic ? .dropOldest : .wait
-    if plan.bufferSize < 65_536, !plan.usesHTTP2 { configuration.retention = 0 }
+    if plan.bufferSize < 65_536 { configuration.retention = 0 }
     configuration.retry.initialCeiling = .milliseconds(10)
     configuration.retry.maximumCeiling = .milliseconds(60)
     switch plan.mode {
@@ -186,6 +188,7 @@ final class CaseRun: @unchecked Sendable {
       trace.failures += 1
       check(dropout)
     case .upload(.notSupported): trace.notSupported = true
+    case .connecting(let offset, _): trace.starts.append(offset)
     case .ended(let summary):
       trace.summary = summary
       trace.events.append(event)

@@ -87,7 +87,8 @@ final class Exchange {
   private func open(_ isPlainStream: Bool) -> (Place, refusal: ReplyHead?) {
     server.state.withLock { state in
       if isPlainStream {
-        state.stored.requests.append((request.head.offset, [], false))
+        let isNumbered = request.target.contains("~")
+        state.stored.requests.append(.init(target: request.target, offset: isNumbered ? nil : request.head.offset))
         return (.plain(state.stored.requests.count - 1), nil)
       }
       if isPlain { return (.nowhere, request.method == "OPTIONS" ? nil : ReplyHead(404)) }
@@ -243,7 +244,10 @@ final class Exchange {
     }
     let proper = refusal ?? self.proper(place)
     let head = odd.head(of: proper)
-    server.state.withLock { $0.given[index].head = head }
+    server.state.withLock { state in
+      state.given[index].head = head
+      if case .plain(let place) = place, let head, head.status >= 300 { state.stored.requests[place].isRefused = true }
+    }
     server.begin(odd)
     try sendOdd(odd, head, proper, place, isWhole: isWhole)
     let goesOn = try end(odd, place, isWhole: isWhole, hasAnswered: head != nil && odd.cut == nil)
@@ -339,7 +343,7 @@ final class Exchange {
       var start = base + (request.method == "PATCH" ? request.offset ?? 0 : 0)
       if case .plain(let index) = place {
         let taken = state.stored.requests[index]
-        (start, stored) = (taken.offset, taken.offset + UInt64(taken.bytes.count))
+        (start, stored) = (taken.range.lowerBound, taken.range.upperBound)
       }
       contentStart = start
       note(

@@ -14,16 +14,55 @@ struct StoredStream: Sendable {
     var length: UInt64?
   }
 
+  /// A plain request: where it began, what it brought.
+  struct Request: Sendable {
+    var target: String
+    /// Stream offset of its first byte. A numbered URL has a stream of its own, and its requests name none.
+    var offset: UInt64?
+    var bytes: [UInt8] = []
+    /// Whether it came to its end.
+    var isWhole = false
+    /// Whether it was answered by an error: then its client counts it as not stored.
+    var isRefused = false
+
+    var range: Range<UInt64> { (offset ?? 0)..<(offset ?? 0) + UInt64(bytes.count) }
+  }
+
   var uploads: [Upload] = []
-  /// Of plain requests: where each began, what it brought, whether it came to its end.
-  var requests: [(offset: UInt64, bytes: [UInt8], isWhole: Bool)] = []
+  var requests: [Request] = []
+
+  /// The same with the offsets of requests to numbered URLs: where the client says that a request begins, and its bytes
+  /// belong.
+  func located(at starts: [UInt64]) -> StoredStream {
+    var stored = self
+    for (index, request) in requests.enumerated() where request.offset == nil {
+      stored.requests[index].offset = starts.first { OffsetNoise.firstDifference(request.bytes, at: $0) == nil }
+    }
+    return stored
+  }
 
   /// Ranges of stream offsets, ascending, that do not touch each other.
   var ranges: [Range<UInt64>] {
-    let all =
-      uploads.map { $0.base..<($0.base + UInt64($0.bytes.count)) }
-      + requests.map { $0.offset..<($0.offset + UInt64($0.bytes.count)) }
-    return Self.union(all)
+    Self.union(uploads.map { $0.base..<($0.base + UInt64($0.bytes.count)) } + requests.map(\.range))
+  }
+
+  /// The same where each request replaces what the one before it has stored at its URL.
+  var rangesLeft: [Range<UInt64>] {
+    var last: [String: Range<UInt64>] = [:]
+    for request in requests where !request.bytes.isEmpty && !request.isRefused { last[request.target] = request.range }
+    return Self.union(Array(last.values))
+  }
+
+  /// A request that has replaced earlier bytes of the stream by later ones, in words.
+  var replacement: String? {
+    var last: [String: Range<UInt64>] = [:]
+    for request in requests where !request.bytes.isEmpty && !request.isRefused {
+      if let before = last[request.target], request.range.lowerBound > before.lowerBound {
+        return "at \(request.target), \(request.range) has replaced \(before)"
+      }
+      last[request.target] = request.range
+    }
+    return nil
   }
 
   static func union(_ ranges: [Range<UInt64>]) -> [Range<UInt64>] {
@@ -59,8 +98,11 @@ struct StoredStream: Sendable {
       }
     }
     for request in requests {
-      if let offset = OffsetNoise.firstDifference(request.bytes, at: request.offset) {
-        return "the request from \(request.offset) on has a wrong byte at stream offset \(offset)"
+      guard let start = request.offset else {
+        return "a request to \(request.target) has bytes that begin where no request does"
+      }
+      if let offset = OffsetNoise.firstDifference(request.bytes, at: start) {
+        return "the request from \(start) on has a wrong byte at stream offset \(offset)"
       }
     }
     return nil

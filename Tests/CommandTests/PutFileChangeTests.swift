@@ -8,7 +8,7 @@ import Testing
 @Suite("sluice put of a file that changes", .serialized)
 struct PutFileChangeTests {
   enum Change: CaseIterable {
-    case shortened, grown, written, writtenWithOldTime, replaced, removed
+    case shortened, grown, written, writtenWithOldTime, replaced
 
     func perform(on path: String) throws {
       var status = stat()
@@ -26,7 +26,6 @@ struct PutFileChangeTests {
         ftruncate(other, off_t(status.st_size))
         close(other)
         rename(path + ".other", path)
-      case .removed: unlink(path)
       }
     }
 
@@ -104,14 +103,15 @@ struct PutFileChangeTests {
     #expect(!directory.names.contains("data.sluice"))
   }
 
-  @Test("a file that stays as it is, is uploaded whole, however slowly")
-  func unchanged() throws {
+  @Test("a file that stays as it is, or is only removed, is uploaded whole, however slowly", arguments: [false, true])
+  func unchanged(isRemoved: Bool) throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", [UInt8](repeating: 7, count: Self.size))
     let gate = try Gate()
     let server = try plainServer(stopsAt: 100_000, gate)
     let process = try sluice(["put", file, "\(server.url)/x", "--resumable", "never"])
     try gate.reached.first("the content") { $0 }
+    if isRemoved { unlink(file) }
     gate.opened.append(true)
     #expect(try process.wait() == 0)
   }

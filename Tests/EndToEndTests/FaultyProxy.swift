@@ -24,6 +24,8 @@ final class FaultyProxy: Sendable {
     case refuse(String)
     /// Answered in the middle; all that arrives until the client stops is passed on.
     case answer(String, after: Int)
+    /// The request arrives; its answer is dropped, and the client sees a reset.
+    case dropAnswer
   }
 
   let address: String
@@ -118,6 +120,9 @@ final class FaultyProxy: Sendable {
         if isReset { reset(upstream) } else { finish(upstream) }
         reset(client)
       }
+    case .dropAnswer:
+      _ = relay(client, upstream, limit: .max, dropsAnswer: true)
+      reset(client)
     case .answer(let answer, let count):
       if relay(client, upstream, limit: count), sendAll(Array(answer.utf8)[...], to: client) {
         // What still comes until the client has read it was acknowledged too.
@@ -130,7 +135,7 @@ final class FaultyProxy: Sendable {
   /// Passes bytes on in both directions; true when `limit` bytes of the client have gone through, false when a side
   /// ended.
   @discardableResult
-  private func relay(_ client: Int32, _ upstream: Int32, limit: Int) -> Bool {
+  private func relay(_ client: Int32, _ upstream: Int32, limit: Int, dropsAnswer: Bool = false) -> Bool {
     var rest = limit
     var buffer = [UInt8](repeating: 0, count: 64 << 10)
     var open = [client, upstream]
@@ -138,6 +143,7 @@ final class FaultyProxy: Sendable {
       guard let ready = wait(for: open) else { return false }
       if ready.contains(upstream) {
         let count = recv(upstream, &buffer, buffer.count, 0)
+        if dropsAnswer { return false }
         if count == 0 {
           // The client reads what has come, and ends as well: closed with bytes of its own unread, it would see a reset
           // first.

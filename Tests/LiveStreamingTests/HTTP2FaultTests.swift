@@ -3,6 +3,7 @@
 import EventLoops
 import NetworkTesting
 import PropertyTesting
+import StreamBuffers
 import Testing
 import UploadClient
 
@@ -71,6 +72,43 @@ struct HTTP2FaultTests {
           continue
         }
       }
+    }
+  }
+
+  @Test(
+    "a source that waits for room does not wait for ever, although TCP does not show the last bytes of HTTP/2",
+    arguments: [0, 256 << 10])
+  func smallBuffer(retention: Int) throws {
+    let count = 400_000
+    let server = try ScriptedServer { connection, _ in
+      let http2 = try HTTP2Connection(connection)
+      let stream = try http2.request()
+      var (isEnd, sum) = (false, 0)
+      while !isEnd {
+        let piece = try http2.piece(of: stream, isEnd: &isEnd)
+        sum += piece.count
+        guard !piece.isEmpty, !isEnd else { continue }
+        for place in [0, stream] { try http2.enlargeWindow(of: place, by: UInt32(piece.count)) }
+      }
+      try http2.respond(sum == count ? 200 : 400, [], to: stream)
+    }
+    try withSession { session throws in
+      let pipe = try TestPipe()
+      let stream = try RunningStream(try DescriptorSource(descriptor: pipe.reading), session, server.url + "/take") {
+        $0.request.httpVersion = .http2
+        $0.overflow = .wait
+        $0.buffer = .bytes(8192)
+        $0.retention = retention
+      }
+      let writing = try NamedThread("writing") {
+        _ = pipe.write([UInt8](repeating: 7, count: count))
+        pipe.closeWriting()
+      }
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.captured == count && summary.progress.dropouts == 0)
+      // Otherwise it would wait for a reader.
+      pipe.closeReading()
+      writing.join()
     }
   }
 

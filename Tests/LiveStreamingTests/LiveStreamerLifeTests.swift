@@ -95,6 +95,40 @@ struct LiveStreamerLifeTests {
     }
   }
 
+  @Test("the time to finish cuts the pause between attempts short, and those that follow it", arguments: [0, 2])
+  func finishInAPause(refusals: Int) throws {
+    try withSession { session throws in
+      let source = try PushedSource()
+      let count = Lock(0)
+      let answering = try ScriptedServer { connection, _ in
+        _ = try connection.head()
+        let number = count.withLock { count in
+          defer { count += 1 }
+          return count
+        }
+        // The first one is refused before the end of the stream.
+        if number > 0 { _ = try connection.body() }
+        if number <= refusals {
+          try connection.respond("503 Service Unavailable", ["Retry-After: 3600", "Connection: close"])
+          _ = connection.readToEnd()
+        } else {
+          try connection.respond("200 OK")
+        }
+      }
+      let stream = try RunningStream(source, session, answering.url + "/take") {
+        $0.retry.initialCeiling = .seconds(600)
+        $0.retry.maximumCeiling = .seconds(600)
+      }
+      try source.push([UInt8](repeating: 1, count: 1000))
+      try stream.waitForFailure(1)
+      #expect(stream.failures()[0].retryDelay >= .seconds(300))
+      stream.streamer.finish(within: .seconds(8))
+      #expect(try stream.summary().error == nil)
+      #expect(stream.failures().dropFirst().allSatisfy { $0.retryDelay <= .seconds(1) })
+      #expect(stream.failures().count == refusals + 1)
+    }
+  }
+
   @Test("a server that goes on acknowledging may take longer than the limit")
   func finishSlowly() throws {
     let version = "Upload-Draft-Interop-Version: 8"

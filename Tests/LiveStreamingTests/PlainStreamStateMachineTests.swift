@@ -231,7 +231,8 @@ struct PlainStreamStateMachineTests {
     "each connection that is lost while nothing is left to send is an outage of its own, and attempts in between are not"
   )
   func idleLosses() {
-    var stream = PlainStream(policy: RetryPolicy(), streamID: "s", isLive: true, method: "POST", mayUsePOST: false)
+    var stream = PlainStream(
+      policy: RetryPolicy(), streamID: "s", target: "http://host/x", isLive: true, method: "POST", mayUsePOST: false)
     let lost = RequestEnd(result: .failure(UploadError(.connectionLost, "reset")), sentUpTo: 100)
     _ = stream.start(Self.supply(0), now: Self.at(0))
     stream.connected()
@@ -443,6 +444,94 @@ struct PlainStreamStateMachineTests {
       return
     }
     #expect(error.kind == .unreachable && second == 80)
+  }
+
+  /// Places that keep the last request that reached them, as a plain server does with PUT.
+  private struct ReplacingServer {
+    var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
+    var random: SplitMix64
+    var head: UInt64 = 0
+    var oldest: UInt64 = 0
+    var start: UInt64 = 0
+    /// One past the last byte that the current request has brought.
+    var end: UInt64 = 0
+    /// What the requests of each part have brought, as far as none of them was refused.
+    var stored: [Int: Range<UInt64>] = [:]
+    var part = 1
+    /// Unconfirmed bytes of the current request.
+    var reported: UInt64 = 0
+
+    init(_ seed: Seed) { random = seed.generator }
+
+    mutating func perform(_ action: PlainStreamStateMachine.Action) {
+      switch action {
+      case .open(let offset, _, let gap):
+        if machine.part > part {
+          // What this part has and the next one does not is reported.
+          reported += machine.takeUnconfirmed() ?? 0
+          #expect(start + reported + (gap?.length ?? 0) == offset)
+        }
+        (part, reported) = (machine.part, 0)
+        if let before = stored[machine.part] { #expect(offset <= before.lowerBound, "replaces \(before)") }
+        #expect(offset >= oldest)
+        (start, end) = (offset, offset)
+      case .wait(let dropout): reported = dropout.unconfirmed
+      case .none, .end: break
+      }
+    }
+
+    mutating func step(_ now: MonotonicInstant) {
+      let supply = PlainStreamStateMachineTests.supply(oldest, head, headroom: min(100, head - oldest))
+      switch Int.random(in: 0..<6, using: &random) {
+      case 0: head += UInt64.random(in: 0...1000, using: &random)
+      case 1: oldest = max(oldest, head - min(head, UInt64.random(in: 0...3000, using: &random)))
+      case 2, 3:
+        guard case .streaming = machine.state, start >= oldest, start < head else { return }
+        end = max(end, UInt64.random(in: start...head, using: &random))
+        machine.wrote(upTo: end)
+        machine.acknowledged(bodyCount: UInt64.random(in: 0...(end - start), using: &random), now: now)
+      case 4:
+        guard case .streaming = machine.state else { return }
+        let isRefused = random.chance(20)
+        // The server may have all that was sent, also where TCP's word for it has not come.
+        if !isRefused, end > start { stored[part] = start..<max(end, stored[part]?.upperBound ?? 0) }
+        perform(
+          machine.requestEnded(
+            isRefused ? PlainStreamStateMachineTests.refused() : PlainStreamStateMachineTests.lost, supply,
+            sentUpTo: end, now: now, draw: random.next()))
+      default: perform(machine.retryIsDue(supply))
+      }
+    }
+  }
+
+  @Test(
+    "in any order of events: no PUT replaces bytes unless it brings them again, and those left behind are reported",
+    arguments: Seed.several(200))
+  func replacedNowhere(_ seed: Seed) {
+    var server = ReplacingServer(seed)
+    server.perform(server.machine.start(now: Self.at(0)))
+    for step in 1...500 { server.step(Self.at(Int64(step))) }
+    #expect(server.machine.part > 1)
+  }
+
+  @Test(
+    "a PUT whose beginning has left the buffer is not replaced: the stream continues elsewhere, from the oldest byte")
+  func brokenPUTWithoutBeginning() {
+    var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
+    _ = machine.start(now: Self.at(0))
+    machine.connected()
+    machine.wrote(upTo: 500)
+    machine.acknowledged(bodyCount: 400, now: Self.at(1))
+    _ = machine.requestEnded(Self.lost, Self.supply(300), sentUpTo: 500, now: Self.at(2), draw: 0)
+    #expect(machine.retryIsDue(Self.supply(300)) == .open(at: 300, attempt: 2, gap: nil))
+    #expect(machine.part == 2)
+    let unconfirmed = machine.takeUnconfirmed()
+    #expect(unconfirmed == 300)
+    // Nothing of this part was sent.
+    _ = machine.requestEnded(Self.lost, Self.supply(600), sentUpTo: 300, now: Self.at(3), draw: 0)
+    let gap = Gap(offset: 300, length: 310, cause: .bufferFull)
+    #expect(machine.retryIsDue(Self.supply(600, headroom: 10)) == .open(at: 610, attempt: 3, gap: gap))
+    #expect(machine.part == 2)
   }
 
   @Test("a file whose answer comes too late each time is sent three times, and not for ever")

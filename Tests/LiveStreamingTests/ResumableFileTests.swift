@@ -1,5 +1,6 @@
 import Digests
 import EventLoops
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import ResumableUploads
@@ -115,6 +116,39 @@ struct ResumableFileTests {
       let error = try stream.summary().error
       #expect(error?.kind == .source && error?.description.contains("shortened") == true)
     }
+  }
+
+  @Test("a file that is removed while it is sent is uploaded whole, over every interruption")
+  func removed() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { request, _ in request.method == "PUT" ? .cut(after: 60_000) : .proper }
+    let file = try file(directory, 200_000)
+    #expect(unlink(file.path) == 0)
+    try withSession { session throws in
+      #expect(try RunningStream(file, session, server.url + "/take").summary().error == nil)
+    }
+    #expect(server.upload(0).matches(pattern, count: 200_000) && server.upload(0).isComplete)
+  }
+
+  @Test(
+    "one that another file takes the place of, or that is moved, is an error in the next request: the server forgets it",
+    arguments: [true, false])
+  func displaced(isReplaced: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let file = try file(directory, 200_000)
+    let other = try directory.write("other", patternBytes(pattern, 1, 200_000))
+    let server = try ResumableServer { request, _ in
+      guard request.method == "HEAD" else { return request.method == "PUT" ? .cut(after: 60_000) : .proper }
+      let isRenamed = isReplaced ? rename(other, file.path) : rename(file.path, other)
+      return isRenamed == 0 ? .proper : .silent
+    }
+    try withSession { session throws in
+      let error = try RunningStream(file, session, server.url + "/take").summary().error
+      #expect(error?.kind == .source && error?.description.contains("changed while it was being sent") == true)
+      if isReplaced { #expect(error?.description.contains("another file took its place") == true) }
+    }
+    try server.wait(for: "DELETE")
+    #expect(!server.upload(0).isComplete)
   }
 
   // MARK: Digests

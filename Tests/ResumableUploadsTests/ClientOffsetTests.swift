@@ -249,4 +249,23 @@ import Testing
     client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
     #expect(client.answer(422, ["Upload-Complete": "?1"]) == .fail(.processingFailed(status: 422)))
   }
+
+  @Test(
+    "an offset that HEAD reports, and that is too high, costs no byte: only an accepted append acknowledges",
+    arguments: [true, false])
+  func spoiledOffset(isConflict: Bool) {
+    var client = ClientScript.created(1000)
+    client.send(upTo: 900)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "800"])
+    #expect(client.next == "PATCH 800")
+    if isConflict {
+      client.answer(409, ["Upload-Offset": "300"])
+    } else {
+      client.lose()
+    }
+    client.answer(204, ["Upload-Offset": "300"])
+    #expect(client.next == "PATCH 300" && client.machine.acknowledged == 0)
+    #expect(client.machine.takeNotes().allSatisfy { if case .created = $0 { true } else { false } })
+  }
 }
