@@ -79,7 +79,7 @@ let commandTests: Target = .testTarget(
 let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
   dependencies: [
-    "sluice", "ChaosTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl",
+    "sluice", "ChaosTesting", "SoakTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl",
     "PropertyTesting", "EventLoops", "LoadTesting", "UploadClient",
     "CLinux",
   ],

@@ -214,6 +214,8 @@ extension CommandError {
     let streamed = "sluice pipe \(UploadRequest.withoutCredentials(url).shellQuoted)"
     let reason =
       switch error {
+      case .unreadable(let error) where error.code == ENOENT && path.contains("\u{FFFD}"):
+        "its name is not valid UTF-8. Rename it, or stream it with: \(streamed) < FILE"
       case .unreadable(let error): "\(error.reason). Name a file that exists and may be read."
       case .directory: "it is a directory. Name a file; for all of it: tar c \(path.shellOperand) | \(streamed)"
       case .notRegular:

@@ -2,6 +2,7 @@
 // comes after, at its offset.
 
 import EventLoops
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import StreamBuffers
@@ -75,6 +76,42 @@ struct PauseTests {
         #expect(reasons == ["pause", "pause"])
       }
       try check(server, runs)
+    }
+  }
+
+  @Test("a plain request is not broken off before everything in front of the pause is delivered")
+  func undelivered() throws {
+    let first = 20_000
+    let gate = try EventLog<Bool>()
+    let starts = try EventLog<String>()
+    let counts = try EventLog<Int>()
+    let server = try ScriptedServer(receiveBuffer: 4096) { connection, number in
+      let head = try connection.head()
+      starts.append(head["Stream-Offset"] ?? "")
+      if number == 0 { try gate.first("the test's word") { $0 } }
+      let body = try connection.body()
+      counts.append(body.count)
+      try connection.respond("200 OK")
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, "\(server.url)/p") {
+        $0.buffer = .bytes(200_000)
+        $0.request.socket.sendBuffer = 4096
+        $0.request.limits.unacknowledged = .seconds(600)
+      }
+      try push(source, 0..<first)
+      #expect(try source.pause(UInt64(length)))
+      try starts.first("the request") { $0 == "0" }
+      // Not a synchronisation: three times as long as everything must have been delivered.
+      poll(nil, 0, 3000)
+      #expect(starts.all == ["0"] && stream.failures().isEmpty)
+      gate.append(true)
+      try push(source, first + length..<first + length + 100)
+      try starts.first("the next request") { $0 == "\(first + length)" }
+      source.stop()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.lost == 0 && summary.gaps == 0 && counts.all.last == 100)
     }
   }
 

@@ -39,6 +39,27 @@ struct ConnectionReuseTests {
     #expect(Set(seen.all.map(\.connection)) == [0])
   }
 
+  @Test(
+    "who refuses a request with content need not have read it, and gets no other one behind it; all others do",
+    arguments: [200, 204, 302, 399, 400, 404, 503, 599])
+  func afterRefusal(_ status: Int) throws {
+    let seen = try EventLog<SeenRequest>()
+    let server = try ScriptedServer { connection, number in
+      while true {
+        let head = try connection.head()
+        seen.append(SeenRequest(connection: number, head: head, body: try connection.anyBody(head)))
+        try connection.send("HTTP/1.1 \(status) Said\r\n\(status == 204 ? "" : "Content-Length: 0\r\n")\r\n")
+      }
+    }
+    try withSession { session throws in
+      #expect(try session.send(UploadRequest("HEAD", server.url)).status == status)
+      #expect(try session.send(UploadRequest("POST", server.url), streaming: "some of it").status == status)
+      #expect(try session.send(UploadRequest("HEAD", server.url)).status == status)
+      #expect(try session.send(UploadRequest("DELETE", server.url)).status == status)
+    }
+    #expect(seen.all.map(\.connection) == (status < 400 ? [0, 0, 0, 0] : [0, 0, 1, 1]))
+  }
+
   /// Appends that roll over: each begins in the handler that is told the end of the one before.
   private final class RollingUpload: Sendable {
     let statuses: EventLog<Int>
