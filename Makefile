@@ -28,7 +28,7 @@ THREADED := StreamBuffersTests EventLoopsTests \
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install clean \
+.PHONY: help run build truth test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install clean \
         bench bench-quick bench-build bench-live bench-load bench-serve bench-test bench-faults bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
@@ -105,6 +105,10 @@ bench-live: bench-build ## a microphone's stream beside arecord|curl, ffmpeg, GS
 bench-load: bench-build ## how many live streams load testers hold, and sluice load beside libcurl alone
 	$(PYTHON) -m benchmarks.load.rivals $(BENCH)
 	$(PYTHON) -m benchmarks.load.libcurl $(BENCH)
+
+truth: build bench-packages test-packages ## does sluice load report what happened? Real endpoints with faults, compared with their own logs
+	$(call install-missing,nodejs)
+	$(PYTHON) -m benchmarks.truth.truth $(TRUTH)
 
 bench-serve: bench-build ## storing uploads beside nginx, uvicorn and hypercorn
 	$(PYTHON) -m benchmarks.serve.rivals $(BENCH)

@@ -11,7 +11,14 @@ from benchmarks.common.harness import REPOSITORY, BenchmarkError
 
 PLACE = REPOSITORY / ".build" / "benchmark-environment"
 #: What was measured: a later version may be another rival.
-VERSIONS = {"locust": "2.32.4", "uvicorn": "0.34.0", "uvloop": "0.21.0", "httptools": "0.6.4", "hypercorn": "0.17.3"}
+VERSIONS = {
+    "locust": "2.32.4",
+    "uvicorn": "0.34.0",
+    "uvloop": "0.21.0",
+    "httptools": "0.6.4",
+    "hypercorn": "0.17.3",
+    "aiohttp": "3.11.11",
+}
 
 
 def versions() -> dict[str, str]:
@@ -24,14 +31,26 @@ def versions() -> dict[str, str]:
 def program(name: str, *packages: str) -> Path:
     """The path of a program; installs the packages, by their names in VERSIONS, if it is not there yet."""
     path = PLACE / "bin" / name
-    if path.exists():
-        return path
+    if not path.exists():
+        _install(*packages)
+    if not path.exists():
+        raise BenchmarkError(f"{', '.join(packages)} came without the program {name}")
+    return path
+
+
+def python_with(package: str) -> Path:
+    """The path of a Python that can import the package."""
+    if package not in versions():
+        _install(package)
+    return PLACE / "bin" / "python3"
+
+
+def _install(*packages: str) -> None:
     print(f"installing {', '.join(packages)} into {PLACE.relative_to(REPOSITORY)}", file=sys.stderr)
     if not (PLACE / "bin" / "pip").exists():
         venv.create(PLACE, with_pip=True)
     wanted = [f"{package}=={VERSIONS[package]}" for package in packages]
     command = [str(PLACE / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *wanted]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode != 0 or not path.exists():
+    if done.returncode != 0:
         raise BenchmarkError(f"cannot install {', '.join(wanted)}: {done.stderr.strip()[-400:]}")
-    return path

@@ -8,7 +8,7 @@ import time
 from aiohttp import web
 
 FAULT = json.loads(os.environ["TRUTH_FAULT"])
-LOG = open(os.environ["TRUTH_LOG"], "a", buffering=1)
+LOG = open(os.environ["TRUTH_LOG"], "a", buffering=1)  # noqa: SIM115
 connections: dict[object, int] = {}
 number = 0
 

@@ -62,7 +62,11 @@ class Endpoint:
         }
         with open(self.directory / "messages", "ab") as messages:
             self.process = Process(
-                self.command, environment_of, stdin=subprocess.DEVNULL, stdout=messages.fileno(), stderr=messages.fileno()
+                self.command,
+                environment_of,
+                stdin=subprocess.DEVNULL,
+                stdout=messages.fileno(),
+                stderr=messages.fileno(),
             )
         deadline = time.monotonic() + 20
         while not _listens(self.port):
@@ -107,7 +111,7 @@ def _listens(port: int) -> bool:
 
 @contextlib.contextmanager
 def running(endpoint: Endpoint) -> Iterator[Endpoint]:
-    endpoint.directory.mkdir(parents=True)
+    (endpoint.directory / "store").mkdir(parents=True)
     endpoint.log.touch()
     endpoint.start()
     try:
@@ -144,7 +148,7 @@ def behind_caddy(directory: Path, fault: dict[str, float]) -> Iterator[Endpoint]
     with node(directory, fault) as endpoint:
         front = free_port()
         (directory / "Caddyfile").write_text(
-            "{\n  admin off\n  auto_https off\n  persist_config off\n}\n"
+            "{\n  admin off\n  auto_https off\n}\n"
             f"http://127.0.0.1:{front} {{\n"
             f"  reverse_proxy 127.0.0.1:{endpoint.port} {{\n    flush_interval -1\n  }}\n}}\n"
         )
@@ -187,18 +191,6 @@ def sluice(name: str, *options: str):  # type: ignore[no-untyped-def]
         where = [] if "--discard" in options else ["--directory", str(directory / "store")]
         limit = ["--max-uploads", str(int(fault["connections"]))] if "connections" in fault else []
         command = [str(SLUICE), "serve", "--listen", f"127.0.0.1:{port}", *where, *limit, *options]
-        (directory / "store").mkdir(parents=True, exist_ok=True)
-        directory_exists = SluiceEndpoint(name, command, port, directory, fault)
-        return _running_in_place(directory_exists)
+        return running(SluiceEndpoint(name, command, port, directory, fault))
 
     return start
-
-
-@contextlib.contextmanager
-def _running_in_place(endpoint: Endpoint) -> Iterator[Endpoint]:
-    endpoint.start()
-    try:
-        yield endpoint
-    finally:
-        if endpoint.process:
-            endpoint.process.end(signal.SIGTERM)

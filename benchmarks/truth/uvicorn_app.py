@@ -6,7 +6,7 @@ import os
 import time
 
 FAULT = json.loads(os.environ["TRUTH_FAULT"])
-LOG = open(os.environ["TRUTH_LOG"], "a", buffering=1)
+LOG = open(os.environ["TRUTH_LOG"], "a", buffering=1)  # noqa: SIM115
 connections: dict[tuple[str, int], int] = {}
 number = 0
 
