@@ -66,7 +66,8 @@ chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts
 	$(if $(CHAOS),,.build/chaos/release/chaos --faults 50 --runs 100)
 
 chaos-answers: packages ## 100,000 streams whose servers answer oddly: does each recover, or end with a reason? CHAOS="--seed 1"
-	$(SWIFT) build -c release --product chaos-answers --scratch-path .build/chaos
+	for product in chaos-answers TestDevice; do \
+	  $(SWIFT) build -c release --product $$product --scratch-path .build/chaos || exit; done
 	.build/chaos/release/chaos-answers $(or $(CHAOS),--count 100000)
 
 soak: packages test-packages ## a simulated week of sluice mic with faults: does it lose a frame, does it grow? SOAK="--seed 1", BENCH=--write

@@ -103,7 +103,7 @@ let soakTests: Target = .testTarget(
 
 /// The client under odd answers; `make chaos-answers` runs it long.
 let answerChaosTests: Target = .testTarget(
-  name: "AnswerChaosTests", dependencies: ["AnswerChaosTesting", "chaos-answers", "PropertyTesting"],
+  name: "AnswerChaosTests", dependencies: ["AnswerChaosTesting", "chaos-answers", "sluice", "PropertyTesting"],
   swiftSettings: settings)
 
 /// Built with everything else, so that they cannot rot.
@@ -158,11 +158,12 @@ let testSupport: [Target] = [
     name: "AnswerChaosTesting",
     dependencies: [
       "EventLoops", "StreamBuffers", "UploadClient", "LiveStreaming", "ResumableUploads", "NetworkTesting",
-      "PropertyTesting",
+      "PropertyTesting", "CommandTesting", "TestRigs",
     ],
     path: "Tests/AnswerChaosTesting", swiftSettings: settings),
   .executableTarget(
-    name: "chaos-answers", dependencies: ["AnswerChaosTesting"], path: "Tests/ChaosAnswers", swiftSettings: settings),
+    name: "chaos-answers", dependencies: ["AnswerChaosTesting", "sluice"], path: "Tests/ChaosAnswers",
+    swiftSettings: settings),
   // A clock for other programs that runs many times as fast, and what makes a program use it.
   .target(name: "ScaledClock", path: "Tests/ScaledClock"),
   .target(name: "ScaledClockPreload", dependencies: ["ScaledClock"], path: "Tests/ScaledClockPreload"),

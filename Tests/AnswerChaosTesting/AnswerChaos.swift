@@ -17,6 +17,12 @@ package struct AnswerChaos: Sendable {
     /// Streams at the same time.
     package var jobs = 128
     package var stopsAtFirst = false
+    /// Runs one case in so many with the real command, too; nil for none.
+    package var commandEvery: Int?
+    /// Runs no case without the command.
+    package var isCommandOnly = false
+    /// Commands at the same time.
+    package var commandJobs = 8
     /// Which combinations are run.
     package var isWanted: @Sendable (AnswerCell) -> Bool = { _ in true }
 
@@ -43,9 +49,11 @@ package struct AnswerChaos: Sendable {
     let identity = try CaseIdentity()
     var report = AnswerChaosReport(options: options)
     let start = MonotonicInstant.now
+    try runCommands(identity, &report)
     var indices =
       options.only.map { Array(repeating: $0, count: options.copies) }
       ?? (0..<options.count).filter { options.isWanted(CasePlan.plan($0).cell) }
+    if options.isCommandOnly { indices = [] }
     let total = indices.count
     while !indices.isEmpty, !(options.stopsAtFirst && !report.findings.isEmpty) {
       let batch = Array(indices.prefix(Self.batchSize))
@@ -79,6 +87,41 @@ package struct AnswerChaos: Sendable {
     try free.takeAll()
     for outcome in outcomes.all where report.add(outcome) { say(outcome.text) }
     session.close()
+  }
+
+  // MARK: The real command
+
+  private func runCommands(_ identity: CaseIdentity, _ report: inout AnswerChaosReport) throws {
+    guard let every = options.commandEvery else { return }
+    let indices =
+      options.only.map { [$0] }
+      ?? stride(from: 0, to: options.count, by: every).filter { options.isWanted(CasePlan.plan($0).cell) }
+    let waiting = Lock(indices[...])
+    let ended = Lock<[(index: Int, code: Int32?, violation: AnswerViolation?)]>([])
+    let threads = try (0..<options.commandJobs).map { _ in
+      try NamedThread("test command") { [options] in
+        while let index = waiting.withLock({ $0.popFirst() }) {
+          guard let plan = Self.commandCase(options.seed, index) else { continue }
+          do {
+            let (code, violation) = try CommandRun(plan, seed: options.seed, identity).run()
+            ended.withLock { $0.append((index, code, violation)) }
+          } catch {
+            let violation = AnswerViolation(kind: "the command cannot be run", detail: "\(error)")
+            ended.withLock { $0.append((index, nil, violation)) }
+          }
+        }
+      }
+    }
+    for thread in threads { thread.join() }
+    for (index, code, violation) in ended.withLock({ $0 }) where report.add(command: index, code, violation) {
+      say(violation?.description ?? "")
+    }
+    say("\(report.commands) cases with the real command, \(report.failed) failed")
+  }
+
+  /// The case of this number, or the next one that the command can run.
+  private static func commandCase(_ seed: UInt64, _ index: Int) -> AnswerCase? {
+    (index..<index + 20).lazy.map { AnswerCase(seed: seed, index: $0) }.first(where: CommandRun.canRun)
   }
 
   private func openDescriptors() -> Int {

@@ -2,6 +2,7 @@
 // says.
 
 import EventLoops
+import Glibc
 import NetworkTesting
 
 /// One thread for each connection. What it stores and what it was asked stay to be judged.
@@ -20,7 +21,9 @@ final class CaseServer: Sendable {
     var newestBase: UInt64 = 0
     /// The token that is asked for, and the one that the client finds.
     var validToken = 0
-    var clientToken = 0
+    var clientToken = 0 { didSet { writeToken() } }
+    /// Where the client looks for it, if it is a process.
+    var tokenFile: String?
     /// Requests with an older token.
     var staleRequests = 0
     /// The refusal of the next connections.
@@ -34,6 +37,14 @@ final class CaseServer: Sendable {
     var isOver = false
     /// Whether bytes that TCP has acknowledged were not read.
     var leftUnread = false
+
+    fileprivate func writeToken() {
+      guard let tokenFile else { return }
+      let descriptor = open(tokenFile, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+      let bytes = Array("token-\(clientToken)\n".utf8)
+      _ = write(descriptor, bytes, bytes.count)
+      Glibc.close(descriptor)
+    }
   }
 
   let state = Lock(State())
@@ -42,8 +53,12 @@ final class CaseServer: Sendable {
   private let listener: Lock<ScriptedServer?> = Lock(nil)
   let port: UInt16
 
-  init(_ plan: AnswerCase, _ identity: CaseIdentity) throws {
+  init(_ plan: AnswerCase, _ identity: CaseIdentity, tokenFile: String? = nil) throws {
     (self.plan, self.identity) = (plan, identity)
+    state.withLock { state in
+      state.tokenFile = tokenFile
+      state.clientToken = 0
+    }
     let serve = Lock<(@Sendable (ServerConnection) throws -> Void)?>(nil)
     let started = try ScriptedServer { connection, _ in try serve.withLock { $0 }?(connection) }
     port = started.port

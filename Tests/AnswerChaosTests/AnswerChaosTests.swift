@@ -12,4 +12,13 @@ struct AnswerChaosTests {
     let report = try AnswerChaos(options).run()
     #expect(report.isClean, "\(report)")
   }
+
+  @Test("the real command ends as its answers allow, and its reports are true", arguments: Seed.several(1))
+  func commands(_ seed: Seed) throws {
+    var options = AnswerChaos.Options(seed: seed.value, count: 36)
+    options.isCommandOnly = true
+    options.commandEvery = 1
+    let report = try AnswerChaos(options).run()
+    #expect(report.isClean && report.commands == 36, "\(report)")
+  }
 }

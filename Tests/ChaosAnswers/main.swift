@@ -12,6 +12,7 @@ let usage = """
     --only K      runs case K of the seed and no other
     --repeat N    how many times (default 20)
     --jobs N      streams at the same time (default 128)
+    --command-every N  runs the real command for one case in N, too (default 500; 0 for none)
     --cell WORDS  only combinations whose names contain all of these words
     --stop        stop after the first cases that fail
   """
@@ -28,6 +29,7 @@ func fail(_ message: String, _ code: Int32) -> Never {
 }
 
 var options = AnswerChaos.Options(seed: UInt64.random(in: 0...999_999_999), count: 100_000)
+options.commandEvery = 500
 var arguments = CommandLine.arguments.dropFirst()
 while let name = arguments.popFirst() {
   if name == "--help" {
@@ -44,7 +46,9 @@ while let name = arguments.popFirst() {
     options.isWanted = { cell in words.allSatisfy { "\(cell)".split(separator: " ").map(String.init).contains($0) } }
     continue
   }
-  guard let number = UInt64(value), number <= UInt64(Int.max), number > 0 || ["--seed", "--only"].contains(name) else {
+  guard let number = UInt64(value), number <= UInt64(Int.max),
+    number > 0 || ["--seed", "--only", "--command-every"].contains(name)
+  else {
     fail("\(name) \(value): not a number above 0", 64)
   }
   switch name {
@@ -52,6 +56,7 @@ while let name = arguments.popFirst() {
   case "--count": options.count = Int(number)
   case "--only": options.only = Int(number)
   case "--repeat": options.copies = Int(number)
+  case "--command-every": options.commandEvery = number > 0 ? Int(number) : nil
   case "--jobs": options.jobs = Int(number)
   default: fail("unknown option \(name)\n\(usage)", 64)
   }
