@@ -150,9 +150,12 @@ extension LiveStream {
 
   func note(_ gap: Gap) {
     isDiscarding = false
-    gaps += 1
-    let (end, overflows) = gap.offset.addingReportingOverflow(gap.length)
-    losses.add(gap.offset..<(overflows ? .max : end))
-    handler(.gap(gap))
+    let end = gap.offset.addingSaturated(gap.length)
+    // A new upload resource behind a gap may fail, and the next one begins behind the same gap.
+    for range in losses.unknown(in: gap.offset..<end) {
+      gaps += 1
+      losses.add(range)
+      handler(.gap(Gap(offset: range.lowerBound, length: range.upperBound - range.lowerBound, cause: gap.cause)))
+    }
   }
 }

@@ -35,6 +35,17 @@ struct LossLedger: Equatable {
     }
   }
 
+  /// The parts of `range` that are not known to be lost.
+  func unknown(in range: Range<UInt64>) -> [Range<UInt64>] {
+    var rest = range
+    var found: [Range<UInt64>] = []
+    for known in ranges where known.overlaps(rest) {
+      if rest.lowerBound < known.lowerBound { found.append(rest.lowerBound..<known.lowerBound) }
+      rest = min(known.upperBound, rest.upperBound)..<rest.upperBound
+    }
+    return rest.isEmpty ? found : found + [rest]
+  }
+
   /// The parts of `range` before and behind a pause, in which no byte is.
   static func lost(_ range: Range<UInt64>, pause: Range<UInt64>?) -> [Range<UInt64>] {
     let pause = (pause ?? range.upperBound..<range.upperBound).clamped(to: range)
