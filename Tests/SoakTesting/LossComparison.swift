@@ -39,6 +39,16 @@ package struct LossComparison: Sendable {
       })
   }
 
+  /// What more than one gap has.
+  package static func repeated(_ events: [FlatObject]) -> [Range<Int>] {
+    var known = OffsetSet()
+    return events.filter { $0.event == "gap" }.flatMap { event -> [Range<Int>] in
+      let gap = reported([event])
+      defer { known = known.union(gap) }
+      return gap.subtracting(gap.subtracting(known)).ranges
+    }
+  }
+
   /// How many lines the client says that it has dropped. Routine lines go first, and a run has many.
   package static func droppedLines(_ events: [FlatObject]) -> Int {
     events.reduce(0) { $0 + ($1.event == "output-dropped" ? $1.integer("lines") ?? 0 : 0) }

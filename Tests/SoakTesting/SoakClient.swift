@@ -14,7 +14,7 @@ final class SoakClient: Sendable {
     var events: [FlatObject] = []
     var text: [String] = []
     var isAtEnd = false
-    var forgotten: FlatObject?
+    var forgotten: [FlatObject] = []
   }
 
   /// What comes with every second or request of a healthy stream.
@@ -25,12 +25,12 @@ final class SoakClient: Sendable {
   private let process: ChildProcess
   private let state = Lock(State())
   private let news: EventCounter
-  /// Whether to forget the first loss of the device that the client reports: a fault of the harness, to see it noticed.
-  private let forgetsLoss: Bool
+  /// Whether to forget the losses that the client reports: a fault of the harness, to see it noticed.
+  private let forgetsLosses: Bool
 
   /// - Parameter fifo: a path for a FIFO to be made.
-  init(_ command: [String], fifo: String, forgetsLoss: Bool) throws {
-    self.forgetsLoss = forgetsLoss
+  init(_ command: [String], fifo: String, forgetsLosses: Bool) throws {
+    self.forgetsLosses = forgetsLosses
     news = try EventCounter()
     try retryingInterrupts("mkfifo") { mkfifo(fifo, 0o600) }
     let descriptor = try retryingInterrupts("open \(fifo)") { open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC) }
@@ -43,13 +43,13 @@ final class SoakClient: Sendable {
   func signal(_ number: Int32) { process.signal(number) }
   func waitUntilExit() -> Int32 { process.waitUntilExit() }
 
-  /// The report that was forgotten on purpose.
-  var forgotten: FlatObject? { state.withLock { $0.forgotten } }
+  /// The reports that were forgotten on purpose.
+  var forgotten: [FlatObject] { state.withLock { $0.forgotten } }
   var events: [FlatObject] { state.withLock { $0.events } }
   /// Its last word on how far it is.
   var progress: FlatObject? { FlatObject(String(decoding: state.withLock { $0.last }, as: UTF8.self)) }
 
-  func count(_ kind: String) -> Int { events.count { $0.event == kind } }
+  func count(_ kind: String) -> Int { state.withLock { ($0.events + $0.forgotten).count { $0.event == kind } } }
 
   /// Waits until `find` finds something in what the client said.
   ///
@@ -99,8 +99,8 @@ final class SoakClient: Sendable {
     let event = FlatObject(text)
     state.withLock { state in
       guard let event else { return state.text.append(text) }
-      if forgetsLoss, state.forgotten == nil, event.integer("lost_frames") ?? 0 > 0 {
-        state.forgotten = event
+      if forgetsLosses, !LossComparison.reported([event]).ranges.isEmpty {
+        state.forgotten.append(event)
       } else {
         state.events.append(event)
       }

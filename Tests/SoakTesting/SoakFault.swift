@@ -53,7 +53,7 @@ package enum PlantedDefect: String, CaseIterable, Sendable {
   case memory, descriptor, timer, thread
   /// A range of what is stored becomes silent.
   case hole
-  /// A report of a loss disappears.
+  /// The reports of losses disappear.
   case report
 
   var isLeak: Bool { self != .hole && self != .report }

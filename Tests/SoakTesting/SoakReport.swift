@@ -24,7 +24,7 @@ package struct SoakReport: Sendable {
   private let figures: [(name: String, value: UInt64)]
   /// Which bytes are missing at the server and were not reported.
   package let unreported: OffsetSet
-  /// The report of a loss that was removed on purpose.
+  /// The losses whose reports were removed on purpose.
   package let forgotten: OffsetSet
   /// Which promises were not kept; empty after a run that went well.
   package let violations: [String]
@@ -56,12 +56,14 @@ package struct SoakReport: Sendable {
     if captured != acknowledged + lost + unsent || unsent != 0 { violations.append("the sum is wrong: \(summary)") }
     if code != (lost + sourceLost > 0 ? 4 : 0) { violations.append("the exit code is \(code): \(summary)") }
     violations += losses.violations
+    let repeated = LossComparison.repeated(events)
+    if !repeated.isEmpty { violations.append("reported as gaps more than once: stream offsets \(repeated)") }
     for range in losses.unreported.ranges.prefix(3) { violations += Self.nearby(range, events) }
     for row in rows where row.trend.growth >= row.limit {
       violations.append("\(row.process): \(row.figure) grows by \(row.trend.growth) (\(row.trend))")
     }
     (self.violations, unreported) = (violations, losses.unreported)
-    forgotten = LossComparison.reported(run.client.forgotten.map { [$0] } ?? [])
+    forgotten = LossComparison.reported(run.client.forgotten)
   }
 
   /// What was reported of the offsets around `range`, some minutes on each side.

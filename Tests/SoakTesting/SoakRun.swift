@@ -92,7 +92,7 @@ package final class SoakRun {
           // The server would compare its digest with a file whose beginning this run has taken away.
           "--digest", "none",
         ],
-      fifo: directory.file("output"), forgetsLoss: options.planted.contains(.report))
+      fifo: directory.file("output"), forgetsLosses: options.planted.contains(.report))
   }
 
   deinit { timeline.close() }

@@ -97,6 +97,9 @@ struct SoakJudgeTests {
     let events = try lines.map { try #require(FlatObject($0)) }
     #expect(LossComparison.reported(events).ranges == [100..<150, 200..<220, 300..<360])
     #expect(LossComparison.droppedLines(events) == 7)
+    #expect(LossComparison.repeated(events) == [])
+    let again = try #require(FlatObject(#"{"event":"gap","offset":140,"length":50,"cause":"bufferFull"}"#))
+    #expect(LossComparison.repeated(events + [again]) == [140..<150])
   }
 
   // MARK: What is stored

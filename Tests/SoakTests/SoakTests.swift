@@ -16,10 +16,10 @@ struct SoakTests {
   }
 
   @Test(
-    "a run in which both programs leak, stored audio vanishes and a loss is not reported is judged to be wrong in all of that",
+    "a run in which both programs leak, stored audio vanishes and no loss is reported is judged to be wrong in all of that",
     arguments: Seed.several(1))
   func planted(seed: Seed) throws {
-    var options = SoakRun.Options.compressed(seed: seed.value, cycles: 8)
+    var options = SoakRun.Options.compressed(seed: seed.value, cycles: 10)
     options.planted = Set(PlantedDefect.allCases)
     let report = try SoakRun(options, tell: { _ in }).perform()
     for process in ["sluice mic", "sluice serve"] {
@@ -30,8 +30,8 @@ struct SoakTests {
     }
     #expect(report.violations.contains { $0.hasPrefix("missing at the server") })
     #expect(report.unreported.ranges.contains { (4096...4100).contains($0.count) }, "\(seed): \(report.unreported)")
-    // All of it but a frame at an edge that the microphone heard as silence.
-    #expect(
-      report.forgotten.subtracting(report.unreported).count <= 4, "\(seed): \(report.forgotten) \(report.violations)")
+    // All of it but frames at the edges that the microphone heard as silence.
+    let overlooked = report.forgotten.subtracting(report.unreported).ranges
+    #expect(!report.forgotten.ranges.isEmpty && overlooked.allSatisfy { $0.count <= 4 }, "\(seed): \(overlooked)")
   }
 }

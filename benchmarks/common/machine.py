@@ -16,7 +16,7 @@ from benchmarks.common.harness import SLUICE
 def _first_line(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return (done.stdout or done.stderr).strip().split("\n")[0]
 

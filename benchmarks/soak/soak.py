@@ -54,7 +54,7 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
         f"{hours} simulated hours of `sluice mic` (8 kHz, mono) into `sluice serve` through a relay, {factor} times as fast "
         "as real time: both programs are the real ones, and a preloaded library shortens their clocks and waits "
         "(`Tests/ScaledClock`). The microphone is the test device, whose samples tell their place. Every hour has a fault, and "
-        "every day the wall clocks of both machines are set. Samples are taken each hour, two minutes after the fault's end. "
+        "every day the wall clocks of both machines are set, forwards and backwards in turn. Samples are taken each hour, two minutes after the fault's end. "
         "Growth is the slope of Theil and Sen over all samples of a process but those of its first twelve hours, times the longest "
         "time that one process lived. `make soak`."
     )
@@ -65,7 +65,7 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
     )
     stored = (
         f"{int(str(found['stored'])) / 1e9:.2f} GB stored in {found['recordings']} recordings, each frame at its place; "
-        f"{found['silences']} silences, each where a loss was reported"
+        f"{found['silences']} silences, each where a loss was reported; {found['dropped_lines']} lines of output dropped"
     )
     header = ["process, figure", "first", "last", "least", "most", "growth", "limit", ""]
     return Section(
