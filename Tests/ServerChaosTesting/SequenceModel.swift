@@ -21,8 +21,8 @@ final class StreamModel {
   let content: [ChaosBytes]
   /// What each token has sent.
   var sent = [SentRanges(), SentRanges()]
-  /// Up to which offset each token has sent anything.
-  var sentEnd: [UInt64] { sent.map(\.end) }
+  /// Up to which offset each token's requests have gone: an empty one may leave a hole in front of it.
+  var sentEnd: [UInt64] = [0, 0]
   /// Whether anything at all was sent for it: a hole alone is no recording.
   var hasContent = false
   /// Whether a request of each token may have made the stream that token's.
@@ -47,6 +47,8 @@ final class StreamModel {
   }
 
   var base: String { "\(stem)-\(id)" }
+  /// Whether a token's requests have left bytes out.
+  func hasHole(_ token: Int) -> Bool { sent[token].end(from: 0) < sentEnd[token] }
   /// Whose it certainly is.
   var owner: Int? { evidence.count == 1 ? evidence.first : nil }
 
@@ -61,10 +63,6 @@ final class StreamModel {
 struct SentRanges {
   /// In order, and none touches the next.
   private var ranges: [Range<UInt64>] = []
-
-  var end: UInt64 { ranges.last?.upperBound ?? 0 }
-  /// Whether bytes in front of others were not sent.
-  var hasHole: Bool { ranges.count > 1 || ranges.first.map { $0.lowerBound > 0 } ?? false }
 
   mutating func insert(_ range: Range<UInt64>) {
     guard !range.isEmpty else { return }

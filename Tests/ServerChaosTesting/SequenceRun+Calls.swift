@@ -95,6 +95,7 @@ extension SequenceRun {
       return stream.content[owner][range]
     }
     stream.sent[token].insert(range)
+    stream.sentEnd[token] = max(stream.sentEnd[token], range.upperBound)
     if !range.isEmpty { stream.hasContent = true }
     return stream.content[token][range]
   }

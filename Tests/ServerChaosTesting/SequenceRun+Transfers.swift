@@ -47,7 +47,7 @@ extension SequenceRun {
 
   /// Whether bytes that never came may lie behind where a request begins, or in front of it.
   private func mayMeetHole(_ call: Call) -> Bool {
-    call.detail.hole > 0 || call.stream.sent[call.token].hasHole || call.stream.mayHaveLost
+    call.detail.hole > 0 || call.stream.hasHole(call.token) || call.stream.mayHaveLost
   }
 
   func judgePlain(_ call: Call, _ others: [Call]) throws(Violation) {
