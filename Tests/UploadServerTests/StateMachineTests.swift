@@ -176,10 +176,10 @@ struct StateMachineTests {
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":5,\"length\":4,\"cause\":\"x\"}\n", 100, 4, 9),
       // The hole was not made.
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 5, 0, 0),
-      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 7, 2, 0),
+      ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 7, 2, 7),
       // The last line was cut short.
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":50,\"len", 100, 3, 8),
-      ("{\"offset\":5,\"length\":18446744073709551615,\"cause\":\"x\"}\n", 100, 95, 0),
+      ("{\"offset\":5,\"length\":18446744073709551615,\"cause\":\"x\"}\n", 100, 95, 100),
       // Where a recording begins or ends is no hole.
       ("{\"offset\":5,\"length\":0,\"cause\":\"interrupted\"}\n", 100, 0, 0),
       ("rubbish\n\n{}\n", 100, 0, 0),

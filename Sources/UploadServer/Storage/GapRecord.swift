@@ -52,9 +52,9 @@ struct GapRecord: Equatable, Sendable {
       }
       if line.hasSuffix("\"cause\":\"\(Cause.notSynced.rawValue)\"}") { summary.isDistrusted = true }
       let (sum, overflow) = offset.addingReportingOverflow(size)
-      // One that was noted and not made ends beyond the file, and may have been filled since.
-      if size > 0, !overflow, sum <= length { summary.holesEnd = max(summary.holesEnd, sum) }
       let end = min(overflow ? .max : sum, length)
+      // Also one of which a power failure has left a part.
+      if offset < end { summary.holesEnd = max(summary.holesEnd, end) }
       let start = max(offset, covered)
       if end > start {
         summary.missing += end - start
