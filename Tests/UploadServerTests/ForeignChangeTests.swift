@@ -70,6 +70,34 @@ struct ForeignChangeTests {
     }
   }
 
+  @Test(
+    "is not appended to, and its offset is not announced", arguments: Change.allCases,
+    [Durability.none, .interval, .always])
+  func appended(_ change: Change, _ durability: Durability) throws {
+    for isAtWork in [false, true] {
+      let test = try TestServer { $0.durability = durability }
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      let client = try test.connect()
+      try client.patch(location, at: 0, chunked: true)
+      try client.sendChunk("0123456789")
+      try client.awaitProgress(10)
+      if !isAtWork {
+        try client.send("0\r\n\r\n")
+        #expect(try client.final().answer.status == 204)
+      }
+      try change.perform(on: test.directory.path + "/t-a.part")
+      if isAtWork {
+        try client.sendChunk("more")
+      } else {
+        try client.patch(location, at: 10, body: "more")
+      }
+      let (answer, interim) = try client.final()
+      #expect(answer.status == 410 && interim.isEmpty, "\(change): \(answer) \(interim)")
+      #expect(try test.events.wait(.warning).reason?.contains("something else has changed") == true)
+      #expect(try test.connect().head(location).status == 410)
+    }
+  }
+
   @Test("a file that was closed meanwhile is not opened again in another one's place", arguments: Change.allCases)
   func closed(_ change: Change) throws {
     let directory = TemporaryDirectory()

@@ -37,6 +37,9 @@ package struct UploadRecord: Equatable, Sendable {
   package var ownsFile = false
   /// Whether the creation announced no length: then age removes nothing of what came.
   package var isLive = true
+  /// The offset, where it lies inside bytes of the same stream that others have stored: the size of the file does not
+  /// show it then. nil if the offset is how many bytes are kept.
+  package var ownOffset: UInt64?
   /// An offset that was announced; the true one is this or more.
   package var promised: UInt64 = 0
   /// The boot of the machine since which bytes may have been acknowledged that the disk has not; nil if it has them
@@ -100,6 +103,7 @@ package struct UploadRecord: Equatable, Sendable {
     add("Owns-File", Item(.boolean(ownsFile)))
     if !isLive { add("Live", Item(.boolean(false))) }
     add("Promised", count(promised))
+    if let ownOffset { add("Offset", count(ownOffset)) }
     if let unsyncedBoot { add("Unsynced", Item(.displayString(unsyncedBoot))) }
     if let deactivation { add("Deactivated", Item(.token(deactivation.rawValue))) }
     if let response {
@@ -142,6 +146,7 @@ package struct UploadRecord: Equatable, Sendable {
     (self.hasBegun, self.ownsFile, self.promised) = (hasBegun, ownsFile, promised)
     if case .bytes(let credential)? = single("Credential") { self.credential = credential }
     length = count("Length")
+    ownOffset = count("Offset")
     isLive = single("Live") != .boolean(false)
     unsyncedBoot = string("Unsynced")
     token = string("Token")

@@ -23,7 +23,9 @@ protocol KeepingRequestHandler: RequestHandler {
   /// As `begin`.
   func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
   /// As `begin`, for a request that was begun before.
-  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
+  ///
+  /// - Parameter count: how many bytes of the body are kept; nil for all that are stored from its beginning on.
+  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64?)
   /// Whether `action` will be called later, because what was kept is complete and just gets its final form.
   func isEnding(_ action: @escaping () -> Void) -> Bool
   /// Why the disk did not take the end of what was kept; nil if it did, or was not asked to.
@@ -32,6 +34,12 @@ protocol KeepingRequestHandler: RequestHandler {
   var hasLostFile: Bool { get }
   /// How many bytes of the body are kept, from its beginning on.
   var keptCount: UInt64 { get }
+  /// Whether what is kept ends before the end of what is stored: others have brought the bytes behind it.
+  var isInside: Bool { get }
+  /// Checks that nothing else has changed, replaced or removed the file.
+  ///
+  /// - Throws: ``SystemError``, `ESTALE` if something has.
+  func checkFile() throws(SystemError)
   /// As `receive`, but what is not kept is told to the caller, and is no response.
   func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
   /// Has the disk take what is kept; `completion` is called on the loop's thread with how many bytes these were.
@@ -53,6 +61,8 @@ protocol KeepingRequestHandler: RequestHandler {
 /// What is kept of an upload.
 enum KeptExtent {
   case bytes(UInt64)
+  /// As many, and the stream is complete. The response is the one to the request that completes it.
+  case complete(UInt64, Response)
   /// It is not there any more.
   case gone
   /// The recording was closed: nothing can be added to it.

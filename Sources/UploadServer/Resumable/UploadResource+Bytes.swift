@@ -179,6 +179,11 @@ extension UploadResource {
       progress.setTimer(at: time) { [self] in tellProgress(progress.schedule.timerFired(now: progress.now)) }
     case .announce:
       guard let transfer, transfer.tellsProgress else { return }
+      if !state.awaitsDisk {
+        // Written within the call, where nothing waits for the disk.
+        saveOwnOffset { _ in }
+        guard record.ownOffset == savedOwnOffset else { return }
+      }
       if let offset = announcing({ state.announceProgress() }) ?? (evenIfKnown ? state.announced : nil),
         let fields = ServerAnswer.progress(offset, transfer.request.version)
       {

@@ -11,6 +11,13 @@ extension UploadResource {
   ///
   /// - Parameter answer: is given what has become of the upload meanwhile, if it is no offset.
   func settle(_ answer: @escaping (UploadRefusal?) -> Void) {
+    noteOwnOffset()
+    guard record.ownOffset == savedOwnOffset || state.phase != .incomplete else {
+      transfer?.pause()
+      return saveFirst { [self] error in
+        if let error { answer(UploadRefusal(error)) } else { settle(answer) }
+      }
+    }
     // The record may say that the disk has all of it, which was true of fewer bytes.
     if hasOthersBytes {
       hasOthersBytes = false
@@ -82,8 +89,14 @@ extension UploadResource {
   func synchronize(_ completion: @escaping (SystemError?) -> Void) {
     let size = state.offset
     let synced = { [self] (count: UInt64, error: SystemError?) in
-      if let error { syncFailed(error) } else { state.synced(to: min(count, size)) }
-      completion(error)
+      if let error {
+        syncFailed(error)
+        return completion(error)
+      }
+      saveOwnOffset { [self] error in
+        if error == nil { state.synced(to: min(count, size)) }
+        completion(error)
+      }
     }
     if let body { return body.synchronize(synced) }
     guard record.hasBegun else { return synced(size, nil) }

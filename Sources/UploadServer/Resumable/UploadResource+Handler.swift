@@ -24,7 +24,7 @@ extension UploadResource {
     if let keeper {
       body = HandlerKeptBody(keeper)
       if record.hasBegun {
-        keeper.restoreKeeping(exchange, for: self)
+        keeper.restoreKeeping(exchange, for: self, at: record.ownOffset)
       } else {
         keeper.beginKeeping(exchange, for: self)
       }
@@ -90,7 +90,13 @@ extension UploadResource {
     }
     guard let handler = makeHandler() else { return .gone }
     if let keeper = handler as? any KeepingRequestHandler {
-      return try keeper.measureKept()
+      let kept = try keeper.measureKept()
+      guard let ownOffset = record.ownOffset else { return kept }
+      switch kept {
+      // What others have brought is compared with what this upload brings.
+      case .bytes(let count), .complete(let count, _): return .bytes(min(count, ownOffset))
+      case .gone, .closed, .overtaken: return kept
+      }
     }
     do throws(SystemError) {
       return .bytes(try resources.store.measureBody(token))
@@ -108,7 +114,8 @@ extension UploadResource {
 
   /// Before an offset is told or compared: what is kept may have grown by another request for the same stream.
   func lookAfterBytes() throws(UploadRefusal) {
-    guard state.phase == .incomplete, handler == nil else { return }
+    guard state.phase == .incomplete else { return }
+    guard handler == nil else { return try lookAfterFile() }
     let kept: KeptExtent
     do throws(SystemError) {
       kept = try measureKept()
@@ -123,6 +130,43 @@ extension UploadResource {
       wentInactive(peer: nil, event: .interrupted)
       throw error
     }
+    if case .complete(let count, let response) = kept { try completedByOthers(count, response) }
+  }
+
+  /// The file is open: it must be the one that its name stands for, and as long as it was left.
+  private func lookAfterFile() throws(UploadRefusal) {
+    do throws(SystemError) {
+      try keeper?.checkFile()
+    } catch {
+      guard error.isForeignChange else { throw UploadRefusal(error) }
+      lostFile("\(error)")
+      throw .deactivated(.stateLost)
+    }
+  }
+
+  /// Another request has completed the stream, and with it this upload. One that was to have another length ends.
+  private func completedByOthers(_ count: UInt64, _ response: Response) throws(UploadRefusal) {
+    // Whoever completes it again has the digest compared.
+    guard digests == nil else { return }
+    guard state.length == nil || state.length == count else {
+      deactivate(.abandoned, peer: nil)
+      throw .deactivated(.abandoned)
+    }
+    _ = (makeHandler() as? any KeepingRequestHandler)?.end(.leave, for: self)
+    conclude(response, nil)
+  }
+
+  /// Brings the record in line with where the offset lies.
+  func noteOwnOffset() {
+    guard let keeper, handlerAccepted else { return }
+    record.ownOffset = keeper.isInside ? state.offset : nil
+  }
+
+  /// Writes down where the offset lies, if that is not written yet. An offset is announced after that only: the next
+  /// server would not know it.
+  func saveOwnOffset(_ completion: @escaping (SystemError?) -> Void) {
+    noteOwnOffset()
+    if record.ownOffset == savedOwnOffset { completion(nil) } else { save(completion) }
   }
 
   /// What the spooled bytes take of the quotas. A handler that keeps its bytes counts them itself.
@@ -189,6 +233,7 @@ extension UploadResource {
 
   /// Something else has changed what was kept: none of it can be vouched for.
   func lostFile(_ reason: String) {
+    resources.emit(ServerEvent(.warning, reason: "an upload cannot be continued: \(reason)"))
     let waiting = takeWaiting()
     deactivate(.stateLost, peer: waiting?.peer, reason: reason)
     if let waiting { refuse(waiting, .deactivated(.stateLost)) }
@@ -248,12 +293,12 @@ extension UploadResource {
     release()
     if state.phase == .processing { _ = state.processingPostponed() }
     guard let transfer else { return }
-    state.ended(transfer.number)
-    cutOff()
+    reject(transfer, .handlerNotReady(status: 503, reason: "another request continues the stream"))
   }
 
   /// Lets go of the handler; the state stands as it is.
   private func release() {
+    noteOwnOffset()
     exchange?.cutOff()
     exchange = nil
     (body as? SpooledBody)?.stopFeeding()
@@ -461,7 +506,7 @@ extension UploadResource: RecordingHolder {
 extension UploadResourceState {
   mutating func found(_ extent: KeptExtent) throws(UploadRefusal) {
     switch extent {
-    case .bytes(let count): try foundKept(count)
+    case .bytes(let count), .complete(let count, _): try foundKept(count)
     case .gone: try foundKept(nil)
     case .closed: try end(.interrupted)
     case .overtaken: try end(.overtaken)

@@ -37,6 +37,8 @@ final class UploadResource {
   var unacknowledgedSince: MonotonicInstant?
   /// Whether others have brought bytes of the same stream that the record does not speak of.
   var hasOthersBytes = false
+  /// ``UploadRecord/ownOffset`` as it was written last.
+  var savedOwnOffset: UInt64?
   /// Why acknowledged bytes may be lost.
   var refusedByDisk: SystemError?
   /// Whether the disk is to be asked soon to take what was kept.
@@ -98,6 +100,7 @@ final class UploadResource {
     // What is configured now holds, however long an earlier server wanted to wait.
     record.limits.maximumAge = resources.told(isLive: record.isLive)
     self.record = record
+    savedOwnOffset = record.ownOffset
     settled = [:]
     digests = UploadDigests(HeaderFields(record.fields))
     self.resources = resources
@@ -123,7 +126,7 @@ final class UploadResource {
     guard RequestHead(record) != nil else { return nil }
     guard phase == .incomplete else { return }
     switch try measureKept() {
-    case .bytes(let kept): self.state = state(kept)
+    case .bytes(let kept), .complete(let kept, _): self.state = state(kept)
     // Begun, and nothing is there: whatever was acknowledged is lost. Or an earlier server has closed the recording,
     // and died.
     case let extent: try? self.state.found(extent)
@@ -182,7 +185,12 @@ final class UploadResource {
     record.length = state.length
     record.promised = max(record.promised, state.announced)
     if case .inactive(let cause) = state.phase { record.deactivation = cause }
-    resources.store.write(record, token, syncing: syncing, completion)
+    noteOwnOffset()
+    let ownOffset = record.ownOffset
+    resources.store.write(record, token, syncing: syncing) { [self] error in
+      if error == nil { savedOwnOffset = ownOffset }
+      completion(error)
+    }
   }
 
   // MARK: Requests
@@ -213,6 +221,7 @@ final class UploadResource {
   private func append(_ new: UploadTransfer, isLate: Bool) {
     // Its client may have gone while it waited.
     guard new.isOpen else { return }
+    if isStreamEnding({ [self] in whenSettled { [self] in append(new, isLate: isLate) } }) { return }
     touch()
     // TCP has told the client of the transfer at work that we have these bytes.
     takeArrived()
@@ -264,6 +273,7 @@ final class UploadResource {
 
   private func tellStanding(_ request: UploadQuery) {
     if isEnding({ [self] in tellStanding(request) }) { return }
+    if isStreamEnding({ [self] in whenSettled { [self] in tellStanding(request) } }) { return }
     takeArrived()
     do throws(UploadRefusal) {
       try lookAfterBytes()
@@ -295,6 +305,12 @@ final class UploadResource {
   /// Whether `action` will be called later, because the representation just gets its final form.
   private func isEnding(_ action: @escaping () -> Void) -> Bool {
     state.phase == .processing && keeper?.isEnding(action) == true
+  }
+
+  /// Whether `action` will be called later, because another request just completes the stream.
+  private func isStreamEnding(_ action: @escaping () -> Void) -> Bool {
+    guard state.phase == .incomplete, handler == nil, record.hasBegun else { return false }
+    return (makeHandler() as? any KeepingRequestHandler)?.isEnding(action) == true
   }
 
   func refuse(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {

@@ -112,6 +112,7 @@ private final class CountedStream: StoredStream {
   var contentCount: UInt64 { entry.length - min(entry.length, missing) }
   var start: UInt64 { 0 }
   func position(of offset: UInt64) -> UInt64 { offset }
+  func check() {}
 
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64

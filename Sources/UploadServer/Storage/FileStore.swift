@@ -45,10 +45,16 @@ final class StreamFile: StoredStream {
   /// Where the byte at a stream offset lies in the file. No request begins before ``start``.
   func position(of offset: UInt64) -> UInt64 { offset - min(offset, start) + (part?.headerLength ?? 0) }
 
+  func check() throws(SystemError) {
+    guard !isComplete else { return }
+    try stored.check(length: position(of: length))
+  }
+
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
   ) -> (written: Int, error: SystemError?) {
     do throws(SystemError) {
+      try check()
       let descriptor = try stored.acquire()
       defer { stored.release() }
       return BodyWriter.write(descriptor, bytes, pieces, skipping: skipped, at: position(of: offset))
@@ -371,11 +377,14 @@ final class FileStore: StreamStore, Sendable {
     var found = try openExisting(name.partial, Self.growing)
     // A closed recording is nobody's to continue.
     if found == nil, part?.end != nil { return .closed }
-    if found == nil { found = try openComplete(name)?.1 }
+    var complete: StreamName?
+    if found == nil, let (name, file) = try openComplete(name) { (complete, found) = (name, file) }
     guard let (_, size) = found else { return .absent }
     let start = part?.start ?? 0
     let length = start + (size - min(size, part?.headerLength ?? 0))
-    return .stored(start: start, length: length, readGaps(name, length: length))
+    let gaps = readGaps(name, length: length)
+    if let complete { return .complete(complete, start: start, length: length, gaps) }
+    return .stored(start: start, length: length, gaps)
   }
 
   /// A recording that is complete was synced when it ended, if it was to be.

@@ -26,6 +26,10 @@ protocol StoredStream: AnyObject {
   var file: OpenFile? { get }
   /// Where the byte at a stream offset lies in ``file``.
   func position(of offset: UInt64) -> UInt64
+  /// Checks that nothing else has changed, replaced or removed what is stored.
+  ///
+  /// - Throws: ``SystemError``, `ESTALE` if something has.
+  func check() throws(SystemError)
 
   /// Stores the bytes of `pieces`, without the first `skipped` of them, one after another at `offset`. Returns how many
   /// were stored, and the error that kept the rest from it.
@@ -66,6 +70,16 @@ enum StreamExtent: Equatable {
   case closed
   /// From `start` on, up to the stream offset `length`.
   case stored(start: UInt64, length: UInt64, GapRecord.Summary)
+  /// As much, and the recording has its final name.
+  case complete(StreamName, start: UInt64, length: UInt64, GapRecord.Summary)
+
+  /// What the record of its gaps says of them.
+  var gaps: GapRecord.Summary? {
+    switch self {
+    case .stored(_, _, let gaps), .complete(_, _, _, let gaps): gaps
+    case .absent, .closed: nil
+    }
+  }
 }
 
 /// Where streams are found by their names.

@@ -30,12 +30,15 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var stored: UInt64 = 0
   /// How many bytes of the body are compared or stored.
   private(set) var keptCount: UInt64 = 0
+  private(set) var isInside = false
   /// The upload that the request is, which tells itself of what becomes of its connections; nil for a plain request.
   private var holder: (any RecordingHolder)?
   private var isUpload: Bool { holder != nil }
   private let allowance: StreamAllowance
   /// Whether the request was begun before, and goes on behind what is stored.
   private var isRestored = false
+  /// How many bytes of a restored request's body are kept; nil for all that are stored.
+  private var restoredCount: UInt64?
   /// When the token was last known to be valid.
   private var authorized = MonotonicInstant.now
   /// Whose end the disk did not take.
@@ -142,9 +145,15 @@ final class StreamStoreHandler: KeepingRequestHandler {
       allowance.settle(stream)
       if let error { failure = .disk(error) }
     }
+    enter(placement, of: stream)
+    return failure
+  }
+
+  /// The next byte of the body belongs there.
+  private func enter(_ placement: StreamPlacement, of stream: any StoredStream) {
     state = .streaming(stream, placement)
     keptCount = placement.cursor - offset
-    return failure
+    isInside = placement.cursor < placement.length
   }
 
   func end() {
@@ -226,7 +235,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private func beginsBeyondSize(_ name: StreamName) throws(SystemError) -> Bool {
     guard let room = registry.limits.options.maximumSize, offset > room else { return false }
     switch try registry.store.measure(name) {
-    case .stored(_, let length, _): return offset - min(offset, length) > room
+    case .stored(_, let length, _), .complete(_, _, let length, _): return offset - min(offset, length) > room
     case .absent: return true
     // The next part begins where the upload does.
     case .closed: return false
@@ -235,7 +244,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   func isOvertaken() throws(SystemError) -> Bool {
     guard name != nil || readFields() == nil, let name else { return false }
-    guard case .stored(_, _, let gaps) = try registry.store.measure(name) else { return false }
+    guard let gaps = try registry.store.measure(name).gaps else { return false }
     return offset < gaps.holesEnd
   }
 
@@ -244,8 +253,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
     enter(exchange, isRestored: false)
   }
 
-  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
+  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64?) {
     self.holder = holder
+    restoredCount = count
     enter(exchange, isRestored: true)
   }
 
@@ -263,8 +273,18 @@ final class StreamStoreHandler: KeepingRequestHandler {
       if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
       if offset < gaps.holesEnd { return .overtaken }
       return length >= offset ? .bytes(length - offset) : .gone
+    case .complete(let name, let start, let length, let gaps):
+      if offset < start { return .closed }
+      if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
+      if offset < gaps.holesEnd { return .overtaken }
+      guard length >= offset else { return .gone }
+      return .complete(length - offset, Self.response(200, name, length: length, missing: gaps.missing))
     case .absent: return .gone
     }
+  }
+
+  func checkFile() throws(SystemError) {
+    if case .streaming(let stream, _) = state { try stream.check() }
   }
 
   func synchronizeKept(_ completion: @escaping (SystemError?) -> Void) {
@@ -272,7 +292,10 @@ final class StreamStoreHandler: KeepingRequestHandler {
     registry.store.synchronize(name, on: registry.loop, completion)
   }
 
-  func isEnding(_ action: @escaping () -> Void) -> Bool { name.map { registry.waits(for: $0, action) } ?? false }
+  func isEnding(_ action: @escaping () -> Void) -> Bool {
+    guard name != nil || readFields() == nil, let name else { return false }
+    return registry.waits(for: name, action)
+  }
 
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
     guard case .streaming(let stream, _) = state else {
@@ -299,7 +322,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     stream.length = length
     allowance.settle(stream)
     if case .streaming = state {
-      state = .streaming(stream, StreamPlacement(cursor: offset + count, length: length))
+      enter(StreamPlacement(cursor: offset + count, length: length), of: stream)
     }
     keptCount = count
   }
@@ -418,7 +441,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     switch beginning {
     case .beyondEnd: return conflict(stream, "the stream is complete and ends before this offset")
     case .holeTooLarge: return conflict(stream, "the hole before this offset would be larger than the server allows")
-    case .at(let placement): state = .streaming(stream, placement)
+    case .at(let placement): enter(placement, of: stream)
     case .afterHole(let placement, let length):
       // It counts like bytes that were sent, and is made as a whole or not at all.
       guard allowance.reserve(length) == length else {
@@ -432,7 +455,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
         return fail(stream, .disk(error))
       }
       registry.overtake(name, by: holder)
-      state = .streaming(stream, placement)
+      enter(placement, of: stream)
     }
     // A file without a byte, which a server that died had just made, is as good as a new one.
     let isNew = stream.isNew || !registry.isHeld(name) && stream.isEmpty
@@ -463,7 +486,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     var stored: UInt64?
     var begins: UInt64 = 0
     switch try? registry.store.measure(name) {
-    case .stored(_, let length, _): stored = length
+    case .stored(_, let length, _), .complete(_, _, let length, _): stored = length
     // The next part begins where the request does.
     case .closed: begins = offset
     case .absent, nil: break
@@ -494,8 +517,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
       allowance.leave()
       return answer(503, nil, "the stream is gone", retries: true)
     }
-    state = .streaming(stream, StreamPlacement(cursor: stream.length, length: stream.length))
-    keptCount = stream.length - offset
+    let count = min(restoredCount ?? .max, stream.length - offset)
+    enter(StreamPlacement(cursor: offset + count, length: stream.length), of: stream)
     registry.claim(stream.name, for: self, holder: holder, isNew: false)
     exchange.acceptBody()
   }
@@ -645,11 +668,17 @@ final class StreamStoreHandler: KeepingRequestHandler {
     leave(stream)
     // Of an upload, its resource counts what it tells.
     if !isUpload { registry.figures.values.acknowledgedBytes += keptCount }
+    respond(Self.response(status, stream.name, length: stream.length, missing: stream.missing))
+  }
+
+  /// The response to the request that has completed a stream, and to those that repeat it.
+  private static func response(_ status: Int, _ name: StreamName, length: UInt64, missing: UInt64) -> Response {
     var body = JSONLine(event: "stored")
-    body.add("name", stream.name.final)
-    body.add("bytes", stream.length)
-    body.add("missing", stream.missing)
-    respond(Response(status, fields(stream), body: body.line + "\n", type: "application/json"))
+    body.add("name", name.final)
+    body.add("bytes", length)
+    body.add("missing", missing)
+    return Response(
+      status, fields(name, length: length, missing: missing), body: body.line + "\n", type: "application/json")
   }
 
   private func answer(_ status: Int, _ stream: (any StoredStream)?, _ reason: String, retries: Bool) {
@@ -666,10 +695,11 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   private func fields(_ stream: any StoredStream) -> HeaderFields {
-    [
-      "stream-id": stream.name.streamID, "stream-offset": String(stream.length),
-      "stream-missing": String(stream.missing),
-    ]
+    Self.fields(stream.name, length: stream.length, missing: stream.missing)
+  }
+
+  private static func fields(_ name: StreamName, length: UInt64, missing: UInt64) -> HeaderFields {
+    ["stream-id": name.streamID, "stream-offset": String(length), "stream-missing": String(missing)]
   }
 
   // MARK: Telling

@@ -1,0 +1,120 @@
+// Several requests of one stream: each upload keeps its own offset, and is complete when the stream is.
+
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadServer
+
+@Suite("Uploads that join a stream")
+struct JoinedStreamTests {
+  /// How the recording came to have bytes before the upload under test began.
+  enum First: CaseIterable { case plain, upload, complete }
+
+  @Test(
+    "an upload inside stored bytes keeps its offset over a restart, and an append follows it",
+    arguments: Durability.allCases, Seed.several(1))
+  func ownOffset(_ durability: Durability, _ seed: Seed) throws {
+    var random = seed.generator
+    for first in First.allCases {
+      for isSized in [false, true] {
+        let directory = TemporaryDirectory()
+        func server() throws -> TestServer {
+          try TestServer(in: directory) {
+            $0.durability = durability
+            $0.uploads.parkDelay = .milliseconds(1)
+          }
+        }
+        var test = try server()
+        let bytes = Array("0123456789abcdef".utf8)
+        let stored = Int.random(in: 2...12, using: &random)
+        try begin(first, test, Array(bytes[..<stored]))
+        // Not longer than what is stored: with the length, the end of what others have brought would be too far.
+        let start = Int.random(in: 0..<stored, using: &random)
+        let end = isSized ? Int.random(in: start..<stored, using: &random) : stored
+        let length = isSized ? ["Upload-Length: \(end - start)"] : []
+        let location = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: \(start)"] + length)
+        var told = 0
+        // At the end of a complete stream the upload is complete.
+        while told < end - start {
+          let count = Int.random(in: 1...(end - start - told), using: &random)
+          if first == .complete, start + told + count == stored { break }
+          try test.append(location, at: told, Array(bytes[(start + told)..<(start + told + count)]))
+          told += count
+          if random.chance(70) {
+            test.stop()
+            test = try server()
+          }
+          let answer = try test.connect().head(location)
+          #expect(
+            answer.status == 204 && answer["upload-offset"] == "\(told)",
+            "\(first), sized \(isSized), from \(start), \(stored) stored, told \(told): \(answer)")
+        }
+      }
+    }
+  }
+
+  private func begin(_ first: First, _ test: TestServer, _ bytes: [UInt8]) throws {
+    switch first {
+    case .plain: try test.plain(id: "a", bytes)
+    case .upload: try test.append(try test.create("/t.txt", ["Stream-ID: a"]), at: 0, bytes)
+    case .complete:
+      let client = try test.connect()
+      try client.send(TestServer.head())
+      try client.sendChunk(bytes)
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 201)
+    }
+  }
+
+  @Test(
+    "an upload whose stream another request completes is complete at once",
+    arguments: Durability.allCases, [false, true])
+  func completedByOthers(_ durability: Durability, _ isPlain: Bool) throws {
+    for restarts in [false, true] {
+      let directory = TemporaryDirectory()
+      func server() throws -> TestServer { try TestServer(in: directory) { $0.durability = durability } }
+      var test = try server()
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      try test.append(location, at: 0, "01234")
+      try complete(test, isPlain)
+      if restarts {
+        test.stop()
+        test = try server()
+      }
+      let told = try test.connect().head(location)
+      #expect(told.status == 204 && told["upload-complete"] == "?1" && told["upload-offset"] == "10", "\(told)")
+      for offset in [5, 10] {
+        let client = try test.connect()
+        try client.patch(location, at: offset, body: "more")
+        let (answer, interim) = try client.final()
+        #expect(answer.status == 409 && answer["upload-offset"] == "10" && interim.isEmpty, "\(answer) \(interim)")
+      }
+      #expect(try test.directory.text("t-a.txt") == "0123456789")
+    }
+  }
+
+  @Test("an append is answered when another request takes over its stream", arguments: Durability.allCases)
+  func answered(_ durability: Durability) throws {
+    let test = try TestServer { $0.durability = durability }
+    let location = try test.create("/t.txt", ["Stream-ID: a"])
+    let client = try test.connect()
+    try client.patch(location, at: 0, chunked: true)
+    try client.sendChunk("01234")
+    try client.awaitProgress(5)
+    try complete(test, true)
+    let answer = try client.final().answer
+    #expect(answer.status == 503 && answer["upload-offset"] == "5" && answer["retry-after"] != nil, "\(answer)")
+    let told = try test.connect().head(location)
+    #expect(told["upload-complete"] == "?1" && told["upload-offset"] == "10", "\(told)")
+  }
+
+  /// Brings the stream from 5 to its end at 10.
+  private func complete(_ test: TestServer, _ isPlain: Bool) throws {
+    let client = try test.connect()
+    let fields = ["Content-Type: text/plain", "Stream-ID: a", "Stream-Offset: 5"]
+    try client.request(
+      "POST", "/t.txt", version: isPlain ? nil : 8, fields + (isPlain ? [] : ["Upload-Complete: ?1"]), body: "56789")
+    let answer = try client.final().answer
+    #expect(answer.status == 200 || answer.status == 201, "\(answer)")
+  }
+}
