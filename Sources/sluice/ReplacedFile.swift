@@ -68,7 +68,7 @@ enum ReplacedFile {
     close(descriptor)
   }
 
-  private static func writeAll(_ text: String, _ descriptor: Int32) throws(SystemError) {
+  static func writeAll(_ text: String, _ descriptor: Int32) throws(SystemError) {
     var rest = Array(text.utf8)[...]
     while !rest.isEmpty {
       let count = try retryingInterrupts("write") {

@@ -21,13 +21,19 @@ final class UploadRecord: Sendable {
     var version: String
   }
 
+  /// What is locked, and what it was seen or made to hold: nobody else writes into it.
+  private struct OpenFile {
+    var descriptor: Int32
+    var text: String
+  }
+
   private static let kind = "sluice upload record"
   private static let firstLine = "\(kind) 1"
 
   let path: String
   private let version: String
-  /// The record's descriptor, whose lock lasts as long as it is open; nil while there is none.
-  private let descriptor = Mutex<Int32?>(nil)
+  /// The record while it is open, whose lock lasts as long; nil while there is none.
+  private let file = Mutex<OpenFile?>(nil)
   /// Why no record can be written; nil if one can.
   private let obstacle = Mutex<SystemError?>(nil)
 
@@ -37,7 +43,7 @@ final class UploadRecord: Sendable {
     self.version = "\(version)"
   }
 
-  deinit { descriptor.withLock { $0.map { _ = close($0) } } }
+  deinit { file.withLock { $0.map { _ = close($0.descriptor) } } }
 
   // MARK: Begin and end
 
@@ -52,13 +58,14 @@ final class UploadRecord: Sendable {
       if lstat(path, &status) != 0 {
         let made = errno == ENOENT ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) : -1
         if made < 0, errno == EEXIST { continue }
-        guard made >= 0 else {
+        do throws(SystemError) {
+          guard made >= 0 else { throw .last("open") }
+          try begin(made)
+        } catch {
           // The upload can do without.
-          obstacle.withLock { $0 = .last("open") }
-          return nil
+          obstacle.withLock { $0 = error }
         }
-        close(made)
-        continue
+        return nil
       }
       guard status.st_mode & S_IFMT == S_IFREG else { throw notARecord("it is not a regular file") }
       let found = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
@@ -69,40 +76,39 @@ final class UploadRecord: Sendable {
           close(found)
           continue
         }
-        let unfinished = try contents(found)
-        descriptor.withLock { $0 = found }
-        if unfinished == nil { try begin() }
+        let text = try contents(found)
+        let unfinished = try unfinished(text, found)
+        file.withLock { $0 = OpenFile(descriptor: found, text: text) }
         return unfinished
       } catch {
         close(found)
-        descriptor.withLock { $0 = nil }
         throw error
       }
     }
     throw busy
   }
 
-  /// Removes the record, unless somebody else has put another file into its place.
+  /// Removes the record, unless somebody else has put another file into its place or written into it.
   func remove() {
-    descriptor.withLock { descriptor in
-      guard let open = descriptor else { return }
-      if isNamed(open) {
+    file.withLock { file in
+      guard let open = file else { return }
+      if isUnchanged(open) {
         unlink(path)
         ReplacedFile.syncDirectory(of: path)
       }
-      close(open)
-      descriptor = nil
+      close(open.descriptor)
+      file = nil
     }
   }
 
   /// Whether there is something to continue later.
-  var isKept: Bool { descriptor.withLock { $0 != nil } }
+  var isKept: Bool { file.withLock { $0.map(isUnchanged) ?? false } }
 
   /// Gives the lock up and leaves the record.
   func release() {
-    descriptor.withLock { descriptor in
-      descriptor.map { _ = close($0) }
-      descriptor = nil
+    file.withLock { file in
+      file.map { _ = close($0.descriptor) }
+      file = nil
     }
   }
 
@@ -115,22 +121,35 @@ final class UploadRecord: Sendable {
     return replace("\(Self.firstLine)\n\(text)\n\(version)\n")
   }
 
-  /// So that even a file that was empty says what it is.
-  private func begin() throws(CommandError) {
-    if let error = replace("\(Self.firstLine)\n") { obstacle.withLock { $0 = error } }
+  /// Locks the file that was just made, and writes the line that tells it from anybody else's.
+  private func begin(_ made: Int32) throws(SystemError) {
+    do throws(SystemError) {
+      // Another process that finds it empty lets it go at once. What has no locks has to do without.
+      _ = try? retryingInterrupts("flock") { flock(made, LOCK_EX) }
+      let text = "\(Self.firstLine)\n"
+      try ReplacedFile.writeAll(text, made)
+      try retryingInterrupts("fsync") { fsync(made) }
+      ReplacedFile.syncDirectory(of: path)
+      file.withLock { $0 = OpenFile(descriptor: made, text: text) }
+    } catch {
+      // It may be empty, and would be somebody else's then.
+      if isNamed(made) { unlink(path) }
+      close(made)
+      throw error
+    }
   }
 
   private func replace(_ text: String) -> SystemError? {
-    descriptor.withLock { descriptor -> SystemError? in
-      guard let old = descriptor else { return SystemError(operation: "write", code: EBADF) }
+    file.withLock { file -> SystemError? in
+      guard let old = file else { return SystemError(operation: "write", code: EBADF) }
       do throws(SystemError) {
         let new = try ReplacedFile.replace(path, by: text, mode: 0o600) { (new) throws(SystemError) in
-          guard isNamed(old) else { throw SystemError(operation: "rename", code: ESTALE) }
+          guard isUnchanged(old) else { throw SystemError(operation: "rename", code: ESTALE) }
           // Before it has the name, so that nobody else gets it. What has no locks has to do without.
           flock(new, LOCK_EX | LOCK_NB)
         }
-        close(old)
-        descriptor = new
+        close(old.descriptor)
+        file = OpenFile(descriptor: new, text: text)
         return nil
       } catch {
         return error
@@ -147,19 +166,34 @@ final class UploadRecord: Sendable {
       && own.st_ino == named.st_ino
   }
 
+  /// Whether it still holds, under its path, what this process knows.
+  private func isUnchanged(_ file: OpenFile) -> Bool {
+    guard isNamed(file.descriptor), let bytes = Self.bytes(file.descriptor) else { return false }
+    return bytes.elementsEqual(file.text.utf8)
+  }
+
+  /// At most 1 MiB of a file, which is more than a record has; nil if it cannot be read.
+  private static func bytes(_ descriptor: Int32) -> ArraySlice<UInt8>? {
+    var bytes = [UInt8](repeating: 0, count: 1 << 20)
+    let count = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, 0) }
+    return count < 0 ? nil : bytes[..<count]
+  }
+
   /// False if the file has another name or none by now: look again.
   private func lock(_ descriptor: Int32) throws(CommandError) -> Bool {
     if flock(descriptor, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK { throw busy }
     return isNamed(descriptor)
   }
 
-  /// Reads a record; nil for one of an upload that has not begun, and for an empty file.
-  private func contents(_ descriptor: Int32) throws(CommandError) -> Unfinished? {
-    var bytes = [UInt8](repeating: 0, count: 64 * 1024)
-    let count = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, 0) }
-    guard count >= 0 else { throw notARecord(String(cString: strerror(errno))) }
-    guard count > 0 else { return nil }
-    guard let text = String(validating: bytes[..<count], as: UTF8.self) else { throw notARecord("it holds other data") }
+  private func contents(_ descriptor: Int32) throws(CommandError) -> String {
+    guard let bytes = Self.bytes(descriptor) else { throw notARecord(String(cString: strerror(errno))) }
+    guard !bytes.isEmpty else { throw notARecord("it is empty") }
+    guard let text = String(validating: bytes, as: UTF8.self) else { throw notARecord("it holds other data") }
+    return text
+  }
+
+  /// Reads a record; nil for one of an upload that has not begun.
+  private func unfinished(_ text: String, _ descriptor: Int32) throws(CommandError) -> Unfinished? {
     let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
     guard lines[0] == Self.firstLine else {
       throw notARecord(lines[0].hasPrefix(Self.kind) ? "another version of sluice wrote it" : "it holds other data")
@@ -168,7 +202,8 @@ final class UploadRecord: Sendable {
     // What another user left there would send this file to a server of that user's choice.
     guard fstat(descriptor, &status) == 0, status.st_uid == geteuid() else { throw notARecord("another user owns it") }
     if lines.count == 2, lines[1].isEmpty { return nil }
-    guard lines.count == 4, lines[3].isEmpty, let data = ResumeData(String(lines[1])) else {
+    guard lines.count == 4, lines[3].isEmpty, let data = ResumeData(String(lines[1])), data.base == 0 else {
+      // The upload of a file begins at its first byte.
       throw notARecord("it is damaged")
     }
     return Unfinished(data: data, version: String(lines[2]))

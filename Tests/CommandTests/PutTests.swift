@@ -38,7 +38,10 @@ struct PutTests {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
     let garbage = try directory.write("garbage", "nothing that was remembered\n")
+    let empty = try directory.write("empty", "")
+    defer { #expect(directory.names == ["data", "empty", "garbage"]) }
     let cases: [([String], Int32, [String])] = [
+      ([file, "http://h/x", "--resume-file", empty], 65, [empty, "it is empty", "--resume-file PATH"]),
       ([], 64, ["FILE is missing"]), ([file], 64, ["URL is missing"]),
       ([file, "http://h/", "more"], 64, ["\"more\" is one argument too many"]),
       (["\(directory.path)/nothing", "http://h/"], 66, ["\(directory.path)/nothing", "No such file"]),

@@ -15,6 +15,12 @@ struct UploadRecordTests {
   private let data = ResumeData(
     "format=1, upload=\"http://h/u\", version=8, target=\"http://h/x\", base=0, length=7, stream-id=\"s\"")
 
+  private func text(base: UInt64) -> String {
+    var data = data
+    data?.base = base
+    return data?.text ?? ""
+  }
+
   private func version(_ path: String) throws -> FileVersion {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     defer { close(descriptor) }
@@ -46,6 +52,9 @@ struct UploadRecordTests {
       (try directory.write("cut", "sluice upload record 1\nformat=1, upload=\"ht"), "damaged"),
       (try directory.write("long", "sluice upload record 1\n\(data?.text ?? "")\nsize=4\nmore\n"), "damaged"),
       (try directory.write("mark", "sluice upload record 1"), "damaged"),
+      (try directory.write("empty", ""), "it is empty"),
+      (try directory.write("base", "sluice upload record 1\n\(text(base: 5))\nsize=4\n"), "damaged"),
+      (try directory.write("far", "sluice upload record 1\n\(text(base: 999_999_999_999_999))\nsize=4\n"), "damaged"),
     ]
     for (path, says) in cases {
       var before = stat()
@@ -84,14 +93,23 @@ struct UploadRecordTests {
     #expect(directory.names == ["data"])
   }
 
-  @Test(
-    "an upload that was killed before it began leaves nothing to refuse", arguments: ["", "sluice upload record 1\n"])
-  func neverBegan(_ text: String) throws {
+  @Test("an upload that was killed before it began leaves nothing to refuse")
+  func neverBegan() throws {
     let directory = try TemporaryDirectory()
-    let file = try directory.write("data", text)
-    let record = UploadRecord(path: try directory.write("data.sluice", text), version: try version(file))
+    let file = try directory.write("data", "text")
+    let path = "\(directory.path)/data.sluice"
+    // What the first one leaves is what a killed process does.
+    for _ in 0..<2 {
+      let record = UploadRecord(path: path, version: try version(file))
+      #expect(try record.claim() == nil)
+      #expect(try directory.contents("data.sluice") == Array("sluice upload record 1\n".utf8))
+      record.release()
+    }
+    let record = UploadRecord(path: path, version: try version(file))
     #expect(try record.claim() == nil)
     #expect(record.write(try #require(data)) == nil)
+    record.remove()
+    #expect(directory.names == ["data"])
   }
 
   @Test("a second upload is refused as long as the first one runs, through every write of it")
@@ -124,6 +142,40 @@ struct UploadRecordTests {
     record.remove()
     #expect(try directory.contents("data.sluice") == Array("precious".utf8))
     #expect(directory.names == ["data", "data.sluice"])
+  }
+
+  @Test(
+    "what somebody writes into the record is neither overwritten nor removed",
+    arguments: ["", "precious", "sluice upload record 1\nprecious\n"], [0, 1, 2])
+  func rewritten(_ text: String, writesBefore: Int) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let path = "\(directory.path)/data.sluice"
+    let record = UploadRecord(path: path, version: try version(file))
+    _ = try record.claim()
+    for _ in 0..<writesBefore { #expect(record.write(try #require(data)) == nil) }
+    #expect(record.isKept)
+    let writing = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC)
+    #expect(write(writing, text, text.utf8.count) == text.utf8.count)
+    close(writing)
+    #expect(!record.isKept)
+    #expect(record.write(try #require(data)) != nil)
+    record.remove()
+    #expect(try directory.contents("data.sluice") == Array(text.utf8))
+    #expect(directory.names == ["data", "data.sluice"])
+  }
+
+  @Test("a record of the longest URL that a server can name is removed like any other")
+  func long() throws {
+    let directory = try TemporaryDirectory()
+    let record = UploadRecord(
+      path: "\(directory.path)/data.sluice", version: try version(try directory.write("data", "text")))
+    _ = try record.claim()
+    var data = try #require(data)
+    data.upload = "http://h/" + String(repeating: "x", count: 100_000)
+    #expect(record.write(data) == nil && record.isKept)
+    record.remove()
+    #expect(directory.names == ["data"])
   }
 
   @Test("of many who claim it at once, one has it at a time")
