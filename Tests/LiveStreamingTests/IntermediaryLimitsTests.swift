@@ -68,4 +68,32 @@ struct IntermediaryLimitsTests {
     limits.ended(.failure(UploadError(.http2Violation, "")))
     #expect(limits.needsHTTP1)
   }
+
+  @Test("HTTP/2 is tried again when HTTP/1.1 fails: at once, and after three failures where HTTP/1.1 has worked")
+  func http2Again() {
+    for worked in [false, true] {
+      for kind in [UploadError.Kind.connectionLost, .timedOut, .protocolViolation, .tlsFailed, .other] {
+        var limits = IntermediaryLimits()
+        // As often as need be: a server that speaks only HTTP/2 is never out of reach.
+        for request: UInt64 in 0..<5 {
+          limits.ended(.failure(UploadError(.http2Violation, "")))
+          if worked {
+            // Failures before the response do not count, and what HTTP/2 has answered earlier neither.
+            if request % 2 == 0 { limits.ended(ended(503)) } else { expectLast(false, &limits, request) }
+            for _ in 0..<2 {
+              limits.ended(.failure(UploadError(kind, "")))
+              #expect(limits.needsHTTP1)
+            }
+            limits.ended(ended(204))
+            for _ in 0..<2 { limits.ended(.failure(UploadError(kind, ""))) }
+          }
+          #expect(limits.needsHTTP1)
+          limits.ended(.failure(UploadError(kind, "")))
+          #expect(!limits.needsHTTP1, "\(worked) \(kind)")
+          limits.ended(ended(204))
+          #expect(!limits.needsHTTP1)
+        }
+      }
+    }
+  }
 }
