@@ -81,6 +81,10 @@ final class LiveStream: @unchecked Sendable {
   /// "Careful Upload Creation").
   private static let optimisticLimit: UInt64 = 4 << 20
 
+  /// The smallest `max-append-size` and `max-size` of a server that a stream can use, in bytes: below it a stream is
+  /// hundreds of requests per second.
+  private static let smallestLimit: UInt64 = 1000
+
   /// Uploads a file.
   convenience init(file: UploadFile, configuration: LiveStreamConfiguration, session: UploadSession) {
     var upload = UploadClientStateMachine.Configuration()
@@ -115,6 +119,7 @@ final class LiveStream: @unchecked Sendable {
     var upload = chosen
     upload.discovers = configuration.resumable == .auto
     upload.appendSize = configuration.rollOver.size
+    upload.smallestLimit = smallestLimit
     if configuration.mayUsePOST, configuration.request.method != "POST" {
       upload.replaceableMethod = configuration.request.method
     }

@@ -8,7 +8,7 @@ extension ResumableStream {
     let kind: LiveStreamError.Kind =
       switch failure {
       case .cancelled: .cancelled
-      case .refused, .processingFailed, .tooLarge, .appendTooLarge, .noProgress: .refused
+      case .refused, .processingFailed, .tooLarge, .limitTooSmall, .appendTooLarge, .noProgress: .refused
       case .insecureLocation: .insecureLocation
       case .offsetBeyondSent, .noOffset, .noLocation, .locationChanged, .completedEarly: .protocolBroken
       }
@@ -18,7 +18,11 @@ extension ResumableStream {
   /// Why a successful answer does not let the stream continue.
   func unhelpful(_ answer: ClientAnswer) -> String {
     guard let offset = UploadFields.offset(answer.fields) else {
-      return "the server answered \(answer.status) without saying how much it has"
+      guard let value = answer.fields[UploadFields.offset] else {
+        return "the server answered \(answer.status) without saying how much it has"
+      }
+      let invalid = printable(excerpt(value, limit: 40))
+      return "the server answered \(answer.status) with the invalid Upload-Offset \"\(invalid)\""
     }
     let end = upload.base.addingReportingOverflow(offset).partialValue
     let missing = upload.acknowledged - min(upload.acknowledged, end)

@@ -111,7 +111,7 @@ struct ServerHabits: Sendable, CustomStringConvertible {
   /// - Parameter size: of a file that has to go out in several appends.
   init(_ random: inout SplitMix64, _ size: Int?) {
     announces = random.chance(80)
-    appendLimit = size.map { max(1, $0 / (4 + random.size(upTo: 4))) }
+    appendLimit = size.map { max(1000, $0 / (4 + random.size(upTo: 4))) }
     progress = random.chance(60) ? 500 + random.size(upTo: 3000) : nil
     tellsOffset = random.chance(50)
     joinsParts = random.chance(60)

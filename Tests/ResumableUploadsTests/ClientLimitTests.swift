@@ -170,6 +170,37 @@ import Testing
     #expect(client.failure?.isFinal == true)
   }
 
+  @Test(
+    "a limit that a stream would flood with requests is an end, before any byte is acknowledged",
+    arguments: [0, 1, 100, 999, 1000] as [UInt64], ["max-size", "max-append-size"])
+  func floor(_ limit: UInt64, _ key: String) {
+    var client = ClientScript.created(5000, limits: "\(key)=\(limit)") { $0.smallestLimit = 1000 }
+    if limit >= 1000 {
+      #expect(client.maximum == limit)
+    } else {
+      #expect(client.next == "DELETE")
+      client.answer(204)
+      #expect(client.failure == .limitTooSmall(limit))
+    }
+    // What needs no second request is not too much for anybody.
+    guard limit > 0 else { return }
+    client = .created(limit, isFinished: true, limits: "\(key)=\(limit)") { $0.smallestLimit = 1000 }
+    #expect(client.next == "PATCH 0" && client.maximum == limit)
+    client.sendAll()
+    client.answer(204, ["Upload-Complete": "?1"])
+    #expect(client.next == "completed")
+  }
+
+  @Test("once bytes are acknowledged, such a limit is not believed", arguments: ["max-size", "max-append-size"])
+  func floorAfterwards(_ key: String) {
+    var client = ClientScript.created(5000) { $0.smallestLimit = 1000 }
+    client.send(upTo: 2000)
+    client.interim(["Upload-Offset": "2000"])
+    client.lose()
+    client.answer(204, ["Upload-Offset": "2000", "Upload-Limit": "\(key)=\(key == "max-size" ? 999 : 1)"])
+    #expect(client.next == "PATCH 2000" && client.maximum == nil)
+  }
+
   // MARK: min-size
 
   @Test(

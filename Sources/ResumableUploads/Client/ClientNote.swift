@@ -59,6 +59,8 @@ package enum ClientFailure: Equatable, Sendable {
   case locationChanged
   /// The representation is longer than the server allows, in bytes.
   case tooLarge(limit: UInt64)
+  /// The server takes so few bytes in one request, or in one upload resource, that a stream would flood it.
+  case limitTooSmall(UInt64)
   /// The server refuses even the smallest append that it allows (413).
   case appendTooLarge
   /// The server ended the upload before the stream was over.
@@ -67,7 +69,7 @@ package enum ClientFailure: Equatable, Sendable {
   /// Whether the upload resource is of no use to anybody afterwards.
   var isFinal: Bool {
     switch self {
-    case .processingFailed, .completedEarly, .offsetBeyondSent, .locationChanged, .tooLarge: true
+    case .processingFailed, .completedEarly, .offsetBeyondSent, .locationChanged, .tooLarge, .limitTooSmall: true
     case .cancelled, .refused, .noProgress, .noOffset, .noLocation, .insecureLocation, .appendTooLarge: false
     }
   }
@@ -87,6 +89,8 @@ package enum ClientFailure: Equatable, Sendable {
       "the server says that the upload goes on at an http URL, and the request was encrypted: that is not followed"
     case .locationChanged: "the server named two different places for one upload"
     case .tooLarge(let limit): "it is longer than the server allows (\(limit) bytes)"
+    case .limitTooSmall(let limit):
+      "the server accepts at most \(limit) bytes at once (Upload-Limit), which is too little for a stream. Raise its max-size and max-append-size."
     case .appendTooLarge: "the server refuses even the smallest part that it allows (413)"
     case .completedEarly: "the server ended the upload before its end"
     }

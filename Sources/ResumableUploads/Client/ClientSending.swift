@@ -62,6 +62,13 @@ extension UploadClientStateMachine {
   /// The next append, as far as there is something to append.
   mutating func append(_ supply: Supply) -> Action {
     if let failure = exceededLimit { return abandon(failure) }
+    if let limit = limitTooSmall(supply) {
+      guard hasAcknowledged else { return abandon(.limitTooSmall(limit)) }
+      // It has taken bytes before: 413 will show whether this is true.
+      if limits.maximumAppendSize ?? .max <= limit { limits.maximumAppendSize = nil }
+      if limits.maximumSize ?? .max <= limit { limits.maximumSize = nil }
+      return append(supply)
+    }
     if offset < supply.oldest {
       partEnd = partEnd ?? (supply.pause?.contains(offset) == true ? .pause : .gap)
     } else if partEnd == .gap || partEnd == .pause || partEnd == .serverWentBack {
@@ -104,6 +111,13 @@ extension UploadClientStateMachine {
     // A smaller one might be refused (`min-append-size`).
     if available < least, !supply.isFinished { return awaitBytes(upTo: offset + least) }
     return send(Append(start: offset, completes: false, minimum: least), maximum: maximum)
+  }
+
+  /// The server's limit that would take more than one tiny request; nil where it has none.
+  private func limitTooSmall(_ supply: Supply) -> UInt64? {
+    let limit = min(limits.maximumAppendSize ?? .max, limits.maximumSize ?? .max)
+    let fits = supply.isFinished && supply.head - min(offset, supply.head) <= limit
+    return limit < configuration.smallestLimit && !fits ? limit : nil
   }
 
   /// The most bytes of one append; nil without limit.

@@ -23,6 +23,9 @@ package struct UploadClientStateMachine: Sendable {
     package var version = InteropVersion.newest
     /// The most bytes of one append.
     package var appendSize: UInt64?
+    /// A server that takes less than this in one request, or in one upload resource, would be flooded with requests:
+    /// what needs more than one there is not begun.
+    package var smallestLimit: UInt64 = 0
     /// Names the stream across its upload resources, for servers that join them.
     package var streamID: String?
     /// The digest to ask the server for (RFC 9530), e.g. `sha-256`.
