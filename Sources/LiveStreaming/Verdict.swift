@@ -63,7 +63,7 @@ enum Verdict: Equatable {
         "the server answered \(status) before the end of the stream: it does not read streamed bodies to their end; try another URL or method"
       )
     case 300..<400:
-      let target = response["Location"].map { " to \($0)" } ?? ""
+      let target = response["Location"].map { " to \(excerpt($0))" } ?? ""
       let advice =
         isLocationInsecure
         ? "that would send the stream in clear text, check the server's configuration" : "stream to that URL instead"
@@ -111,7 +111,7 @@ enum Verdict: Equatable {
     case .timedOut: return retry(.timedOut(error.description))
     case .cut: return retry(.cut)
     case .http2Violation:
-      return retry(.other("\(error.description): what is in between breaks HTTP/2, going on with HTTP/1.1"))
+      return retry(.other("\(error.description): what is in between breaks HTTP/2, trying HTTP/1.1"))
     case .tlsFailed, .other: return retry(.other(error.description))
     case .bodyFailed: return retry(.overtaken)
     case .certificateNotYetValid:

@@ -19,6 +19,13 @@ package func printable(_ text: String) -> String {
   return result
 }
 
+/// The beginning of `text` where it is long: enough to recognize it, and no flood for a log.
+package func excerpt(_ text: String, limit: Int = 200) -> String {
+  // Of characters one may be as long as a book.
+  let scalars = text.unicodeScalars
+  return scalars.count <= limit ? text : String(String.UnicodeScalarView(scalars.prefix(limit))) + "…"
+}
+
 private func isUnprintable(_ scalar: Unicode.Scalar) -> Bool {
   switch scalar.value {
   case 0..<0x20, 0x7F..<0xA0, 0x2028...0x202E, 0x2066...0x2069, 0x200E, 0x200F, 0x61C: true

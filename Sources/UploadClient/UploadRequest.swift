@@ -103,7 +103,7 @@ public struct UploadRequest: Equatable, Sendable {
     }
     if let token = bearerToken, !Self.canSend(token: token) {
       throw UploadError(
-        .invalidRequest, "the bearer token is empty or has characters that cannot be sent: check its file")
+        .invalidRequest, "the bearer token is empty or has characters that cannot be sent")
     }
   }
 

@@ -7,7 +7,7 @@ enum ExitCode: Int32, CaseIterable {
   case done = 0
   /// A load test did what `--fail-if` says it must not.
   case thresholdFailed = 3
-  /// The stream ended, and some of its data was lost.
+  /// The stream ended, and some of its data was lost. What an error ended has the error's code instead.
   case dataLost = 4
   /// The command line cannot be used.
   case usage = 64
@@ -17,7 +17,8 @@ enum ExitCode: Int32, CaseIterable {
   case noDevice = 66
   /// There is no such file, or it may not be read: by sysexits(3) the same number as a missing device.
   static let noInput = noDevice
-  /// The server could not be reached for as long as `--give-up` allows, or an address cannot be listened on.
+  /// The server could not be reached for as long as `--give-up` allows, did not confirm the end of a stream of which
+  /// nothing is missing, or an address cannot be listened on.
   case unavailable = 69
   /// Reading, writing or capturing failed on this machine.
   case inputOutput = 74
@@ -33,11 +34,11 @@ enum ExitCode: Int32, CaseIterable {
     switch self {
     case .done: "done: everything was delivered"
     case .thresholdFailed: "a threshold of --fail-if was exceeded"
-    case .dataLost: "the stream ended, and data was lost"
+    case .dataLost: "the stream ended, and data was lost; an error that ended it has its own code"
     case .usage: "the command line is invalid"
     case .badData: "a file has the wrong content, or files do not belong together"
     case .noDevice: "there is no such device or file, or it cannot be read"
-    case .unavailable: "the server was not reached, or the address to listen on is not available"
+    case .unavailable: "the server was not reached or stopped answering, or the address to listen on is not available"
     case .inputOutput: "reading, writing or capturing failed on this machine"
     case .protocolBroken: "the server broke the protocol, or cannot receive the stream"
     case .notPermitted: "the server or this machine does not permit it"

@@ -330,7 +330,12 @@ enum StreamOptions {
   /// From a file or the environment, never from the command line, where every user of the machine could read it.
   private static func bearerToken(_ values: CommandLineSyntax.Values) throws(CommandError) -> String? {
     guard let path = values["bearer-token-file"] else {
-      return getenv("SLUICE_BEARER_TOKEN").map { String(cString: $0) }
+      guard let token = getenv("SLUICE_BEARER_TOKEN").map({ String(cString: $0) }) else { return nil }
+      guard UploadRequest.canSend(token: token) else {
+        let fault = token.isEmpty ? "it is empty" : "it has characters that cannot be sent"
+        throw .usage("$SLUICE_BEARER_TOKEN is not a token: \(fault). Set it to one token, or unset it.")
+      }
+      return token
     }
     return try token(inFile: path)
   }

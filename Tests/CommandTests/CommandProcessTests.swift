@@ -367,6 +367,12 @@ struct CommandProcessTests {
     let refused = try sluice(["heartbeat", server.url, "--bearer-token-file", badToken])
     #expect(try refused.wait() == 65)
     #expect(!refused.lines.all.contains { $0.text.contains("SECRET") })
+    for token in ["two SECRET words", "SECRET\nword", ""] {
+      let refused = try sluice(["heartbeat", server.url], environment: ["SLUICE_BEARER_TOKEN": token])
+      #expect(try refused.wait() == 64)
+      #expect(!refused.lines.all.contains { $0.text.contains("SECRET") })
+      #expect(refused.errors.contains { $0.contains("$SLUICE_BEARER_TOKEN") })
+    }
   }
 
   @Test(

@@ -108,6 +108,27 @@ struct StreamReportTests {
     for (code, summary) in cases { #expect(ExitCode(summary) == code) }
   }
 
+  @Test("a stream that could not be finished ends with 4 if bytes are missing, and with 69 if only the answer is")
+  func unfinishedExitCodes() {
+    var random = SplitMix64(state: 2)
+    var whole = progress(&random)
+    (whole.lost, whole.captured, whole.acknowledged) = (0, 100, 100)
+    var part = whole
+    part.acknowledged = 99
+    let cases: [(ExitCode, StreamProgress, LiveStreamError.Kind)] = [
+      (.unavailable, whole, .unfinished), (.dataLost, part, .unfinished),
+      // --give-up: the error that ended the stream has its own code.
+      (.unavailable, whole, .unreachable), (.unavailable, part, .unreachable),
+    ]
+    for (code, progress, kind) in cases {
+      let summary = StreamSummary(progress: progress, gaps: 0, resent: 0, sourceLost: 0, error: .init(kind, ""))
+      #expect(ExitCode(summary) == code)
+    }
+    let page = ExitCode.page.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    #expect(page.contains("data was lost; an error that ended it has its own code"))
+    #expect(page.contains("was not reached or stopped answering"))
+  }
+
   @Test("heartbeats are not counted as frames")
   func units() {
     var random = SplitMix64(state: 1)

@@ -118,6 +118,19 @@ private struct Rules {
     }
   }
 
+  @Test("an Upload-Offset that is none is quoted, and its lack is called a lack")
+  func invalidOffset() {
+    for value in ["1000000000000000", "9223372036854775808", "-5", "many", nil] {
+      var rules = Rules.streaming(acknowledged: 100)
+      rules.fail()
+      rules.goOn()
+      #expect(rules.method == "HEAD")
+      rules.answer(200, value.map { ["Upload-Offset": $0] } ?? [:])
+      let words = rules.dropouts.last?.cause.description ?? ""
+      #expect(words.contains(value.map { "invalid Upload-Offset \"\($0)\"" } ?? "without saying how much"), "\(words)")
+    }
+  }
+
   @Test("a connection lost after the server said that it has everything is an outage of its own")
   func idleOutages() {
     var rules = Rules.streaming(acknowledged: 500)

@@ -24,6 +24,15 @@ struct VerdictTests {
     }
   }
 
+  @Test("of a Location as long as a book, an error quotes the beginning")
+  func longLocation() {
+    for long in [String(repeating: "x", count: 70_000), "e" + String(repeating: "\u{301}", count: 70_000)] {
+      let error = judge(302, ["Location": "http://elsewhere/\(long)"]).error
+      let text = error?.description ?? ""
+      #expect(text.unicodeScalars.count < 500 && text.contains("http://elsewhere/") && text.contains("…"))
+    }
+  }
+
   @Test(
     "statuses after which trying again makes sense",
     arguments: [408, 423, 425, 429, 500, 502, 503, 504, 507, 508, 520, 599])
