@@ -200,7 +200,13 @@ struct ResumableStream: StreamStateMachine {
   private mutating func step(_ action: UploadClientStateMachine.Action, _ supply: Supply?) -> StreamStep {
     takeNotes()
     switch action {
-    case .none, .wait: return .none
+    case .none: return .none
+    // Not expected here. But nothing else would ever wake a stream that waits.
+    case .wait:
+      return .wait(
+        Dropout(
+          cause: .other("the server is asked again"), acknowledged: upload.acknowledged, retryDelay: .seconds(1),
+          isRepeated: true))
     case .send(let request): return .request(streamRequest(request))
     case .awaitBytes(let offset): return .awaitBytes(upTo: offset)
     case .unsupported(let reason):

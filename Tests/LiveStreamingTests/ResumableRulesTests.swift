@@ -16,16 +16,20 @@ private struct Rules {
   var now = MonotonicInstant(nanoseconds: 1_000_000_000)
   var head: UInt64
   var isFinished = false
+  /// What the server has of it, once it plays a sound one.
+  var stored: UInt64 = 200
   /// What every answer takes.
   var latency = Duration.milliseconds(1)
   var dropouts: [Dropout] = []
   var connects = 0
 
-  init(_ head: UInt64 = 500, _ change: (inout RetryPolicy) -> Void = { _ in }) {
+  init(_ head: UInt64 = 500, isFile: Bool = false, _ change: (inout RetryPolicy) -> Void = { _ in }) {
     var policy = RetryPolicy()
     change(&policy)
     var configuration = UploadClientStateMachine.Configuration()
     configuration.discovers = false
+    (configuration.isOptimistic, isFinished) = (isFile, isFile)
+    if isFile { configuration.length = head }
     machine = ResumableStream(configuration, target: "http://host/", policy: policy)
     self.head = head
     let supply = supply
@@ -37,6 +41,13 @@ private struct Rules {
     var rules = Rules(500, change)
     rules.answer(201, ["Location": upload])
     if acknowledged > 0 { rules.interim(["Upload-Offset": "\(acknowledged)"]) }
+    return rules
+  }
+
+  /// A file that went out with its creation; a 104 has acknowledged 200 bytes of it.
+  static func file(_ change: (inout RetryPolicy) -> Void = { _ in }) -> Rules {
+    var rules = Rules(500, isFile: true, change)
+    rules.interim(["Location": upload, "Upload-Offset": "200"])
     return rules
   }
 
@@ -68,7 +79,9 @@ private struct Rules {
   }
 
   mutating func interim(_ fields: [String: String]) {
-    take(machine.received(interim: response(104, fields), location: nil, sentUpTo: sentUpTo, now: now))
+    take(
+      machine.received(
+        interim: response(104, fields), location: fields["Location"], sentUpTo: sentUpTo, now: now))
   }
 
   mutating func answer(_ status: Int, _ fields: [String: String] = [:], isBare: Bool = false) {
@@ -86,10 +99,26 @@ private struct Rules {
     take(machine.requestEnded(end, supply, now: now, draw: .max))
   }
 
+  /// The server itself answers.
+  mutating func answerTruly() {
+    guard let request else { return }
+    switch (method, request.url) {
+    case ("HEAD", Self.upload): answer(204, ["Upload-Offset": "\(stored)", "Upload-Complete": "?0"])
+    case ("PATCH", Self.upload):
+      stored = sentUpTo
+      answer(204, ["Upload-Offset": "\(stored)", "Upload-Complete": isFinished && stored == head ? "?1" : "?0"])
+    case ("CREATE", _): answer(503)
+    default: answer(404)
+    }
+  }
+
   mutating func goOn() {
     guard let pause else { return }
     now = now + pause
-    take(machine.retryIsDue(supply))
+    let next = machine.retryIsDue(supply)
+    // Nothing would ever end a stream that does not ask, wait or end now.
+    #expect(next != .none)
+    take(next)
   }
 }
 
@@ -179,8 +208,6 @@ private struct Rules {
         }
       }
       let lasted = rules.now - start
-      // 413 means that appends are too large, 409 and 410 that there can be none; both are said again and again.
-      if case .status(let status, _) = answer, [409, 410, 413].contains(status) { continue }
       // A whole answer to an append that completes nothing is progress, for this server.
       if case .status(let status, bare: false) = answer, status < 300 { continue }
       let limits = [
@@ -193,6 +220,39 @@ private struct Rules {
       } else {
         #expect(rules.end == nil, "\(answer) ended it: \(rules.step)")
         #expect(requests < 500 && longest > .seconds(14), "\(answer): \(requests) requests in \(lasted)")
+      }
+    }
+  }
+
+  @Test(
+    "a portal answers everything for a while: the stream continues in its upload resource, or ends when its time is over",
+    arguments: [200, 201, 204, 302, 404, 409, 410, 413, 503], [nil, "http://host/portal"])
+  func portal(_ status: Int, _ location: String?) {
+    for isFile in [false, true] {
+      for seconds in [1, 3, 8, 60] {
+        var rules =
+          isFile
+          ? Rules.file { $0.giveUpAfter = .seconds(30) }
+          : Rules.streaming(acknowledged: 200) { $0.giveUpAfter = .seconds(30) }
+        rules.fail()
+        let start = rules.now
+        var requests = 0
+        while rules.end == nil, requests < 1000, !(rules.stored == 500 && rules.request == nil) {
+          requests += 1
+          if rules.pause != nil {
+            rules.goOn()
+          } else if rules.now - start < .seconds(Int64(seconds)) {
+            rules.answer(status, location.map { ["Location": $0] } ?? [:], isBare: true)
+          } else {
+            rules.answerTruly()
+          }
+        }
+        let context = "\(isFile ? "file" : "stream"), \(seconds) s: \(rules.step) after \(requests) requests"
+        if seconds == 60 {
+          #expect(rules.end.flatMap { $0 }?.kind == .unreachable && rules.now - start < .seconds(46), "\(context)")
+        } else {
+          #expect(rules.end.flatMap { $0 } == nil && rules.stored == 500, "\(context)")
+        }
       }
     }
   }

@@ -89,6 +89,7 @@ import Testing
       }
       if waits {
         perform(machine.goOn(supply))
+        if waits { violation = "a pause is followed by a pause" }
         return true
       }
       if let awaited {

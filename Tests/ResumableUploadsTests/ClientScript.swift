@@ -117,8 +117,13 @@ struct ClientScript {
     return action == .wait ? goOn() : perform(action)
   }
 
+  /// A pause is followed by a request, or by the end: nothing would end a second pause.
   @discardableResult
-  mutating func goOn() -> UploadClientStateMachine.Action { perform(machine.goOn(supply)) }
+  mutating func goOn() -> UploadClientStateMachine.Action {
+    let action = perform(machine.goOn(supply))
+    #expect(action != .wait && action != .none, "a pause is followed by \(action)")
+    return action
+  }
 
   /// The stream has grown.
   @discardableResult

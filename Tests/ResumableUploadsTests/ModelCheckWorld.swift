@@ -211,7 +211,9 @@ struct ModelWorld {
       head = min(conditions.length, head + UInt64(random.size(upTo: 200)))
       isFinished = head == conditions.length
       log("stream has \(head) bytes\(isFinished ? ", which are all" : "")")
-    case .goOn: perform(machine.goOn(now))
+    case .goOn:
+      perform(machine.goOn(now))
+      if waits { violation = "a pause is followed by a pause" }
     case .bytesAreReady: perform(machine.bytesAreReady(now))
     case .giveUp: interrupt(closes: random.chance(50))
     case .hand:

@@ -222,14 +222,12 @@ extension UploadClientStateMachine {
         or: .refused(status: answer.status))
     case 413:
       if let failure = exceededLimit { return abandon(failure) }
-      guard isOptimistic else { return fail(.refused(status: 413)) }
+      guard isOptimistic else { return hasAcknowledged ? creationFailed() : fail(.refused(status: 413)) }
       // In parts, then, with care.
       isOptimistic = false
       appendMaximum = max(supply.head, configuration.length ?? 0) - base
       return shrink(refusedSize(sentUpTo - min(sentUpTo, base)), supply)
     case 405 where noteMethods(answer): return create(supply)
-    // They mean what they say where no upload resource was announced.
-    case 409, 410: return fail(.refused(status: answer.status))
     default: break
     }
     return isOutage(answer) ? creationFailed() : fail(.refused(status: answer.status))

@@ -43,7 +43,11 @@ extension UploadClientStateMachine {
   /// Nothing is acknowledged there, so every byte is still kept. If it turns out to exist, the server has some bytes
   /// twice.
   mutating func leaveUnproven(_ supply: Supply) -> Action {
-    if !former.isEmpty { return returnToFormer() }
+    if !former.isEmpty {
+      // The pause is over: what is left is asked at once.
+      _ = returnToFormer()
+      return retrieveOffset()
+    }
     former = [self]
     isOptimistic = false
     partEnd = .unproven

@@ -67,8 +67,8 @@ extension UploadClientStateMachine {
       }
       return resynchronized(base + count, isComplete: completeness(answer.fields) == true, supply)
     case 410:
-      // Not 404: this one was ended, and not forgotten.
-      awaitsFinalResponse = false
+      // Not 404: this one was ended, and not forgotten. Whoever has answered the last append may be a portal.
+      (awaitsFinalResponse, isFinalResponseUnproved) = (false, false)
       return gone(nil, 410, supply)
     case 404:
       // Early versions have no 410: the server says that what it has ended was not complete.
@@ -185,12 +185,12 @@ extension UploadClientStateMachine {
   /// 413: smaller appends, as the server says, or as it turns out.
   mutating func shrink(_ size: UInt64, _ supply: Supply) -> Action {
     shrinks += 1
-    if shrinks > Self.maximumShrinks { return fail(.appendTooLarge) }
+    if shrinks > Self.maximumShrinks { return smallestIsRefused() }
     let smallest = max(1, limits.minimumAppendSize ?? 1)
     let allowed = limits.maximumAppendSize ?? .max
     if allowed >= size {
       // Not known, or not true: an intermediary may have limits of its own.
-      if size <= smallest { return fail(.appendTooLarge) }
+      if size <= smallest { return smallestIsRefused() }
       let before = shrunkAppendSize ?? .max
       shrunkAppendSize = max(smallest, min(before / 2, size / 2))
       if limits.maximumAppendSize == nil, before == .max, version.hasLimits {
@@ -199,5 +199,12 @@ extension UploadClientStateMachine {
       }
     }
     return uploadURL == nil ? create(supply) : retrieveOffset()
+  }
+  /// 413 to what cannot be made smaller: to an append of no bytes, for example.
+  private mutating func smallestIsRefused() -> Action {
+    guard hasAcknowledged else { return fail(.appendTooLarge) }
+    // It has taken some before, so this is no matter of size.
+    (shrunkAppendSize, shrinks) = (nil, 0)
+    return uploadURL == nil ? creationFailed() : wait(.offsetRetrieval)
   }
 }

@@ -212,7 +212,7 @@ package struct UploadClientStateMachine: Sendable {
     return .send(request(.cancellation, url: uploadURL, content: .absent))
   }
 
-  /// The delay after ``Action/wait`` is over.
+  /// The delay after ``Action/wait`` is over. A request follows, or the end, and never another delay.
   package mutating func goOn(_ supply: Supply) -> Action {
     guard case .interrupted(let next) = state else { return .none }
     switch next {
