@@ -139,7 +139,7 @@ struct FrontEndTests {
     let summary = try client.ended(code: 0)
     // The creation, once.
     #expect(client.events("dropout").count == 1)
-    #expect(client.events("dropout").first?.text("cause")?.contains("going on with HTTP/1.1") == true)
+    #expect(client.events("dropout").first?.text("cause")?.contains("trying HTTP/1.1") == true)
     #expect(summary.integer("acknowledged") == Int(length))
     #expect(summary.integer("resent") == 0)
     #expect(try StampedPattern.digest(file: run.storedFile()) == pattern.digest(count: length))
