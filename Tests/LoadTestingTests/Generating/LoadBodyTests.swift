@@ -48,7 +48,7 @@ struct LoadBodyTests {
     }
   }
 
-  @Test("bulk goes as fast as it is taken: what was acknowledged is stored, and no more than was sent")
+  @Test("bulk goes as fast as it is taken: what was acknowledged is stored, and no more than was due")
   func bulk() throws {
     let server = try StreamServer()
     let test = try loadTest(server.url) {
@@ -66,7 +66,8 @@ struct LoadBodyTests {
     let stored = try StoredLoad.all(in: server.directory.path)
     #expect(!stored.isEmpty && stored.allSatisfy { !$0.isFinished && $0.firstDifference() == nil })
     let count = UInt64(stored.reduce(0) { $0 + $1.bytes.count })
-    #expect(count >= report.totals.bytes.acknowledged && count <= report.totals.bytes.sent)
+    // Sent are whole messages, and the server may have stored a part of one.
+    #expect(count >= report.totals.bytes.acknowledged && count <= report.totals.bytes.offered)
   }
 
   @Test(
