@@ -182,7 +182,7 @@ final class LiveStream: @unchecked Sendable {
     guard let limit, finishTimer == nil else { return }
     finishLimit = limit
     awaitProgress(within: limit)
-    // The next attempt is due now: the time to finish is no time to rest.
+    // The next attempt is due now: a stream that finishes does not wait out a pause.
     if let retryTimer {
       loop.cancel(retryTimer)
       retry()

@@ -202,7 +202,7 @@ struct PutTests {
     #expect(directory.names == ["data"])
   }
 
-  @Test("an upload of a file that has changed is not gone on with, nor one to another URL")
+  @Test("an upload of a file that has changed is not resumed, nor one to another URL")
   func notTheSame() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(3_000_000))

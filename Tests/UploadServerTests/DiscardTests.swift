@@ -63,7 +63,7 @@ struct DiscardTests {
     #expect(answer["stream-offset"] == "11" && answer["stream-missing"] == "10")
   }
 
-  @Test("an upload is created, told of its progress, asked, cut, gone on with and completed, as where it is stored")
+  @Test("an upload is created, told of its progress, asked, cut, resumed and completed, as where it is stored")
   func resumable() throws {
     let test = try server()
     let location = try test.create()

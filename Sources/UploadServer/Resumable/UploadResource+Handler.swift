@@ -456,7 +456,7 @@ extension UploadResource {
 }
 
 extension Response {
-  /// Whether the same request may succeed later: then it is no response to an upload that could be gone on with.
+  /// Whether the same request may succeed later: then it does not answer for an upload that can be resumed.
   fileprivate var asksToRetry: Bool { (status == 503 || status == 507) && hasRetryTime }
   fileprivate var hasRetryTime: Bool { fields.count("retry-after") > 0 }
 

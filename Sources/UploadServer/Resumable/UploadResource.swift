@@ -430,7 +430,7 @@ final class UploadResource {
   }
 
   /// Writes down what is known; calls `completion` when that is on its way. Of an upload whose bytes the disk has all,
-  /// the record says so: it can be gone on with, whatever becomes of the machine.
+  /// the record says so: it can be resumed, whatever happens to the machine.
   func serverEnds(_ completion: @escaping () -> Void) {
     progress.end()
     if let parkTimer { resources.loop.cancel(parkTimer) }

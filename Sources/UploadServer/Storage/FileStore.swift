@@ -272,7 +272,7 @@ final class FileStore: StreamStore, Sendable {
     var status = stat()
     guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
       close(descriptor)
-      throw SystemError(operation: "open \(name), which is no file,", code: EINVAL)
+      throw SystemError(operation: "open \(name), which is not a regular file,", code: EINVAL)
     }
     let again = flags & ~(O_CREAT | O_EXCL)
     return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
