@@ -54,7 +54,7 @@ FAULTS = [
     Fault("reading begins after 150 ms", r"responses take 15\d ms \(p50\)", {"read_delay": 0.15}, modes=("requests",)),
     Fault("every 4th request refused", r"http-503.* lost", {"refuse_every": 4}, modes=("requests",)),
     Fault("every 5th request cut", r"connection-lost.* lost", {"cut_every": 5}, modes=("requests",)),
-    Fault("4 connections at most", r"http-503", {"connections": 4}, modes=("requests",)),
+    Fault("1 connection at most", r"http-503", {"connections": 1}, modes=("requests",)),
     Fault("death", r"outage at [12]\.\d+ s for .*to the end \(6 streams", dies_at=2.0),
     Fault("death and return", r"outage at [12]\.\d+ s for \d", dies_at=1.5, returns_at=2.5),
     Fault(
@@ -66,7 +66,7 @@ FAULTS = [
 
 #: Which of the faults an endpoint can be given.
 ALL = {fault.name for fault in FAULTS}
-OWN = {"none", "death", "death and return", "4 connections at most"}
+OWN = {"none", "death", "death and return", "1 connection at most"}
 KINDS: list[tuple[str, Callable, set[str], tuple[str, ...]]] = [
     ("aiohttp", endpoints.aiohttp, ALL, ("requests", "streams")),
     ("uvicorn", endpoints.uvicorn, ALL - {"every 5th request cut"}, ("requests", "streams")),
@@ -74,7 +74,7 @@ KINDS: list[tuple[str, Callable, set[str], tuple[str, ...]]] = [
     # One connection to the endpoint is not one to the proxy, and a proxy hides its endpoint's death.
     ("Caddy, Node.js", endpoints.behind_caddy,
      {"none", "response after 200 ms", "every 4th request refused"}, ("requests", "streams")),
-    ("sluice serve", endpoints.sluice("sluice serve"), OWN - {"4 connections at most"}, ("resumable", "streams")),
+    ("sluice serve", endpoints.sluice("sluice serve"), OWN - {"1 connection at most"}, ("resumable", "streams")),
     ("sluice serve --discard", endpoints.sluice("sluice serve --discard", "--discard"),
      {"none"}, ("resumable", "streams")),
 ]  # fmt: skip

@@ -171,6 +171,12 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     while let message = ledger.nextAcknowledged(before: requestStart) {
       loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
     }
+    // The request may begin within a message whose first bytes were lost: the server has the rest of it.
+    if let message = ledger.oldest, message.end - UInt64(message.byteCount) < requestStart {
+      _ = ledger.nextAcknowledged(before: message.end)
+      loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
+      loop.figures.acknowledgedPart(bytes: message.end - requestStart, &figures)
+    }
     acknowledged(before: ledger.head)
   }
 

@@ -192,6 +192,13 @@ public struct LoopFigures: Sendable {
     recovered(&stream, now: now)
   }
 
+  /// The server has acknowledged the end of a message, and will never have its beginning.
+  public mutating func acknowledgedPart(bytes: UInt64, _ stream: inout StreamFigures) {
+    totals.bytes.acknowledged += bytes
+    stream.acknowledged += bytes
+    interval.acknowledged += bytes
+  }
+
   /// The server has acknowledged something of the stream; tell it once, before the messages.
   public mutating func acknowledgement(_ stream: inout StreamFigures, now: Int64) {
     if let last = stream.acknowledgedAt, stream.interruptedAt == nil { measured[.rhythm].record(now - last) }

@@ -37,6 +37,29 @@ struct OtherEndpointTests {
     #expect(try Threshold("status.5xx > 0").failure(in: report) == nil)
   }
 
+  @Test("of a message that does not fit the buffer, only the bytes that the endpoint has received are acknowledged")
+  func partOfAMessage() throws {
+    let carried = Atomic(0)
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        _ = try connection.head()
+        let count = try connection.body().count
+        carried.add(count, ordering: .relaxed)
+        try connection.respond("200 OK")
+      }
+    }
+    let size = 4_000_000
+    let report = try loadTest(server.url) {
+      $0.profile.size = .bytes(size...size)
+      $0.buffer = 64 << 10
+      $0.resumable = .never
+    }.run()
+    let totals = report.totals
+    #expect(totals.bytes.acknowledged == UInt64(carried.load(ordering: .relaxed)))
+    #expect(totals.bytes.acknowledged < UInt64(size) && totals.messages.acknowledged == 0 && totals.messages.due == 10)
+    #expect(report.histograms[.acknowledged].count == 10, "every message has a delay")
+  }
+
   @Test(
     "a server that dies and stays away is one outage to the end, and its delays are those of the messages that wait")
   func death() throws {
