@@ -105,7 +105,8 @@ struct OwnershipTests {
       try own.sendChunk(String(Case.content.dropFirst(2)))
       if one.isComplete {
         try own.send("0\r\n\r\n")
-        #expect(try own.final().answer.status == 201, "\(seed) \(number) \(one)")
+        let answer = try own.final().answer
+        #expect(answer.status == 201, "\(seed) \(number) \(one): \(answer)")
       } else {
         let count = number
         try waitUntil("the bytes are stored") {

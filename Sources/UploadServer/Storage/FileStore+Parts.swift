@@ -199,9 +199,9 @@ extension FileStore {
 
   /// Gives the streams of which something is recorded and nothing is left. For a thread of its own.
   func findRemoved(_ gone: (String) -> Void) throws(SystemError) {
-    for names in [try parts.names(), try owners.names()].compactMap(\.self) {
-      while case let bases = try names.next(1000), !bases.isEmpty {
-        for base in bases where isForgettable(StreamName(base: base)) { gone(base) }
+    for names in [try parts.names(), try owners.files()].compactMap(\.self) {
+      while case let files = try names.next(1000), !files.isEmpty {
+        for base in files.map(StreamOwners.stream) where isForgettable(StreamName(base: base)) { gone(base) }
       }
     }
   }

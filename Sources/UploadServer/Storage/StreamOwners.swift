@@ -8,16 +8,18 @@ struct StreamOwners: Sendable {
   /// Begins with a dot, which no stream's name does.
   static let directoryName = ".owners"
   private let parent: Int32
-  private let files: OpenFiles
+  private let openFiles: OpenFiles
 
   /// - Parameter parent: the store's directory, which stays open for longer than this.
   init(in parent: Int32, _ files: OpenFiles) {
     self.parent = parent
-    self.files = files
+    openFiles = files
   }
 
   func path(_ name: StreamName) -> String { path(name.base) }
   private func path(_ stream: String) -> String { "\(Self.directoryName)/\(stream)" }
+  /// No stream's name has a tilde.
+  private func temporaryPath(_ name: StreamName) -> String { path(name) + "~" }
 
   /// nil if nobody's is recorded.
   func owner(of name: StreamName) throws(SystemError) -> [UInt8]? { try owner(ofStream: name.base) }
@@ -28,7 +30,7 @@ struct StreamOwners: Sendable {
     let descriptor: Int32
     do throws(SystemError) {
       let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
-      descriptor = try files.open(operation) { openat(parent, path(stream), flags) }
+      descriptor = try openFiles.open(operation) { openat(parent, path(stream), flags) }
     } catch {
       if error.isMissing { return nil }
       throw error
@@ -42,8 +44,8 @@ struct StreamOwners: Sendable {
   func record(_ credential: [UInt8], of name: StreamName) throws(SystemError) {
     mkdirat(parent, Self.directoryName, 0o700)
     // Replaced as a whole: half a record would lock the owner out.
-    let temporary = path(name) + "~"
-    let descriptor = try files.open("create the owner's record of a stream") {
+    let temporary = temporaryPath(name)
+    let descriptor = try openFiles.open("create the owner's record of a stream") {
       openat(parent, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
     defer { close(descriptor) }
@@ -54,12 +56,18 @@ struct StreamOwners: Sendable {
       throw SystemError(operation: "write the owner's record of a stream", code: ENOSPC)
     }
     try retryingInterrupts("rename the owner's record of a stream") {
-      renameat(parent, temporary, parent, path(name.base))
+      renameat(parent, temporary, parent, path(name))
     }
   }
 
-  /// The streams that have a record; nil if there are none.
-  func names() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
+  /// The files of the records; nil if there are none.
+  func files() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
 
-  func forget(_ name: StreamName) { unlinkat(parent, path(name.base), 0) }
+  /// The stream whose record the file is, or becomes: whoever removes it must be on that stream's loop.
+  static func stream(ofFile file: String) -> String { file.hasSuffix("~") ? String(file.dropLast()) : file }
+
+  func forget(_ name: StreamName) {
+    unlinkat(parent, path(name), 0)
+    unlinkat(parent, temporaryPath(name), 0)
+  }
 }

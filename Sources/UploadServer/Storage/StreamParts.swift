@@ -116,9 +116,14 @@ struct StreamParts: Sendable {
   func append(_ part: RecordingPart, to base: String) throws(SystemError) {
     let path = Self.path(base)
     guard let text = part.text else { throw SystemError(operation: "write \(path)", code: EFBIG) }
-    mkdirat(parent, Self.directoryName, 0o700)
     let descriptor = try files.open("open \(path)") {
-      openat(parent, path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+      while true {
+        let isThere = mkdirat(parent, Self.directoryName, 0o700) == 0 || errno == EEXIST
+        let descriptor = openat(parent, path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+        // Another loop may have removed the directory in between, because it was empty: ``forget(_:)``.
+        if descriptor < 0, errno == ENOENT, isThere { continue }
+        return descriptor
+      }
     }
     defer { close(descriptor) }
     // A line feed in front as well: half a line of a server that died must not spoil this one.

@@ -1,0 +1,95 @@
+// The small files beside the recordings, written by one loop while another one removes its own.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Synchronization
+import Testing
+
+@testable import UploadServer
+
+@Suite("Records of streams on several threads")
+struct RecordThreadsTests {
+  private let directory = TemporaryDirectory()
+  private let store: FileStore
+
+  init() throws {
+    store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+  }
+
+  /// Streams of one of two loops.
+  private static func names(_ assignment: LoopAssignment) -> [StreamName] {
+    (0..<1000).map { StreamName(path: "/t", streamID: "\($0)", mediaType: "text/plain") }.filter(assignment.owns)
+  }
+
+  /// What went wrong on one of the threads.
+  private static func failure(_ body: () throws -> Void) -> (any Error)? {
+    do {
+      try body()
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  @Test("streams begin and are forgotten on one loop while another removes records of streams without files")
+  func begunWhileOthersAreForgotten() throws {
+    let (own, other) = (LoopAssignment(index: 0, count: 2), LoopAssignment(index: 1, count: 2))
+    let credential = [UInt8](repeating: 7, count: 32)
+    let store = store
+    let isDone = Atomic(false)
+    try concurrently(
+      {
+        let failure = Self.failure {
+          for name in Self.names(own) {
+            let stream = try store.open(name, for: credential, at: 0, creating: true)
+            let owner = try store.owners.owner(of: name)
+            #expect(stream.isNew && owner == credential)
+          }
+        }
+        #expect(failure == nil)
+        isDone.store(true, ordering: .releasing)
+      },
+      {
+        while !isDone.load(ordering: .acquiring) {
+          let failure = Self.failure {
+            try store.findRemoved { base in
+              if other.owns(StreamName(base: base)) { store.forgetClosed(StreamName(base: base)) }
+            }
+          }
+          #expect(failure == nil)
+        }
+      })
+  }
+
+  @Test("the last log of one loop's streams is removed while another loop writes one")
+  func logsOfTwoLoops() throws {
+    let store = store
+    let write: @Sendable (Int) -> Void = { loop in
+      let failure = Self.failure {
+        for name in Self.names(LoopAssignment(index: loop, count: 2)) {
+          try store.parts.append(RecordingPart(file: name.final), to: name.base)
+          #expect(try store.parts.lines(of: name.base).map(\.file) == [name.final])
+          store.parts.forget(name.base)
+        }
+      }
+      #expect(failure == nil)
+    }
+    try concurrently({ write(0) }, { write(1) })
+    #expect(try store.parts.names() == nil)
+  }
+
+  @Test("an owner's record that a crash left half made goes with its stream")
+  func leftovers() throws {
+    let name = StreamName(path: "/t", streamID: "1", mediaType: nil)
+    try store.owners.record([1], of: name)
+    try Command.run("touch", ["\(directory.path)/.owners/t-1~", "\(directory.path)/.owners/t-2~"])
+    var gone: Set<String> = []
+    try store.findRemoved { gone.insert($0) }
+    #expect(gone == ["t-1", "t-2"])
+    for base in gone { store.forgetClosed(StreamName(base: base)) }
+    #expect(try store.owners.files()?.next(10) == [])
+  }
+}
