@@ -51,6 +51,69 @@ struct HoleTests {
     _ = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 10"])
     try test.append(one, at: 5, completes: true, "fg")
   }
+
+  /// What a server that was killed may leave of a hole of ten bytes, or of closing the recording.
+  private static let remains = [
+    "{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n",
+    "{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n",
+    "{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n{\"offset\":10,\"len",
+    "{\"offset\":10,\"length\":0,\"cause\":\"interrupted\"}\n",
+  ]
+
+  @Test(
+    "after SIGKILL while a hole is made or a recording is closed, the upload continues and its bytes are no gap",
+    arguments: remains, [false, true])
+  func killed(_ lines: String, hasHole: Bool) throws {
+    let directory = TemporaryDirectory()
+    var test = try TestServer(in: directory)
+    let location = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(location, at: 0, "0123456789")
+    test.stop()
+    try Command.run("sh", ["-c", "printf '%s' '\(lines)' > \(directory.path)/t-a.gaps"])
+    if hasHole, lines.contains("received") { try Command.run("truncate", ["-s", "20", directory.path + "/t-a.part"]) }
+    for restarts in 0..<2 {
+      test = try TestServer(in: directory)
+      #expect(try test.connect().head(location)["upload-offset"] == "\(10 + 5 * restarts)")
+      try test.append(location, at: 10 + 5 * restarts, "abcde")
+      test.stop()
+    }
+    test = try TestServer(in: directory)
+    try test.append(location, at: 20, completes: true, "Z")
+    #expect(try directory.text("t-a.txt") == "0123456789abcdeabcdeZ")
+    #expect(!directory.exists("t-a.gaps"))
+  }
+
+  private static let refusals: [(body: String, status: Int?)] = [
+    ("Content-Length: 3\r\n\r\n", nil),
+    ("Content-Length: 3\r\nExpect: 100-continue\r\n\r\n", nil),
+    ("Content-Length: 0\r\n\r\n", 409),
+    ("Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    ("Content-Digest: sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:\r\nContent-Length: 3\r\n\r\nabc", 400),
+  ]
+
+  @Test(
+    "a request that is refused or brings nothing leaves no hole, and the upload in front of it continues",
+    arguments: refusals.indices, ["", "Upload-Draft-Interop-Version: 8\r\nUpload-Complete: ?1\r\n"])
+  func refusedBehindEnd(_ index: Int, fields: String) throws {
+    for discards in [false, true] {
+      let test = try TestServer { if discards { $0.storage = .discarding } }
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      try test.append(location, at: 0, "0123456789")
+      let (body, status) = Self.refusals[index]
+      let client = try test.connect()
+      try client.send("POST /t.txt HTTP/1.1\r\nHost: h\r\nStream-ID: a\r\nStream-Offset: 27\r\n\(fields)\(body)")
+      if let status {
+        #expect(try client.final().answer.status == status)
+      } else {
+        client.disconnect()
+      }
+      #expect(try test.connect().head(location)["upload-offset"] == "10")
+      try test.append(location, at: 10, "abcde")
+      guard !discards else { continue }
+      #expect(try test.directory.text("t-a.part") == "0123456789abcde")
+      #expect(!test.directory.exists("t-a.gaps"))
+    }
+  }
 }
 
 /// Random requests of up to three uploads of one stream, and a model of what the server may announce.

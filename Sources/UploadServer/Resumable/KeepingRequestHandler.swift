@@ -44,6 +44,9 @@ protocol KeepingRequestHandler: RequestHandler {
   func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
   /// Has the disk take what is kept; `completion` is called on the loop's thread with how many bytes these were.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
+  /// Whether bytes that come from now on may be dropped again, until ``release()`` is called.
+  func hold()
+  func release()
   /// Forgets bytes of this instance's that were kept beyond `count`.
   func drop(to count: UInt64) throws(SystemError)
   /// Where the bytes of the body lie: a file, and the place of the first in it.

@@ -30,9 +30,8 @@ final class HandlerKeptBody: UploadBody {
 
   var keptCount: UInt64 { handler.keptCount }
   func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError? { handler.keep(bytes, pieces: pieces) }
-  // What was written to a file can be cut off again: nothing needs to wait.
-  func hold() {}
-  func release() {}
+  func hold() { handler.hold() }
+  func release() { handler.release() }
   func drop(to count: UInt64) throws(SystemError) { try handler.drop(to: count) }
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) { handler.synchronize(completion) }
   func end() { handler.end() }

@@ -48,8 +48,7 @@ extension UploadResource {
   }
 
   /// As ``saveFirst(syncing:_:)``, of a record that says that there is a body. With ``Durability/always`` the disk has
-  /// the body before: its file, its name and the hole that it may begin with, or after a power failure the upload would
-  /// count as lost.
+  /// the body before: its file and its name, or after a power failure the upload would count as lost.
   func saveBeginning(_ work: @escaping (SystemError?) -> Void) {
     guard resources.durability == .always, let body else { return saveFirst(work) }
     settlingCount += 1

@@ -88,6 +88,7 @@ private final class CountedStream: StoredStream {
   var isNameRefused: Bool { false }
   private let entry: CountingStore.Entry
   private let store: CountingStore
+  private var beforeHole: (length: UInt64, gaps: GapRecord.Summary)?
 
   init(_ name: StreamName, isNew: Bool, _ entry: CountingStore.Entry, _ store: CountingStore) {
     self.name = name
@@ -123,9 +124,12 @@ private final class CountedStream: StoredStream {
   /// There is nothing to compare with: whoever sends bytes again is believed.
   func matches(_ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64) -> Bool { true }
 
-  func truncate(to length: UInt64) {}
+  func truncate(to length: UInt64) {
+    if let beforeHole, length <= beforeHole.length { entry.gaps = beforeHole.gaps }
+  }
 
   func makeHole(length hole: UInt64) {
+    beforeHole = (entry.length, entry.gaps)
     entry.gaps.missing += hole
     entry.length += hole
     entry.gaps.holesEnd = entry.length

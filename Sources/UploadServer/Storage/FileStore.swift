@@ -76,7 +76,12 @@ final class StreamFile: StoredStream {
     let descriptor = try stored.acquire()
     defer { stored.release() }
     try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
+    guard length < gaps.holesEnd else { return }
+    try store.trimGaps(name, to: GapRecord.remainder(of: store.gapText(name), from: firstReceived, length: length))
+    gaps = store.readGaps(name, length: length)
   }
+
+  private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
 
   func makeHole(length: UInt64) throws(SystemError) {
     try store.makeHole(self, length: length)
@@ -232,7 +237,19 @@ final class FileStore: StreamStore, Sendable {
       try parts.append(reopened, to: name.base)
       part = reopened
     }
-    return StreamFile(self, name, growing, part: part, size: size)
+    let stream = StreamFile(self, name, growing, part: part, size: size)
+    let text = gapText(name)
+    let remainder = remainder(of: text, part, length: stream.length)
+    if remainder.length < stream.length {
+      // The server was killed before it stored a byte behind the hole.
+      try stream.truncate(to: remainder.length)
+      return try openGrowing(name, log)
+    }
+    if remainder.count < text.count {
+      try trimGaps(name, to: remainder)
+      return StreamFile(self, name, growing, part: part, size: size)
+    }
+    return stream
   }
 
   func create(_ name: StreamName) throws(SystemError) -> OpenFile {
@@ -279,15 +296,47 @@ final class FileStore: StreamStore, Sendable {
   }
 
   func readGaps(_ name: StreamName, from first: UInt64 = 0, length: UInt64) -> GapRecord.Summary {
+    GapRecord.summary(of: String(decoding: gapText(name), as: UTF8.self), from: first, length: length)
+  }
+
+  fileprivate func gapText(_ name: StreamName) -> [UInt8] {
     let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     guard let descriptor = try? files.open("open \(name.gaps)", { openat(directory, name.gaps, flags) }) else {
-      return GapRecord.Summary()
+      return []
     }
     defer { close(descriptor) }
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
     while case let count = read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
-    return GapRecord.summary(of: String(decoding: text, as: UTF8.self), from: first, length: length)
+    return text
+  }
+
+  /// What counts of a growing recording.
+  private func remainder(of text: [UInt8], _ part: RecordingPart?, length: UInt64) -> GapRecord.Remainder {
+    // Nobody continues it if the disk has refused bytes of it, and its length is not known.
+    if GapRecord.summary(of: String(decoding: text, as: UTF8.self), length: 0).isDistrusted {
+      return GapRecord.Remainder(count: text.count, length: length)
+    }
+    return GapRecord.remainder(of: text, from: part?.firstReceived ?? 0, length: length)
+  }
+
+  /// Takes lines back that are not true any more.
+  fileprivate func trimGaps(_ stream: StreamName, to remainder: GapRecord.Remainder) throws(SystemError) {
+    let name = stream.gaps
+    let record: Int32
+    do throws(SystemError) {
+      record = try files.open("open \(name)") {
+        openat(directory, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+      }
+    } catch {
+      if error.isMissing { return }
+      throw error
+    }
+    defer { close(record) }
+    try retryingInterrupts("ftruncate \(name)") { ftruncate(record, off_t(remainder.count)) }
+    // After a power failure they must not speak of bytes that came later.
+    if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
+    if remainder.count == 0 { unlinkat(directory, name, 0) }
   }
 
   /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
@@ -295,10 +344,18 @@ final class FileStore: StreamStore, Sendable {
     try stream.stored.check(length: stream.position(of: stream.length))
     let descriptor = try stream.stored.acquire()
     defer { stream.stored.release() }
-    try note(
-      GapRecord(offset: stream.length, length: length, cause: stream.isNew ? .beganLate : .notReceived), stream.name)
-    try retryingInterrupts("ftruncate \(stream.name.partial)") {
-      ftruncate(descriptor, off_t(stream.position(of: stream.length + length)))
+    let before = gapText(stream.name).count
+    do throws(SystemError) {
+      try note(
+        GapRecord(offset: stream.length, length: length, cause: stream.length == 0 ? .beganLate : .notReceived),
+        stream.name)
+      try retryingInterrupts("ftruncate \(stream.name.partial)") {
+        ftruncate(descriptor, off_t(stream.position(of: stream.length + length)))
+      }
+    } catch {
+      // What is left of the line when this fails as well is taken back when the stream is opened next.
+      try? trimGaps(stream.name, to: GapRecord.Remainder(count: before, length: stream.length))
+      throw error
     }
   }
 
@@ -374,14 +431,16 @@ final class FileStore: StreamStore, Sendable {
     let part = try parts.lines(of: name.base).last
     var name = name
     name.part = part?.number ?? 1
-    var found = try openExisting(name.partial, Self.growing)
+    let growing = try openExisting(name.partial, Self.growing)
+    var found = growing
     // A closed recording is nobody's to continue.
     if found == nil, part?.end != nil { return .closed }
     var complete: StreamName?
     if found == nil, let (name, file) = try openComplete(name) { (complete, found) = (name, file) }
     guard let (_, size) = found else { return .absent }
     let start = part?.start ?? 0
-    let length = start + (size - min(size, part?.headerLength ?? 0))
+    var length = start + (size - min(size, part?.headerLength ?? 0))
+    if growing != nil { length = remainder(of: gapText(name), part, length: length).length }
     let gaps = readGaps(name, length: length)
     if let complete { return .complete(complete, start: start, length: length, gaps) }
     return .stored(start: start, length: length, gaps)

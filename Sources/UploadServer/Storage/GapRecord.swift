@@ -50,7 +50,7 @@ struct GapRecord: Equatable, Sendable {
       guard line.hasSuffix("}"), let offset = number("offset", in: line), let size = number("length", in: line) else {
         continue
       }
-      if line.hasSuffix("\"cause\":\"\(Cause.notSynced.rawValue)\"}") { summary.isDistrusted = true }
+      if line.hasSuffix(suffix(.notSynced)) { summary.isDistrusted = true }
       let (sum, overflow) = offset.addingReportingOverflow(size)
       let end = min(overflow ? .max : sum, length)
       // Also one of which a power failure has left a part.
@@ -63,6 +63,49 @@ struct GapRecord: Equatable, Sendable {
     }
     return summary
   }
+
+  /// What of a growing recording counts after its server was killed.
+  struct Remainder: Equatable, Sendable {
+    /// How many octets of the record.
+    var count: Int
+    /// Up to which stream offset of the recording.
+    var length: UInt64
+  }
+
+  /// Leaves out the last lines of the record of a growing recording as long as they are not true any more.
+  ///
+  /// A hole is made for the bytes behind it: if none is stored there, the server was killed in between, and the bytes of
+  /// the hole may still come. A recording that grows is not interrupted. A line that was cut short says nothing.
+  ///
+  /// - Parameters:
+  ///   - first: the stream offset of the first byte that was received for the recording. Holes before that are those
+  ///     between two parts.
+  ///   - length: the stream offset at which its file ends.
+  static func remainder(of text: [UInt8], from first: UInt64, length: UInt64) -> Remainder {
+    var remainder = Remainder(count: text.count, length: length)
+    while remainder.count > 0 {
+      let isWhole = text[remainder.count - 1] == Octet.lineFeed
+      let end = isWhole ? remainder.count - 1 : remainder.count
+      let start = text[..<end].lastIndex(of: Octet.lineFeed).map { $0 + 1 } ?? 0
+      if isWhole {
+        let line = String(decoding: text[start..<end], as: UTF8.self)[...]
+        if line.hasSuffix(suffix(.notReceived)) || line.hasSuffix(suffix(.beganLate)) {
+          guard let offset = number("offset", in: line), let size = number("length", in: line), offset >= first else {
+            break
+          }
+          let (sum, overflow) = offset.addingReportingOverflow(size)
+          guard overflow || sum >= remainder.length else { break }
+          remainder.length = min(remainder.length, offset)
+        } else if !line.hasSuffix(suffix(.interrupted)) {
+          break
+        }
+      }
+      remainder.count = start
+    }
+    return remainder
+  }
+
+  private static func suffix(_ cause: Cause) -> String { "\"cause\":\"\(cause.rawValue)\"}" }
 
   private static func number(_ key: String, in line: Substring) -> UInt64? {
     let key = "\"\(key)\":"

@@ -5,7 +5,8 @@ struct StreamPlacement: Equatable {
   enum Beginning: Equatable {
     /// The body goes on where the stored bytes end, or repeats some of them first.
     case at(StreamPlacement)
-    /// Bytes in between never came: `length` zeros belong there, and a note that they are not the stream's.
+    /// Bytes in between never came: `length` zeros belong there once a byte behind them is stored, and a note that they
+    /// are not the stream's.
     case afterHole(StreamPlacement, length: UInt64)
     /// The stream is complete, and the request begins beyond its end.
     case beyondEnd

@@ -234,6 +234,11 @@ final class StreamRegistry {
     }
   }
 
+  /// Whether an unfinished upload has bytes in the growing recording.
+  func hasUploads(of name: StreamName, besides holder: (any RecordingHolder)?) -> Bool {
+    sharers[name]?.contains { $0 !== holder } ?? false
+  }
+
   /// A request has made a hole in the recording: every upload that stands in front of it is over.
   func overtake(_ name: StreamName, by newer: (any RecordingHolder)?) {
     for sharer in sharers[name] ?? [] where sharer !== newer { sharer.overtaken() }

@@ -40,7 +40,7 @@ protocol StoredStream: AnyObject {
   func matches(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool
-  /// Takes back what is stored beyond `length`.
+  /// Takes back what is stored beyond `length`, and the notes of holes there.
   func truncate(to length: UInt64) throws(SystemError)
   /// Makes a hole at the end, after noting it.
   func makeHole(length: UInt64) throws(SystemError)

@@ -49,6 +49,12 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var digest: ContentDigest?
   /// How long the stream was when this request took it over.
   private var lengthBefore: UInt64 = 0
+  /// Whether what comes now may be dropped again, because its digest is not checked yet.
+  private var isHeld = false
+  /// Whether the request has made a hole of which the uploads in front of it were not told.
+  private var hasMadeHole = false
+  /// Whether the request begins behind a hole that it has not made yet, and was not reported therefore.
+  private var isUnreported = false
 
   init(head: RequestHead, registry: StreamRegistry) {
     self.head = head
@@ -72,7 +78,10 @@ final class StreamStoreHandler: KeepingRequestHandler {
     peer = exchange.peer
     self.isRestored = isRestored
     if let reason = readFields() { return refuse(400, reason) }
-    if !isUpload { digest = ContentDigest(head.fields, isWhole: offset == 0) }
+    if !isUpload {
+      digest = ContentDigest(head.fields, isWhole: offset == 0)
+      isHeld = digest != nil
+    }
     claim()
   }
 
@@ -136,13 +145,30 @@ final class StreamStoreHandler: KeepingRequestHandler {
         conflict(stream, "the stream is complete and has no such bytes")
         return nil
       }
-      limit(to: repeated + Int(clamping: allowance.reserve(UInt64(count - repeated))), .quota)
+      // It counts like bytes that were sent.
+      let hole = placement.cursor - min(placement.cursor, stream.length)
+      let granted = allowance.reserve(hole + UInt64(count - repeated))
+      limit(to: repeated + Int(clamping: granted - min(granted, hole)), .quota)
+      guard hole == 0 || count > repeated else {
+        allowance.settle(stream)
+        return failure
+      }
+      if let error = makeHole(in: stream, upTo: placement.cursor) { return .disk(error) }
       let (written, error) = stream.write(bytes, pieces, skipping: repeated, at: placement.cursor)
+      if written == 0, hole > 0 {
+        takeBackHole(of: stream, length: hole)
+        return error.map { .disk($0) } ?? failure
+      }
+      if isUnreported {
+        isUnreported = false
+        reportBeginning(stream)
+      }
       placement.stored(written)
       stored += UInt64(written)
       if stream.file != nil { registry.figures.values.storedBytes += UInt64(written) }
       stream.length = placement.length
       allowance.settle(stream)
+      if !isHeld { tellOvertaken(stream) }
       if let error { failure = .disk(error) }
     }
     enter(placement, of: stream)
@@ -158,8 +184,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
 
   func end() {
     guard isStillAuthorized(within: .zero) else { return withdraw() }
-    guard case .streaming(let stream, _) = state else { return }
+    guard case .streaming(let stream, let placement) = state else { return }
     if let digest, !digest.isRight { return refuseContent(stream) }
+    if placement.cursor > stream.length, !endBehindHole(stream, placement.cursor) { return }
     // An upload ends with another connection than it began with.
     if let exchange { peer = exchange.peer }
     state = .done
@@ -184,6 +211,52 @@ final class StreamStoreHandler: KeepingRequestHandler {
       // An upload may have made the file long ago, and an earlier server with it.
       acknowledge(stream, isNew ? 201 : 200)
     }
+  }
+
+  /// The stream ends behind bytes that never came, without a byte after them. False if that is refused.
+  private func endBehindHole(_ stream: any StoredStream, _ offset: UInt64) -> Bool {
+    guard let name, !registry.hasUploads(of: name, besides: holder) else {
+      conflict(stream, "the request has no content, and an upload may still bring the bytes before its offset")
+      return false
+    }
+    let hole = offset - stream.length
+    guard allowance.reserve(hole) == hole else {
+      allowance.settle(stream)
+      turnAway(stream, .quotaExhausted)
+      return false
+    }
+    guard let error = makeHole(in: stream, upTo: offset) else { return true }
+    fail(stream, .disk(error))
+    return false
+  }
+
+  /// The bytes up to `offset` never came; nothing happens if they are stored.
+  private func makeHole(in stream: any StoredStream, upTo offset: UInt64) -> SystemError? {
+    guard offset > stream.length else { return nil }
+    do throws(SystemError) {
+      try stream.makeHole(length: offset - stream.length)
+      hasMadeHole = true
+      return nil
+    } catch {
+      allowance.settle(stream)
+      return error
+    }
+  }
+
+  /// No byte behind the hole was stored. What cannot be taken back now is when the stream is opened next.
+  private func takeBackHole(of stream: any StoredStream, length hole: UInt64) {
+    let length = stream.length - hole
+    try? stream.truncate(to: length)
+    stream.length = length
+    hasMadeHole = false
+    allowance.settle(stream)
+  }
+
+  /// Every upload that stands in front of the hole is over.
+  private func tellOvertaken(_ stream: any StoredStream) {
+    guard hasMadeHole else { return }
+    hasMadeHole = false
+    registry.overtake(stream.name, by: holder)
   }
 
   func aborted(_ reason: AbortReason) {
@@ -272,7 +345,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
       // Nobody knows which bytes the disk has.
       if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
       if offset < gaps.holesEnd { return .overtaken }
-      return length >= offset ? .bytes(length - offset) : .gone
+      // Nothing of it was stored yet if the stream ends before it begins.
+      return .bytes(length - min(length, offset))
     case .complete(let name, let start, let length, let gaps):
       if offset < start { return .closed }
       if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
@@ -317,14 +391,23 @@ final class StreamStoreHandler: KeepingRequestHandler {
       return
     }
     // What was there before this request stays: of that, bytes were only compared.
-    let length = max(offset + count, lengthBefore)
+    // A hole goes with the bytes behind it.
+    let length = count == 0 ? lengthBefore : max(offset + count, lengthBefore)
     if length < stream.length { try stream.truncate(to: length) }
     stream.length = length
+    if length < offset { hasMadeHole = false }
     allowance.settle(stream)
     if case .streaming = state {
-      enter(StreamPlacement(cursor: offset + count, length: length), of: stream)
+      enter(StreamPlacement(cursor: offset + count, length: max(length, offset + count)), of: stream)
     }
     keptCount = count
+  }
+
+  func hold() { isHeld = true }
+
+  func release() {
+    isHeld = false
+    if case .streaming(let stream, _) = state { tellOvertaken(stream) }
   }
 
   var keptFile: (file: OpenFile, start: UInt64)? {
@@ -443,29 +526,17 @@ final class StreamStoreHandler: KeepingRequestHandler {
     case .holeTooLarge: return conflict(stream, "the hole before this offset would be larger than the server allows")
     case .at(let placement): enter(placement, of: stream)
     case .afterHole(let placement, let length):
-      // It counts like bytes that were sent, and is made as a whole or not at all.
-      guard allowance.reserve(length) == length else {
-        allowance.settle(stream)
-        return turnAway(stream, .quotaExhausted)
-      }
-      do throws(SystemError) {
-        try stream.makeHole(length: length)
-      } catch {
-        allowance.settle(stream)
-        return fail(stream, .disk(error))
-      }
-      registry.overtake(name, by: holder)
+      isUnreported = true
+      let hasRoom = allowance.reserve(length) == length
+      // It is made with the first byte behind it: until then others may bring what is missing.
+      allowance.settle(stream)
+      guard hasRoom else { return turnAway(stream, .quotaExhausted) }
       enter(placement, of: stream)
     }
     // A file without a byte, which a server that died had just made, is as good as a new one.
     let isNew = stream.isNew || !registry.isHeld(name) && stream.isEmpty
     registry.claim(name, for: self, holder: holder, isNew: isNew)
-    lengthBefore = stream.length
-    var event = event(stream.isNew ? .begun : .continued, stream)
-    event.offset = offset
-    event.missing = stream.missing
-    if stream.isComplete { event.reason = "the stream is complete already" }
-    registry.emit(event)
+    if !isUnreported { reportBeginning(stream) }
     if !isUpload {
       allowance.watchRate(
         received: { [unowned self] in keptCount },
@@ -512,13 +583,13 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// Goes on with an upload's body where its stored bytes end: they were compared, or stored, when they came.
   private func goOn(_ stream: any StoredStream, _ exchange: any Exchange) {
     // The file was there a moment ago, when the upload looked how much it holds.
-    guard stream.length >= offset, offset >= max(stream.start, stream.gaps.holesEnd) else {
+    guard offset >= max(stream.start, stream.gaps.holesEnd), stream.length >= offset || !stream.isComplete else {
       state = .done
       allowance.leave()
       return answer(503, nil, "the stream is gone", retries: true)
     }
-    let count = min(restoredCount ?? .max, stream.length - offset)
-    enter(StreamPlacement(cursor: offset + count, length: stream.length), of: stream)
+    let count = min(restoredCount ?? .max, stream.length - min(stream.length, offset))
+    enter(StreamPlacement(cursor: offset + count, length: max(offset, stream.length)), of: stream)
     registry.claim(stream.name, for: self, holder: holder, isNew: false)
     exchange.acceptBody()
   }
@@ -536,6 +607,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   // MARK: Ending
 
   private func leave(_ stream: any StoredStream) {
+    tellOvertaken(stream)
     registry.release(stream.name, by: self)
     allowance.leave()
   }
@@ -703,6 +775,14 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   // MARK: Telling
+
+  private func reportBeginning(_ stream: any StoredStream) {
+    var event = event(stream.isNew ? .begun : .continued, stream)
+    event.offset = offset
+    event.missing = stream.missing
+    if stream.isComplete { event.reason = "the stream is complete already" }
+    registry.emit(event)
+  }
 
   private func event(_ kind: ServerEvent.Kind, _ stream: any StoredStream) -> ServerEvent {
     var event = ServerEvent(kind, peer: peer)
