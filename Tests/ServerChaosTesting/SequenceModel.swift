@@ -21,7 +21,8 @@ final class StreamModel {
   let content: [ChaosBytes]
   /// What each token has sent.
   var sent = [SentRanges(), SentRanges()]
-  /// Up to which offset each token's requests have gone: an empty one may leave a hole in front of it.
+  /// Up to which offset each token's requests have gone: an empty one that completes may leave a hole in
+  /// front of it.
   var sentEnd: [UInt64] = [0, 0]
   /// Whether anything at all was sent for it: a hole alone is no recording.
   var hasContent = false

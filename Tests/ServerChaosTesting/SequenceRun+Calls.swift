@@ -11,8 +11,9 @@ extension SequenceRun {
     let end = knownEnd(stream, token)
     // From its beginning, which repeats what is stored, or from where it ends.
     let offset = detail.hole > 0 ? end + UInt64(detail.hole) : detail.isChunked ? 0 : end
-    let content = content(of: stream, from: token, offset..<(offset + UInt64(detail.count)), detail)
     let completes = detail.completes
+    let content = content(
+      of: stream, from: token, offset..<(offset + UInt64(detail.count)), detail, completes: completes)
     var length: UInt64?
     var lines = [
       "Content-Type: \(type.type)", "Stream-ID: \(stream.id)",
@@ -37,7 +38,7 @@ extension SequenceRun {
     let type = StreamModel.types[stream.type]
     let end = knownEnd(stream, token)
     let offset = detail.hole > 0 ? end + UInt64(detail.hole) : detail.isChunked ? 0 : end
-    let content = content(of: stream, from: token, offset..<(offset + UInt64(detail.count)), detail)
+    let content = content(of: stream, from: token, offset..<(offset + UInt64(detail.count)), detail, completes: true)
     var lines = ["Content-Type: \(type.type)", "Stream-ID: \(stream.id)"]
     if offset > 0 { lines.append("Stream-Offset: \(offset)") }
     return Call(
@@ -60,7 +61,7 @@ extension SequenceRun {
     let start = upload.base + offset
     var detail = detail
     if completes, detail.digest == .wrong { detail.digest = .right }
-    let content = content(of: upload.stream, from: token, start..<(start + count), detail)
+    let content = content(of: upload.stream, from: token, start..<(start + count), detail, completes: completes)
     var lines = ["Upload-Offset: \(offset)", ChaosRequest.completeness(completes, version: upload.version)]
     if UploadModel.isNew(upload.version) { lines.append("Content-Type: application/partial-upload") }
     lines += digestLine(detail, content)
@@ -89,13 +90,13 @@ extension SequenceRun {
 
   /// What a token sends for a range of a stream: its own bytes, or a guess of the other's.
   private func content(
-    of stream: StreamModel, from token: Int, _ range: Range<UInt64>, _ detail: RequestDetail
+    of stream: StreamModel, from token: Int, _ range: Range<UInt64>, _ detail: RequestDetail, completes: Bool
   ) -> [UInt8] {
     if let owner = stream.owner, owner != token, detail.guessesRight, !isVague(stream) {
       return stream.content[owner][range]
     }
     stream.sent[token].insert(range)
-    stream.sentEnd[token] = max(stream.sentEnd[token], range.upperBound)
+    if !range.isEmpty || completes { stream.sentEnd[token] = max(stream.sentEnd[token], range.upperBound) }
     if !range.isEmpty { stream.hasContent = true }
     return stream.content[token][range]
   }
