@@ -223,7 +223,7 @@ final class CaseRun: @unchecked Sendable {
     }
     if !isAllowed { trace.contradictions.append("acknowledged what no answer has acknowledged: \(offset)") }
     trace.hasBeenAcknowledged = true
-    pauses.noteProgress()
+    pauses.noteProgress(to: offset)
   }
 
   private func check(_ dropout: Dropout) {

@@ -26,12 +26,18 @@ struct PauseCheck: Sendable {
   /// When the pause is over.
   private var due: MonotonicInstant?
   private var lastProgress = MonotonicInstant.now
+  /// As far as an answer has shown that the server was.
+  private var furthest: UInt64 = 0
 
   init(_ policy: RetryPolicy) { self.policy = policy }
 
-  /// An answer has acknowledged something. What is lost looks acknowledged, too, and is no progress.
-  mutating func noteProgress() {
-    (failures, attempts, pauses, refusals, refusalPauses, answers) = (0, 0, .zero, 0, .zero, 0)
+  /// An answer has acknowledged something. What is lost looks acknowledged, too, and is no progress; neither is what a
+  /// server that began anew had before.
+  mutating func noteProgress(to offset: UInt64) {
+    (attempts, pauses, answers) = (0, .zero, 0)
+    guard offset > furthest else { return }
+    furthest = offset
+    (failures, refusals, refusalPauses) = (0, 0, .zero)
     lastProgress = .now
   }
 
@@ -47,6 +53,7 @@ struct PauseCheck: Sendable {
     case .connecting:
       defer { due = nil }
       if let due, .now < due { return "an attempt before its pause is over" }
+    case .streaming(let offset): furthest = max(furthest, offset)
     case .dropout(let dropout), .attemptFailed(let dropout): return failed(dropout)
     case .ended(let summary): return summary.error.flatMap(ended)
     default: break
