@@ -291,7 +291,7 @@ final class LiveStream: @unchecked Sendable {
       summary.progress.lost += more
     }
     summary.isResumable = !trustsTransport
-    summary.unconfirmed = unconfirmed
+    summary.unconfirmed = unconfirmed + machine.unconfirmedAtEnd
     summary.sourceSkipped = sourceSkipped
     summary.sourceUnit = sourceUnit
     summary.resumeData = summary.error == nil ? nil : resumeData

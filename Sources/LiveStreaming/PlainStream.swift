@@ -35,6 +35,7 @@ struct PlainStream: StreamStateMachine {
   var sent: UInt64 { machine.sent }
   var dropouts: Int { machine.dropouts }
   var resent: UInt64 { machine.resent }
+  var unconfirmedAtEnd: UInt64 { machine.unconfirmedAtEnd }
   var trustsTransport: Bool { true }
   var base: UInt64 { 0 }
   var resumeData: ResumeData? { nil }

@@ -59,6 +59,8 @@ struct PlainStreamStateMachine {
   private var reportedUnconfirmed: UInt64 = 0
   /// How many bytes of the part before are unconfirmed, until that is reported.
   private var unreportedUnconfirmed: UInt64?
+  /// See ``StreamStateMachine/unconfirmedAtEnd``.
+  private(set) var unconfirmedAtEnd: UInt64 = 0
   /// Where the newest request began.
   private var requestStart: UInt64 = 0
   /// When the first bytes of the current request were acknowledged.
@@ -122,14 +124,17 @@ struct PlainStreamStateMachine {
     case .complete:
       acknowledged = sent
       return end(nil)
-    case .permanent(let error): return end(error)
+    case .permanent(let error, let cause, let offset):
+      return end(error, cause, serverOffset: offset, start: start, oldest: supply.oldest)
     case .transient(let cause, let retryAfter, let offset):
       (failure.cause, failure.retryAfter, serverOffset) = (cause, retryAfter, offset)
     case .refusal(let error, let cause, let retryAfter):
       (failure.cause, failure.retryAfter, failure.refusal) = (cause, retryAfter, error)
     case .unexpected(let error, let cause, let retryAfter, let offset):
       // What comes after the whole stream is its server's verdict.
-      guard hasAcknowledged, !(supply.isFinished && sentUpTo == supply.head) else { return end(error) }
+      guard hasAcknowledged, !(supply.isFinished && sentUpTo == supply.head) else {
+        return end(error, cause, serverOffset: offset, start: start, oldest: supply.oldest)
+      }
       (failure.cause, failure.retryAfter, serverOffset) = (cause, retryAfter, offset)
     }
     let unconfirmed = settle(failure.cause, serverOffset: serverOffset, start: start, oldest: supply.oldest)
@@ -150,8 +155,17 @@ struct PlainStreamStateMachine {
           cause: failure.cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay,
           isRepeated: isRepeated))
     } catch {
+      unconfirmedAtEnd = unconfirmed
       return end(error)
     }
+  }
+
+  /// The answer to a request ends the stream: what that request has brought is not acknowledged, whatever TCP says.
+  private mutating func end(
+    _ error: LiveStreamError, _ cause: Dropout.Cause?, serverOffset: UInt64?, start: UInt64, oldest: UInt64
+  ) -> Action {
+    if let cause { unconfirmedAtEnd = settle(cause, serverOffset: serverOffset, start: start, oldest: oldest) }
+    return end(error)
   }
 
   private mutating func noteUnanswered(_ cause: Dropout.Cause, _ supply: Supply, sentUpTo: UInt64) {

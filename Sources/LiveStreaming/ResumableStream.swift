@@ -152,7 +152,7 @@ struct ResumableStream: StreamStateMachine {
       var failure = failure(.other(error.description))
       switch Verdict(end.result) {
       case .complete: return .none  // a failure is none
-      case .permanent(let error): return finish(endingError ?? error)
+      case .permanent(let error, _, _): return finish(endingError ?? error)
       // The server has spoken HTTP before: something else answers, or an answer was cut short on its way.
       case .unexpected(let ending, let cause, _, _):
         let hasSpoken = error.kind == .protocolViolation && upload.isVersionSettled

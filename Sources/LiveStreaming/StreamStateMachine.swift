@@ -18,6 +18,9 @@ protocol StreamStateMachine {
   var resent: UInt64 { get }
   /// Whether what TCP has acknowledged counts, for want of anything better.
   var trustsTransport: Bool { get }
+  /// How many bytes of a request that has ended the stream count as acknowledged only because they are not kept any
+  /// more.
+  var unconfirmedAtEnd: UInt64 { get }
   /// Stream offset at which the representation begins that is being uploaded.
   var base: UInt64 { get }
   /// The upload resource as another process needs it; nil where there is none.
@@ -61,6 +64,7 @@ protocol StreamStateMachine {
 }
 
 extension StreamStateMachine {
+  var unconfirmedAtEnd: UInt64 { 0 }
   mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep? { nil }
   /// Where the server itself tells what it has, the request's answer does.
   mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }

@@ -15,8 +15,8 @@ enum Verdict: Equatable {
   /// Nothing that a server says in the middle of a stream: at the start it is an error, and once the server has
   /// acknowledged data it is an outage, for something else answers in its place.
   case unexpected(LiveStreamError, Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
-  /// Trying again would not help.
-  case permanent(LiveStreamError)
+  /// Trying again would not help. The cause is nil where no response says so.
+  case permanent(LiveStreamError, Dropout.Cause? = nil, serverOffset: UInt64? = nil)
 
   init(
     _ result: Result<UploadTask.Outcome, UploadError>, isLocationInsecure: Bool = false, wallClock: Int = time(nil)
@@ -31,7 +31,7 @@ enum Verdict: Equatable {
   var error: LiveStreamError? {
     switch self {
     case .complete, .transient: nil
-    case .refusal(let error, _, _), .unexpected(let error, _, _, _), .permanent(let error): error
+    case .refusal(let error, _, _), .unexpected(let error, _, _, _), .permanent(let error, _, _): error
     }
   }
 
@@ -52,6 +52,9 @@ enum Verdict: Equatable {
     }
     func refusal(_ words: String) -> Verdict {
       .refusal(LiveStreamError(.notPermitted, words), .response(status), retryAfter: retryAfter)
+    }
+    func permanent(_ words: String) -> Verdict {
+      .permanent(LiveStreamError(.refused, words), .response(status), serverOffset: serverOffset)
     }
     let reason = response.reason.map { ": \($0)" } ?? ""
     switch status {
@@ -80,17 +83,15 @@ enum Verdict: Equatable {
     case 408, 423, 425, 429, 500, 502...504, 506...:
       return .transient(.response(status), retryAfter: retryAfter, serverOffset: serverOffset)
     case 404: return unexpected(.refused, "there is nothing at this URL to stream to (404)\(reason): check the path")
-    case 410:
-      return .permanent(.init(.refused, "there is nothing at this URL to stream to (410)\(reason): check the path"))
+    case 410: return permanent("there is nothing at this URL to stream to (410)\(reason): check the path")
     case 405, 411, 501:
       return unexpected(
         .refused,
         "the server does not take a streamed body here (\(status))\(reason): try --method PUT or another path")
     case 409:
-      return .permanent(.init(.refused, "the server has other bytes under this stream's name (409)\(reason)"))
+      return permanent("the server has other bytes under this stream's name (409)\(reason)")
     case 413:
-      return .permanent(
-        .init(.refused, "the server takes no more of this stream (413)\(reason): raise its limit for request bodies"))
+      return permanent("the server takes no more of this stream (413)\(reason): raise its limit for request bodies")
     default:
       return unexpected(.refused, "the server refused the stream (\(status))\(reason)")
     }
