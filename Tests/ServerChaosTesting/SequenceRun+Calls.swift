@@ -118,6 +118,8 @@ extension SequenceRun {
       call.connection = ChaosConnection(port: port)
     }
     kept[call.token] = nil
+    // Requests of both tokens that were pipelined leave one connection for both.
+    if kept[1 - call.token] === call.connection { kept[1 - call.token] = nil }
     call.sentAt = .now
   }
 
