@@ -58,6 +58,7 @@ struct HoleTests {
     "{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n",
     "{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n{\"offset\":10,\"len",
     "{\"offset\":10,\"length\":0,\"cause\":\"interrupted\"}\n",
+    "",
   ]
 
   @Test(
@@ -81,6 +82,47 @@ struct HoleTests {
     try test.append(location, at: 20, completes: true, "Z")
     #expect(try directory.text("t-a.txt") == "0123456789abcdeabcdeZ")
     #expect(!directory.exists("t-a.gaps"))
+  }
+
+  @Test("a record of gaps whose recording somebody has removed takes no byte of the next one", arguments: [false, true])
+  func removedRecording(_ isUpload: Bool) throws {
+    let directory = TemporaryDirectory()
+    try Command.run("sh", ["-c", "printf '%s' '\(Self.remains[0])' > \(directory.path)/t-a.gaps"])
+    var test = try TestServer(in: directory)
+    var location: String?
+    if isUpload {
+      location = try test.create("/t.txt", ["Stream-ID: a"])
+      try test.append(location ?? "", at: 0, "0123456789abcde")
+    } else {
+      try test.plain(id: "a", Array("0123456789abcde".utf8))
+    }
+    test.stop()
+    test = try TestServer(in: directory)
+    if let location { #expect(try test.connect().head(location)["upload-offset"] == "15") }
+    let client = try test.connect()
+    try client.request("POST", "/t.txt", version: nil, ["Stream-ID: a", "Stream-Offset: 15"], body: "fg")
+    #expect(try client.final().answer["stream-missing"] == "0")
+    #expect(try directory.text("t-a.txt") == "0123456789abcdefg")
+    #expect(!directory.exists("t-a.gaps"))
+  }
+
+  @Test(
+    "a recording that a full disk does not let close has no empty record of gaps",
+    .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func notClosed() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let disk = try SmallDisk(at: directory.path)
+      let test = try TestServer(in: directory) { $0.finishAfter = .milliseconds(500) }
+      try test.plain("/t.txt", id: "a", offset: 0, Array("0123456789".utf8))
+      try Command.run("sh", ["-c", "cat /dev/zero > \(directory.path)/filler"])
+      let warning = try test.events.wait(.warning)
+      try require(warning.reason?.contains("t-a.part cannot be closed") == true, "\(warning)")
+      try require(!directory.exists("t-a.gaps"), "no empty file is left")
+      try disk.resize("2m")
+      _ = try test.events.wait(.closed)
+      try require(directory.exists("t-a.gaps"), "the end is noted")
+    }
   }
 
   private static let refusals: [(body: String, status: Int?)] = [

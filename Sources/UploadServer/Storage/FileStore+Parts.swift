@@ -23,7 +23,7 @@ extension FileStore {
     } else {
       name = name.withExtension(Self.fileExtension(of: beginning(of: growing.stored, count: 12)))
     }
-    return StreamFile(
+    return try StreamFile(
       self, name, growing.stored, part: growing.part, size: growing.position(of: growing.length))
   }
 
@@ -48,7 +48,8 @@ extension FileStore {
   /// How many bytes came for a recording, without its holes and without what was copied.
   func contentCount(of stream: StreamFile) -> UInt64 {
     let first = stream.part?.firstReceived ?? 0
-    let missing = readGaps(stream.name, from: first, length: stream.length).missing
+    // Where nobody can tell, it is not empty.
+    let missing = (try? readGaps(stream.name, from: first, length: stream.length))?.missing ?? 0
     return stream.length - min(stream.length, first) - min(missing, stream.length - min(stream.length, first))
   }
 
@@ -91,7 +92,7 @@ extension FileStore {
     let log = try parts.lines(of: name.base)
     var name = name
     name.part = log.last?.number ?? 1
-    guard isThere(name.partial), !readGaps(name, length: 0).isDistrusted else { return }
+    guard isThere(name.partial), try !readGaps(name, length: 0).isDistrusted else { return }
     try note(GapRecord(offset: log.last?.start ?? 0, length: 0, cause: .notSynced), name)
   }
 
@@ -180,7 +181,7 @@ extension FileStore {
       unlinkat(directory, name.partial, 0)
       throw SystemError(operation: "write \(name.partial)", code: error)
     }
-    return StreamFile(self, name, file, part: part, isNew: true, size: UInt64(beginning.count))
+    return try StreamFile(self, name, file, part: part, isNew: true, size: UInt64(beginning.count))
   }
 
   /// Bytes of a closed recording, zeros where it has none or is not there any more.

@@ -26,7 +26,7 @@ final class StreamFile: StoredStream {
   init(
     _ store: FileStore, _ name: StreamName, _ file: OpenFile, part: RecordingPart?, isComplete: Bool = false,
     isNew: Bool = false, size: UInt64 = 0
-  ) {
+  ) throws(SystemError) {
     self.store = store
     self.name = name
     stored = file
@@ -35,7 +35,7 @@ final class StreamFile: StoredStream {
     self.isNew = isNew
     let header = part?.headerLength ?? 0
     length = (part?.start ?? 0) + (size - min(size, header))
-    gaps = store.readGaps(name, length: length)
+    gaps = try store.readGaps(name, length: length)
   }
 
   var file: OpenFile? { stored }
@@ -77,8 +77,9 @@ final class StreamFile: StoredStream {
     defer { stored.release() }
     try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
     guard length < gaps.holesEnd else { return }
-    try store.trimGaps(name, to: GapRecord.remainder(of: store.gapText(name), from: firstReceived, length: length))
-    gaps = store.readGaps(name, length: length)
+    let text = try store.gapText(name) ?? []
+    try store.trimGaps(name, to: GapRecord.remainder(of: text, from: firstReceived, length: length))
+    gaps = try store.readGaps(name, length: length)
   }
 
   private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
@@ -205,11 +206,13 @@ final class FileStore: StreamStore, Sendable {
     name.part = log.last?.number ?? 1
     if let growing = try openGrowing(name, log) { return growing }
     if log.last?.end == nil, let (name, complete) = try openComplete(name) {
-      return StreamFile(self, name, complete.file, part: log.last, isComplete: true, size: complete.length)
+      return try StreamFile(self, name, complete.file, part: log.last, isComplete: true, size: complete.length)
     }
     guard creating else { throw SystemError(operation: "open \(name.partial)", code: ENOENT) }
     if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
-    return StreamFile(self, name, try create(name), part: log.last, isNew: true)
+    // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
+    unlinkat(directory, name.gaps, 0)
+    return try StreamFile(self, name, create(name), part: log.last, isNew: true)
   }
 
   /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
@@ -237,17 +240,17 @@ final class FileStore: StreamStore, Sendable {
       try parts.append(reopened, to: name.base)
       part = reopened
     }
-    let stream = StreamFile(self, name, growing, part: part, size: size)
-    let text = gapText(name)
+    let stream = try StreamFile(self, name, growing, part: part, size: size)
+    guard let text = try gapText(name) else { return stream }
     let remainder = remainder(of: text, part, length: stream.length)
     if remainder.length < stream.length {
       // The server was killed before it stored a byte behind the hole.
       try stream.truncate(to: remainder.length)
       return try openGrowing(name, log)
     }
-    if remainder.count < text.count {
+    if remainder.count < text.count || text.isEmpty {
       try trimGaps(name, to: remainder)
-      return StreamFile(self, name, growing, part: part, size: size)
+      return try StreamFile(self, name, growing, part: part, size: size)
     }
     return stream
   }
@@ -295,19 +298,30 @@ final class FileStore: StreamStore, Sendable {
     return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
   }
 
-  func readGaps(_ name: StreamName, from first: UInt64 = 0, length: UInt64) -> GapRecord.Summary {
-    GapRecord.summary(of: String(decoding: gapText(name), as: UTF8.self), from: first, length: length)
+  func readGaps(
+    _ name: StreamName, from first: UInt64 = 0, length: UInt64
+  ) throws(SystemError) -> GapRecord.Summary {
+    GapRecord.summary(of: String(decoding: try gapText(name) ?? [], as: UTF8.self), from: first, length: length)
   }
 
-  fileprivate func gapText(_ name: StreamName) -> [UInt8] {
+  /// nil if there is no record of gaps. One that cannot be read is not the same: bytes that never came would count.
+  fileprivate func gapText(_ name: StreamName) throws(SystemError) -> [UInt8]? {
     let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
-    guard let descriptor = try? files.open("open \(name.gaps)", { openat(directory, name.gaps, flags) }) else {
-      return []
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try files.open("open \(name.gaps)") { openat(directory, name.gaps, flags) }
+    } catch {
+      if error.isMissing { return nil }
+      throw error
     }
     defer { close(descriptor) }
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
-    while case let count = read(descriptor, &buffer, buffer.count), count > 0 { text += buffer[..<count] }
+    while case let count = try retryingInterrupts("read \(name.gaps)", { read(descriptor, &buffer, buffer.count) }),
+      count > 0
+    {
+      text += buffer[..<count]
+    }
     return text
   }
 
@@ -344,11 +358,10 @@ final class FileStore: StreamStore, Sendable {
     try stream.stored.check(length: stream.position(of: stream.length))
     let descriptor = try stream.stored.acquire()
     defer { stream.stored.release() }
-    let before = gapText(stream.name).count
+    let before = try note(
+      GapRecord(offset: stream.length, length: length, cause: stream.length == 0 ? .beganLate : .notReceived),
+      stream.name)
     do throws(SystemError) {
-      try note(
-        GapRecord(offset: stream.length, length: length, cause: stream.length == 0 ? .beganLate : .notReceived),
-        stream.name)
       try retryingInterrupts("ftruncate \(stream.name.partial)") {
         ftruncate(descriptor, off_t(stream.position(of: stream.length + length)))
       }
@@ -359,23 +372,33 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  /// Adds a line to a recording's `.gaps`.
-  func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) {
+  /// Adds a line to a recording's `.gaps`, and returns how many octets were in front of it. If that fails, the record is
+  /// as it was.
+  @discardableResult
+  func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) -> Int {
     let name = stream.gaps
     let record = try files.open("open \(name)") {
       openat(directory, name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
     }
     defer { close(record) }
+    let before = try retryingInterrupts("lseek \(name)") { lseek(record, 0, SEEK_END) }
     let line = Array(gap.jsonLine.utf8)
-    let written = try retryingInterrupts("write \(name)") {
-      line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) }
+    do throws(SystemError) {
+      let written = try retryingInterrupts("write \(name)") {
+        line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) }
+      }
+      guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
+      // The end of a recording that is closed is synced with it.
+      guard durability != .none, gap.cause != .interrupted, gap.cause != .notSynced else { return before }
+      try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }
+      // It may be new: without its name it says nothing of a hole that the disk has already.
+      try retryingInterrupts("fsync of the directory") { fsync(directory) }
+      return before
+    } catch {
+      // Neither a part of a line stays nor a new file without one.
+      if before > 0 { ftruncate(record, off_t(before)) } else { unlinkat(directory, name, 0) }
+      throw error
     }
-    guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
-    // The end of a recording that is closed is synced with it.
-    guard durability != .none, gap.cause != .interrupted, gap.cause != .notSynced else { return }
-    try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }
-    // It may be new: without its name it says nothing of a hole that the disk has already.
-    try retryingInterrupts("fsync of the directory") { fsync(directory) }
   }
 
   /// Gives a complete stream its final name, after making it as durable as it is to be. `completion` is called on the
@@ -440,8 +463,8 @@ final class FileStore: StreamStore, Sendable {
     guard let (_, size) = found else { return .absent }
     let start = part?.start ?? 0
     var length = start + (size - min(size, part?.headerLength ?? 0))
-    if growing != nil { length = remainder(of: gapText(name), part, length: length).length }
-    let gaps = readGaps(name, length: length)
+    if growing != nil { length = remainder(of: try gapText(name) ?? [], part, length: length).length }
+    let gaps = try readGaps(name, length: length)
     if let complete { return .complete(complete, start: start, length: length, gaps) }
     return .stored(start: start, length: length, gaps)
   }
