@@ -138,8 +138,16 @@ extension RequestCase {
     .init("a chunk size that is no number", chunked + "x\r\n\r\n", "400"),
     .init("a chunk size with a sign", chunked + "+3\r\nabc\r\n0\r\n\r\n", "400"),
     .init("a chunk size with 0x", chunked + "0x3\r\nabc\r\n0\r\n\r\n", "400"),
+    .init("blanks after a chunk size", chunked + "3 \t\r\nabc\r\n0 \r\n\r\n", "accepted"),
+    .init("blanks before a chunk extension", chunked + "3 \t;a=b\r\nabc\r\n0\t;c\r\n\r\n", "accepted"),
     .init(
-      "a space after a chunk size", chunked + "3 \r\nabc\r\n0\r\n\r\n", "400", nginxDiffers: "it skips what follows"),
+      "a second chunk size behind a blank", chunked + "3 4\r\nabc\r\n0\r\n\r\n", "400",
+      nginxDiffers: "it skips what follows"),
+    .init("a blank in front of a chunk size", chunked + " 3\r\nabc\r\n0\r\n\r\n", "400"),
+    .init("LF alone after a blank", chunked + "3 \nabc\r\n0\r\n\r\n", "400", nginxDiffers: "it allows bare LF"),
+    .init(
+      "too many blanks after a chunk size", chunked + "3" + String(repeating: " ", count: 300) + "\r\nabc\r\n0\r\n\r\n",
+      "400", nginxDiffers: "no such limit"),
     .init("no chunk size", chunked + "\r\n", "400"),
     .init("a chunk size beyond 64 bits", chunked + "10000000000000000\r\n", "400"),
     .init("a chunk size of 64 bits", chunked + "ffffffffffffffff\r\n", "400"),

@@ -14,6 +14,7 @@ struct ChunkedDecoder: Sendable {
 
   private enum State: Equatable {
     case size(digits: Int)
+    case blanksAfterSize
     case chunkExtension
     case sizeLineFeed
     case data
@@ -65,14 +66,9 @@ struct ChunkedDecoder: Sendable {
         return
       }
       guard digits > 0 else { throw RequestRefusal(400, "a chunk size is not a hexadecimal number") }
-      switch octet {
-      case Octet.carriageReturn: state = .sizeLineFeed
-      case UInt8(ascii: ";"):
-        overhead = 0
-        state = .chunkExtension
-      // White space is allowed here by RFC 9112 only as an old mistake to be lived with; nobody who streams sends it.
-      default: throw RequestRefusal(400, "a chunk size is not a hexadecimal number")
-      }
+      overhead = 0
+      try stepBehindSize(octet, limits: limits)
+    case .blanksAfterSize: try stepBehindSize(octet, limits: limits)
     case .chunkExtension:
       if octet == Octet.carriageReturn {
         state = .sizeLineFeed
@@ -81,9 +77,7 @@ struct ChunkedDecoder: Sendable {
       guard Octet.isFieldContent(octet) else {
         throw RequestRefusal(400, "a chunk extension holds a control character")
       }
-      overhead += 1
-      // Each chunk may carry one: without a limit a body can be made that is all extension and no data.
-      guard overhead <= limits.chunkExtension else { throw RequestRefusal(400, "a chunk extension is too long") }
+      try countExtension(limits)
     case .sizeLineFeed:
       guard octet == Octet.lineFeed else { throw RequestRefusal(400, "a chunk size line does not end in CR LF") }
       if remaining > 0 {
@@ -103,6 +97,25 @@ struct ChunkedDecoder: Sendable {
       try stepTrailer(octet, limits: limits)
     case .ended: break  // `next` has told the end; the parser does not ask again
     }
+  }
+
+  /// Blanks are passed over, in front of an extension as RFC 9112 asks (section 7.1.1), and at the end of the line
+  /// because some senders pad sizes with them. Nothing that could be read as another size may follow.
+  private mutating func stepBehindSize(_ octet: UInt8, limits: RequestParser.Limits) throws(RequestRefusal) {
+    switch octet {
+    case Octet.carriageReturn: state = .sizeLineFeed
+    case UInt8(ascii: ";"): state = .chunkExtension
+    case Octet.space, Octet.tab:
+      state = .blanksAfterSize
+      try countExtension(limits)
+    default: throw RequestRefusal(400, "a chunk size is not a hexadecimal number")
+    }
+  }
+
+  /// Each chunk may carry one: without a limit a body can be made that is all extension and no data.
+  private mutating func countExtension(_ limits: RequestParser.Limits) throws(RequestRefusal) {
+    overhead += 1
+    guard overhead <= limits.chunkExtension else { throw RequestRefusal(400, "a chunk extension is too long") }
   }
 
   private mutating func stepTrailer(_ octet: UInt8, limits: RequestParser.Limits) throws(RequestRefusal) {
