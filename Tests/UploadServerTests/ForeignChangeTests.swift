@@ -98,6 +98,34 @@ struct ForeignChangeTests {
     }
   }
 
+  @Test(
+    "is not continued after it was left alone for a while", arguments: Change.allCases.filter { $0 != .lengthened },
+    [Durability.none, .interval, .always])
+  func parked(_ change: Change, _ durability: Durability) throws {
+    let test = try TestServer {
+      $0.durability = durability
+      $0.uploads.parkDelay = .milliseconds(1)
+    }
+    let location = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(location, at: 0, "0123456789")
+    let path = test.directory.path + "/t-a.part"
+    try waitUntil("the file is closed") { !Self.isOpen(path) }
+    try change.perform(on: path)
+    let client = try test.connect()
+    try client.patch(location, at: 10, body: "more")
+    #expect(try client.final().answer.status == 410, "\(change)")
+    #expect(try test.connect().head(location).status == 410)
+  }
+
+  private static func isOpen(_ path: String) -> Bool {
+    guard let names = try? ScratchListing("/proc/self/fd").names else { return true }
+    return names.contains { name in
+      var target = [CChar](repeating: 0, count: 4096)
+      let count = readlink("/proc/self/fd/\(name)", &target, target.count - 1)
+      return String(decoding: target.prefix(max(0, count)).map(UInt8.init(bitPattern:)), as: UTF8.self) == path
+    }
+  }
+
   @Test("a file that was closed meanwhile is not opened again in another one's place", arguments: Change.allCases)
   func closed(_ change: Change) throws {
     let directory = TemporaryDirectory()

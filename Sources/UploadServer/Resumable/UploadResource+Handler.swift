@@ -62,6 +62,7 @@ extension UploadResource {
   /// Bytes can be kept now.
   private func wanted() {
     (body as? SpooledBody)?.accept()
+    place = body?.file?.file.place
     if let body, let digests { digests.catchUpInBackground(with: body, loop: resources.loop, worker: resources.worker) }
     // A handler that stores by stream offset may have made somebody else let go, and found more than there was before.
     if let body, state.phase == .incomplete, body.keptCount != state.offset {
@@ -116,6 +117,10 @@ extension UploadResource {
   func lookAfterBytes() throws(UploadRefusal) {
     guard state.phase == .incomplete else { return }
     guard handler == nil else { return try lookAfterFile() }
+    if state.announced > 0, place?.isReplaced == true {
+      lostFile("something else has replaced the file of the stream")
+      throw .deactivated(.stateLost)
+    }
     let kept: KeptExtent
     do throws(SystemError) {
       kept = try measureKept()

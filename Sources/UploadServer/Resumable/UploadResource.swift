@@ -24,6 +24,8 @@ final class UploadResource {
   var exchange: UploadResourceExchange?
   var handler: (any RequestHandler)?
   var body: (any UploadBody)?
+  /// Where the bytes lay when the handler was at work last.
+  var place: FilePlace?
   /// Whether the handler has said that it wants the body.
   var handlerAccepted = false
   /// Whether a transfer broke off since the last one went on.

@@ -131,8 +131,7 @@ final class OpenFile: Sendable {
   private let directory: Int32
   private let name: String
   private let flags: Int32
-  /// Tells whether a name still stands for the same file.
-  private let identity: (device: UInt64, inode: UInt64)
+  let place: FilePlace
   private let descriptor: Descriptor
 
   /// Takes over the descriptor of a regular file that `name` stands for in a directory.
@@ -143,7 +142,7 @@ final class OpenFile: Sendable {
     self.directory = directory
     self.name = name
     self.flags = flags
-    identity = (UInt64(status.st_dev), UInt64(status.st_ino))
+    place = FilePlace(directory: directory, name: name, status)
     self.descriptor = Descriptor(descriptor)
     files.add(self.descriptor)
   }
@@ -162,7 +161,7 @@ final class OpenFile: Sendable {
     do throws(SystemError) {
       let opened = try files.open("open \(name)") { openat(directory, name, flags) }
       var status = stat()
-      guard fstat(opened, &status) == 0, isSame(status) else {
+      guard fstat(opened, &status) == 0, place.isSame(status) else {
         close(opened)
         throw SystemError(operation: "open \(name) again", code: ESTALE)
       }
@@ -184,12 +183,32 @@ final class OpenFile: Sendable {
   /// - Throws: ``SystemError``, `ESTALE` if something has.
   func check(length: UInt64) throws(SystemError) {
     var status = stat()
-    guard fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0, isSame(status), UInt64(status.st_size) == length
+    guard fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0, place.isSame(status),
+      UInt64(status.st_size) == length
     else { throw SystemError(operation: "something else has changed or replaced \(name)", code: ESTALE) }
   }
+}
 
-  private func isSame(_ status: stat) -> Bool {
-    identity == (UInt64(status.st_dev), UInt64(status.st_ino)) && status.st_mode & S_IFMT == S_IFREG
+/// A name in a directory, and which file it stands for. The directory stays open for longer than this is used.
+struct FilePlace: Sendable {
+  private let directory: Int32
+  private let name: String
+  private let device: UInt64
+  private let inode: UInt64
+
+  init(directory: Int32, name: String, _ status: stat) {
+    (self.directory, self.name) = (directory, name)
+    (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino))
+  }
+
+  func isSame(_ status: stat) -> Bool {
+    device == UInt64(status.st_dev) && inode == UInt64(status.st_ino) && status.st_mode & S_IFMT == S_IFREG
+  }
+
+  /// Whether something else has put another file there. A file that is gone was not replaced.
+  var isReplaced: Bool {
+    var status = stat()
+    return fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && !isSame(status)
   }
 }
 
