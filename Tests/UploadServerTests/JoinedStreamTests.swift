@@ -93,6 +93,59 @@ struct JoinedStreamTests {
     }
   }
 
+  private static let right = "sha-256=:hNiYd/DUBB77a/kaFvAkjy/Vc+avBcGflr7bn4gveII=:"
+  private static let wrong = "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:"
+
+  @Test(
+    "an upload whose stream another request completes is compared with its Repr-Digest", arguments: [right, wrong],
+    [false, true])
+  func comparedWithDigest(_ digest: String, _ isPlain: Bool) throws {
+    for restarts in [false, true] {
+      let directory = TemporaryDirectory()
+      var test = try TestServer(in: directory)
+      let location = try test.create("/t.txt", ["Stream-ID: a", "Repr-Digest: \(digest)"])
+      try test.append(location, at: 0, "01234")
+      try complete(test, isPlain)
+      if restarts {
+        test.stop()
+        test = try TestServer(in: directory)
+      }
+      let told = try test.connect().head(location)
+      #expect(told.status == 204 && told["upload-complete"] == "?1" && told["upload-offset"] == "10", "\(told)")
+      let client = try test.connect()
+      try client.patch(location, at: 10, completes: true, body: "")
+      let answer = try client.final().answer
+      #expect(answer.status == (digest == Self.right ? 200 : 400), "\(answer)")
+      #expect(try test.directory.text("t-a.txt") == "0123456789")
+    }
+  }
+
+  @Test("requests wait while a large stream is compared with a Repr-Digest, and a DELETE does not leave them waiting")
+  func comparedInBackground() throws {
+    let test = try TestServer()
+    let all = [UInt8](repeating: 7, count: 8 << 20)
+    let location = try test.create("/t.txt", ["Stream-ID: a", "Repr-Digest: \(Self.wrong)"])
+    try test.append(location, at: 0, "\u{7}")
+    let client = try test.connect()
+    try client.request(
+      "POST", "/t.txt", version: nil, ["Stream-ID: a", "Stream-Offset: 1", "Content-Length: \(all.count - 1)"])
+    try client.send(Array(all.dropFirst()))
+    #expect(try client.final().answer.status == 200)
+    let asking = try (0..<3).map { _ in
+      let client = try test.connect()
+      try client.request("HEAD", location)
+      return client
+    }
+    let deleting = try test.connect()
+    try deleting.request("DELETE", location)
+    #expect(try deleting.final().answer.status == 204)
+    for client in asking {
+      let answer = try client.final(withBody: false).answer
+      #expect([204, 404, 410].contains(answer.status), "\(answer)")
+    }
+    #expect(try test.directory.contents("t-a.txt") == all)
+  }
+
   @Test("an append is answered when another request takes over its stream", arguments: Durability.allCases)
   func answered(_ durability: Durability) throws {
     let test = try TestServer { $0.durability = durability }

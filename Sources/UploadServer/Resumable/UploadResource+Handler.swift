@@ -151,7 +151,7 @@ extension UploadResource {
 
   /// Another request has completed the stream, and with it this upload. One that was to have another length ends.
   private func completedByOthers(_ count: UInt64, _ response: Response) throws(UploadRefusal) {
-    // Whoever completes it again has the digest compared.
+    // What cannot be read now is compared when the upload is completed once more.
     guard digests == nil else { return }
     guard state.length == nil || state.length == count else {
       deactivate(.abandoned, peer: nil)
@@ -159,6 +159,42 @@ extension UploadResource {
     }
     _ = (makeHandler() as? any KeepingRequestHandler)?.end(.leave, for: self)
     conclude(response, nil)
+  }
+
+  /// Whether `action` will be called later, because another request has completed the stream: before the upload is
+  /// complete with it, the whole is compared with the digest that the creation gave.
+  func compare(_ action: @escaping () -> Void) -> Bool {
+    guard let digests, !isIncomparable, case .complete(let count, let response)? = try? measureKept(),
+      state.length == nil || state.length == count, (try? state.foundKept(count)) != nil
+    else { return false }
+    openBody()
+    guard let body, handlerAccepted, body.keptCount == count else {
+      keeper?.park()
+      release()
+      return false
+    }
+    comparisonWaiters = [action]
+    digests.catchUp(with: body, loop: resources.loop, worker: resources.worker) { [self] verdict in
+      guard state.phase == .incomplete else { return }
+      switch verdict {
+      case .right:
+        keeper?.park()
+        conclude(response, nil)
+      case .wrong: fail()
+      case .unreadable:
+        isIncomparable = true
+        keeper?.park()
+        release()
+      }
+      endComparison()
+    }
+    return true
+  }
+
+  private func endComparison() {
+    let waiters = comparisonWaiters ?? []
+    comparisonWaiters = nil
+    for waiter in waiters { waiter() }
   }
 
   /// Brings the record in line with where the offset lies.
@@ -426,6 +462,7 @@ extension UploadResource {
       resources.emit(event)
     }
     save(completion)
+    endComparison()
   }
 
   private func recordingEnd(_ cause: Deactivation) -> RecordingEnd {

@@ -41,6 +41,10 @@ final class UploadResource {
   var hasOthersBytes = false
   /// ``UploadRecord/ownOffset`` as it was written last.
   var savedOwnOffset: UInt64?
+  /// Who waits while what others have completed is compared with the digest that the creation gave; nil if it is not.
+  var comparisonWaiters: [() -> Void]?
+  /// Whether that was tried, and could not be done.
+  var isIncomparable = false
   /// Why acknowledged bytes may be lost.
   var refusedByDisk: SystemError?
   /// Whether the disk is to be asked soon to take what was kept.
@@ -309,10 +313,15 @@ final class UploadResource {
     state.phase == .processing && keeper?.isEnding(action) == true
   }
 
-  /// Whether `action` will be called later, because another request just completes the stream.
+  /// Whether `action` will be called later, because another request completes the stream or has completed it.
   private func isStreamEnding(_ action: @escaping () -> Void) -> Bool {
-    guard state.phase == .incomplete, handler == nil, record.hasBegun else { return false }
-    return (makeHandler() as? any KeepingRequestHandler)?.isEnding(action) == true
+    guard state.phase == .incomplete, record.hasBegun else { return false }
+    if comparisonWaiters != nil {
+      comparisonWaiters?.append(action)
+      return true
+    }
+    guard handler == nil else { return false }
+    return (makeHandler() as? any KeepingRequestHandler)?.isEnding(action) == true || compare(action)
   }
 
   func refuse(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
