@@ -46,7 +46,7 @@ struct RefusedEndTests {
             #expect(action == .end(LiveStreamError(.refused, "no")))
             let told = answer == .refusal ? nil : serverOffset
             let expected = answer == .none ? 650 : told ?? max(start, oldest)
-            #expect(machine.acknowledged == expected, "\(answer) \(String(describing: serverOffset)) \(start) \(oldest)")
+            #expect(machine.acknowledged == expected, "\(answer) \(serverOffset ?? .max) \(start) \(oldest)")
             #expect(machine.unconfirmedAtEnd == (answer == .none || told != nil ? 0 : expected - start))
           }
         }
@@ -54,5 +54,7 @@ struct RefusedEndTests {
     }
   }
 
-  private func supply(oldest: UInt64) -> Supply { Supply(oldest: oldest, head: 1200, isFinished: false, restart: oldest) }
+  private func supply(oldest: UInt64) -> Supply {
+    Supply(oldest: oldest, head: 1200, isFinished: false, restart: oldest)
+  }
 }
