@@ -281,6 +281,19 @@ import Testing
     #expect(client.next == "PATCH 0" && client.machine.base == 200)
   }
 
+  @Test("a file is not cancelled for a max-size that comes with the acknowledgement of more", arguments: [0, 1, 399])
+  func maximumSizeOfTheFirstAppend(_ size: UInt64) {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(["Upload-Limit": "max-append-size=400"], location: ClientScript.upload)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "0", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH 0")
+    client.send(upTo: 400)
+    client.answer(204, ["Upload-Offset": "400", "Upload-Complete": "?0", "Upload-Limit": "max-size=\(size)"])
+    #expect(client.next == "PATCH 400")
+  }
+
   @Test("a file is not cancelled for a max-size below what the server has of it")
   func absurdSizeOfFile() {
     var client = ClientScript.file(500)

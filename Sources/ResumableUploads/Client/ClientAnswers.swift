@@ -46,11 +46,15 @@ extension UploadClientStateMachine {
   }
 
   mutating func noteLimits(_ fields: FieldLines) {
-    guard version.hasLimits, var newer = UploadLimits(fields, version: version) else { return }
-    // The upload resource has more already.
-    if let size = newer.maximumSize, size < acknowledged - min(base, acknowledged) { newer.maximumSize = nil }
+    guard version.hasLimits, let newer = UploadLimits(fields, version: version) else { return }
     limits = limits.updated(by: newer)
+    forgetImpossibleSize()
     toldLifetime = newer.maximumAge ?? toldLifetime
+  }
+
+  /// A limit is not true if the upload resource has more already.
+  mutating func forgetImpossibleSize() {
+    if let size = limits.maximumSize, size < acknowledged - min(base, acknowledged) { limits.maximumSize = nil }
   }
 
   /// What an answer says about completeness, by this version's field or by the other: SwiftNIO's final responses have

@@ -284,6 +284,7 @@ package struct UploadClientStateMachine: Sendable {
     guard offset > acknowledged else { return }
     acknowledged = offset
     everAcknowledged = max(everAcknowledged, offset)
+    forgetImpossibleSize()
     noteAdvance(to: offset)
   }
 
