@@ -84,13 +84,11 @@ public final class EventLoop: @unchecked Sendable {
     while !stopped.load(ordering: .acquiring) {
       serveOnce()
     }
-    runPending()
-    runEndOfTurn()
     // What goes with that may put something off in its turn.
     repeat {
       letGo()
       runEndOfTurn()
-    } while timers.count > 0 || registrations.contains { $0.handler != nil }
+    } while timers.count > 0 || !afterReady.isEmpty || registrations.contains { $0.handler != nil }
   }
 
   /// What was to happen later never will, and much of it refers to what refers to this loop: neither would ever go.
@@ -236,9 +234,12 @@ public final class EventLoop: @unchecked Sendable {
   private func timeoutMilliseconds() -> Int32 {
     if !afterReady.isEmpty { return 0 }
     guard let deadline = timers.nextDeadline else { return -1 }
-    let remaining = deadline.nanoseconds(since: .now)
-    // Rounded up: a timer is never early, and the loop does not spin through the last fraction of a millisecond.
-    return remaining <= 0 ? 0 : Int32(min((remaining - 1) / 1_000_000 + 1, Int64(Int32.max)))
+    return Self.timeoutMilliseconds(nanoseconds: deadline.nanoseconds(since: .now))
+  }
+
+  /// Rounds up: a timer is never early, and the loop does not spin through the last fraction of a millisecond.
+  static func timeoutMilliseconds(nanoseconds remaining: Int64) -> Int32 {
+    remaining <= 0 ? 0 : Int32(min((remaining - 1) / 1_000_000 + 1, Int64(Int32.max)))
   }
 
   private func runPending() {

@@ -42,8 +42,8 @@ extension Duration {
   /// The duration in whole nanoseconds, saturating at about ±292 years.
   public var nanoseconds: Int64 {
     let (seconds, attoseconds) = components
-    let (product, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
-    return overflow ? (seconds < 0 ? .min : .max) : product.addingSaturated(attoseconds / 1_000_000_000)
+    // Both parts have the same sign.
+    return seconds.multipliedSaturated(by: 1_000_000_000).addingSaturated(attoseconds / 1_000_000_000)
   }
 
   /// The duration in seconds, as precise as a `Double` is.

@@ -8,13 +8,14 @@
 struct TimerQueue {
   /// Names one scheduled timer. Stale ones (fired, cancelled) are recognised by their generation.
   struct Token: Equatable {
-    fileprivate var slot: Int
-    fileprivate var generation: UInt32
+    let slot: Int
+    fileprivate let generation: UInt64
   }
 
   private struct Slot {
-    var generation: UInt32 = 0
-    var heapIndex = -1
+    /// Counts the timers that have left the slot.
+    var generation: UInt64 = 0
+    var heapIndex = 0
     var work: (() -> Void)?
   }
 
@@ -61,7 +62,7 @@ struct TimerQueue {
 
   /// Forgets a timer and returns its work; nil for one that has fired or was cancelled before.
   mutating func cancel(_ token: Token) -> (() -> Void)? {
-    guard slots[token.slot].generation == token.generation, slots[token.slot].heapIndex >= 0 else { return nil }
+    guard slots[token.slot].generation == token.generation else { return nil }
     return remove(heapIndex: slots[token.slot].heapIndex)
   }
 
@@ -89,7 +90,6 @@ struct TimerQueue {
     }
     let work = slots[slot].work
     slots[slot].work = nil
-    slots[slot].heapIndex = -1
     slots[slot].generation &+= 1
     freeSlots.append(slot)
     return work
@@ -115,7 +115,7 @@ struct TimerQueue {
     slots[node.slot].heapIndex = index
   }
 
-  /// Puts `node` at `index`, or below it, and returns where.
+  /// Moves what is due before `node` up from below `start`, and returns the place that it leaves.
   private mutating func siftDown(_ node: Node, from start: Int) -> Int {
     Self.siftDown(node, from: start, &heap, &slots)
   }
@@ -129,7 +129,7 @@ struct TimerQueue {
       guard first < heap.count else { break }
       var child = first
       var smallest = heap[first]
-      for other in first + 1..<max(first + 1, min(first + childCount, heap.count))
+      for other in first + 1..<min(first + childCount, heap.count)
       where heap[other].isEarlier(than: smallest) {
         child = other
         smallest = heap[other]
@@ -139,8 +139,6 @@ struct TimerQueue {
       slots[smallest.slot].heapIndex = index
       index = child
     }
-    heap[index] = node
-    slots[node.slot].heapIndex = index
     return index
   }
 }

@@ -1,6 +1,7 @@
 // Who keeps whom alive around an event loop, and what may happen when somebody goes.
 
 import EventLoops
+import Glibc
 import Testing
 
 @Suite("EventLoop lets go of what it was given")
@@ -115,6 +116,75 @@ struct EventLoopOwnershipTests {
     }
     #expect(left == nil)
     #expect(leftLoop == nil)
+  }
+
+  enum Later: CaseIterable { case timer, descriptor, afterReady, endOfTurn, otherThread }
+
+  /// Has `work` done some time, or never.
+  private func put(_ later: Later, off work: Unchecked, _ loop: EventLoop, _ pipe: Pipe) {
+    switch later {
+    case .timer: loop.schedule(after: .seconds(3600)) { work.work() }
+    case .descriptor:
+      do { try loop.register(pipe.reading, .readable) { _ in work.work() } } catch { Issue.record(error) }
+    case .afterReady: loop.afterReady { work.work() }
+    case .endOfTurn: loop.atEndOfTurn { work.work() }
+    case .otherThread: loop.execute { work.work() }
+    }
+  }
+
+  @Test(
+    "whatever is put off when a loop ends, and whatever that puts off when it goes, is let go with the loop",
+    arguments: Later.allCases, Later.allCases)
+  func puttingOff(_ first: Later, _ second: Later) throws {
+    weak var left: EventLoop?
+    let pipes = [try Pipe(), try Pipe()]
+    do {
+      let loop = try EventLoop()
+      left = loop
+      var last: AtDeinit? = AtDeinit { [unowned loop] in
+        put(second, off: Unchecked { [loop] in withExtendedLifetime(loop) {} }, loop, pipes[1])
+      }
+      let lastTurn = Unchecked {
+        loop.stop()
+        // Whose only owner goes with the loop.
+        let only = last
+        last = nil
+        put(first, off: Unchecked { withExtendedLifetime((loop, only)) {} }, loop, pipes[0])
+      }
+      loop.execute { lastTurn.work() }
+      loop.run()
+    }
+    #expect(left == nil)
+  }
+
+  @Test("a loop that goes closes its descriptors")
+  func descriptors() throws {
+    let before = kernelObjects()
+    let count = 100
+    for _ in 0..<count {
+      let loop = try EventLoop()
+      loop.stop()
+      loop.run()
+    }
+    // Other tests have some of their own.
+    #expect(kernelObjects() - before < count / 2)
+  }
+
+  /// How many epoll instances and eventfds the process has, whichever are more.
+  private func kernelObjects() -> Int {
+    guard let directory = opendir("/proc/self/fd") else { return 0 }
+    defer { closedir(directory) }
+    var counts: [String: Int] = [:]
+    while let entry = readdir(directory) {
+      let name = withUnsafePointer(to: &entry.pointee.d_name) {
+        $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+      }
+      var target = [UInt8](repeating: 0, count: 64)
+      let length = readlink("/proc/self/fd/\(name)", &target, target.count)
+      let kind = String(decoding: target.prefix(max(0, length)), as: UTF8.self)
+      if kind.hasPrefix("anon_inode:") { counts[kind, default: 0] += 1 }
+    }
+    return counts.values.max() ?? 0
   }
 
   private final class AtDeinit {

@@ -1,8 +1,9 @@
 // The event loop's timers, with a real clock.
 
-import EventLoops
 import PropertyTesting
 import Testing
+
+@testable import EventLoops
 
 @Suite("EventLoop and its timers")
 struct EventLoopTimerTests {
@@ -24,6 +25,21 @@ struct EventLoopTimerTests {
     loop.run()
     #expect(early == 0)
     #expect(fired.count == delays.count && fired == fired.sorted())
+  }
+
+  @Test("the loop sleeps for the fewest milliseconds that are not too few", arguments: Seed.several(2))
+  func roundedUp(seed: Seed) {
+    var random = seed.generator
+    let edges: [Int64] = [0, 1, 2, 999_999, 1_000_000, 1_000_001, 2_000_000, .max, .min, -1]
+    let some = (0..<1000).map { _ in
+      Int64.random(in: -10...(1 << Int64.random(in: 4...62, using: &random)), using: &random)
+    }
+    for remaining in edges + some {
+      let timeout = Int64(EventLoop.timeoutMilliseconds(nanoseconds: remaining))
+      let isEnough = timeout * 1_000_000 >= remaining || timeout == Int64(Int32.max)
+      let isFewest = timeout == 0 || (timeout - 1) * 1_000_000 < remaining
+      #expect(timeout >= 0 && isEnough && isFewest, "\(timeout) ms for \(remaining) ns")
+    }
   }
 
   @Test("timers of one deadline fire in the order in which they were set")

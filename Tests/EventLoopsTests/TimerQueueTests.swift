@@ -14,6 +14,7 @@ struct TimerQueueTests {
     var model: [Entry] = []
     var tokens: [(TimerQueue.Token, number: Int)] = []
     var now: Int64 = 0
+    var most = 0
     nonisolated(unsafe) var fired: [Int] = []
     for number in 0..<20_000 {
       switch Int.random(in: 0..<10, using: &random) {
@@ -23,6 +24,9 @@ struct TimerQueueTests {
         let token = queue.schedule(at: MonotonicInstant(nanoseconds: deadline)) { fired.append(number) }
         tokens.append((token, number))
         model.append(Entry(deadline: deadline, number: number))
+        // Slots are used again: a queue holds no more memory than its timers ever needed at one time.
+        most = max(most, model.count)
+        if token.slot >= most { Issue.record("slot \(token.slot) for at most \(most) timers") }
       case 5..<7 where !tokens.isEmpty:
         // Any token ever given, so also those that have fired and whose slot has another owner now.
         let (token, number) = tokens[Int.random(in: 0..<tokens.count, using: &random)]

@@ -27,6 +27,67 @@ struct ValueTests {
     #expect(MonotonicInstant(nanoseconds: 12) - MonotonicInstant(nanoseconds: 5) == .nanoseconds(7))
   }
 
+  @Test("the time between two instants stops at the ends of what can be counted, whichever they are")
+  func differences() {
+    let edges: [Int64] = [.min, .min + 1, -2, -1, 0, 1, 2, .max - 1, .max]
+    for a in edges {
+      for b in edges {
+        let (later, earlier) = (MonotonicInstant(nanoseconds: a), MonotonicInstant(nanoseconds: b))
+        let exact = Int128(a) - Int128(b)
+        let found = later.nanoseconds(since: earlier)
+        #expect(Int128(found) == min(max(exact, Int128(Int64.min)), Int128(Int64.max)), "from \(b) to \(a)")
+        #expect((earlier < later) == (b < a))
+        #expect(Int128(a.addingSaturated(b)) == min(max(Int128(a) + Int128(b), Int128(Int64.min)), Int128(Int64.max)))
+        let product = Int128(a) * Int128(b)
+        #expect(Int128(a.multipliedSaturated(by: b)) == min(max(product, Int128(Int64.min)), Int128(Int64.max)))
+      }
+    }
+  }
+
+  @Test("a duration in seconds keeps its fraction and its sign")
+  func seconds() {
+    #expect(Duration.milliseconds(1500).seconds == 1.5)
+    #expect(Duration.milliseconds(-250).seconds == -0.25)
+    #expect(Duration.zero.seconds == 0)
+  }
+
+  @Test("dates are written as HTTP and RFC 3339 require, as strftime(3) writes them", arguments: Seed.several(2))
+  func dates(seed: Seed) {
+    var random = seed.generator
+    let fixed: [Int64] = [0, 784_111_777, 951_782_399, 1_709_210_096, 4_107_542_399, -62_135_596_800]
+    for seconds in fixed + (0..<1000).map({ _ in Int64.random(in: -60_000_000_000...250_000_000_000, using: &random) })
+    {
+      let milliseconds = Int.random(in: 0..<1000, using: &random)
+      let clock = WallClock(seconds: seconds, milliseconds: milliseconds)
+      #expect(clock.imfFixdate == written(seconds, "%a, %d %b %Y %T GMT"))
+      let fraction = String(1000 + milliseconds).dropFirst()
+      #expect(clock.iso8601 == written(seconds, "%Y-%m-%dT%T.") + fraction + "Z")
+    }
+  }
+
+  /// What the C library writes, with years of four digits.
+  private func written(_ seconds: Int64, _ format: String) -> String {
+    var time = time_t(seconds)
+    var parts = tm()
+    gmtime_r(&time, &parts)
+    var text = [CChar](repeating: 0, count: 64)
+    let length = strftime(&text, text.count, format.replacing("%Y", with: "%04Y"), &parts)
+    return String(decoding: text.prefix(length).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }
+
+  @Test("the date now is the system's, to the millisecond")
+  func today() {
+    func exact() -> Int64 {
+      var time = timespec()
+      clock_gettime(CLOCK_REALTIME, &time)
+      return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
+    }
+    let before = exact()
+    let now = WallClock.now
+    let after = exact()
+    #expect((before...after).contains(now.seconds * 1000 + Int64(now.milliseconds)))
+  }
+
   @Test("a failed call says what was tried and why it failed")
   func systemErrors() {
     let error = SystemError(operation: "openat kitchen.part", code: ENOSPC)

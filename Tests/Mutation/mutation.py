@@ -302,9 +302,10 @@ class Suite:
 
 
 class Tests:
-    """Runs the tests of the build."""
+    """Runs the tests of the build. A suite hangs that takes three times as long as without a mutant, at least `limit`."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
         binary = TREE / ".build/debug"
         self.bundle = next(binary.glob("*PackageTests.xctest"))
 
@@ -379,7 +380,7 @@ class Tests:
         quick = [suite for suite in reaching if suite.seconds < QUICK and suite not in own]
         slow = [suite for suite in reaching if suite not in own and suite not in quick]
         for group in (own, quick, slow):
-            limit = max(60, 3 * sum(suite.seconds for suite in group))
+            limit = max(self.limit, 3 * sum(suite.seconds for suite in group))
             for attempt in range(2 if group else 0):
                 verdict, line = self.run([suite.name for suite in group], mutant.number, limit)
                 if verdict == "passed":
@@ -399,9 +400,9 @@ class Tests:
         process.wait()
 
 
-def judge(mutants: list[Mutant], jobs: int, built: list[Mutant]) -> None:
+def judge(mutants: list[Mutant], jobs: int, limit: float, built: list[Mutant]) -> None:
     """Runs each mutant against its module's tests."""
-    tests = Tests()
+    tests = Tests(limit)
     for module in dict.fromkeys(mutant.module for mutant in mutants):
         suites = tests.measure(module)
         print(f"  {module}: tests take {sum(suite.seconds for suite in suites):.0f} s", flush=True)
@@ -454,6 +455,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="chooses the mutants; the default is a new one")
     parser.add_argument("--module", action="append", metavar="NAME[=N]", help="N mutants of this module")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants run at the same time; the default is 2")
+    parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds before a suite may count as hung; 60")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     parser.add_argument("--again", action="store_true", help="run those that survived last time with the tests of now")
     options = parser.parse_args()
@@ -472,7 +474,7 @@ def main() -> None:
     if options.again:
         built, chosen = survivors()
         build(built)
-        judge(chosen, options.jobs, built)
+        judge(chosen, options.jobs, options.limit, built)
         sys.exit(0 if report(chosen) else 1)
 
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1_000_000)
@@ -491,7 +493,7 @@ def main() -> None:
         return
     built = build(mutants)
     chosen = [m for module, count in wanted.items() for m in [m for m in built if m.module == module][:count]]
-    judge(chosen, options.jobs, built)
+    judge(chosen, options.jobs, options.limit, built)
     reached = report(chosen)
     print(f"{len(rows)} mutants are listed as equivalent and were not run.")
     sys.exit(0 if reached else 1)
