@@ -83,14 +83,19 @@ struct ConnectionTable {
 
   subscript(_ socket: curl_socket_t) -> Connection? { bySocket[socket] }
 
+  var count: Int { bySocket.count }
+
+  /// Whether no transfer has any of them, or is about to.
+  var isIdle: Bool { openedBy.isEmpty && bySocket.values.allSatisfy { $0.user == nil } }
+
+  /// Of a TCP socket: a unix socket is never one of several.
   private static func localPort(of socket: curl_socket_t) -> Int32 {
     var name = sockaddr_in6()
     var length = socklen_t(MemoryLayout<sockaddr_in6>.size)
-    let status = withUnsafeMutablePointer(to: &name) {
-      $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(socket, $0, &length) }
+    withUnsafeMutablePointer(to: &name) {
+      _ = $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(socket, $0, &length) }
     }
-    // The port is at the same place in both families; 0 for a unix socket.
-    return status == 0 && (name.sin6_family == AF_INET || name.sin6_family == AF_INET6)
-      ? Int32(UInt16(bigEndian: name.sin6_port)) : 0
+    // The port is at the same place in both families.
+    return Int32(UInt16(bigEndian: name.sin6_port))
   }
 }

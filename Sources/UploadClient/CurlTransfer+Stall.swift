@@ -33,6 +33,6 @@ extension CurlTransfer {
       kernel = AcknowledgedBytes.kernel(of: connection.socket)
     }
     return StallWatch.Look(
-      isWaiting: isWaiting, passedOn: UInt64(max(0, passedOn)), heard: task.responseHeaderByteCount, kernel: kernel)
+      isWaiting: isWaiting, passedOn: UInt64(clamping: passedOn), heard: task.responseHeaderByteCount, kernel: kernel)
   }
 }

@@ -8,7 +8,7 @@ public import EventLoops
 public final class UploadSession: Sendable {
   /// The session's loop, for those who drive streams on the same thread.
   package let loop: EventLoop
-  private let lanes: [CurlMulti]
+  let lanes: [CurlMulti]
   private let thread: NamedThread
 
   /// How requests at the same time share connections.
@@ -64,7 +64,7 @@ public final class UploadSession: Sendable {
     try request.validate()
     try body.validate(method: request.method)
     let transfer = CurlTransfer(request: request, body: body, loop: loop, handler: handler)
-    let multi = lanes[lane % lanes.count]
+    let multi = lanes[Int(UInt(bitPattern: lane) % UInt(lanes.count))]
     loop.execute { multi.start(transfer) }
     return transfer.task
   }

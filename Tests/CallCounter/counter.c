@@ -7,8 +7,11 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -36,6 +39,7 @@ void call_counter_arm(const char *thread_name) {
 #ifdef SANITIZED
 bool call_counter_works(void) { return false; }
 long allocations_of_this_thread(void) { return -1; }
+long watch_changes_of_this_thread(void) { return -1; }
 #else
 bool call_counter_works(void) { return true; }
 
@@ -43,6 +47,15 @@ bool call_counter_works(void) { return true; }
 static __thread long thread_allocations __attribute__((tls_model("initial-exec")));
 
 long allocations_of_this_thread(void) { return thread_allocations; }
+
+static __thread long thread_watch_changes __attribute__((tls_model("initial-exec")));
+
+long watch_changes_of_this_thread(void) { return thread_watch_changes; }
+
+int epoll_ctl(int epoll, int operation, int descriptor, struct epoll_event *event) {
+  thread_watch_changes += 1;
+  return (int)syscall(SYS_epoll_ctl, epoll, operation, descriptor, event);
+}
 
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);

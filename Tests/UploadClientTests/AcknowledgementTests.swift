@@ -191,4 +191,32 @@ struct AcknowledgementTests {
       }
     }
   }
+
+  @Test("while the source rests, all that the peer has read counts, also where the kernel keeps no count of its own")
+  func unixSocket() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/socket"
+    let read = try EventLog<Int>()
+    let server = try ScriptedServer(.unix(path)) { connection, _ in
+      _ = try connection.head()
+      while let chunk = try connection.chunk() { read.append(chunk.count) }
+      try connection.respond("200 OK")
+    }
+    try withSession { session in
+      var request = UploadRequest(url: "http://some.host/")
+      request.unixSocket = path
+      let upload = try RunningUpload(session, request)
+      for round in 1...3 {
+        try upload.body.write("twelve bytes")
+        try read.wait("the bytes") { $0.reduce(0, +) == 12 * round ? true : nil }
+        try eventually("their acknowledgement") {
+          session.loop.execute { upload.task.updateAcknowledged() }
+          return upload.task.acknowledgedByteCount == 12 * round
+        }
+      }
+      upload.body.end()
+      #expect(try upload.response().status == 200)
+    }
+    server.close()
+  }
 }

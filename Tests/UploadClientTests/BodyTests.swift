@@ -210,4 +210,40 @@ struct BodyTests {
       }
     }
   }
+
+  @Test("a task knows when its content has ended, whatever that is, and not before")
+  func contentEnd() throws {
+    let heads = try EventLog<String>()
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        heads.append(head.line)
+        _ = try connection.anyBody(head)
+        try connection.respond("200 OK")
+      }
+    }
+    let file = try PatternFile(size: 100_000)
+    try withSession { session throws in
+      let stream = try RunningUpload(session, UploadRequest(url: server.url))
+      try stream.body.write("some")
+      try heads.wait("the head") { $0.first }
+      #expect(stream.task.contentEndedAt == nil)
+      var begun = MonotonicInstant.now
+      stream.body.end()
+      #expect(try stream.response().status == 200)
+      #expect(stream.task.contentEndedAt.map { (begun...MonotonicInstant.now).contains($0) } == true)
+      for number in 0..<4 {
+        begun = .now
+        let request =
+          switch number {
+          case 0: try RunningRequest(session, UploadRequest("GET", server.url))
+          case 1: try RunningRequest(session, UploadRequest("PUT", server.url), .empty)
+          case 2: try RunningRequest(session, UploadRequest("PUT", server.url), .bytes([1, 2, 3]))
+          default: try RunningRequest(session, UploadRequest("PUT", server.url), try file.body())
+          }
+        #expect(try request.response().status == 200)
+        #expect(request.task.contentEndedAt.map { (begun...MonotonicInstant.now).contains($0) } == true, "\(number)")
+      }
+    }
+  }
 }

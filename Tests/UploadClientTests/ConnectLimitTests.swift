@@ -56,6 +56,126 @@ struct ConnectLimitTests {
     }
   }
 
+  @Test("of two addresses that are tried at a time the one that answers is the connection, new and then used again")
+  func twoAddresses() throws {
+    let chunks = try EventLog<Int>()
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        _ = try connection.head()
+        while let chunk = try connection.chunk() { chunks.append(chunk.count) }
+        try connection.respond("200 OK")
+      }
+    }
+    let silent = try SilentIPv6Port(server.port)
+    try withSession { session throws in
+      for round in 1...2 {
+        // libcurl knows both of this name's addresses itself, and asks IPv6 first.
+        let upload = try RunningUpload(session, UploadRequest(url: "http://localhost:\(server.port)/"))
+        try upload.body.write("twelve bytes")
+        try chunks.wait("the bytes") { $0.count == round ? true : nil }
+        try eventually("their acknowledgement") {
+          session.loop.execute { upload.task.updateAcknowledged() }
+          return upload.task.acknowledgedByteCount == 12
+        }
+        upload.body.end()
+        #expect(try upload.response().status == 200)
+        let isNew = upload.events.all.contains { if case .connected(isNew: true) = $0 { true } else { false } }
+        #expect(isNew == (round == 1))
+      }
+    }
+    withExtendedLifetime(silent) {}
+  }
+
+  /// A port of ::1 whose kernel answers nobody: its queue is full.
+  private final class SilentIPv6Port {
+    private var descriptors: [Int32] = []
+
+    init(_ port: UInt16) throws {
+      let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+      var name = sockaddr_in6()
+      name.sin6_family = sa_family_t(AF_INET6)
+      name.sin6_addr = in6addr_loopback
+      name.sin6_port = port.bigEndian
+      for number in 0..<5 {
+        let descriptor = try retryingInterrupts("socket") { socket(AF_INET6, type, 0) }
+        descriptors.append(descriptor)
+        let code = withUnsafePointer(to: &name) {
+          $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
+            let length = socklen_t(MemoryLayout<sockaddr_in6>.size)
+            if number > 0 { return connect(descriptor, address, length) }
+            return Glibc.bind(descriptor, address, length) == 0 ? listen(descriptor, 0) : -1
+          }
+        }
+        if number == 0, code != 0 { throw SystemError.last("listening on ::1") }
+      }
+    }
+
+    deinit { for descriptor in descriptors { close(descriptor) } }
+  }
+
+  @Test("of requests that are over nothing stays, wherever on the way to a response they ended")
+  func nothingStays() throws {
+    let silent = try SilentPort()
+    let resetting = try ScriptedServer { connection, _ in connection.reset() }
+    let ending = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK", ["Connection: close"])
+    }
+    let waiting = try ScriptedServer { connection, _ in _ = connection.waitForEnd() }
+    try withSession { session throws in
+      func request(_ url: String) -> UploadRequest {
+        var request = UploadRequest("GET", url)
+        request.limits.connect = .milliseconds(50)
+        return request
+      }
+      let refused = "127.0.0.1:\(try freePort())"
+      for _ in 0..<5 {
+        // On the way to the connection: refused, by both addresses of the name, not answered, and no TLS.
+        for url in [
+          "http://\(refused)", "http://localhost:\(try freePort())", "http://127.0.0.1:\(silent.port)",
+          "https://127.0.0.1:\(ending.port)",
+        ] {
+          _ = try RunningRequest(session, request(url)).failure()
+        }
+        // Given up by its owner: at once, on the way, and while the response is due.
+        for (port, isBegun) in [(silent.port, false), (silent.port, true), (Int(waiting.port), true)] {
+          let running = try RunningRequest(session, UploadRequest("GET", "http://127.0.0.1:\(port)"))
+          if isBegun { _ = try onThread(of: session) { true } }
+          running.task.cancel()
+          #expect(try running.failure().kind == .cancelled)
+        }
+        _ = try RunningRequest(session, request(resetting.url)).failure()
+        #expect(try RunningRequest(session, request(ending.url)).response().status == 200)
+      }
+      let (isIdle, open) = try onThread(of: session) {
+        let multi = session.lanes[0]
+        return (multi.connections.isIdle && multi.transfers.isEmpty, multi.connections.count)
+      }
+      // libcurl's pool: four for each request at the same time.
+      #expect(isIdle && open <= 4, "\(open) connections")
+    }
+  }
+
+  @Test("requests of one lane use one connection after another, those of different lanes never, whatever their numbers")
+  func lanes() throws {
+    let seen = try EventLog<SeenRequest>()
+    let server = try obligingServer(seen)
+    let session = try UploadSession(lanes: 3)
+    defer { session.close() }
+    for _ in 0..<2 {
+      for lane in [0, 1, 2, 3, 7, 8, -1, .max, .min] {
+        let events = try EventLog<UploadTask.Event>()
+        _ = try session.upload(UploadRequest("GET", "\(server.url)/\(lane)"), body: .none, lane: lane) {
+          events.append($0)
+        }
+        try events.first("the end") { if case .finished(.success) = $0 { true } else { false } }
+      }
+    }
+    let connections = Dictionary(grouping: seen.all, by: { $0.head.line }).mapValues { Set($0.map(\.connection)) }
+    #expect(connections.values.allSatisfy { $0.count == 1 })
+    #expect(Set(seen.all.map(\.connection)) == [0, 1, 2])
+  }
+
   @Test("a proxy that refuses is told from one that does not get through, and from the host itself")
   func proxyAnswers() {
     for status in [401, 403, 407] {

@@ -1,5 +1,6 @@
 // How many name lookups may be left running, against a simple model of their threads.
 
+import Glibc
 import PropertyTesting
 import Testing
 
@@ -52,5 +53,22 @@ struct NameLookupTests {
   @Test("threads are counted by their name")
   func threads() {
     #expect(NameLookups.threadCount() ?? -1 >= 0)
+  }
+
+  @Test("counting them leaves no descriptor behind")
+  func descriptors() {
+    let before = openCommFiles()
+    for _ in 0..<50 { #expect(NameLookups.threadCount() != nil) }
+    #expect(openCommFiles() - before < 25)
+  }
+
+  /// How many descriptors stand for a thread's name or for the list of threads.
+  private func openCommFiles() -> Int {
+    (0..<Int32(4096)).count { descriptor in
+      var target = [UInt8](repeating: 0, count: 256)
+      let length = readlink("/proc/self/fd/\(descriptor)", &target, target.count)
+      let path = String(decoding: target.prefix(max(0, length)), as: UTF8.self)
+      return path.hasSuffix("/comm") || path.hasSuffix("/task")
+    }
   }
 }

@@ -124,6 +124,8 @@ struct StallTests {
       var now = MonotonicInstant(nanoseconds: Int64.random(in: 0...1 << 40, using: &random))
       var look = StallWatch.Look(isWaiting: true, passedOn: 0, heard: 0, kernel: nil)
       var watch = StallWatch(limit: limit, look, now: now)
+      // It is noticed a quarter of the limit late at most, and nobody looks a thousand times a second.
+      #expect(watch.interval * 4 <= max(limit, .milliseconds(4)) && watch.interval >= .milliseconds(1))
       var lastMove = now
       for _ in 0..<40 {
         now = now + .milliseconds(Int.random(in: 1...300, using: &random))

@@ -18,3 +18,5 @@ uint64_t call_counter_clock_reads(void);
 bool call_counter_works(void);
 /// Allocations (not frees) that the calling thread has made since it began; -1 under a sanitizer.
 long allocations_of_this_thread(void);
+/// How often the calling thread has changed what epoll watches (epoll_ctl); -1 under a sanitizer.
+long watch_changes_of_this_thread(void);

@@ -1,0 +1,184 @@
+// HTTP/2: several uploads over one connection, and none of them at another's expense.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import StreamBuffers
+import Testing
+
+@testable import UploadClient
+
+@Suite("Uploads that share a connection", .serialized)
+struct SharedConnectionTests {
+  private struct Received: Sendable {
+    var path: String
+    var body: [UInt8]
+  }
+
+  /// Takes any number of bodies, and keeps those that end.
+  private func backend(_ received: EventLog<Received>) throws -> ScriptedServer {
+    try ScriptedServer { connection, _ in
+      while true {
+        let path = String(try connection.head().line.split(separator: " ")[1])
+        received.append(Received(path: path, body: try connection.body()))
+        try connection.respond("200 OK")
+      }
+    }
+  }
+
+  private func request(_ nginx: TLSFrontEnd, _ path: String) -> UploadRequest {
+    var request = UploadRequest("PATCH", "https://localhost:\(nginx.port)\(path)")
+    request.certificateAuthorities = nginx.authority
+    request.addressFamily = .ipv4
+    request.httpVersion = .http2
+    return request
+  }
+
+  private func withSharing(_ count: Int, _ body: (UploadSession) throws -> Void) throws {
+    let session = try UploadSession(connections: .shared(maximumUploads: count))
+    defer { session.close() }
+    try body(session)
+  }
+
+  private func isNew(_ upload: RunningUpload) -> Bool {
+    upload.events.all.contains { if case .connected(isNew: true) = $0 { true } else { false } }
+  }
+
+  @Test(
+    "all of them arrive byte for byte over one connection, whatever becomes of the others", arguments: Seed.several(2))
+  func together(seed: Seed) throws {
+    var random = seed.generator
+    let received = try EventLog<Received>()
+    let backend = try backend(received)
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
+    let patterns = (0..<24).map { OffsetPattern(seed: seed.value &+ UInt64($0)) }
+    try withSharing(100) { session in
+      let uploads = try patterns.indices.map { try RunningUpload(session, request(nginx, "/\($0)")) }
+      var counts = [Int](repeating: 0, count: uploads.count)
+      func write(_ number: Int, _ count: Int) throws {
+        let start = counts[number]
+        try uploads[number].body.write((start..<start + count).map { patterns[number][UInt64($0)] })
+        counts[number] += count
+      }
+      for number in uploads.indices { try write(number, random.size(upTo: 6_000)) }
+      for upload in uploads {
+        try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
+      }
+      // Two are broken off in the middle, two rest for a while.
+      uploads[0].task.cancel()
+      uploads[1].task.cut()
+      uploads[2].task.suspend()
+      uploads[3].task.suspend()
+      #expect(try uploads[0].failure().kind == .cancelled)
+      #expect(try uploads[1].failure().kind == .cut)
+      for _ in 0..<150 {
+        let number = Int.random(in: 4..<uploads.count, using: &random)
+        try write(number, random.size(upTo: 6_000))
+      }
+      for upload in uploads.dropFirst(4).shuffled(using: &random) { upload.body.end() }
+      for upload in uploads.dropFirst(4) { #expect(try upload.response().status == 200) }
+      for number in 2...3 {
+        uploads[number].task.resume()
+        try write(number, 20_000)
+        uploads[number].body.end()
+        #expect(try uploads[number].response().status == 200)
+      }
+      for number in 2..<uploads.count {
+        let body = received.all.first { $0.path == "/\(number)" }?.body ?? []
+        #expect(body.count == counts[number] && body.indices.allSatisfy { body[$0] == patterns[number][UInt64($0)] })
+        #expect(uploads[number].task.acknowledgedByteCount == UInt64(counts[number]), "\(seed)")
+      }
+      #expect(uploads.count(where: isNew) == 1)
+      // The connection outlives all of this.
+      let last = try RunningUpload(session, request(nginx, "/last"))
+      last.body.end()
+      #expect(try last.response().status == 200)
+      #expect(!isNew(last))
+    }
+    #expect(Set(nginx.connectionLog).count == 1)
+  }
+
+  @Test("no more share one than may", arguments: [1, 2, 3])
+  func limit(_ maximum: Int) throws {
+    let received = try EventLog<Received>()
+    let backend = try backend(received)
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
+    try withSharing(maximum) { session in
+      let uploads = try (0..<6).map { try RunningUpload(session, request(nginx, "/\($0)")) }
+      for upload in uploads {
+        try upload.body.write("text")
+        try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
+      }
+      for upload in uploads {
+        upload.body.end()
+        #expect(try upload.response().status == 200)
+      }
+    }
+    try eventually("nginx's log") { nginx.connectionLog.count == 6 }
+    let users = Dictionary(grouping: nginx.connectionLog, by: \.self).mapValues(\.count)
+    #expect(users.values.max() == maximum)
+  }
+
+  @Test("one whose peer has closed its window does not hold up the others, and costs nothing while it waits")
+  func heldUp() throws {
+    let received = try EventLog<Received>()
+    let mayRead = try EventCounter()
+    let descriptor = mayRead.descriptor
+    let backend = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
+      while true {
+        let path = String(try connection.head().line.split(separator: " ")[1])
+        if path == "/held", !waitUntilReadable(descriptor) { return }
+        received.append(Received(path: path, body: try connection.body()))
+        try connection.respond("200 OK")
+      }
+    }
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
+    try withSharing(100) { session in
+      let resting = try (0..<3).map { try RunningUpload(session, request(nginx, "/\($0)")) }
+      for upload in resting { try upload.body.write("begun") }
+      let held = try RunningUpload(session, request(nginx, "/held"))
+      let total = 8 << 20
+      let feeder = try NamedThread("test feeder") {
+        for _ in 0..<total >> 16 {
+          guard (try? held.body.write([UInt8](repeating: 7, count: 1 << 16))) != nil else { return }
+        }
+        held.body.end()
+      }
+      defer { feeder.join() }
+      let sent = try settled { held.task.sentByteCount }
+      #expect(sent > 0 && sent < total)
+      // Over more than one of the pauses in which libcurl is kept from asking.
+      let before = try onThread(of: session) { processorTime() }
+      let never = try EventCounter()
+      _ = waitUntilReadable(never.descriptor, limit: .milliseconds(800))
+      let spent = try onThread(of: session) { processorTime() } - before
+      #expect(spent < .milliseconds(200), "\(spent) in 0.8 s")
+      for upload in resting {
+        try upload.body.write(" and ended")
+        upload.body.end()
+        #expect(try upload.response().status == 200)
+      }
+      mayRead.signal()
+      #expect(try held.response().status == 200)
+      let body = received.all.first { $0.path == "/held" }?.body
+      #expect(body == [UInt8](repeating: 7, count: total))
+      #expect(received.all.count == 4)
+    }
+    withExtendedLifetime(mayRead) {}
+  }
+}
+
+/// What `body` gives on the session's thread.
+func onThread<Value: Sendable>(of session: UploadSession, _ body: @escaping @Sendable () -> Value) throws -> Value {
+  let found = try EventLog<Value>()
+  session.loop.execute { found.append(body()) }
+  return try found.wait("the session's thread") { $0.first }
+}
+
+/// That of the calling thread.
+func processorTime() -> Duration {
+  var time = timespec()
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+  return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+}
