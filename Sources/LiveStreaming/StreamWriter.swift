@@ -123,7 +123,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     while canWrite {
       if !unsentHeader.isEmpty {
         canWrite = false
-        guard case .accepted(let count)? = output?.write(unsentHeader.span.bytes) else { return }
+        let header = unsentHeader
+        guard case .accepted(let count)? = output?.write(header.span.bytes) else { return }
         unsentHeader = unsentHeader.dropFirst(count)
         continue
       }
