@@ -84,7 +84,8 @@ struct HoleTests {
     #expect(!directory.exists("t-a.gaps"))
   }
 
-  @Test("a record of gaps whose recording somebody has removed takes no byte of the next one", arguments: [false, true])
+  @Test(
+    "a record of gaps whose recording somebody has removed takes no byte of the next one", arguments: [false, true])
   func removedRecording(_ isUpload: Bool) throws {
     let directory = TemporaryDirectory()
     try Command.run("sh", ["-c", "printf '%s' '\(Self.remains[0])' > \(directory.path)/t-a.gaps"])
