@@ -24,10 +24,8 @@ extension SequenceRun {
     tally.probes += 1
     let offset = call.offset
     try judge([call])
-    // The offset of an upload that repeats bytes of its stream jumps to the end of these when it is parked.
-    if call.outcome.status == 409, !uploads.contains(where: { $0 !== upload && $0.stream === upload.stream }),
-      !upload.stream.hasUnknown
-    {
+    // However many requests have brought bytes of the stream.
+    if call.outcome.status == 409 {
       throw fail("an announced offset is refused", "\(offset): \(call.outcome.text)")
     }
   }
@@ -39,6 +37,8 @@ extension SequenceRun {
     guard !streams.contains(where: \.hasUnknown) else { return }
     // Of a recording that several uploads have stored, a deletion may leave a part.
     guard Set(uploads.map { ObjectIdentifier($0.stream) }).count == uploads.count else { return }
+    // What an upload has brought that became longer than its length stays for a while.
+    guard !uploads.contains(where: { $0.phase == .lost }) else { return }
     note("quotas")
     for upload in uploads where upload.isOpen {
       let call = query(.delete, token: upload.token, upload)

@@ -78,6 +78,10 @@ extension SequenceRun {
     guard let upload = call.upload else { return }
     // What would complete it may have, whether or not that was answered.
     let alone = isAlone(call, others) && call.phaseBefore == .open && !call.stream.mayBeComplete
+    // However many uploads share the stream: nothing has come since the offset was announced.
+    let isQuiet =
+      others.isEmpty && !isStopping && call.phaseBefore == .open && call.stream.completeEnd == nil
+      && !call.stream.mayBeComplete && !mayBeOthers(call.stream, call.token)
     let outcome = call.outcome
     // What it brings are bytes of the others too.
     for other in uploads where other.stream === call.stream && other !== upload { other.exact = nil }
@@ -97,6 +101,8 @@ extension SequenceRun {
       case .open: break
       // The response is asked for again.
       case .complete(let total) where call.completes && call.count == 0 && call.offset == total: return
+      // Others have completed the stream, and so the upload.
+      case .refused where call.completes && call.count == 0: return
       default: throw fail("an append to an upload that is over is accepted", outcome.text)
       }
       guard call.detail.digest != .wrong else { throw fail("content with a wrong digest is accepted", outcome.text) }
@@ -118,7 +124,7 @@ extension SequenceRun {
     switch final.status {
     case 404, 410: try gone(upload, others, outcome.text)
     case 409:
-      guard !alone || call.exactBefore != call.offset else {
+      guard !alone && !isQuiet || call.exactBefore != call.offset else {
         throw fail("an announced offset is refused", "\(call.offset): \(outcome.text)")
       }
       if alone, let exact = call.exactBefore, let offset = final.offset, offset != exact {
@@ -133,7 +139,7 @@ extension SequenceRun {
       if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
     default:
       if call.phaseBefore == .open { upload.exact = nil }
-      guard !alone || call.exactBefore != call.offset else {
+      guard !alone && !isQuiet || call.exactBefore != call.offset else {
         throw fail("an append is refused with \(final.status)", outcome.text)
       }
     }
