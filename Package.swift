@@ -40,6 +40,8 @@ let rooms: [Target] =
   + room("Metrics")
   + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
   + room("ResumableUploads", testData: ["Vectors"])
+  + room(
+    "Recordings", imports: ["CJansson", "Digests", "EventLoops", "JSONLines", "ResumableUploads"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
@@ -52,7 +54,8 @@ let rooms: [Target] =
     imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
-    "UploadServer", imports: ["EventLoops", "JSONLines", "Metrics", "ResumableUploads", "Digests", "CLinux"],
+    "UploadServer",
+    imports: ["EventLoops", "JSONLines", "Metrics", "ResumableUploads", "Digests", "Recordings", "CLinux"],
     testsImport: ["NetworkTesting", "SyncGate"], testData: ["Corpus"])
   + room(
     "LoadTesting",
@@ -63,7 +66,7 @@ let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer",
-    "CLinux", "ResumableUploads", "Digests", "LoadTesting", "Metrics",
+    "CLinux", "ResumableUploads", "Digests", "LoadTesting", "Metrics", "Recordings",
   ],
   swiftSettings: settings)
 
@@ -72,6 +75,7 @@ let commandTests: Target = .testTarget(
   dependencies: [
     "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "TestRigs", "EventLoops", "JSONLines",
     "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting", "Metrics",
+    "Recordings",
   ],
   swiftSettings: settings)
 
@@ -203,6 +207,7 @@ let package = Package(
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
     .library(name: "AudioCapture", targets: ["AudioCapture"]),
     .library(name: "Digests", targets: ["Digests"]),
+    .library(name: "Recordings", targets: ["Recordings"]),
     .library(name: "UploadClient", targets: ["UploadClient"]),
     .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
     .library(name: "UploadServer", targets: ["UploadServer"]),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 RATE = 48_000
 TONES = (262, 330, 392, 523)
-HEADER = 44
+HEADER = 80
 
 
 def holes(file: Path) -> list[tuple[int, int]]:
@@ -29,7 +29,7 @@ def holes(file: Path) -> list[tuple[int, int]]:
 def main() -> int:
     file, device = Path(sys.argv[1]), sys.argv[2]
     content = file.read_bytes()
-    if content[:4] != b"RIFF" or content[36:40] != b"data":
+    if content[:4] != b"RIFF" or content[HEADER - 8 : HEADER - 4] != b"data":
         print(f"FAILED: {file} is no WAV file")
         return 1
     samples = array.array("h", content[HEADER:])

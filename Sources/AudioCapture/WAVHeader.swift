@@ -2,11 +2,12 @@
 
 /// A RIFF/WAVE header for a stream that goes on until it is stopped.
 ///
-/// Both sizes are 0xFFFFFFFF, which players (ffmpeg, sox, VLC, aplay, mpv) take as "to the end of the file". PCM uses
+/// Both sizes are 0xFFFFFFFF, which players (ffmpeg, sox, VLC, aplay, mpv) take as "to the end of the file". A `JUNK`
+/// chunk leaves room for the `ds64` chunk that a file beyond 4 GiB needs (EBU Tech 3306). PCM uses
 /// `WAVE_FORMAT_PCM` or `WAVE_FORMAT_IEEE_FLOAT`; more than two channels or 24 bits use `WAVE_FORMAT_EXTENSIBLE`, as
 /// Microsoft's "Multiple channel audio data and WAVE files" asks.
 public struct WAVHeader: Equatable, Sendable {
-  /// The header's bytes: 44 of them, 58 for floating point, 68 for the extensible form.
+  /// The header's bytes: 80 of them, 94 for floating point, 104 for the extensible form.
   public let bytes: [UInt8]
 
   public init(rate: Int, channels: Int, format: SampleFormat) {
@@ -35,6 +36,8 @@ public struct WAVHeader: Equatable, Sendable {
     }
 
     var header = Array("RIFF".utf8) + UInt32.max.littleEndianBytes + Array("WAVE".utf8)
+    // As long as a ds64 chunk without a table, and where that has to be: in front of all others.
+    header += Array("JUNK".utf8) + UInt32(28).littleEndianBytes + [UInt8](repeating: 0, count: 28)
     header += Array("fmt ".utf8) + UInt32(fmt.count).littleEndianBytes + fmt
     if format.isFloat, !isExtensible {
       // A format other than PCM has to say how many frames there are; as many as can be.

@@ -28,6 +28,21 @@ extern int syncfs(int descriptor);
 extern int renameat2(int oldDirectory, const char *oldPath, int newDirectory, const char *newPath, unsigned int flags);
 #define SLUICE_RENAME_NOREPLACE 1U
 #define SLUICE_RENAME_EXCHANGE 2U
+/// statx(2)
+struct sluice_statx_time {
+  long long tv_sec;
+  unsigned int tv_nsec;
+  int reserved;
+};
+struct sluice_statx {
+  unsigned int stx_mask;
+  unsigned int before_times[19];
+  struct sluice_statx_time stx_atime, stx_btime;
+  unsigned long long rest[18];
+};
+extern int statx(int directory, const char *path, int flags, unsigned int mask, struct sluice_statx *status);
+_Static_assert(sizeof(struct sluice_statx) == 256, "as the kernel writes it");
+#define SLUICE_STATX_BTIME 0x800U
 /// lseek(2)
 #define SLUICE_SEEK_DATA 3
 #define SLUICE_SEEK_HOLE 4

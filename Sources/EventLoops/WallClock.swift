@@ -1,5 +1,6 @@
 // The date as HTTP and as our events write it, without Foundation.
 
+internal import CLinux
 internal import Glibc
 
 /// Seconds and milliseconds of the wall clock, and the two ways of writing them.
@@ -11,6 +12,15 @@ package struct WallClock: Sendable, Equatable {
   package init(seconds: Int64, milliseconds: Int = 0) {
     self.seconds = seconds
     self.milliseconds = milliseconds
+  }
+
+  /// When a file was made (statx(2)); nil if it is not there, or the file system does not say.
+  package init?(birthOf file: String, in directory: Int32) {
+    var status = sluice_statx()
+    guard statx(directory, file, AT_SYMLINK_NOFOLLOW, SLUICE_STATX_BTIME, &status) == 0,
+      status.stx_mask & SLUICE_STATX_BTIME != 0
+    else { return nil }
+    self.init(seconds: status.stx_btime.tv_sec, milliseconds: Int(status.stx_btime.tv_nsec / 1_000_000))
   }
 
   package static var now: WallClock {

@@ -35,7 +35,7 @@ final class SharedStorage: Sendable {
     case .directory(let path):
       files = try FileStore(
         path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
-        files: openFiles, usage)
+        hasSidecars: configuration.writesSidecars, software: configuration.software, files: openFiles, usage)
     case .discarding: files = nil
     }
   }

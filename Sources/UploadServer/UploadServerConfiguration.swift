@@ -22,6 +22,11 @@ extension UploadServer {
     /// How long a closed stream is remembered when its recordings were moved away: its owner may continue it in a next
     /// part.
     var closedLifetime: Duration { max(uploads.maximumAge, finishAfter) }
+    /// Whether each complete recording gets a sidecar (`RecordingSidecar`), and a live WAV stream its true sizes: the
+    /// sidecar remembers the head as it was received.
+    public var writesSidecars = true
+    /// The name and version of the software that sidecars name.
+    public var software = "Sluice"
     /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on a
     /// server's thread for each request, for an upload that goes on after a restart also without any, and by OPTIONS to
     /// find out which methods there are: it must not have effects, which is what ``RequestHandler/begin(_:)`` is for.

@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import UploadClient
 internal import UploadServer
 
 enum Serve {
@@ -30,6 +31,7 @@ enum Serve {
       Option("receive-buffer", value: "SIZE", "size of a socket's receive buffer, SO_RCVBUF (default: the kernel's)"),
       Option("max-segment", value: "SIZE", "largest TCP segment, TCP_MAXSEG (default: the kernel's)"),
       Option("threads", value: "N", "number of threads that serve connections (default: 1)"),
+      Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
       StreamOptions.metrics,
     ],
     topics: [limits], example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
@@ -151,6 +153,8 @@ enum Serve {
     }
     if let path = values["token-file"] { try InputFile.check(path, option: "token-file") }
     configuration.tokenFile = values["token-file"]
+    configuration.writesSidecars = !values.has("no-sidecars")
+    configuration.software = "sluice/\(sluiceVersion)"
     configuration.uploads = try uploads(values)
     if let text = values["head-timeout"] { configuration.headTimeout = try Units.duration(text, of: "head-timeout") }
     if let text = values["body-timeout"] {

@@ -73,7 +73,9 @@ struct CaptureFaultTests {
     #expect(stored.isWAV)
     #expect(stored.firstDifferenceFromMicrophone(silent: gaps) == nil)
     #expect(
-      stored.holes.map { ($0.lowerBound - 44) / 2..<($0.upperBound - 44) / 2 }
+      stored.holes.map {
+        ($0.lowerBound - MicrophoneStream.headerLength) / 2..<($0.upperBound - MicrophoneStream.headerLength) / 2
+      }
         == gaps.map { Int($0.lowerBound)..<Int($0.upperBound) })
     #expect(summary.integer("lost") == 0)
     #expect(summary.integer("source_lost_frames") == gaps.reduce(0) { $0 + $1.count })

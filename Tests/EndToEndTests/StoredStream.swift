@@ -69,7 +69,7 @@ struct StoredStream {
 
 /// What the test microphone hears, as the stream of `sluice mic`: a WAV header and mono S16_LE samples.
 enum MicrophoneStream {
-  static let headerLength = 44
+  static let headerLength = 80
 
   /// The stream of `byteCount` bytes whose frame *n* is the device's frame *n*, with silence for the frames in
   /// `silent`.
@@ -87,7 +87,7 @@ enum MicrophoneStream {
 
 extension StoredStream {
   var wavHeader: ArraySlice<UInt8> { bytes.prefix(MicrophoneStream.headerLength) }
-  var isWAV: Bool { bytes.starts(with: Array("RIFF".utf8)) && bytes.dropFirst(36).starts(with: Array("data".utf8)) }
+  var isWAV: Bool { bytes.starts(with: Array("RIFF".utf8)) && bytes.dropFirst(72).starts(with: Array("data".utf8)) }
   /// Whole frames after the header.
   var frameCount: Int { (bytes.count - MicrophoneStream.headerLength) / 2 }
 

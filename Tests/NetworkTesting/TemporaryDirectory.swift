@@ -45,18 +45,19 @@ public final class TemporaryDirectory: Sendable {
 
   public func contents(_ name: String) throws -> [UInt8] { try fileContents("\(path)/\(name)") }
 
-  /// The names in it, without those that begin with a dot.
+  /// The names in it, without those that begin with a dot and without sidecars.
   public var names: [String] { (try? fileNames(in: path)) ?? [] }
 }
 
-/// The names in a directory, without those that begin with a dot.
+/// The names in a directory, without those that begin with a dot and without sidecars, which appear when a server has
+/// the time for their digests.
 package func fileNames(in path: String) throws -> [String] {
   guard let directory = opendir(path) else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }
   defer { closedir(directory) }
   var names: [String] = []
   while let entry = readdir(directory) {
     let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-    if !name.hasPrefix(".") { names.append(name) }
+    if !name.hasPrefix("."), !name.hasSuffix(".sidecar") { names.append(name) }
   }
   return names.sorted()
 }

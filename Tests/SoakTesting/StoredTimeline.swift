@@ -17,7 +17,7 @@ package struct StoredTimeline {
     var punched = StoredTimeline.pieceLength
   }
 
-  package static let headerLength = 44
+  package static let headerLength = 80
   private static let pieceLength = 1 << 20
   private let directory: String
   /// At which stream offset a later part begins; nil as long as that is not known.

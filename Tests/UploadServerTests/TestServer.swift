@@ -74,14 +74,14 @@ final class TemporaryDirectory {
   func text(_ name: String) throws -> String { String(decoding: try contents(name), as: UTF8.self) }
   func exists(_ name: String) -> Bool { access(path + "/" + name, F_OK) == 0 }
 
-  /// The names in the directory, without the lock.
+  /// The names in the directory, without the lock and without sidecars, which have tests of their own.
   var names: [String] {
     guard let directory = opendir(path) else { return [] }
     defer { closedir(directory) }
     var names: [String] = []
     while let entry = readdir(directory) {
       let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-      if ![".", "..", ".sluice.lock"].contains(name) { names.append(name) }
+      if ![".", "..", ".sluice.lock"].contains(name), !name.contains(".sidecar") { names.append(name) }
     }
     return names.sorted()
   }

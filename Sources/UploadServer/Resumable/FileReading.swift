@@ -49,6 +49,8 @@ final class FileReading: @unchecked Sendable {
       let count = pread(descriptor, buffer.baseAddress, min(wanted, Int(clamping: dataEnd - position)), off_t(position))
       if count < 0 && errno == EINTR { continue }
       guard count > 0 else { return nil }
+      file.restoreReceived(
+        UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[..<count]), at: position)
       take(UnsafeBufferPointer(rebasing: buffer[..<count]).span)
       position += UInt64(count)
       done += UInt64(count)

@@ -42,6 +42,8 @@ protocol KeepingRequestHandler: RequestHandler {
   func checkFile() throws(SystemError)
   /// As `receive`, but what is not kept is told to the caller, and is no response.
   func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
+  /// Notes what a later request of the same upload says about the stream.
+  func describe(_ fields: HeaderFields)
   /// Has the disk take what is kept; `completion` is called on the loop's thread with how many bytes these were.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
   /// Whether bytes that come from now on may be dropped again, until ``release()`` is called.

@@ -58,6 +58,7 @@ extension UploadResource {
     if isCurrent, state.phase == .incomplete {
       guard judgeContent(transfer) else { return }
       if transfer.request.completes, !resources.isStillAuthorized(owner) { return reject(transfer, .notAuthorized) }
+      keeper?.describe(transfer.head.fields)
     }
     switch state.contentEnded(transfer.number) {
     case .ignore: break

@@ -71,9 +71,10 @@ enum BodyWriter {
     }
   }
 
-  /// Whether the first `count` bytes of `pieces` are what the file holds at `offset`; pread(2).
+  /// Whether the first `count` bytes of `pieces` are what was received into the file at `offset`; pread(2).
   static func matches(
-    _ descriptor: Int32, _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
+    _ descriptor: Int32, _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64,
+    of file: OpenFile? = nil
   ) throws(SystemError) -> Bool {
     var compared = 0
     var stored = [UInt8](repeating: 0, count: min(count, 64 * 1024))
@@ -87,6 +88,9 @@ enum BodyWriter {
         }
         // Shorter than it was: somebody else has changed the file.
         guard got > 0 else { return false }
+        stored.withUnsafeMutableBytes {
+          file?.restoreReceived(UnsafeMutableRawBufferPointer(rebasing: $0[..<got]), at: offset + UInt64(compared))
+        }
         let isEqual = bytes.withUnsafeBytes { base in
           stored.withUnsafeBytes { memcmp($0.baseAddress!, base.baseAddress! + start, got) == 0 }  // neither is empty
         }

@@ -127,7 +127,7 @@ final class CompleteRecordings: Sendable {
       guard let (base, finalExtension) = StreamName.parts(ofFile: name[...]) else { continue }
       let text = String(finalExtension)
       if text == ".part" { growing(name, String(base)) }
-      if text == ".part" || text == ".gaps" || StreamName.commonExtensions.contains(text) { continue }
+      if [".part", ".gaps", ".sidecar"].contains(text) || StreamName.commonExtensions.contains(text) { continue }
       found.append((String(base), text))
     }
     uncommon.withLock { list in

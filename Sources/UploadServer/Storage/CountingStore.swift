@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import ResumableUploads
 
 /// Remembers how long each unfinished stream is, in memory, and forgets it once it is complete. Only on the loop's
 /// thread.
@@ -137,12 +138,14 @@ private final class CountedStream: StoredStream {
 
   func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }
 
-  func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+  func describe(_ description: StreamDescription) {}
+
+  func finish(isLive: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
     store.remove(name)
     completion(nil)
   }
 
   func closeInterrupted(
     for owner: UploadOwner?, isTrusted: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void
-  ) { finish(on: loop, completion) }
+  ) { finish(isLive: true, on: loop, completion) }
 }

@@ -18,15 +18,24 @@ final class DiskSync: Sendable {
     case named(String, in: Int32)
   }
 
-  typealias Rename = @Sendable () throws(SystemError) -> Void
+  /// What the disk must have before anything else is done.
+  struct Touched: Sendable {
+    var files: [File] = []
+    /// The directory whose names must be safe.
+    var directory: Int32?
+  }
+
+  /// Done when the disk has what was touched before; says what it touches.
+  typealias Step = @Sendable () throws(SystemError) -> Touched
 
   private struct Request: Sendable {
-    let file: File
+    var touched: Touched
     let operation: String
-    let rename: Rename?
-    /// The directory that the file's name must be safe in; nil where the name does not matter.
-    let directory: Int32?
+    var steps: ArraySlice<Step>
+    let stepFailed: (@Sendable () -> Void)?
     let completion: @Sendable (SystemError?) -> Void
+    var error: SystemError?
+    var isOver = false
   }
 
   private let directory: Int32
@@ -41,17 +50,22 @@ final class DiskSync: Sendable {
     self.worker = worker
   }
 
-  /// Has the disk take a file's bytes, then renames it, then has the disk take its name.
+  /// Has the disk take a file's bytes. Then does each of `steps` and has the disk take what it has touched, such as a
+  /// name in a directory.
   ///
   /// - Parameters:
   ///   - operation: what it is called in an error.
+  ///   - stepFailed: called before `completion` if it was a step that failed, and not a sync.
+  ///   - directory: the one that the file's name must be safe in before the first step; nil where it does not matter.
   ///   - completion: called on the worker's thread.
   func sync(
-    _ file: File, _ operation: String, _ rename: Rename? = nil, in directory: Int32? = nil,
+    _ file: File, _ operation: String, _ steps: [Step] = [], stepFailed: (@Sendable () -> Void)? = nil,
+    in directory: Int32? = nil,
     _ completion: @escaping @Sendable (SystemError?) -> Void
   ) {
     let request = Request(
-      file: file, operation: operation, rename: rename, directory: directory, completion: completion)
+      touched: Touched(files: [file], directory: directory), operation: operation, steps: steps[...],
+      stepFailed: stepFailed, completion: completion)
     let isFirst = waiting.withLock { waiting in
       waiting.append(request)
       return waiting.count == 1
@@ -61,48 +75,67 @@ final class DiskSync: Sendable {
   }
 
   private func syncAll() {
-    let requests = waiting.withLock { waiting in
+    var requests = waiting.withLock { waiting in
       let taken = waiting
       waiting = []
       return taken
     }
-    // It tells of errors since Linux 5.8; then each file is asked, to find out whose they are.
-    let isSynced = requests.count >= Self.many && syncfs(directory) == 0
-    var errors: [SystemError?] = requests.map { isSynced ? nil : fdatasync($0) }
-    for (index, request) in requests.enumerated() where errors[index] == nil {
-      guard let rename = request.rename else { continue }
-      do throws(SystemError) { try rename() } catch { errors[index] = error }
+    while !requests.isEmpty {
+      syncTouched(&requests)
+      for index in requests.indices {
+        guard requests[index].error == nil, let step = requests[index].steps.popFirst() else {
+          requests[index].completion(requests[index].error)
+          requests[index].isOver = true
+          continue
+        }
+        requests[index].touched = Touched()
+        do throws(SystemError) { requests[index].touched = try step() } catch {
+          requests[index].error = error
+          requests[index].stepFailed?()
+        }
+      }
+      requests.removeAll { $0.isOver }
     }
+  }
+
+  /// Has the disk take what the requests have touched; those that it refuses have an error then.
+  private func syncTouched(_ requests: inout [Request]) {
+    // It tells of errors since Linux 5.8; then each file is asked, to find out whose they are.
+    let fileCount = requests.reduce(0) { $0 + ($1.error == nil ? $1.touched.files.count : 0) }
+    if fileCount >= Self.many, syncfs(directory) == 0 { return }
     var directories: [Int32: SystemError?] = [:]
-    for (index, request) in requests.enumerated() where errors[index] == nil {
-      guard let directory = request.directory, !isSynced || request.rename != nil else { continue }
+    for index in requests.indices where requests[index].error == nil {
+      let touched = requests[index].touched
+      for file in touched.files where requests[index].error == nil {
+        requests[index].error = fdatasync(file, requests[index].operation)
+      }
+      guard requests[index].error == nil, let directory = touched.directory else { continue }
       if directories[directory] == nil {
         directories[directory] = .some(fsync(directory) == 0 ? nil : .last("fsync of the directory"))
       }
-      errors[index] = directories[directory] ?? nil
+      requests[index].error = directories[directory] ?? nil
     }
-    for (request, error) in zip(requests, errors) { request.completion(error) }
   }
 
-  private func fdatasync(_ request: Request) -> SystemError? {
+  private func fdatasync(_ file: File, _ operation: String) -> SystemError? {
     do throws(SystemError) {
-      switch request.file {
+      switch file {
       case .open(let file):
         let descriptor = try file.acquire()
         defer { file.release() }
-        return Glibc.fdatasync(descriptor) == 0 ? nil : .last(request.operation)
+        return Glibc.fdatasync(descriptor) == 0 ? nil : .last(operation)
       case .named(let name, in: let directory):
-        let descriptor = try files.open(request.operation) {
+        let descriptor = try files.open(operation) {
           openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         }
         defer { close(descriptor) }
-        return Glibc.fdatasync(descriptor) == 0 ? nil : .last(request.operation)
+        return Glibc.fdatasync(descriptor) == 0 ? nil : .last(operation)
       }
     } catch {
-      if case .named = request.file, error.isMissing { return nil }
+      if case .named = file, error.isMissing { return nil }
       // Without a descriptor for the file there is still the directory's.
       guard error.isShortage else { return error }
-      return syncfs(directory) == 0 ? nil : .last(request.operation)
+      return syncfs(directory) == 0 ? nil : .last(operation)
     }
   }
 }

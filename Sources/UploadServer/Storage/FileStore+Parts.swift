@@ -37,6 +37,8 @@ extension FileStore {
     return ".bin"
   }
 
+  func wavHead(of file: OpenFile) -> WAVHead? { WAVHead(beginning(of: file, count: WAVHead.maximumLength)) }
+
   private func beginning(of file: OpenFile, count: Int) -> [UInt8] {
     guard let descriptor = try? file.acquire() else { return [] }
     defer { file.release() }
@@ -68,7 +70,7 @@ extension FileStore {
     part.count = contentCount(of: stream)
     part.owner = owner ?? part.owner
     if stream.name.finalExtension == ".wav" {
-      part.head = WAVHead(beginning(of: stream.stored, count: WAVHead.maximumLength))?.bytes ?? []
+      part.head = wavHead(of: stream.stored)?.bytes ?? []
     }
     do throws(SystemError) {
       if isTrusted || !stream.gaps.isDistrusted {
@@ -84,7 +86,7 @@ extension FileStore {
         disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
       }
     }
-    finish(stream, forgetsLog: false, loop: loop, completion: completion)
+    finish(stream, .interrupted, forgetsLog: false, loop: loop, completion: completion)
   }
 
   /// Remembers for the next server that the disk has refused bytes of an unfinished recording.
@@ -214,6 +216,7 @@ extension FileStore {
     let now = WallClock.now.seconds
     while case let files = try names.next(1000), !files.isEmpty {
       for file in files {
+        if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
         var status = stat()
         guard let name = StreamName(partialFile: file), fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0,
           status.st_mode & S_IFMT == S_IFREG

@@ -3,6 +3,8 @@
 internal import CLinux
 internal import EventLoops
 internal import Glibc
+internal import ResumableUploads
+internal import Synchronization
 
 /// A stream in a file of the store's directory.
 final class StreamFile: StoredStream {
@@ -68,7 +70,7 @@ final class StreamFile: StoredStream {
   ) throws(SystemError) -> Bool {
     let descriptor = try stored.acquire()
     defer { stored.release() }
-    return try BodyWriter.matches(descriptor, bytes, pieces, count: count, at: position(of: offset))
+    return try BodyWriter.matches(descriptor, bytes, pieces, count: count, at: position(of: offset), of: stored)
   }
 
   func truncate(to length: UInt64) throws(SystemError) {
@@ -95,8 +97,13 @@ final class StreamFile: StoredStream {
     store.synchronize(self, loop: loop, completion: completion)
   }
 
-  func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    store.finish(self, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
+  func describe(_ description: StreamDescription) throws(SystemError) {
+    try store.describe(self, description)
+  }
+
+  func finish(isLive: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    store.finish(
+      self, isLive ? .live : .file, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
   }
 
   func closeInterrupted(
@@ -139,12 +146,21 @@ final class FileStore: StreamStore, Sendable {
   let worker = BackgroundWorker()
   let disk: DiskSync
   let files: OpenFiles
+  /// Whether each complete recording gets a sidecar, and a finished WAV file its true sizes.
+  let hasSidecars: Bool
+  /// The server's software, as sidecars name it.
+  let software: String
+  /// Whether another server may have the directory.
+  let isEnded = Atomic(false)
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
   init(
-    path: String, durability: Durability, closedLifetime: Duration, files: OpenFiles, _ usage: UploadUsage
+    path: String, durability: Durability, closedLifetime: Duration, hasSidecars: Bool = false, software: String = "",
+    files: OpenFiles, _ usage: UploadUsage
   ) throws(UploadServerError) {
     self.durability = durability
+    self.hasSidecars = hasSidecars
+    self.software = software
     self.closedLifetime = closedLifetime
     self.files = files
     mkdir(path, 0o755)
@@ -180,7 +196,10 @@ final class FileStore: StreamStore, Sendable {
   }
 
   /// Lets another server have the directory. Nothing may be stored after it.
-  func unlock() { flock(lock, LOCK_UN) }
+  func unlock() {
+    isEnded.store(true, ordering: .releasing)
+    flock(lock, LOCK_UN)
+  }
 
   func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
     guard let credential, let owner = try owners.owner(of: name) else { return true }
@@ -228,6 +247,8 @@ final class FileStore: StreamStore, Sendable {
   /// The stream's recording that still grows; nil if there is none.
   func openGrowing(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
     guard let (growing, size) = try openExisting(name.partial, Self.growing) else { return nil }
+    // A server died while it completed the recording, which goes on now.
+    try restoreHead(name, size: size)
     // A server died before the file had its beginning: nothing was acknowledged of it.
     if size < log.last?.beginningLength ?? 0 {
       try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
@@ -256,14 +277,21 @@ final class FileStore: StreamStore, Sendable {
   }
 
   func create(_ name: StreamName) throws(SystemError) -> OpenFile {
-    try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
+    // It describes a recording of that name that was moved away.
+    if hasSidecars { unlinkat(directory, name.pendingSidecar, 0) }
+    return try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
   }
 
   /// The complete recording of that stream, whatever its extension, and its name; nil if there is none.
   private func openComplete(_ name: StreamName) throws(SystemError) -> (StreamName, (file: OpenFile, length: UInt64))? {
     guard let found = try findComplete(name) else { return nil }
     // One that was removed a moment ago is not there.
-    return try openExisting(found.final, O_RDONLY).map { (found, $0) }
+    guard let (file, size) = try openExisting(found.final, O_RDONLY) else { return nil }
+    guard found.finalExtension == ".wav", case let head = receivedHead(of: found, size: size), !head.isEmpty else {
+      return (found, (file, size))
+    }
+    // A client that sends the head again compares it with what came.
+    return (found, (try openFile(found.final, O_RDONLY, receivedHead: head).file, size))
   }
 
   private func findComplete(_ name: StreamName) throws(SystemError) -> StreamName? {
@@ -285,7 +313,9 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  private func openFile(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64) {
+  private func openFile(
+    _ name: String, _ mode: Int32, receivedHead: [UInt8] = []
+  ) throws(SystemError) -> (file: OpenFile, length: UInt64) {
     // O_NONBLOCK so that a FIFO that somebody put there cannot stop the loop.
     let flags = mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     let descriptor = try files.open("open \(name)") { openat(directory, name, flags, 0o644) }
@@ -295,7 +325,10 @@ final class FileStore: StreamStore, Sendable {
       throw SystemError(operation: "open \(name), which is not a regular file,", code: EINVAL)
     }
     let again = flags & ~(O_CREAT | O_EXCL)
-    return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
+    return (
+      OpenFile(descriptor, name, in: directory, again, status, files, receivedHead: receivedHead),
+      UInt64(status.st_size)
+    )
   }
 
   func readGaps(
@@ -305,7 +338,7 @@ final class FileStore: StreamStore, Sendable {
   }
 
   /// nil if there is no record of gaps. One that cannot be read is not the same: bytes that never came would count.
-  fileprivate func gapText(_ name: StreamName) throws(SystemError) -> [UInt8]? {
+  func gapText(_ name: StreamName) throws(SystemError) -> [UInt8]? {
     let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     let descriptor: Int32
     do throws(SystemError) {
@@ -406,28 +439,41 @@ final class FileStore: StreamStore, Sendable {
   ///
   /// - Parameter forgetsLog: whether nothing of the stream need be known once it is complete.
   func finish(
-    _ stream: StreamFile, forgetsLog: Bool, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+    _ stream: StreamFile, _ ending: RecordingEnding, forgetsLog: Bool, loop: EventLoop,
+    completion: @escaping (SystemError?) -> Void
   ) {
     let (name, file, size) = (stream.name, stream.stored, stream.position(of: stream.length))
+    let finishing = FinishingRecording(
+      name: name, start: stream.start, length: stream.length, size: size, ending: ending)
     // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
-    let isNameRefused = Lock(false)
-    let naming: DiskSync.Rename = { [self] () throws(SystemError) in
-      do throws(SystemError) {
-        try file.check(length: size)
-        try rename(name, forgetsLog: forgetsLog)
-      } catch {
-        isNameRefused.withLock { $0 = true }
-        throw error
-      }
+    let check: DiskSync.Step = { () throws(SystemError) in
+      try file.check(length: size)
+      return DiskSync.Touched()
+    }
+    let naming: DiskSync.Step = { [self] () throws(SystemError) in
+      try rename(name, forgetsLog: forgetsLog)
+      return DiskSync.Touched(directory: directory)
+    }
+    let steps = [check] + (hasSidecars ? sidecarSteps(finishing) : []) + [naming]
+    // On the worker's thread, unless nothing is synced.
+    let finished: @Sendable (SystemError?) -> Void = { [self] error in
+      guard hasSidecars else { return }
+      if error == nil { completeSidecar(name) } else { try? restoreHead(name, size: size) }
     }
     if durability == .none {
-      let error = attempt(naming)
+      let error = attempt { () throws(SystemError) in
+        for step in steps { _ = try step() }
+      }
       stream.isNameRefused = error != nil
+      finished(error)
       return completion(error)
     }
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    disk.sync(.open(file), "fdatasync \(name.partial)", naming, in: directory) { error in
+    let isNameRefused = Lock(false)
+    let stepFailed: @Sendable () -> Void = { isNameRefused.withLock { $0 = true } }
+    disk.sync(.open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed) { error in
+      finished(error)
       loop.execute {
         carried.stream.isNameRefused = isNameRefused.withLock { $0 }
         carried.completion(error)
@@ -491,6 +537,7 @@ final class FileStore: StreamStore, Sendable {
     // A complete recording is not removed, and neither is what belongs to it.
     guard unlinkat(directory, name.partial, 0) == 0 else { return }
     unlinkat(directory, name.gaps, 0)
+    unlinkat(directory, name.pendingSidecar, 0)
     accounts?.remove(name)
     guard !log.contains(where: { $0.end != nil }) else { return }
     parts.forget(name.base)

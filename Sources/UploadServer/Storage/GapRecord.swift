@@ -107,6 +107,17 @@ struct GapRecord: Equatable, Sendable {
 
   private static func suffix(_ cause: Cause) -> String { "\"cause\":\"\(cause.rawValue)\"}" }
 
+  /// All lines that are whole.
+  static func all(in text: String) -> [GapRecord] {
+    text.split(separator: "\n").compactMap { line in
+      guard line.hasSuffix("}"), let offset = number("offset", in: line), let size = number("length", in: line),
+        let quoted = line.firstRange(of: "\"cause\":\""),
+        let cause = Cause(rawValue: String(line[quoted.upperBound...].prefix { $0 != "\"" }))
+      else { return nil }
+      return GapRecord(offset: offset, length: size, cause: cause)
+    }
+  }
+
   private static func number(_ key: String, in line: Substring) -> UInt64? {
     let key = "\"\(key)\":"
     var rest = line

@@ -133,11 +133,17 @@ final class OpenFile: Sendable {
   private let flags: Int32
   let place: FilePlace
   private let descriptor: Descriptor
+  /// The beginning of the file as it was received, if that was changed since.
+  let receivedHead: [UInt8]
 
   /// Takes over the descriptor of a regular file that `name` stands for in a directory.
   ///
   /// - Parameter flags: how it is opened again.
-  init(_ descriptor: Int32, _ name: String, in directory: Int32, _ flags: Int32, _ status: stat, _ files: OpenFiles) {
+  init(
+    _ descriptor: Int32, _ name: String, in directory: Int32, _ flags: Int32, _ status: stat, _ files: OpenFiles,
+    receivedHead: [UInt8] = []
+  ) {
+    self.receivedHead = receivedHead
     self.files = files
     self.directory = directory
     self.name = name
@@ -173,6 +179,17 @@ final class OpenFile: Sendable {
   }
 
   func release() { descriptor.release() }
+
+  /// Puts what was received in place of what was read of a head that was changed since.
+  ///
+  /// - Parameters:
+  ///   - read: bytes of the file.
+  ///   - position: of the first of them in the file.
+  func restoreReceived(_ read: UnsafeMutableRawBufferPointer, at position: UInt64) {
+    guard position < receivedHead.count else { return }
+    let head = receivedHead[Int(position)...].prefix(read.count)
+    read.copyBytes(from: head)
+  }
 
   /// Closes it unless it is used; it is opened again when it is needed.
   func closeIfIdle() { _ = descriptor.closeIfIdle() }

@@ -5,7 +5,7 @@ internal import Glibc
 /// What identifies a stream, and what its files are called.
 ///
 /// A stream is named `<last component of the path>-<Stream-ID>`, and its files are that name and one extension: `.part`
-/// while it grows, `.gaps` for its holes, and at its end what its media type says. The name holds nothing but
+/// while it grows, `.gaps` for its holes, `.sidecar` for what else is known of it, and at its end what its media type says. The name holds nothing but
 /// `[A-Za-z0-9._-]` and begins with neither a dot nor a hyphen. So it is one component of a path, it is not hidden, and
 /// no command takes it for an option.
 ///
@@ -26,6 +26,11 @@ struct StreamName: Hashable, Sendable {
   var partial: String { fileBase + ".part" }
   var gaps: String { fileBase + ".gaps" }
   var final: String { fileBase + finalExtension }
+  var sidecar: String { fileBase + ".sidecar" }
+  /// What the sidecar is called while something of it is not known yet: a hidden file.
+  var pendingSidecar: String { ".\(fileBase).sidecar" }
+  /// What is written there before it replaces either.
+  var newSidecar: String { ".\(fileBase).sidecar~" }
 
   /// The same stream, whose complete file has this extension, dot included.
   func withExtension(_ finalExtension: String) -> StreamName {
@@ -160,8 +165,8 @@ struct StreamName: Hashable, Sendable {
     case "application/json": return "json"
     case "application/x-ndjson", "application/jsonl": return "jsonl"
     default:
-      // "part" and "gaps" have a meaning of ours: a complete file must not look like a growing one.
-      guard let pathExtension, pathExtension != "part", pathExtension != "gaps" else { return "bin" }
+      // These have a meaning of ours: a complete file must not look like a growing one.
+      guard let pathExtension, !["part", "gaps", "sidecar"].contains(pathExtension) else { return "bin" }
       return pathExtension
     }
   }

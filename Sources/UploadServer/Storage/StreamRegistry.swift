@@ -161,10 +161,12 @@ final class StreamRegistry {
   func isFinishing(_ name: StreamName) -> Bool { finishing[name] != nil }
 
   /// Completes the stream; `completion` first, then those who wait for it.
-  func finish(_ stream: any StoredStream, completion: @escaping (SystemError?) -> Void) {
+  ///
+  /// - Parameter isLive: whether nobody had said how long it would be.
+  func finish(_ stream: any StoredStream, isLive: Bool, completion: @escaping (SystemError?) -> Void) {
     if !stream.isComplete, let error = distrusted[stream.name] { return completion(error) }
     finishing[stream.name] = []
-    stream.finish(on: loop) { [self] error in
+    stream.finish(isLive: isLive, on: loop) { [self] error in
       if error == nil {
         // Complete, it is nobody's concern here any more.
         limits.accounts?.remove(stream.name)

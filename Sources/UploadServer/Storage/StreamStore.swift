@@ -1,6 +1,7 @@
 // The seam between what a stream's requests do and where its bytes are: files of a directory, or nowhere.
 
 internal import EventLoops
+internal import ResumableUploads
 
 /// What is kept of one stream while a request is at work on it.
 ///
@@ -46,9 +47,13 @@ protocol StoredStream: AnyObject {
   func makeHole(length: UInt64) throws(SystemError)
   /// Has the disk take what is stored; `completion` is called on the loop's thread.
   func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
+  /// Keeps what the sender says of its stream, for the sidecar of the recording.
+  func describe(_ description: StreamDescription) throws(SystemError)
   /// The stream is complete. `completion` is called on the loop's thread, when that is as durable as it is to be.
-  func finish(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
-  /// As ``finish(on:_:)``, of a stream that nobody has ended: that is noted beside it, and whose it was.
+  ///
+  /// - Parameter isLive: whether nobody had said how long it would be.
+  func finish(isLive: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
+  /// As ``finish(isLive:on:_:)``, of a stream that nobody has ended: that is noted beside it, and whose it was.
   ///
   /// - Parameter isTrusted: whether what is stored can be counted on. If not, the next part is to bring it again.
   func closeInterrupted(

@@ -195,7 +195,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
     leave(stream)
     // Asked before it ends: then it is nobody's any more.
     let isNew = stream.isNew || holder?.ownsFile == true
-    registry.finish(stream) { [self] error in
+    let isLive = holder?.isLive ?? (head.framing == .chunked)
+    registry.finish(stream, isLive: isLive) { [self] error in
       if let error {
         // A name that is refused says nothing of the bytes: the same request may get it later.
         if stream.isNameRefused { return fail(stream, .disk(error)) }
@@ -301,7 +302,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
     }
     // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
     return .fields(
-      ["stream-id": name?.streamID ?? StreamName.randomID()], needed: ["stream-id", "stream-offset", "content-type"])
+      ["stream-id": name?.streamID ?? StreamName.randomID()],
+      needed: ["stream-id", "stream-offset", "content-type", "stream-description"])
   }
 
   /// Whether an upload would begin with a hole that is larger than an upload may be.
@@ -364,6 +366,14 @@ final class StreamStoreHandler: KeepingRequestHandler {
   func synchronizeKept(_ completion: @escaping (SystemError?) -> Void) {
     guard readFields() == nil, let name else { return completion(nil) }
     registry.store.synchronize(name, on: registry.loop, completion)
+  }
+
+  func describe(_ fields: HeaderFields) {
+    guard case .streaming(let stream, _) = state, !stream.isComplete,
+      let description = fields.single("stream-description").flatMap({ StreamDescription(parsing: $0) })
+    else { return }
+    // Without it only the sidecar says less.
+    try? stream.describe(description)
   }
 
   func isEnding(_ action: @escaping () -> Void) -> Bool {
@@ -537,6 +547,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     let isNew = stream.isNew || !registry.isHeld(name) && stream.isEmpty
     registry.claim(name, for: self, holder: holder, isNew: isNew)
     if !isUnreported { reportBeginning(stream) }
+    describe(head.fields)
     if !isUpload {
       allowance.watchRate(
         received: { [unowned self] in keptCount },
@@ -591,6 +602,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     let count = min(restoredCount ?? .max, stream.length - min(stream.length, offset))
     enter(StreamPlacement(cursor: offset + count, length: max(offset, stream.length)), of: stream)
     registry.claim(stream.name, for: self, holder: holder, isNew: false)
+    describe(head.fields)
     exchange.acceptBody()
   }
 

@@ -1,21 +1,30 @@
-// The head of a WAV file, so that each part of a stream that is kept in several files can begin with one.
+// The head of a WAV file: each part of a stream that is kept in several files can begin with one, and the head of a
+// finished file gets its true sizes.
 
 /// Everything before the samples of a RIFF/WAVE file, and how long a frame is.
-///
-/// Both sizes of the copy are 0xFFFFFFFF ("to the end of the file"), because nobody knows how long the next file will
-/// be.
 struct WAVHead: Equatable, Sendable {
-  /// Longer heads, with many chunks before the samples, are not copied.
+  /// Longer heads, with many chunks before the samples, are not read.
   static let maximumLength = 4096
+  /// From here on a size of 32 bits stands for "not known yet". Programs that cannot seek write 0, 0x7FFFF000,
+  /// 0x7FFFFFFF, 0x80000000 or 0xFFFFFFFF, some of them plus or minus the length of the head.
+  private static let leastOpenSize: UInt32 = 0x7FFF_F000
+  /// What the `ds64` chunk of RF64 needs (EBU Tech 3306): three sizes of 64 bits, and the length of an empty table.
+  private static let ds64Length = 28
 
-  /// From `RIFF` to the size of the `data` chunk.
-  private(set) var bytes: [UInt8]
+  /// From `RIFF` to the size of the `data` chunk, as it was read.
+  let received: [UInt8]
   /// Bytes of one sample of every channel, at least 1.
   private(set) var frameLength = 1
+  /// Whether frames can be counted: PCM, floating point, or one of both in the extensible form.
+  private var isPlain = false
+  /// Where the `fact` chunk says how many frames there are.
+  private var factPosition: Int?
+  /// How long the first chunk is, if it is there to be replaced by `ds64`.
+  private var junkLength: Int?
+  private var dataPosition: Int { received.count - 4 }
 
   /// Reads the head of a file that begins with `octets`; nil if they do not hold all of one.
   init?(_ octets: [UInt8]) {
-    bytes = []
     func number(_ position: Int, _ length: Int) -> Int {
       octets[position..<(position + length)].reversed().reduce(0) { $0 << 8 | Int($1) }
     }
@@ -23,24 +32,85 @@ struct WAVHead: Equatable, Sendable {
       octets[position..<(position + 4)].elementsEqual(UnsafeBufferPointer(start: text.utf8Start, count: 4))
     }
     guard octets.count >= 12, says("RIFF", 0), says("WAVE", 8) else { return nil }
-    var sizes = [4]
+    var length: Int?
     var position = 12
     while position + 8 <= octets.count {
       let size = number(position + 4, 4)
       if says("data", position) {
-        bytes = Array(octets[..<(position + 8)])
-        sizes.append(position + 4)
+        length = position + 8
         break
       }
       // 32 bits each: no sum of these overflows.
       let next = position + 8 + size + size % 2
       guard next <= octets.count else { return nil }
-      if says("fmt ", position), size >= 16 { frameLength = max(1, number(position + 20, 2)) }
-      // How many frames there are, for formats other than PCM.
-      if says("fact", position), size >= 4 { sizes.append(position + 8) }
+      if says("JUNK", position), position == 12, size >= Self.ds64Length { junkLength = size }
+      if says("fmt ", position), size >= 16 {
+        frameLength = max(1, number(position + 20, 2))
+        isPlain = [1, 3, 0xFFFE].contains(number(position + 8, 2))
+      }
+      if says("fact", position), size >= 4 { factPosition = position + 8 }
       position = next
     }
-    guard !bytes.isEmpty else { return nil }
-    for size in sizes { for index in size..<(size + 4) { bytes[index] = 0xFF } }
+    guard let length else { return nil }
+    received = Array(octets[..<length])
+  }
+
+  /// The head with all sizes 0xFFFFFFFF ("to the end of the file"), because nobody knows how long the next file will be.
+  var bytes: [UInt8] {
+    var bytes = received
+    for position in [4, dataPosition] + (factPosition.map { [$0] } ?? []) { Self.put(UInt32.max, position, &bytes) }
+    return bytes
+  }
+
+  /// The head of the finished file: its true sizes in place of those that were left open. Beyond 4 GiB it is one of
+  /// RF64, where a `JUNK` chunk leaves room for that. Bytes of a last frame that is cut short do not count.
+  ///
+  /// - Parameter fileLength: in bytes, the head included.
+  /// - Returns: as many bytes as ``received``; nil if the head is to stay as it is.
+  func finished(fileLength: UInt64) -> [UInt8]? {
+    guard fileLength >= received.count, isOpen else { return nil }
+    let frames = (fileLength - UInt64(received.count)) / UInt64(frameLength)
+    let data = frames * UInt64(frameLength)
+    let whole = data + UInt64(received.count) - 8
+    var bytes = received
+    if whole < UInt32.max {
+      Self.put(UInt32(whole), 4, &bytes)
+      Self.put(UInt32(data), dataPosition, &bytes)
+      putFrames(UInt32(clamping: frames), &bytes)
+    } else {
+      guard junkLength != nil else { return nil }
+      bytes.replaceSubrange(0..<4, with: "RF64".utf8)
+      bytes.replaceSubrange(12..<16, with: "ds64".utf8)
+      Self.put(whole, 20, &bytes)
+      Self.put(data, 28, &bytes)
+      Self.put(frames, 36, &bytes)
+      Self.put(UInt32(0), 44, &bytes)
+      for position in [4, dataPosition] { Self.put(UInt32.max, position, &bytes) }
+      putFrames(.max, &bytes)
+    }
+    return bytes == received ? nil : bytes
+  }
+
+  /// Whether the sizes were left open. Both must be: a head that is true must never change.
+  private var isOpen: Bool {
+    let (riff, data) = (number(4), number(dataPosition))
+    let opensRIFF = riff == 0 || riff >= Self.leastOpenSize || Int(riff) <= received.count
+    return opensRIFF && (data == 0 || data >= Self.leastOpenSize)
+  }
+
+  private func putFrames(_ frames: UInt32, _ bytes: inout [UInt8]) {
+    guard let factPosition, isPlain else { return }
+    let given = number(factPosition)
+    if given == 0 || given >= Self.leastOpenSize { Self.put(frames, factPosition, &bytes) }
+  }
+
+  private func number(_ position: Int) -> UInt32 {
+    received[position..<(position + 4)].reversed().reduce(0) { $0 << 8 | UInt32($1) }
+  }
+
+  private static func put(_ number: some FixedWidthInteger, _ position: Int, _ bytes: inout [UInt8]) {
+    for index in 0..<(number.bitWidth / 8) {
+      bytes[position + index] = UInt8(truncatingIfNeeded: number >> (8 * index))
+    }
   }
 }

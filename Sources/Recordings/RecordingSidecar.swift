@@ -1,0 +1,218 @@
+// What is known of a recording besides its bytes: a small JSON file beside it, so that the knowledge is there as long as
+// the recording is.
+
+internal import JSONLines
+
+/// The content of `NAME.sidecar`, which describes the recording `NAME.wav`, `NAME.txt` or the like.
+///
+/// `docs/sidecar.md` describes each member.
+public struct RecordingSidecar: Equatable, Sendable {
+  /// What a sidecar's name ends in. No recording is called like that.
+  public static let fileExtension = ".sidecar"
+  /// The version of the format that this describes.
+  public static let version = 1
+
+  public enum State: String, Sendable {
+    /// The sender has ended the stream.
+    case complete
+    /// The sender did not come back, and the server has closed the recording.
+    case interrupted
+  }
+
+  /// A file's length and its SHA-256 in hexadecimal.
+  public struct Content: Equatable, Sendable {
+    public var bytes: UInt64
+    public var sha256: String?
+
+    public init(bytes: UInt64, sha256: String? = nil) { (self.bytes, self.sha256) = (bytes, sha256) }
+  }
+
+  /// A line of the recording's `.gaps`.
+  public struct Gap: Equatable, Sendable {
+    public var offset: UInt64
+    public var length: UInt64
+    public var cause: String
+
+    public init(offset: UInt64, length: UInt64, cause: String) {
+      (self.offset, self.length, self.cause) = (offset, length, cause)
+    }
+  }
+
+  /// A change of the sender's wall clock, other than by the passing of time.
+  public struct ClockStep: Equatable, Sendable {
+    /// The stream offset of the byte that was the newest when the sender saw it.
+    public var offset: UInt64
+    /// How far the clock went forward; negative if it went back.
+    public var milliseconds: Int64
+
+    public init(offset: UInt64, milliseconds: Int64) { (self.offset, self.milliseconds) = (offset, milliseconds) }
+  }
+
+  /// The name of the recording's file, which is in the same directory.
+  public var file: String
+  /// The `Stream-ID`; nil if nobody knows it any more.
+  public var stream: String?
+  /// Which of the stream's recordings this is, counted from 1.
+  public var part = 1
+  /// The stream offset of the first byte behind a header that the server has copied from an earlier recording.
+  public var offset: UInt64 = 0
+  public var state = State.complete
+  /// Whether the sender did not announce a length.
+  public var isLive = true
+  /// When the recording began, by the sender's wall clock if that is known, else by the server's (RFC 3339).
+  public var started: String?
+  /// Whether ``started`` is the sender's.
+  public var startedBySender = false
+  /// When the server completed it, by the server's wall clock (RFC 3339).
+  public var ended: String?
+  /// The file as it was before its head got its true sizes.
+  public var received: Content?
+  /// The file as it is.
+  public var stored: Content?
+  /// The head of the file as it was received, if the stored one differs.
+  public var receivedHead: [UInt8] = []
+  /// How many bytes lie in holes.
+  public var missing: UInt64 = 0
+  public var gaps: [Gap] = []
+  public var clockSteps: [ClockStep] = []
+  /// What the sender recorded from.
+  public var device: String?
+  /// The sample format, as ALSA names it, e.g. `S16_LE`.
+  public var format: String?
+  /// Frames per second.
+  public var rate: Int?
+  public var channels: Int?
+  /// The sender's software and its version.
+  public var software: String?
+  /// The server's.
+  public var server: String?
+
+  public init(file: String) { self.file = file }
+
+  /// The name of the sidecar of a file of that name; nil for a file without extension.
+  public static func name(for file: String) -> String? {
+    guard let dot = file.lastIndex(of: "."), dot != file.startIndex else { return nil }
+    return file[..<dot] + fileExtension
+  }
+
+  // MARK: Writing
+
+  /// As JSON, a member per line.
+  public var text: String {
+    var members: [(key: String, value: String)] = []
+    func add(_ key: String, _ text: String?) { if let text { members.append((key, JSONLine.quote(text))) } }
+    func add(_ key: String, _ number: (some FixedWidthInteger)?) {
+      if let number { members.append((key, String(number))) }
+    }
+    func add(_ key: String, _ content: Content?) {
+      guard let content else { return }
+      let digest = content.sha256.map { ", \"sha-256\": \(JSONLine.quote($0))" } ?? ""
+      members.append((key, "{\"bytes\": \(content.bytes)\(digest)}"))
+    }
+    func add(_ key: String, _ objects: [String]) {
+      members.append((key, objects.isEmpty ? "[]" : "[\n    " + objects.joined(separator: ",\n    ") + "\n  ]"))
+    }
+    add("version", Self.version)
+    add("file", file)
+    add("stream", stream)
+    add("part", part)
+    add("offset", offset)
+    add("state", state.rawValue)
+    members.append(("live", isLive ? "true" : "false"))
+    add("started", started)
+    if started != nil { add("started_by", startedBySender ? "sender" : "server") }
+    add("ended", ended)
+    add("received", received)
+    add("stored", stored)
+    if !receivedHead.isEmpty { add("received_head", Self.hexadecimal(receivedHead)) }
+    add("missing", missing)
+    add(
+      "gaps",
+      gaps.map { "{\"offset\": \($0.offset), \"length\": \($0.length), \"cause\": \(JSONLine.quote($0.cause))}" })
+    add("clock_steps", clockSteps.map { "{\"offset\": \($0.offset), \"milliseconds\": \($0.milliseconds)}" })
+    add("device", device)
+    add("format", format)
+    add("rate", rate)
+    add("channels", channels)
+    add("software", software)
+    add("server", server)
+    return "{\n" + members.map { "  \"\($0.key)\": \($0.value)" }.joined(separator: ",\n") + "\n}\n"
+  }
+
+  private static func hexadecimal(_ bytes: [UInt8]) -> String {
+    bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+  }
+
+  // MARK: Reading
+
+  /// Reads a sidecar. A member that is missing keeps its default, and one that nobody knows is passed over.
+  ///
+  /// - Throws: ``SidecarError`` if it is not JSON, not an object, of a later version, or if a member has the wrong type.
+  public init(parsing text: [UInt8]) throws(SidecarError) {
+    let json = try SidecarJSON(text)
+    guard let version = try json.integer("version"), version == Self.version else {
+      throw SidecarError(problem: "\"version\" is not \(Self.version)")
+    }
+    guard let file = try json.text("file"), !file.isEmpty, !file.utf8.contains(UInt8(ascii: "/")), file.first != "."
+    else { throw SidecarError(problem: "\"file\" is not the name of a file in the same directory") }
+    self.init(file: file)
+    stream = try json.text("stream")
+    part = Int(clamping: try json.count("part") ?? 1)
+    offset = try json.count("offset") ?? 0
+    if let text = try json.text("state") {
+      guard let state = State(rawValue: text) else { throw SidecarError(problem: "\"state\" is unknown") }
+      self.state = state
+    }
+    isLive = try json.flag("live") ?? true
+    started = try json.text("started")
+    startedBySender = try json.text("started_by") == "sender"
+    ended = try json.text("ended")
+    func content(_ key: String) throws(SidecarError) -> Content? {
+      guard let object = try json.object(key) else { return nil }
+      guard let bytes = try object.count("bytes") else { throw SidecarError(problem: "\"\(key)\" has no \"bytes\"") }
+      return Content(bytes: bytes, sha256: try object.text("sha-256"))
+    }
+    received = try content("received")
+    stored = try content("stored")
+    if let text = try json.text("received_head") {
+      guard let head = Self.bytes(text) else {
+        throw SidecarError(problem: "\"received_head\" is not hexadecimal")
+      }
+      receivedHead = head
+    }
+    missing = try json.count("missing") ?? 0
+    for gap in try json.objects("gaps") {
+      gaps.append(
+        Gap(
+          offset: try gap.count("offset") ?? 0, length: try gap.count("length") ?? 0, cause: try gap.text("cause") ?? ""
+        ))
+    }
+    for step in try json.objects("clock_steps") {
+      clockSteps.append(
+        ClockStep(offset: try step.count("offset") ?? 0, milliseconds: try step.integer("milliseconds") ?? 0))
+    }
+    device = try json.text("device")
+    format = try json.text("format")
+    rate = try json.count("rate").map { Int(clamping: $0) }
+    channels = try json.count("channels").map { Int(clamping: $0) }
+    software = try json.text("software")
+    server = try json.text("server")
+  }
+
+  private static func bytes(_ hexadecimal: String) -> [UInt8]? {
+    let digits = hexadecimal.utf8.map { Character(Unicode.Scalar($0)).hexDigitValue }
+    guard digits.count % 2 == 0 else { return nil }
+    var bytes: [UInt8] = []
+    for index in stride(from: 0, to: digits.count, by: 2) {
+      guard let high = digits[index], let low = digits[index + 1] else { return nil }
+      bytes.append(UInt8(high << 4 | low))
+    }
+    return bytes
+  }
+}
+
+/// Why a sidecar cannot be read.
+public struct SidecarError: Error, Equatable, Sendable, CustomStringConvertible {
+  public var problem: String
+  public var description: String { problem }
+}

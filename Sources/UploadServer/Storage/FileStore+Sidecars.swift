@@ -1,0 +1,310 @@
+// A recording's end, written down beside it: how its head is corrected, and what its sidecar says, so that a server that
+// dies at any moment leaves either all of it or what the next one completes.
+//
+// 1. `.NAME.sidecar` has everything but the digests, and the head as it was received if that is about to change.
+// 2. The head gets its true sizes.
+// 3. The recording gets its final name, and its sender hears of it.
+// 4. The digests are computed in the background; `NAME.sidecar` takes the place of the hidden file.
+//
+// Who finds the hidden file beside a `.part` puts the received head back: the recording goes on. Beside a recording that
+// has its final name, the digests are missing.
+
+internal import Digests
+internal import EventLoops
+internal import Glibc
+internal import Recordings
+internal import ResumableUploads
+internal import Synchronization
+
+/// How a recording ends.
+enum RecordingEnding: Sendable {
+  /// Its sender has ended the stream, and never said how long it would be.
+  case live
+  /// All bytes of a known length are there.
+  case file
+  /// Its sender did not come back.
+  case interrupted
+}
+
+/// A recording that is about to get its final name.
+struct FinishingRecording: Sendable {
+  var name: StreamName
+  /// The stream offset of the first byte behind a copied header.
+  var start: UInt64
+  /// The stream offset behind the last byte.
+  var length: UInt64
+  /// Of the file, in bytes.
+  var size: UInt64
+  var ending: RecordingEnding
+}
+
+extension StreamName {
+  /// The recording that a hidden sidecar belongs to; nil for other files.
+  init?(pendingSidecar file: String) {
+    guard file.hasPrefix("."), file.hasSuffix(RecordingSidecar.fileExtension),
+      let name = StreamName(partialFile: file.dropFirst().dropLast(RecordingSidecar.fileExtension.count) + ".part")
+    else { return nil }
+    self = name
+  }
+}
+
+extension FileStore {
+  // MARK: What the sender says
+
+  /// Keeps what the sender says of its stream until the recording is complete.
+  func describe(_ stream: StreamFile, _ description: StreamDescription) throws(SystemError) {
+    guard hasSidecars, !stream.isComplete else { return }
+    let known = pendingSidecar(stream.name)
+    var sidecar = known ?? RecordingSidecar(file: stream.name.final)
+    if let started = description.started {
+      sidecar.started = WallClock(seconds: started / 1000, milliseconds: Int(started % 1000)).iso8601
+      sidecar.startedBySender = true
+    }
+    sidecar.device = description.device ?? sidecar.device
+    sidecar.format = description.format ?? sidecar.format
+    sidecar.rate = description.rate.map { Int(clamping: $0) } ?? sidecar.rate
+    sidecar.channels = description.channels.map { Int(clamping: $0) } ?? sidecar.channels
+    sidecar.software = description.software ?? sidecar.software
+    if !description.clockSteps.isEmpty {
+      sidecar.clockSteps = description.clockSteps.map { .init(offset: $0.offset, milliseconds: $0.milliseconds) }
+    }
+    if sidecar != known { try writePending(sidecar, stream.name) }
+  }
+
+  // MARK: Completing
+
+  /// What is done between the check of a recording and its renaming.
+  func sidecarSteps(_ finishing: FinishingRecording) -> [DiskSync.Step] {
+    let name = finishing.name
+    let finished = Lock<[UInt8]?>(nil)
+    let describing: DiskSync.Step = { [self] () throws(SystemError) in
+      var sidecar = try describe(finishing)
+      if finishing.ending != .file, name.finalExtension == ".wav",
+        let head = try head(of: name), let corrected = head.finished(fileLength: finishing.size)
+      {
+        sidecar.receivedHead = head.received
+        finished.withLock { $0 = corrected }
+      }
+      try writePending(sidecar, name)
+      // Before the head changes: nobody could put it back.
+      return DiskSync.Touched(
+        files: [.named(name.pendingSidecar, in: directory)],
+        directory: sidecar.receivedHead.isEmpty ? nil : directory)
+    }
+    let correcting: DiskSync.Step = { [self] () throws(SystemError) in
+      guard let head = finished.withLock({ $0 }) else { return DiskSync.Touched() }
+      try writeHead(head, name.partial)
+      return DiskSync.Touched(files: [.named(name.partial, in: directory)])
+    }
+    return [describing, correcting]
+  }
+
+  private func describe(_ finishing: FinishingRecording) throws(SystemError) -> RecordingSidecar {
+    let name = finishing.name
+    var sidecar = pendingSidecar(name) ?? RecordingSidecar(file: name.final)
+    sidecar.file = name.final
+    if !name.streamID.isEmpty { sidecar.stream = name.streamID }
+    sidecar.part = name.part
+    sidecar.offset = finishing.start
+    sidecar.state = finishing.ending == .interrupted ? .interrupted : .complete
+    sidecar.isLive = finishing.ending != .file
+    if sidecar.started == nil { sidecar.started = WallClock(birthOf: name.partial, in: directory)?.iso8601 }
+    sidecar.ended = WallClock.now.iso8601
+    sidecar.stored = RecordingSidecar.Content(bytes: finishing.size)
+    sidecar.received = sidecar.stored
+    let gaps = GapRecord.all(in: String(decoding: try gapText(name) ?? [], as: UTF8.self))
+    sidecar.gaps = gaps.map { .init(offset: $0.offset, length: $0.length, cause: $0.cause.rawValue) }
+    sidecar.missing = try readGaps(name, from: finishing.start, length: finishing.length).missing
+    sidecar.server = software
+    return sidecar
+  }
+
+  // MARK: The head
+
+  /// The head of a recording that was finished, as it was received; empty if it was not changed.
+  func receivedHead(of name: StreamName, size: UInt64) -> [UInt8] {
+    for file in [name.sidecar, name.pendingSidecar] {
+      guard let sidecar = sidecar(file), sidecar.file == name.final, sidecar.stored?.bytes == size else { continue }
+      return sidecar.receivedHead
+    }
+    return []
+  }
+
+  /// Puts the received head back into a recording that did not get its final name.
+  ///
+  /// - Parameter size: of its file, in bytes.
+  func restoreHead(_ name: StreamName, size: UInt64) throws(SystemError) {
+    guard var sidecar = pendingSidecar(name), sidecar.stored != nil else { return }
+    if sidecar.stored?.bytes == size, let received = WAVHead(sidecar.receivedHead),
+      let finished = received.finished(fileLength: size), try readHead(name.partial, finished.count) == finished
+    {
+      try writeHead(received.received, name.partial)
+      if durability != .none {
+        let descriptor = try files.open("open \(name.partial)") {
+          openat(directory, name.partial, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        }
+        defer { close(descriptor) }
+        try retryingInterrupts("fdatasync \(name.partial)") { fdatasync(descriptor) }
+      }
+    }
+    (sidecar.stored, sidecar.received, sidecar.receivedHead) = (nil, nil, [])
+    try writePending(sidecar, name)
+  }
+
+  private func head(of name: StreamName) throws(SystemError) -> WAVHead? {
+    WAVHead(try readHead(name.partial, WAVHead.maximumLength))
+  }
+
+  private func readHead(_ file: String, _ count: Int) throws(SystemError) -> [UInt8] {
+    let descriptor = try files.open("open \(file)") {
+      openat(directory, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
+    defer { close(descriptor) }
+    var head = [UInt8](repeating: 0, count: count)
+    let read = try retryingInterrupts("read \(file)") { pread(descriptor, &head, count, 0) }
+    return Array(head.prefix(read))
+  }
+
+  /// With a descriptor of its own: those that append write at the end, whatever the position.
+  private func writeHead(_ head: [UInt8], _ file: String) throws(SystemError) {
+    let descriptor = try files.open("open \(file)") {
+      openat(directory, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
+    defer { close(descriptor) }
+    let written = try retryingInterrupts("write the head of \(file)") {
+      head.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
+    }
+    guard written == head.count else { throw SystemError(operation: "write the head of \(file)", code: ENOSPC) }
+  }
+
+  // MARK: The hidden file
+
+  func pendingSidecar(_ name: StreamName) -> RecordingSidecar? { sidecar(name.pendingSidecar) }
+
+  private func sidecar(_ file: String) -> RecordingSidecar? {
+    guard let bytes = try? contents(file) else { return nil }
+    return try? RecordingSidecar(parsing: bytes)
+  }
+
+  private func contents(_ file: String) throws(SystemError) -> [UInt8] {
+    let descriptor = try files.open("open \(file)") {
+      openat(directory, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
+    defer { close(descriptor) }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    while case let count = try retryingInterrupts("read \(file)", { read(descriptor, &buffer, buffer.count) }),
+      count > 0
+    { text += buffer[..<count] }
+    return text
+  }
+
+  private func writePending(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
+    try writeNew(sidecar, name)
+    try retryingInterrupts("rename \(name.newSidecar)") {
+      renameat(directory, name.newSidecar, directory, name.pendingSidecar)
+    }
+  }
+
+  private func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
+    let file = name.newSidecar
+    let descriptor = try files.open("open \(file)") {
+      openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o644)
+    }
+    defer { close(descriptor) }
+    let bytes = Array(sidecar.text.utf8)
+    var written = 0
+    while written < bytes.count {
+      written += try retryingInterrupts("write \(file)") {
+        bytes.withUnsafeBytes { write(descriptor, $0.baseAddress! + written, $0.count - written) }  // not empty
+      }
+    }
+  }
+
+  // MARK: The digests
+
+  /// An earlier server has left a hidden sidecar: if the recording has its final name, its digests are missing.
+  func completeLeftSidecar(_ name: StreamName) {
+    guard !isThere(name.partial), let sidecar = pendingSidecar(name) else { return }
+    guard isThere(sidecar.file) else {
+      unlinkat(directory, name.pendingSidecar, 0)
+      return
+    }
+    completeSidecar(name)
+  }
+
+  /// Computes the digests of a complete recording in the background, and gives its sidecar its name.
+  func completeSidecar(_ name: StreamName) {
+    worker.executeSlice { [self] in
+      guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecar(name), let stored = sidecar.stored,
+        let (file, size) = try? openExisting(sidecar.file, O_RDONLY), size == stored.bytes,
+        let reading = FileReading(file, from: 0, to: size),
+        let digests = try? RecordingDigests(receivedHead: sidecar.receivedHead)
+      else { return }
+      readSlice(name, sidecar, reading, digests)
+    }
+  }
+
+  private func readSlice(
+    _ name: StreamName, _ sidecar: RecordingSidecar, _ reading: FileReading, _ digests: RecordingDigests
+  ) {
+    guard !isEnded.load(ordering: .acquiring), reading.next(RecordingDigests.slice, digests.update) != nil else {
+      return
+    }
+    guard reading.isAtEnd else {
+      return worker.executeSlice { [self] in readSlice(name, sidecar, reading, digests) }
+    }
+    guard let (received, stored) = try? digests.values() else { return }
+    var sidecar = sidecar
+    sidecar.received?.sha256 = received.hexadecimal
+    sidecar.stored?.sha256 = stored.hexadecimal
+    let naming: DiskSync.Step = { [self] () throws(SystemError) in
+      try retryingInterrupts("rename \(name.newSidecar)") {
+        renameat(directory, name.newSidecar, directory, name.sidecar)
+      }
+      unlinkat(directory, name.pendingSidecar, 0)
+      return DiskSync.Touched(directory: directory)
+    }
+    // If this fails, the hidden file stays, and the next server completes it.
+    guard (try? writeNew(sidecar, name)) != nil else { return }
+    if durability == .none {
+      _ = try? naming()
+    } else {
+      disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { _ in }
+    }
+  }
+}
+
+/// The digests of a file as it is and as it was received. One thread at a time.
+private final class RecordingDigests: @unchecked Sendable {
+  /// How much is read before others have their turn, in bytes: some 10 ms of hashing.
+  static let slice: UInt64 = 8 << 20
+
+  private let receivedHead: [UInt8]
+  private var stored: RunningDigest
+  private var received: RunningDigest?
+
+  /// - Parameter receivedHead: empty if the file is as it was received.
+  init(receivedHead: [UInt8]) throws(DigestError) {
+    self.receivedHead = receivedHead
+    stored = try RunningDigest(.sha256)
+    if !receivedHead.isEmpty {
+      received = try RunningDigest(.sha256)
+      received?.update(receivedHead.span.bytes)
+    }
+  }
+
+  func update(_ bytes: Span<UInt8>) {
+    if received != nil {
+      let head = UInt64(receivedHead.count)
+      let skipped = Int(head - min(head, stored.byteCount))
+      if skipped < bytes.count { received?.update(bytes.extracting(skipped...).bytes) }
+    }
+    stored.update(bytes.bytes)
+  }
+
+  func values() throws(DigestError) -> (received: Digest, stored: Digest) {
+    let value = try stored.value()
+    return (try received?.value() ?? value, value)
+  }
+}

@@ -1,0 +1,335 @@
+// Finished WAV files have true sizes, and nothing that a client may ask for again is changed by that.
+
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Recordings
+import Testing
+import UploadServer
+
+/// A WAV head as some program writes it that cannot seek.
+struct StreamedHead: Sendable, CustomTestStringConvertible {
+  var testDescription: String
+  var bytes: [UInt8]
+  var frameLength = 4
+  var hasRoom = false
+
+  private static func little(_ number: UInt64, _ count: Int) -> [UInt8] {
+    (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
+  }
+
+  init(
+    _ name: String, riff: UInt32 = .max, data: UInt32 = .max, tag: UInt16 = 1, channels: UInt16 = 2,
+    bytesPerSample: UInt16 = 2, fact: UInt32? = nil, junk: Int? = nil
+  ) {
+    testDescription = name
+    frameLength = Int(channels * bytesPerSample)
+    hasRoom = junk.map { $0 >= 28 } ?? false
+    bytes = Array("RIFF".utf8) + Self.little(UInt64(riff), 4) + Array("WAVE".utf8)
+    if let junk { bytes += Array("JUNK".utf8) + Self.little(UInt64(junk), 4) + [UInt8](repeating: 0, count: junk) }
+    bytes += Array("fmt ".utf8) + Self.little(tag == 3 ? 18 : 16, 4) + Self.little(UInt64(tag), 2)
+    bytes += Self.little(UInt64(channels), 2) + Self.little(48_000, 4)
+    bytes += Self.little(48_000 * UInt64(frameLength), 4) + Self.little(UInt64(frameLength), 2)
+    bytes += Self.little(UInt64(bytesPerSample) * 8, 2) + (tag == 3 ? [0, 0] : [])
+    if let fact { bytes += Array("fact".utf8) + Self.little(4, 4) + Self.little(UInt64(fact), 4) }
+    bytes += Array("data".utf8) + Self.little(UInt64(data), 4)
+  }
+
+  static let all = [
+    StreamedHead("sluice mic", junk: 28),
+    StreamedHead("ffmpeg"),
+    StreamedHead("sox", riff: 0x7FFF_F024, data: 0x7FFF_F000),
+    StreamedHead("arecord", riff: 0x8000_0024, data: 0x8000_0000),
+    StreamedHead("zeros", riff: 0, data: 0),
+    StreamedHead("GStreamer", riff: 36, data: 0),
+    StreamedHead("mono", channels: 1, junk: 28),
+    StreamedHead("floating point", tag: 3, bytesPerSample: 4, fact: .max, junk: 28),
+    StreamedHead("little room", junk: 12),
+  ]
+
+  /// What must stand in the finished file.
+  func finished(sampleByteCount: Int) -> [UInt8] {
+    let frames = sampleByteCount / frameLength
+    var head = bytes
+    head.replaceSubrange(4..<8, with: Self.little(UInt64(frames * frameLength + bytes.count - 8), 4))
+    head.replaceSubrange((bytes.count - 4)..., with: Self.little(UInt64(frames * frameLength), 4))
+    if bytes.starts(with: "fact".utf8) || testDescription == "floating point" {
+      head.replaceSubrange((bytes.count - 12)..<(bytes.count - 8), with: Self.little(UInt64(frames), 4))
+    }
+    return head
+  }
+}
+
+/// How a stream comes to its end.
+enum StreamEnd: CaseIterable, Sendable {
+  case plain, upload, plainClosed, uploadClosed, continuedAfterRestart
+}
+
+@Suite("True headers of finished WAV files")
+struct TrueHeaderTests {
+  private static func server(
+    _ directory: TemporaryDirectory, _ durability: Durability = .interval, finishAfter: Duration = .seconds(60)
+  ) throws -> TestServer {
+    try TestServer(in: directory) {
+      $0.durability = durability
+      $0.finishAfter = finishAfter
+    }
+  }
+
+  private static func sidecar(_ directory: TemporaryDirectory, _ name: String = "k-a.sidecar") throws
+    -> RecordingSidecar
+  {
+    try waitUntil("\(name) is written") { directory.exists(name) }
+    return try RecordingSidecar(parsing: try directory.contents(name))
+  }
+
+  /// Sends a stream and ends it; returns the server at its end.
+  private static func send(
+    _ stream: [UInt8], ending end: StreamEnd, _ directory: TemporaryDirectory, _ durability: Durability
+  ) throws {
+    let path = "/k.wav"
+    // Within the head.
+    let cut = 41
+    switch end {
+    case .plain:
+      let test = try server(directory, durability)
+      let client = try test.connect()
+      try client.send(TestServer.head(path, type: "audio/wav"))
+      try client.sendChunk(stream)
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 201)
+      // The client that lost the answer asks again, and the head is compared with what it had sent.
+      let again = try test.connect()
+      try again.send(TestServer.head(path, type: "audio/wav"))
+      try again.sendChunk(stream)
+      try again.send("0\r\n\r\n")
+      #expect(try again.answer().status == 200)
+      var other = stream
+      other[4] ^= 1
+      let different = try test.connect()
+      try different.send(TestServer.head(path, type: "audio/wav"))
+      try different.sendChunk(other)
+      #expect(try different.answer().status == 409)
+      _ = try sidecar(directory)
+    case .upload:
+      let test = try server(directory, durability)
+      let location = try test.create(path, ["Stream-ID: a", "Content-Type: audio/wav"])
+      try test.append(location, at: 0, Array(stream[..<cut]))
+      try test.append(location, at: cut, completes: true, Array(stream[cut...]))
+      _ = try sidecar(directory)
+    case .plainClosed:
+      let test = try server(directory, durability, finishAfter: .milliseconds(100))
+      try test.plain(path, id: "a", type: "audio/wav", stream)
+      _ = try test.events.wait(.closed)
+      _ = try sidecar(directory)
+    case .uploadClosed:
+      let test = try server(directory, durability, finishAfter: .milliseconds(100))
+      let location = try test.create(path, ["Stream-ID: a", "Content-Type: audio/wav"])
+      try test.append(location, at: 0, stream)
+      _ = try test.events.wait(.closed)
+      _ = try sidecar(directory)
+    case .continuedAfterRestart:
+      var location = ""
+      do {
+        let test = try server(directory, durability)
+        location = try test.create(path, ["Stream-ID: a", "Content-Type: audio/wav"])
+        try test.append(location, at: 0, Array(stream[..<cut]))
+      }
+      let test = try server(directory, durability)
+      try test.append(location, at: cut, completes: true, Array(stream[cut...]))
+      _ = try sidecar(directory)
+    }
+  }
+
+  @Test(
+    "a live WAV stream has its true sizes when it is finished, whoever wrote the head and however it ended",
+    arguments: StreamedHead.all, StreamEnd.allCases)
+  func sizes(_ head: StreamedHead, _ end: StreamEnd) throws {
+    for (count, durability) in [(400, Durability.interval), (0, .always), (4 * 1001 + 3, .none)] {
+      let directory = TemporaryDirectory()
+      let samples = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31) }
+      let stream = head.bytes + samples + (count == 0 ? [1] : [])
+      let sampleByteCount = stream.count - head.bytes.count
+      try Self.send(stream, ending: end, directory, durability)
+      let finished = head.finished(sampleByteCount: sampleByteCount)
+      #expect(try directory.contents("k-a.wav") == finished + stream[head.bytes.count...], "\(count) \(durability)")
+      let sidecar = try Self.sidecar(directory)
+      #expect(sidecar.receivedHead == (finished == head.bytes ? [] : head.bytes))
+      #expect(sidecar.received?.bytes == UInt64(stream.count) && sidecar.stored?.bytes == UInt64(stream.count))
+      #expect(try sha256(stream) == sidecar.received?.sha256)
+      #expect(try sha256(finished + stream[head.bytes.count...]) == sidecar.stored?.sha256)
+      #expect(sidecar.state == ([.plainClosed, .uploadClosed].contains(end) ? .interrupted : .complete))
+      #expect(sidecar.isLive && sidecar.file == "k-a.wav" && sidecar.started != nil && sidecar.ended != nil)
+    }
+  }
+
+  @Test("ffprobe, sox and Python find every frame", arguments: StreamedHead.all)
+  func judged(_ head: StreamedHead) throws {
+    let directory = TemporaryDirectory()
+    // The last frame is cut short.
+    let stream = head.bytes + [UInt8](repeating: 0, count: head.frameLength * 4800 + 1)
+    try Self.send(stream, ending: .plainClosed, directory, .interval)
+    let judgement = try WAVJudgement(directory.path + "/k-a.wav")
+    #expect(judgement.ffprobe == 4800 && judgement.sox == 4800, "\(judgement)")
+    if head.testDescription != "floating point" { #expect(judgement.python == 4800, "\(judgement)") }
+  }
+
+  @Test("a file whose length was announced, and a stream with true sizes, are stored as they came")
+  func untouched() throws {
+    for head in StreamedHead.all {
+      let stream = head.bytes + [UInt8](repeating: 7, count: 200)
+      let trueStream = head.finished(sampleByteCount: 200) + [UInt8](repeating: 7, count: 200)
+      let test = try TestServer()
+      let client = try test.connect()
+      // A plain request with a length.
+      try client.send(
+        TestServer.head("/k.wav", id: "a", type: "audio/wav", framing: "Content-Length: \(stream.count)"))
+      try client.send(stream)
+      #expect(try client.answer().status == 201)
+      // An upload with a length.
+      let location = try test.create(
+        "/k.wav", ["Stream-ID: b", "Content-Type: audio/wav", "Upload-Length: \(stream.count)"])
+      try test.append(location, at: 0, completes: true, stream)
+      // A live stream with true sizes.
+      try client.send(TestServer.head("/k.wav", id: "c", type: "audio/wav"))
+      try client.sendChunk(trueStream)
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 201)
+      // A live stream that is no WAV file, by its type.
+      try client.send(TestServer.head("/k.bin", id: "d", type: "application/octet-stream"))
+      try client.sendChunk(stream)
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 201)
+      for (name, content, isLive) in [
+        ("k-a.wav", stream, false), ("k-b.wav", stream, false), ("k-c.wav", trueStream, true),
+        ("k-d.bin", stream, true),
+      ] {
+        let sidecar = try Self.sidecar(test.directory, String(name.dropLast(4)) + ".sidecar")
+        #expect(try test.directory.contents(name) == content, "\(head.testDescription) \(name)")
+        #expect(sidecar.isLive == isLive && sidecar.receivedHead.isEmpty && sidecar.file == name)
+        #expect(try sha256(content) == sidecar.stored?.sha256)
+      }
+    }
+  }
+
+  /// What a server leaves that dies between two steps of a recording's end.
+  enum Death: CaseIterable, Sendable {
+    case described, corrected, named, halfNewSidecar, halfPendingSidecar
+  }
+
+  @Test(
+    "a server that died while it finished a recording: the next one goes on, and all is as if nothing had been",
+    arguments: Death.allCases, [Durability.always, .interval, .none])
+  func death(_ death: Death, _ durability: Durability) throws {
+    let head = StreamedHead.all[0]
+    let samples = (0..<999).map { UInt8(truncatingIfNeeded: $0 &* 31) }
+    let stream = head.bytes + samples
+    let directory = TemporaryDirectory()
+    try Self.send(stream, ending: .plain, directory, durability)
+    let (finished, finishedSidecar) = (try directory.contents("k-a.wav"), try directory.contents("k-a.sidecar"))
+    var sidecar = try RecordingSidecar(parsing: finishedSidecar)
+    sidecar.received?.sha256 = nil
+    sidecar.stored?.sha256 = nil
+    func write(_ bytes: [UInt8], _ name: String) throws {
+      let descriptor = open("\(directory.path)/\(name)", O_WRONLY | O_CREAT | O_TRUNC, 0o644)
+      guard descriptor >= 0, Glibc.write(descriptor, bytes, bytes.count) == bytes.count else {
+        throw TestFailure("write \(name)")
+      }
+      close(descriptor)
+    }
+    for name in ["k-a.wav", "k-a.sidecar"] { unlink("\(directory.path)/\(name)") }
+    let pending = Array(sidecar.text.utf8)
+    switch death {
+    case .described:
+      try write(stream, "k-a.part")
+      try write(pending, ".k-a.sidecar")
+    case .corrected:
+      try write(finished, "k-a.part")
+      try write(pending, ".k-a.sidecar")
+    case .named:
+      try write(finished, "k-a.wav")
+      try write(pending, ".k-a.sidecar")
+    case .halfNewSidecar:
+      try write(finished, "k-a.wav")
+      try write(pending, ".k-a.sidecar")
+      try write(Array(pending.dropLast(9)), ".k-a.sidecar~")
+    case .halfPendingSidecar:
+      try write(stream, "k-a.part")
+      try write(Array(pending.dropLast(9)), ".k-a.sidecar~")
+    }
+    let test = try Self.server(directory, durability)
+    if death == .named || death == .halfNewSidecar {
+      // Nobody has to ask.
+      _ = try Self.sidecar(directory)
+    }
+    // The client has no answer: it sends all again, and the server compares all with what had come.
+    let client = try test.connect()
+    try client.send(TestServer.head("/k.wav", type: "audio/wav"))
+    try client.sendChunk(stream)
+    try client.send("0\r\n\r\n")
+    #expect([200, 201].contains(try client.answer().status))
+    let last = try Self.sidecar(directory)
+    #expect(try directory.contents("k-a.wav") == finished)
+    #expect(try sha256(finished) == last.stored?.sha256)
+    #expect(try sha256(stream) == last.received?.sha256)
+    try waitUntil("no hidden file is left") { !directory.exists(".k-a.sidecar") }
+  }
+
+  @Test("a recording whose final name is refused goes on with the head that was received")
+  func refusedName() throws {
+    let head = StreamedHead.all[0]
+    let stream = head.bytes + [UInt8](repeating: 9, count: 100)
+    let test = try TestServer()
+    let client = try test.connect()
+    try client.send(TestServer.head("/k.wav", type: "audio/wav"))
+    try client.sendChunk(stream)
+    _ = try test.events.wait(.begun)
+    // Somebody puts a recording there.
+    let foreign = test.directory.path + "/k-a.wav"
+    close(open(foreign, O_WRONLY | O_CREAT, 0o644))
+    try client.send("0\r\n\r\n")
+    #expect(try client.answer().status == 409)
+    #expect(try test.directory.contents("k-a.part") == stream)
+    unlink(foreign)
+    let again = try test.connect()
+    try again.send(TestServer.head("/k.wav", type: "audio/wav"))
+    try again.sendChunk(stream)
+    try again.send("0\r\n\r\n")
+    #expect(try again.answer().status == 200)
+    try waitUntil("it is finished") { test.directory.exists("k-a.sidecar") }
+    #expect(try test.directory.contents("k-a.wav") == head.finished(sampleByteCount: 100) + stream[head.bytes.count...])
+  }
+
+  @Test("beyond 4 GiB a head with room becomes one of RF64, which ffprobe reads; one without stays")
+  func large() throws {
+    let directory = TemporaryDirectory()
+    let test = try Self.server(directory, .interval)
+    let frames = UInt64(5) << 28
+    for (id, head) in [("a", StreamedHead.all[0]), ("b", StreamedHead.all[1])] {
+      try test.plain("/k.wav", id: id, type: "audio/wav", head.bytes)
+      let client = try test.connect()
+      // All but the last frame never comes: a hole, which takes no room on the disk.
+      let last = head.bytes.count + Int(frames - 1) * 4
+      try client.send(TestServer.head("/k.wav", id: id, offset: last, type: "audio/wav"))
+      try client.sendChunk([1, 2, 3, 4])
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 200)
+    }
+    let judgement = try WAVJudgement(directory.path + "/k-a.wav", readsAll: false)
+    #expect(judgement.ffprobe == Int(frames), "\(judgement)")
+    let descriptor = open(directory.path + "/k-b.wav", O_RDONLY)
+    defer { close(descriptor) }
+    var start = [UInt8](repeating: 0, count: 44)
+    read(descriptor, &start, 44)
+    #expect(start == StreamedHead.all[1].bytes)
+  }
+
+  private func sha256(_ bytes: [UInt8]) throws -> String {
+    let scratch = TemporaryDirectory()
+    let descriptor = open(scratch.path + "/f", O_WRONLY | O_CREAT, 0o644)
+    _ = Glibc.write(descriptor, bytes, bytes.count)
+    close(descriptor)
+    try Command.run("sha256sum", [scratch.path + "/f"], output: scratch.path + "/s")
+    return String(try scratch.text("s").prefix(64))
+  }
+}
