@@ -94,6 +94,9 @@ extension LiveStream {
       var whole = next.uploadRequest(configuration, token: token)
       if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
       whole.countsChunks = trustsTransport
+      if next.content != .absent, let value = describer?.value(at: content.head, now: .now) {
+        whole.fields.append(.init(name: StreamDescription.fieldName, value: value))
+      }
       let task = try session.upload(whole, body: body, lane: configuration.lane) { [self] event in
         guard let request, request.number == number else { return }
         handle(event, request)

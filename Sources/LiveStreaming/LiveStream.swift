@@ -66,6 +66,8 @@ final class LiveStream: @unchecked Sendable {
   /// See ``Dropout/unconfirmed``.
   var unconfirmed: UInt64 = 0
   var response: HTTPResponse?
+  /// What the server is told about the stream.
+  var describer: StreamDescriber?
   /// Itself, from its start to its end: its owner may keep nothing but the events.
   var keptAlive: LiveStream?
 
@@ -147,6 +149,7 @@ final class LiveStream: @unchecked Sendable {
     isStarted = true
     self.handler = handler
     startTime = .now
+    if live != nil { describer = configuration.description.map { StreamDescriber($0, now: .now) } }
     guard !machine.isEnded else { return end(Self.cancelled) }
     keptAlive = self
     if isAbandoned { return perform(machine.abandon(Self.cancelled)) }

@@ -44,6 +44,9 @@ enum Mic {
     let (signals, microphone) = try open(capture)
     let source = MicrophoneSource(microphone, container: container)
     configuration.request.fields.addDefault("Content-Type", source.contentType)
+    configuration.description = SourceDescription(
+      device: microphone.configuration.device, format: microphone.format.format.name, rate: microphone.format.rate,
+      channels: microphone.format.channels)
     return try StreamRun(
       url: request.url, progress: progress, levels: { microphone.levels() }, finishTimeout: finishTimeout,
       digest: StreamOptions.digest(values), metrics: values["metrics"], signals: signals

@@ -146,6 +146,7 @@ enum StreamOptions {
     var configuration = LiveStreamConfiguration(request: request)
     configuration.buffer = buffer
     configuration.overflow = overflow
+    configuration.description = SourceDescription()
     if let text = values["buffer"] {
       configuration.buffer = try capacity(text, bytesPerSecond: bytesPerSecond)
     }

@@ -1,0 +1,83 @@
+// What a sender tells the server about its stream, for the sidecar of the recording.
+
+internal import EventLoops
+internal import Glibc
+internal import ResumableUploads
+internal import UploadClient
+
+/// What a live stream is recorded from. What is nil is not sent.
+public struct SourceDescription: Equatable, Sendable {
+  /// What is recorded, e.g. an ALSA device.
+  public var device: String?
+  /// The sample format, as ALSA names it.
+  public var format: String?
+  /// Frames per second.
+  public var rate: Int?
+  public var channels: Int?
+  /// The sender's software and its version.
+  public var software: String? = "sluice/\(sluiceVersion)"
+
+  public init(device: String? = nil, format: String? = nil, rate: Int? = nil, channels: Int? = nil) {
+    (self.device, self.format, self.rate, self.channels) = (device, format, rate, channels)
+  }
+}
+
+/// Both clocks at one moment.
+struct ClockReading {
+  /// Milliseconds since 1970.
+  var wall: Int64
+  /// Milliseconds since the machine started, also while it slept.
+  var sinceBoot: Int64
+
+  static var now: ClockReading {
+    var time = timespec()
+    clock_gettime(CLOCK_BOOTTIME, &time)
+    let wall = WallClock.now
+    return ClockReading(
+      wall: wall.seconds.multipliedSaturated(by: 1000).addingSaturated(Int64(wall.milliseconds)),
+      sinceBoot: Int64(time.tv_sec).multipliedSaturated(by: 1000).addingSaturated(Int64(time.tv_nsec / 1_000_000)))
+  }
+}
+
+/// Writes `Stream-Description`, and notes when the wall clock was set.
+struct StreamDescriber {
+  /// What may be the clock's slewing between two requests, and the time between reading both clocks.
+  private static let leastStep: Int64 = 100
+
+  private var description: StreamDescription
+  private var before: ClockReading
+
+  /// - Parameter now: when the stream begins.
+  init(_ source: SourceDescription, now: ClockReading) {
+    description = StreamDescription()
+    description.started = now.wall
+    description.device = source.device
+    description.format = source.format
+    description.rate = source.rate.map { Int64($0) }
+    description.channels = source.channels.map { Int64($0) }
+    description.software = source.software
+    before = now
+  }
+
+  /// The field of the next request.
+  ///
+  /// - Parameter offset: the stream offset behind the newest byte.
+  mutating func value(at offset: UInt64, now: ClockReading) -> String? {
+    let (elapsed, passed) = (
+      now.wall.subtractingSaturated(before.wall), now.sinceBoot.subtractingSaturated(before.sinceBoot)
+    )
+    let step = elapsed.subtractingSaturated(passed)
+    if step.magnitude >= UInt64(Self.leastStep), description.clockSteps.count < StreamDescription.maximumStepCount {
+      description.clockSteps.append(.init(offset: offset, milliseconds: step))
+    }
+    before = now
+    return description.value
+  }
+}
+
+extension Int64 {
+  fileprivate func subtractingSaturated(_ other: Int64) -> Int64 {
+    let (difference, overflow) = subtractingReportingOverflow(other)
+    return overflow ? (self < 0 ? .min : .max) : difference
+  }
+}
