@@ -7,7 +7,7 @@ enum ExitCode: Int32, CaseIterable {
   case done = 0
   /// A load test did what `--fail-if` says it must not.
   case thresholdFailed = 3
-  /// The stream ended, and some of its data was lost. What an error ended has the error's code instead.
+  /// The stream ended, and some of its data was lost; or `verify` has found a problem. What an error ended has the error's code instead.
   case dataLost = 4
   /// The command line cannot be used.
   case usage = 64
@@ -34,7 +34,7 @@ enum ExitCode: Int32, CaseIterable {
     switch self {
     case .done: "done: everything was delivered"
     case .thresholdFailed: "a threshold of --fail-if was exceeded"
-    case .dataLost: "the stream ended, and data was lost; an error that ended it has its own code"
+    case .dataLost: "data was lost, or verify found a problem; an error that ended it has its own code"
     case .usage: "the command line is invalid"
     case .badData: "a file has the wrong content, or files do not belong together"
     case .noDevice: "there is no such device or file, or it cannot be read"

@@ -18,6 +18,7 @@ enum SluiceCommand {
     Subcommand(syntax: Put.syntax, run: Put.run),
     Subcommand(syntax: Devices.syntax, run: Devices.run),
     Subcommand(syntax: Serve.syntax, run: Serve.run),
+    Subcommand(syntax: Verify.syntax, run: Verify.run),
     Subcommand(syntax: Load.syntax, run: Load.run),
     Subcommand(syntax: Report.syntax, run: Report.run),
   ]

@@ -1,0 +1,202 @@
+// What lies in a directory of recordings, and what belongs together.
+
+internal import Digests
+internal import EventLoops
+internal import Glibc
+
+/// Everything that is called like one recording.
+struct RecordingFiles {
+  typealias Finding = RecordingVerification.Finding
+
+  /// Of the directory, with a slash at the end.
+  var directory: String
+  /// The directory's path in findings; empty, or with a slash at the end.
+  var shown: String
+  /// The files' name without extension.
+  var base: String
+  /// The extensions that are there, dot included.
+  var extensions: Set<String> = []
+  /// Whether the hidden sidecar is there, which lacks the digests.
+  var isPending = false
+  /// Of the recording's file, in bytes.
+  var size: UInt64 = 0
+  /// Whether a server is at work in the directory, or an upload's record names the recording.
+  var isCaredFor = false
+
+  private static let own: Set = [".part", ".gaps", RecordingSidecar.fileExtension]
+
+  /// The extensions of complete recordings. As a rule it is one.
+  var complete: [String] { extensions.subtracting(Self.own).sorted() }
+  var isRecording: Bool { !complete.isEmpty }
+
+  private func finding(_ kind: RecordingVerification.Kind, _ file: String, _ detail: String) -> Finding {
+    Finding(kind: kind, path: shown + file, detail: detail)
+  }
+
+  /// - Parameter progress: told how many bytes of the recording were read.
+  func check(_ progress: (UInt64) -> Void) -> [Finding] {
+    var findings: [Finding] = []
+    if extensions.contains(".part") {
+      findings.append(
+        isCaredFor
+          ? finding(.unfinished, base + ".part", "grows, or waits for its sender")
+          : finding(.torn, base + ".part", "no upload continues it; sluice serve closes it after --finish-after"))
+    }
+    let sidecarFile = base + RecordingSidecar.fileExtension
+    guard extensions.contains(RecordingSidecar.fileExtension) else {
+      // A server may have written it meanwhile.
+      let appears = ["", "."].contains { access("\(directory)\($0)\(sidecarFile)", F_OK) == 0 }
+      for file in complete.map({ base + $0 }) {
+        findings.append(
+          isPending || appears
+            ? finding(.pending, file, "sluice serve has not finished the sidecar")
+            : finding(.missingSidecar, file, "no sidecar describes it"))
+      }
+      if extensions == [".gaps"] { findings.append(finding(.strayGaps, base + ".gaps", "its recording is not there")) }
+      return findings
+    }
+    let sidecar: RecordingSidecar
+    do throws(SidecarError) {
+      guard let text = FileBytes(directory + sidecarFile)?.all(atMost: 64 << 20) else {
+        return findings + [finding(.unreadable, sidecarFile, SystemError.last("read").reason)]
+      }
+      sidecar = try RecordingSidecar(parsing: text)
+    } catch {
+      return findings + [finding(.invalidSidecar, sidecarFile, "\(error)")]
+    }
+    for file in complete.map({ base + $0 }) where file != sidecar.file {
+      findings.append(finding(.missingSidecar, file, "no sidecar describes it"))
+    }
+    guard RecordingSidecar.name(for: sidecar.file) == sidecarFile else {
+      return findings + [finding(.invalidSidecar, sidecarFile, "it describes a file of another name")]
+    }
+    guard complete.contains(where: { base + $0 == sidecar.file }) else {
+      return findings + [finding(.missingRecording, sidecarFile, "its recording is not there")]
+    }
+    return findings + check(sidecar, progress)
+  }
+
+  private func check(_ sidecar: RecordingSidecar, _ progress: (UInt64) -> Void) -> [Finding] {
+    guard let stored = sidecar.stored, let expected = stored.sha256 else {
+      return [finding(.invalidSidecar, base + RecordingSidecar.fileExtension, "it has no SHA-256 of what is stored")]
+    }
+    guard let file = FileBytes(directory + sidecar.file), let size = file.size else {
+      return [finding(.unreadable, sidecar.file, SystemError.last("read").reason)]
+    }
+    guard size == stored.bytes else {
+      return [finding(.wrongLength, sidecar.file, "\(size) bytes instead of \(stored.bytes)")]
+    }
+    do {
+      var digest = try RunningDigest(.sha256)
+      guard
+        file.read({
+          digest.update($0)
+          progress(digest.byteCount)
+        }), digest.byteCount == size
+      else {
+        return [finding(.unreadable, sidecar.file, SystemError.last("read").reason)]
+      }
+      let found = try digest.value().hexadecimal
+      guard found == expected else {
+        return [finding(.wrongDigest, sidecar.file, "SHA-256 is \(found) instead of \(expected)")]
+      }
+      return []
+    } catch {
+      return [finding(.unreadable, sidecar.file, "\(error)")]
+    }
+  }
+}
+
+/// The recordings of a directory and of the directories in it.
+struct DirectoryCheck {
+  /// Deeper ones are passed over: links cannot make a circle, but somebody may have mounted one.
+  private static let deepest = 16
+
+  let root: String
+  private(set) var recordings: [RecordingFiles] = []
+  /// Of all recordings, in bytes.
+  private(set) var byteCount: UInt64 = 0
+
+  init(root: String) { self.root = root }
+
+  /// Lists a directory, and those in it.
+  ///
+  /// - Parameter path: relative to the root; empty, or with a slash at the end.
+  mutating func list(_ path: String, depth: Int = 0) throws(SystemError) {
+    let directory = root + "/" + path
+    guard let stream = opendir(directory) else { throw .last("open the directory \(directory)") }
+    defer { closedir(stream) }
+    var files: [String: RecordingFiles] = [:]
+    var directories: [String] = []
+    let isServed = ServerTraces.isServed(root)
+    func entry(_ base: String, _ change: (inout RecordingFiles) -> Void) {
+      change(&files[base, default: RecordingFiles(directory: directory, shown: path, base: base, isCaredFor: isServed)])
+    }
+    while let item = readdir(stream) {
+      let name = withUnsafeBytes(of: &item.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if name.hasPrefix("."), name.hasSuffix(RecordingSidecar.fileExtension) {
+        entry(String(name.dropFirst().dropLast(RecordingSidecar.fileExtension.count))) { $0.isPending = true }
+      }
+      guard !name.hasPrefix(".") else { continue }
+      var status = stat()
+      guard lstat(directory + name, &status) == 0 else { continue }
+      if status.st_mode & S_IFMT == S_IFDIR { directories.append(name) }
+      guard status.st_mode & S_IFMT == S_IFREG else { continue }
+      let dot = name.lastIndex(of: ".") ?? name.endIndex
+      entry(String(name[..<dot])) {
+        let suffix = String(name[dot...])
+        $0.extensions.insert(suffix)
+        if $0.complete.contains(suffix) { $0.size = UInt64(max(0, status.st_size)) }
+      }
+    }
+    let held = ServerTraces.streams(in: directory)
+    for base in files.keys.sorted() {
+      guard var recording = files[base] else { continue }
+      // A stream's later recordings are called like its first one, a tilde and a number.
+      let first = base.prefix { $0 != "~" }
+      if held.contains(where: { first.hasSuffix("-" + $0) }) { recording.isCaredFor = true }
+      recordings.append(recording)
+      byteCount += recording.size
+    }
+    guard depth < Self.deepest else { return }
+    for name in directories.sorted() { try list(path + name + "/", depth: depth + 1) }
+  }
+}
+
+/// A file that is read from its beginning to its end.
+struct FileBytes: ~Copyable {
+  private let descriptor: Int32
+
+  /// nil if it cannot be opened; errno says why.
+  init?(_ path: String) {
+    descriptor = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    if descriptor < 0 { return nil }
+    posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL)
+  }
+
+  deinit { close(descriptor) }
+
+  var size: UInt64? {
+    var status = stat()
+    return fstat(descriptor, &status) == 0 ? UInt64(max(0, status.st_size)) : nil
+  }
+
+  /// Gives all bytes to `take`, piece by piece; false if they cannot be read.
+  func read(_ take: (RawSpan) -> Void) -> Bool {
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
+    defer { buffer.deallocate() }
+    while true {
+      let count = Glibc.read(descriptor, buffer.baseAddress, buffer.count)
+      if count < 0 && errno == EINTR { continue }
+      guard count > 0 else { return count == 0 }
+      take(UnsafeRawBufferPointer(rebasing: buffer[..<count]).bytes)
+    }
+  }
+
+  /// All bytes, if they are no more than that.
+  func all(atMost limit: UInt64) -> [UInt8]? {
+    guard let size, size <= limit else { return nil }
+    var bytes: [UInt8] = []
+    return read { span in span.withUnsafeBytes { bytes.append(contentsOf: $0) } } ? bytes : nil
+  }
+}

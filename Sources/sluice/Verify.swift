@@ -1,0 +1,52 @@
+// sluice verify DIR
+
+internal import EventLoops
+internal import Recordings
+
+enum Verify {
+  static let syntax = CommandLineSyntax(
+    name: "verify", summary: "Compares recordings with their sidecars.", operands: ["DIR"],
+    options: [
+      Option("json", "print one JSON object per finding, and one for the result"),
+      Option("quiet", short: "q", "show no progress, and print nothing for recordings that are not finished yet"),
+    ],
+    example: "sluice verify recordings")
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let directory = values.operands[0]
+    let isJSON = values.has("json")
+    let showsProgress = Console.isTerminal && !values.has("quiet")
+    var shown = MonotonicInstant.now
+    do throws(SystemError) {
+      let summary = try RecordingVerification(directory: directory).run(
+        progress: { progress in
+          guard showsProgress, MonotonicInstant.now - shown >= .milliseconds(100) else { return }
+          shown = .now
+          Console.shared.show(
+            status: "\(Units.text(bytes: progress.read)) of \(Units.text(bytes: progress.total)) compared")
+        },
+        { finding in
+          if !finding.kind.isProblem, values.has("quiet") { return }
+          if isJSON {
+            Console.shared.put(finding.jsonLine)
+          } else {
+            Console.shared.put("\(finding.path.shown): \(finding.kind.rawValue): \(finding.detail)")
+          }
+        })
+      Console.shared.show(status: "")
+      if isJSON { Console.shared.put(summary.jsonLine) } else { Console.shared.say(text(summary)) }
+      return summary.problems == 0 ? .done : .dataLost
+    } catch {
+      throw CommandError(
+        error.code == 2 || error.code == 20 ? .noInput : .inputOutput,
+        "cannot read \(directory.shown): \(error.reason). Name the directory that sluice serve stores into.")
+    }
+  }
+
+  /// `3 recordings (1.20 GB): 2 are what their sidecars say, 1 problem`.
+  private static func text(_ summary: RecordingVerification.Summary) -> String {
+    func count(_ number: Int, _ noun: String) -> String { "\(number) \(noun)\(number == 1 ? "" : "s")" }
+    return "\(count(summary.recordings, "recording")): \(summary.verified) match their sidecars "
+      + "(\(Units.text(bytes: summary.bytes))), \(count(summary.problems, "problem"))"
+  }
+}

@@ -1,0 +1,106 @@
+// `sluice verify`, and recordings whose server is killed at any system call while it completes them.
+
+import CommandTesting
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import TestRigs
+import Testing
+
+@Suite("sluice verify")
+struct VerifyTests {
+  /// The head of `sluice mic` and some frames.
+  private static func stream(frames: Int) -> [UInt8] {
+    func little(_ number: Int, _ count: Int) -> [UInt8] {
+      (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
+    }
+    var bytes = Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEJUNK".utf8) + little(28, 4)
+    bytes += [UInt8](repeating: 0, count: 28) + Array("fmt ".utf8) + little(16, 4) + little(1, 2) + little(1, 2)
+    bytes += little(48_000, 4) + little(96_000, 4) + little(2, 2) + little(16, 2)
+    bytes += Array("data".utf8) + [255, 255, 255, 255]
+    return bytes + (0..<(2 * frames)).map { UInt8(truncatingIfNeeded: $0 &* 31) }
+  }
+
+  private func store(_ bytes: [UInt8], _ recordings: String) throws {
+    let input = try TemporaryDirectory()
+    let file = try input.write("input", bytes)
+    let server = try ServeProcess(recordings)
+    _ = try StreamProcess("pipe", "http://\(server.address)/k.wav", more: ["--stream-id", "a"], input: file).ended()
+    try eventually("the sidecar") { access(recordings + "/k-a.sidecar", F_OK) == 0 }
+  }
+
+  @Test("0 where all is well, 4 with the finding where a byte has changed; as text and as JSON")
+  func codes() throws {
+    let directory = try TemporaryDirectory()
+    try store(Self.stream(frames: 1000), directory.path)
+    let sound = try sluice(["verify", directory.path])
+    #expect(try sound.wait() == 0 && sound.output == [], "\(sound.output)")
+    #expect(sound.errors == ["1 recording: 1 match their sidecars (2.08 kB), 0 problems"], "\(sound.errors)")
+    let descriptor = open(directory.path + "/k-a.wav", O_WRONLY)
+    pwrite(descriptor, "x", 1, 1000)
+    close(descriptor)
+    let text = try sluice(["verify", directory.path])
+    #expect(try text.wait() == 4)
+    #expect(
+      text.output.count == 1 && text.output[0].hasPrefix("\"k-a.wav\": wrong-digest: SHA-256 is "), "\(text.output)")
+    let json = try sluice(["verify", directory.path, "--json"])
+    #expect(try json.wait() == 4)
+    #expect(json.output.count == 2 && json.output[0].contains("\"kind\":\"wrong-digest\""), "\(json.output)")
+    #expect(
+      json.output.last == "{\"event\":\"verified\",\"recordings\":1,\"verified\":0,\"bytes\":0,\"problems\":1}")
+  }
+
+  @Test("a directory that is not there is 66, with its name; no directory is a usage error")
+  func errors() throws {
+    let missing = try sluice(["verify", "/nonexistent/\u{1B}[2J"])
+    #expect(try missing.wait() == 66)
+    #expect(missing.errors.count == 1 && !missing.errors[0].contains("\u{1B}"), "\(missing.errors)")
+    #expect(try sluice(["verify"]).wait() == 64)
+  }
+
+  @Test(
+    "a server killed at any system call while a recording comes and ends: the next one completes it, with a true header",
+    arguments: Seed.several(4))
+  func killed(_ seed: Seed) throws {
+    var generator = seed.generator
+    let (directory, input) = (try TemporaryDirectory(), try TemporaryDirectory())
+    let stream = Self.stream(frames: 20_000)
+    let file = try input.write("input", stream)
+    let address = "\(ServeProcess.freshHost()):8080"
+    let call = [
+      "openat", "pwrite64", "pwritev", "write", "fdatasync", "fsync", "renameat", "renameat2", "unlinkat",
+    ].randomElement(using: &generator)!  // not empty
+    let number = Int.random(in: 1...(["openat", "write"].contains(call) ? 60 : 6), using: &generator)
+    let durability = ["always", "interval", "none"].randomElement(using: &generator)!  // not empty
+    let more = ["--durability", durability]
+    let client: StreamProcess
+    do {
+      // One that is killed before it listens is an error here.
+      let server = try? ServeProcess(
+        directory.path, address: address,
+        prefix: [
+          "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",
+          "inject=\(call):signal=KILL:when=\(number)",
+        ],
+        more: more)
+      client = try StreamProcess(
+        "pipe", "http://\(address)/k.wav", more: ["--stream-id", "a", "--retry-ceiling", "200ms"], input: file)
+      // The recording ends, or the server does.
+      try eventually("an end") {
+        access(directory.path + "/k-a.sidecar", F_OK) == 0 || server == nil
+          || (try? server?.exitCode(limit: .zero)) != nil
+      }
+      server?.kill()
+    }
+    let server = try ServeProcess(directory.path, address: address, more: more)
+    _ = try client.ended()
+    try eventually("the sidecar") { access(directory.path + "/k-a.sidecar", F_OK) == 0 }
+    var expected = stream
+    expected.replaceSubrange(4..<8, with: [0x88, 0x9C, 0, 0])
+    expected.replaceSubrange(76..<80, with: [0x40, 0x9C, 0, 0])
+    #expect(try directory.contents("k-a.wav") == expected, "\(call) \(number) \(durability)")
+    let verify = try sluice(["verify", directory.path])
+    #expect(try verify.wait() == 0, "\(call) \(number) \(durability): \(verify.output)")
+    _ = server
+  }
+}
