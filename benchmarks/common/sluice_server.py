@@ -70,12 +70,13 @@ class SluiceServer:
 
     def stored(self) -> list[Path]:
         """The streams, growing or complete; not what belongs to the server itself."""
-        return [path for path in self.directory.glob("[!.]*") if path.is_file()]
+        return [path for path in self.directory.glob("[!.]*") if path.is_file() and path.suffix != ".sidecar"]
 
     def clear(self) -> None:
         """Removes all streams; it must not be at work on any."""
         for path in self.stored():
             path.unlink()
+            path.with_suffix(".sidecar").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
