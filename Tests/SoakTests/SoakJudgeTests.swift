@@ -108,7 +108,7 @@ struct SoakJudgeTests {
   private func recording(_ frames: Range<UInt64>, _ change: (inout [Int16]) -> Void = { _ in }) -> [UInt8] {
     var samples = frames.map { testmic_sample(1, $0, 0) }
     change(&samples)
-    return Array("RIFF".utf8) + [UInt8](repeating: 1, count: 40) + samples.withUnsafeBytes { Array($0) }
+    return Array("RIFF".utf8) + [UInt8](repeating: 1, count: 76) + samples.withUnsafeBytes { Array($0) }
   }
 
   private func timeline(_ files: [String: [UInt8]], beginnings: [String: Int] = [:]) throws -> StoredTimeline {
@@ -123,12 +123,12 @@ struct SoakJudgeTests {
   @Test("an intact recording has no silence, and a silent range is found to the sample")
   func silence() throws {
     let intact = try timeline(["a-s.wav": recording(0..<100_000)])
-    #expect(intact.silent.ranges == [] && intact.stored.ranges == [0..<200_044])
+    #expect(intact.silent.ranges == [] && intact.stored.ranges == [0..<200_080])
     let holed = try timeline([
       "a-s.wav": recording(0..<100_000) { for index in 5000..<7000 { $0[index] = 0 } }
     ])
     let hole = try #require(holed.silent.ranges.first)
-    #expect(holed.silent.ranges.count == 1 && abs(hole.lowerBound - 10_044) <= 2 && abs(hole.upperBound - 14_044) <= 2)
+    #expect(holed.silent.ranges.count == 1 && abs(hole.lowerBound - 10_080) <= 2 && abs(hole.upperBound - 14_080) <= 2)
   }
 
   @Test("frames that come again, frames that are left out without silence, and foreign bytes")
@@ -143,7 +143,7 @@ struct SoakJudgeTests {
       try timeline(["a-s.wav": [UInt8](repeating: 7, count: 100)])
     }
     let short = try timeline(["a-s.wav": recording(0..<100_000) { $0.removeSubrange(5000..<7000) }])
-    #expect(short.stored.ranges == [0..<196_044])
+    #expect(short.stored.ranges == [0..<196_080])
   }
 
   @Test("a part may repeat what the one before has of the same stream offsets, and nothing else")
@@ -151,14 +151,14 @@ struct SoakJudgeTests {
     let first = recording(0..<50_000)
     // The client knew of 40,000 frames.
     let second = try timeline(
-      ["a-s.wav": first, "a-s~2.part": recording(40_000..<90_000)], beginnings: ["a-s~2": 44 + 80_000])
-    #expect(second.stored.ranges == [0..<180_044] && second.silent.ranges == [] && second.count == 2)
+      ["a-s.wav": first, "a-s~2.part": recording(40_000..<90_000)], beginnings: ["a-s~2": 80 + 80_000])
+    #expect(second.stored.ranges == [0..<180_080] && second.silent.ranges == [] && second.count == 2)
     #expect(throws: TestFailure.self) {
-      try timeline(["a-s.wav": first, "a-s~2.part": recording(39_000..<90_000)], beginnings: ["a-s~2": 44 + 80_000])
+      try timeline(["a-s.wav": first, "a-s~2.part": recording(39_000..<90_000)], beginnings: ["a-s~2": 80 + 80_000])
     }
     let later = try timeline(
-      ["a-s.wav": first, "a-s~2.part": recording(60_000..<90_000)], beginnings: ["a-s~2": 44 + 120_000])
-    #expect(later.stored.ranges == [0..<100_044, 120_044..<180_044])
+      ["a-s.wav": first, "a-s~2.part": recording(60_000..<90_000)], beginnings: ["a-s~2": 80 + 120_000])
+    #expect(later.stored.ranges == [0..<100_080, 120_080..<180_080])
     // No server has said where it begins.
     #expect(throws: TestFailure.self) { try timeline(["a-s.wav": first, "a-s~2.part": first]) }
   }
@@ -171,10 +171,10 @@ struct SoakJudgeTests {
     #expect(
       silent.ranges.count == 1 && silent.ranges[0].lowerBound == 0 && abs(silent.ranges[0].upperBound - 1000) <= 2)
     var part = recording(60_000..<90_000)
-    for index in 0..<44 { part[index] = 0 }
-    let beginnings = ["a-s~2": 44 + 120_000]
+    for index in 0..<80 { part[index] = 0 }
+    let beginnings = ["a-s~2": 80 + 120_000]
     let both = try timeline(["a-s.wav": bytes, "a-s~2.part": part], beginnings: beginnings)
-    #expect(both.stored.ranges == [0..<100_044, 120_044..<180_044] && both.silent == silent)
+    #expect(both.stored.ranges == [0..<100_080, 120_080..<180_080] && both.silent == silent)
     #expect(throws: TestFailure.self) {
       try timeline(["a-s.wav": recording(0..<50_000), "a-s~2.part": part], beginnings: beginnings)
     }
