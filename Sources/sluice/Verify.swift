@@ -15,7 +15,7 @@ enum Verify {
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let directory = values.operands[0]
     let isJSON = values.has("json")
-    let showsProgress = Console.isTerminal && !values.has("quiet")
+    let showsProgress = Console.hasStatusLine && !values.has("quiet")
     var shown = MonotonicInstant.now
     do throws(SystemError) {
       let summary = try RecordingVerification(directory: directory).run(
