@@ -79,11 +79,12 @@ struct NextPartTests {
       #expect(summary.error == nil && summary.gaps == 0)
     }
     let parts = try ["kitchen-a.wav", "kitchen-a~2.wav"].map { try fileContents(recordings + "/" + $0) }
-    #expect(parts[0] == Array(stream[..<parts[0].count]))
-    #expect(parts[1].starts(with: Self.header))
+    // The server has put in the true sizes; what else the header says is a copy.
+    #expect(Array(parts[0].dropFirst(44)) == Array(stream[44..<parts[0].count]))
+    for part in parts { #expect(part[8..<40] == Self.header[8..<40]) }
     let text = String(decoding: try fileContents(recordings + "/kitchen-a~2.gaps"), as: UTF8.self)
     let start = try #require(text.split(separator: ":").dropFirst().first.flatMap { Int($0.prefix { $0.isNumber }) })
-    if start == 0 { return #expect(parts[1] == stream) }
+    if start == 0 { return #expect(Array(parts[1].dropFirst(44)) == Array(stream.dropFirst(44))) }
     #expect(start <= parts[0].count && (start - 44) % 4 == 0 && (parts[1].count - 44) % 4 == 0)
     #expect(Array(parts[1].dropFirst(44)) == Array(stream[start...]))
     #expect(start + 3 >= cut || !isResumable)
