@@ -34,7 +34,7 @@ enum ExitCode: Int32, CaseIterable {
     switch self {
     case .done: "done: everything was delivered"
     case .thresholdFailed: "a threshold of --fail-if was exceeded"
-    case .dataLost: "data was lost, or verify found a problem; an error that ended it has its own code"
+    case .dataLost: "verify found a problem, or data was lost; an error that ended it has its own code"
     case .usage: "the command line is invalid"
     case .badData: "a file has the wrong content, or files do not belong together"
     case .noDevice: "there is no such device or file, or it cannot be read"

@@ -47,7 +47,7 @@ struct OptionTableTests {
     "help": .nothing, "json": .nothing, "netrc": .nothing, "ipv4": .nothing, "ipv6": .nothing, "http1": .nothing,
     "http2": .nothing, "request-per-message": .nothing, "resume": .nothing, "abandon": .nothing, "merge": .nothing,
     "compare": .nothing,
-    "discard": .nothing,
+    "discard": .nothing, "no-sidecars": .nothing, "quiet": .nothing,
     "test": .nothing, "device": .text, "content-type": .text, "time-format": .other(["%512d", "%5000d"]),
     "resume-file": .text,
     "directory": .text,
@@ -96,6 +96,7 @@ struct OptionTableTests {
     case "put": [file, url]
     case "report": [file]
     case "serve", "devices": []
+    case "verify": ["/nowhere"]
     default: [url]
     }
   }

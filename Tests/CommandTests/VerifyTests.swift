@@ -78,8 +78,9 @@ struct VerifyTests {
       // One that is killed before it listens is an error here.
       let server = try? ServeProcess(
         directory.path, address: address,
+        // -D: the process that is killed at the end is the server, and not its tracer.
         prefix: [
-          "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",
+          "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",
           "inject=\(call):signal=KILL:when=\(number)",
         ],
         more: more)

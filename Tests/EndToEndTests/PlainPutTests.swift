@@ -48,9 +48,11 @@ struct PlainPutTests {
     _ = try client.finish()
 
     let stored = try #require(try server.stored("kitchen~2.wav"))
-    let whole = MicrophoneStream.bytes(header: stored.prefix(44), byteCount: offset + stored.count - 44)
-    #expect(stored.starts(with: Array("RIFF".utf8)) && stored[36..<40].elementsEqual(Array("data".utf8)))
-    #expect(stored.dropFirst(44).elementsEqual(whole.dropFirst(offset)))
+    let length = MicrophoneStream.headerLength
+    let whole = MicrophoneStream.bytes(header: stored.prefix(length), byteCount: offset + stored.count - length)
+    #expect(
+      stored.starts(with: Array("RIFF".utf8)) && stored[(length - 8)..<(length - 4)].elementsEqual(Array("data".utf8)))
+    #expect(stored.dropFirst(length).elementsEqual(whole.dropFirst(offset)))
   }
 
   @Test(
