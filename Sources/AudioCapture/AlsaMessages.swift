@@ -18,7 +18,8 @@ enum AlsaMessages {
     guard let format, let arguments, let raw = pthread_getspecific(destination) else { return }
     let text = raw.assumingMemoryBound(to: CChar.self)
     var used = strlen(text)
-    if used > 0, used + 2 < capacity {
+    guard used == 0 || used + 2 < capacity else { return }
+    if used > 0 {
       text[used] = CChar(UInt8(ascii: ";"))
       text[used + 1] = CChar(UInt8(ascii: " "))
       text[used + 2] = 0

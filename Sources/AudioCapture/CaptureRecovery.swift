@@ -168,7 +168,7 @@ extension CaptureLoop {
       let (result, _) = write(frames: due) { bytes in
         let count = min(due, bytes.count / frameBytes) * frameBytes
         // Zero is silence in all four formats.
-        if count > 0, let base = bytes.baseAddress { memset(base, 0, count) }
+        if let base = bytes.baseAddress { memset(base, 0, count) }
         return count
       }
       guard let frames = result else { return false }

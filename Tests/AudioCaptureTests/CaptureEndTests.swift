@@ -59,6 +59,21 @@ extension RealALSA {
       #expect(session.events.last == .stopped(frames: UInt64(session.frames)))
     }
 
+    @Test("a capture that ends before its lost device is missed reports no loss of nothing")
+    func nothingLost() throws {
+      for _ in 0..<3 {
+        let rig = TestMicrophone()
+        var configuration = configuration()
+        configuration.device = rig.name()
+        let session = try CaptureSession(configuration)
+        session.take { $0.frames > 500 }
+        testmic_set_absent(rig.page, true)
+        session.take { $0.microphone.totals.deviceLosses == 1 }
+        session.finish()
+        for case .neverReturned(_, let lost, _) in session.events { #expect(lost > 0) }
+      }
+    }
+
     @Test("a capture with an end ends there while its device is gone")
     func longEnough() throws {
       let session = try CaptureSession(configuration(frames: 40_000))
@@ -82,6 +97,24 @@ extension RealALSA {
         #expect(events.last?.isLast == true && session.consumer.isFinished)
         #expect(session.microphone.totals.spuriousWakeUps == spurious)
       }
+    }
+
+    @Test("who waits for the end again does not wait for another thread that has taken the capture thread's place")
+    func joinedTwice() throws {
+      let session = try CaptureSession(configuration(frames: 500))
+      session.microphone.waitUntilEnded()
+      let mayEnd = try EventCounter()
+      let descriptor = mayEnd.descriptor
+      // The C library gives them the memory of the one that has ended.
+      let others = try (0..<4).map { _ in
+        try NamedThread("test thread") {
+          var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+          poll(&entry, 1, 600_000)
+        }
+      }
+      session.microphone.waitUntilEnded()
+      mayEnd.signal()
+      for thread in others { thread.join() }
     }
 
     @Test("whether the thread has real-time priority is reported as the kernel decided it")

@@ -45,7 +45,7 @@ struct CaptureStateMachineTests {
       attempts += 1
       switch machine.retryFailed(ESTRPIPE) {
       case .resume(let delay):
-        #expect(delay <= .milliseconds(500))
+        #expect(delay == .milliseconds(min(500, 20 << min(attempts - 1, 10))))
         waited += delay
       case let other:
         #expect(other == .reopen(after: .milliseconds(100)))
@@ -74,6 +74,48 @@ struct CaptureStateMachineTests {
         .milliseconds(1600), .seconds(2),
       ])
     #expect(delays.dropFirst(5).allSatisfy { $0 == .seconds(2) })
+  }
+
+  @Test("each error is answered in the same way in whatever state it comes, and nothing is begun after the end")
+  func answers() {
+    let lost = CaptureStateMachine.Action.reopen(after: .milliseconds(100))
+    for code in Int32(1)...133 {
+      let failure: CaptureStateMachine.Action =
+        switch code {
+        case EAGAIN, EINTR: .wait
+        case EPIPE, EBADFD: .restart
+        case ESTRPIPE: .resume(after: .zero)
+        default: lost
+        }
+      // Running, restarting, suspended, away.
+      for before in [nil, EPIPE, ESTRPIPE, ENODEV] {
+        var machine = CaptureStateMachine()
+        if let before { _ = machine.failed(before) }
+        let state = machine.state
+        #expect(machine.failed(code) == failure, "\(code) after \(before ?? 0)")
+        switch failure {
+        case .wait: #expect(machine.state == state)
+        case .restart: #expect(machine.state == .restarting)
+        case .resume: #expect(machine.state == .suspended(attempts: 0))
+        default: #expect(machine.state == .away(attempts: 0))
+        }
+
+        machine = CaptureStateMachine()
+        if let before { _ = machine.failed(before) }
+        let expected: CaptureStateMachine.Action =
+          switch before {
+          case ESTRPIPE:
+            [ESTRPIPE, EAGAIN, EBUSY, EPIPE, EBADFD].contains(code) ? .resume(after: .milliseconds(20)) : lost
+          case ENODEV: .reopen(after: .milliseconds(200))
+          default: [ESTRPIPE, EAGAIN].contains(code) ? .resume(after: .zero) : lost
+          }
+        #expect(machine.retryFailed(code) == expected, "\(code) to an attempt after \(before ?? 0)")
+
+        _ = machine.end()
+        #expect(machine.failed(code) == .end && machine.retryFailed(code) == .end && machine.recovered() == .end)
+        #expect(machine.state == .ended)
+      }
+    }
   }
 
   @Test("no history of failures ends the capture, leaves it waiting for a dead device, or spins", arguments: 0..<200)

@@ -120,6 +120,43 @@ extension RealALSA {
       #expect(!message.isEmpty)
     }
 
+    @Test("the least and the most of each value are for the device to refuse, what is beyond is refused before")
+    func bounds() {
+      let name = rig.name()
+      func with(_ change: (inout MicrophoneConfiguration) -> Void) -> MicrophoneConfiguration {
+        var configuration = MicrophoneConfiguration(device: name)
+        change(&configuration)
+        return configuration
+      }
+      func buffered(_ period: Duration, _ buffer: Duration) -> MicrophoneConfiguration {
+        .init(device: name, period: period, buffer: buffer)
+      }
+      let allowed =
+        [1_000, 768_000].map { rate in with { $0.rate = rate } }
+        + [1, 64].map { channels in with { $0.channels = channels } }
+        + [
+          buffered(.microseconds(500), .milliseconds(1)), buffered(.seconds(5), .seconds(10)),
+          buffered(.seconds(5), .seconds(60)),
+        ]
+      for configuration in allowed {
+        if case .invalid(let message)? = failure(configuration) { Issue.record("\(message)") }
+      }
+      let short = Duration.nanoseconds(1)
+      let refused =
+        [999, 768_001].map { rate in with { $0.rate = rate } }
+        + [0, 65].map { channels in with { $0.channels = channels } }
+        + [
+          buffered(.microseconds(500) - short, .milliseconds(1)), buffered(.seconds(5) + short, .seconds(20)),
+          buffered(.seconds(5), .seconds(10) - short), buffered(.seconds(5), .seconds(60) + short),
+        ]
+      for configuration in refused {
+        guard case .invalid? = failure(configuration) else {
+          Issue.record("\(configuration)")
+          return
+        }
+      }
+    }
+
     @Test("every error names its cause and what to do")
     func sentences() {
       let permission = "\(MicrophoneError.permissionDenied(name: "hw:0"))"
@@ -141,6 +178,30 @@ extension RealALSA {
       }
       #expect(result == -ENOENT)
       #expect(messages == "Unknown PCM nonsense")
+    }
+
+    /// What libasound says of a name that it does not know.
+    private func say(_ name: String) {
+      var pcm: OpaquePointer?
+      _ = snd_pcm_open(&pcm, name, SND_PCM_STREAM_CAPTURE, 0)
+    }
+
+    @Test("several messages become one line, those within others only their own, and no more than there is room for")
+    func manyMessages() {
+      var inner = ""
+      let outer = AlsaMessages.collected {
+        say("first")
+        inner = AlsaMessages.collected { say("within") }.messages
+        say("second")
+      }
+      #expect(outer.messages == "Unknown PCM first; Unknown PCM second" && inner == "Unknown PCM within")
+      for length in 1...60 {
+        let name = String(repeating: "x", count: length)
+        let all = [String](repeating: "Unknown PCM \(name)", count: 100).joined(separator: "; ")
+        let found = AlsaMessages.collected { for _ in 0..<100 { say(name) } }.messages
+        // 1 KiB, of which a zero is the last.
+        #expect(all.hasPrefix(found) && (1000...1023).contains(found.utf8.count), "\(found.utf8.count) of \(length)")
+      }
     }
 
     @Test("the list has what the configuration names, with what it supports")

@@ -49,7 +49,8 @@ final class MutantFinder: SyntaxVisitor {
   private static let unobservable: Set<String> = [
     "precondition", "assert", "assertionFailure", "print", "free", "deallocate", "deinitialize", "reserveCapacity",
     "posix_fadvise", "curl_free", "curl_url_cleanup", "curl_slist_free_all", "curl_easy_cleanup",
-    "freelocale",
+    "freelocale", "snd_pcm_status_free", "snd_pcm_hw_params_free", "snd_pcm_sw_params_free", "snd_ctl_card_info_free",
+    "snd_pcm_info_free", "snd_device_name_free_hint",
   ]
 
   private let file: String

@@ -125,7 +125,9 @@ static snd_pcm_sframes_t device_pointer(snd_pcm_ioplug_t *io) {
   struct device *device = device_of(io);
   if (io->state == SND_PCM_STATE_RUNNING && !obey_state_orders(device)) {
     obey_overrun(device, &device->page->overruns, &device->page->overruns_done);
-    if (!device->hold_pointer) {
+    if (LOAD(device->page->silent)) {
+      // The pointer stays.
+    } else if (!device->hold_pointer) {
       uint64_t now = head_at(device, monotonic_ns());
       if (now > device->position) device->position = now;
     } else if (device->woke_reader && device->position - device->base == io->appl_ptr) {
@@ -221,6 +223,12 @@ static int device_poll_revents(snd_pcm_ioplug_t *io, struct pollfd *descriptors,
   *revents = 0;
   if (!(descriptors[0].revents & POLLIN)) return 0;
   if (io->state == SND_PCM_STATE_RUNNING && !obey_state_orders(device)) {
+    uint32_t silent = LOAD(device->page->silent);
+    if (silent) {
+      arm_at(device, silent == 2 ? 0 : monotonic_ns() + 3600000000000);
+      *revents = silent == 2 ? POLLIN : 0;
+      return 0;
+    }
     if (device->hold_pointer) {
       // The spurious wake-up: ready, with no new frame.
       device->woke_reader = true;

@@ -44,6 +44,9 @@ void testmic_unmap(struct testmic_page *page) { munmap(page, sizeof *page); }
 void testmic_set_absent(struct testmic_page *page, bool absent) { STORE(page->absent, absent); }
 void testmic_set_busy(struct testmic_page *page, bool busy) { STORE(page->busy, busy); }
 void testmic_set_suspended(struct testmic_page *page, bool suspended) { STORE(page->suspended, suspended); }
+void testmic_set_silent(struct testmic_page *page, bool silent, bool awake) {
+  STORE(page->silent, silent ? (awake ? 2 : 1) : 0);
+}
 void testmic_set_resume_refused(struct testmic_page *page, bool refused) { STORE(page->resume_refused, refused); }
 
 void testmic_order_overrun(struct testmic_page *page, uint64_t milliseconds) {

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TESTMIC_MAGIC = 0x746d6963, TESTMIC_VERSION = 3, TESTMIC_GAPS = 128 };
+enum { TESTMIC_MAGIC = 0x746d6963, TESTMIC_VERSION = 4, TESTMIC_GAPS = 128 };
 
 /// One run of frames that the device produced and nobody was given.
 struct testmic_gap {
@@ -22,6 +22,7 @@ struct testmic_page {
   uint32_t absent;          ///< every call fails with ENODEV, opening too
   uint32_t busy;            ///< opening fails with EBUSY
   uint32_t suspended;       ///< ESTRPIPE until cleared; device time goes on, frames are lost
+  uint32_t silent;          ///< no frame comes, and no error; the reader is not woken, or (2) all the time
   uint32_t resume_refused;  ///< after a suspend only prepare helps (snd_pcm_resume changes nothing)
   uint32_t overruns;        ///< hold the reader until the ring has overflowed by `overrun_ns`
   uint64_t overrun_ns;
@@ -53,6 +54,7 @@ void testmic_unmap(struct testmic_page *page);
 void testmic_set_absent(struct testmic_page *page, bool absent);
 void testmic_set_busy(struct testmic_page *page, bool busy);
 void testmic_set_suspended(struct testmic_page *page, bool suspended);
+void testmic_set_silent(struct testmic_page *page, bool silent, bool awake);
 void testmic_set_resume_refused(struct testmic_page *page, bool refused);
 void testmic_order_overrun(struct testmic_page *page, uint64_t milliseconds);
 void testmic_order_overrun_in_read(struct testmic_page *page, uint64_t milliseconds);

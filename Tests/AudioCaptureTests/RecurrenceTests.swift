@@ -1,0 +1,134 @@
+// Faults that come again and again, and those without a word: what stays open, and what the stream says of them.
+
+import EventLoops
+import Glibc
+import StreamBuffers
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@testable import AudioCapture
+
+extension RealALSA {
+  @Suite("A microphone with recurring faults")
+  struct RecurrenceTests {
+    private let rig = TestMicrophone()
+
+    private func configuration(_ rig: TestMicrophone) -> MicrophoneConfiguration {
+      MicrophoneConfiguration(
+        device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
+    }
+
+    private func openDescriptors() -> Int { (0..<Int32(4096)).count { fcntl($0, F_GETFD) >= 0 } }
+
+    private func hasReturned(_ times: Int) -> (CaptureSession) -> Bool {
+      { $0.events.count { if case .deviceReturned = $0 { true } else { false } } >= times }
+    }
+
+    @Test("after each refusal the device is free, and neither refusals nor looks leave a descriptor open")
+    func refusals() throws {
+      let narrow = rig.name("testmic_narrow")
+      let kernel = ScratchDirectory()
+      for name in ["asound", "asound/card0", "asound/card0/pcm0c", "asound/card0/pcm0c/sub0"] {
+        mkdir(kernel.file(name), 0o700)
+      }
+      _ = kernel.write("Mic\n", to: "asound/card0/id")
+      _ = kernel.write("name: First\n", to: "asound/card0/pcm0c/info")
+      _ = kernel.write("owner_pid   : 1\n", to: "asound/card0/pcm0c/sub0/status")
+      let before = openDescriptors()
+      for _ in 0..<15 {
+        for wrong in [
+          MicrophoneConfiguration(device: narrow, rate: 8_000, channels: 2), .init(device: narrow, channels: 1),
+          .init(device: narrow, channels: 2, format: .s24_3LE),
+        ] {
+          #expect(throws: MicrophoneError.self) { try Microphone(wrong) }
+          // Whoever still had it open would be in the way.
+          guard case .supports = CaptureDevice.look(at: narrow) else {
+            Issue.record("it is not free after \(wrong)")
+            return
+          }
+        }
+        #expect(ProcAsound.captureDevices(ofCard: 0, under: kernel.file("asound")).count == 1)
+        #expect(DeviceHolder.find(in: kernel.path) == "a program (pid 1)")
+        testmic_set_busy(rig.page, true)
+        #expect(CaptureDevice.look(at: narrow) == .busy(holder: nil))
+        testmic_set_busy(rig.page, false)
+      }
+      #expect(openDescriptors() - before < 10)
+    }
+
+    @Test("a device that goes and comes back, at times without power at first, is found each time; nothing stays open")
+    func losses() throws {
+      let session = try CaptureSession(configuration(rig), capacity: 4 << 20)
+      session.take { $0.frames > 5_000 }
+      let before = openDescriptors()
+      let count = 4
+      for round in 1...count {
+        testmic_set_absent(rig.page, true)
+        session.take { $0.microphone.totals.deviceLosses == UInt64(round) }
+        if round.isMultiple(of: 2) {
+          // There again, and not to be started: attempts that open it and have to close it.
+          testmic_set_suspended(rig.page, true)
+          testmic_set_absent(rig.page, false)
+          let opens = testmic_opens(rig.page)
+          rig.wait { testmic_opens($0) >= opens + 2 }
+          testmic_set_suspended(rig.page, false)
+        } else {
+          testmic_set_absent(rig.page, false)
+        }
+        session.take(until: hasReturned(round))
+        let frames = session.frames
+        session.take { $0.frames > frames + 5_000 }
+      }
+      #expect(openDescriptors() - before < 3)
+      session.finish()
+      let timeline = Timeline(session.bytes, channels: 2, tolerance: 3)
+      #expect(timeline.foreign == 0 && timeline.silence.count == count)
+      for run in timeline.runs { #expect(abs(Int(run.device) - run.stream.lowerBound) <= 3) }
+      #expect(Int(session.microphone.totals.framesLost) == timeline.silence.reduce(0) { $0 + $1.count })
+    }
+
+    @Test("while a device is away its silence takes no room from what nobody has read yet")
+    func unread() throws {
+      // 0.7 s.
+      let session = try CaptureSession(configuration(rig), capacity: 1 << 17, overflow: .dropOldest)
+      session.take { $0.frames > 5_000 }
+      testmic_set_absent(rig.page, true)
+      session.takeEvents { $0.microphone.totals.deviceLosses == 1 }
+      // Nobody reads for longer than the buffer holds.
+      let end = MonotonicInstant.now + .milliseconds(1_800)
+      rig.wait { _ in MonotonicInstant.now > end }
+      session.finish()
+      #expect(session.bytes.count == Int(session.offset))
+      let timeline = Timeline(session.bytes, channels: 2)
+      #expect(timeline.foreign == 0 && timeline.runs.count == 1)
+    }
+
+    @Test("a device that falls silent without a word is opened anew after five seconds, and what it missed is silence")
+    func silent() throws {
+      // One that wakes nobody, and one that wakes for nothing; both at a time.
+      let rigs = [TestMicrophone(), TestMicrophone()]
+      let sessions = try rigs.map { try CaptureSession(configuration($0), capacity: 8 << 20) }
+      for session in sessions { session.take { $0.frames > 5_000 } }
+      for (rig, isAwake) in zip(rigs, [false, true]) { testmic_set_silent(rig.page, true, isAwake) }
+      for (rig, session) in zip(rigs, sessions) {
+        session.take { $0.microphone.totals.deviceLosses == 1 }
+        testmic_set_silent(rig.page, false, false)
+      }
+      for session in sessions {
+        session.take(until: hasReturned(1))
+        let frames = session.frames
+        session.take { $0.frames > frames + 5_000 }
+        session.finish()
+        let timeline = Timeline(session.bytes, channels: 2, tolerance: 3)
+        #expect(timeline.foreign == 0 && timeline.silence.count == 1)
+        #expect((timeline.silence.first?.count ?? 0) > 5 * 48_000)
+        for run in timeline.runs { #expect(abs(Int(run.device) - run.stream.lowerBound) <= 3) }
+        let codes = session.events.compactMap { event -> Int32? in
+          if case .deviceLost(_, let code) = event { code } else { nil }
+        }
+        #expect(codes == [ETIMEDOUT])
+      }
+    }
+  }
+}
