@@ -1,6 +1,7 @@
 // The thinking of the capture thread, with thousands of random device histories.
 
 import Glibc
+import PropertyTesting
 import Testing
 
 @testable import AudioCapture
@@ -120,7 +121,7 @@ struct CaptureStateMachineTests {
 
   @Test("no history of failures ends the capture, leaves it waiting for a dead device, or spins", arguments: 0..<200)
   func randomHistories(seed: UInt64) {
-    var random = SeededGenerator(seed: seed)
+    var random = SplitMix64(state: seed)
     var machine = CaptureStateMachine()
     var action = CaptureStateMachine.Action.wait
     let codes = [EPIPE, ESTRPIPE, ENODEV, EIO, EBADFD, EAGAIN, EBUSY, EACCES, ETIMEDOUT, EINTR, EINVAL]

@@ -1,6 +1,7 @@
 // The clock that tells how long a gap was, against devices whose true position is known.
 
 import EventLoops
+import PropertyTesting
 import Testing
 
 @testable import AudioCapture
@@ -19,7 +20,7 @@ struct DeviceClockTests {
   @Test(
     "a device on the monotonic clock is known to the frame once it was looked at a few times", arguments: [1, 2, 3, 4])
   func exact(seed: UInt64) {
-    var random = SeededGenerator(seed: seed)
+    var random = SplitMix64(state: seed)
     let device = Device(rate: 48_000, start: 5_000_000_123, ppm: 0)
     // The start itself is learnt late.
     var clock = DeviceClock(rate: 48_000, frames: 0, at: .init(nanoseconds: device.start + 400_000))
@@ -64,19 +65,5 @@ struct DeviceClockTests {
     clock.observe(frames: device.frames(at: 1_000_000_000), at: .init(nanoseconds: 4_000_000_000))
     let frames = clock.frames(at: .init(nanoseconds: 5_000_000_000))
     #expect(abs(Int(frames) - 240_000) <= 1)
-  }
-}
-
-/// SplitMix64, so that a failure can be run again by its seed.
-struct SeededGenerator: RandomNumberGenerator {
-  private var state: UInt64
-  init(seed: UInt64) { state = seed }
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9e37_79b9_7f4a_7c15
-    var word = state
-    word = (word ^ (word >> 30)) &* 0xbf58_476d_1ce4_e5b9
-    word = (word ^ (word >> 27)) &* 0x94d0_49bb_1331_11eb
-    return word ^ (word >> 31)
   }
 }

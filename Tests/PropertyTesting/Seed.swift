@@ -5,6 +5,7 @@ internal import Glibc
 /// A random test's start value, as an argument of `@Test(arguments:)`: Swift Testing prints it when a case begins.
 ///
 /// `SLUICE_SEED=<number>` in the environment, decimal or `0x…`, replaces all seeds of a run by that one.
+/// `SLUICE_SEEDS_OF=<text>` draws them from that text instead of anew: a commit has the same cases wherever it is tested.
 public struct Seed: Hashable, Sendable, CustomStringConvertible {
   public let value: UInt64
 
@@ -15,7 +16,12 @@ public struct Seed: Hashable, Sendable, CustomStringConvertible {
   /// `count` new seeds, or only the one from the environment.
   public static func several(_ count: Int) -> [Seed] {
     if let replay = fromEnvironment { return [replay] }
-    return (0..<count).map { _ in Seed(UInt64.random(in: .min ... .max)) }
+    guard let text = getenv("SLUICE_SEEDS_OF").map({ String(cString: $0) }), !text.isEmpty else {
+      return (0..<count).map { _ in Seed(UInt64.random(in: .min ... .max)) }
+    }
+    // FNV-1a.
+    var generator = SplitMix64(state: text.utf8.reduce(0xCBF2_9CE4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 })
+    return (0..<count).map { _ in Seed(generator.next()) }
   }
 
   /// The generator that begins at this seed.

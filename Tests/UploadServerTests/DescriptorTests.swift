@@ -65,9 +65,9 @@ struct DescriptorTests {
   @Test("with 64 descriptors, whoever streams goes on, whoever is too many hears 503, and nobody hears 500")
   func manyStreams() async {
     await #expect(processExitsWith: .success) {
-      let seed = UInt64.random(in: 0...UInt64.max)
-      print("DescriptorTests.manyStreams: seed \(seed)")
-      var random = SeededGenerator(seed: seed)
+      let seed = Seed.several(1)[0]
+      print("DescriptorTests.manyStreams: \(seed)")
+      var random = seed.generator
       for threads in [1, 2] {
         let sockets = try Sockets(1000)
         let test = try TestServer { ($0.threads, $0.durability) = (threads, .none) }

@@ -1,23 +1,10 @@
 // Requests bent out of shape, from a seed, so that a failure can be run again; and the corpus that they are made from.
 
 import Glibc
-
-/// SplitMix64: the same numbers for the same seed, everywhere.
-struct SeededGenerator: RandomNumberGenerator {
-  private var state: UInt64
-  init(seed: UInt64) { state = seed }
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var mixed = state
-    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-    return mixed ^ (mixed >> 31)
-  }
-}
+import PropertyTesting
 
 struct Mutator {
-  private var generator: SeededGenerator
+  private var generator: SplitMix64
 
   /// What request smuggling is made of.
   private static let fragments: [[UInt8]] = [
@@ -26,7 +13,7 @@ struct Mutator {
     "GET / HTTP/1.1\r\n", "HTTP/1.0", "Expect: 100-continue\r\n", "\u{7f}",
   ].map { Array($0.utf8) }
 
-  init(seed: UInt64) { generator = SeededGenerator(seed: seed) }
+  init(_ seed: Seed) { generator = seed.generator }
 
   mutating func mutate(_ seeds: [[UInt8]]) -> [UInt8] {
     var octets = pick(seeds)

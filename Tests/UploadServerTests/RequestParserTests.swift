@@ -1,4 +1,5 @@
 import Glibc
+import PropertyTesting
 import Testing
 import UploadServer
 
@@ -93,13 +94,12 @@ struct RequestParserTests {
     #expect(expects("PUT / HTTP/1.0\r\n\(fields)Content-Length: 1\r\n\r\n") == false)
   }
 
-  @Test("mutated requests never break the parser, and are the same however they are split")
-  func mutations() throws {
-    let seed = getenv("SLUICE_FUZZ_SEED").flatMap { UInt64(String(cString: $0)) } ?? UInt64.random(in: 0...UInt64.max)
+  @Test(
+    "mutated requests never break the parser, and are the same however they are split", arguments: Seed.several(1))
+  func mutations(_ seed: Seed) throws {
     let rounds = getenv("SLUICE_FUZZ_ROUNDS").flatMap { Int(String(cString: $0)) } ?? 20_000
-    print("RequestParserTests.mutations: SLUICE_FUZZ_SEED=\(seed) SLUICE_FUZZ_ROUNDS=\(rounds)")
     let seeds = try Corpus.files().map(\.octets) + RequestCase.all.map(\.octets).filter { $0.count < 2000 }
-    var mutator = Mutator(seed: seed)
+    var mutator = Mutator(seed)
     var accepted = 0
     for round in 0..<rounds {
       let octets = mutator.mutate(seeds)

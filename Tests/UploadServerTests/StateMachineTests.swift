@@ -8,11 +8,11 @@ import Testing
 
 @Suite("The server's state machines")
 struct StateMachineTests {
-  @Test("in any order of events a request is answered at most once, and nothing happens after the close")
-  func connectionStates() {
-    let seed = UInt64.random(in: 0...UInt64.max)
-    print("StateMachineTests.connectionStates: seed \(seed)")
-    var generator = SeededGenerator(seed: seed)
+  @Test(
+    "in any order of events a request is answered at most once, and nothing happens after the close",
+    arguments: Seed.several(1))
+  func connectionStates(_ seed: Seed) {
+    var generator = seed.generator
     for _ in 0..<5_000 {
       var machine = HTTPConnectionState()
       // The model: whether a request is open, and whether the connection may still carry another.
@@ -63,7 +63,7 @@ struct StateMachineTests {
     }
   }
 
-  private func head(_ generator: inout SeededGenerator) -> RequestHead {
+  private func head(_ generator: inout SplitMix64) -> RequestHead {
     let framings: [BodyFraming] = [.absent, .sized(0), .sized(9), .chunked]
     let octets = Array("/".utf8)
     // A path of one slash is always a target.
@@ -77,7 +77,7 @@ struct StateMachineTests {
   @Test("an early answer to a request with a body closes the connection; one without a body keeps it")
   func earlyAnswer() {
     func keeps(_ framing: BodyFraming) -> HTTPConnectionState.RespondAction {
-      var generator = SeededGenerator(seed: 1)
+      var generator = SplitMix64(state: 1)
       var head = head(&generator)
       (head.framing, head.keepsAlive) = (framing, true)
       var machine = HTTPConnectionState()
@@ -119,11 +119,11 @@ struct StateMachineTests {
     }
   }
 
-  @Test("whatever offsets requests begin at, each byte of the stream has one place, and repeated ones are compared")
-  func placement() {
-    let seed = UInt64.random(in: 0...UInt64.max)
-    print("StateMachineTests.placement: seed \(seed)")
-    var generator = SeededGenerator(seed: seed)
+  @Test(
+    "whatever offsets requests begin at, each byte of the stream has one place, and repeated ones are compared",
+    arguments: Seed.several(1))
+  func placement(_ seed: Seed) {
+    var generator = seed.generator
     for _ in 0..<2_000 {
       // The model stores the bytes themselves; a byte is its offset.
       var file: [Int?] = []
