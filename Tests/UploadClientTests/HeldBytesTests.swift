@@ -31,6 +31,21 @@ struct HeldBytesTests {
     }
   }
 
+  @Test(
+    "libcurl may hold an upload buffer, and on HTTP/2 a frame or a window more",
+    arguments: [UploadRequest.HTTPVersion.http1, .http2, .negotiated], ["http", "HTTPS"])
+  func bounds(_ version: UploadRequest.HTTPVersion, _ scheme: String) {
+    var request = UploadRequest(url: "\(scheme)://127.0.0.1/")
+    request.httpVersion = version
+    let mayBeHTTP2 = version == .http2 || version == .negotiated && scheme == "HTTPS"
+    for size in [16_384, 65_536, 2 << 20] {
+      request.uploadBufferSize = size
+      #expect(request.mostHeldByteCount == size + (mayBeHTTP2 ? AcknowledgedBytes.heldForHTTP2 : 0))
+    }
+    #expect([16 << 10, 80 << 10].contains(AcknowledgedBytes.heldForHTTP2))
+    #expect(request.hasPlainFraming == (scheme == "http" && version != .http2))
+  }
+
   @Test("the newest piece counts as held until libcurl asks again")
   func newest() throws {
     try withConnection { socket in

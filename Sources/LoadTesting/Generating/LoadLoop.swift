@@ -120,21 +120,19 @@ final class LoadLoop: @unchecked Sendable {
   /// acknowledgements of those that still wait for theirs.
   func finish(_ stream: any PacedStream) {
     finishing.append(stream)
-    if finishing.count == 1 { finishSome() }
+    if finishTimer == nil { finishSome() }
   }
 
   private func finishSome() {
     let some = finishing.prefix(Self.finishesAtOnce)
-    for stream in some { stream.finish() }
-    guard finishing.count > some.count else {
-      finishing = []
-      return
-    }
+    guard !some.isEmpty else { return }
+    finishing.removeFirst(some.count)
+    // Also when nobody is left: who comes next, comes after the pause.
     finishTimer = loop.schedule(after: Self.finishPause) { [unowned self] in
       finishTimer = nil
-      finishing.removeFirst(some.count)
       finishSome()
     }
+    for stream in some { stream.finish() }
   }
 
   /// 2,500 a second.

@@ -1,0 +1,121 @@
+// How streams are shared out over loops, lanes, URLs and addresses, and how many of them end at a time.
+
+import EventLoops
+import LiveStreaming
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadClient
+
+@testable import LoadTesting
+
+@Suite("The plan of a run")
+struct LoadRunPlanTests {
+  private func plan(_ configuration: LoadConfiguration, _ addresses: [String] = []) throws -> LoadRunPlan {
+    LoadRunPlan(
+      configuration, bytes: try BodyBytes(.pattern, seed: 0), localAddresses: addresses, clock: RunClock(origin: .now)
+    ) { _ in }
+  }
+
+  @Test(
+    "streams that share a connection have a lane, a URL and an address in common, others some hundred in each lane",
+    arguments: Seed.several(3))
+  func lanes(seed: Seed) throws {
+    var random = seed.generator
+    for _ in 0..<30 {
+      var configuration = LoadConfiguration(request: UploadRequest(url: "https://127.0.0.1:9/0"))
+      configuration.otherURLs = (0..<Int.random(in: 0...2, using: &random)).map { "https://127.0.0.1:9/\($0 + 1)" }
+      configuration.streams = random.size(upTo: 3_000)
+      configuration.threads = Int.random(in: 1...4, using: &random)
+      let parts = Int.random(in: 1...3, using: &random)
+      configuration.part = (index: Int.random(in: 1...parts, using: &random), count: parts)
+      configuration.streamsPerConnection = [1, 2, 3, 50, 100, 1_000].randomElement(using: &random) ?? 1
+      if random.chance(60) { configuration.request.httpVersion = .http2 }
+      let addresses = ["127.0.0.2", "127.0.0.3"]
+      let plan = try plan(configuration, addresses)
+      let indices = Array(LoadPart(configuration).streamIndices(of: configuration.streams))
+      #expect(indices.count == configuration.share && plan.laneCount >= 1)
+      for number in 0..<configuration.threads {
+        let share = stride(from: number, to: indices.count, by: configuration.threads).map { indices[$0] }
+        let streams = share.map { plan.streamConfiguration(LoadPlace(index: $0)) }
+        let lanes = Dictionary(grouping: streams) { $0.lane % plan.laneCount }
+        let most = lanes.values.map(\.count).max() ?? 0
+        guard configuration.sharesConnections else {
+          #expect(most < 400 && (lanes.count < 2 || lanes.values.allSatisfy { $0.count >= 200 }), "\(seed)")
+          continue
+        }
+        let perConnection = configuration.streamsPerConnection
+        #expect(most <= perConnection && streams.allSatisfy { $0.lane < plan.laneCount }, "\(seed)")
+        #expect(lanes.count == (share.count + perConnection - 1) / perConnection, "\(seed)")
+        for lane in lanes.values {
+          #expect(Set(lane.map(\.request.url)).count == 1 && Set(lane.map(\.request.localAddress)).count == 1)
+        }
+      }
+      guard !configuration.sharesConnections else { continue }
+      // Each URL as often as any other, and each address with each URL.
+      let all = (0..<12).map { plan.streamConfiguration(LoadPlace(index: $0)).request }
+      let uses = Dictionary(grouping: all) { "\($0.url) from \($0.localAddress ?? "")" }
+      #expect(uses.count == configuration.requests.count * 2 && Set(uses.values.map(\.count)).count == 1, "\(seed)")
+    }
+  }
+
+  /// Says when it is to finish.
+  private final class Ending: PacedStream {
+    let number: Int
+    let log: (Int) -> Void
+
+    init(_ number: Int, _ log: @escaping (Int) -> Void) { (self.number, self.log) = (number, log) }
+
+    var isAcknowledged: Bool { true }
+    func begin() {}
+    func quiet() {}
+    func stop(isDue: Bool) {}
+    func finish() { log(number) }
+    func finishUnacknowledged() {}
+  }
+
+  @Test(
+    "streams that are done end in their order, each once, and no more than 25 within 10 ms, however they come",
+    arguments: Seed.several(2))
+  func endings(seed: Seed) throws {
+    var random = seed.generator
+    let loop = try LoadLoop(
+      try plan(LoadConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/"))), report: { _ in }, idle: {})
+    let isOver = try EventCounter()
+    nonisolated(unsafe) var ended: [(number: Int, time: MonotonicInstant)] = []
+    // Many at once, single ones, and pauses in which all of them end.
+    let arrivals = (0..<20).map { _ in
+      (
+        count: random.chance(50) ? 1 : Int.random(in: 0...80, using: &random),
+        pause: Int.random(in: 0...40, using: &random)
+      )
+    }
+    let total = arrivals.reduce(0) { $0 + $1.count }
+    loop.loop.execute {
+      var (number, time) = (0, MonotonicInstant.now)
+      for arrival in arrivals {
+        time = time + .milliseconds(arrival.pause)
+        let numbers = number..<number + arrival.count
+        number = numbers.upperBound
+        loop.loop.schedule(at: time) {
+          for number in numbers {
+            loop.finish(
+              Ending(number) {
+                ended.append(($0, .now))
+                if ended.count == total { isOver.signal() }
+              })
+          }
+        }
+      }
+    }
+    #expect(waitUntilReadable(isOver.descriptor))
+    // Nothing follows.
+    loop.session.close()
+    #expect(ended.map(\.number) == Array(0..<total), "\(seed)")
+    for index in ended.indices.dropFirst(25) {
+      // Timers are never early; the work of a batch takes a moment.
+      #expect(ended[index].time - ended[index - 25].time > .milliseconds(5), "\(seed)")
+    }
+    withExtendedLifetime(isOver) {}
+  }
+}
