@@ -120,6 +120,42 @@ struct SharedConnectionTests {
     #expect(users.values.max() == maximum)
   }
 
+  @Test(
+    "without TLS each has a connection of its own, over a libcurl that cannot put two on one",
+    .enabled(if: UploadSession.cannotReusePlainHTTP2 != nil, "this libcurl can"))
+  func plain() throws {
+    let served = try EventLog<Int>()
+    let server = try ScriptedServer { connection, number in
+      let http2 = try HTTP2Connection(connection)
+      while true {
+        let stream = try http2.request()
+        served.append(number)
+        try http2.content(of: stream)
+        try http2.respond(200, to: stream)
+      }
+    }
+    try withSharing(100) { session in
+      var request = UploadRequest("PATCH", server.url)
+      request.httpVersion = .http2
+      // While another one is under way, and after one that is over.
+      for round in 1...2 {
+        let uploads = try (0..<3).map { _ in
+          let upload = try RunningUpload(session, request)
+          try upload.body.write("begun")
+          try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
+          return upload
+        }
+        try served.wait("all requests") { $0.count == 3 * round ? true : nil }
+        for upload in uploads {
+          upload.body.end()
+          #expect(try upload.response().status == 200)
+        }
+        #expect(uploads.allSatisfy(isNew))
+      }
+    }
+    #expect(Set(served.all).count == 6)
+  }
+
   @Test("one whose peer has closed its window does not hold up the others, and costs nothing while it waits")
   func heldUp() throws {
     let received = try EventLog<Received>()
