@@ -44,6 +44,17 @@ struct ValueTests {
     }
   }
 
+  @Test("a time of the kernel is an instant to the nanosecond, or the end of what can be counted")
+  func kernelTimes() {
+    for seconds in [0, 1, 59, 1 << 32, -1, 9_223_372_035, 9_223_372_037, Int.max] {
+      for nanoseconds in [0, 1, 999_999_999] {
+        let exact = Int128(seconds) * 1_000_000_000 + Int128(nanoseconds)
+        let found = MonotonicInstant(timespec(tv_sec: seconds, tv_nsec: nanoseconds))
+        #expect(found.nanoseconds == Int64(clamping: exact))
+      }
+    }
+  }
+
   @Test("a duration in seconds keeps its fraction and its sign")
   func seconds() {
     #expect(Duration.milliseconds(1500).seconds == 1.5)
