@@ -120,6 +120,17 @@ struct JoinedStreamTests {
     }
   }
 
+  @Test(
+    "an upload of another length than the stream that others complete is over",
+    arguments: [[], ["Repr-Digest: \(right)"]])
+  func completedWithOtherLength(_ fields: [String]) throws {
+    let test = try TestServer()
+    let location = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 11"] + fields)
+    try test.append(location, at: 0, "01234")
+    try complete(test, true)
+    #expect(try test.connect().head(location).status == 410)
+  }
+
   @Test("requests wait while a large stream is compared with a Repr-Digest, and a DELETE does not leave them waiting")
   func comparedInBackground() throws {
     let test = try TestServer()

@@ -151,12 +151,12 @@ extension UploadResource {
 
   /// Another request has completed the stream, and with it this upload. One that was to have another length ends.
   private func completedByOthers(_ count: UInt64, _ response: Response) throws(UploadRefusal) {
-    // What cannot be read now is compared when the upload is completed once more.
-    guard digests == nil else { return }
     guard state.length == nil || state.length == count else {
       deactivate(.abandoned, peer: nil)
       throw .deactivated(.abandoned)
     }
+    // What cannot be read now is compared when the upload is completed once more.
+    guard digests == nil else { return }
     _ = (makeHandler() as? any KeepingRequestHandler)?.end(.leave, for: self)
     conclude(response, nil)
   }
