@@ -105,24 +105,6 @@ struct SharedRecordingTests {
     #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
   }
 
-  @Test(
-    "bytes of an upload that another one has made too long stay when that one is deleted",
-    arguments: Durability.allCases, [false, true])
-  func tooLong(_ durability: Durability, _ isAsked: Bool) throws {
-    let test = try TestServer { $0.durability = durability }
-    let one = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 5"])
-    try test.append(one, at: 0, "01234")
-    let two = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 5"])
-    try test.append(two, at: 0, "56789")
-    if isAsked { #expect(try test.connect().head(one).status == 410) }
-    let client = try test.connect()
-    try client.request("DELETE", two)
-    #expect(try client.final().answer.status == 204)
-    #expect(try test.directory.text("t-a.part") == "0123456789")
-    #expect(try test.connect().head(one).status == 410)
-    #expect(try test.directory.text("t-a.part") == "0123456789")
-  }
-
   @Test("a recording whose bytes two addresses have sent stays while one of their uploads is unfinished")
   func addresses() throws {
     let path = TemporaryDirectory()

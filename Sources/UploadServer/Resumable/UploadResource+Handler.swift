@@ -524,9 +524,8 @@ extension UploadResource: RecordingHolder {
   func overtaken() { deactivate(.overtaken, peer: nil) }
   var ownsFile: Bool { record.ownsFile }
   var isLive: Bool { record.isLive }
-  var isCountedOn: Bool { state.announced > 0 }
   var continuesRecording: Bool {
-    guard isCountedOn else { return false }
+    guard state.announced > 0 else { return false }
     // What others have brought may have made it longer than it was announced.
     guard let length = state.length, case .bytes(let kept)? = try? measureKept() else { return true }
     return kept <= length

@@ -10,9 +10,7 @@ protocol RecordingHolder: AnyObject {
   var ownsFile: Bool { get }
   /// Whether the recording is one of a live stream, which age does not remove.
   var isLive: Bool { get }
-  /// Whether its client was told that bytes of the stream are stored.
-  var isCountedOn: Bool { get }
-  /// Whether it is counted on, and its client can continue it.
+  /// Whether its client was told that bytes of the stream are stored, and can continue the upload.
   var continuesRecording: Bool { get }
   var owner: UploadOwner { get }
   /// Another request continues the recording, which is not removed with this upload any more.
@@ -228,11 +226,6 @@ final class StreamRegistry {
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     switch end {
     case .remove where holder.ownsFile, .reject where holder.ownsFile:
-      // One that others have made too long for its length cannot be continued, but its bytes stay.
-      if sharers[name]?.contains(where: \.isCountedOn) == true {
-        leave(name, for: holder.owner)
-        return .left
-      }
       store.remove(name)
       return .removed
     case .remove: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
