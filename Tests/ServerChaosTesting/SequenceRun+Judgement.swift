@@ -144,7 +144,8 @@ extension SequenceRun {
       }
       upload.acknowledged = max(upload.acknowledged, offset)
       tally.announcedOffsets += 1
-      if offset > 0, upload.isOpen || isStored { insert(upload.token, upload.stream) }
+      // Where nothing is stored, a request at the same time may have completed the stream, which is forgotten then.
+      if offset > 0, isStored || upload.isOpen && !upload.mayBeGone { insert(upload.token, upload.stream) }
     }
   }
 
@@ -263,7 +264,13 @@ extension SequenceRun {
     let isNewest = uploads.last { $0.stream === stream && $0.token == upload.token } === upload
     // One that has brought no byte holds nothing of it.
     let isLast = siblings.allSatisfy { [.deleted, .expired, .lost].contains($0.phase) || $0.acknowledged == 0 }
-    guard isLast || isNewest && siblings.allSatisfy({ !$0.isOpen || $0.acknowledged == 0 }) else { return }
+    // Nor can one continue that others have made longer than its length.
+    let isTooLong = { (upload: UploadModel) in
+      (upload.length ?? upload.givenLength).map { upload.sentEnd > $0 } ?? false
+    }
+    guard isLast || isNewest && siblings.allSatisfy({ !$0.isOpen || $0.acknowledged == 0 || isTooLong($0) }) else {
+      return
+    }
     stream.wasCancelled = true
     for sibling in siblings { (sibling.mayBeGone, sibling.exact) = (true, nil) }
     let isComplete = siblings.contains { if case .complete = $0.phase { true } else { false } }
