@@ -67,6 +67,8 @@ struct HeldBytesTests {
       request.localAddress = String(repeating: "x", count: 8_000_001)
       let error = try RunningUpload(session, request).failure()
       #expect(error.kind == .invalidRequest && error.description.contains("INTERFACE"), "\(error)")
+      // Nothing of it is begun, or stays.
+      #expect(try onThread(of: session) { session.lanes[0].transfers.isEmpty })
     }
   }
 }
