@@ -36,12 +36,13 @@ struct sluice_statx_time {
 };
 struct sluice_statx {
   unsigned int stx_mask;
-  unsigned int before_times[19];
+  unsigned int before_times[15];
   struct sluice_statx_time stx_atime, stx_btime;
-  unsigned long long rest[18];
+  unsigned long long rest[20];
 };
 extern int statx(int directory, const char *path, int flags, unsigned int mask, struct sluice_statx *status);
 _Static_assert(sizeof(struct sluice_statx) == 256, "as the kernel writes it");
+_Static_assert(__builtin_offsetof(struct sluice_statx, stx_btime) == 0x50, "as the kernel writes it");
 #define SLUICE_STATX_BTIME 0x800U
 /// lseek(2)
 #define SLUICE_SEEK_DATA 3

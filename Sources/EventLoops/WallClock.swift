@@ -18,7 +18,7 @@ package struct WallClock: Sendable, Equatable {
   package init?(birthOf file: String, in directory: Int32) {
     var status = sluice_statx()
     guard statx(directory, file, AT_SYMLINK_NOFOLLOW, SLUICE_STATX_BTIME, &status) == 0,
-      status.stx_mask & SLUICE_STATX_BTIME != 0
+      status.stx_mask & SLUICE_STATX_BTIME != 0, status.stx_btime.tv_sec > 0
     else { return nil }
     self.init(seconds: status.stx_btime.tv_sec, milliseconds: Int(status.stx_btime.tv_nsec / 1_000_000))
   }
