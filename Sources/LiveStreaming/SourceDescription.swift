@@ -16,6 +16,10 @@ public struct SourceDescription: Equatable, Sendable {
   public var channels: Int?
   /// The sender's software and its version.
   public var software: String? = "sluice/\(sluiceVersion)"
+  /// After how much of a WAV stream the server is to continue its recording in another file.
+  public var splitDuration: Duration?
+  /// How long a file of the recording is to become, in bytes.
+  public var splitSize: UInt64?
 
   public init(device: String? = nil, format: String? = nil, rate: Int? = nil, channels: Int? = nil) {
     (self.device, self.format, self.rate, self.channels) = (device, format, rate, channels)
@@ -56,6 +60,8 @@ struct StreamDescriber {
     description.rate = source.rate.map { Int64($0) }
     description.channels = source.channels.map { Int64($0) }
     description.software = source.software
+    description.splitDuration = source.splitDuration.map { $0.nanoseconds / 1_000_000 }
+    description.splitSize = source.splitSize.map { Int64(clamping: $0) }
     before = now
   }
 

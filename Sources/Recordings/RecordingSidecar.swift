@@ -17,6 +17,8 @@ public struct RecordingSidecar: Equatable, Sendable {
     case complete
     /// The sender did not come back, and the server has closed the recording.
     case interrupted
+    /// The recording was long enough, and the stream continues in the next part.
+    case split
   }
 
   /// A file's length and its SHA-256 in hexadecimal.

@@ -16,6 +16,8 @@ public struct ServerEvent: Sendable, Equatable {
     case ended
     /// The client of a live stream did not come back: what came has its final name, and a next part follows if it does.
     case closed
+    /// A recording was long enough: it has its final name, and the stream continues in the next one.
+    case split
     /// An upload was cancelled by its client; what was kept of it is gone.
     case cancelled
     /// An upload that nobody went on with was given up; what was kept of it is gone.
@@ -40,7 +42,8 @@ public struct ServerEvent: Sendable, Equatable {
   public var peer: String?
   /// The stream offset at which the request begins (`begun`, `continued`), or up to which bytes are stored.
   public var offset: UInt64?
-  /// How many bytes of this request were stored (`interrupted`), or of the whole stream (`ended`).
+  /// How many bytes of this request were stored (`interrupted`), of the whole stream (`ended`), or of the recording
+  /// (`split`).
   public var bytes: UInt64?
   /// How many bytes of the stream lie in holes.
   public var missing: UInt64?

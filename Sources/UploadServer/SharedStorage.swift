@@ -35,7 +35,8 @@ final class SharedStorage: Sendable {
     case .directory(let path):
       files = try FileStore(
         path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
-        hasSidecars: configuration.writesSidecars, software: configuration.software, files: openFiles, usage)
+        hasSidecars: configuration.writesSidecars, software: configuration.software,
+        split: configuration.writesSidecars ? configuration.split : nil, files: openFiles, usage)
     case .discarding: files = nil
     }
   }

@@ -6,6 +6,7 @@ internal import EventLoops
 internal import LiveStreaming
 internal import StreamBuffers
 internal import UploadClient
+internal import UploadServer
 
 enum Mic {
   static let syntax = CommandLineSyntax(
@@ -20,6 +21,7 @@ enum Mic {
       Option("container", value: "C", "file format of the stream: wav or raw (default: wav)"),
       Option("gap-fill", value: "G", "what replaces frames that the device lost: silence or none (default: silence)"),
       Option("duration", short: "d", value: "T", "end after exactly T of audio (default: at a signal)"),
+      SplitOption.option,
       Option("test", "record 3 s, show the level, and send nothing; needs no URL"),
       StreamOptions.buffer(default: "5min"), StreamOptions.overflow(default: "drop-oldest"),
     ] + StreamOptions.shown,
@@ -33,6 +35,8 @@ enum Mic {
     guard let container = MicrophoneSource.Container(rawValue: values["container"] ?? "wav") else {
       throw .usage("--container \((values["container"] ?? "").shown): unknown. Choose wav or raw.")
     }
+    let split = try SplitOption.parse(values.all("split"))
+    if split != nil, container != .wav { throw .usage("--split needs --container wav: other files have no frames.") }
     let capture = try captureConfiguration(values, measuresLevels: progress != .none || values.has("metrics"))
     // The device has to agree to exactly that; what is wrong with the options is found before it is opened.
     let bytesPerSecond = capture.rate * capture.channels * capture.format.bytesPerSample
@@ -47,6 +51,8 @@ enum Mic {
     configuration.description = SourceDescription(
       device: microphone.configuration.device, format: microphone.format.format.name, rate: microphone.format.rate,
       channels: microphone.format.channels)
+    configuration.description?.splitDuration = split?.duration
+    configuration.description?.splitSize = split?.size
     return try StreamRun(
       url: request.url, progress: progress, levels: { microphone.levels() }, finishTimeout: finishTimeout,
       digest: StreamOptions.digest(values), metrics: values["metrics"], signals: signals

@@ -31,6 +31,7 @@ enum Serve {
       Option("receive-buffer", value: "SIZE", "size of a socket's receive buffer, SO_RCVBUF (default: the kernel's)"),
       Option("max-segment", value: "SIZE", "largest TCP segment, TCP_MAXSEG (default: the kernel's)"),
       Option("threads", value: "N", "number of threads that serve connections (default: 1)"),
+      SplitOption.option,
       Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
       StreamOptions.metrics,
     ],
@@ -154,6 +155,10 @@ enum Serve {
     if let path = values["token-file"] { try InputFile.check(path, option: "token-file") }
     configuration.tokenFile = values["token-file"]
     configuration.writesSidecars = !values.has("no-sidecars")
+    configuration.split = try SplitOption.parse(values.all("split"))
+    if configuration.split != nil, values.has("no-sidecars") || values.has("discard") {
+      throw .usage("--split needs files and their sidecars. Leave out --no-sidecars and --discard.")
+    }
     configuration.software = "sluice/\(sluiceVersion)"
     configuration.uploads = try uploads(values)
     if let text = values["head-timeout"] { configuration.headTimeout = try Units.duration(text, of: "head-timeout") }

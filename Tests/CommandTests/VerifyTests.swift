@@ -104,4 +104,56 @@ struct VerifyTests {
     #expect(try verify.wait() == 0, "\(call) \(number) \(durability): \(verify.output)")
     _ = server
   }
+
+  @Test(
+    "a server killed at any system call while it splits a stream: all files together are the stream, once",
+    arguments: Seed.several(4))
+  func killedWhileSplitting(_ seed: Seed) throws {
+    var generator = seed.generator
+    let (directory, input) = (try TemporaryDirectory(), try TemporaryDirectory())
+    // Four files, the last one short.
+    let limit = (1_000_000 - 80) / 2 * 2
+    let stream = Self.stream(frames: 3 * limit / 2 + 100)
+    let file = try input.write("input", stream)
+    let address = "\(ServeProcess.freshHost()):8080"
+    let call = [
+      "openat", "pwrite64", "pwritev", "write", "fdatasync", "fsync", "renameat", "renameat2", "unlinkat",
+    ].randomElement(using: &generator)!  // not empty
+    let most = ["openat": 150, "write": 100, "pwrite64": 40, "unlinkat": 20]
+    let number = Int.random(in: 1...(most[call] ?? 10), using: &generator)
+    let durability = ["always", "interval", "none"].randomElement(using: &generator)!  // not empty
+    let resumable = ["auto", "never"].randomElement(using: &generator)!  // not empty
+    let more = ["--durability", durability, "--split", "1MB"]
+    func isComplete() -> Bool { access(directory.path + "/k-a~4.sidecar", F_OK) == 0 }
+    let client: StreamProcess
+    do {
+      let server = try? ServeProcess(
+        directory.path, address: address,
+        prefix: [
+          "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",
+          "inject=\(call):signal=KILL:when=\(number)",
+        ],
+        more: more)
+      client = try StreamProcess(
+        "pipe", "http://\(address)/k.wav",
+        more: ["--stream-id", "a", "--retry-ceiling", "200ms", "--resumable", resumable, "--buffer", "8MB"], input: file
+      )
+      try eventually("an end") {
+        isComplete() || server == nil || (try? server?.exitCode(limit: .zero)) != nil
+      }
+      server?.kill()
+    }
+    let server = try ServeProcess(directory.path, address: address, more: more)
+    _ = try client.ended()
+    let context: Comment = "\(call) \(number) \(durability) \(resumable)"
+    let names = ["k-a.wav", "k-a~2.wav", "k-a~3.wav", "k-a~4.wav"]
+    try eventually("all files") {
+      isComplete() && names.allSatisfy { access("\(directory.path)/\($0)", F_OK) == 0 }
+        && (try? sluice(["verify", directory.path]).wait()) == 0
+    }
+    let samples = try names.flatMap { try directory.contents($0).dropFirst(80) }
+    #expect(samples == Array(stream.dropFirst(80)), context)
+    for name in names.dropLast() { #expect(try directory.contents(name).count == 80 + limit, context) }
+    _ = server
+  }
 }

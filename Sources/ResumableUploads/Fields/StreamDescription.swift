@@ -32,6 +32,10 @@ package struct StreamDescription: Equatable, Sendable {
   package var channels: Int64?
   /// The sender's software and its version.
   package var software: String?
+  /// After how many milliseconds of the stream its recording is to continue in another file.
+  package var splitDuration: Int64?
+  /// How long a file of its recording is to become, in bytes.
+  package var splitSize: Int64?
 
   package init() {}
 
@@ -63,6 +67,8 @@ package struct StreamDescription: Equatable, Sendable {
     rate = number("rate", in: 1...100_000_000)
     channels = number("channels", in: 1...10_000)
     software = text("software")
+    splitDuration = number("split-after", in: 1...BareItem.largestInteger)
+    splitSize = number("split-size", in: 1...BareItem.largestInteger)
     if case .innerList(let items, _)? = fields["clock-steps"] {
       for item in items.prefix(Self.maximumStepCount) {
         guard case .integer(let offset) = item.value, offset >= 0,
@@ -91,6 +97,8 @@ package struct StreamDescription: Equatable, Sendable {
     set("rate", rate)
     set("channels", channels)
     set("software", software)
+    set("split-after", splitDuration)
+    set("split-size", splitSize)
     let steps = clockSteps.filter {
       $0.offset <= UInt64(BareItem.largestInteger) && $0.milliseconds.magnitude <= UInt64(BareItem.largestInteger)
     }

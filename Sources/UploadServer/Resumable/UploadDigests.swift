@@ -161,7 +161,8 @@ final class UploadDigests {
     begin()
     let action = whenCurrent
     whenCurrent = nil
-    action?(.unreadable)
+    // Where nothing was announced, only an answer lacks its digest.
+    action?(expected.isEmpty ? .right : .unreadable)
   }
 
   /// The worker reads a slice at a time, so that a long file keeps nobody waiting, and stops when nobody needs it any

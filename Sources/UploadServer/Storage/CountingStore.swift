@@ -57,6 +57,11 @@ final class CountingStore: StreamStore {
     entries[name].map { .stored(start: 0, length: $0.length, $0.gaps) } ?? .absent
   }
 
+  // There are no files.
+  func finishSplit(_ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?) -> Void) {
+    completion(nil)
+  }
+
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
     completion(nil)
   }
@@ -113,6 +118,10 @@ private final class CountedStream: StoredStream {
   var file: OpenFile? { nil }
   var contentCount: UInt64 { entry.length - min(entry.length, missing) }
   var start: UInt64 { 0 }
+  var seriesStart: UInt64 { 0 }
+  var maySplit = false
+  var splitFailure: SystemError? { nil }
+  func takeSplits() -> [SplitRecording] { [] }
   func position(of offset: UInt64) -> UInt64 { offset }
   func check() {}
 

@@ -31,7 +31,9 @@ extension FileStore {
     for stream in streams {
       // The last line about a recording says how it stands.
       var closed: [Int: RecordingPart] = [:]
-      for part in (try? parts.lines(of: stream)) ?? [] { closed[part.number] = part.end == nil ? nil : part }
+      for part in (try? parts.lines(of: stream)) ?? [] {
+        closed[part.number] = part.end == nil || part.isSplit ? nil : part
+      }
       for part in closed.values {
         guard let (fileBase, _) = StreamName.parts(ofFile: part.file[...]) else { continue }
         accounts?.found(part.file, of: String(fileBase), owner: owner(of: stream, part))

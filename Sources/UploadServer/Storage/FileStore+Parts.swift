@@ -39,7 +39,7 @@ extension FileStore {
 
   func wavHead(of file: OpenFile) -> WAVHead? { WAVHead(beginning(of: file, count: WAVHead.maximumLength)) }
 
-  private func beginning(of file: OpenFile, count: Int) -> [UInt8] {
+  func beginning(of file: OpenFile, count: Int) -> [UInt8] {
     guard let descriptor = try? file.acquire() else { return [] }
     defer { file.release() }
     var head = [UInt8](repeating: 0, count: count)
@@ -175,14 +175,7 @@ extension FileStore {
       }
     }
     let file = try create(name)
-    let descriptor = try file.acquire()
-    defer { file.release() }
-    let written = beginning.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
-    guard written == beginning.count else {
-      let error = written < 0 ? errno : ENOSPC
-      unlinkat(directory, name.partial, 0)
-      throw SystemError(operation: "write \(name.partial)", code: error)
-    }
+    try writeBeginning(beginning, file, name)
     return try StreamFile(self, name, file, part: part, isNew: true, size: UInt64(beginning.count))
   }
 
@@ -218,7 +211,8 @@ extension FileStore {
       for file in files {
         if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
         var status = stat()
-        guard let name = StreamName(partialFile: file), fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0,
+        guard let name = StreamName(partialFile: file), !finishLeftSplit(name),
+          fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0,
           status.st_mode & S_IFMT == S_IFREG
         else { continue }
         found(name, now.subtractingReportingOverflow(Int64(status.st_mtim.tv_sec)).partialValue)

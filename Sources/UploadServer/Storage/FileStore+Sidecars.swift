@@ -24,11 +24,15 @@ enum RecordingEnding: Sendable {
   case file
   /// Its sender did not come back.
   case interrupted
+  /// It is long enough, and its stream continues in the next one.
+  case split
 }
 
 /// A recording that is about to get its final name.
 struct FinishingRecording: Sendable {
   var name: StreamName
+  /// Where ``name`` does not say it.
+  var streamID: String?
   /// The stream offset of the first byte behind a copied header.
   var start: UInt64
   /// The stream offset behind the last byte.
@@ -49,6 +53,9 @@ extension StreamName {
 }
 
 extension FileStore {
+  /// The last millisecond of the year 9999, the last one of RFC 3339.
+  private static let latestTime: Int64 = 253_402_300_799_999
+
   // MARK: What the sender says
 
   /// Keeps what the sender says of its stream until the recording is complete.
@@ -56,10 +63,7 @@ extension FileStore {
     guard hasSidecars, !stream.isComplete else { return }
     let known = pendingSidecar(stream.name)
     var sidecar = known ?? RecordingSidecar(file: stream.name.final)
-    if let started = description.started {
-      sidecar.started = WallClock(seconds: started / 1000, milliseconds: Int(started % 1000)).iso8601
-      sidecar.startedBySender = true
-    }
+    if description.started != nil { setStart(of: stream, description, &sidecar) }
     sidecar.device = description.device ?? sidecar.device
     sidecar.format = description.format ?? sidecar.format
     sidecar.rate = description.rate.map { Int(clamping: $0) } ?? sidecar.rate
@@ -71,10 +75,38 @@ extension FileStore {
     if sidecar != known { try writePending(sidecar, stream.name) }
   }
 
+  /// When the recording began: its stream did at the time that the sender says, and this one so many frames later.
+  private func setStart(of stream: StreamFile, _ description: StreamDescription, _ sidecar: inout RecordingSidecar) {
+    guard var time = description.started else { return }
+    if let series = stream.part?.series {
+      guard let head = wavHead(of: stream.stored), head.rate > 0 else { return }
+      // The first recording of the series has the head in its stream, unless another one came before it.
+      let first = max(series.start, UInt64(head.received.count))
+      let frames = (stream.start - min(stream.start, first)) / UInt64(head.frameLength)
+      let (sum, overflow) = time.addingReportingOverflow(
+        Int64(clamping: frames / UInt64(head.rate)) * 1000 + Int64(frames % UInt64(head.rate)) * 1000 / Int64(head.rate)
+      )
+      guard !overflow, sum <= Self.latestTime else { return }
+      time = sum
+    }
+    sidecar.started = WallClock(seconds: time / 1000, milliseconds: Int(time % 1000)).iso8601
+    sidecar.startedBySender = true
+  }
+
+  /// What the sender says of its stream is true of the next recording, too.
+  func inheritSidecar(from name: StreamName, to next: StreamName) throws(SystemError) {
+    guard hasSidecars else { return }
+    var sidecar = pendingSidecar(name) ?? RecordingSidecar(file: next.final)
+    (sidecar.file, sidecar.part) = (next.final, next.part)
+    (sidecar.started, sidecar.startedBySender) = (WallClock.now.iso8601, false)
+    (sidecar.stored, sidecar.received, sidecar.receivedHead) = (nil, nil, [])
+    try writePending(sidecar, next)
+  }
+
   // MARK: Completing
 
   /// What is done between the check of a recording and its renaming.
-  func sidecarSteps(_ finishing: FinishingRecording) -> [DiskSync.Step] {
+  func sidecarSteps(_ finishing: FinishingRecording, _ file: OpenFile) -> [DiskSync.Step] {
     let name = finishing.name
     let finished = Lock<[UInt8]?>(nil)
     let describing: DiskSync.Step = { [self] () throws(SystemError) in
@@ -84,6 +116,8 @@ extension FileStore {
       {
         sidecar.receivedHead = head.received
         finished.withLock { $0 = corrected }
+        // The stream may go on in another file, and be read from its beginning.
+        file.headChanges(from: head.received)
       }
       try writePending(sidecar, name)
       // Before the head changes: nobody could put it back.
@@ -103,10 +137,15 @@ extension FileStore {
     let name = finishing.name
     var sidecar = pendingSidecar(name) ?? RecordingSidecar(file: name.final)
     sidecar.file = name.final
-    if !name.streamID.isEmpty { sidecar.stream = name.streamID }
+    if let id = finishing.streamID ?? (name.streamID.isEmpty ? nil : name.streamID) { sidecar.stream = id }
     sidecar.part = name.part
     sidecar.offset = finishing.start
-    sidecar.state = finishing.ending == .interrupted ? .interrupted : .complete
+    sidecar.state =
+      switch finishing.ending {
+      case .live, .file: .complete
+      case .interrupted: .interrupted
+      case .split: .split
+      }
     sidecar.isLive = finishing.ending != .file
     if sidecar.started == nil { sidecar.started = WallClock(birthOf: name.partial, in: directory)?.iso8601 }
     sidecar.ended = WallClock.now.iso8601
@@ -134,7 +173,7 @@ extension FileStore {
   ///
   /// - Parameter size: of its file, in bytes.
   func restoreHead(_ name: StreamName, size: UInt64) throws(SystemError) {
-    guard var sidecar = pendingSidecar(name), sidecar.stored != nil else { return }
+    guard isThere(name.partial), var sidecar = pendingSidecar(name), sidecar.stored != nil else { return }
     if sidecar.stored?.bytes == size, let received = WAVHead(sidecar.receivedHead),
       let finished = received.finished(fileLength: size), try readHead(name.partial, finished.count) == finished
     {

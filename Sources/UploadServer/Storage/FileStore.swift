@@ -8,9 +8,9 @@ internal import Synchronization
 
 /// A stream in a file of the store's directory.
 final class StreamFile: StoredStream {
-  let name: StreamName
+  private(set) var name: StreamName
   /// `.part`, or the complete file, for reading only.
-  let stored: OpenFile
+  private(set) var stored: OpenFile
   let isComplete: Bool
   /// Whether this request made the file.
   let isNew: Bool
@@ -20,9 +20,21 @@ final class StreamFile: StoredStream {
   fileprivate var isNameSynced = false
   fileprivate(set) var isNameRefused = false
   /// What the stream's log says of this recording; nil if there is no log.
-  let part: RecordingPart?
+  private(set) var part: RecordingPart?
   var start: UInt64 { part?.start ?? 0 }
+  var seriesStart: UInt64 { part?.seriesStart ?? 0 }
   private let store: FileStore
+  var maySplit = false
+  /// What the sender says of the stream.
+  private(set) var description: StreamDescription?
+  /// The head of a WAV file, once all of it is there.
+  private var head: WAVHead?
+  /// How much is written at once until the head is there.
+  private static let headStep: UInt64 = 128
+  /// Whether the file does not begin with one, whatever it is called.
+  private var isHeadless = false
+  private var splits: [SplitRecording] = []
+  private(set) var splitFailure: SystemError?
 
   /// - Parameter size: of the file, in bytes.
   init(
@@ -38,6 +50,7 @@ final class StreamFile: StoredStream {
     let header = part?.headerLength ?? 0
     length = (part?.start ?? 0) + (size - min(size, header))
     gaps = try store.readGaps(name, length: length)
+    gaps.add(part?.series)
   }
 
   var file: OpenFile? { stored }
@@ -55,25 +68,83 @@ final class StreamFile: StoredStream {
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
   ) -> (written: Int, error: SystemError?) {
+    let count = pieces.reduce(0) { $0 + $1.count } - skipped
+    var written = 0
     do throws(SystemError) {
-      try check()
-      let descriptor = try stored.acquire()
-      defer { stored.release() }
-      return BodyWriter.write(descriptor, bytes, pieces, skipping: skipped, at: position(of: offset))
+      while written < count {
+        try check()
+        // As much as the recording takes; the rest belongs to the next one.
+        let room = splitIfFull()
+        let limit = Int(min(UInt64(count - written), room ?? .max))
+        let descriptor = try stored.acquire()
+        defer { stored.release() }
+        let result = BodyWriter.write(
+          descriptor, bytes, limit == count ? pieces : pieces.prefix(octets: skipped + written + limit),
+          skipping: skipped + written, at: position(of: offset + UInt64(written)))
+        written += result.written
+        length = offset + UInt64(written)
+        if let error = result.error { return (written, error) }
+      }
+      return (written, nil)
     } catch {
-      return (0, error)
+      return (written, error)
     }
+  }
+
+  /// How many bytes the recording may still take, after the stream was moved to the next one if it is full; nil for any
+  /// number.
+  private func splitIfFull() -> UInt64? {
+    guard maySplit, let split = RecordingSplit.shortest(store.split, description.flatMap { RecordingSplit($0) }),
+      splitFailure == nil,
+      name.part < RecordingPart.largestNumber, name.finalExtension == ".wav", !isHeadless
+    else { return nil }
+    let size = position(of: length)
+    if head == nil, size > 0 { head = store.wavHead(of: stored) }
+    guard let head else {
+      isHeadless = size >= WAVHead.maximumLength
+      // Not many samples with it: they would be too many if the recording is to be short.
+      return isHeadless ? nil : Self.headStep
+    }
+    let room = split.room(head, fileLength: size)
+    if room != 0 { return room }
+    // A hole is taken back if no byte behind it can be stored: the recording that it is in must not be finished yet.
+    if gaps.holesEnd == length { return UInt64(head.frameLength) }
+    do throws(SystemError) {
+      splits.append(try store.split(self, head))
+      return split.room(head, fileLength: position(of: length))
+    } catch {
+      // The recording goes on. The next request tries again.
+      splitFailure = error
+      return nil
+    }
+  }
+
+  /// The stream continues in another file.
+  func continueIn(_ name: StreamName, _ file: OpenFile, _ part: RecordingPart) {
+    (self.name, stored, self.part) = (name, file, part)
+    isNameSynced = false
+  }
+
+  func takeSplits() -> [SplitRecording] {
+    defer { splits = [] }
+    return splits
   }
 
   func matches(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool {
+    let earlier = Int(min(UInt64(count), start - min(start, offset)))
+    if earlier > 0, try !store.matchesEarlier(name, bytes, pieces, count: earlier, at: offset) { return false }
+    if earlier == count { return true }
     let descriptor = try stored.acquire()
     defer { stored.release() }
-    return try BodyWriter.matches(descriptor, bytes, pieces, count: count, at: position(of: offset), of: stored)
+    return try BodyWriter.matches(
+      descriptor, bytes, earlier == 0 ? pieces : pieces.dropped(octets: earlier), count: count - earlier,
+      at: position(of: offset + UInt64(earlier)), of: stored)
   }
 
   func truncate(to length: UInt64) throws(SystemError) {
+    guard length >= start else { throw SystemError(operation: "take back bytes of \(name.partial)", code: ESTALE) }
     try stored.check(length: position(of: self.length))
     let descriptor = try stored.acquire()
     defer { stored.release() }
@@ -82,6 +153,7 @@ final class StreamFile: StoredStream {
     let text = try store.gapText(name) ?? []
     try store.trimGaps(name, to: GapRecord.remainder(of: text, from: firstReceived, length: length))
     gaps = try store.readGaps(name, length: length)
+    gaps.add(part?.series)
   }
 
   private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
@@ -98,6 +170,8 @@ final class StreamFile: StoredStream {
   }
 
   func describe(_ description: StreamDescription) throws(SystemError) {
+    // Without sidecars nothing would say where a file lies in its stream.
+    self.description = store.hasSidecars ? description : nil
     try store.describe(self, description)
   }
 
@@ -150,17 +224,24 @@ final class FileStore: StreamStore, Sendable {
   let hasSidecars: Bool
   /// The server's software, as sidecars name it.
   let software: String
+  /// How each live WAV stream is divided into files; nil if only those are whose senders ask for it.
+  let split: RecordingSplit?
+  /// The files that are being finished while their streams continue in others.
+  let splitting = Lock<Set<String>>([])
+  /// Streams of which the disk has refused such a file.
+  let brokenSplits = Lock<[String: SystemError]>([:])
   /// Whether another server may have the directory.
   let isEnded = Atomic(false)
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
   init(
     path: String, durability: Durability, closedLifetime: Duration, hasSidecars: Bool = false, software: String = "",
-    files: OpenFiles, _ usage: UploadUsage
+    split: RecordingSplit? = nil, files: OpenFiles, _ usage: UploadUsage
   ) throws(UploadServerError) {
     self.durability = durability
     self.hasSidecars = hasSidecars
     self.software = software
+    self.split = split
     self.closedLifetime = closedLifetime
     self.files = files
     mkdir(path, 0o755)
@@ -313,7 +394,7 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  private func openFile(
+  func openFile(
     _ name: String, _ mode: Int32, receivedHead: [UInt8] = []
   ) throws(SystemError) -> (file: OpenFile, length: UInt64) {
     // O_NONBLOCK so that a FIFO that somebody put there cannot stop the loop.
@@ -442,11 +523,37 @@ final class FileStore: StreamStore, Sendable {
     _ stream: StreamFile, _ ending: RecordingEnding, forgetsLog: Bool, loop: EventLoop,
     completion: @escaping (SystemError?) -> Void
   ) {
-    let (name, file, size) = (stream.name, stream.stored, stream.position(of: stream.length))
     let finishing = FinishingRecording(
-      name: name, start: stream.start, length: stream.length, size: size, ending: ending)
+      name: stream.name, start: stream.start, length: stream.length, size: stream.position(of: stream.length),
+      ending: ending)
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    let isSynced = durability != .none
+    complete(finishing, stream.stored, forgetsLog: forgetsLog) { error, isNameRefused in
+      let ended: @Sendable () -> Void = {
+        carried.stream.isNameRefused = isNameRefused
+        carried.completion(error)
+      }
+      // Where nothing is synced, this is the loop's thread.
+      if isSynced { loop.execute(ended) } else { ended() }
+    }
+  }
+
+  /// - Parameter completion: called with the error, and whether it was a step that failed and not a sync: at once if
+  ///   nothing is synced, and else on the worker's thread.
+  func complete(
+    _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool,
+    completion: @escaping @Sendable (_ error: SystemError?, _ isNameRefused: Bool) -> Void
+  ) {
+    let (name, size) = (finishing.name, finishing.size)
     // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
-    let check: DiskSync.Step = { () throws(SystemError) in
+    let check: DiskSync.Step = { [self] () throws(SystemError) in
+      switch finishing.ending {
+      case .live, .file: if let error = brokenSplit(of: name) { throw error }
+      case .split where isEnded.load(ordering: .acquiring):
+        throw SystemError(operation: "finish \(name.partial) when the server has ended", code: ECANCELED)
+      case .split, .interrupted: break
+      }
       try file.check(length: size)
       return DiskSync.Touched()
     }
@@ -454,9 +561,11 @@ final class FileStore: StreamStore, Sendable {
       try rename(name, forgetsLog: forgetsLog)
       return DiskSync.Touched(directory: directory)
     }
-    let steps = [check] + (hasSidecars ? sidecarSteps(finishing) : []) + [naming]
+    let steps = [check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]
     // On the worker's thread, unless nothing is synced.
     let finished: @Sendable (SystemError?) -> Void = { [self] error in
+      // What follows a recording that was closed does not depend on it.
+      if error == nil, finishing.ending == .interrupted { brokenSplits.withLock { $0[name.base] = nil } }
       guard hasSidecars else { return }
       if error == nil { completeSidecar(name) } else { try? restoreHead(name, size: size) }
     }
@@ -464,20 +573,14 @@ final class FileStore: StreamStore, Sendable {
       let error = attempt { () throws(SystemError) in
         for step in steps { _ = try step() }
       }
-      stream.isNameRefused = error != nil
       finished(error)
-      return completion(error)
+      return completion(error, error != nil)
     }
-    // Both are touched on the loop's thread only; the worker merely carries them back there.
-    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
     let isNameRefused = Lock(false)
     let stepFailed: @Sendable () -> Void = { isNameRefused.withLock { $0 = true } }
     disk.sync(.open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed) { error in
       finished(error)
-      loop.execute {
-        carried.stream.isNameRefused = isNameRefused.withLock { $0 }
-        carried.completion(error)
-      }
+      completion(error, isNameRefused.withLock { $0 })
     }
   }
 
@@ -488,7 +591,9 @@ final class FileStore: StreamStore, Sendable {
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
     // A new file's bytes are not found again without its name (fsync(2)).
     let unsynced = stream.isNameSynced ? nil : directory
-    disk.sync(.open(stream.stored), "fdatasync of a stream", in: unsynced) { error in
+    let name = stream.name
+    disk.sync(.open(stream.stored), "fdatasync of a stream", in: unsynced) { [self] error in
+      let error = error ?? brokenSplit(of: name)
       loop.execute {
         if error == nil { carried.stream.isNameSynced = true }
         carried.completion(error)
@@ -507,10 +612,11 @@ final class FileStore: StreamStore, Sendable {
     var complete: StreamName?
     if found == nil, let (name, file) = try openComplete(name) { (complete, found) = (name, file) }
     guard let (_, size) = found else { return .absent }
-    let start = part?.start ?? 0
-    var length = start + (size - min(size, part?.headerLength ?? 0))
+    let start = part?.seriesStart ?? 0
+    var length = (part?.start ?? 0) + (size - min(size, part?.headerLength ?? 0))
     if growing != nil { length = remainder(of: try gapText(name) ?? [], part, length: length).length }
-    let gaps = try readGaps(name, length: length)
+    var gaps = try readGaps(name, length: length)
+    gaps.add(part?.series)
     if let complete { return .complete(complete, start: start, length: length, gaps) }
     return .stored(start: start, length: length, gaps)
   }

@@ -34,6 +34,13 @@ struct GapRecord: Equatable, Sendable {
     var holesEnd: UInt64 = 0
     /// Whether the disk has refused bytes of the recording.
     var isDistrusted = false
+
+    /// Adds what is known of the recordings before it in the same series.
+    mutating func add(_ series: RecordingPart.Series?) {
+      guard let series else { return }
+      missing += series.missing
+      holesEnd = max(holesEnd, series.holesEnd)
+    }
   }
 
   /// What a record says of the first `length` bytes of a stream.

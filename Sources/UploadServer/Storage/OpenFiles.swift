@@ -134,7 +134,7 @@ final class OpenFile: Sendable {
   let place: FilePlace
   private let descriptor: Descriptor
   /// The beginning of the file as it was received, if that was changed since.
-  let receivedHead: [UInt8]
+  private let receivedHead: Lock<[UInt8]>
 
   /// Takes over the descriptor of a regular file that `name` stands for in a directory.
   ///
@@ -143,7 +143,7 @@ final class OpenFile: Sendable {
     _ descriptor: Int32, _ name: String, in directory: Int32, _ flags: Int32, _ status: stat, _ files: OpenFiles,
     receivedHead: [UInt8] = []
   ) {
-    self.receivedHead = receivedHead
+    self.receivedHead = Lock(receivedHead)
     self.files = files
     self.directory = directory
     self.name = name
@@ -186,10 +186,14 @@ final class OpenFile: Sendable {
   ///   - read: bytes of the file.
   ///   - position: of the first of them in the file.
   func restoreReceived(_ read: UnsafeMutableRawBufferPointer, at position: UInt64) {
-    guard position < receivedHead.count else { return }
-    let head = receivedHead[Int(position)...].prefix(read.count)
-    read.copyBytes(from: head)
+    receivedHead.withLock { received in
+      guard position < received.count else { return }
+      read.copyBytes(from: received[Int(position)...].prefix(read.count))
+    }
   }
+
+  /// The beginning of the file is about to be changed: whoever reads it still gets what was received.
+  func headChanges(from received: [UInt8]) { receivedHead.withLock { $0 = received } }
 
   /// Closes it unless it is used; it is opened again when it is needed.
   func closeIfIdle() { _ = descriptor.closeIfIdle() }

@@ -78,6 +78,16 @@ final class StreamAllowance {
     account = (stream.name, accounts.open(stream.name, length: length, owner: owner))
   }
 
+  /// The stream continues in another recording. What is complete does not count.
+  func moved(from name: StreamName, to stream: any StoredStream) {
+    guard let accounts = limits.accounts, account != nil else { return }
+    let length = stream.position(of: stream.length)
+    let moved = accounts.open(stream.name, length: 0, owner: nil)
+    if let share { moved.charge(length, to: share) }
+    accounts.remove(name)
+    account = (stream.name, moved)
+  }
+
   /// Of `count` new bytes: how many may be stored.
   func reserve(_ count: UInt64) -> UInt64 {
     guard let account, let share else { return count }

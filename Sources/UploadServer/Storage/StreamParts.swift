@@ -7,6 +7,9 @@ internal import ResumableUploads
 
 /// One recording of a stream, as its log describes it.
 struct RecordingPart: Equatable, Sendable {
+  /// What the name of a file is read with.
+  static let largestNumber = 1_000_000
+
   /// Counted from 1.
   var number = 1
   /// What its file is called once it does not grow any more.
@@ -25,6 +28,23 @@ struct RecordingPart: Equatable, Sendable {
   var owner: UploadOwner?
   /// What the next part begins with, if it needs a header of its own.
   var head: [UInt8] = []
+  /// Whether it ended because it was long enough: the next part continues where it ends, and uploads with it.
+  var isSplit = false
+  /// What is known of the parts before this one, if the one before it was split; nil otherwise.
+  var series: Series?
+
+  /// Parts that follow one another without a gap between them.
+  struct Series: Equatable, Sendable {
+    /// The stream offset at which the first of them starts.
+    var start: UInt64
+    /// How many bytes lie in holes of those before this one.
+    var missing: UInt64
+    /// The stream offset behind the last hole; 0 where there is none.
+    var holesEnd: UInt64
+  }
+
+  /// The stream offset from which on uploads are continued.
+  var seriesStart: UInt64 { series?.start ?? start }
 
   init(file: String) { self.file = file }
 
@@ -46,6 +66,12 @@ struct RecordingPart: Equatable, Sendable {
       if let credential = owner.credential { set("credential", .bytes(credential)) }
     }
     if !head.isEmpty { set("head", .bytes(head)) }
+    if isSplit { set("split", .boolean(true)) }
+    if let series {
+      set("series", series.start)
+      set("missing", series.missing)
+      set("holes", series.holesEnd)
+    }
     return fields.serialized
   }
 
@@ -55,7 +81,11 @@ struct RecordingPart: Equatable, Sendable {
     func count(_ key: String) -> UInt64? {
       if case .integer(let number)? = value(key), number >= 0 { UInt64(number) } else { nil }
     }
-    guard let number = count("part"), (1...1_000_000).contains(number), case .string(let file)? = value("file"),
+    let series = count("series").map {
+      Series(start: $0, missing: count("missing") ?? 0, holesEnd: count("holes") ?? 0)
+    }
+    guard let number = count("part"), (1...UInt64(Self.largestNumber)).contains(number),
+      case .string(let file)? = value("file"),
       let start = count("start"), let first = count("first"), let header = count("header"), let count = count("count")
     else { return nil }
     self.init(file: file)
@@ -68,6 +98,8 @@ struct RecordingPart: Equatable, Sendable {
       if case .bytes(let credential)? = value("credential") { owner?.credential = credential }
     }
     if case .bytes(let head)? = value("head") { self.head = head }
+    if case .boolean(true)? = value("split") { isSplit = true }
+    self.series = series
   }
 }
 
@@ -113,9 +145,11 @@ struct StreamParts: Sendable {
     }
   }
 
-  func append(_ part: RecordingPart, to base: String) throws(SystemError) {
+  /// Adds a line for each of `parts`, all of them or none.
+  func append(_ parts: RecordingPart..., to base: String) throws(SystemError) {
     let path = Self.path(base)
-    guard let text = part.text else { throw SystemError(operation: "write \(path)", code: EFBIG) }
+    let text = parts.compactMap(\.text).joined(separator: "\n")
+    guard parts.allSatisfy({ $0.text != nil }) else { throw SystemError(operation: "write \(path)", code: EFBIG) }
     let descriptor = try files.open("open \(path)") {
       while true {
         let isThere = mkdirat(parent, Self.directoryName, 0o700) == 0 || errno == EEXIST
@@ -132,6 +166,26 @@ struct StreamParts: Sendable {
       line.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
     }
     guard written == line.count else { throw SystemError(operation: "write \(path)", code: ENOSPC) }
+  }
+
+  /// Replaces the log of a stream, as a whole or not at all.
+  func rewrite(_ parts: [RecordingPart], of base: String, isSynced: Bool) throws(SystemError) {
+    let path = Self.path(base)
+    // Not in the directory of the logs, where every file is one.
+    let new = ".\(base).parts~"
+    let lines = parts.compactMap(\.text)
+    guard lines.count == parts.count else { throw SystemError(operation: "write \(path)", code: EFBIG) }
+    let text = Array((lines.joined(separator: "\n") + "\n").utf8)
+    let descriptor = try files.open("open \(new)") {
+      openat(parent, new, O_WRONLY | O_TRUNC | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    }
+    defer { close(descriptor) }
+    let written = try retryingInterrupts("write \(new)") {
+      text.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+    }
+    guard written == text.count else { throw SystemError(operation: "write \(new)", code: ENOSPC) }
+    if isSynced { try retryingInterrupts("fdatasync \(new)") { fdatasync(descriptor) } }
+    try retryingInterrupts("rename \(new)") { renameat(parent, new, parent, path) }
   }
 
   /// When the log of a stream was written last, in seconds of the wall clock; nil if it has none.

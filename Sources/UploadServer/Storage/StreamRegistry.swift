@@ -92,6 +92,8 @@ final class StreamRegistry {
   private var stops = false
   /// Streams whose end is on its way to the disk, and who waits for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
+  /// How many recordings are being finished whose streams continue in others.
+  private var splitCount = 0
   private var idle: (() -> Void)?
 
   init(
@@ -180,15 +182,39 @@ final class StreamRegistry {
     let waiting = finishing.removeValue(forKey: name) ?? []
     completion()
     for action in waiting { action() }
-    if finishing.isEmpty, let idle {
-      self.idle = nil
-      idle()
+    checkIdle()
+  }
+
+  private func checkIdle() {
+    guard finishing.isEmpty, splitCount == 0, let idle else { return }
+    self.idle = nil
+    idle()
+  }
+
+  /// Finishes a recording whose stream continues in another.
+  func finishSplit(_ split: SplitRecording, peer: String) {
+    splitCount += 1
+    store.finishSplit(split, loop: loop) { [self] error in
+      splitCount -= 1
+      let name = split.finishing.name
+      if let error {
+        emit(ServerEvent(.warning, reason: "\(name.partial) is not finished before the next start: \(error)"))
+      } else {
+        var event = ServerEvent(.split, peer: peer)
+        event.stream = name.streamID.isEmpty ? nil : name.streamID
+        event.file = name.final
+        event.offset = split.finishing.length
+        event.bytes = split.finishing.length - min(split.finishing.length, split.finishing.start)
+        event.missing = split.missing
+        emit(event)
+      }
+      checkIdle()
     }
   }
 
   /// Calls `action` when no stream is being completed: now, or when the last one is.
   func whenNothingFinishes(_ action: @escaping () -> Void) {
-    if finishing.isEmpty { action() } else { idle = action }
+    if finishing.isEmpty, splitCount == 0 { action() } else { idle = action }
   }
 
   // MARK: Uploads

@@ -17,6 +17,15 @@ protocol StoredStream: AnyObject {
   var isNameRefused: Bool { get }
   /// The stream offset of the recording's first byte: not 0 where it is the next part of a stream.
   var start: UInt64 { get }
+  /// The stream offset from which on uploads are continued: that of the first recording of a series which was divided
+  /// into files while it came.
+  var seriesStart: UInt64 { get }
+  /// Whether the stream may be divided into files now: it is live, and nothing of what comes will be taken back.
+  var maySplit: Bool { get set }
+  /// Why it could not be divided; nil if it could.
+  var splitFailure: SystemError? { get }
+  /// The recordings that are to be finished because the stream has continued in others since the last call.
+  func takeSplits() -> [SplitRecording]
   /// The stream offset behind the last byte that is stored.
   var length: UInt64 { get set }
   /// What the record of its gaps says of them.
@@ -106,6 +115,8 @@ protocol StreamStore {
   func openUnfinished(_ name: StreamName) throws(SystemError) -> (any StoredStream)?
   /// How much is stored of the stream's recording, growing or complete.
   func measure(_ name: StreamName) throws(SystemError) -> StreamExtent
+  /// Gives a recording its final name whose stream continues in another. `completion` is called on the loop's thread.
+  func finishSplit(_ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?) -> Void)
   /// Has the disk take what is stored of a stream that no request has open; `completion` is called on the loop's
   /// thread.
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)

@@ -35,6 +35,9 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var holder: (any RecordingHolder)?
   private var isUpload: Bool { holder != nil }
   private let allowance: StreamAllowance
+  /// Whether nobody has said how long the stream will be.
+  private var isLive: Bool { holder?.isLive ?? (head.framing == .chunked) }
+  private var saysSplitFailure = false
   /// Whether the request was begun before, and goes on behind what is stored.
   private var isRestored = false
   /// How many bytes of a restored request's body are kept; nil for all that are stored.
@@ -154,6 +157,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
         return failure
       }
       if let error = makeHole(in: stream, upTo: placement.cursor) { return .disk(error) }
+      stream.maySplit = isLive && !isHeld
       let (written, error) = stream.write(bytes, pieces, skipping: repeated, at: placement.cursor)
       if written == 0, hole > 0 {
         takeBackHole(of: stream, length: hole)
@@ -167,12 +171,26 @@ final class StreamStoreHandler: KeepingRequestHandler {
       stored += UInt64(written)
       if stream.file != nil { registry.figures.values.storedBytes += UInt64(written) }
       stream.length = placement.length
+      finishSplits(stream)
       allowance.settle(stream)
       if !isHeld { tellOvertaken(stream) }
       if let error { failure = .disk(error) }
     }
     enter(placement, of: stream)
     return failure
+  }
+
+  /// Finishes the files that the stream has left behind.
+  private func finishSplits(_ stream: any StoredStream) {
+    if let error = stream.splitFailure, !saysSplitFailure {
+      saysSplitFailure = true
+      registry.emit(
+        ServerEvent(.warning, reason: "\(stream.fileName) cannot be split, and becomes longer: \(error)"))
+    }
+    for split in stream.takeSplits() {
+      allowance.moved(from: split.finishing.name, to: stream)
+      registry.finishSplit(split, peer: peer)
+    }
   }
 
   /// The next byte of the body belongs there.
@@ -195,7 +213,6 @@ final class StreamStoreHandler: KeepingRequestHandler {
     leave(stream)
     // Asked before it ends: then it is nobody's any more.
     let isNew = stream.isNew || holder?.ownsFile == true
-    let isLive = holder?.isLive ?? (head.framing == .chunked)
     registry.finish(stream, isLive: isLive) { [self] error in
       if let error {
         // A name that is refused says nothing of the bytes: the same request may get it later.
@@ -421,7 +438,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   var keptFile: (file: OpenFile, start: UInt64)? {
-    guard case .streaming(let stream, _) = state, let file = stream.file else { return nil }
+    guard case .streaming(let stream, _) = state, let file = stream.file, offset >= stream.start else { return nil }
     return (file, stream.position(of: offset))
   }
 
@@ -526,7 +543,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     let isOwn = isRestored || stream.isNew || head.credential != nil
     allowance.open(stream, owner: isOwn ? quotaOwner(exchange) : nil)
     if isRestored { return goOn(stream, exchange) }
-    guard offset >= stream.start else {
+    guard offset >= stream.seriesStart else {
       return conflict(stream, "the recording begins behind this offset: the one before it is closed")
     }
     let beginning = StreamPlacement.begin(
@@ -594,7 +611,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// Goes on with an upload's body where its stored bytes end: they were compared, or stored, when they came.
   private func goOn(_ stream: any StoredStream, _ exchange: any Exchange) {
     // The file was there a moment ago, when the upload looked how much it holds.
-    guard offset >= max(stream.start, stream.gaps.holesEnd), stream.length >= offset || !stream.isComplete else {
+    guard offset >= max(stream.seriesStart, stream.gaps.holesEnd), stream.length >= offset || !stream.isComplete else {
       state = .done
       allowance.leave()
       return answer(503, nil, "the stream is gone", retries: true)

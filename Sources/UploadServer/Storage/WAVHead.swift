@@ -15,6 +15,8 @@ struct WAVHead: Equatable, Sendable {
   let received: [UInt8]
   /// Bytes of one sample of every channel, at least 1.
   private(set) var frameLength = 1
+  /// Frames per second; 0 if the head has no format.
+  private(set) var rate = 0
   /// Whether frames can be counted: PCM, floating point, or one of both in the extensible form.
   private var isPlain = false
   /// Where the `fact` chunk says how many frames there are.
@@ -46,6 +48,7 @@ struct WAVHead: Equatable, Sendable {
       if says("JUNK", position), position == 12, size >= Self.ds64Length { junkLength = size }
       if says("fmt ", position), size >= 16 {
         frameLength = max(1, number(position + 20, 2))
+        rate = number(position + 12, 4)
         isPlain = [1, 3, 0xFFFE].contains(number(position + 8, 2))
       }
       if says("fact", position), size >= 4 { factPosition = position + 8 }
@@ -92,7 +95,7 @@ struct WAVHead: Equatable, Sendable {
   }
 
   /// Whether the sizes were left open. Both must be: a head that is true must never change.
-  private var isOpen: Bool {
+  var isOpen: Bool {
     let (riff, data) = (number(4), number(dataPosition))
     let opensRIFF = riff == 0 || riff >= Self.leastOpenSize || Int(riff) <= received.count
     return opensRIFF && (data == 0 || data >= Self.leastOpenSize)

@@ -1,0 +1,273 @@
+// A live WAV stream in several files: together they are the stream, whatever happens to the server and to the client.
+
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Recordings
+import Testing
+
+@testable import UploadServer
+
+@Suite("Recordings that are split")
+struct SplitRecordingTests {
+  /// A file of the stream, as it is stored.
+  private struct Piece {
+    var sidecar: RecordingSidecar
+    var bytes: [UInt8]
+  }
+
+  /// All finished files of the stream in their order.
+  private static func pieces(_ directory: TemporaryDirectory) throws -> [Piece] {
+    try directory.names.filter { $0.hasPrefix("k-a") && $0.hasSuffix(".wav") }.map { name in
+      let sidecar = String(name.dropLast(4)) + ".sidecar"
+      try waitUntil("\(sidecar) is written") { directory.exists(sidecar) }
+      return Piece(
+        sidecar: try RecordingSidecar(parsing: try directory.contents(sidecar)), bytes: try directory.contents(name))
+    }.sorted { $0.sidecar.part < $1.sidecar.part }
+  }
+
+  /// Checks that the files are the stream: each is a WAV file with true sizes, begins where the one before it ends, and
+  /// holds whole frames.
+  ///
+  /// - Parameter limit: the most bytes of samples in a file; nil where gaps or digests make some longer.
+  private static func check(
+    _ directory: TemporaryDirectory, _ stream: [UInt8], _ head: StreamedHead, limit: Int?, least: Int = 2,
+    _ comment: Comment
+  ) throws {
+    let pieces = try pieces(directory)
+    #expect(pieces.count >= least, comment)
+    var position = 0
+    for (index, piece) in pieces.enumerated() {
+      let start = index == 0 ? head.bytes.count : Int(piece.sidecar.offset)
+      #expect(start == (index == 0 ? head.bytes.count : position), "\(comment) part \(piece.sidecar.part)")
+      let samples = piece.bytes.count - head.bytes.count
+      guard start + samples <= stream.count, samples >= 0 else {
+        Issue.record("\(comment): part \(piece.sidecar.part) has \(samples) bytes of samples at \(start)")
+        return
+      }
+      let expected = head.finished(sampleByteCount: samples) + stream[start..<(start + samples)]
+      #expect(piece.bytes == expected, "\(comment) part \(piece.sidecar.part)")
+      let isLast = index == pieces.count - 1
+      #expect(isLast || samples % head.frameLength == 0, comment)
+      if let limit { #expect(isLast ? samples <= limit : samples == limit, "\(comment): \(samples)") }
+      #expect(piece.sidecar.state == (isLast ? .complete : .split), comment)
+      #expect(piece.sidecar.part == index + 1 && piece.sidecar.stream == "a" && piece.sidecar.isLive, comment)
+      position = start + samples
+    }
+    #expect(position == stream.count, comment)
+    var findings: [RecordingVerification.Finding] = []
+    let summary = try RecordingVerification(directory: directory.path).run { findings.append($0) }
+    #expect(summary.problems == 0 && summary.verified == pieces.count, "\(comment): \(findings)")
+    let left = directory.names.filter { $0.hasSuffix(".part") }
+    #expect(left.isEmpty, "\(comment): \(left)")
+  }
+
+  /// Also into files of a few bytes.
+  private static func split(duration: Duration? = nil, size: UInt64? = nil) -> RecordingSplit {
+    var split = RecordingSplit(duration: duration, size: size)
+    split.leastLength = 0
+    return split
+  }
+
+  private static func samples(_ count: Int) -> [UInt8] {
+    (0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }
+  }
+
+  private static func server(
+    _ directory: TemporaryDirectory, _ split: RecordingSplit?, _ durability: Durability,
+    finishAfter: Duration = .seconds(60)
+  ) throws -> TestServer {
+    try TestServer(in: directory) {
+      $0.split = split
+      $0.durability = durability
+      $0.finishAfter = finishAfter
+    }
+  }
+
+  @Test(
+    "a split leaves room for whole frames up to the limit, and for the rest of a frame beyond it",
+    arguments: Seed.several(3))
+  func room(_ seed: Seed) throws {
+    var random = seed.generator
+    for _ in 0..<2000 {
+      let channels = UInt16.random(in: 1...9, using: &random)
+      let bytes = try #require([1, 2, 3, 4].randomElement(using: &random))
+      let streamed = StreamedHead("any", channels: channels, bytesPerSample: UInt16(bytes))
+      let head = try #require(WAVHead(streamed.bytes))
+      let size = random.chance(60) ? UInt64.random(in: 0...(random.chance(50) ? 300 : .max), using: &random) : nil
+      let time = random.chance(60) ? Duration.microseconds(Int64.random(in: 0...1_000_000, using: &random)) : nil
+      let split = Self.split(duration: time, size: size)
+      let frame = UInt64(streamed.frameLength)
+      var limits: [UInt64] = []
+      if let size { limits.append(size < 44 ? 0 : (size - 44) / frame * frame) }
+      if let time { limits.append(UInt64(time.components.attoseconds / 1_000_000_000_000_000) * 48 * frame) }
+      if let time, time.components.seconds > 0 { limits[limits.count - 1] = 48_000 * frame }
+      let limit = limits.min().map { max(frame, $0) }
+      #expect(split.dataLength(head) == limit, "\(streamed.frameLength) \(split)")
+      guard let limit, limit < 1 << 62 else { continue }
+      let data = UInt64.random(in: 0...(limit + 3 * frame), using: &random)
+      let room = try #require(split.room(head, fileLength: 44 + data))
+      #expect((data + room) % frame == 0 && (data < limit ? data + room == limit : room < frame))
+    }
+    // One frame per second, as far as the head says.
+    var slow = StreamedHead("slow").bytes
+    slow.replaceSubrange(24..<28, with: [1, 0, 0, 0])
+    #expect(RecordingSplit(duration: .seconds(10)).dataLength(try #require(WAVHead(slow))) == 65_536)
+    let done = try #require(WAVHead(StreamedHead("true", riff: 136, data: 100).bytes))
+    #expect(Self.split(size: 50).room(done, fileLength: 60) == nil)
+  }
+
+  /// Who brings the stream.
+  enum Sender: CaseIterable, Sendable { case plain, upload }
+
+  @Test(
+    "the files of a stream are the stream: by size or time, with restarts, repeated bytes and gaps",
+    arguments: Sender.allCases, [Durability.always, .interval, .none])
+  func product(_ sender: Sender, _ durability: Durability) throws {
+    for seed in Seed.several(6) {
+      var random = seed.generator
+      let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
+      let limit = Int.random(in: 1...60, using: &random) * 48 * head.frameLength
+      let split =
+        random.chance(50)
+        ? Self.split(size: UInt64(head.bytes.count + limit + Int.random(in: 0..<head.frameLength, using: &random)))
+        : Self.split(duration: .milliseconds(limit / 48 / head.frameLength))
+      var stream =
+        head.bytes
+        + Self.samples(limit * Int.random(in: 2...7, using: &random) + Int.random(in: 1..<limit, using: &random))
+      let directory = TemporaryDirectory()
+      var test = try Self.server(directory, split, durability)
+      var location = ""
+      if sender == .upload {
+        location = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+      }
+      var (position, hasGap, missing) = (0, false, 0)
+      while position < stream.count {
+        if random.chance(25) {
+          test.stop()
+          test = try Self.server(directory, split, durability)
+        }
+        var start = position
+        // A plain client that does not know what has arrived sends some of it again.
+        if sender == .plain, random.chance(40), position > 0 {
+          start = Int.random(in: (hasGap ? max(0, position - 10) : 0)...position, using: &random)
+        } else if sender == .plain, random.chance(15), position > head.bytes.count, position + 1 < stream.count {
+          let length = Int.random(in: 1...min(stream.count - position - 1, 3 * limit), using: &random)
+          for index in position..<(position + length) { stream[index] = 0 }
+          (start, hasGap) = (position + length, true)
+          missing += length
+        }
+        let end = min(stream.count, start + max(1, Int.random(in: 0...(2 * limit), using: &random)))
+        let isLast = end == stream.count
+        let bytes = Array(stream[start..<end])
+        switch sender {
+        case .upload: try test.append(location, at: start, completes: isLast, bytes)
+        case .plain where isLast:
+          let client = try test.connect()
+          try client.send(TestServer.head("/k.wav", offset: start, type: "audio/wav"))
+          try client.sendChunk(bytes)
+          try client.send("0\r\n\r\n")
+          let answer = try client.answer()
+          #expect(
+            [200, 201].contains(answer.status) && answer["stream-offset"] == "\(stream.count)", "\(answer) \(seed)")
+          #expect(answer["stream-missing"] == "\(missing)", "\(answer) \(seed)")
+        case .plain: try test.plain("/k.wav", id: "a", offset: start, type: "audio/wav", bytes)
+        }
+        position = max(position, end)
+      }
+      try Self.check(directory, stream, head, limit: hasGap ? nil : limit, least: hasGap ? 1 : 2, "\(seed)")
+    }
+  }
+
+  @Test("720 files, a month of hours: the log of the stream stays short, and what it says is enough to continue")
+  func month() throws {
+    let (head, directory) = (StreamedHead.all[0], TemporaryDirectory())
+    let limit = 4 * 48
+    let stream = head.bytes + Self.samples(limit * 720)
+    let split = Self.split(duration: .milliseconds(1))
+    var test = try Self.server(directory, split, .none)
+    let location = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+    var position = 0
+    while position < stream.count {
+      let end = min(stream.count, position + limit * 12 + 7)
+      try test.append(location, at: position, completes: end == stream.count, Array(stream[position..<end]))
+      position = end
+      if position % 5 == 0, position < stream.count {
+        test.stop()
+        test = try Self.server(directory, split, .none)
+      }
+    }
+    let log = try directory.text(".parts/k-a")
+    #expect(log.split(separator: "\n").count < 60)
+    #expect(try test.events.wait(.ended).bytes == UInt64(stream.count))
+    try Self.check(directory, stream, head, limit: limit, least: 720, "a month")
+  }
+
+  @Test("a sender asks for it; each file says when it began")
+  func requested() throws {
+    let test = try TestServer()
+    let head = StreamedHead.all[6]
+    let stream = head.bytes + Self.samples(2 * 48_000 * 25)
+    let client = try test.connect()
+    try client.send(
+      TestServer.head(
+        "/k.wav", type: "audio/wav",
+        more: "Stream-Description: started=1763762567123, device=\"hw:1\", split-after=10000\r\n"))
+    for start in stride(from: 0, to: stream.count, by: 500_000) {
+      try client.sendChunk(Array(stream[start..<min(stream.count, start + 500_000)]))
+    }
+    try client.send("0\r\n\r\n")
+    #expect(try client.answer().status == 201)
+    try Self.check(test.directory, stream, head, limit: 960_000, least: 3, "requested")
+    let pieces = try Self.pieces(test.directory)
+    #expect(pieces.allSatisfy { $0.sidecar.device == "hw:1" })
+    #expect(
+      pieces.map(\.sidecar.started) == [
+        "2025-11-21T22:02:47.123Z", "2025-11-21T22:02:57.123Z", "2025-11-21T22:03:07.123Z",
+      ])
+    #expect(pieces.allSatisfy { $0.sidecar.startedBySender })
+    #expect(test.events.all.filter { $0.kind == .split }.map(\.file) == ["k-a.wav", "k-a~2.wav"])
+  }
+
+  @Test("what is no live WAV stream stays in one file")
+  func others() throws {
+    let test = try Self.server(TemporaryDirectory(), Self.split(size: 1000), .none)
+    let client = try test.connect()
+    let wav = StreamedHead.all[0].bytes + Self.samples(5000)
+    for (id, type, framing) in [
+      ("a", "text/plain", "Transfer-Encoding: chunked"), ("b", "audio/wav", "Content-Length: \(wav.count)"),
+      ("c", "audio/L16", "Transfer-Encoding: chunked"),
+    ] {
+      try client.send(TestServer.head("/k", id: id, type: type, framing: framing))
+      if framing.hasPrefix("T") {
+        try client.sendChunk(wav)
+        try client.send("0\r\n\r\n")
+      } else {
+        try client.send(wav)
+      }
+      #expect(try client.answer().status == 201)
+    }
+    #expect(test.directory.names == ["k-a.txt", "k-b.wav", "k-c.raw"])
+  }
+
+  @Test("a stream that falls silent after a split is closed, and its next part begins a series of its own")
+  func closed() throws {
+    let directory = TemporaryDirectory()
+    let head = StreamedHead.all[0]
+    let stream = head.bytes + Self.samples(4 * 1000)
+    let split = Self.split(size: 80 + 400)
+    let test = try Self.server(directory, split, .interval, finishAfter: .milliseconds(200))
+    try test.plain("/k.wav", id: "a", type: "audio/wav", Array(stream[..<1500]))
+    let closed = try test.events.wait(.closed)
+    #expect(closed.file == "k-a~4.wav" && closed.offset == 1500)
+    let client = try test.connect()
+    try client.send(TestServer.head("/k.wav", offset: 1400, type: "audio/wav"))
+    try client.sendChunk(Array(stream[1400...]))
+    try client.send("0\r\n\r\n")
+    #expect([200, 201].contains(try client.answer().status))
+    let pieces = try Self.pieces(directory)
+    #expect(pieces.prefix(5).map(\.sidecar.state) == [.split, .split, .split, .interrupted, .split])
+    #expect(pieces[4].sidecar.offset == 1400 - (1400 - 80) % 4)
+    #expect(pieces.dropFirst(4).flatMap { $0.bytes.dropFirst(80) } == Array(stream[Int(pieces[4].sidecar.offset)...]))
+  }
+}
