@@ -57,7 +57,11 @@ struct ResumableStream: StreamStateMachine {
   var dropouts: Int { outages.count }
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }
-  var resumeData: ResumeData? { upload.isForgotten ? nil : upload.uploadURL.map(resumeData(url:)) }
+  /// Where no other upload resource has taken its place, the one that was resumed may still be there: whoever said that
+  /// it is gone need not have been the server.
+  var resumeData: ResumeData? {
+    upload.isForgotten ? nil : upload.uploadURL.map(resumeData(url:)) ?? resumed
+  }
 
   mutating func takeEvents() -> [LiveStreamEvent] {
     defer { events = [] }

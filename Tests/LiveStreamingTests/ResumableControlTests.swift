@@ -189,6 +189,42 @@ struct ResumableControlTests {
     #expect(patch.offset == 60_000 && patch.head["Content-Length"] == "140000")
   }
 
+  @Test(
+    "what answers 404 or 410 to everything takes no upload away from whoever carries it on later",
+    arguments: [404, 410])
+  func portal(_ status: Int) throws {
+    let directory = try TemporaryDirectory()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("\(status) Odd", ["Connection: close"])
+      _ = connection.readToEnd()
+    }
+    let data = ResumeData(
+      upload: server.url + "/uploads/0", target: server.url + "/take", base: 0, length: 1000, streamID: nil,
+      version: .newest)
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 1000), session, server.url + "/take") { $0.resumeData = data }
+      let summary = try stream.summary()
+      #expect(summary.error != nil && summary.resumeData == data)
+    }
+  }
+
+  @Test("a 200 without a word of the protocol has forgotten no upload", arguments: [true, false])
+  func portalForgets(_ speaks: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let server = try ResumableServer { _, _ in
+      .answer("200 OK", speaks ? ["Upload-Draft-Interop-Version: 8"] : ["Content-Type: text/html"])
+    }
+    let data = ResumeData(
+      upload: server.url + "/uploads/0", target: server.url + "/take", base: 0, length: 1000, streamID: nil,
+      version: .newest)
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 1000), session, server.url + "/take") { $0.resumeData = data }
+      stream.streamer.abandon()
+      #expect((try stream.summary().resumeData == nil) == speaks)
+    }
+  }
+
   @Test("abandoned before it is carried on, it is only forgotten")
   func abandonsAnother() throws {
     let directory = try TemporaryDirectory()

@@ -225,9 +225,79 @@ import Testing
       var client = ClientScript.created(500, isFinished: true)
       client.sendAll()
       client.lose()
-      client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+      let complete: FieldLines = ["Upload-Offset": "500", "Upload-Complete": "?1"]
+      client.answer(204, complete)
       client.answer(status, fields)
+      // What is complete may be forgotten; an error is no reason to believe HEAD at once.
+      if ![404, 410].contains(status) {
+        #expect(client.next == "wait")
+        client.goOn()
+        client.answer(204, complete)
+        #expect(client.next == "PATCH 500")
+        client.answer(status, fields)
+      }
       #expect(client.next == "completed")
+    }
+  }
+
+  @Test(
+    "a HEAD that says complete, and was spoiled on its way, ends nothing where the next answer denies it",
+    arguments: [200, 204, 400, 405, 409], [nil, "0", "300"])
+  func spoiledCompletion(_ status: Int, _ offset: String?) {
+    for isFile in [true, false] {
+      var client = isFile ? ClientScript.file(500) : ClientScript.created(500, isFinished: true)
+      if isFile {
+        client.start()
+        client.interim(location: ClientScript.upload)
+      }
+      client.sendAll()
+      client.lose()
+      client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+      #expect(client.next == "PATCH 500" && client.maximum == 0)
+      var denial: FieldLines = ["Upload-Complete": "?0"]
+      if let offset { denial.append("Upload-Offset", offset) }
+      client.answer(status, denial)
+      #expect(client.next == "wait", "\(denial)")
+      client.goOn()
+      #expect(client.next == "HEAD")
+      client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
+      #expect(client.next == "PATCH 300" && client.machine.acknowledged < 500)
+    }
+  }
+
+  @Test("HEAD that says complete again and again is believed, whatever the appends are answered")
+  func insistingCompletion() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.lose()
+    var appends = 0
+    while client.next != "completed", appends < 10 {
+      client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+      #expect(client.next == "PATCH 500")
+      appends += 1
+      if client.answer(409, ["Upload-Offset": "300", "Upload-Complete": "?0"]) == .wait { client.goOn() }
+    }
+    #expect(client.next == "completed" && appends == 4)
+  }
+
+  @Test("a final response that claims more than there was is asked about, and is no success", arguments: [501, 10_000])
+  func tooMuch(_ claim: UInt64) {
+    for isFile in [true, false] {
+      var client = isFile ? ClientScript.file(500) : ClientScript.created(500, isFinished: true)
+      if isFile {
+        client.start()
+        client.interim(location: ClientScript.upload)
+        client.lose()
+        client.answer(204, ["Upload-Offset": "0"])
+      }
+      client.sendAll()
+      client.answer(201, ["Upload-Offset": "\(claim)", "Upload-Complete": "?1"])
+      #expect(client.next == "HEAD")
+      for _ in 0..<10 where client.failure == nil && client.next != "DELETE" {
+        if client.answer(204, ["Upload-Offset": "\(claim)", "Upload-Complete": "?1"]) == .wait { client.goOn() }
+      }
+      if client.next == "DELETE" { client.answer(204) }
+      #expect(client.failure == .offsetBeyondSent(offset: claim, sent: 500), "\(client.next)")
     }
   }
 

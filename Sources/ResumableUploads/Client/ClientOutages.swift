@@ -62,7 +62,7 @@ extension UploadClientStateMachine {
       return complete(upTo: supply.head)
     }
     detours += 1
-    if detours > Self.maximumDetours, !hasAcknowledged { return fail(.noProgress(status: 404)) }
+    if detours > Self.maximumDetours, !hasAcknowledged { return fail(.noProgress(status: status)) }
     if !isProven, !former.isEmpty { return returnToFormer() }
     if hasAcknowledged { former = [self] }
     restarts += 1

@@ -11,7 +11,7 @@ extension UploadClientStateMachine {
     let isConflict = answer.status == 409 && claimed != nil
     if append.isReplay, !answer.allowsRetry, answer.isSuccess || completeness != true || isConflict {
       // It is complete, as HEAD has said; a server need not tell the final response again.
-      return complete(upTo: append.start)
+      return denies(answer, append) ? wait(.offsetRetrieval) : complete(upTo: append.start)
     }
     switch answer.status {
     case 200..<300:
@@ -25,6 +25,8 @@ extension UploadClientStateMachine {
       prove()
       // Less than it had acknowledged is a loss: HEAD confirms it, and it is reported.
       if let claimed, claimed < acknowledged { return detour(answer.status) }
+      // More than there was, HEAD confirms as well.
+      if let claimed, claimed > sentUpTo { return detour(answer.status) }
       let tookAll = !answer.isEarly && (claimed ?? sentUpTo) == sentUpTo
       // Silence in the answer to a completing request means done: many servers say nothing.
       if completeness ?? (append.completes && tookAll) {
@@ -55,6 +57,17 @@ extension UploadClientStateMachine {
     case 400, 409: return detour(answer.status)
     default: return isOutage(answer) ? wait(.offsetRetrieval) : fail(.refused(status: answer.status))
     }
+  }
+
+  /// Whether HEAD is asked again, after it has said that everything is there and complete: its answer may have been
+  /// spoiled on its way. Some servers forget what is complete, and others answer with an error; but none knows less of it.
+  private mutating func denies(_ answer: ClientAnswer, _ append: Append) -> Bool {
+    let hasLess = UploadFields.offset(answer.fields).map { base + $0 < append.start } ?? false
+    let isIncomplete = answer.isSuccess && completeness(answer.fields) == false
+    let isError = !answer.isSuccess && ![404, 410].contains(answer.status) && completeness(answer.fields) != true
+    guard denials < (hasLess || isIncomplete ? Self.maximumDenials : isError ? 1 : 0) else { return false }
+    denials += 1
+    return true
   }
 
   mutating func retrieved(_ answer: ClientAnswer, _ supply: Supply) -> Action {
@@ -117,6 +130,7 @@ extension UploadClientStateMachine {
     if confirms, claimed == offset { acknowledge(upTo: claimed) }
     (disbelieved, offset, confirms, missing) = (0, claimed, false, 0)
     awaitsFinalResponse = isComplete
+    if !isComplete { denials = 0 }
     isFinalResponseUnproved = isFinalResponseUnproved && isComplete
     // Only now is it known that an upload is where a redirect leads.
     if let diversion, diversion.isPermanent { (uploadURL, self.diversion) = (diversion.url, nil) }
@@ -145,7 +159,9 @@ extension UploadClientStateMachine {
       guard detours <= Self.maximumDetours, let location = answer.location else { break }
       diversion = (location, false)
       return abandon(reason ?? .cancelled)
-    case 200..<300, 404, 410: isForgotten = true
+    // A portal says 200, too.
+    case 200..<300 where answer.status == 204 || InteropVersion.Named(answer.fields) != .absent, 404, 410:
+      isForgotten = true
     default: break
     }
     return fail(reason ?? .cancelled)

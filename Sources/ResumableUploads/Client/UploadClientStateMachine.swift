@@ -131,6 +131,8 @@ package struct UploadClientStateMachine: Sendable {
   var refusedQuestions = 0
   /// Answers to HEAD in a row that could not be believed.
   var disbelieved = 0
+  /// How often the answer to an append to a complete upload has said that it is not complete.
+  var denials = 0
   /// How often a new upload resource followed one that was gone, since the last progress.
   var restarts = 0
   /// How far the upload resource is that follows such a one.
@@ -161,6 +163,8 @@ package struct UploadClientStateMachine: Sendable {
   var asksForLimits = false
   let configuration: Configuration
 
+  /// When HEAD has said so often that an upload is complete, it is.
+  static let maximumDenials = 3
   /// More detours than this without progress lead nowhere.
   static let maximumDetours = 8
   /// So many are made at once. Any more come after a pause: a front end that misbehaves does so for seconds.
