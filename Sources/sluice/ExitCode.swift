@@ -26,7 +26,7 @@ enum ExitCode: Int32, CaseIterable {
   case protocolBroken = 76
   /// The server does not permit it, or this machine does not.
   case notPermitted = 77
-  /// Stopped by a second signal before everything was sent.
+  /// Stopped by a second signal before everything was sent, or `put` by the first.
   case interrupted = 130
 
   /// What `sluice help exit-codes` says of it.
@@ -42,7 +42,7 @@ enum ExitCode: Int32, CaseIterable {
     case .inputOutput: "reading, writing or capturing failed on this machine"
     case .protocolBroken: "the server broke the protocol, or cannot receive the stream"
     case .notPermitted: "the server or this machine does not permit it"
-    case .interrupted: "a second signal stopped it before everything was sent"
+    case .interrupted: "a second signal (put: the first) stopped it before everything was sent"
     }
   }
 

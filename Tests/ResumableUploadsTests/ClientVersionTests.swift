@@ -179,6 +179,24 @@ import Testing
     #expect(steps(&client) == [7, 6, 5])
   }
 
+  @Test(
+    "a creation whose answer names an older version is made in that, whatever OPTIONS was answered",
+    arguments: [3, 4, 5, 6, 7], [400, 412, 501])
+  func olderThanLimits(_ number: Int, _ status: Int) {
+    for named in [nil, "8", "\(number)"] {
+      var client = asking()
+      var fields: FieldLines = ["Upload-Limit": "min-size=0"]
+      if let named { fields.append(InteropVersion.fieldName, named) }
+      client.answer(204, fields)
+      #expect(client.next == "CREATE")
+      client.answer(status, [InteropVersion.fieldName: "\(number)"])
+      #expect(client.next == "CREATE" && client.fields[InteropVersion.fieldName] == "\(number)")
+      // Only downwards: so that it ends.
+      client.answer(status, [InteropVersion.fieldName: "\(number)"])
+      #expect(client.failure == .refused(status: status) || client.next == "unsupported" || client.next == "wait")
+    }
+  }
+
   @Test("what was found is remembered: by a new part, and after every interruption")
   func remembered() {
     var client = asking()

@@ -139,13 +139,25 @@ extension UploadClientStateMachine {
 
   /// Goes to the version that the server named, or to the next older one; false when there is none left.
   mutating func stepDown(to named: InteropVersion.Named) -> Bool {
-    guard !isVersionSettled, let older = version.older else { return false }
+    guard !isVersionSettled || namesOlder(named), let older = version.older else { return false }
     var next = older
     // Only downwards: so that it ends.
     if case .known(let wanted) = named, let number = wanted.number, number < version.number ?? .max { next = wanted }
     version = next
     notes.append(.steppedDown(to: next))
     return true
+  }
+
+  /// Whether the answer to a creation may be about its version.
+  private func maySpeakOlder(_ answer: ClientAnswer) -> Bool {
+    !isVersionSettled || namesOlder(InteropVersion.Named(answer.fields))
+  }
+
+  /// Whether a server names a version below the client's before it has created anything: its answer to OPTIONS, which
+  /// is much the same in all of them, has settled nothing then.
+  private func namesOlder(_ named: InteropVersion.Named) -> Bool {
+    guard !hasCreated, case .known(let wanted) = named, let number = wanted.number else { return false }
+    return number < version.number ?? .max
   }
 
   /// For want of resumable uploads the stream goes elsewhere as a whole, unless the server has a part of it already.
@@ -213,7 +225,7 @@ extension UploadClientStateMachine {
       // exists, HEAD decides, as it does after an append.
       _ = creationIsLost()
       return detour(answer.status)
-    case 400 where !isVersionSettled, 412 where !isVersionSettled, 501 where !isVersionSettled:
+    case 400 where maySpeakOlder(answer), 412 where maySpeakOlder(answer), 501 where maySpeakOlder(answer):
       // Not with all of it in each attempt, unless the answer says that it is a matter of versions.
       guard !isOptimistic || answer.status == 412 || speaksOfVersions(answer) else { break }
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }

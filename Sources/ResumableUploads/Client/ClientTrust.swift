@@ -36,6 +36,7 @@ extension UploadClientStateMachine {
     if uploadURL == nil { notes += heldNotes + [.created(url: location, base: base)] }
     heldNotes = []
     uploadURL = location
+    hasCreated = true
   }
 
   /// Leaves an unproven upload resource for the one before it, or for a new one with the same bytes.

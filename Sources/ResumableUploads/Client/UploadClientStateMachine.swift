@@ -157,6 +157,8 @@ package struct UploadClientStateMachine: Sendable {
   var awaitsFinalResponse = false
   /// Whether such an append was answered by a 2xx that says nothing of uploads: the server's, or somebody else's.
   var isFinalResponseUnproved = false
+  /// Whether a server has created an upload resource in this version.
+  var hasCreated = false
   /// What the 104 of the creation under way has announced.
   var announced: String?
   var isOptimistic: Bool
