@@ -38,6 +38,8 @@ final class StreamModel {
   var mayBeComplete = false
   /// Whether a request that may have made something was not answered, or a plain one has come.
   var hasUnknown = false
+  /// Whether another token's request was dropped, which may be served when its owner has let go of the stream.
+  var mayBeginLate = false
   /// Whether its newest upload was deleted, and so all that is not complete.
   var wasCancelled = false
   /// Whether a power cut may have taken anything of it.

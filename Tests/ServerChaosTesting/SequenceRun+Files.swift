@@ -20,7 +20,7 @@ extension SequenceRun {
     guard !stream.mayHaveLost else { return }
     try checkLength(of: stream, recordings, mine)
     if mine.count == 1, let upload = mine.first, upload.phase == .deleted, !upload.mayBeCompleteUnseen,
-      !stream.hasUnknown, !files.isEmpty
+      !stream.hasUnknown, !stream.mayBeginLate, !files.isEmpty
     {
       throw fail("a deleted upload leaves something behind", "\(files)")
     }

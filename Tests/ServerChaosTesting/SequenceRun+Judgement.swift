@@ -67,7 +67,9 @@ extension SequenceRun {
 
   /// Another token learns nothing and moves nothing: not even that what it asks for is there.
   private func judgeForeign(_ call: Call) throws(Violation) {
-    guard call.mustBeRefused, let final = call.outcome.final else { return }
+    guard call.mustBeRefused else { return }
+    if call.isDropped, call.upload == nil { call.stream.mayBeginLate = true }
+    guard let final = call.outcome.final else { return }
     guard [401, 403, 404].contains(final.status) else {
       throw fail(
         "another token's \(call.intent.rawValue) is answered with \(final.status)",
