@@ -377,7 +377,7 @@ import Testing
     client.send(upTo: 200)
     client.lose()
     #expect(client.next == "OPTIONS")
-    client.answer(405)
+    client.answer(405, ["Allow": "GET, POST"])
     #expect(client.next == "unsupported")
   }
 }

@@ -55,8 +55,18 @@ import Testing
   @Test("any other answer is a plain server's", arguments: [200, 204, 301, 400, 403, 404, 405, 501])
   func plain(_ status: Int) {
     var client = asking()
+    client.answer(status, ["Allow": "GET, POST"])
+    #expect(client.next == "unsupported")
+    // Without Allow it need not be that server's: once more.
+    client = asking()
+    client.answer(status)
+    #expect(client.next == "OPTIONS")
     client.answer(status)
     #expect(client.next == "unsupported")
+    client = asking()
+    client.answer(status)
+    client.answer(204, ["Upload-Limit": "min-size=0"])
+    #expect(client.next == "CREATE")
     client = asking()
     client.answer(status, ["Upload-Limit": "max-size=\"much\"", "Allow": "POST"])
     #expect(client.next == "unsupported", "a field that is ignored is none")
@@ -232,7 +242,7 @@ import Testing
     client.answer(201, location: ClientScript.upload)
     #expect(client.fields["Upload-Draft-Interop-Version"] == nil && client.next == "PATCH 0")
     client = asking { $0.version = .none }
-    client.answer(400, ["Upload-Draft-Interop-Version": "6"])
+    client.answer(400, ["Upload-Draft-Interop-Version": "6", "Allow": "POST"])
     #expect(client.next == "unsupported")
   }
 

@@ -126,6 +126,12 @@ extension UploadClientStateMachine {
     // 403 may be about OPTIONS alone: the request itself will tell.
     if answer.isRefusal, answer.status != 403 { return wait(.discovery) }
     if speaksOfVersions(answer) || answer.status == 412, stepDown(to: named) { return discoverOrCreate(supply) }
+    // A server that knows the target says what it allows; a portal, or a proxy that is set up anew, does not. A stream
+    // that is plain by mistake loses bytes with each connection.
+    if answer.fields["Allow"] == nil, !hasAskedTwice {
+      hasAskedTwice = true
+      return discover()
+    }
     return unsupported(
       "it does not offer them (OPTIONS is answered \(answer.status), without Upload-Limit)",
       or: .refused(status: answer.status))

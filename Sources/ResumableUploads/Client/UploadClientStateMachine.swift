@@ -127,6 +127,8 @@ package struct UploadClientStateMachine: Sendable {
   var confirms = false
   /// Whether the upload's length was told with one of its appends.
   var hasToldLength = false
+  /// Whether OPTIONS was sent again after an answer that may be somebody else's.
+  var hasAskedTwice = false
   /// How often OPTIONS was answered with 500.
   var refusedQuestions = 0
   /// Answers to HEAD in a row that could not be believed.
