@@ -7,7 +7,7 @@ enum SplitOption {
   static let option = Option(
     "split", value: "T|SIZE",
     "continue live WAV recordings in a new file after a time such as 1h, or at a size such as 1GB (repeatable: "
-      + "whichever comes first)", mayRepeat: true)
+      + "whichever comes first; default: one file)", mayRepeat: true)
 
   /// The values of the option; nil if it is not given.
   static func parse(_ values: [String]) throws(CommandError) -> RecordingSplit? {

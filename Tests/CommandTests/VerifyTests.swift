@@ -106,7 +106,7 @@ struct VerifyTests {
   }
 
   @Test(
-    "a server killed at any system call while it splits a stream: all files together are the stream, once",
+    "a server killed at any system call while it splits an upload: all files together are the stream, once",
     arguments: Seed.several(4))
   func killedWhileSplitting(_ seed: Seed) throws {
     var generator = seed.generator
@@ -122,7 +122,6 @@ struct VerifyTests {
     let most = ["openat": 150, "write": 100, "pwrite64": 40, "unlinkat": 20]
     let number = Int.random(in: 1...(most[call] ?? 10), using: &generator)
     let durability = ["always", "interval", "none"].randomElement(using: &generator)!  // not empty
-    let resumable = ["auto", "never"].randomElement(using: &generator)!  // not empty
     let more = ["--durability", durability, "--split", "1MB"]
     func isComplete() -> Bool { access(directory.path + "/k-a~4.sidecar", F_OK) == 0 }
     let client: StreamProcess
@@ -135,9 +134,8 @@ struct VerifyTests {
         ],
         more: more)
       client = try StreamProcess(
-        "pipe", "http://\(address)/k.wav",
-        more: ["--stream-id", "a", "--retry-ceiling", "200ms", "--resumable", resumable, "--buffer", "8MB"], input: file
-      )
+        "pipe", "http://\(address)/k.wav", more: ["--stream-id", "a", "--retry-ceiling", "200ms", "--buffer", "8MB"],
+        input: file)
       try eventually("an end") {
         isComplete() || server == nil || (try? server?.exitCode(limit: .zero)) != nil
       }
@@ -145,7 +143,7 @@ struct VerifyTests {
     }
     let server = try ServeProcess(directory.path, address: address, more: more)
     _ = try client.ended()
-    let context: Comment = "\(call) \(number) \(durability) \(resumable)"
+    let context: Comment = "\(call) \(number) \(durability)"
     let names = ["k-a.wav", "k-a~2.wav", "k-a~3.wav", "k-a~4.wav"]
     try eventually("all files") {
       isComplete() && names.allSatisfy { access("\(directory.path)/\($0)", F_OK) == 0 }
