@@ -5,7 +5,8 @@ internal import Glibc
 /// A random test's start value, as an argument of `@Test(arguments:)`: Swift Testing prints it when a case begins.
 ///
 /// `SLUICE_SEED=<number>` in the environment, decimal or `0x…`, replaces all seeds of a run by that one.
-/// `SLUICE_SEEDS_OF=<text>` draws them from that text instead of anew: a commit has the same cases wherever it is tested.
+/// `SLUICE_SEEDS_OF=<text>` draws them from that text instead of anew: the same files have the same cases wherever they
+/// are tested.
 public struct Seed: Hashable, Sendable, CustomStringConvertible {
   public let value: UInt64
 

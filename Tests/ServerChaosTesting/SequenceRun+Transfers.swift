@@ -74,6 +74,12 @@ extension SequenceRun {
     else { throw fail("a plain request is refused", outcome.text) }
   }
 
+  /// Whether the request would end the stream without a byte, at an offset that another upload may not have reached.
+  private func endsBehindOthers(_ call: Call, _ upload: UploadModel) -> Bool {
+    call.completes && call.count == 0 && call.offset == 0
+      && uploads.contains { $0 !== upload && $0.stream === upload.stream && $0.isOpen }
+  }
+
   func judgeAppend(_ call: Call, _ others: [Call]) throws(Violation) {
     guard let upload = call.upload else { return }
     // What would complete it may have, whether or not that was answered.
@@ -124,7 +130,7 @@ extension SequenceRun {
     switch final.status {
     case 404, 410: try gone(upload, others, outcome.text)
     case 409:
-      guard !alone && !isQuiet || call.exactBefore != call.offset else {
+      guard !alone && !isQuiet || call.exactBefore != call.offset || endsBehindOthers(call, upload) else {
         throw fail("an announced offset is refused", "\(call.offset): \(outcome.text)")
       }
       if alone, let exact = call.exactBefore, let offset = final.offset, offset != exact {
