@@ -18,7 +18,7 @@ struct OtherEndpointTests {
       while true {
         let head = try connection.head()
         guard head.line.hasPrefix("POST") else {
-          try connection.respond("405 Method Not Allowed")
+          try connection.respond("405 Method Not Allowed", ["Allow: POST"])
           continue
         }
         carried.add(try connection.body().count, ordering: .relaxed)
