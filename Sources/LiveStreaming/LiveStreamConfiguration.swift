@@ -36,7 +36,8 @@ public struct LiveStreamConfiguration: Sendable {
   /// Asks the server for a digest of what it has (`Want-Repr-Digest`, RFC 9530) and compares it with one of what was
   /// sent.
   public var digest: DigestAlgorithm?
-  /// What the server is told about the stream (`Stream-Description`), for the sidecar of the recording; nil for nothing.
+  /// What the server is told about the stream (`Stream-Description`), for the sidecar of the recording; nil for
+  /// nothing.
   public var description: SourceDescription?
   /// Goes on with an upload that another process began.
   public var resumeData: ResumeData?

@@ -259,8 +259,8 @@ struct PlainStreamStateMachine {
     return open(at: offset, gap: gap)
   }
 
-  /// The buffer no longer has the beginning of what the server may have. That stays as it is, and the stream continues at
-  /// another URL, from the oldest byte in the buffer.
+  /// The buffer no longer has the beginning of what the server may have. That stays as it is, and the stream continues
+  /// at another URL, from the oldest byte in the buffer.
   private mutating func beginPart(oldest: UInt64) {
     guard partSent > requestStart else { return }
     let unconfirmed = min(max(acknowledged, requestStart), oldest) - requestStart

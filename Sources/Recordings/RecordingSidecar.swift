@@ -1,5 +1,5 @@
-// What is known of a recording besides its bytes: a small JSON file beside it, so that the knowledge is there as long as
-// the recording is.
+// What is known of a recording besides its bytes: a small JSON file beside it, so that the knowledge is there as long
+// as the recording is.
 
 internal import JSONLines
 
@@ -149,7 +149,8 @@ public struct RecordingSidecar: Equatable, Sendable {
 
   /// Reads a sidecar. A member that is missing keeps its default, and one that nobody knows is passed over.
   ///
-  /// - Throws: ``SidecarError`` if it is not JSON, not an object, of a later version, or if a member has the wrong type.
+  /// - Throws: ``SidecarError`` if it is not JSON, not an object, of a later version, or if a member has the wrong
+  ///   type.
   public init(parsing text: [UInt8]) throws(SidecarError) {
     let json = try SidecarJSON(text)
     guard let version = try json.integer("version"), version == Self.version else {

@@ -25,8 +25,8 @@ extension UploadServer {
     /// Whether each complete recording gets a sidecar (`RecordingSidecar`), and a live WAV stream its true sizes: the
     /// sidecar remembers the head as it was received.
     public var writesSidecars = true
-    /// When a live WAV stream continues in another file, which has a header of its own. The files of a stream follow one
-    /// another without a gap. nil leaves it to the senders. Needs ``writesSidecars``.
+    /// When a live WAV stream continues in another file, which has a header of its own. The files of a stream follow
+    /// one another without a gap. nil leaves it to the senders. Needs ``writesSidecars``.
     public var split: RecordingSplit?
     /// The name and version of the software that sidecars name.
     public var software = "Sluice"

@@ -7,7 +7,8 @@ enum ExitCode: Int32, CaseIterable {
   case done = 0
   /// A load test did what `--fail-if` says it must not.
   case thresholdFailed = 3
-  /// The stream ended, and some of its data was lost; or `verify` has found a problem. What an error ended has the error's code instead.
+  /// The stream ended, and some of its data was lost; or `verify` has found a problem. What an error ended has the
+  /// error's code instead.
   case dataLost = 4
   /// The command line cannot be used.
   case usage = 64

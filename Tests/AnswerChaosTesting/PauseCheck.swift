@@ -1,11 +1,11 @@
-// Whether a stream pauses as its policy says, by its own events: no attempt without a pause, none before its pause is over,
-// and an end when the time to give up has passed.
+// Whether a stream pauses as its policy says, by its own events: no attempt without a pause, none before its pause is
+// over, and an end when the time to give up has passed.
 
 import EventLoops
 import LiveStreaming
 
-/// Follows the outages of one stream. Every bound is one of the policy itself and needs no margin: pauses that add up to
-/// the limit are a time that has passed for certain.
+/// Follows the outages of one stream. Every bound is one of the policy itself and needs no margin: pauses that add up
+/// to the limit are a time that has passed for certain.
 struct PauseCheck: Sendable {
   /// A client asks again at once after some answers: older versions, smaller appends, redirects.
   private static let mostAnswers = 40

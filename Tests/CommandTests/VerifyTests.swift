@@ -58,6 +58,20 @@ struct VerifyTests {
     #expect(try sluice(["verify"]).wait() == 64)
   }
 
+  /// By which a server changes what is on the disk, or tells its client of it.
+  private static let calls = [
+    "openat", "pwrite64", "pwritev", "write", "fdatasync", "fsync", "renameat", "renameat2", "unlinkat",
+  ]
+
+  /// Runs a command that is killed by that call of its, counted from 1. -D: the process that is killed at the end is the
+  /// command, and not its tracer.
+  private static func killing(_ call: String, _ number: Int) -> [String] {
+    [
+      "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",
+      "inject=\(call):signal=KILL:when=\(number)",
+    ]
+  }
+
   @Test(
     "a server killed at any system call while a recording comes and ends: the next one completes it, with a true header",
     arguments: Seed.several(4))
@@ -67,9 +81,7 @@ struct VerifyTests {
     let stream = Self.stream(frames: 20_000)
     let file = try input.write("input", stream)
     let address = "\(ServeProcess.freshHost()):8080"
-    let call = [
-      "openat", "pwrite64", "pwritev", "write", "fdatasync", "fsync", "renameat", "renameat2", "unlinkat",
-    ].randomElement(using: &generator)!  // not empty
+    let call = Self.calls.randomElement(using: &generator)!  // not empty
     let number = Int.random(in: 1...(["openat", "write"].contains(call) ? 60 : 6), using: &generator)
     let durability = ["always", "interval", "none"].randomElement(using: &generator)!  // not empty
     let more = ["--durability", durability]
@@ -77,13 +89,7 @@ struct VerifyTests {
     do {
       // One that is killed before it listens is an error here.
       let server = try? ServeProcess(
-        directory.path, address: address,
-        // -D: the process that is killed at the end is the server, and not its tracer.
-        prefix: [
-          "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",
-          "inject=\(call):signal=KILL:when=\(number)",
-        ],
-        more: more)
+        directory.path, address: address, prefix: Self.killing(call, number), more: more)
       client = try StreamProcess(
         "pipe", "http://\(address)/k.wav", more: ["--stream-id", "a", "--retry-ceiling", "200ms"], input: file)
       // The recording ends, or the server does.
@@ -116,9 +122,7 @@ struct VerifyTests {
     let stream = Self.stream(frames: 3 * limit / 2 + 100)
     let file = try input.write("input", stream)
     let address = "\(ServeProcess.freshHost()):8080"
-    let call = [
-      "openat", "pwrite64", "pwritev", "write", "fdatasync", "fsync", "renameat", "renameat2", "unlinkat",
-    ].randomElement(using: &generator)!  // not empty
+    let call = Self.calls.randomElement(using: &generator)!  // not empty
     let most = ["openat": 150, "write": 100, "pwrite64": 40, "unlinkat": 20]
     let number = Int.random(in: 1...(most[call] ?? 10), using: &generator)
     let durability = ["always", "interval", "none"].randomElement(using: &generator)!  // not empty
@@ -127,12 +131,7 @@ struct VerifyTests {
     let client: StreamProcess
     do {
       let server = try? ServeProcess(
-        directory.path, address: address,
-        prefix: [
-          "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",
-          "inject=\(call):signal=KILL:when=\(number)",
-        ],
-        more: more)
+        directory.path, address: address, prefix: Self.killing(call, number), more: more)
       client = try StreamProcess(
         "pipe", "http://\(address)/k.wav", more: ["--stream-id", "a", "--retry-ceiling", "200ms", "--buffer", "8MB"],
         input: file)

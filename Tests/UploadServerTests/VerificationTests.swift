@@ -1,4 +1,5 @@
-// `RecordingVerification` on recordings that a server has stored: it accepts all of them, and finds each kind of damage.
+// `RecordingVerification` on recordings that a server has stored: it accepts all of them, and finds each kind of
+// damage.
 
 import Glibc
 import NetworkTesting

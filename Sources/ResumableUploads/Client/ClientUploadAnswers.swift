@@ -60,7 +60,8 @@ extension UploadClientStateMachine {
   }
 
   /// Whether HEAD is asked again, after it has said that everything is there and complete: its answer may have been
-  /// spoiled on its way. Some servers forget what is complete, and others answer with an error; but none knows less of it.
+  /// spoiled on its way. Some servers forget what is complete, and others answer with an error; but none knows less of
+  /// it.
   private mutating func denies(_ answer: ClientAnswer, _ append: Append) -> Bool {
     let hasLess = UploadFields.offset(answer.fields).map { base + $0 < append.start } ?? false
     let isIncomplete = answer.isSuccess && completeness(answer.fields) == false

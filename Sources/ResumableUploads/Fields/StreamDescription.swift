@@ -2,8 +2,8 @@
 
 /// `Stream-Description`: a dictionary (RFC 9651, section 3.2) on a creation, on an append and on a plain request.
 ///
-/// All members are optional, and a receiver passes over those that it does not know. Nothing depends on them but what is
-/// written down about the recording.
+/// All members are optional, and a receiver passes over those that it does not know. Nothing depends on them but what
+/// is written down about the recording.
 package struct StreamDescription: Equatable, Sendable {
   package static let fieldName = "Stream-Description"
   /// A longer field is not read.
@@ -39,8 +39,8 @@ package struct StreamDescription: Equatable, Sendable {
 
   package init() {}
 
-  /// Reads the value of the field; nil if it is not a dictionary, or too long. A member with a value that it cannot have
-  /// counts as missing.
+  /// Reads the value of the field; nil if it is not a dictionary, or too long. A member with a value that it cannot
+  /// have counts as missing.
   package init?(parsing value: String) {
     guard value.utf8.count <= Self.maximumLength, let fields = StructuredDictionary(parsing: value) else { return nil }
     func text(_ key: String) -> String? {

@@ -15,8 +15,8 @@ protocol KeepingRequestHandler: RequestHandler {
   func settle() -> Settlement
   /// How many bytes of the body are kept. Whoever adds to them now is made to stop.
   func measureKept() throws(SystemError) -> KeptExtent
-  /// Whether a body of this request that has not begun cannot be kept any more, because bytes behind its beginning never
-  /// came and later ones are stored.
+  /// Whether a body of this request that has not begun cannot be kept any more, because bytes behind its beginning
+  /// never came and later ones are stored.
   func isOvertaken() throws(SystemError) -> Bool
   /// Has the disk take what is kept, where nobody has begun this handler; `completion` is called on the loop's thread.
   func synchronizeKept(_ completion: @escaping (SystemError?) -> Void)

@@ -1,13 +1,13 @@
-// A recording's end, written down beside it: how its head is corrected, and what its sidecar says, so that a server that
-// dies at any moment leaves either all of it or what the next one completes.
+// A recording's end, written down beside it: how its head is corrected, and what its sidecar says, so that a server
+// that dies at any moment leaves either all of it or what the next one completes.
 //
 // 1. `.NAME.sidecar` has everything but the digests, and the head as it was received if that is about to change.
 // 2. The head gets its true sizes.
 // 3. The recording gets its final name, and its sender hears of it.
 // 4. The digests are computed in the background; `NAME.sidecar` takes the place of the hidden file.
 //
-// Who finds the hidden file beside a `.part` puts the received head back: the recording goes on. Beside a recording that
-// has its final name, the digests are missing.
+// Who finds the hidden file beside a `.part` puts the received head back: the recording goes on. Beside a recording
+// that has its final name, the digests are missing.
 
 internal import Digests
 internal import EventLoops

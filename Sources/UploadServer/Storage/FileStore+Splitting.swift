@@ -1,8 +1,9 @@
 // A stream that is stored in several files, one after the other, while it goes on.
 //
 // The next file is made, with a copy of the header, before the log says that the stream continues in it. From then on
-// the one before it does not change any more; what is left to do for it (its true sizes, its sidecar, its final name) can
-// be done at any time, by this server or by the next one. So there is no moment at which a byte is in no file or in two.
+// the one before it does not change any more; what is left to do for it (its true sizes, its sidecar, its final name)
+// can be done at any time, by this server or by the next one. So there is no moment at which a byte is in no file or in
+// two.
 
 internal import EventLoops
 internal import Glibc
@@ -26,7 +27,8 @@ extension FileStore {
 
   // MARK: Splitting
 
-  /// Has a stream continue in a next file, from its present end on. Whatever fails, it continues in the one that it is in.
+  /// Has a stream continue in a next file, from its present end on. Whatever fails, it continues in the one that it is
+  /// in.
   func split(_ stream: StreamFile, _ head: WAVHead) throws(SystemError) -> SplitRecording {
     let (name, end, size) = (stream.name, stream.length, stream.position(of: stream.length))
     try stream.stored.check(length: size)
@@ -183,8 +185,8 @@ extension FileStore {
 
   // MARK: Reading
 
-  /// Whether bytes that came for earlier recordings of a stream are what these hold. What somebody has moved away cannot
-  /// be compared, and counts as the same.
+  /// Whether bytes that came for earlier recordings of a stream are what these hold. What somebody has moved away
+  /// cannot be compared, and counts as the same.
   func matchesEarlier(
     _ name: StreamName, _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool {

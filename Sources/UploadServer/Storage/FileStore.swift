@@ -486,8 +486,8 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  /// Adds a line to a recording's `.gaps`, and returns how many octets were in front of it. If that fails, the record is
-  /// as it was.
+  /// Adds a line to a recording's `.gaps`, and returns how many octets were in front of it. If that fails, the record
+  /// is as it was.
   @discardableResult
   func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) -> Int {
     let name = stream.gaps

@@ -81,8 +81,8 @@ struct GapRecord: Equatable, Sendable {
 
   /// Leaves out the last lines of the record of a growing recording as long as they are not true any more.
   ///
-  /// A hole is made for the bytes behind it: if none is stored there, the server was killed in between, and the bytes of
-  /// the hole may still come. A recording that grows is not interrupted. A line that was cut short says nothing.
+  /// A hole is made for the bytes behind it: if none is stored there, the server was killed in between, and the bytes
+  /// of the hole may still come. A recording that grows is not interrupted. A line that was cut short says nothing.
   ///
   /// - Parameters:
   ///   - first: the stream offset of the first byte that was received for the recording. Holes before that are those

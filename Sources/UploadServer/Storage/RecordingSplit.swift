@@ -14,8 +14,8 @@ public struct RecordingSplit: Equatable, Sendable {
   public var duration: Duration?
   /// Of a file with its header, in bytes.
   public var size: UInt64?
-  /// The fewest bytes of samples in a file, whatever its head says of the rate: nobody can have a file made for each few
-  /// bytes.
+  /// The fewest bytes of samples in a file, whatever its head says of the rate: nobody can have a file made for each
+  /// few bytes.
   var leastLength: UInt64 = 1 << 16
 
   public init(duration: Duration? = nil, size: UInt64? = nil) { (self.duration, self.size) = (duration, size) }

@@ -5,9 +5,9 @@ internal import Glibc
 /// What identifies a stream, and what its files are called.
 ///
 /// A stream is named `<last component of the path>-<Stream-ID>`, and its files are that name and one extension: `.part`
-/// while it grows, `.gaps` for its holes, `.sidecar` for what else is known of it, and at its end what its media type says. The name holds nothing but
-/// `[A-Za-z0-9._-]` and begins with neither a dot nor a hyphen. So it is one component of a path, it is not hidden, and
-/// no command takes it for an option.
+/// while it grows, `.gaps` for its holes, `.sidecar` for what else is known of it, and at its end what its media type
+/// says. The name holds nothing but `[A-Za-z0-9._-]` and begins with neither a dot nor a hyphen. So it is one component
+/// of a path, it is not hidden, and no command takes it for an option.
 ///
 /// The extension is not part of the identity: a requester chooses it, and must not reach or shadow another stream by
 /// it. An extension has no dot, so a file name belongs to exactly one stream: the one named by what precedes its last

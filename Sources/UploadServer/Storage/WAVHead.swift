@@ -58,7 +58,8 @@ struct WAVHead: Equatable, Sendable {
     received = Array(octets[..<length])
   }
 
-  /// The head with all sizes 0xFFFFFFFF ("to the end of the file"), because nobody knows how long the next file will be.
+  /// The head with all sizes 0xFFFFFFFF ("to the end of the file"), because nobody knows how long the next file will
+  /// be.
   var bytes: [UInt8] {
     var bytes = received
     for position in [4, dataPosition] + (factPosition.map { [$0] } ?? []) { Self.put(UInt32.max, position, &bytes) }
