@@ -17,7 +17,9 @@ extension TestServer {
     if !text.isEmpty { try client.sendChunk(text) }
     try waitUntil("all has arrived") { client.unacknowledged == 0 }
     client.disconnect()
-    _ = try events.wait(.interrupted, count: before + 1)
+    let event = try events.wait(.interrupted, count: before + 1)
+    // Else the server has not stored all of it, and would have said so to a client that listens.
+    if event.status != nil { throw TestFailure("refused: \(event)") }
   }
 
   /// Appends bytes to an upload, in a request that ends.

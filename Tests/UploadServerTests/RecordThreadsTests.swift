@@ -81,6 +81,40 @@ struct RecordThreadsTests {
     #expect(try store.parts.names() == nil)
   }
 
+  @Test("bytes are compared with a recording that was split off while that gets its true head and its name")
+  func comparedWhileFinished() throws {
+    let recordings = TemporaryDirectory()
+    let store = try FileStore(
+      path: recordings.path, durability: .none, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
+      UploadUsage(.init()))
+    let loop = try EventLoop()
+    let bytes = StreamedHead.all[0].bytes + [UInt8](repeating: 7, count: 400)
+    for number in 0..<200 {
+      let name = StreamName(path: "/k.wav", streamID: "\(number)", mediaType: "audio/wav")
+      let stream = try #require(try store.open(name, for: nil, at: 0, creating: true) as? StreamFile)
+      #expect(stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: 0).error == nil)
+      let split = try store.split(stream, try #require(WAVHead(bytes)))
+      let next = stream.name
+      let isDone = Atomic(false)
+      try concurrently(
+        {
+          store.finishSplit(split, loop: loop) { _ in }
+          // Until the sidecar has its final name, too.
+          while !store.isThere(name.sidecar) {}
+          isDone.store(true, ordering: .releasing)
+        },
+        {
+          while !isDone.load(ordering: .acquiring) {
+            let failure = Self.failure {
+              let isSame = try store.matchesEarlier(next, bytes.span, [0..<bytes.count], count: bytes.count, at: 0)
+              #expect(isSame)
+            }
+            #expect(failure == nil)
+          }
+        })
+    }
+  }
+
   @Test("an owner's record that a crash left half made goes with its stream")
   func leftovers() throws {
     let name = StreamName(path: "/t", streamID: "1", mediaType: nil)

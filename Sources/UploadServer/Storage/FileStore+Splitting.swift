@@ -205,10 +205,14 @@ extension FileStore {
         let descriptor = try file.acquire()
         defer { file.release() }
         let rest = pieces.dropped(octets: compared)
-        guard
+        func matches() throws(SystemError) -> Bool {
           try BodyWriter.matches(
             descriptor, bytes, rest, count: length, at: position - part.start + part.headerLength, of: file)
-        else { return false }
+        }
+        if try !matches() {
+          // Its head may have got its true sizes since.
+          guard knowsHead(of: file, earlier, part), try matches() else { return false }
+        }
       }
       compared += length
     }
@@ -216,16 +220,22 @@ extension FileStore {
   }
 
   private func openEarlier(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> OpenFile? {
-    for file in [part.file, name.partial] {
-      guard let (opened, size) = try openExisting(file, O_RDONLY) else { continue }
-      var name = name
-      if let (_, finalExtension) = StreamName.parts(ofFile: part.file[...]) {
-        name = name.withExtension(String(finalExtension))
-      }
-      let head = receivedHead(of: name, size: size)
-      return head.isEmpty ? opened : try openFile(file, O_RDONLY, receivedHead: head).file
+    // It may get its final name between the first look and the second.
+    for file in [part.file, name.partial, part.file] {
+      guard let (opened, _) = try openExisting(file, O_RDONLY) else { continue }
+      _ = knowsHead(of: opened, name, part)
+      return opened
     }
     return nil
+  }
+
+  /// Has the head of an earlier recording read as it was received. False if it was not changed.
+  private func knowsHead(of file: OpenFile, _ name: StreamName, _ part: RecordingPart) -> Bool {
+    guard let (_, finalExtension) = StreamName.parts(ofFile: part.file[...]), let end = part.end else { return false }
+    let head = receivedHead(
+      of: name.withExtension(String(finalExtension)), size: end - part.start + part.headerLength)
+    if !head.isEmpty { file.headChanges(from: head) }
+    return !head.isEmpty
   }
 }
 

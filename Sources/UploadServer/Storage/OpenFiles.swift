@@ -134,16 +134,14 @@ final class OpenFile: Sendable {
   let place: FilePlace
   private let descriptor: Descriptor
   /// The beginning of the file as it was received, if that was changed since.
-  private let receivedHead: Lock<[UInt8]>
+  private let receivedHead = Lock<[UInt8]>([])
 
   /// Takes over the descriptor of a regular file that `name` stands for in a directory.
   ///
   /// - Parameter flags: how it is opened again.
   init(
-    _ descriptor: Int32, _ name: String, in directory: Int32, _ flags: Int32, _ status: stat, _ files: OpenFiles,
-    receivedHead: [UInt8] = []
+    _ descriptor: Int32, _ name: String, in directory: Int32, _ flags: Int32, _ status: stat, _ files: OpenFiles
   ) {
-    self.receivedHead = Lock(receivedHead)
     self.files = files
     self.directory = directory
     self.name = name
