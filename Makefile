@@ -16,6 +16,8 @@ PYTHON   ?= /usr/bin/python3
 RELEASE  := -c release --static-swift-stdlib -Xswiftc -enforce-exclusivity=unchecked -Xswiftc -use-ld=lld \
   -Xlinker --gc-sections -Xlinker --no-warn-symbol-ordering \
   -Xlinker --symbol-ordering-file=$(CURDIR)/Linking/symbol-order.txt
+# TEST_OPTIONS=--repeat: a test that fails once and passes three times alone does not fail the run.
+TEST     := SWIFT=$(SWIFT) $(PYTHON) Tests/run.py $(TEST_OPTIONS)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 # Suites in which several threads meet: the pure parts of the rooms have one, and what a test says of time is not true at a tenth
 # of the speed.
@@ -45,12 +47,12 @@ build: packages ## the command, as .build/release/sluice
 
 test: packages test-packages ## all tests: real ALSA, real sockets, real faults
 	$(SWIFT) build --build-tests
-	$(SWIFT) test --skip-build
-	SLUICE_SERVER_THREADS=2 $(SWIFT) test --skip-build --filter UploadServerTests
+	$(TEST) --skip-build
+	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests
 
 # Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
 test-thread: packages test-packages ## buffers, loops, server, client, streams and load tests under ThreadSanitizer
-	$(SWIFT) test -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread --skip '$(NOT_THREADED)' \
+	$(TEST) -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread --skip '$(NOT_THREADED)' \
 	  $(foreach suite,$(THREADED),--filter '$(suite)')
 
 test-address: packages test-packages ## all tests under AddressSanitizer

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Runs `swift test` with these arguments, and repeats what failed at the end, where it is seen.
+
+With --repeat, at most three tests that failed run again, each three times alone and with the same random cases. If
+all of that passes, the run passes, and the last lines name these tests: they depend on something that they should
+not. A defect that shows every time, a crash and a test that does not end are never forgiven.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+
+SWIFT = os.environ.get("SWIFT", "swift")
+FORGIVEN, TIMES = 3, 3
+
+
+def run(arguments):
+    """Gives the exit status, the lines about failures, and the tests that failed; None if nobody knows which."""
+    with tempfile.TemporaryDirectory() as directory:
+        report = os.path.join(directory, "report.xml")
+        lines = []
+        process = subprocess.Popen(
+            [SWIFT, "test", *arguments, "--xunit-output", report],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        details = 0
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            if re.search(r"^✘|recorded an issue|\bFatal error\b|^error: ", line):
+                details = 6
+                lines.append(line)
+            elif details and line.startswith("↳"):
+                details -= 1
+                lines.append(line)
+            else:
+                details = 0
+        status = process.wait()
+        try:
+            root = ElementTree.parse(report.replace(".xml", "-swift-testing.xml")).getroot()
+        except (OSError, ElementTree.ParseError):
+            return status, lines, None
+        failed = [
+            case.get("classname") + "/" + case.get("name").split("(")[0]
+            for case in root.iter("testcase") if case.find("failure") is not None]
+        return status, lines, failed
+
+
+def main():
+    repeats = "--repeat" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--repeat"]
+    status, lines, failed = run(arguments)
+    if status == 0:
+        return 0
+    print("\nWhat failed:\n" + "".join(lines))
+    if not repeats or status < 0 or not failed or len(failed) > FORGIVEN:
+        return status
+    without_filter = [
+        argument for before, argument in zip([""] + arguments, arguments)
+        if not {"--filter", "--skip"} & {before, argument}]
+    for test in failed:
+        for _ in range(TIMES):
+            again, _, _ = run([*without_filter, "--filter", "^" + re.escape(test) + r"\("])
+            if again != 0:
+                print(f"\n{test} failed again. What failed first:\n" + "".join(lines))
+                return status
+    print("\nWhat failed once:\n" + "".join(lines))
+    for test in failed:
+        print(f"{test} failed once, and then passed {TIMES} times alone. It is unsteady: find out why.")
+    return 0
+
+
+sys.exit(main())
