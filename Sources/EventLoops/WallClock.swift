@@ -29,6 +29,28 @@ package struct WallClock: Sendable, Equatable {
     return WallClock(seconds: Int64(time.tv_sec), milliseconds: time.tv_nsec / 1_000_000)
   }
 
+  /// Whether NTP, PTP or the like keeps the clock synchronized (adjtimex(2)); nil if this process may not ask, as under
+  /// `ProtectClock=` of systemd.exec(5). A clock that a person has set is not synchronized until the next measurement.
+  package static var isSynchronized: Bool? {
+    var state = timex()
+    let status = adjtimex(&state)
+    return status < 0 ? nil : status != TIME_ERROR
+  }
+
+  /// A time as ``iso8601`` writes it, with or without its fraction, which is ignored; nil for anything else.
+  package init?(iso8601 text: String) {
+    let parts = text.prefix(19).split(omittingEmptySubsequences: false) { "-T:".contains($0) }
+    let fields = parts.compactMap { Int32($0) }
+    guard parts.count == 6, fields.count == 6, (1970...9999).contains(fields[0]), (1...12).contains(fields[1]),
+      (1...31).contains(fields[2]), (0...23).contains(fields[3]), (0...59).contains(fields[4]),
+      (0...60).contains(fields[5])
+    else { return nil }
+    var time = tm()
+    (time.tm_year, time.tm_mon, time.tm_mday) = (fields[0] - 1900, fields[1] - 1, fields[2])
+    (time.tm_hour, time.tm_min, time.tm_sec) = (fields[3], fields[4], fields[5])
+    self.init(seconds: Int64(timegm(&time)))
+  }
+
   /// `2026-11-20T17:22:19.123Z` (RFC 3339).
   package var iso8601: String {
     let time = brokenDown

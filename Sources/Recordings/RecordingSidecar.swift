@@ -67,6 +67,10 @@ public struct RecordingSidecar: Equatable, Sendable {
   public var startedBySender = false
   /// When the server completed it, by the server's wall clock (RFC 3339).
   public var ended: String?
+  /// Whether that clock was synchronized (adjtimex(2)); nil if the server could not tell.
+  public var isClockSynchronized: Bool?
+  /// When a server with a synchronized clock first saw the recording, where ``ended`` cannot be trusted (RFC 3339).
+  public var firstSeen: String?
   /// The file as it was before its head got its true sizes.
   public var received: Content?
   /// The file as it is.
@@ -124,6 +128,8 @@ public struct RecordingSidecar: Equatable, Sendable {
     add("started", started)
     if started != nil { add("started_by", startedBySender ? "sender" : "server") }
     add("ended", ended)
+    if let isClockSynchronized { members.append(("clock_synchronized", isClockSynchronized ? "true" : "false")) }
+    add("first_seen", firstSeen)
     add("received", received)
     add("stored", stored)
     if !receivedHead.isEmpty { add("received_head", Self.hexadecimal(receivedHead)) }
@@ -170,6 +176,8 @@ public struct RecordingSidecar: Equatable, Sendable {
     started = try json.text("started")
     startedBySender = try json.text("started_by") == "sender"
     ended = try json.text("ended")
+    isClockSynchronized = try json.flag("clock_synchronized")
+    firstSeen = try json.text("first_seen")
     func content(_ key: String) throws(SidecarError) -> Content? {
       guard let object = try json.object(key) else { return nil }
       guard let bytes = try object.count("bytes") else { throw SidecarError(problem: "\"\(key)\" has no \"bytes\"") }

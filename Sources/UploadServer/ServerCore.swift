@@ -191,6 +191,9 @@ final class ServerCore: @unchecked Sendable {
     return true
   }
 
+  /// Something that another thread has done. Any thread.
+  func report(_ event: ServerEvent) { loop.execute { [self] in emit(event) } }
+
   /// Something about the server and not about a connection.
   func say(_ reason: String) { emit(ServerEvent(.warning, reason: reason)) }
 

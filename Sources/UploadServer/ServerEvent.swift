@@ -22,6 +22,8 @@ public struct ServerEvent: Sendable, Equatable {
     case cancelled
     /// An upload that nobody went on with was given up; what was kept of it is gone.
     case expired
+    /// A complete recording was removed because the operator's rules for keeping recordings say so.
+    case removed
     /// A request, or a connection, that was turned away.
     case refused
     /// Something is wrong with the server and not with a request. It goes on as well as it can.

@@ -36,7 +36,9 @@ final class SharedStorage: Sendable {
       files = try FileStore(
         path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
         hasSidecars: configuration.writesSidecars, software: configuration.software,
-        split: configuration.writesSidecars ? configuration.split : nil, files: openFiles, usage)
+        split: configuration.writesSidecars ? configuration.split : nil,
+        retention: configuration.retention.map { RetentionState($0, configuration.retentionClock) },
+        files: openFiles, usage)
     case .discarding: files = nil
     }
   }
@@ -99,6 +101,14 @@ final class SharedStorage: Sendable {
     guard let files else { return }
     try? NamedThread("sluice-finder") { try? files.findRemoved(gone) }.detach()
   }
+
+  /// Begins to remove recordings that need not be kept, if there are such.
+  ///
+  /// - Parameter emit: told of each; on a thread of its own.
+  func beginRetention(_ emit: @escaping @Sendable (ServerEvent) -> Void) { files?.beginRetention(emit) }
+
+  /// Looks for recordings that need not be kept any more. Any thread.
+  func applyRetention() { files?.applyRetention() }
 
   /// A loop stores nothing any more. With the last one another server may have the directory.
   func loopEnded() {

@@ -15,6 +15,8 @@ public final class UploadServer: Sendable {
   private let cores: [ServerCore]
   private let loadPatience: Duration
   private let closedLifetime: Duration
+  private let hasRetention: Bool
+  private let retentionPause: Duration
   private let loops: [EventLoop]
   private let shared: SharedStorage
   private let acceptor: Acceptor
@@ -48,6 +50,8 @@ public final class UploadServer: Sendable {
     }
     loadPatience = configuration.uploads.loadPatience
     closedLifetime = configuration.closedLifetime
+    hasRetention = configuration.retention != nil
+    retentionPause = configuration.retentionPause
     acceptor = try Acceptor(configuration, zip(cores, loops).map { (core: $0, loop: $1) }, shared.openFiles)
     localAddresses = acceptor.listeners.map(\.address)
     self.cores = cores
@@ -74,6 +78,8 @@ public final class UploadServer: Sendable {
       gone: { [cores] base in for core in cores { core.forgetClosed(base) } },
       failed: { [cores] error in cores[0].cannotFind(error) })
     findRemovedLater()
+    shared.beginRetention { [cores] event in cores[0].report(event) }
+    if hasRetention { applyRetentionLater() }
     acceptor.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in
       do throws(SystemError) {
@@ -142,6 +148,14 @@ public final class UploadServer: Sendable {
     loops[0].schedule(after: closedLifetime) { [unowned self] in
       shared.findRemoved { [cores] base in for core in cores { core.forgetClosed(base) } }
       findRemovedLater()
+    }
+  }
+
+  /// Again and again. On the first loop's thread, or before it runs.
+  private func applyRetentionLater() {
+    loops[0].schedule(after: retentionPause) { [unowned self] in
+      shared.applyRetention()
+      applyRetentionLater()
     }
   }
 

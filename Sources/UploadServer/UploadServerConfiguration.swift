@@ -28,6 +28,12 @@ extension UploadServer {
     /// When a live WAV stream continues in another file, which has a header of its own. The files of a stream follow
     /// one another without a gap. nil leaves it to the senders. Needs ``writesSidecars``.
     public var split: RecordingSplit?
+    /// Which complete recordings are removed; nil for none, ever. Needs ``writesSidecars``.
+    public var retention: RecordingRetention?
+    /// How often the server looks for such recordings.
+    package var retentionPause = Duration.seconds(60)
+    /// The clock that their age is measured with.
+    var retentionClock = RetentionState.Clock()
     /// The name and version of the software that sidecars name.
     public var software = "Sluice"
     /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on a

@@ -192,15 +192,3 @@ enum Report {
     }
   }
 }
-
-extension WallClock {
-  /// A time as ``iso8601`` writes it, with or without its fraction; nil for anything else.
-  fileprivate init?(iso8601 text: String) {
-    let fields = text.prefix(19).split { "-T:".contains($0) }.compactMap { Int32($0) }
-    guard fields.count == 6 else { return nil }
-    var time = tm()
-    (time.tm_year, time.tm_mon, time.tm_mday) = (fields[0] - 1900, fields[1] - 1, fields[2])
-    (time.tm_hour, time.tm_min, time.tm_sec) = (fields[3], fields[4], fields[5])
-    self.init(seconds: Int64(timegm(&time)))
-  }
-}

@@ -35,7 +35,7 @@ enum Serve {
       Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
       StreamOptions.metrics,
     ],
-    topics: [limits], example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
+    topics: [limits, KeepOptions.topic], example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
 
   static let limits = HelpTopic(
     name: "uploads", title: "Limits of sluice serve",
@@ -158,6 +158,11 @@ enum Serve {
     configuration.split = try SplitOption.parse(values.all("split"))
     if configuration.split != nil, values.has("no-sidecars") || values.has("discard") {
       throw .usage("--split needs files and their sidecars. Leave out --no-sidecars and --discard.")
+    }
+    configuration.retention = try KeepOptions.parse(values)
+    if configuration.retention != nil, values.has("no-sidecars") || values.has("discard") {
+      throw .usage(
+        "--keep and its relatives need recordings and their sidecars. Leave out --no-sidecars and --discard.")
     }
     configuration.software = "sluice/\(sluiceVersion)"
     configuration.uploads = try uploads(values)

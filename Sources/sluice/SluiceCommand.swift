@@ -24,7 +24,9 @@ enum SluiceCommand {
   ]
 
   /// What is too much for the subcommands' own help.
-  static let topics = [StreamOptions.resuming, StreamOptions.connection, Serve.limits, Load.more, Report.metrics]
+  static let topics = [
+    StreamOptions.resuming, StreamOptions.connection, Serve.limits, KeepOptions.topic, Load.more, Report.metrics,
+  ]
 
   static let overview = [
     "usage: sluice SUBCOMMAND [options]", "",

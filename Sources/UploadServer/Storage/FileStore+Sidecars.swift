@@ -100,6 +100,7 @@ extension FileStore {
     (sidecar.file, sidecar.part) = (next.final, next.part)
     (sidecar.started, sidecar.startedBySender) = (WallClock.now.iso8601, false)
     (sidecar.stored, sidecar.received, sidecar.receivedHead) = (nil, nil, [])
+    (sidecar.isClockSynchronized, sidecar.firstSeen) = (nil, nil)
     try writePending(sidecar, next)
   }
 
@@ -148,7 +149,9 @@ extension FileStore {
       }
     sidecar.isLive = finishing.ending != .file
     if sidecar.started == nil { sidecar.started = WallClock(birthOf: name.partial, in: directory)?.iso8601 }
-    sidecar.ended = WallClock.now.iso8601
+    let clock = retention?.clock ?? RetentionState.Clock()
+    sidecar.ended = clock.now().iso8601
+    (sidecar.isClockSynchronized, sidecar.firstSeen) = (clock.isSynchronized(), nil)
     sidecar.stored = RecordingSidecar.Content(bytes: finishing.size)
     sidecar.received = sidecar.stored
     let gaps = GapRecord.all(in: String(decoding: try gapText(name) ?? [], as: UTF8.self))
@@ -162,7 +165,8 @@ extension FileStore {
 
   /// The head of a recording that was finished, as it was received; empty if it was not changed.
   func receivedHead(of name: StreamName, size: UInt64) -> [UInt8] {
-    for file in [name.sidecar, name.pendingSidecar] {
+    // The hidden one first: the other is there before it goes.
+    for file in [name.pendingSidecar, name.sidecar, removedSidecar(of: name)] {
       guard let sidecar = sidecar(file), sidecar.file == name.final, sidecar.stored?.bytes == size else { continue }
       return sidecar.receivedHead
     }
@@ -220,12 +224,13 @@ extension FileStore {
 
   func pendingSidecar(_ name: StreamName) -> RecordingSidecar? { sidecar(name.pendingSidecar) }
 
-  private func sidecar(_ file: String) -> RecordingSidecar? {
-    guard let bytes = try? contents(file) else { return nil }
+  /// - Parameter parent: nil for the directory of recordings.
+  func sidecar(_ file: String, in parent: Int32? = nil) -> RecordingSidecar? {
+    guard let bytes = try? contents(file, in: parent ?? directory) else { return nil }
     return try? RecordingSidecar(parsing: bytes)
   }
 
-  private func contents(_ file: String) throws(SystemError) -> [UInt8] {
+  private func contents(_ file: String, in directory: Int32) throws(SystemError) -> [UInt8] {
     let descriptor = try files.open("open \(file)") {
       openat(directory, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     }
@@ -245,7 +250,7 @@ extension FileStore {
     }
   }
 
-  private func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
+  func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
     let file = name.newSidecar
     let descriptor = try files.open("open \(file)") {
       openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o644)
@@ -302,6 +307,7 @@ extension FileStore {
         renameat(directory, name.newSidecar, directory, name.sidecar)
       }
       unlinkat(directory, name.pendingSidecar, 0)
+      countRetained(name)
       return DiskSync.Touched(directory: directory)
     }
     // If this fails, the hidden file stays, and the next server completes it.

@@ -230,18 +230,21 @@ final class FileStore: StreamStore, Sendable {
   let splitting = Lock<Set<String>>([])
   /// Streams of which the disk has refused such a file.
   let brokenSplits = Lock<[String: SystemError]>([:])
+  /// nil if no recording is ever removed.
+  let retention: RetentionState?
   /// Whether another server may have the directory.
   let isEnded = Atomic(false)
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
   init(
     path: String, durability: Durability, closedLifetime: Duration, hasSidecars: Bool = false, software: String = "",
-    split: RecordingSplit? = nil, files: OpenFiles, _ usage: UploadUsage
+    split: RecordingSplit? = nil, retention: RetentionState? = nil, files: OpenFiles, _ usage: UploadUsage
   ) throws(UploadServerError) {
     self.durability = durability
     self.hasSidecars = hasSidecars
     self.software = software
     self.split = split
+    self.retention = retention
     self.closedLifetime = closedLifetime
     self.files = files
     mkdir(path, 0o755)
@@ -372,7 +375,8 @@ final class FileStore: StreamStore, Sendable {
       return (found, (file, size))
     }
     // A client that sends the head again compares it with what came.
-    return (found, (try openFile(found.final, O_RDONLY, receivedHead: head).file, size))
+    file.headChanges(from: head)
+    return (found, (file, size))
   }
 
   private func findComplete(_ name: StreamName) throws(SystemError) -> StreamName? {
@@ -394,9 +398,7 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  func openFile(
-    _ name: String, _ mode: Int32, receivedHead: [UInt8] = []
-  ) throws(SystemError) -> (file: OpenFile, length: UInt64) {
+  func openFile(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64) {
     // O_NONBLOCK so that a FIFO that somebody put there cannot stop the loop.
     let flags = mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     let descriptor = try files.open("open \(name)") { openat(directory, name, flags, 0o644) }
@@ -406,10 +408,7 @@ final class FileStore: StreamStore, Sendable {
       throw SystemError(operation: "open \(name), which is not a regular file,", code: EINVAL)
     }
     let again = flags & ~(O_CREAT | O_EXCL)
-    return (
-      OpenFile(descriptor, name, in: directory, again, status, files, receivedHead: receivedHead),
-      UInt64(status.st_size)
-    )
+    return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
   }
 
   func readGaps(

@@ -1,0 +1,66 @@
+// --keep and its relatives, of serve: which complete recordings it removes.
+
+internal import EventLoops
+internal import UploadServer
+
+enum KeepOptions {
+  static let topic = HelpTopic(
+    name: "keep", title: "How long sluice serve keeps recordings",
+    options: [
+      Option("keep", value: "T", "remove complete recordings that ended more than T ago, such as 30d (default: never)"),
+      Option("keep-size", value: "SIZE", "remove the oldest while one token has more than SIZE (default: no limit)"),
+      Option(
+        "keep-free", value: "N%|SIZE",
+        "remove the oldest while less of the disk is free, such as 10% or 50GB (default: 0)"),
+      Option("keep-at-least", value: "SIZE", "size of each token's newest recordings that always stay (default: 0)"),
+    ],
+    notes: [
+      "Without these options, sluice serve never removes a complete recording.",
+      "It removes only recordings that have a sidecar, and none while the machine's clock is not synchronized. "
+        + "It looks once per minute and logs each removal. To free space, it removes recordings of the token that has "
+        + "the most. Without --token-file, all recordings count together.",
+    ])
+
+  /// What the options say; nil if none is given.
+  static func parse(_ values: CommandLineSyntax.Values) throws(CommandError) -> RecordingRetention? {
+    var retention = RecordingRetention()
+    if let text = values["keep"] {
+      guard Double(text) == nil else {
+        throw .usage("--keep \(text.shown): the unit is missing. Write \(text)d for days, or \(text)h for hours.")
+      }
+      retention.longestAge = try Units.duration(text, of: "keep", atLeast: .seconds(60))
+    }
+    if let text = values["keep-size"] { retention.largestSize = try size(text, "keep-size") }
+    if let text = values["keep-free"] { retention.freeSpace = try freeSpace(text) }
+    if let text = values["keep-at-least"] {
+      retention.leastSize = try size(text, "keep-at-least")
+      guard retention.longestAge != nil || retention.largestSize != nil || retention.freeSpace != nil else {
+        throw .usage("--keep-at-least limits --keep, --keep-size and --keep-free. Add one of them.")
+      }
+      if let largest = retention.largestSize, largest < retention.leastSize {
+        throw .usage("--keep-at-least \(text.shown) is more than --keep-size allows. Choose a smaller size.")
+      }
+    }
+    return retention == RecordingRetention() ? nil : retention
+  }
+
+  private static func size(_ text: String, _ option: String) throws(CommandError) -> UInt64 {
+    guard Double(text) == nil else {
+      throw .usage("--\(option) \(text.shown): the unit is missing. Write \(text)GB, or another unit such as MB.")
+    }
+    return UInt64(try Units.byteCount(text, of: option))
+  }
+
+  private static func freeSpace(_ text: String) throws(CommandError) -> RecordingRetention.FreeSpace {
+    guard text.hasSuffix("%") else {
+      guard Double(text) == nil else {
+        throw .usage("--keep-free \(text.shown): percent or bytes? Write \(text)%, or a unit such as GB.")
+      }
+      return .bytes(try size(text, "keep-free"))
+    }
+    guard let percent = Double(text.dropLast()), percent > 0, percent < 100 else {
+      throw .usage("--keep-free \(text.shown): invalid percentage. Write one between 0% and 100%.")
+    }
+    return .percent(percent)
+  }
+}

@@ -1,0 +1,397 @@
+// What `RecordingRetention` removes, and what nothing removes: generated directories against a simple model, every
+// state in which a killed server can leave a removal, and a disk that runs full.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Recordings
+import Synchronization
+import Testing
+
+@testable import UploadServer
+
+@Suite("Retention of recordings")
+struct RetentionTests {
+  // MARK: Which recordings
+
+  @Test(
+    "the oldest go first, as many as the rules say and no more, and no owner loses one because of another's",
+    arguments: Seed.several(20))
+  func ledger(_ seed: Seed) throws {
+    var random = seed.generator
+    for _ in 0..<200 {
+      let recordings = (0..<Int.random(in: 0...12, using: &random)).map { number in
+        RetentionLedger.Recording(
+          fileBase: "r\(number)", owner: [nil, [1], [2]].randomElement(using: &random)!,  // not empty
+          since: random.chance(90) ? Int64.random(in: 0...100, using: &random) : nil,
+          size: random.chance(5) ? .max : UInt64.random(in: 0...50, using: &random))
+      }
+      var rules = RecordingRetention()
+      if random.chance(50) { rules.longestAge = .seconds(Int.random(in: 0...100, using: &random)) }
+      if random.chance(50) { rules.largestSize = UInt64.random(in: 0...200, using: &random) }
+      if random.chance(50) { rules.leastSize = UInt64.random(in: 0...100, using: &random) }
+      let now = random.chance(5) ? [Int64.min, .max, 0][Int.random(in: 0..<3, using: &random)] : 100
+      let lacking = random.chance(50) ? UInt64.random(in: 0...150, using: &random) : 0
+      var ledger = RetentionLedger()
+      for recording in recordings.shuffled(using: &random) { ledger.insert(recording) }
+      let removals = ledger.removals(rules, at: now, lacking: lacking)
+      let context: Comment = "\(seed) \(rules) now \(now) lacking \(lacking): \(recordings)"
+      Self.check(removals, recordings, rules, now, lacking, context)
+      var other = RetentionLedger()
+      for recording in recordings { other.insert(recording) }
+      #expect(other.removals(rules, at: now, lacking: lacking) == removals, context)
+    }
+  }
+
+  private static func sum(_ recordings: [RetentionLedger.Recording]) -> UInt128 {
+    recordings.reduce(0) { $0 + UInt128($1.size) }
+  }
+
+  private static func check(
+    _ removals: [RetentionLedger.Removal], _ recordings: [RetentionLedger.Recording], _ rules: RecordingRetention,
+    _ now: Int64, _ lacking: UInt64, _ context: Comment
+  ) {
+    var left = recordings
+    let least = UInt128(rules.leastSize)
+    func queue(_ owner: [UInt8]?) -> [RetentionLedger.Recording] {
+      left.filter { $0.owner == owner }.sorted { ($0.since ?? .max, $0.fileBase) < ($1.since ?? .max, $1.fileBase) }
+    }
+    /// The one that may go next, and the size of what its owner has.
+    func next(_ owner: [UInt8]?) -> (recording: RetentionLedger.Recording, size: UInt128)? {
+      let queue = queue(owner)
+      guard let first = queue.first, first.since != nil, sum(Array(queue.dropFirst())) >= least else { return nil }
+      return (first, sum(queue))
+    }
+    func isOld(_ recording: RetentionLedger.Recording) -> Bool {
+      guard let age = rules.longestAge, let since = recording.since else { return false }
+      return Double(now) - Double(since) > age.seconds
+    }
+    func isTooMuch(_ size: UInt128) -> Bool { rules.largestSize.map { size > $0 } ?? false }
+    let owners: [[UInt8]?] = [nil, [1], [2]]
+    var freed: UInt128 = 0
+    for removal in removals {
+      guard let (expected, size) = next(removal.recording.owner) else {
+        Issue.record("\(removal) may not go: \(context)")
+        return
+      }
+      #expect(expected == removal.recording, context)
+      switch removal.cause {
+      case .age: #expect(isOld(removal.recording), context)
+      case .size: #expect(!isOld(removal.recording) && isTooMuch(size), context)
+      case .freeSpace:
+        #expect(freed < lacking, context)
+        #expect(owners.compactMap { next($0)?.size }.allSatisfy { $0 <= size }, context)
+      }
+      freed += UInt128(removal.recording.size)
+      left.removeAll { $0 == removal.recording }
+    }
+    for (recording, size) in owners.compactMap({ next($0) }) {
+      #expect(!isOld(recording) && !isTooMuch(size) && freed >= lacking, context)
+    }
+  }
+
+  // MARK: A directory
+
+  /// A recording that lies in a directory, with everything that decides whether it is removed.
+  private struct Stored: CustomStringConvertible {
+    enum Oddity: CaseIterable {
+      case none, noSidecar, noDigest, otherLength, growing, pending, otherFile, link, laterFormat
+    }
+
+    var base: String
+    var fileExtension: String
+    var owner: UInt8?
+    /// Before the test's time, in seconds.
+    var age: Int64
+    var isTrusted: Bool?
+    var seenAge: Int64?
+    var size: Int
+    var oddity = Oddity.none
+    var hasGaps: Bool
+
+    var description: String {
+      "\(base)\(fileExtension) of \(owner ?? 0), \(age) s, trusted \(isTrusted.map { "\($0)" } ?? "-"), seen "
+        + "\(seenAge.map { "\($0)" } ?? "-"), \(size) bytes, \(oddity)"
+    }
+
+    /// Since when it is kept, before the test's time; nil if no clock has told that can be trusted.
+    var keptFor: Int64? { seenAge ?? (isTrusted == true && age >= 0 ? age : nil) }
+
+    func write(_ directory: TemporaryDirectory) throws {
+      let (path, bytes) = (directory.path, [UInt8](repeating: 7, count: size))
+      func put(_ name: String, _ bytes: [UInt8]) throws {
+        guard let file = fopen("\(path)/\(name)", "w") else { throw TestFailure(name) }
+        fwrite(bytes, 1, bytes.count, file)
+        fclose(file)
+      }
+      if oddity == .link {
+        symlink("/etc/hostname", "\(path)/\(base)\(fileExtension)")
+      } else {
+        try put(base + fileExtension, bytes)
+      }
+      if hasGaps { try put(base + ".gaps", Array("{\"offset\":0,\"length\":1,\"cause\":\"x\"}\n".utf8)) }
+      if oddity == .growing { try put(base + ".part", bytes) }
+      if let owner {
+        mkdir(path + "/.owners", 0o700)
+        try put(".owners/\(base.split(separator: "~")[0])", [owner])
+      }
+      var sidecar = RecordingSidecar(file: (oddity == .otherFile ? "other" : base) + fileExtension)
+      let time = RetentionTests.time
+      sidecar.ended = WallClock(seconds: time - age).iso8601
+      sidecar.isClockSynchronized = isTrusted
+      sidecar.firstSeen = seenAge.map { WallClock(seconds: time - $0).iso8601 }
+      let digest = oddity == .noDigest ? nil : String(repeating: "0", count: 64)
+      sidecar.stored = .init(bytes: UInt64(size + (oddity == .otherLength ? 1 : 0)), sha256: digest)
+      var text = sidecar.text
+      if oddity == .laterFormat { text.replace("\"version\": 1", with: "\"version\": 2") }
+      if oddity == .pending {
+        // Somebody is still at work on it, and is not done when the server looks.
+        sidecar.stored?.bytes += 1
+        try put(".\(base).sidecar", Array(sidecar.text.utf8))
+      }
+      if oddity != .noSidecar { try put(base + ".sidecar", Array(text.utf8)) }
+    }
+
+    init(_ number: Int, _ random: inout SplitMix64) {
+      owner = [nil, 1, 2][number / 2 % 3]
+      // The owner of a stream without a first part and without a log is forgotten.
+      base = "r\(number)" + (owner == nil && number % 2 == 1 ? "~2" : "")
+      fileExtension = [".wav", ".txt", ".opus", ".bin"].randomElement(using: &random)!  // not empty
+      age = Int64.random(in: -50...1000, using: &random)
+      isTrusted = [true, true, true, false, nil].randomElement(using: &random)!  // not empty
+      seenAge = random.chance(20) ? Int64.random(in: 0...1000, using: &random) : nil
+      size = Int.random(in: 0...1000, using: &random)
+      if random.chance(30) { oddity = Oddity.allCases.randomElement(using: &random)! }  // not empty
+      hasGaps = random.chance(50)
+    }
+  }
+
+  /// 2026-11-22T00:00:00Z
+  private static let time: Int64 = 1_795_305_600
+
+  /// Which of them the rules remove, one at a time.
+  private static func removed(_ all: [Stored], _ rules: RecordingRetention) -> Set<String> {
+    var left = all.filter { $0.oddity == .none }
+    var removed: Set<String> = []
+    while true {
+      let next = left.first { candidate in
+        let own = left.filter { $0.owner == candidate.owner }
+        let oldest = own.max { a, b in
+          let (left, right) = (a.keptFor ?? 0, b.keptFor ?? 0)
+          return left != right ? left < right : a.base > b.base
+        }
+        let size = own.reduce(0) { $0 + UInt64($1.size) }
+        guard oldest?.base == candidate.base, size - UInt64(candidate.size) >= rules.leastSize else { return false }
+        return rules.longestAge.map { Double(candidate.keptFor ?? 0) > $0.seconds } ?? false
+          || rules.largestSize.map { size > $0 } ?? false
+      }
+      guard let next else { return removed }
+      removed.insert(next.base)
+      left.removeAll { $0.base == next.base }
+    }
+  }
+
+  /// A server that has looked through its recordings at least once when this returns.
+  private static func served(
+    _ directory: TemporaryDirectory, _ rules: RecordingRetention, isSynchronized: Bool = true, looks: Int = 3,
+    _ check: (TestServer) throws -> Void = { _ in }
+  ) throws {
+    let asked = Counter()
+    let test = try TestServer(in: directory) {
+      $0.retention = rules
+      $0.retentionPause = .milliseconds(5)
+      $0.retentionClock = RetentionState.Clock(
+        now: { WallClock(seconds: Self.time) },
+        isSynchronized: { () -> Bool? in
+          asked.add()
+          return isSynchronized
+        })
+    }
+    // It is not asked while recordings are being removed.
+    try waitUntil("the server has looked") { asked.value >= looks }
+    try check(test)
+    test.stop()
+  }
+
+  @Test(
+    "a server removes what the rules say, with its gaps and its sidecar, and touches nothing else",
+    arguments: Seed.several(25))
+  func product(_ seed: Seed) throws {
+    var random = seed.generator
+    let directory = TemporaryDirectory()
+    let all = (0..<Int.random(in: 1...14, using: &random)).map { Stored($0, &random) }
+    for stored in all { try stored.write(directory) }
+    var rules = RecordingRetention(leastSize: random.chance(40) ? UInt64.random(in: 0...2000, using: &random) : 0)
+    if random.chance(60) { rules.longestAge = .seconds(Int.random(in: 0...1000, using: &random)) }
+    if random.chance(60) { rules.largestSize = UInt64.random(in: 0...3000, using: &random) }
+    let isSynchronized = random.chance(80)
+    let before = Set(directory.allNames)
+    let expected = Self.removed(all, rules)
+    let context: Comment = "\(seed) \(rules) synchronized \(isSynchronized): \(all)"
+    try Self.served(directory, rules, isSynchronized: isSynchronized) { test in
+      let removed = test.events.all.filter { $0.kind == .removed }
+      let warnings = test.events.all.filter { $0.kind == .warning && $0.reason?.contains("clock") == true }
+      if isSynchronized {
+        #expect(Set(removed.compactMap { $0.file?.split(separator: ".").first.map(String.init) }) == expected, context)
+        #expect(removed.count == expected.count && warnings.isEmpty, context)
+        for event in removed {
+          let stored = try #require(all.first { $0.base + $0.fileExtension == event.file })
+          #expect(event.bytes == UInt64(stored.size) && event.reason != nil, context)
+        }
+      } else {
+        #expect(removed.isEmpty && warnings.count <= 1, context)
+      }
+    }
+    var left = before
+    for stored in all where isSynchronized && expected.contains(stored.base) {
+      for name in [stored.base + stored.fileExtension, stored.base + ".gaps", stored.base + ".sidecar"] {
+        left.remove(name)
+      }
+    }
+    #expect(Set(directory.allNames).subtracting([".removing"]) == left, context)
+    #expect(!directory.exists(".removing") || directory.allNames(in: ".removing").isEmpty, context)
+    guard isSynchronized else { return }
+    // From now on their age is known, for every server.
+    for stored in all where stored.oddity == .none && stored.keptFor == nil && !expected.contains(stored.base) {
+      let sidecar = try RecordingSidecar(parsing: try directory.contents(stored.base + ".sidecar"))
+      #expect(sidecar.firstSeen == "2026-11-22T00:00:00.000Z", context)
+    }
+    try Self.served(directory, rules) { test in
+      #expect(test.events.all.filter { $0.kind == .removed } == [], context)
+    }
+  }
+
+  @Test("a recording of a stream that goes on is removed when it is complete, and not before; its stream continues")
+  func live() throws {
+    let directory = TemporaryDirectory()
+    let head = StreamedHead.all[0]
+    let (seconds, asked) = (Counter(), Counter())
+    let test = try TestServer(in: directory) {
+      $0.retention = RecordingRetention(longestAge: .seconds(100))
+      $0.retentionPause = .milliseconds(5)
+      $0.split = RecordingSplit(size: 1)
+      $0.split?.leastLength = 400
+      $0.retentionClock = RetentionState.Clock(
+        now: { WallClock(seconds: Self.time + Int64(seconds.value)) },
+        isSynchronized: { () -> Bool? in
+          asked.add()
+          return true
+        })
+    }
+    let stream = head.bytes + [UInt8](repeating: 3, count: 4 * 1000)
+    let location = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+    try test.append(location, at: 0, Array(stream[..<1000]))
+    try waitUntil("two are finished") { directory.exists("k-a.sidecar") && directory.exists("k-a~2.sidecar") }
+    let looked = asked.value
+    try waitUntil("the server looks again") { asked.value > looked + 2 }
+    #expect(!test.events.all.contains { $0.kind == .removed })
+    for _ in 0..<101 { seconds.add() }
+    _ = try test.events.wait(.removed, count: 2)
+    #expect(test.events.all.filter { $0.kind == .removed }.map(\.file) == ["k-a.wav", "k-a~2.wav"])
+    try test.append(location, at: 1000, completes: true, Array(stream[1000...]))
+    let ended = try test.events.wait(.ended)
+    #expect(ended.bytes == UInt64(stream.count))
+    for _ in 0..<101 { seconds.add() }
+    try waitUntil("all are removed") { !directory.names.contains { $0.hasSuffix(".wav") } }
+    #expect(directory.names.filter { !$0.hasPrefix(".") } == [])
+  }
+
+  // MARK: Killed servers
+
+  /// What a server may have done of a removal when it was killed.
+  private static let steps: [[String]] = [
+    ["mkdir"], ["move", "k-a.sidecar"], ["move", "k-a.gaps"], ["move", "k-a.txt"], ["unlink", "k-a.sidecar"],
+    ["unlink", "k-a.gaps"], ["unlink", "k-a.txt"],
+  ]
+
+  @Test(
+    "a removal that a killed server has begun is undone while the recording is in its place, and completed afterwards",
+    arguments: 0...7, [false, true])
+  func halfRemoved(_ done: Int, _ isReplaced: Bool) throws {
+    let directory = TemporaryDirectory()
+    _ = try VerificationTests.Recording.withHole.store(in: directory)
+    for step in Self.steps.prefix(done) {
+      let removing = directory.path + "/.removing"
+      switch step[0] {
+      case "mkdir": mkdir(removing, 0o700)
+      case "move": #expect(rename("\(directory.path)/\(step[1])", "\(removing)/\(step[1])") == 0)
+      default: #expect(unlink("\(removing)/\(step[1])") == 0)
+      }
+    }
+    let isMoved = done > 3
+    let test = try TestServer(in: directory)
+    // The name is free as soon as the recording is gone.
+    if isReplaced, isMoved { try test.plain("/k.txt", id: "a", offset: 100, Array("new".utf8)) }
+    try waitUntil("nothing is half removed") {
+      !directory.exists(".removing") || directory.allNames(in: ".removing").isEmpty
+    }
+    test.stop()
+    let names = directory.allNames.filter { !$0.hasPrefix(".") }
+    if isMoved {
+      #expect(names == (isReplaced ? ["k-a.gaps", "k-a.part"] : []))
+    } else {
+      #expect(names == ["k-a.gaps", "k-a.sidecar", "k-a.txt"])
+      var findings: [RecordingVerification.Finding] = []
+      let summary = try RecordingVerification(directory: directory.path).run { findings.append($0) }
+      #expect(summary.problems == 0 && summary.verified == 1, "\(findings)")
+    }
+  }
+
+  // MARK: A disk that runs full
+
+  @Test(
+    "on a disk with too little free space, whoever has the most loses the oldest, and no more than is needed",
+    .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func freeSpace() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let disk = try SmallDisk(at: directory.path, "size=8m")
+      try withExtendedLifetime(disk) {
+        var random = Seed(1).generator
+        for number in 0..<12 {
+          var stored = Stored(2 * (number < 8 ? 3 * number : 3 * number + 1), &random)
+          (stored.age, stored.isTrusted, stored.seenAge) = (Int64(1000 - number), true, nil)
+          (stored.size, stored.oddity) = (500_000, .none)
+          try stored.write(directory)
+        }
+        // Six of eight megabytes are taken, four of them by nobody in particular; three are to be free.
+        let rules = RecordingRetention(freeSpace: .percent(36))
+        try RetentionTests.served(directory, rules, looks: 10) { test in
+          let removed = test.events.all.filter { $0.kind == .removed }.compactMap(\.file)
+          try require(removed.count == 2, "two are enough: \(removed)")
+          try require(removed.allSatisfy { ["r0", "r6"].contains($0.prefix { $0 != "." }) }, "the oldest: \(removed)")
+        }
+        // With a lower bound that leaves nothing to remove, it says so once.
+        let strict = RecordingRetention(freeSpace: .bytes(7_000_000), leastSize: 10_000_000)
+        try RetentionTests.served(directory, strict, looks: 10) { test in
+          let said = test.events.all.compactMap(\.reason).filter { $0.contains("free space") }
+          try require(said.count == 1, "\(said)")
+          try require(!test.events.all.contains { $0.kind == .removed }, "nothing is removed")
+        }
+      }
+    }
+  }
+}
+
+private final class Counter: Sendable {
+  private let count = Atomic(0)
+  var value: Int { count.load(ordering: .acquiring) }
+  func add() { count.wrappingAdd(1, ordering: .acquiringAndReleasing) }
+}
+
+extension TemporaryDirectory {
+  /// All names but the lock's and the directories'.
+  fileprivate var allNames: [String] { allNames(in: ".") }
+
+  fileprivate func allNames(in directory: String) -> [String] {
+    guard let stream = opendir("\(path)/\(directory)") else { return [] }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while let entry = readdir(stream) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if ![".", "..", ".sluice.lock", ".owners", ".uploads", ".parts"].contains(name) { names.append(name) }
+    }
+    return names.sorted()
+  }
+}
