@@ -23,6 +23,9 @@ package struct WallClock: Sendable, Equatable {
     self.init(seconds: status.stx_btime.tv_sec, milliseconds: Int(status.stx_btime.tv_nsec / 1_000_000))
   }
 
+  /// In milliseconds since 1970.
+  package var sinceEpoch: Int64 { seconds.multipliedSaturated(by: 1000).addingSaturated(Int64(milliseconds)) }
+
   package static var now: WallClock {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)
@@ -37,18 +40,22 @@ package struct WallClock: Sendable, Equatable {
     return status < 0 ? nil : status != TIME_ERROR
   }
 
-  /// A time as ``iso8601`` writes it, with or without its fraction, which is ignored; nil for anything else.
+  /// A time as ``iso8601`` writes it, with or without its fraction; nil for anything else.
   package init?(iso8601 text: String) {
     let parts = text.prefix(19).split(omittingEmptySubsequences: false) { "-T:".contains($0) }
     let fields = parts.compactMap { Int32($0) }
-    guard parts.count == 6, fields.count == 6, (1970...9999).contains(fields[0]), (1...12).contains(fields[1]),
+    guard parts.count == 6, text.prefix(19).filter({ "-T:".contains($0) }) == "--T::", fields.count == 6,
+      (1970...9999).contains(fields[0]), (1...12).contains(fields[1]),
       (1...31).contains(fields[2]), (0...23).contains(fields[3]), (0...59).contains(fields[4]),
       (0...60).contains(fields[5])
     else { return nil }
     var time = tm()
     (time.tm_year, time.tm_mon, time.tm_mday) = (fields[0] - 1900, fields[1] - 1, fields[2])
     (time.tm_hour, time.tm_min, time.tm_sec) = (fields[3], fields[4], fields[5])
-    self.init(seconds: Int64(timegm(&time)))
+    let fraction = text.dropFirst(19)
+    let milliseconds = fraction.first == "." ? Int(fraction.dropFirst().prefix(3)) : 0
+    guard let milliseconds, milliseconds >= 0 else { return nil }
+    self.init(seconds: Int64(timegm(&time)), milliseconds: milliseconds)
   }
 
   /// `2026-11-20T17:22:19.123Z` (RFC 3339).

@@ -20,6 +20,8 @@ public struct SourceDescription: Equatable, Sendable {
   public var splitDuration: Duration?
   /// How long a file of the recording is to become, in bytes.
   public var splitSize: UInt64?
+  /// The local time of day at which it is to continue in another file, in whole minutes since midnight.
+  public var splitTimeOfDay: Duration?
 
   public init(device: String? = nil, format: String? = nil, rate: Int? = nil, channels: Int? = nil) {
     (self.device, self.format, self.rate, self.channels) = (device, format, rate, channels)
@@ -38,7 +40,7 @@ struct ClockReading {
     clock_gettime(CLOCK_BOOTTIME, &time)
     let wall = WallClock.now
     return ClockReading(
-      wall: wall.seconds.multipliedSaturated(by: 1000).addingSaturated(Int64(wall.milliseconds)),
+      wall: wall.sinceEpoch,
       sinceBoot: Int64(time.tv_sec).multipliedSaturated(by: 1000).addingSaturated(Int64(time.tv_nsec / 1_000_000)))
   }
 }
@@ -48,7 +50,12 @@ struct StreamDescriber {
   /// What may be the clock's slewing between two requests, and the time between reading both clocks.
   private static let leastStep: Int64 = 100
 
+  /// What a buffer can hold at most of what was recorded before such a time: in milliseconds.
+  private static let longestDelay: Int64 = 4 * 24 * 3600 * 1000
+
   private var description: StreamDescription
+  private let splitTimeOfDay: Duration?
+  private let started: Int64
   private var before: ClockReading
 
   /// - Parameter now: when the stream begins.
@@ -62,6 +69,8 @@ struct StreamDescriber {
     description.software = source.software
     description.splitDuration = source.splitDuration.map { $0.nanoseconds / 1_000_000 }
     description.splitSize = source.splitSize.map { Int64(clamping: $0) }
+    splitTimeOfDay = source.splitTimeOfDay
+    started = now.wall
     before = now
   }
 
@@ -77,7 +86,25 @@ struct StreamDescriber {
       description.clockSteps.append(.init(offset: offset, milliseconds: step))
     }
     before = now
+    if let splitTimeOfDay {
+      description.splitTimes = Self.times(
+        splitTimeOfDay, from: max(started, now.wall.subtractingSaturated(Self.longestDelay)), until: now.wall)
+    }
     return description.value
+  }
+
+  /// All such moments from `start` on until now, and the next two: the request may be the last one for some time.
+  private static func times(_ timeOfDay: Duration, from start: Int64, until now: Int64) -> [Int64] {
+    var times: [Int64] = []
+    var (last, left) = (start, 2)
+    while left > 0, times.count < StreamDescription.maximumTimeCount,
+      let next = LocalTime.next(timeOfDay, after: last)
+    {
+      if next > now { left -= 1 }
+      times.append(next)
+      last = next
+    }
+    return times
   }
 }
 

@@ -53,6 +53,7 @@ enum Mic {
       channels: microphone.format.channels)
     configuration.description?.splitDuration = split?.duration
     configuration.description?.splitSize = split?.size
+    configuration.description?.splitTimeOfDay = split?.timeOfDay
     return try StreamRun(
       url: request.url, progress: progress, levels: { microphone.levels() }, finishTimeout: finishTimeout,
       digest: StreamOptions.digest(values), metrics: values["metrics"], signals: signals

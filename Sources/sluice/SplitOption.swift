@@ -1,18 +1,22 @@
-// --split of serve and mic: after how much of a stream its recording continues in another file.
+// --split of serve and mic: when the recording of a stream continues in another file.
 
 internal import EventLoops
 internal import UploadServer
 
 enum SplitOption {
   static let option = Option(
-    "split", value: "T|SIZE",
-    "continue live WAV recordings in a new file after a time such as 1h, or at a size such as 1GB (repeatable: "
-      + "whichever comes first; default: one file)", mayRepeat: true)
+    "split", value: "T|SIZE|HH:MM",
+    "continue live WAV recordings in a new file after a time such as 1h, at a size such as 1GB, or at a local time of "
+      + "day such as 00:00 (repeatable: whichever comes first; default: one file)", mayRepeat: true)
 
   /// The values of the option; nil if it is not given.
   static func parse(_ values: [String]) throws(CommandError) -> RecordingSplit? {
     var split = RecordingSplit()
     for text in values {
+      if text.contains(":") {
+        split.timeOfDay = try timeOfDay(text)
+        continue
+      }
       guard Double(text) == nil else {
         throw .usage("--split \(text.shown): bytes or seconds? Write \(text)s, or another unit such as h or GB.")
       }
@@ -27,5 +31,15 @@ enum SplitOption {
       }
     }
     return values.isEmpty ? nil : split
+  }
+
+  private static func timeOfDay(_ text: String) throws(CommandError) -> Duration {
+    let parts = text.split(separator: ":", omittingEmptySubsequences: false)
+    guard parts.count == 2, parts.allSatisfy({ $0.count == 2 && $0.allSatisfy { "0"..."9" ~= $0 } }),
+      let hours = Int(parts[0]), let minutes = Int(parts[1]), hours < 24, minutes < 60
+    else {
+      throw .usage("--split \(text.shown): invalid time of day. Write one from 00:00 to 23:59.")
+    }
+    return .seconds(hours * 3600 + minutes * 60)
   }
 }

@@ -139,8 +139,10 @@ struct LiveStreamerTests {
   @Test("drop-oldest: what a stalled server misses is told, hole by hole, and nothing else is wrong")
   func dropOldest() throws {
     let mayRead = try EventCounter()
+    let firstEnded = try EventCounter()
     let stored = StoredBytes()
     let server = try ScriptedServer(receiveBuffer: 65_536) { connection, number in
+      defer { if number == 0 { firstEnded.signal() } }
       let offset = try connection.head().offset
       if number == 0, !waitUntilReadable(mayRead.descriptor) { return }
       if stored.take(connection, from: offset) { try connection.respond("200 OK") }
@@ -159,6 +161,8 @@ struct LiveStreamerTests {
       stream.streamer.finish()
       let summary = try stream.summary()
       #expect(summary.error == nil)
+      // The first connection may be read after the others.
+      #expect(waitUntilReadable(firstEnded.descriptor))
       #expect(stored.count == total && stored.firstDifference(from: pattern) == nil)
       let gaps = stream.gaps().map { Int($0.offset)..<Int($0.offset + $0.length) }
       #expect(

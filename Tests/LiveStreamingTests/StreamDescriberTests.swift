@@ -1,3 +1,5 @@
+import EventLoops
+import PropertyTesting
 import ResumableUploads
 import Testing
 
@@ -21,5 +23,35 @@ struct StreamDescriberTests {
     #expect(back.clockSteps.last == .init(offset: 11, milliseconds: -3_650_198))
     // Numbers that no clock has end nothing.
     for wall in [Int64.min, .max, 0] { _ = describer.value(at: .max, now: ClockReading(wall: wall, sinceBoot: .min)) }
+  }
+
+  @Test(
+    "each time of day since the stream began is named, and the next two, whenever the clock is set",
+    arguments: Seed.several(3))
+  func splitTimes(_ seed: Seed) throws {
+    var random = seed.generator
+    let day: Int64 = 86_400_000
+    for _ in 0..<200 {
+      var source = SourceDescription()
+      source.splitTimeOfDay = .seconds(Int64.random(in: 0..<1440, using: &random) * 60)
+      let started = Int64.random(in: 0...1_800_000_000_000, using: &random)
+      var describer = StreamDescriber(source, now: ClockReading(wall: started, sinceBoot: 0))
+      var now = started
+      for _ in 0..<6 {
+        now +=
+          random.chance(20)
+          ? Int64.random(in: -3 * day...400 * day, using: &random) : Int64.random(in: 0...day, using: &random)
+        now = max(0, now)
+        let value = describer.value(at: 0, now: ClockReading(wall: now, sinceBoot: now - started))
+        let times = try #require(StreamDescription(parsing: value ?? "")).splitTimes
+        let first = max(started, now - 4 * day)
+        var expected: [Int64] = []
+        while expected.filter({ $0 > now }).count < 2, expected.count < 16 {
+          expected.append(try #require(LocalTime.next(source.splitTimeOfDay ?? .zero, after: expected.last ?? first)))
+        }
+        #expect(times == expected, "\(seed) \(started) \(now)")
+        if started <= now { #expect(times.filter { $0 > now }.count == 2, "\(seed)") }
+      }
+    }
   }
 }

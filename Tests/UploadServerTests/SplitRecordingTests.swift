@@ -1,9 +1,11 @@
 // A live WAV stream in several files: together they are the stream, whatever happens to the server and to the client.
 
+import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
 import Recordings
+import ResumableUploads
 import Testing
 
 @testable import UploadServer
@@ -176,6 +178,92 @@ struct SplitRecordingTests {
         position = max(position, end)
       }
       try Self.check(directory, stream, head, limit: hasGap ? nil : limit, least: hasGap ? 1 : 2, "\(seed)")
+    }
+  }
+
+  @Test(
+    "a frame is recorded at the time that its clock shows, also after steps of the clock", arguments: Seed.several(5))
+  func clock(_ seed: Seed) throws {
+    var random = seed.generator
+    let head = try #require(WAVHead(StreamedHead.all[0].bytes))
+    for _ in 0..<100 {
+      var clock = try #require(StreamClock(started: 0, first: 80, head))
+      let frames = 300
+      clock.started = Int64.random(in: 0...5000, using: &random)
+      clock.rate = UInt64.random(in: 1...3000, using: &random)
+      clock.frameLength = UInt64.random(in: 1...8, using: &random)
+      clock.steps = (0..<Int.random(in: 0...3, using: &random)).map { _ in
+        .init(
+          offset: UInt64.random(in: 81...(80 + 8 * UInt64(frames)), using: &random),
+          milliseconds: Int64.random(in: -3000...3000, using: &random))
+      }.sorted { $0.offset < $1.offset }
+      let offsets = (0..<UInt64(frames)).map { 80 + $0 * clock.frameLength }
+      let times = offsets.enumerated().map { number, offset in
+        clock.started + Int64(number) * 1000 / Int64(clock.rate)
+          + clock.steps.filter { $0.offset <= offset }.reduce(0) { $0 + $1.milliseconds }
+      }
+      #expect(offsets.map { clock.time(at: $0) } == times, "\(seed) \(clock)")
+      for time in [times.randomElement(using: &random)!, Int64.random(in: -10...9000, using: &random)] {  // not empty
+        let expected = time > clock.started ? zip(offsets, times).first { $0.1 >= time }?.0 : nil
+        let found = clock.offset(of: time)
+        if let expected { #expect(found == expected, "\(seed) \(clock) \(time)") }
+        if let found { #expect(time > clock.started && (expected != nil || found > offsets[frames - 1]), "\(seed)") }
+      }
+    }
+    // What a header and a sender can claim at most.
+    var extreme = try #require(StreamClock(started: .max, first: .max, head))
+    _ = (extreme.time(at: .max), extreme.offset(of: .max), extreme.offset(of: .min))
+    (extreme.started, extreme.first, extreme.rate) = (0, 80, UInt64(UInt32.max))
+    extreme.steps = [.init(offset: .max, milliseconds: .min), .init(offset: .max, milliseconds: .max)]
+    _ = (extreme.time(at: .max), extreme.offset(of: .max))
+  }
+
+  @Test("files end at times of day: at those that the sender names, or at the server's, and each says when it began")
+  func timesOfDay() throws {
+    for seed in Seed.several(6) {
+      var random = seed.generator
+      let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
+      let isServers = random.chance(50)
+      // A sender cannot have files made that are shorter than 64 KiB.
+      let unit: Int64 = isServers ? 1 : 700
+      // The server's: one cut within the stream, at the time of day.
+      let noon = try #require(LocalTime.next(.seconds(12 * 3600), after: WallClock.now.sinceEpoch))
+      let started = noon - unit * Int64.random(in: 1...3, using: &random)
+      var cuts = [Int(noon - started)]
+      if !isServers {
+        cuts.append(cuts[0] + Int(unit) + Int.random(in: 0...9, using: &random))
+        cuts.append(cuts[1] + Int(unit))
+      }
+      let stream = head.bytes + Self.samples(48 * head.frameLength * (cuts.last! + 5))  // not empty
+      let directory = TemporaryDirectory()
+      var split = Self.split(size: 10_000_000)
+      if isServers { split.timeOfDay = .seconds(12 * 3600) }
+      var test = try Self.server(directory, split, .none)
+      let times = cuts.shuffled(using: &random).map { "\(started + Int64($0))" }.joined(separator: " ")
+      let description =
+        "Stream-Description: started=\(started)" + (isServers ? "" : ", split-times=(\(times) \(started - 5))")
+      let location = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav", description])
+      var position = 0
+      while position < stream.count {
+        if random.chance(25) {
+          test.stop()
+          test = try Self.server(directory, split, .none)
+        }
+        let end = min(stream.count, position + Int.random(in: 1...(2000 * Int(unit / 10 + 1)), using: &random))
+        let client = try test.connect()
+        // A server that was restarted knows the sender's times from the next request that says them.
+        try client.patch(
+          location, at: position, completes: end == stream.count, ["Content-Length: \(end - position)", description])
+        try client.send(Array(stream[position..<end]))
+        #expect(try client.final().answer["upload-offset"] == "\(end)")
+        position = end
+      }
+      try Self.check(directory, stream, head, limit: nil, least: cuts.count + 1, "\(seed)")
+      let pieces = try Self.pieces(directory)
+      let expected = ([0] + cuts).map {
+        WallClock(seconds: (started + Int64($0)) / 1000, milliseconds: Int((started + Int64($0)) % 1000)).iso8601
+      }
+      #expect(pieces.map(\.sidecar.started) == expected, "\(seed)")
     }
   }
 

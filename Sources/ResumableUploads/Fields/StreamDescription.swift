@@ -36,6 +36,10 @@ package struct StreamDescription: Equatable, Sendable {
   package var splitDuration: Int64?
   /// How long a file of its recording is to become, in bytes.
   package var splitSize: Int64?
+  /// When its recording is to continue in another file, in milliseconds since 1970 by the sender's wall clock.
+  package var splitTimes: [Int64] = []
+  /// More of these are not read.
+  package static let maximumTimeCount = 16
 
   package init() {}
 
@@ -69,6 +73,12 @@ package struct StreamDescription: Equatable, Sendable {
     software = text("software")
     splitDuration = number("split-after", in: 1...BareItem.largestInteger)
     splitSize = number("split-size", in: 1...BareItem.largestInteger)
+    if case .innerList(let items, _)? = fields["split-times"] {
+      splitTimes = items.prefix(Self.maximumTimeCount).compactMap { item in
+        guard case .integer(let time) = item.value, time >= 0 else { return nil }
+        return time
+      }
+    }
     if case .innerList(let items, _)? = fields["clock-steps"] {
       for item in items.prefix(Self.maximumStepCount) {
         guard case .integer(let offset) = item.value, offset >= 0,
@@ -99,6 +109,10 @@ package struct StreamDescription: Equatable, Sendable {
     set("software", software)
     set("split-after", splitDuration)
     set("split-size", splitSize)
+    let times = splitTimes.filter { (0...BareItem.largestInteger).contains($0) }.prefix(Self.maximumTimeCount)
+    if !times.isEmpty {
+      fields.set("split-times", .innerList(times.map { Item(.integer($0)) }, parameters: []))
+    }
     let steps = clockSteps.filter {
       $0.offset <= UInt64(BareItem.largestInteger) && $0.milliseconds.magnitude <= UInt64(BareItem.largestInteger)
     }

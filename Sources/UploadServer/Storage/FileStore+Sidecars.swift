@@ -78,19 +78,34 @@ extension FileStore {
   /// When the recording began: its stream did at the time that the sender says, and this one so many frames later.
   private func setStart(of stream: StreamFile, _ description: StreamDescription, _ sidecar: inout RecordingSidecar) {
     guard var time = description.started else { return }
-    if let series = stream.part?.series {
-      guard let head = wavHead(of: stream.stored), head.rate > 0 else { return }
-      // The first recording of the series has the head in its stream, unless another one came before it.
-      let first = max(series.start, UInt64(head.received.count))
-      let frames = (stream.start - min(stream.start, first)) / UInt64(head.frameLength)
-      let (sum, overflow) = time.addingReportingOverflow(
-        Int64(clamping: frames / UInt64(head.rate)) * 1000 + Int64(frames % UInt64(head.rate)) * 1000 / Int64(head.rate)
-      )
-      guard !overflow, sum <= Self.latestTime else { return }
-      time = sum
+    if stream.start > 0 {
+      // The stream begins with the head, of which a later recording has a copy.
+      guard let head = wavHead(of: stream.stored),
+        let clock = StreamClock(
+          started: time, first: UInt64(head.received.count), head, steps: description.clockSteps)
+      else { return }
+      time = clock.time(at: stream.start)
+      guard (0...Self.latestTime).contains(time) else { return }
     }
     sidecar.started = WallClock(seconds: time / 1000, milliseconds: Int(time % 1000)).iso8601
     sidecar.startedBySender = true
+  }
+
+  /// The stream offset at which a recording ends because of the time of day; nil if it does not.
+  func endByClock(of stream: StreamFile, _ split: RecordingSplit, _ head: WAVHead) -> UInt64? {
+    guard split.needsClock else { return nil }
+    let start = max(stream.start, UInt64(head.received.count))
+    let sidecar = pendingSidecar(stream.name)
+    var began: WallClock?
+    var steps: [StreamDescription.ClockStep] = []
+    if let sidecar, sidecar.startedBySender {
+      began = sidecar.started.flatMap { WallClock(iso8601: $0) }
+      steps = sidecar.clockSteps.map { .init(offset: $0.offset, milliseconds: $0.milliseconds) }
+    } else {
+      began = WallClock(birthOf: stream.name.partial, in: directory)
+    }
+    return began.flatMap { StreamClock(started: $0.sinceEpoch, first: start, head, steps: steps) }?
+      .end(of: split, from: start)
   }
 
   /// What the sender says of its stream is true of the next recording, too.

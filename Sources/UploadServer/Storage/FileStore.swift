@@ -29,6 +29,9 @@ final class StreamFile: StoredStream {
   private(set) var description: StreamDescription?
   /// The head of a WAV file, once all of it is there.
   private var head: WAVHead?
+  /// How many bytes of samples the recording holds until a time of day; nil inside if none divides it, nil if nobody has
+  /// looked yet.
+  private var untilTime: UInt64??
   /// How much is written at once until the head is there.
   private static let headStep: UInt64 = 128
   /// Whether the file does not begin with one, whatever it is called.
@@ -105,13 +108,13 @@ final class StreamFile: StoredStream {
       // Not many samples with it: they would be too many if the recording is to be short.
       return isHeadless ? nil : Self.headStep
     }
-    let room = split.room(head, fileLength: size)
+    let room = split.room(head, fileLength: size, untilTime: untilTime(split, head))
     if room != 0 { return room }
     // A hole is taken back if no byte behind it can be stored: the recording that it is in must not be finished yet.
     if gaps.holesEnd == length { return UInt64(head.frameLength) }
     do throws(SystemError) {
       splits.append(try store.split(self, head))
-      return split.room(head, fileLength: position(of: length))
+      return split.room(head, fileLength: position(of: length), untilTime: untilTime(split, head))
     } catch {
       // The recording goes on. The next request tries again.
       splitFailure = error
@@ -119,10 +122,17 @@ final class StreamFile: StoredStream {
     }
   }
 
+  private func untilTime(_ split: RecordingSplit, _ head: WAVHead) -> UInt64? {
+    if let untilTime { return untilTime }
+    let end = store.endByClock(of: self, split, head)
+    untilTime = end.map { position(of: $0) - min(position(of: $0), UInt64(head.received.count)) }
+    return untilTime ?? nil
+  }
+
   /// The stream continues in another file.
   func continueIn(_ name: StreamName, _ file: OpenFile, _ part: RecordingPart) {
     (self.name, stored, self.part) = (name, file, part)
-    isNameSynced = false
+    (isNameSynced, untilTime) = (false, nil)
   }
 
   func takeSplits() -> [SplitRecording] {
@@ -172,6 +182,7 @@ final class StreamFile: StoredStream {
   func describe(_ description: StreamDescription) throws(SystemError) {
     // Without sidecars nothing would say where a file lies in its stream.
     self.description = store.hasSidecars ? description : nil
+    untilTime = nil
     try store.describe(self, description)
   }
 

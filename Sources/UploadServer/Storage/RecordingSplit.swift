@@ -14,32 +14,47 @@ public struct RecordingSplit: Equatable, Sendable {
   public var duration: Duration?
   /// Of a file with its header, in bytes.
   public var size: UInt64?
+  /// The local time of day at which a recording ends, in whole minutes since midnight. It counts when the frames were
+  /// recorded, as far as the sender says, and else when they came.
+  public var timeOfDay: Duration?
+  /// Times at which a recording ends, in milliseconds since 1970: from the sender.
+  var times: [Int64] = []
   /// The fewest bytes of samples in a file, whatever its head says of the rate: nobody can have a file made for each
   /// few bytes.
   var leastLength: UInt64 = 1 << 16
 
-  public init(duration: Duration? = nil, size: UInt64? = nil) { (self.duration, self.size) = (duration, size) }
+  public init(duration: Duration? = nil, size: UInt64? = nil, timeOfDay: Duration? = nil) {
+    (self.duration, self.size, self.timeOfDay) = (duration, size, timeOfDay)
+  }
 
   /// What a sender asks for; nil if it asks for nothing. A sender cannot have more files made than the least lengths
   /// allow.
   init?(_ description: StreamDescription) {
     let duration = description.splitDuration.map { max(Self.leastDuration, .milliseconds($0)) }
     let size = description.splitSize.map { max(Self.leastSize, UInt64(clamping: $0)) }
-    if duration == nil && size == nil { return nil }
+    if duration == nil && size == nil && description.splitTimes.isEmpty { return nil }
     self.init(duration: duration, size: size)
+    times = description.splitTimes
   }
 
   /// The shorter of both.
   static func shortest(_ a: RecordingSplit?, _ b: RecordingSplit?) -> RecordingSplit? {
     guard let a, let b else { return a ?? b }
     var shortest = RecordingSplit(
-      duration: [a.duration, b.duration].compactMap(\.self).min(), size: [a.size, b.size].compactMap(\.self).min())
+      duration: [a.duration, b.duration].compactMap(\.self).min(), size: [a.size, b.size].compactMap(\.self).min(),
+      timeOfDay: a.timeOfDay ?? b.timeOfDay)
+    shortest.times = a.times + b.times
     shortest.leastLength = max(a.leastLength, b.leastLength)
     return shortest
   }
 
+  /// Whether a clock decides.
+  var needsClock: Bool { timeOfDay != nil || !times.isEmpty }
+
   /// How many bytes of samples a recording with that head holds: whole frames, at least one. nil if it is never split.
-  func dataLength(_ head: WAVHead) -> UInt64? {
+  ///
+  /// - Parameter untilTime: how many it holds by the clock: whole frames.
+  func dataLength(_ head: WAVHead, untilTime: UInt64? = nil) -> UInt64? {
     let frame = UInt64(head.frameLength)
     var limits: [UInt64] = []
     if let duration, head.rate > 0 {
@@ -48,6 +63,7 @@ public struct RecordingSplit: Equatable, Sendable {
       if !overflow && !overflows { limits.append(bytes) }
     }
     if let size { limits.append((size - min(size, UInt64(head.received.count))) / frame * frame) }
+    if let untilTime { limits.append(untilTime) }
     // The head's frames are shorter than 64 KiB: no sum of these overflows.
     let least = max(frame, (leastLength + frame - 1) / frame * frame)
     return limits.min().map { max($0, least) }
@@ -55,9 +71,11 @@ public struct RecordingSplit: Equatable, Sendable {
 
   /// How many bytes a recording may still take before the stream continues in another; nil if it is never split.
   ///
-  /// - Parameter fileLength: of the recording so far, in bytes, with its head.
-  func room(_ head: WAVHead, fileLength: UInt64) -> UInt64? {
-    guard head.isOpen, let limit = dataLength(head) else { return nil }
+  /// - Parameters:
+  ///   - fileLength: of the recording so far, in bytes, with its head.
+  ///   - untilTime: how many bytes of samples it holds by the clock.
+  func room(_ head: WAVHead, fileLength: UInt64, untilTime: UInt64? = nil) -> UInt64? {
+    guard head.isOpen, let limit = dataLength(head, untilTime: untilTime) else { return nil }
     let data = fileLength - min(fileLength, UInt64(head.received.count))
     if data < limit { return limit - data }
     // It is longer already, because it could not be split, or ends with a gap: up to the end of the frame.
