@@ -102,7 +102,10 @@ struct Claims: Sendable {
   /// Bytes that are no response as a whole; some of them may be one.
   mutating func noteGarbage(_ bytes: [UInt8], to request: WireRequest, _ subject: Subject) {
     if !["OPTIONS", "DELETE", "HEAD"].contains(request.method) { noteMute(request, subject) }
-    if bytes.starts(with: "HTTP/1.1 200 OK\nUpload-Offset: 5".utf8) { note(subject.base + 5, subject) }
+    if bytes.starts(with: "HTTP/1.1 200 OK\nUpload-Offset: 5".utf8) {
+      if request.method == "HEAD", subject.base + 5 < subject.stored { understates = true }
+      note(subject.base + 5, subject)
+    }
   }
 
   private mutating func noteMute(_ request: WireRequest, _ subject: Subject) {

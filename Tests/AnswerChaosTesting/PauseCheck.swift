@@ -66,6 +66,8 @@ struct PauseCheck: Sendable {
     answers = 0
     if dropout.cause == .overtaken { return nil }
     if !dropout.isRepeated { (attempts, pauses) = (0, .zero) }
+    // What TCP has acknowledged on a plain stream is progress, whatever the response said.
+    if dropout.acknowledged > furthest { noteProgress(to: dropout.acknowledged) }
     defer {
       failures += 1
       attempts += 1

@@ -47,7 +47,9 @@ struct OptionTableTests {
     "help": .nothing, "json": .nothing, "netrc": .nothing, "ipv4": .nothing, "ipv6": .nothing, "http1": .nothing,
     "http2": .nothing, "request-per-message": .nothing, "resume": .nothing, "abandon": .nothing, "merge": .nothing,
     "compare": .nothing,
-    "split": .other(["many", "-1s", "3600", "1ms", "9s", "0s", "1kB", "24:00", "00:60", "1:00", ":", "0:0:0", Value.huge]),
+    "split": .other([
+      "many", "-1s", "3600", "1ms", "9s", "0s", "1kB", "24:00", "00:60", "1:00", ":", "0:0:0", Value.huge,
+    ]),
     "discard": .nothing,
     "keep": .other(["many", "-1s", "30", "59s", "1ms", "0s", "1kB", Value.huge + "d"]),
     "keep-size": .other(["many", "-1", "500", "5s", "0", Value.huge + "GB"]),

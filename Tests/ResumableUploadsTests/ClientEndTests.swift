@@ -310,6 +310,14 @@ import Testing
       client.machine.takeNotes() == [
         .gap(from: 200, to: 400, isServersFault: false), .newPart(.gap, previous: ClientScript.upload, from: 400),
       ])
+    // A server that takes nothing but creations is not waited for without end.
+    let before = client.machine.advances
+    client.interim(["Upload-Offset": "0"], location: ClientScript.upload)
+    client.answer(201, ["Upload-Offset": "0"], location: ClientScript.upload)
+    #expect(client.next == "PATCH 0" && client.machine.advances == before)
+    client.sendAll()
+    client.answer(204, ["Upload-Offset": "100"])
+    #expect(client.machine.advances == before + 1 && client.machine.acknowledged == 500)
   }
 
   @Test("a server that joins the parts of a stream is left its unfinished ones")

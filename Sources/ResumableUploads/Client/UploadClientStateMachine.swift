@@ -298,6 +298,8 @@ package struct UploadClientStateMachine: Sendable {
 
   /// The server has everything before `offset`.
   mutating func noteAdvance(to offset: UInt64) {
+    // A new upload that begins behind lost bytes has none yet.
+    guard offset > base else { return }
     // Progress is what was never there before, or what is sent once more after the server forgot it. What it forgets
     // again and again would otherwise be sent for ever.
     if offset > furthest {
