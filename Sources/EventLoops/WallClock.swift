@@ -66,6 +66,14 @@ package struct WallClock: Sendable, Equatable {
       + "\(Self.clock(time)).\(Self.padded(milliseconds, 3))Z"
   }
 
+  /// As strftime(3) writes it, in UTC.
+  package func formatted(_ format: String) -> String {
+    var time = brokenDown
+    var text = [CChar](repeating: 0, count: 4096)
+    let count = strftime(&text, text.count, format, &time)
+    return String(decoding: text[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }
+
   /// `Fri, 20 Nov 2026 17:22:19 GMT` (RFC 9110, section 5.6.7).
   package var imfFixdate: String {
     let days = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]

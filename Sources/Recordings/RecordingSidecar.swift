@@ -71,6 +71,8 @@ public struct RecordingSidecar: Equatable, Sendable {
   public var isClockSynchronized: Bool?
   /// When a server with a synchronized clock first saw the recording, where ``ended`` cannot be trusted (RFC 3339).
   public var firstSeen: String?
+  /// The path of a link to the recording that carries its time, relative to the directory.
+  public var link: String?
   /// The file as it was before its head got its true sizes.
   public var received: Content?
   /// The file as it is.
@@ -130,6 +132,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     add("ended", ended)
     if let isClockSynchronized { members.append(("clock_synchronized", isClockSynchronized ? "true" : "false")) }
     add("first_seen", firstSeen)
+    add("link", link)
     add("received", received)
     add("stored", stored)
     if !receivedHead.isEmpty { add("received_head", Self.hexadecimal(receivedHead)) }
@@ -178,6 +181,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     ended = try json.text("ended")
     isClockSynchronized = try json.flag("clock_synchronized")
     firstSeen = try json.text("first_seen")
+    link = try json.text("link")
     func content(_ key: String) throws(SidecarError) -> Content? {
       guard let object = try json.object(key) else { return nil }
       guard let bytes = try object.count("bytes") else { throw SidecarError(problem: "\"\(key)\" has no \"bytes\"") }

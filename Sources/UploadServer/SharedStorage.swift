@@ -37,6 +37,7 @@ final class SharedStorage: Sendable {
         path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
         hasSidecars: configuration.writesSidecars, software: configuration.software,
         split: configuration.writesSidecars ? configuration.split : nil,
+        names: configuration.names,
         retention: configuration.retention.map { RetentionState($0, configuration.retentionClock) },
         files: openFiles, usage)
     case .discarding: files = nil

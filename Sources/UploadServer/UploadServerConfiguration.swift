@@ -28,6 +28,8 @@ extension UploadServer {
     /// When a live WAV stream continues in another file, which has a header of its own. The files of a stream follow
     /// one another without a gap. nil leaves it to the senders. Needs ``writesSidecars``.
     public var split: RecordingSplit?
+    /// Which recordings get a link that carries their time, and how it is called; nil for none.
+    public var names = RecordingNames(pattern: RecordingNames.standardPattern)
     /// Which complete recordings are removed; nil for none, ever. Needs ``writesSidecars``.
     public var retention: RecordingRetention?
     /// How often the server looks for such recordings.

@@ -16,9 +16,10 @@ enum KeepOptions {
     ],
     notes: [
       "Without these options, sluice serve never removes a complete recording.",
-      "It removes only recordings that have a sidecar, and none while the machine's clock is not synchronized. "
-        + "It looks once per minute and logs each removal. To free space, it removes recordings of the token that has "
-        + "the most. Without --token-file, all recordings count together.",
+      "It removes only recordings that have a sidecar, and none while the machine's clock is not synchronized.",
+      "It looks once per minute and logs each removal.",
+      "To free space, it removes recordings of the token that has the most.",
+      "Without --token-file, all recordings count together.",
     ])
 
   /// What the options say; nil if none is given.

@@ -32,6 +32,10 @@ enum Serve {
       Option("max-segment", value: "SIZE", "largest TCP segment, TCP_MAXSEG (default: the kernel's)"),
       Option("threads", value: "N", "number of threads that serve connections (default: 1)"),
       SplitOption.option,
+      Option(
+        "names", value: "PATTERN",
+        "link live recordings under names that carry their start, or none (default: "
+          + "{name}/%Y-%m-%dT%H-%M-%SZ, if they are split)"),
       Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
       StreamOptions.metrics,
     ],
@@ -158,6 +162,14 @@ enum Serve {
     configuration.split = try SplitOption.parse(values.all("split"))
     if configuration.split != nil, values.has("no-sidecars") || values.has("discard") {
       throw .usage("--split needs files and their sidecars. Leave out --no-sidecars and --discard.")
+    }
+    if let pattern = values["names"] {
+      configuration.names = RecordingNames(pattern: pattern, includesWhole: true)
+      if configuration.names == nil, pattern != "none" {
+        throw .usage(
+          "--names \(pattern.shown): invalid pattern. Write a directory, a slash and a name of letters, {name}, {stream}, {part}, %Y, %m, %d, %H, %M and %S, or none."
+        )
+      }
     }
     configuration.retention = try KeepOptions.parse(values)
     if configuration.retention != nil, values.has("no-sidecars") || values.has("discard") {

@@ -51,6 +51,8 @@ struct OptionTableTests {
       "many", "-1s", "3600", "1ms", "9s", "0s", "1kB", "24:00", "00:60", "1:00", ":", "0:0:0", Value.huge,
     ]),
     "discard": .nothing,
+    "names": .other(["", "x", "/x", "../x", "a/../b", "a/", "{x}/y", "%n/%Y", "a/%", "a/b\\c", "-a/b", ".a/b", "a b/c"]
+    ),
     "keep": .other(["many", "-1s", "30", "59s", "1ms", "0s", "1kB", Value.huge + "d"]),
     "keep-size": .other(["many", "-1", "500", "5s", "0", Value.huge + "GB"]),
     "keep-free": .other(["many", "-1%", "10", "0%", "100%", "%", "5s", "1e3", Value.huge + "GB"]),

@@ -283,6 +283,7 @@ struct RetentionTests {
     let location = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
     try test.append(location, at: 0, Array(stream[..<1000]))
     try waitUntil("two are finished") { directory.exists("k-a.sidecar") && directory.exists("k-a~2.sidecar") }
+    #expect(directory.names.contains("k"), "links")
     let looked = asked.value
     try waitUntil("the server looks again") { asked.value > looked + 2 }
     #expect(!test.events.all.contains { $0.kind == .removed })

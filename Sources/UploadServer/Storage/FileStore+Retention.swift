@@ -238,6 +238,7 @@ extension FileStore {
       restoreHalfRemoved()
       return complain(retention, "\(sidecar.file) cannot be removed: \(error)")
     }
+    unlink(sidecar)
     retention.ledger.remove(fileBase)
     var event = ServerEvent(.removed)
     event.stream = sidecar.stream

@@ -317,6 +317,7 @@ extension FileStore {
     var sidecar = sidecar
     sidecar.received?.sha256 = received.hexadecimal
     sidecar.stored?.sha256 = stored.hexadecimal
+    sidecar.link = link(sidecar, name)
     let naming: DiskSync.Step = { [self] () throws(SystemError) in
       try retryingInterrupts("rename \(name.newSidecar)") {
         renameat(directory, name.newSidecar, directory, name.sidecar)

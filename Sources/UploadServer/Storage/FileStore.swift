@@ -241,6 +241,8 @@ final class FileStore: StreamStore, Sendable {
   let splitting = Lock<Set<String>>([])
   /// Streams of which the disk has refused such a file.
   let brokenSplits = Lock<[String: SystemError]>([:])
+  /// nil if no recording gets a link.
+  let names: RecordingNames?
   /// nil if no recording is ever removed.
   let retention: RetentionState?
   /// Whether another server may have the directory.
@@ -249,12 +251,14 @@ final class FileStore: StreamStore, Sendable {
   /// Opens the directory, makes its last component if it is missing, and locks it.
   init(
     path: String, durability: Durability, closedLifetime: Duration, hasSidecars: Bool = false, software: String = "",
-    split: RecordingSplit? = nil, retention: RetentionState? = nil, files: OpenFiles, _ usage: UploadUsage
+    split: RecordingSplit? = nil, names: RecordingNames? = nil, retention: RetentionState? = nil, files: OpenFiles,
+    _ usage: UploadUsage
   ) throws(UploadServerError) {
     self.durability = durability
     self.hasSidecars = hasSidecars
     self.software = software
     self.split = split
+    self.names = names
     self.retention = retention
     self.closedLifetime = closedLifetime
     self.files = files
