@@ -17,12 +17,12 @@ extension ResumableStream {
 
   /// Why a successful answer does not let the stream continue.
   func unhelpful(_ answer: ClientAnswer) -> String {
+    if let name = UploadFields.unreadable(answer.fields) {
+      let invalid = printable(excerpt(answer.fields[name] ?? "", limit: 40))
+      return "the server answered \(answer.status) with the invalid \(name) \"\(invalid)\""
+    }
     guard let offset = UploadFields.offset(answer.fields) else {
-      guard let value = answer.fields[UploadFields.offset] else {
-        return "the server answered \(answer.status) without saying how much it has"
-      }
-      let invalid = printable(excerpt(value, limit: 40))
-      return "the server answered \(answer.status) with the invalid Upload-Offset \"\(invalid)\""
+      return "the server answered \(answer.status) without saying how much it has"
     }
     let end = upload.base.addingReportingOverflow(offset).partialValue
     let missing = upload.acknowledged - min(upload.acknowledged, end)

@@ -113,7 +113,10 @@ package struct InteropVersion: Equatable, Sendable {
 
   // MARK: Completeness
 
-  package var completenessFieldName: String { invertsCompleteness ? "Upload-Incomplete" : "Upload-Complete" }
+  package var completenessFieldName: String { Self.completenessFieldNames[invertsCompleteness ? 1 : 0] }
+
+  /// Of all versions.
+  static let completenessFieldNames = ["Upload-Complete", "Upload-Incomplete"]
 
   /// `Upload-Complete` of a message, or `Upload-Incomplete` the other way round; nil if it is missing or no Boolean,
   /// which is to be ignored (section "Completeness").

@@ -187,7 +187,17 @@ extension UploadClientStateMachine {
     noteLimits(answer.fields)
     switch answer.status {
     case 200..<300:
+      let isUnreadable = UploadFields.unreadable(answer.fields) != nil
       if isOptimistic, completeness != false {
+        // What cannot be read is not silence, and may say that bytes are missing: HEAD decides.
+        if isUnreadable {
+          if let location = announced ?? answer.location {
+            take(location: location)
+            return detour(answer.status)
+          }
+          if hasAcknowledged { return creationFailed() }
+          return fail(answer.isLocationInsecure ? .insecureLocation : .noLocation)
+        }
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
         // The server that announced the upload resource speaks the protocol: an answer without a word of it is a
         // portal's as likely as the target's, and HEAD decides.
@@ -223,7 +233,7 @@ extension UploadClientStateMachine {
       take(location: location)
       noteStream(answer.fields)
       // Not taken for granted: what it says, if it says anything but nothing.
-      if isOptimistic || (UploadFields.offset(answer.fields) ?? 0) != 0 { return retrieveOffset() }
+      if isOptimistic || isUnreadable || (UploadFields.offset(answer.fields) ?? 0) != 0 { return retrieveOffset() }
       return append(supply)
     case _ where completeness == true: return fail(.refused(status: answer.status))
     case 400 where announced != nil, 409 where announced != nil, 410 where announced != nil:

@@ -16,10 +16,16 @@ extension UploadClientStateMachine {
     switch answer.status {
     case 200..<300:
       isVersionSettled = true
+      // What cannot be read is not silence, and may say that bytes are missing. Only a completeness that can be read
+      // lets the upload resource be forgotten then.
+      if UploadFields.unreadable(answer.fields) != nil {
+        isFinalResponseUnproved = completeness == true && isFinal(append, answer, sentUpTo: sentUpTo, supply)
+        return detour(answer.status)
+      }
       // An answer without a word of the protocol is not the upload resource's: a portal and a maintenance page say 200,
       // too.
       if completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(version), hasAcknowledged {
-        isFinalResponseUnproved = append.completes && !append.endsPart && !answer.isEarly && sentUpTo == supply.head
+        isFinalResponseUnproved = isFinal(append, answer, sentUpTo: sentUpTo, supply)
         return detour(answer.status)
       }
       prove()
@@ -59,6 +65,11 @@ extension UploadClientStateMachine {
     }
   }
 
+  /// Whether an answer follows the last byte of the stream, and the request to complete the upload with it.
+  private func isFinal(_ append: Append, _ answer: ClientAnswer, sentUpTo: UInt64, _ supply: Supply) -> Bool {
+    append.completes && !append.endsPart && !answer.isEarly && sentUpTo == supply.head
+  }
+
   /// Whether HEAD is asked again, after it has said that everything is there and complete: its answer may have been
   /// spoiled on its way. Some servers forget what is complete, and others answer with an error; but none knows less of
   /// it.
@@ -85,8 +96,11 @@ extension UploadClientStateMachine {
       (awaitsFinalResponse, isFinalResponseUnproved) = (false, false)
       return gone(nil, 410, supply)
     case 404:
-      // Early versions have no 410: the server says that what it has ended was not complete.
-      if completeness(answer.fields) == false { (awaitsFinalResponse, isFinalResponseUnproved) = (false, false) }
+      // Early versions have no 410: the server says that what it has ended was not complete. If that cannot be read,
+      // nobody knows whether it was.
+      if completeness(answer.fields) == false || UploadFields.unreadable(answer.fields) != nil {
+        (awaitsFinalResponse, isFinalResponseUnproved) = (false, false)
+      }
       return gone(nil, 404, supply)
     case 307, 308: return redirected(answer)
     case 400, 409:

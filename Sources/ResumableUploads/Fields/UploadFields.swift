@@ -26,6 +26,18 @@ package enum UploadFields {
     count <= UInt64(BareItem.largestInteger) ? String(count) : nil
   }
 
+  /// The name of an offset or a completeness that is there and cannot be read; nil if there is none.
+  ///
+  /// Its value is to be ignored. The message is not silent about uploads, though: what it says is unknown.
+  package static func unreadable(_ fields: FieldLines) -> String? {
+    if fields.contains(offset), offset(fields) == nil { return offset }
+    return InteropVersion.completenessFieldNames.first { name in
+      guard let text = fields[name] else { return false }
+      guard case .boolean? = Item(parsing: text)?.value else { return true }
+      return false
+    }
+  }
+
   private static func nonNegative(_ text: String?) -> UInt64? {
     guard let text, case .integer(let value)? = Item(parsing: text)?.value, value >= 0 else { return nil }
     return UInt64(value)
