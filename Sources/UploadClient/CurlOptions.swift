@@ -114,6 +114,8 @@ struct CurlOptions {
     if let file = request.certificateAuthorities { try set(CURLOPT_CAINFO, file) }
     if let file = request.clientCertificate { try set(CURLOPT_SSLCERT, file) }
     if let file = request.clientKey { try set(CURLOPT_SSLKEY, file) }
+    // Otherwise OpenSSL asks a terminal for the pass phrase of an encrypted key, and the loop waits for a user.
+    if request.clientCertificate != nil || request.clientKey != nil { try set(CURLOPT_KEYPASSWD, "") }
   }
 
   private func setRoute(_ request: UploadRequest) throws(UploadError) {

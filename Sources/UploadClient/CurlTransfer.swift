@@ -71,11 +71,13 @@ final class CurlTransfer: @unchecked Sendable {
 
   // MARK: Starting and ending
 
-  /// Sets libcurl up and opens the body; false when libcurl refused an option, which has then been told.
+  /// Sets libcurl up and opens the body; false when libcurl refused an option, or a file cannot be opened; the
+  /// handler has been told then.
   func prepare(multi: CurlMulti) -> Bool {
     self.multi = multi
     isStarted = true
     do {
+      try request.checkFiles()
       var options = CurlOptions(easy: easy)
       try options.set(request, kind)
       // Better to wait for a connection that others are opening than to open one each.

@@ -11,10 +11,36 @@ enum InputFile {
     if status.st_mode & S_IFMT == S_IFDIR { throw unreadable(path, option, EISDIR) }
   }
 
+  /// Checks a file that is read again with each connection, by a thread that may not wait for it.
+  ///
+  /// - Throws: ``CommandError`` with exit code 66, also for a FIFO, a socket or a device.
+  static func checkIsReadAgain(_ path: String, option: String) throws(CommandError) {
+    try check(path, option: option)
+    var status = stat()
+    guard stat(path, &status) == 0 else { throw unreadable(path, option, errno) }
+    try checkIsRegular(status, path, option)
+  }
+
   /// A whole file, or an error where it is longer than `limit`.
-  static func contents(of path: String, option: String? = nil, limit: Int = .max) throws(CommandError) -> [UInt8] {
-    guard let stream = fopen(path, "re") else { throw unreadable(path, option, errno) }
+  ///
+  /// - Parameter isReadAgain: whether it has to be a regular file, as for ``checkIsReadAgain(_:option:)``. Never waits
+  ///   then.
+  static func contents(
+    of path: String, option: String? = nil, limit: Int = .max, isReadAgain: Bool = false
+  ) throws(CommandError) -> [UInt8] {
+    // The open of a FIFO would wait for its writer.
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC | (isReadAgain ? O_NONBLOCK | O_NOCTTY : 0))
+    guard descriptor >= 0 else { throw unreadable(path, option, errno) }
+    guard let stream = fdopen(descriptor, "r") else {
+      close(descriptor)
+      throw unreadable(path, option, ENOMEM)
+    }
     defer { fclose(stream) }
+    if isReadAgain {
+      var status = stat()
+      guard fstat(descriptor, &status) == 0 else { throw unreadable(path, option, errno) }
+      try checkIsRegular(status, path, option)
+    }
     var bytes: [UInt8] = []
     var chunk = [UInt8](repeating: 0, count: 1 << 16)
     while case let count = fread(&chunk, 1, chunk.count, stream), count > 0 {
@@ -23,6 +49,15 @@ enum InputFile {
     }
     guard ferror(stream) == 0 else { throw unreadable(path, option, errno) }
     return bytes
+  }
+
+  private static func checkIsRegular(_ status: stat, _ path: String, _ option: String?) throws(CommandError) {
+    if status.st_mode & S_IFMT == S_IFREG { return }
+    if status.st_mode & S_IFMT == S_IFDIR { throw unreadable(path, option, EISDIR) }
+    throw CommandError(
+      .noInput,
+      "\(option.map { "--\($0) " } ?? "")\(path.shown): not a regular file. Name a regular file: it is read again with each connection, which a FIFO or a process substitution does not allow."
+    )
   }
 
   private static func unreadable(_ path: String, _ option: String?, _ code: Int32) -> CommandError {

@@ -90,7 +90,11 @@ enum StreamOptions {
     request.method = try method(values["method"] ?? "POST")
     for line in values.all("header") { request.fields.append(try field(line)) }
     request.bearerToken = try bearerToken(values)
-    if values.has("netrc") { request.netrcFile = (getenv("HOME").map { String(cString: $0) } ?? "") + "/.netrc" }
+    if values.has("netrc") {
+      let file = (getenv("HOME").map { String(cString: $0) } ?? "") + "/.netrc"
+      if access(file, F_OK) == 0 { try InputFile.checkIsReadAgain(file, option: "netrc") }
+      request.netrcFile = file
+    }
     if let file = values["netrc-file"] { request.netrcFile = try readable(file, "netrc-file") }
     request.proxy = values["proxy"]
     try checkProxy(request)
@@ -100,6 +104,9 @@ enum StreamOptions {
     }
     request.clientCertificate = try values["cert"].map { (file) throws(CommandError) in try readable(file, "cert") }
     request.clientKey = try values["key"].map { (file) throws(CommandError) in try readable(file, "key") }
+    if let file = request.clientKey ?? request.clientCertificate {
+      try PrivateKeyFile.check(file, option: request.clientKey == nil ? "cert" : "key")
+    }
     if values.has("ipv4") { request.addressFamily = .ipv4 }
     if values.has("ipv6") { request.addressFamily = .ipv6 }
     if values.has("http1") { request.httpVersion = .http1 }
@@ -342,7 +349,7 @@ enum StreamOptions {
   }
 
   private static func token(inFile path: String) throws(CommandError) -> String {
-    var bytes = try InputFile.contents(of: path, option: "bearer-token-file", limit: 16 * 1024)[...]
+    var bytes = try InputFile.contents(of: path, option: "bearer-token-file", limit: 16 * 1024, isReadAgain: true)[...]
     while let last = bytes.last, last == 0x0a || last == 0x0d || last == 0x20 { bytes.removeLast() }
     guard !bytes.isEmpty, bytes.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else {
       throw CommandError(
@@ -354,7 +361,7 @@ enum StreamOptions {
   }
 
   private static func readable(_ path: String, _ option: String) throws(CommandError) -> String {
-    try InputFile.check(path, option: option)
+    try InputFile.checkIsReadAgain(path, option: option)
     return path
   }
 }
