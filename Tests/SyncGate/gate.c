@@ -10,6 +10,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int closed;
 static int failure;
+static int single_failure;
+static unsigned long calls_before_failure;
 static unsigned long calls;
 static int status_closed;
 static unsigned long status_waiters;
@@ -40,12 +42,30 @@ void sync_gate_fail(int error) {
   pthread_mutex_unlock(&mutex);
 }
 
+void sync_gate_fail_once(int error, unsigned long after) {
+  pthread_mutex_lock(&mutex);
+  single_failure = error;
+  calls_before_failure = after;
+  pthread_mutex_unlock(&mutex);
+}
+
+int sync_gate_has_failed(void) {
+  pthread_mutex_lock(&mutex);
+  int failed = single_failure == 0;
+  pthread_mutex_unlock(&mutex);
+  return failed;
+}
+
 // The linker takes this one before glibc's.
 int fdatasync(int descriptor) {
   pthread_mutex_lock(&mutex);
   calls++;
   while (closed) pthread_cond_wait(&changed, &mutex);
   int error = failure;
+  if (single_failure != 0 && calls_before_failure-- == 0) {
+    error = single_failure;
+    single_failure = 0;
+  }
   pthread_mutex_unlock(&mutex);
   if (error != 0) {
     errno = error;

@@ -98,7 +98,7 @@ struct RecordThreadsTests {
       let isDone = Atomic(false)
       try concurrently(
         {
-          store.finishSplit(split, loop: loop) { _ in }
+          store.finishSplit(split, loop: loop) { _, _ in }
           // Until the sidecar has its final name, too.
           while !store.isThere(name.sidecar) {}
           isDone.store(true, ordering: .releasing)

@@ -129,7 +129,8 @@ struct SplitRecordingTests {
     for seed in Seed.several(6) {
       var random = seed.generator
       let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
-      let limit = Int.random(in: 1...60, using: &random) * 48 * head.frameLength
+      // A file is not shorter than what is looked at to find its head.
+      let limit = Int.random(in: 2...60, using: &random) * 48 * head.frameLength
       let split =
         random.chance(50)
         ? Self.split(size: UInt64(head.bytes.count + limit + Int.random(in: 0..<head.frameLength, using: &random)))
@@ -173,7 +174,9 @@ struct SplitRecordingTests {
           #expect(
             [200, 201].contains(answer.status) && answer["stream-offset"] == "\(stream.count)", "\(answer) \(seed)")
           #expect(answer["stream-missing"] == "\(missing)", "\(answer) \(seed)")
-        case .plain: try test.plain("/k.wav", id: "a", offset: start, type: "audio/wav", bytes)
+        case .plain:
+          let event = try test.plain("/k.wav", id: "a", offset: start, type: "audio/wav", bytes)
+          #expect(event.status == nil, "refused: \(event) \(seed)")
         }
         position = max(position, end)
       }

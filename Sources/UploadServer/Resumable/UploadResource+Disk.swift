@@ -129,8 +129,10 @@ extension UploadResource {
   func syncFailed(_ error: SystemError) {
     guard state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
+    resources.figures.values.failed(.storage)
     if state.lostUnsynced() != nil {
-      dropUncounted()
+      // What comes next would take the place of what is dropped: the client begins again where it was told.
+      if dropUncounted(), let transfer { reject(transfer, UploadRefusal(error)) }
     } else {
       refusedByDisk = error
       deactivate(.stateLost, peer: nil, reason: "\(error)")

@@ -14,7 +14,7 @@ extension UploadResource {
   func openBody() {
     if handler != nil {
       // It may still be thinking about it.
-      if handlerAccepted { wanted() }
+      if handlerAccepted { recordBeginning() }
       return
     }
     guard let handler = makeHandler() else { return deactivate(.stateLost, peer: nil) }
@@ -50,10 +50,16 @@ extension UploadResource {
   func handlerAccepts() {
     guard !handlerAccepted, isUnfinished else { return }
     handlerAccepted = true
-    guard !record.hasBegun else { return wanted() }
+    recordBeginning()
+  }
+
+  /// Before the first byte: a server that comes after us must know that there is something to go on with. If the disk
+  /// refuses that, the next request tries again.
+  private func recordBeginning() {
+    guard !isBeginningSaved else { return wanted() }
     record.hasBegun = true
-    // Before the first byte: a server that comes after us must know that there is something to go on with.
     saveBeginning { [self] error in
+      isBeginningSaved = error == nil
       guard let error else { return wanted() }
       if let transfer { reject(transfer, UploadRefusal(error)) }
     }

@@ -39,6 +39,8 @@ final class UploadResource {
   var unacknowledgedSince: MonotonicInstant?
   /// Whether others have brought bytes of the same stream that the record does not speak of.
   var hasOthersBytes = false
+  /// Whether the record that is written says that there are bytes.
+  var isBeginningSaved = false
   /// ``UploadRecord/ownOffset`` as it was written last.
   var savedOwnOffset: UInt64?
   /// Who waits while what others have completed is compared with the digest that the creation gave; nil if it is not.
@@ -106,7 +108,7 @@ final class UploadResource {
     // What is configured now holds, however long an earlier server wanted to wait.
     record.limits.maximumAge = resources.told(isLive: record.isLive)
     self.record = record
-    savedOwnOffset = record.ownOffset
+    (savedOwnOffset, isBeginningSaved) = (record.ownOffset, record.hasBegun)
     settled = [:]
     digests = UploadDigests(HeaderFields(record.fields))
     self.resources = resources

@@ -58,8 +58,10 @@ final class CountingStore: StreamStore {
   }
 
   // There are no files.
-  func finishSplit(_ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?) -> Void) {
-    completion(nil)
+  func finishSplit(
+    _ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void
+  ) {
+    completion(nil, false)
   }
 
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {

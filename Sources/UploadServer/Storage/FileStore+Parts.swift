@@ -158,7 +158,7 @@ extension FileStore {
         let begun = (offset - length) % UInt64(head.frameLength)
         part.start = offset - begun
         part.headerLength = length
-        beginning = head.bytes + copy(of: previous, from: part.start, count: Int(begun))
+        beginning = head.bytes + copy(of: name, after: previous, from: part.start, count: Int(begun))
       }
     }
     // What an earlier attempt left.
@@ -179,15 +179,20 @@ extension FileStore {
     return try StreamFile(self, name, file, part: part, isNew: true, size: UInt64(beginning.count))
   }
 
-  /// Bytes of a closed recording, zeros where it has none or is not there any more.
-  private func copy(of part: RecordingPart, from offset: UInt64, count: Int) -> [UInt8] {
+  /// Bytes of the closed recordings of a stream, zeros where they are not there any more.
+  private func copy(of name: StreamName, after last: RecordingPart, from offset: UInt64, count: Int) -> [UInt8] {
     var bytes = [UInt8](repeating: 0, count: count)
-    guard count > 0, offset >= part.start, let end = part.end,
-      let (file, _) = try? openExisting(part.file, O_RDONLY), let descriptor = try? file.acquire()
+    guard count > 0 else { return bytes }
+    // The next part may begin before the last one, of which the disk has refused bytes.
+    let log = (try? parts.lines(of: name.base)) ?? []
+    let part = log.last { $0.start <= offset && $0.end ?? 0 > offset } ?? last
+    guard offset >= part.start, let (file, size) = try? openExisting(part.file, O_RDONLY),
+      let descriptor = try? file.acquire()
     else { return bytes }
     defer { file.release() }
-    let available = min(UInt64(count), end - min(end, offset))
-    _ = pread(descriptor, &bytes, Int(available), off_t(offset - part.start + part.headerLength))
+    // Also of one that cannot be counted on: most likely the disk has them.
+    let position = offset - part.start + part.headerLength
+    _ = pread(descriptor, &bytes, Int(min(UInt64(count), size - min(size, position))), off_t(position))
     return bytes
   }
 

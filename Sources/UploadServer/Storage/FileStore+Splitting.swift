@@ -128,32 +128,40 @@ extension FileStore {
 
   /// Gives a recording its final name whose stream continues in another file. `completion` is called on the loop's
   /// thread.
-  func finishSplit(_ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?) -> Void) {
+  func finishSplit(
+    _ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void
+  ) {
     // Touched on the loop's thread only; the worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    finishSplit(split) { error in loop.execute { completion(error) } }
+    finishSplit(split) { error, isDataLost in loop.execute { completion(error, isDataLost) } }
   }
 
   /// - Parameter completion: called on any thread; at once if somebody else is finishing the recording.
-  private func finishSplit(_ split: SplitRecording, _ completion: @escaping @Sendable (SystemError?) -> Void) {
+  private func finishSplit(
+    _ split: SplitRecording, _ completion: @escaping @Sendable (SystemError?, _ isDataLost: Bool) -> Void
+  ) {
     let name = split.finishing.name
-    guard splitting.withLock({ $0.insert(name.fileBase).inserted }) else { return completion(nil) }
+    guard splitting.withLock({ $0.insert(name.fileBase).inserted }) else { return completion(nil, false) }
     guard isThere(name.partial) else {
       // The other one who was at it has done it.
       _ = splitting.withLock { $0.remove(name.fileBase) }
-      return completion(nil)
+      return completion(nil, false)
     }
-    complete(split.finishing, split.file, forgetsLog: false) { [self] error, isNameRefused in
+    let isDataSynced = Lock(false)
+    complete(
+      split.finishing, split.file, forgetsLog: false, dataSynced: { isDataSynced.withLock { $0 = true } }
+    ) { [self] error, _ in
       var error = error
       if error != nil, !isThere(name.partial), isThere(name.final) {
         // A server that ended a moment ago was at it, too.
         error = nil
         completeSidecar(name)
       }
-      // Until a server starts again, nobody can tell whether the disk has what was acknowledged.
-      if let error, !isNameRefused { brokenSplits.withLock { $0[name.base] = error } }
+      // Nobody can tell which of its bytes the disk has. Asking it again proves nothing (fsync(2), "Errors").
+      let isDataLost = error != nil && !isDataSynced.withLock { $0 }
+      if isDataLost, let error { brokenSplits.withLock { $0[name.base] = error } }
       _ = splitting.withLock { $0.remove(name.fileBase) }
-      completion(error)
+      completion(error, isDataLost)
     }
   }
 
@@ -176,7 +184,7 @@ extension FileStore {
       let length = part.start + (size - min(size, part.headerLength))
       let finishing = FinishingRecording(
         name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)
-      finishSplit(SplitRecording(finishing: finishing, file: file, missing: 0)) { _ in }
+      finishSplit(SplitRecording(finishing: finishing, file: file, missing: 0)) { _, _ in }
     } catch {
       // The next server tries again.
     }

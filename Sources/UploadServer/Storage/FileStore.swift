@@ -553,15 +553,19 @@ final class FileStore: StreamStore, Sendable {
     }
   }
 
-  /// - Parameter completion: called with the error, and whether it was a step that failed and not a sync: at once if
-  ///   nothing is synced, and else on the worker's thread.
+  /// - Parameters:
+  ///   - dataSynced: called when the disk has the recording's bytes as far as it is to, before anything else is done.
+  ///   - completion: called with the error, and whether it was a step that failed and not a sync: at once if nothing is
+  ///     synced, and else on the worker's thread.
   func complete(
     _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool,
+    dataSynced: @escaping @Sendable () -> Void = {},
     completion: @escaping @Sendable (_ error: SystemError?, _ isNameRefused: Bool) -> Void
   ) {
     let (name, size) = (finishing.name, finishing.size)
     // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
     let check: DiskSync.Step = { [self] () throws(SystemError) in
+      dataSynced()
       switch finishing.ending {
       case .live, .file: if let error = brokenSplit(of: name) { throw error }
       case .split where isEnded.load(ordering: .acquiring):

@@ -89,6 +89,8 @@ final class StreamRegistry {
   private var taken: Set<StreamName> = []
   private var isRestoring = true
   private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
+  /// After what time a recording is finished again that the disk did not let finish.
+  private static let splitRetryPause = Duration.seconds(2)
   private var stops = false
   /// Streams whose end is on its way to the disk, and who waits for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
@@ -192,13 +194,25 @@ final class StreamRegistry {
   }
 
   /// Finishes a recording whose stream continues in another.
-  func finishSplit(_ split: SplitRecording, peer: String) {
+  ///
+  /// - Parameter complaint: what was said last of why it is not finished.
+  func finishSplit(_ split: SplitRecording, peer: String, complaint: String? = nil) {
     splitCount += 1
-    store.finishSplit(split, loop: loop) { [self] error in
+    store.finishSplit(split, loop: loop) { [self] error, isDataLost in
       splitCount -= 1
       let name = split.finishing.name
       if let error {
-        emit(ServerEvent(.warning, reason: "\(name.partial) is not finished before the next start: \(error)"))
+        if complaint != "\(error)" { emit(ServerEvent(.warning, reason: "\(name.partial) is not finished: \(error)")) }
+        if isDataLost {
+          // The stream continues in a next part.
+          distrust(name, error)
+        } else if !error.isForeignChange {
+          // The disk may have room later. The next server finishes what this one does not.
+          loop.schedule(after: Self.splitRetryPause) { [weak self] in
+            guard let self, !stops else { return }
+            finishSplit(split, peer: peer, complaint: "\(error)")
+          }
+        }
       } else {
         var event = ServerEvent(.split, peer: peer)
         event.stream = name.streamID.isEmpty ? nil : name.streamID

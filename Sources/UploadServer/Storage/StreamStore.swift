@@ -115,8 +115,11 @@ protocol StreamStore {
   func openUnfinished(_ name: StreamName) throws(SystemError) -> (any StoredStream)?
   /// How much is stored of the stream's recording, growing or complete.
   func measure(_ name: StreamName) throws(SystemError) -> StreamExtent
-  /// Gives a recording its final name whose stream continues in another. `completion` is called on the loop's thread.
-  func finishSplit(_ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?) -> Void)
+  /// Gives a recording its final name whose stream continues in another. `completion` is called on the loop's thread,
+  /// with the error and whether the disk has refused bytes of the recording.
+  func finishSplit(
+    _ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void
+  )
   /// Has the disk take what is stored of a stream that no request has open; `completion` is called on the loop's
   /// thread.
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)

@@ -11,6 +11,10 @@ void sync_gate_open(void);
 unsigned long sync_gate_calls(void);
 /// Makes every call fail with that errno; 0 ends it.
 void sync_gate_fail(int error);
+/// Makes one call fail with that errno, after so many that do not.
+void sync_gate_fail_once(int error, unsigned long after);
+/// Whether that call has come.
+int sync_gate_has_failed(void);
 
 /// Makes every renameat2(2) fail with that errno; 0 ends it.
 void rename_gate_fail(int error);
