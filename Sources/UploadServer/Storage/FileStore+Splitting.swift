@@ -148,9 +148,8 @@ extension FileStore {
       return completion(nil, false)
     }
     let isDataSynced = Lock(false)
-    complete(
-      split.finishing, split.file, forgetsLog: false, dataSynced: { isDataSynced.withLock { $0 = true } }
-    ) { [self] error, _ in
+    let dataSynced: @Sendable () -> Void = { isDataSynced.withLock { $0 = true } }
+    complete(split.finishing, split.file, forgetsLog: false, dataSynced: dataSynced) { [self] error, _ in
       var error = error
       if error != nil, !isThere(name.partial), isThere(name.final) {
         // A server that ended a moment ago was at it, too.
