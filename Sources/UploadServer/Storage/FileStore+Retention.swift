@@ -133,7 +133,7 @@ extension FileStore {
     worker.executeSlice { [self] in
       guard let retention, retention.isListed, !retention.isAtWork, !isEnded.load(ordering: .acquiring) else { return }
       let isSynchronized = retention.clock.isSynchronized()
-      if isSynchronized == true { trustClock(retention) }
+      if isSynchronized == true, trustClock(retention) { return applyRetention() }
       let removals = removals(retention)
       guard !removals.isEmpty else {
         if lackingSpace(retention.rules) > 0 {
@@ -167,8 +167,8 @@ extension FileStore {
     var status = statvfs()
     guard let space = rules.freeSpace, fstatvfs(directory, &status) == 0 else { return 0 }
     let unit = UInt64(status.f_frsize)
-    let wanted = space.bytes(of: UInt64(status.f_blocks).multipliedReportingOverflow(by: unit).partialValue)
-    return wanted - min(wanted, UInt64(status.f_bavail).multipliedReportingOverflow(by: unit).partialValue)
+    let wanted = space.bytes(of: UInt64(status.f_blocks).multipliedSaturated(by: unit))
+    return wanted - min(wanted, UInt64(status.f_bavail).multipliedSaturated(by: unit))
   }
 
   private func complain(_ retention: RetentionState, _ complaint: String) {
@@ -177,10 +177,12 @@ extension FileStore {
     retention.emit(ServerEvent(.warning, reason: complaint))
   }
 
-  /// Has each recording that no clock has told of kept from now on.
-  private func trustClock(_ retention: RetentionState) {
+  /// Has recordings that no clock has told of kept from now on, some at a time: each is written down. False if there
+  /// are none.
+  private func trustClock(_ retention: RetentionState) -> Bool {
     let now = retention.clock.now()
-    for var recording in retention.ledger.recordings.values where recording.since == nil {
+    let untold = retention.ledger.recordings.values.filter { $0.since == nil }.prefix(Self.retentionSlice)
+    for var recording in untold {
       recording.since = now.seconds
       retention.ledger.insert(recording)
       guard let name = StreamName(partialFile: recording.fileBase + ".part"),
@@ -191,6 +193,7 @@ extension FileStore {
       guard (try? writeNew(sidecar, name)) != nil else { continue }
       renameat(directory, name.newSidecar, directory, name.sidecar)
     }
+    return !untold.isEmpty
   }
 
   /// Operators remove files, too: what counts is what is there.
@@ -291,15 +294,22 @@ extension FileStore {
     guard let names = try? DirectoryNames(of: removing) else { return }
     while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
       for file in moved {
-        guard let (base, ending) = StreamName.parts(ofFile: file[...]), ending == RecordingSidecar.fileExtension,
-          let sidecar = sidecar(file, in: removing), regularSize(sidecar.file, in: removing) == nil,
-          regularSize(sidecar.file, in: directory) == sidecar.stored?.bytes
-        else { continue }
-        for name in ["\(base).gaps", file] {
-          _ = renameat2(removing, name, directory, name, SLUICE_RENAME_NOREPLACE)
+        guard let base = halfRemoved(file, in: removing), file == base + RecordingSidecar.fileExtension else {
+          continue
         }
+        for name in [base + ".gaps", file] { try? moveUnlessThere(name, in: removing, to: name) }
       }
     }
+  }
+
+  /// The name without extension of a file in `.removing/` whose recording still has its final name; nil if it has not.
+  private func halfRemoved(_ file: String, in removing: Int32) -> String? {
+    guard let (base, _) = StreamName.parts(ofFile: file[...]),
+      let sidecar = sidecar(base + RecordingSidecar.fileExtension, in: removing),
+      regularSize(sidecar.file, in: removing) == nil,
+      regularSize(sidecar.file, in: directory) == sidecar.stored?.bytes
+    else { return nil }
+    return String(base)
   }
 
   /// Removes what was moved away, in slices, and then calls `completion`. On the worker's thread.
@@ -310,6 +320,8 @@ extension FileStore {
     while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
       // A sidecar goes first: it would say that its recording is still to be moved.
       for file in moved.sorted(by: { a, b in Self.isSidecar(a) && !Self.isSidecar(b) }) {
+        // What could not be moved back is all that is known of a recording.
+        if halfRemoved(file, in: removing) != nil { continue }
         guard let size = regularSize(file, in: removing), size > UInt64(Self.removedAtOnce) else {
           unlinkat(removing, file, 0)
           continue

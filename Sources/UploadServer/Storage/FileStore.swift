@@ -687,17 +687,18 @@ final class FileStore: StreamStore, Sendable {
     if (try? recordings.find(name)) != nil {
       throw SystemError(operation: "rename \(name.partial): the stream has a complete recording already", code: EEXIST)
     }
-    try renameUnlessThere(name)
+    try moveUnlessThere(name.partial, in: directory, to: name.final)
     recordings.add(name)
   }
 
-  private func renameUnlessThere(_ name: StreamName) throws(SystemError) {
-    if renameat2(directory, name.partial, directory, name.final, SLUICE_RENAME_NOREPLACE) == 0 { return }
-    guard errno == EINVAL else { throw .last("rename \(name.partial) to \(name.final)") }
+  /// Gives a file its name in the directory of recordings, unless there is one of that name.
+  func moveUnlessThere(_ file: String, in parent: Int32, to name: String) throws(SystemError) {
+    if renameat2(parent, file, directory, name, SLUICE_RENAME_NOREPLACE) == 0 { return }
+    guard errno == EINVAL else { throw .last("rename \(file) to \(name)") }
     // Some network file systems have no such flag. The directory is locked, so that nobody comes in between.
-    guard faccessat(directory, name.final, F_OK, 0) != 0 else {
-      throw SystemError(operation: "rename \(name.partial) to \(name.final)", code: EEXIST)
+    guard faccessat(directory, name, F_OK, 0) != 0 else {
+      throw SystemError(operation: "rename \(file) to \(name)", code: EEXIST)
     }
-    try retryingInterrupts("rename \(name.partial)") { renameat(directory, name.partial, directory, name.final) }
+    try retryingInterrupts("rename \(file)") { renameat(parent, file, directory, name) }
   }
 }

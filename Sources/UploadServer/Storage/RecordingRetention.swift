@@ -16,7 +16,8 @@ public struct RecordingRetention: Equatable, Sendable {
     func bytes(of size: UInt64) -> UInt64 {
       switch self {
       case .bytes(let bytes): bytes
-      case .percent(let percent): UInt64(max(0, min(100, percent)) / 100 * Double(size))
+      // One that is no number asks for nothing, and no rounding goes beyond 64 bits.
+      case .percent(let percent): UInt64(exactly: (max(0, percent) / 100 * Double(size)).rounded(.down)) ?? 0
       }
     }
   }

@@ -89,8 +89,9 @@ final class StreamRegistry {
   private var taken: Set<StreamName> = []
   private var isRestoring = true
   private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
-  /// After what time a recording is finished again that the disk did not let finish.
-  private static let splitRetryPause = Duration.seconds(2)
+  /// After what time a recording is finished again that the disk did not let finish; twice as long each time, up to the
+  /// longest.
+  private static let splitRetryPauses = (first: Duration.seconds(2), longest: Duration.seconds(64))
   private var stops = false
   /// Streams whose end is on its way to the disk, and who waits for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
@@ -195,8 +196,12 @@ final class StreamRegistry {
 
   /// Finishes a recording whose stream continues in another.
   ///
-  /// - Parameter complaint: what was said last of why it is not finished.
-  func finishSplit(_ split: SplitRecording, peer: String, complaint: String? = nil) {
+  /// - Parameters:
+  ///   - complaint: what was said last of why it is not finished.
+  ///   - pause: after what time it is tried again.
+  func finishSplit(
+    _ split: SplitRecording, peer: String, complaint: String? = nil, pause: Duration = splitRetryPauses.first
+  ) {
     splitCount += 1
     store.finishSplit(split, loop: loop) { [self] error, isDataLost in
       splitCount -= 1
@@ -208,9 +213,10 @@ final class StreamRegistry {
           distrust(name, error)
         } else if !error.isForeignChange {
           // The disk may have room later. The next server finishes what this one does not.
-          loop.schedule(after: Self.splitRetryPause) { [weak self] in
+          loop.schedule(after: pause) { [weak self] in
             guard let self, !stops else { return }
-            finishSplit(split, peer: peer, complaint: "\(error)")
+            finishSplit(
+              split, peer: peer, complaint: "\(error)", pause: min(pause * 2, Self.splitRetryPauses.longest))
           }
         }
       } else {
