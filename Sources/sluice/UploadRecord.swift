@@ -43,7 +43,7 @@ final class UploadRecord: Sendable {
     self.version = "\(version)"
   }
 
-  deinit { file.withLock { $0.map { _ = close($0.descriptor) } } }
+  deinit { release() }
 
   // MARK: Begin and end
 
@@ -81,7 +81,7 @@ final class UploadRecord: Sendable {
         file.withLock { $0 = OpenFile(descriptor: found, text: text) }
         return unfinished
       } catch {
-        close(found)
+        Self.unlock(found)
         throw error
       }
     }
@@ -96,7 +96,7 @@ final class UploadRecord: Sendable {
         unlink(path)
         ReplacedFile.syncDirectory(of: path)
       }
-      close(open.descriptor)
+      Self.unlock(open.descriptor)
       file = nil
     }
   }
@@ -107,7 +107,7 @@ final class UploadRecord: Sendable {
   /// Gives the lock up and leaves the record.
   func release() {
     file.withLock { file in
-      file.map { _ = close($0.descriptor) }
+      file.map { Self.unlock($0.descriptor) }
       file = nil
     }
   }
@@ -183,6 +183,13 @@ final class UploadRecord: Sendable {
   private func lock(_ descriptor: Int32) throws(CommandError) -> Bool {
     if flock(descriptor, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK { throw busy }
     return isNamed(descriptor)
+  }
+
+  /// Closes it. A child that another thread has just forked has the descriptor until it executes its program, and with
+  /// it the lock.
+  private static func unlock(_ descriptor: Int32) {
+    flock(descriptor, LOCK_UN)
+    close(descriptor)
   }
 
   private func contents(_ descriptor: Int32) throws(CommandError) -> String {

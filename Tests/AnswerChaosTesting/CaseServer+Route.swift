@@ -23,8 +23,9 @@ package final class CaseIdentity: Sendable {
 }
 
 extension CaseServer {
-  /// Credentials that must not appear in any report.
-  static let secrets = ["pa55word", "token-"]
+  /// Credentials that must not appear in any report. No option has such words in its name.
+  static let secrets = ["pa55word", tokenPrefix]
+  static let tokenPrefix = "t0ken-"
 
   /// Where the stream goes.
   var url: String {
@@ -41,7 +42,7 @@ extension CaseServer {
   }
 
   /// The token that the client finds when it looks.
-  var token: String { state.withLock { "token-\($0.clientToken)" } }
+  var token: String { state.withLock { "\(Self.tokenPrefix)\($0.clientToken)" } }
 
   /// Takes a connection up to its first request.
   func establish(_ connection: ServerConnection) throws {
@@ -92,7 +93,7 @@ extension CaseServer {
 
   /// The answer to a request whose token is not valid any more; nil for one that is.
   func refusal(of request: WireRequest, _ state: inout State) -> OddReply? {
-    guard state.validToken > 0, request.head["Authorization"] != "Bearer token-\(state.validToken)" else { return nil }
+    guard state.validToken > 0, request.head["Authorization"] != "Bearer \(Self.tokenPrefix)\(state.validToken)" else { return nil }
     state.staleRequests += 1
     if state.staleRequests >= 2, !plan.isPermanent {
       (state.clientToken, state.staleRequests) = (state.validToken, 0)

@@ -41,7 +41,7 @@ final class CaseServer: Sendable {
     fileprivate func writeToken() {
       guard let tokenFile else { return }
       let descriptor = open(tokenFile, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-      let bytes = Array("token-\(clientToken)\n".utf8)
+      let bytes = Array("\(CaseServer.tokenPrefix)\(clientToken)\n".utf8)
       _ = write(descriptor, bytes, bytes.count)
       Glibc.close(descriptor)
     }

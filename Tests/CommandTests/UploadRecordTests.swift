@@ -93,6 +93,33 @@ struct UploadRecordTests {
     #expect(directory.names == ["data"])
   }
 
+  @Test("a child that was forked meanwhile does not keep it locked", arguments: [false, true])
+  func forked(isRemoved: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let path = "\(directory.path)/data.sluice"
+    var first = Optional(UploadRecord(path: path, version: try version(file)))
+    #expect(try first?.claim() == nil)
+    // What a child has between fork and exec: another descriptor of the same open file.
+    let inherited = try #require(descriptors(of: path).first.map { fcntl($0, F_DUPFD_CLOEXEC, 0) })
+    defer { close(inherited) }
+    let second = UploadRecord(path: path, version: try version(file))
+    #expect(code { () throws(CommandError) in _ = try second.claim() } == .inputOutput)
+    if isRemoved { first?.remove() }
+    first = nil
+    #expect(code { () throws(CommandError) in _ = try second.claim() } == nil)
+  }
+
+  /// This process's descriptors that are open on a path.
+  private func descriptors(of path: String) throws -> [Int32] {
+    var named = stat()
+    try #require(stat(path, &named) == 0)
+    return (0..<4096).filter { descriptor in
+      var own = stat()
+      return fstat(descriptor, &own) == 0 && own.st_dev == named.st_dev && own.st_ino == named.st_ino
+    }
+  }
+
   @Test("an upload that was killed before it began leaves nothing to refuse")
   func neverBegan() throws {
     let directory = try TemporaryDirectory()
