@@ -93,7 +93,9 @@ extension CaseServer {
 
   /// The answer to a request whose token is not valid any more; nil for one that is.
   func refusal(of request: WireRequest, _ state: inout State) -> OddReply? {
-    guard state.validToken > 0, request.head["Authorization"] != "Bearer \(Self.tokenPrefix)\(state.validToken)" else { return nil }
+    guard state.validToken > 0, request.head["Authorization"] != "Bearer \(Self.tokenPrefix)\(state.validToken)" else {
+      return nil
+    }
     state.staleRequests += 1
     if state.staleRequests >= 2, !plan.isPermanent {
       (state.clientToken, state.staleRequests) = (state.validToken, 0)
