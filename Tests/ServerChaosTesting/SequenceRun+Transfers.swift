@@ -89,8 +89,6 @@ extension SequenceRun {
       others.isEmpty && !isStopping && call.phaseBefore == .open && call.stream.completeEnd == nil
       && !call.stream.mayBeComplete && !mayBeOthers(call.stream, call.token)
     let outcome = call.outcome
-    // What it brings are bytes of the others too.
-    for other in uploads where other.stream === call.stream && other !== upload { other.exact = nil }
     try announced(upload, call)
     // More than the length that was given invalidates the whole.
     if call.misfitsLength { upload.mayBeGone = true }

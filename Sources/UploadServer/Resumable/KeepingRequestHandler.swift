@@ -24,8 +24,8 @@ protocol KeepingRequestHandler: RequestHandler {
   func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
   /// As `begin`, for a request that was begun before.
   ///
-  /// - Parameter count: how many bytes of the body are kept; nil for all that are stored from its beginning on.
-  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64?)
+  /// - Parameter count: how many bytes of the body have come. What is stored behind them came from others.
+  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64)
   /// Whether `action` will be called later, because what was kept is complete and just gets its final form.
   func isEnding(_ action: @escaping () -> Void) -> Bool
   /// Why the disk did not take the end of what was kept; nil if it did, or was not asked to.

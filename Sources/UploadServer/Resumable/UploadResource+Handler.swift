@@ -24,7 +24,8 @@ extension UploadResource {
     if let keeper {
       body = HandlerKeptBody(keeper)
       if record.hasBegun {
-        keeper.restoreKeeping(exchange, for: self, at: record.ownOffset)
+        // What others have brought behind it since is compared with what comes.
+        keeper.restoreKeeping(exchange, for: self, at: state.offset)
       } else {
         keeper.beginKeeping(exchange, for: self)
       }
@@ -70,7 +71,7 @@ extension UploadResource {
     (body as? SpooledBody)?.accept()
     place = body?.file?.file.place
     if let body, let digests { digests.catchUpInBackground(with: body, loop: resources.loop, worker: resources.worker) }
-    // A handler that stores by stream offset may have made somebody else let go, and found more than there was before.
+    // Less may be kept than there was a moment ago, and what was spooled may be more.
     if let body, state.phase == .incomplete, body.keptCount != state.offset {
       do throws(UploadRefusal) {
         try state.foundKept(body.keptCount)
@@ -120,7 +121,10 @@ extension UploadResource {
   }
 
   /// Before an offset is told or compared: what is kept may have grown by another request for the same stream.
-  func lookAfterBytes() throws(UploadRefusal) {
+  ///
+  /// - Parameter told: where an append begins. If it is the offset that its client was told, it may follow there,
+  ///   whatever others have brought since: that is compared with what comes.
+  func lookAfterBytes(following told: UInt64? = nil) throws(UploadRefusal) {
     guard state.phase == .incomplete else { return }
     guard handler == nil else { return try lookAfterFile() }
     if state.announced > 0, place?.isReplaced == true {
@@ -134,6 +138,10 @@ extension UploadResource {
       throw UploadRefusal(error)
     }
     let before = state.offset
+    if case .bytes(let count) = kept, count > before, told == before {
+      hasOthersBytes = true
+      return
+    }
     do throws(UploadRefusal) {
       try state.found(kept)
       if state.offset > before { hasOthersBytes = true }

@@ -234,7 +234,7 @@ final class UploadResource {
     // TCP has told the client of the transfer at work that we have these bytes.
     takeArrived()
     do throws(UploadRefusal) {
-      try lookAfterBytes()
+      try lookAfterBytes(following: new.request.offset)
     } catch {
       return refuse(new, error)
     }

@@ -40,8 +40,8 @@ final class StreamStoreHandler: KeepingRequestHandler {
   private var saysSplitFailure = false
   /// Whether the request was begun before, and goes on behind what is stored.
   private var isRestored = false
-  /// How many bytes of a restored request's body are kept; nil for all that are stored.
-  private var restoredCount: UInt64?
+  /// How many bytes of a restored request's body have come.
+  private var restoredCount: UInt64 = 0
   /// When the token was last known to be valid.
   private var authorized = MonotonicInstant.now
   /// Whose end the disk did not take.
@@ -345,7 +345,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     enter(exchange, isRestored: false)
   }
 
-  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64?) {
+  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64) {
     self.holder = holder
     restoredCount = count
     enter(exchange, isRestored: true)
@@ -616,7 +616,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
       allowance.leave()
       return answer(503, nil, "the stream is gone", retries: true)
     }
-    let count = min(restoredCount ?? .max, stream.length - min(stream.length, offset))
+    let count = min(restoredCount, stream.length - min(stream.length, offset))
     enter(StreamPlacement(cursor: offset + count, length: max(offset, stream.length)), of: stream)
     registry.claim(stream.name, for: self, holder: holder, isNew: false)
     describe(head.fields)
