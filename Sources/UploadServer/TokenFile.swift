@@ -20,7 +20,6 @@ final class TokenFile {
     var nanoseconds = 0
     var size = 0
     var inode: UInt64 = 0
-    var isFile = false
   }
 
   private let path: String
@@ -76,10 +75,6 @@ final class TokenFile {
     let found = Self.stamp(of: path)
     guard found != stamp else { return }
     do throws(UploadServerError) {
-      // A FIFO would make every request wait for its writer.
-      guard found.isFile || found == Stamp() else {
-        throw .tokenFile(path, line: nil, reason: "it is not a regular file")
-      }
       let read = try Self.read(path)
       // Whoever replaces a file by writing into it empties it first.
       guard found.size > 0 else { throw .tokenFile(path, line: nil, reason: "it is empty") }
@@ -98,12 +93,24 @@ final class TokenFile {
     guard stat(path, &status) == 0 else { return Stamp() }
     return Stamp(
       seconds: status.st_mtim.tv_sec, nanoseconds: status.st_mtim.tv_nsec, size: Int(status.st_size),
-      inode: UInt64(status.st_ino), isFile: status.st_mode & S_IFMT == S_IFREG)
+      inode: UInt64(status.st_ino))
   }
 
   private static func read(_ path: String) throws(UploadServerError) -> [Digest] {
-    guard let file = fopen(path, "re") else { throw unreadable(path, errno) }
+    // The open of a FIFO would wait for its writer, and with it the server or every request.
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+    guard descriptor >= 0 else { throw unreadable(path, errno) }
+    guard let file = fdopen(descriptor, "r") else {
+      close(descriptor)
+      throw unreadable(path, ENOMEM)
+    }
     defer { fclose(file) }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { throw unreadable(path, errno) }
+    // A directory can be opened and not be read, which the reading itself finds out.
+    guard [S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
+      throw .tokenFile(path, line: nil, reason: "it is not a regular file")
+    }
     var line: UnsafeMutablePointer<CChar>?
     var capacity = 0
     defer { free(line) }
@@ -119,7 +126,6 @@ final class TokenFile {
       }
       hashes.append(hash)
     }
-    // A directory, for one, can be opened and not be read.
     if ferror(file) != 0 { throw unreadable(path, errno) }
     return hashes
   }

@@ -179,13 +179,53 @@ struct StateMachineTests {
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 7, 2, 7),
       // The last line was cut short.
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":50,\"len", 100, 3, 8),
+      // The server that was killed within a line was followed by one that wrote another.
+      ("{\"offset\":50,\"len{\"offset\":5,\"length\":3,\"cause\":\"not-received\"}\n", 100, 3, 8),
+      ("{\"offset\":5,\"length\":18446744073709551616,\"cause\":\"x\"}\n", 100, 0, 0),
+      ("{\"offset\":5,\"length\":,\"cause\":\"x\"}\n{\"offset\":5,\"length\":1}\n{", 100, 0, 0),
       ("{\"offset\":5,\"length\":18446744073709551615,\"cause\":\"x\"}\n", 100, 95, 100),
       // Where a recording begins or ends is no hole.
       ("{\"offset\":5,\"length\":0,\"cause\":\"interrupted\"}\n", 100, 0, 0),
       ("rubbish\n\n{}\n", 100, 0, 0),
     ])
   func gaps(_ text: String, _ length: UInt64, _ missing: UInt64, _ end: UInt64) {
-    #expect(GapRecord.summary(of: text, length: length) == GapRecord.Summary(missing: missing, holesEnd: end))
+    let summary = GapRecord.summary(of: Array(text.utf8), length: length)
+    #expect(summary == GapRecord.Summary(missing: missing, holesEnd: end))
+  }
+
+  @Test("what is left of a growing recording's gaps is what a killed server had finished", arguments: Seed.several(20))
+  func remainingGaps(_ seed: Seed) {
+    var random = seed.generator
+    // Holes, each with bytes behind it; the first may begin the stream.
+    var (lines, length): ([GapRecord], UInt64) = ([], UInt64.random(in: 0...1, using: &random) * 5)
+    for _ in 0..<Int.random(in: 0...4, using: &random) {
+      let hole = UInt64.random(in: 1...9, using: &random)
+      lines.append(GapRecord(offset: length, length: hole, cause: length == 0 ? .beganLate : .notReceived))
+      length += hole + UInt64.random(in: 1...9, using: &random)
+    }
+    let text = lines.map(\.jsonLine).joined()
+    for _ in 0..<20 {
+      // What servers have left that were killed one after the other while they made a hole or closed the recording.
+      var rest = ""
+      var size = length
+      for _ in 0..<Int.random(in: 0...3, using: &random) {
+        let hole = UInt64.random(in: 1...9, using: &random)
+        let cause: GapRecord.Cause = random.chance(30) ? .interrupted : length == 0 ? .beganLate : .notReceived
+        rest += GapRecord(offset: length, length: cause == .interrupted ? 0 : hole, cause: cause).jsonLine
+        if cause != .interrupted, random.chance(30) {
+          size = length + hole
+          break
+        }
+      }
+      if random.chance(30) {
+        rest += GapRecord(offset: length, length: 3, cause: .notReceived).jsonLine.prefix(
+          Int.random(in: 1...20, using: &random))
+      }
+      let remainder = GapRecord.remainder(of: Array((text + rest).utf8), from: 0, length: size)
+      #expect(remainder == .init(count: text.utf8.count, length: length), "\(seed) \(text + rest) \(size)")
+      let summary = GapRecord.summary(of: Array(text.utf8), length: length)
+      #expect(summary.missing == lines.reduce(0) { $0 + $1.length })
+    }
   }
 
   @Test(

@@ -71,6 +71,12 @@ struct TokenFileTests {
     #expect(throws: UploadServerError.tokenFile(path, line: nil, reason: "Is a directory")) {
       do { _ = try TestServer { $0.tokenFile = path } } catch { throw error }
     }
+    rmdir(path)
+    // Nobody writes into it: whoever opens it otherwise waits for ever.
+    mkfifo(path, 0o600)
+    #expect(throws: UploadServerError.tokenFile(path, line: nil, reason: "it is not a regular file")) {
+      do { _ = try TestServer { $0.tokenFile = path } } catch { throw error }
+    }
   }
 
   @Test("trouble with it is a warning, and no refused request")

@@ -169,7 +169,7 @@ extension FileStore {
     (sidecar.isClockSynchronized, sidecar.firstSeen) = (clock.isSynchronized(), nil)
     sidecar.stored = RecordingSidecar.Content(bytes: finishing.size)
     sidecar.received = sidecar.stored
-    let gaps = GapRecord.all(in: String(decoding: try gapText(name) ?? [], as: UTF8.self))
+    let gaps = GapRecord.all(in: try gapText(name) ?? [])
     sidecar.gaps = gaps.map { .init(offset: $0.offset, length: $0.length, cause: $0.cause.rawValue) }
     sidecar.missing = try readGaps(name, from: finishing.start, length: finishing.length).missing
     sidecar.server = software

@@ -429,7 +429,7 @@ final class FileStore: StreamStore, Sendable {
   func readGaps(
     _ name: StreamName, from first: UInt64 = 0, length: UInt64
   ) throws(SystemError) -> GapRecord.Summary {
-    GapRecord.summary(of: String(decoding: try gapText(name) ?? [], as: UTF8.self), from: first, length: length)
+    GapRecord.summary(of: try gapText(name) ?? [], from: first, length: length)
   }
 
   /// nil if there is no record of gaps. One that cannot be read is not the same: bytes that never came would count.
@@ -456,7 +456,7 @@ final class FileStore: StreamStore, Sendable {
   /// What counts of a growing recording.
   private func remainder(of text: [UInt8], _ part: RecordingPart?, length: UInt64) -> GapRecord.Remainder {
     // Nobody continues it if the disk has refused bytes of it, and its length is not known.
-    if GapRecord.summary(of: String(decoding: text, as: UTF8.self), length: 0).isDistrusted {
+    if GapRecord.summary(of: text, length: 0).isDistrusted {
       return GapRecord.Remainder(count: text.count, length: length)
     }
     return GapRecord.remainder(of: text, from: part?.firstReceived ?? 0, length: length)

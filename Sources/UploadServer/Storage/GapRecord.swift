@@ -4,7 +4,7 @@
 /// Bytes of a stream that never came; the file holds zeros there. Or, with length 0, where a recording begins or ends
 /// that is not the whole stream.
 struct GapRecord: Equatable, Sendable {
-  enum Cause: String, Sendable {
+  enum Cause: String, CaseIterable, Sendable {
     /// The first request for the stream began later than at its beginning.
     case beganLate = "began-late"
     /// A sender went on after bytes that had not arrived here.
@@ -50,19 +50,16 @@ struct GapRecord: Equatable, Sendable {
   /// was cut short is passed over.
   ///
   /// - Parameter first: holes count from this offset on.
-  static func summary(of text: String, from first: UInt64 = 0, length: UInt64) -> Summary {
+  static func summary(of text: [UInt8], from first: UInt64 = 0, length: UInt64) -> Summary {
     var summary = Summary()
     var covered = first
-    for line in text.split(separator: "\n") {
-      guard line.hasSuffix("}"), let offset = number("offset", in: line), let size = number("length", in: line) else {
-        continue
-      }
-      if line.hasSuffix(suffix(.notSynced)) { summary.isDistrusted = true }
-      let (sum, overflow) = offset.addingReportingOverflow(size)
-      let end = min(overflow ? .max : sum, length)
+    for text in text.split(separator: Octet.lineFeed) {
+      guard let line = Line(text) else { continue }
+      if line.cause == .notSynced { summary.isDistrusted = true }
+      let end = min(line.end, length)
       // Also one of which a power failure has left a part.
-      if offset < end { summary.holesEnd = max(summary.holesEnd, end) }
-      let start = max(offset, covered)
+      if line.offset < end { summary.holesEnd = max(summary.holesEnd, end) }
+      let start = max(line.offset, covered)
       if end > start {
         summary.missing += end - start
         covered = end
@@ -95,16 +92,13 @@ struct GapRecord: Equatable, Sendable {
       let end = isWhole ? remainder.count - 1 : remainder.count
       let start = text[..<end].lastIndex(of: Octet.lineFeed).map { $0 + 1 } ?? 0
       if isWhole {
-        let line = String(decoding: text[start..<end], as: UTF8.self)[...]
-        if line.hasSuffix(suffix(.notReceived)) || line.hasSuffix(suffix(.beganLate)) {
-          guard let offset = number("offset", in: line), let size = number("length", in: line), offset >= first else {
-            break
-          }
-          let (sum, overflow) = offset.addingReportingOverflow(size)
-          guard overflow || sum >= remainder.length else { break }
-          remainder.length = min(remainder.length, offset)
-        } else if !line.hasSuffix(suffix(.interrupted)) {
-          break
+        guard let line = Line(text[start..<end]) else { return remainder }
+        switch line.cause {
+        case .notReceived, .beganLate:
+          guard line.offset >= first, line.end >= remainder.length else { return remainder }
+          remainder.length = min(remainder.length, line.offset)
+        case .interrupted: break
+        case .notSynced, .nextPart, nil: return remainder
         }
       }
       remainder.count = start
@@ -112,26 +106,66 @@ struct GapRecord: Equatable, Sendable {
     return remainder
   }
 
-  private static func suffix(_ cause: Cause) -> String { "\"cause\":\"\(cause.rawValue)\"}" }
-
-  /// All lines that are whole.
-  static func all(in text: String) -> [GapRecord] {
-    text.split(separator: "\n").compactMap { line in
-      guard line.hasSuffix("}"), let offset = number("offset", in: line), let size = number("length", in: line),
-        let quoted = line.firstRange(of: "\"cause\":\""),
-        let cause = Cause(rawValue: String(line[quoted.upperBound...].prefix { $0 != "\"" }))
-      else { return nil }
-      return GapRecord(offset: offset, length: size, cause: cause)
+  /// All lines that are whole, and of a cause that we know.
+  static func all(in text: [UInt8]) -> [GapRecord] {
+    text.split(separator: Octet.lineFeed).compactMap { text in
+      guard let line = Line(text), let cause = line.cause else { return nil }
+      return GapRecord(offset: line.offset, length: line.end - line.offset, cause: cause)
     }
   }
 
-  private static func number(_ key: String, in line: Substring) -> UInt64? {
-    let key = "\"\(key)\":"
-    var rest = line
-    while !rest.isEmpty {
-      if rest.hasPrefix(key) { return UInt64(rest.dropFirst(key.count).prefix { $0.isASCII && $0.isNumber }) }
-      rest = rest.dropFirst()
+  /// A line of a record as ``jsonLine`` writes it. A peer can have a recording with any number of them, and all are read
+  /// with each request for it.
+  private struct Line {
+    let offset: UInt64
+    /// The offset behind it.
+    let end: UInt64
+    /// nil if it is one that we do not know.
+    let cause: Cause?
+
+    private static let (offsetKey, lengthKey) = (Array("{\"offset\":".utf8), Array(",\"length\":".utf8))
+    private static let causeKey = Array(",\"cause\":\"".utf8)
+    private static let ending = Array("\"}".utf8)
+    private static let causes = Cause.allCases.map { (cause: $0, text: Array($0.rawValue.utf8)) }
+
+    /// nil if it was cut short. It may stand behind one that was.
+    init?(_ text: ArraySlice<UInt8>) {
+      guard let start = text.lastIndex(of: UInt8(ascii: "{")) else { return nil }
+      var position = start
+      guard Self.skip(Self.offsetKey, text, &position), let offset = Self.number(text, &position),
+        Self.skip(Self.lengthKey, text, &position), let length = Self.number(text, &position),
+        Self.skip(Self.causeKey, text, &position)
+      else { return nil }
+      let (sum, overflow) = offset.addingReportingOverflow(length)
+      (self.offset, end) = (offset, overflow ? .max : sum)
+      for (cause, key) in Self.causes {
+        var end = position
+        guard Self.skip(key, text, &end), Self.skip(Self.ending, text, &end), end == text.endIndex else { continue }
+        self.cause = cause
+        return
+      }
+      guard text[position...].suffix(2).elementsEqual(Self.ending) else { return nil }
+      cause = nil
     }
-    return nil
+
+    private static func skip(_ key: [UInt8], _ text: ArraySlice<UInt8>, _ position: inout Int) -> Bool {
+      guard text.endIndex - position >= key.count else { return false }
+      for index in key.indices where text[position + index] != key[index] { return false }
+      position += key.count
+      return true
+    }
+
+    private static func number(_ text: ArraySlice<UInt8>, _ position: inout Int) -> UInt64? {
+      let start = position
+      var value: UInt64 = 0
+      while position < text.endIndex, Octet.isDigit(text[position]) {
+        let (product, isLarge) = value.multipliedReportingOverflow(by: 10)
+        let (sum, isLarger) = product.addingReportingOverflow(UInt64(text[position] - UInt8(ascii: "0")))
+        if isLarge || isLarger { return nil }
+        value = sum
+        position += 1
+      }
+      return position > start ? value : nil
+    }
   }
 }
