@@ -22,6 +22,7 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 # Suites in which several threads meet: the pure parts of the rooms have one, and what a test says of time is not true at a tenth
 # of the speed.
 THREADED := StreamBuffersTests EventLoopsTests \
+  HTTPServerTests.(HandlerSeam|PageMaker) \
   UploadServerTests.(UploadTrouble|ResumableUpload|WrappedHandler|Threads|MetricsListener) \
   UploadClientTests.(Acknowledgement|ConnectionReuse|Peer|ShortRequest|Suspension|UploadSession) \
   LiveStreamingTests.(LiveStreamer|Resumable(Control|Fault|File|Stream)) \

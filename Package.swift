@@ -39,6 +39,10 @@ let rooms: [Target] =
   + room("JSONLines")
   + room("Metrics")
   + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
+  + room("HTTPMessages")
+  + room(
+    "HTTPServer", imports: ["CLinux", "EventLoops", "HTTPMessages", "Metrics"], testsImport: ["NetworkTesting"],
+    testData: ["Corpus"])
   + room("ResumableUploads", testData: ["Vectors"])
   + room(
     "Recordings", imports: ["CJansson", "Digests", "EventLoops", "JSONLines", "ResumableUploads"])
@@ -55,8 +59,11 @@ let rooms: [Target] =
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
     "UploadServer",
-    imports: ["EventLoops", "JSONLines", "Metrics", "ResumableUploads", "Digests", "Recordings", "CLinux"],
-    testsImport: ["NetworkTesting", "SyncGate"], testData: ["Corpus"])
+    imports: [
+      "EventLoops", "HTTPMessages", "HTTPServer", "JSONLines", "Metrics", "ResumableUploads", "Digests", "Recordings",
+      "CLinux",
+    ],
+    testsImport: ["NetworkTesting", "SyncGate"])
   + room(
     "LoadTesting",
     imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],
@@ -65,8 +72,8 @@ let rooms: [Target] =
 let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
-    "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer",
-    "CLinux", "ResumableUploads", "Digests", "LoadTesting", "Metrics", "Recordings",
+    "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer",
+    "UploadServer", "CLinux", "ResumableUploads", "Digests", "LoadTesting", "Metrics", "Recordings",
   ],
   swiftSettings: settings)
 
@@ -74,8 +81,8 @@ let commandTests: Target = .testTarget(
   name: "CommandTests",
   dependencies: [
     "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "TestRigs", "EventLoops", "JSONLines",
-    "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "UploadServer", "LoadTesting", "Metrics",
-    "Recordings",
+    "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer", "UploadServer", "LoadTesting",
+    "Metrics", "Recordings",
   ],
   swiftSettings: settings)
 
@@ -88,6 +95,10 @@ let endToEndTests: Target = .testTarget(
     "CLinux",
   ],
   swiftSettings: settings)
+
+/// Whether ARCHITECTURE.md is true about the modules.
+let architectureTests: Target = .testTarget(
+  name: "ArchitectureTests", dependencies: ["NetworkTesting"], swiftSettings: settings)
 
 /// What is shown by a proxy that breaks connections is worth as much as the proxy.
 let networkTestingTests: Target = .testTarget(
@@ -137,7 +148,8 @@ let testSupport: [Target] = [
   .target(name: "CallCounter", path: "Tests/CallCounter"),
   .target(name: "SyncGate", path: "Tests/SyncGate"),
   .target(
-    name: "NetworkTesting", dependencies: ["EventLoops", "PropertyTesting", "UploadServer", "CLinux", "CSSL"],
+    name: "NetworkTesting",
+    dependencies: ["EventLoops", "HTTPServer", "PropertyTesting", "UploadServer", "CLinux", "CSSL"],
     path: "Tests/NetworkTesting", swiftSettings: settings),
   .target(
     name: "CommandTesting", dependencies: ["EventLoops", "LoadTesting", "NetworkTesting", "TestRigs"],
@@ -210,6 +222,8 @@ let package = Package(
     .library(name: "Recordings", targets: ["Recordings"]),
     .library(name: "UploadClient", targets: ["UploadClient"]),
     .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
+    .library(name: "HTTPMessages", targets: ["HTTPMessages"]),
+    .library(name: "HTTPServer", targets: ["HTTPServer"]),
     .library(name: "UploadServer", targets: ["UploadServer"]),
     .library(name: "LoadTesting", targets: ["LoadTesting"]),
     .executable(name: "sluice", targets: ["sluice"]),
@@ -219,7 +233,10 @@ let package = Package(
     .library(name: "ScaledClockPreload", type: .dynamic, targets: ["ScaledClockPreload"]),
   ],
   targets: systemLibraries + rooms
-    + [command, commandTests, endToEndTests, networkTestingTests, serverChaosTests, answerChaosTests, soakTests]
+    + [
+      command, commandTests, endToEndTests, architectureTests, networkTestingTests, serverChaosTests, answerChaosTests,
+      soakTests,
+    ]
     + samples + testLibraries + testSupport
     + testDevice
     + benchmarks

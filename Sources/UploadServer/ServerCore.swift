@@ -2,30 +2,20 @@
 // runs on the loop's thread.
 
 internal import EventLoops
-internal import Glibc
+internal import HTTPMessages
+internal import HTTPServer
 internal import Metrics
 
 /// Owned by the ``UploadServer``; unchecked because the loop's thread is the only one that touches it once it runs.
 final class ServerCore: @unchecked Sendable {
-  private enum Phase { case serving, finishing, lingering, ended }
-
   private let loop: EventLoop
-  private let context: ConnectionContext
+  /// The connections of this loop.
+  let connections: ServerConnections
   private let emit: (ServerEvent) -> Void
-  private let lingerTimeout: Duration
   private let registry: StreamRegistry
   private let uploads: UploadResources
-  private var connections: [Int32: HTTPConnection] = [:]
-  private var phase = Phase.serving
-  private var stopTimer: EventLoop.Timer?
+  private let counter: LoopFigures
 
-  /// A connection is gone, and a descriptor free.
-  var descriptorFreed: () -> Void = {}
-  /// Takes a connection to another loop.
-  var handOver: (ConnectionHandover, Int) -> Void {
-    get { context.handOver }
-    set { context.handOver = newValue }
-  }
   /// Does work on this loop when each request that has reached the server by now has reached its loop.
   var gather: (@escaping @Sendable () -> Void) -> Void {
     get { uploads.gather }
@@ -39,8 +29,8 @@ final class ServerCore: @unchecked Sendable {
     loop: EventLoop
   ) throws(UploadServerError) {
     self.loop = loop
-    lingerTimeout = configuration.lingerTimeout
     let figures = LoopFigures()
+    counter = figures
     let emit = { (event: ServerEvent) in
       figures.values.happened(event.kind)
       configuration.onEvent(event)
@@ -59,15 +49,6 @@ final class ServerCore: @unchecked Sendable {
       loop: loop, maximumHole: configuration.maximumHoleLength, finishAfter: configuration.finishAfter,
       assignment: assignment, figures: figures, isValid: isValid, emit: emit)
     self.registry = registry
-    let timeouts = Timeouts(loop: loop) { kind in
-      switch kind {
-      case .idle: configuration.keepAliveTimeout
-      // An answer that the client does not read is given as long as a head that it does not send.
-      case .head, .sending: configuration.headTimeout
-      case .body: configuration.bodyIdleTimeout
-      case .lingering: configuration.lingerTimeout
-      }
-    }
     let uploads = UploadResources(
       loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
       durability: storage.durability, bootIdentifier: configuration.bootIdentifier ?? "", usage: shared.usage,
@@ -82,8 +63,12 @@ final class ServerCore: @unchecked Sendable {
     limits.head = configuration.maximumHeadLength
     limits.fields = configuration.maximumFieldCount
     limits.body = configuration.maximumBodyLength
-    context = ConnectionContext(
-      loop: loop, timeouts: timeouts, parserLimits: limits, figures: figures,
+    connections = ServerConnections(
+      loop: loop,
+      timeLimits: .init(
+        head: configuration.headTimeout, body: configuration.bodyIdleTimeout, keepAlive: configuration.keepAliveTimeout,
+        linger: configuration.lingerTimeout),
+      parserLimits: limits,
       router: { head in
         guard let tokens else { return resumable.handler(for: head) }
         guard let credential = tokens.credential(head.fields.single("authorization")) else { return Self.unauthorized }
@@ -91,10 +76,10 @@ final class ServerCore: @unchecked Sendable {
         head.credential = credential
         return resumable.handler(for: head)
       },
-      refused: { peer, refusal in
-        emit(ServerEvent(.refused, peer: peer, status: refusal.status, reason: refusal.reason))
+      refused: { peer, refusal, reason in
+        emit(ServerEvent(.refused, peer: peer, status: refusal?.status, reason: reason))
       })
-    context.otherLoop = { head in assignment.owner(of: head).flatMap { $0 == assignment.index ? nil : $0 } }
+    connections.otherLoop = { head in assignment.owner(of: head).flatMap { $0 == assignment.index ? nil : $0 } }
   }
 
   // MARK: Requests
@@ -122,7 +107,7 @@ final class ServerCore: @unchecked Sendable {
     }
   }
 
-  // MARK: Connections
+  // MARK: Beginning
 
   /// Takes up what an earlier server has left, as far as `patience` goes; the loop does the rest. Before any loop runs.
   func load(patience: Duration) { uploads.load(patience: patience) }
@@ -144,51 +129,8 @@ final class ServerCore: @unchecked Sendable {
 
   /// Before the first connection.
   func start() {
-    context.closed = { [unowned self] descriptor in
-      connections[descriptor] = nil
-      context.figures.values.openConnections = connections.count
-      descriptorFreed()
-      endIfDone()
-    }
-  }
-
-  /// A connection that was accepted, here or by another loop, or that another loop has begun to serve.
-  func take(_ handover: ConnectionHandover) {
-    // Whoever comes when the server stops is closed with what it came in, unless it has sent a request.
-    guard phase == .serving || phase != .ended && handover.request != nil else { return }
-    let descriptor = handover.take()
-    if handover.request == nil { context.figures.values.acceptedConnections += 1 }
-    do throws(SystemError) {
-      let connection = try HTTPConnection(descriptor: descriptor, peer: handover.peer, context: context)
-      connections[descriptor] = connection
-      context.figures.values.openConnections = connections.count
-      if let request = handover.request { connection.goOn(with: request) }
-      // It has missed the word that all others were given.
-      if phase == .lingering { connection.serverStops() }
-    } catch {
-      close(descriptor)
-      context.figures.values.refusedConnections += 1
-      emit(ServerEvent(.refused, peer: handover.peer, reason: error.description))
-    }
-  }
-
-  /// The listeners cannot accept anybody for now.
-  func exhausted(_ reason: String) {
-    context.figures.values.failed(.descriptors)
-    emit(ServerEvent(.refused, reason: "no connection can be accepted: \(reason)"))
-  }
-
-  /// A connection is turned away by the listener: there is no descriptor for it.
-  func turnedAway() {
-    context.figures.values.refusedConnections += 1
-    context.figures.values.failed(.descriptors)
-  }
-
-  /// Closes a connection that asks nothing, if there is one.
-  func closeDispensable() -> Bool {
-    guard let connection = context.timeouts.mostDispensable else { return false }
-    connection.makeRoom()
-    return true
+    connections.ended = { [unowned self] in end() }
+    connections.start()
   }
 
   /// Something that another thread has done. Any thread.
@@ -203,49 +145,16 @@ final class ServerCore: @unchecked Sendable {
   func figures(_ answer: @escaping @Sendable (ServerFigures) -> Void) {
     let asked = MonotonicInstant.now
     loop.execute { [self] in
-      var values = context.figures.values
+      var values = counter.values
+      values.connections = connections.figures
       values.lags = [(MonotonicInstant.now - asked).seconds]
       answer(values)
     }
   }
 
-  // MARK: Stopping
-
-  func stop(grace: Duration) {
-    switch phase {
-    case .serving:
-      phase = .finishing
-      context.stops = true
-      for connection in connections.values where !connection.hasOpenRequest { connection.serverStops() }
-    case .finishing, .lingering:
-      guard grace == .zero else { return }
-      // Who is asked twice waits for nobody. The answers are in the sockets.
-      if phase == .finishing { for connection in connections.values { connection.serverStops() } }
-      return end()
-    case .ended: return
-    }
-    endIfDone()
-    if phase == .finishing { stopTimer = loop.schedule(after: grace) { [unowned self] in turnAway() } }
-  }
-
-  /// The grace is over: who is still sending is told where it stands, and given time to read that.
-  private func turnAway() {
-    phase = .lingering
-    for connection in connections.values { connection.serverStops() }
-    endIfDone()
-    if phase == .lingering { stopTimer = loop.schedule(after: lingerTimeout) { [unowned self] in end() } }
-  }
-
-  private func endIfDone() {
-    if (phase == .finishing || phase == .lingering) && connections.isEmpty { end() }
-  }
+  // MARK: End
 
   private func end() {
-    guard phase != .ended else { return }
-    phase = .ended
-    if let stopTimer { loop.cancel(stopTimer) }
-    for connection in connections.values { connection.abandon() }
-    context.timeouts.cancel()
     registry.stop()
     // The disk may still be at work on a stream that has ended: its file gets its name, and its event, first.
     registry.whenNothingFinishes { [self] in

@@ -3,6 +3,7 @@
 internal import Digests
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 
 /// A file of hashed tokens: on each line the SHA-256 of a token in hexadecimal, and behind it, for people, whose it is.
 /// `#` begins a comment.

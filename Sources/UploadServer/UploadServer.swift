@@ -1,6 +1,7 @@
 // The public face: bind, run, stop.
 
 internal import EventLoops
+public import HTTPServer
 public import Metrics
 
 /// An HTTP/1.1 server that stores each stream it is sent in a file of a directory, while it comes.
@@ -52,13 +53,24 @@ public final class UploadServer: Sendable {
     closedLifetime = configuration.closedLifetime
     hasRetention = configuration.retention != nil
     retentionPause = configuration.retentionPause
-    acceptor = try Acceptor(configuration, zip(cores, loops).map { (core: $0, loop: $1) }, shared.openFiles)
+    do throws(ListenError) {
+      let first = cores[0]
+      acceptor = try Acceptor(
+        at: configuration.listen,
+        Listener.Options(
+          receiveBufferSize: configuration.receiveBufferSize, maximumSegmentSize: configuration.maximumSegmentSize),
+        zip(cores, loops).map { (connections: $0.connections, loop: $1) },
+        descriptorLimit: { OpenFiles.connectionLimit }, closeIdle: { shared.openFiles.closeIdle() > 0 },
+        failed: { first.say($0) })
+    } catch {
+      throw .listening(error)
+    }
     localAddresses = acceptor.listeners.map(\.address)
     self.cores = cores
     self.loops = loops
     for (index, core) in cores.enumerated() {
       core.ended = { shared.loopEnded() }
-      core.handOver = { [unowned self] connection, index in give(connection, to: index) }
+      core.connections.handOver = { [unowned self] connection, index in give(connection, to: index) }
       core.gather = { [unowned self] work in gather(for: index, work) }
     }
   }
@@ -111,7 +123,7 @@ public final class UploadServer: Sendable {
   /// grace of zero ends the server without waiting for clients to read these answers.
   public func shutdown(grace: Duration = .seconds(2)) {
     loops[0].execute { self.acceptor.stop() }
-    for (loop, core) in zip(loops, cores) { loop.execute { core.stop(grace: grace) } }
+    for (loop, core) in zip(loops, cores) { loop.execute { core.connections.stop(grace: grace) } }
   }
 
   /// Returns when the server has ended. Any thread but the server's.
@@ -160,8 +172,8 @@ public final class UploadServer: Sendable {
   }
 
   private func give(_ connection: ConnectionHandover, to index: Int) {
-    let core = cores[index]
-    loops[index].execute { core.take(connection) }
+    let connections = cores[index].connections
+    loops[index].execute { connections.take(connection) }
   }
 }
 

@@ -1,5 +1,8 @@
 // Everything about a server that can be chosen, with what it is when nobody chooses.
 
+internal import HTTPMessages
+internal import HTTPServer
+
 extension UploadServer {
   public struct Configuration: Sendable {
     /// Where to listen; at least one address.

@@ -1,21 +1,11 @@
 // Why a server could not be started, in words that say what to do.
 
-internal import Glibc
+public import HTTPServer
 
 /// Thrown when an ``UploadServer`` is made: nothing listens and nothing is locked after it.
 public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// The text is no address; see ``ListenAddress/init(_:)``.
-  case malformedAddress(String)
-  /// The host of the address is not known.
-  case unknownHost(String, reason: String)
-  /// Another socket listens there; `owner` names the process where it can be found out.
-  case portTaken(address: String, owner: String?)
-  /// The address is not one of this machine.
-  case notOurAddress(String)
-  /// The port needs a privilege that this process does not have.
-  case portNotPermitted(String)
-  /// Listening failed for another reason.
-  case cannotListen(address: String, reason: String)
+  /// An address cannot be listened on.
+  case listening(ListenError)
   /// The directory cannot be made or opened.
   case noDirectory(String, reason: String)
   /// The names of the files in the directory cannot be read.
@@ -29,22 +19,9 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
   /// The process lacks something that every server needs.
   case resources(String)
 
-  public var description: String { description(listenOption: "--listen") }
-
-  /// The same for an address that another option gave.
-  package func description(listenOption option: String) -> String {
+  public var description: String {
     switch self {
-    case .malformedAddress(let text):
-      "\"\(text)\" is no address to listen on: give ADDRESS:PORT, [IPV6]:PORT, :PORT or unix:PATH"
-    case .unknownHost(let host, let reason):
-      "the host \"\(host)\" to listen on is not known (\(reason)): give an address of this machine, or 0.0.0.0 for all"
-    case .portTaken(let address, let owner):
-      "\(address) is taken\(owner.map { " by \($0)" } ?? ""): stop that server, or choose another with \(option) ADDRESS:PORT"
-    case .notOurAddress(let address):
-      "\(address) is not an address of this machine: see `ip address`, or listen on all with \(option) 0.0.0.0:PORT"
-    case .portNotPermitted(let address):
-      "no permission to listen on \(address): ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one with \(option)"
-    case .cannotListen(let address, let reason): "cannot listen on \(address): \(reason)"
+    case .listening(let error): error.description
     case .noDirectory(let path, let reason):
       "cannot open the directory \"\(path)\": \(reason); make it first, or name another with --directory"
     case .unreadableDirectory(let path, let reason):

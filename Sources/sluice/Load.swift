@@ -2,11 +2,11 @@
 
 internal import EventLoops
 internal import Glibc
+internal import HTTPServer
 internal import LiveStreaming
 internal import LoadTesting
 internal import Synchronization
 internal import UploadClient
-internal import UploadServer
 
 enum Load {
   static let syntax = CommandLineSyntax(

@@ -2,9 +2,9 @@
 
 internal import AudioCapture
 internal import EventLoops
+internal import HTTPServer
 internal import LiveStreaming
 internal import Metrics
-internal import UploadServer
 
 enum MetricsOption {
   /// Binds the address that the option's value says; nil without it. Nothing is answered, and no thread made, before it
@@ -13,7 +13,7 @@ enum MetricsOption {
     _ value: String?, _ makePage: @escaping MetricsListener.PageMaker
   ) throws(CommandError) -> MetricsListener? {
     guard let text = value else { return nil }
-    do throws(UploadServerError) {
+    do throws(ListenError) {
       return try MetricsListener(listen: try ListenAddress(text)) { answer in
         makePage { page in
           var page = page

@@ -3,10 +3,10 @@
 internal import AudioCapture
 internal import Digests
 internal import EventLoops
+internal import HTTPServer
 internal import LiveStreaming
 internal import StreamBuffers
 internal import UploadClient
-internal import UploadServer
 
 enum Mic {
   static let syntax = CommandLineSyntax(

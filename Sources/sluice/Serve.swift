@@ -126,7 +126,7 @@ enum Serve {
   ) throws(CommandError) -> UploadServer.Configuration {
     let given = values.all("listen")
     var addresses: [ListenAddress] = []
-    do throws(UploadServerError) {
+    do throws(ListenError) {
       for text in given.isEmpty ? ["127.0.0.1:8080"] : given { addresses.append(try ListenAddress(text)) }
     } catch {
       throw .usage("--listen: \(error.description)")
@@ -159,7 +159,9 @@ enum Serve {
     if let path = values["token-file"] { try InputFile.check(path, option: "token-file") }
     configuration.tokenFile = values["token-file"]
     configuration.writesSidecars = !values.has("no-sidecars")
-    configuration.split = try SplitOption.parse(values.all("split"))
+    configuration.split = try SplitOption.parse(values.all("split")).map {
+      RecordingSplit(duration: $0.duration, size: $0.size, timeOfDay: $0.timeOfDay)
+    }
     if configuration.split != nil, values.has("no-sidecars") || values.has("discard") {
       throw .usage("--split needs files and their sidecars. Leave out --no-sidecars and --discard.")
     }
@@ -257,12 +259,20 @@ enum Serve {
 }
 
 extension ExitCode {
-  init(_ error: UploadServerError) {
+  init(_ error: ListenError) {
     self =
       switch error {
       case .malformedAddress: .usage
       case .unknownHost, .portTaken, .notOurAddress, .cannotListen: .unavailable
       case .portNotPermitted: .notPermitted
+      case .resources: .inputOutput
+      }
+  }
+
+  init(_ error: UploadServerError) {
+    self =
+      switch error {
+      case .listening(let error): ExitCode(error)
       case .tokenFile(_, let line, _): line == nil ? .noInput : .badData
       case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
       }

@@ -3,15 +3,22 @@
 internal import EventLoops
 internal import UploadServer
 
-enum SplitOption {
+/// What ends a recording.
+struct SplitOption {
+  var duration: Duration?
+  /// In bytes.
+  var size: UInt64?
+  /// Since midnight, in whole minutes.
+  var timeOfDay: Duration?
+
   static let option = Option(
     "split", value: "T|SIZE|HH:MM",
     "continue live WAV recordings in a new file after a time such as 1h, at a size such as 1GB, or at a local time of "
       + "day such as 00:00 (repeatable: whichever comes first; default: one file)", mayRepeat: true)
 
   /// The values of the option; nil if it is not given.
-  static func parse(_ values: [String]) throws(CommandError) -> RecordingSplit? {
-    var split = RecordingSplit()
+  static func parse(_ values: [String]) throws(CommandError) -> SplitOption? {
+    var split = SplitOption()
     for text in values {
       if text.contains(":") {
         split.timeOfDay = try timeOfDay(text)

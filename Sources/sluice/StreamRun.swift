@@ -3,10 +3,10 @@
 internal import AudioCapture
 internal import Digests
 internal import EventLoops
+internal import HTTPServer
 internal import LiveStreaming
 internal import Synchronization
 internal import UploadClient
-internal import UploadServer
 
 /// How progress is shown.
 enum ProgressKind: String {

@@ -46,7 +46,7 @@ QUICK = 3
 
 # How many mutants a module gets by default. Those of the data's safety come first.
 MODULES = {
-    "UploadServer": 70,
+    "UploadServer": 60,
     "LiveStreaming": 50,
     "UploadClient": 45,
     "ResumableUploads": 45,
@@ -54,10 +54,14 @@ MODULES = {
     "AudioCapture": 30,
     "LoadTesting": 30,
     "EventLoops": 20,
+    "HTTPServer": 20,
+    "HTTPMessages": 10,
 }
 # The tests that judge them: the module's own, and where two modules are one in use, those of both.
 TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
-    "UploadClient": ["UploadClientTests", "LiveStreamingTests"]
+    "UploadClient": ["UploadClientTests", "LiveStreamingTests"],
+    "HTTPMessages": ["HTTPMessagesTests", "HTTPServerTests"],
+    "HTTPServer": ["HTTPServerTests", "UploadServerTests"],
 }
 
 # What is added to the copy's manifest.

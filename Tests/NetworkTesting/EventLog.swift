@@ -55,3 +55,12 @@ public final class EventLog<Event: Sendable>: Sendable {
     try wait(what()) { $0.first(where: matches) }
   }
 }
+
+/// Asks again and again, for what no event tells; a server that never gets there fails a test instead of hanging it.
+package func waitUntil(_ claim: String, within seconds: Int = 20, _ condition: () throws -> Bool) throws {
+  for _ in 0..<(seconds * 1000) {
+    if try condition() { return }
+    poll(nil, 0, 1)
+  }
+  throw TestFailure("it never came about that \(claim)")
+}

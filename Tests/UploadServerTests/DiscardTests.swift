@@ -1,6 +1,7 @@
 // A server that keeps nothing is, to its clients, one that keeps everything.
 
 import Glibc
+import NetworkTesting
 import Testing
 import UploadServer
 

@@ -1,4 +1,5 @@
 import Glibc
+import NetworkTesting
 import Testing
 import UploadServer
 

@@ -1,5 +1,6 @@
 import CallCounter
 import Glibc
+import NetworkTesting
 import Testing
 import UploadServer
 
@@ -67,14 +68,14 @@ struct ManyConnectionsTests {
 
 /// `VmRSS`, in bytes.
 func residentBytes() -> Int {
-  guard let text = try? Corpus.contents("/proc/self/statm") else { return 0 }
+  guard let text = try? fileContents("/proc/self/statm") else { return 0 }
   let fields = String(decoding: text, as: UTF8.self).split(separator: " ")
   return (fields.count > 1 ? Int(fields[1]) ?? 0 : 0) * Int(getpagesize())
 }
 
 /// How many threads this process has.
 func threadCount() -> Int {
-  guard let text = try? Corpus.contents("/proc/self/status") else { return 0 }
+  guard let text = try? fileContents("/proc/self/status") else { return 0 }
   for line in String(decoding: text, as: UTF8.self).split(separator: "\n") where line.hasPrefix("Threads:") {
     return Int(line.dropFirst(8).filter(\.isNumber)) ?? 0
   }

@@ -106,7 +106,7 @@ struct ServerFaultTests {
   func portTaken() throws {
     let test = try TestServer()
     let error = failure(listen: test.address.description)
-    guard case .portTaken(let address, let owner) = error else {
+    guard case .listening(.portTaken(let address, let owner)) = error else {
       Issue.record("expected portTaken, got \(String(describing: error))")
       return
     }
@@ -120,7 +120,7 @@ struct ServerFaultTests {
     let directory = TemporaryDirectory()
     let path = directory.path + "/socket"
     let test = try TestServer(listen: "unix:\(path)")
-    guard case .portTaken = failure(listen: "unix:\(path)", directory: directory.path) else {
+    guard case .listening(.portTaken) = failure(listen: "unix:\(path)", directory: directory.path) else {
       Issue.record("expected portTaken")
       return
     }
@@ -141,13 +141,13 @@ struct ServerFaultTests {
   @Test(
     "addresses that are none are refused", arguments: ["", "8080", "a:b", "::1:80", "1.2.3.4:65536", "unix:", "[]:80"])
   func malformedAddress(_ text: String) {
-    #expect(throws: UploadServerError.malformedAddress(text)) { try ListenAddress(text) }
+    #expect(throws: ListenError.malformedAddress(text)) { try ListenAddress(text) }
   }
 
   @Test("an address of another machine, and an unknown host, are refused")
   func otherAddresses() {
-    #expect(failure(listen: "192.0.2.1:80") == .notOurAddress("192.0.2.1:80"))
-    guard case .unknownHost = failure(listen: "no.such.host.invalid:80") else {
+    #expect(failure(listen: "192.0.2.1:80") == .listening(.notOurAddress("192.0.2.1:80")))
+    guard case .listening(.unknownHost) = failure(listen: "no.such.host.invalid:80") else {
       Issue.record("expected unknownHost")
       return
     }
@@ -222,9 +222,9 @@ struct ServerFaultTests {
 private func failure(listen: String, directory: String? = nil) -> UploadServerError? {
   let own = TemporaryDirectory()
   return withExtendedLifetime(own) {
+    guard let address = try? ListenAddress(listen) else { return .listening(.malformedAddress(listen)) }
     do throws(UploadServerError) {
-      let path = directory ?? own.path
-      _ = try UploadServer(configuration: .init(listen: [try ListenAddress(listen)], directory: path))
+      _ = try UploadServer(configuration: .init(listen: [address], directory: directory ?? own.path))
       return nil
     } catch {
       return error

@@ -7,6 +7,7 @@ import PropertyTesting
 import Synchronization
 import Testing
 
+@testable import HTTPServer
 @testable import UploadServer
 
 @Suite("Stored bytes")

@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import NetworkTesting
 import Testing
 import UploadServer
 

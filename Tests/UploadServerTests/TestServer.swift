@@ -70,7 +70,7 @@ final class TemporaryDirectory {
   }
   deinit { _ = try? Command.run("rm", ["-rf", path]) }
 
-  func contents(_ name: String) throws -> [UInt8] { try Corpus.contents(path + "/" + name) }
+  func contents(_ name: String) throws -> [UInt8] { try fileContents(path + "/" + name) }
   func text(_ name: String) throws -> String { String(decoding: try contents(name), as: UTF8.self) }
   func exists(_ name: String) -> Bool { access(path + "/" + name, F_OK) == 0 }
 

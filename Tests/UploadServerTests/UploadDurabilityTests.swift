@@ -2,6 +2,7 @@
 // since fdatasync is the whole process's.
 
 import Glibc
+import NetworkTesting
 import SyncGate
 import Testing
 import UploadServer

@@ -58,15 +58,6 @@ extension RawClient {
   }
 }
 
-/// Asks again and again, for what no event tells; a server that never gets there fails a test instead of hanging it.
-func waitUntil(_ claim: String, within seconds: Int = 20, _ condition: () throws -> Bool) throws {
-  for _ in 0..<(seconds * 1000) {
-    if try condition() { return }
-    poll(nil, 0, 1)
-  }
-  throw TestFailure("it never came about that \(claim)")
-}
-
 extension TestServer {
   /// Creates an upload without content.
   func create(_ path: String = "/t.txt", _ lines: [String] = []) throws -> String {

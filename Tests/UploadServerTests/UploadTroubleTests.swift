@@ -2,6 +2,7 @@
 
 import EventLoops
 import Glibc
+import NetworkTesting
 import PropertyTesting
 import Testing
 import UploadServer

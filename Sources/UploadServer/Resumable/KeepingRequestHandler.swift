@@ -2,6 +2,8 @@
 // time.
 
 internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
 
 /// A handler whose own files are what an upload's offset is counted by. It can be given up at any time and begun again,
 /// by another instance or another process, and goes on behind what it has kept.

@@ -1,5 +1,7 @@
 // Resumable uploads around any handler: who has to do with a request, the protocol or the resource within.
 
+internal import HTTPMessages
+internal import HTTPServer
 internal import ResumableUploads
 
 /// Wraps the handlers of a router, so that each request to them can be made in parts, by as many connections as it

@@ -3,6 +3,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import HTTPServer
 
 /// A file of one upload's bytes, and how far its handler has been given them.
 final class SpooledBody: UploadBody {

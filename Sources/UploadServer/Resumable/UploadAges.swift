@@ -6,6 +6,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 
 /// The ages of uploads as an earlier server has written them down.
 struct UploadAges {

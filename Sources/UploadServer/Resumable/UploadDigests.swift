@@ -3,6 +3,7 @@
 internal import Digests
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 internal import ResumableUploads
 
 /// A running digest that several may hold; one thread at a time.

@@ -1,5 +1,6 @@
 // Between HTTP's fields and the protocol's: the same lines under two names.
 
+internal import HTTPMessages
 internal import ResumableUploads
 
 extension FieldLines {

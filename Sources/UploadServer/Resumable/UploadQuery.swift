@@ -1,5 +1,7 @@
 // A request to an upload resource that brings no bytes: HEAD, GET, DELETE.
 
+internal import HTTPMessages
+internal import HTTPServer
 internal import ResumableUploads
 
 /// Asks something of a resource and is answered now, or when the disk is done.

@@ -29,7 +29,7 @@ extension UploadResource {
     guard self.transfer === transfer else { return }
     if let error {
       if case .disk(let error) = error {
-        resources.figures.values.failed(.storage)
+        resources.figures.values.storageFailures += 1
         if error.isForeignChange { return lostFile("\(error)") }
       }
       return reject(transfer, error.refusal)

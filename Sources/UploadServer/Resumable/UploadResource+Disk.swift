@@ -129,7 +129,7 @@ extension UploadResource {
   func syncFailed(_ error: SystemError) {
     guard state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
-    resources.figures.values.failed(.storage)
+    resources.figures.values.storageFailures += 1
     if state.lostUnsynced() != nil {
       // What comes next would take the place of what is dropped: the client begins again where it was told.
       if dropUncounted(), let transfer { reject(transfer, UploadRefusal(error)) }

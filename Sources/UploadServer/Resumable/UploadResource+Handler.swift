@@ -1,6 +1,8 @@
 // The handler within an upload: begun when it is needed, given up when it is not, begun again where it stood.
 
 internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
 internal import ResumableUploads
 
 extension UploadResource {

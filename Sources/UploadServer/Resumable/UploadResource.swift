@@ -1,6 +1,8 @@
 // An upload resource: its state machine, its bytes and its handler, joined. Everything here runs on the loop's thread.
 
 internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
 internal import ResumableUploads
 
 /// One resumable upload from its creation until it is forgotten, however many requests and servers that takes.

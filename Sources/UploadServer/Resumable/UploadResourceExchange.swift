@@ -1,5 +1,8 @@
 // What a wrapped handler sees of its upload: one request, whose connection never breaks.
 
+internal import HTTPMessages
+internal import HTTPServer
+
 /// An upload resource, from the side of the handler within. After its answer, or when it is given up, every call is
 /// ignored.
 final class UploadResourceExchange: Exchange {

@@ -2,6 +2,8 @@
 // over.
 
 internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
 internal import ResumableUploads
 
 /// The table of upload resources and what all of them share. Only on the loop's thread.

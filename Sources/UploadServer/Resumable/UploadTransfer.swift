@@ -1,5 +1,7 @@
 // One request that creates or appends, from HTTP's side: what comes of it goes to its upload resource.
 
+internal import HTTPMessages
+internal import HTTPServer
 internal import ResumableUploads
 
 /// A creation or an append. It lives as long as its request; the upload resource outlives it.

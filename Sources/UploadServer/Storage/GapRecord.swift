@@ -1,6 +1,8 @@
 // The holes of a stream, in a file beside it: one JSON line per hole, so that what is missing is known as long as the
 // recording is.
 
+internal import HTTPMessages
+
 /// Bytes of a stream that never came; the file holds zeros there. Or, with length 0, where a recording begins or ends
 /// that is not the whole stream.
 struct GapRecord: Equatable, Sendable {

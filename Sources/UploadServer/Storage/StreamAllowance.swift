@@ -1,6 +1,7 @@
 // What the server's limits leave to one request that stores a stream, whether it is a plain one or an upload.
 
 internal import EventLoops
+internal import HTTPMessages
 internal import ResumableUploads
 
 /// The limits of one loop's streams and what is counted for them.

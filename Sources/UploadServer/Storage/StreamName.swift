@@ -1,6 +1,7 @@
 // The name of a stream's files, made of what a client sent, such that none can be anywhere but in the directory.
 
 internal import Glibc
+internal import HTTPMessages
 
 /// What identifies a stream, and what its files are called.
 ///

@@ -2,6 +2,8 @@
 
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
+internal import HTTPServer
 internal import JSONLines
 internal import ResumableUploads
 
@@ -673,7 +675,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// The disk did not take the bytes. What it took is counted, the rest is the client's still.
   private func fail(_ stream: any StoredStream, _ error: KeepingError) {
     guard case .disk(let error) = error else { return turnAway(stream, error.refusal) }
-    registry.figures.values.failed(.storage)
+    registry.figures.values.storageFailures += 1
     hasLostFile = error.isForeignChange
     turnAway(
       stream, Self.status(of: error),
@@ -683,7 +685,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   /// The disk did not take the end of a plain stream. Which bytes it lacks nobody knows: all are to be sent again, into
   /// a file of their own, and the one that is there is closed as it is.
   private func refuseEnd(_ stream: any StoredStream, _ error: SystemError) {
-    registry.figures.values.failed(.storage)
+    registry.figures.values.storageFailures += 1
     registry.distrust(stream.name, error)
     interrupt(stream, "\(error)", status: Self.status(of: error))
     respond(

@@ -1,0 +1,129 @@
+// Answers, as values and as bytes (RFC 9112, section 4; RFC 9110, section 15).
+
+/// A final response with a short body, all of it in memory: this server hands out nothing large.
+///
+/// How long the body is and what becomes of the connection are the server's to say: it leaves out a `Content-Length`,
+/// `Transfer-Encoding`, `Connection`, `Keep-Alive`, `Upgrade`, `Trailer` or `Date` of the handler's. 204, 205 and 304
+/// are sent without the body. A response whose fields are not valid, or whose status is not one of a final response, is
+/// answered with 500 instead.
+public struct Response: Sendable, Equatable {
+  public var status: Int
+  public var fields: HeaderFields
+  public var body: [UInt8]
+
+  public init(_ status: Int, _ fields: HeaderFields = [:], body: String = "", type: String = "text/plain") {
+    self.status = status
+    self.fields = fields
+    self.body = Array(body.utf8)
+    if !self.body.isEmpty { self.fields.append("content-type", type) }
+  }
+
+  /// Why this cannot be sent in answer to a request with that method; nil if it can.
+  package func flaw(inAnswerTo method: String) -> String? {
+    guard (200...599).contains(status) else { return "its status is not that of a final response" }
+    guard fields.isValid else { return "one of its fields is malformed" }
+    // What follows would not be HTTP any more (RFC 9110, section 9.3.6).
+    if method == "CONNECT", status < 300 { return "this server has no tunnels" }
+    return nil
+  }
+
+  /// Whether an interim response can have that status (RFC 9110, section 15.2). 101 ends HTTP on the connection.
+  package static func isInterim(_ status: Int) -> Bool { (100...199).contains(status) && status != 101 }
+
+  /// The bytes to send.
+  ///
+  /// - Parameters:
+  ///   - keepsAlive: whether the connection stays open after it; if not, the answer says so.
+  ///   - withBody: false for the answer to HEAD, which says how long the body would be and leaves it out.
+  ///   - date: an IMF-fixdate (RFC 9110, section 6.6.1).
+  package func serialized(keepsAlive: Bool, withBody: Bool = true, date: String) -> [UInt8] {
+    // RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5.
+    let body = [204, 205, 304].contains(status) ? [] : body
+    var text = "HTTP/1.1 \(status) \(Self.reasonPhrase(status))\r\nDate: \(date)\r\n"
+    for field in fields.all where !Self.connectionFields.contains(field.name) {
+      text += "\(Self.displayed(field.name)): \(field.value)\r\n"
+    }
+    // Neither has content, so neither has a length (RFC 9110, section 8.6).
+    if status != 204 && status != 304 { text += "Content-Length: \(body.count)\r\n" }
+    if !keepsAlive { text += "Connection: close\r\n" }
+    text += "\r\n"
+    return Array(text.utf8) + (withBody ? body : [])
+  }
+
+  /// Fields that only the connection can fill in.
+  private static let connectionFields: Set = [
+    "connection", "content-length", "date", "keep-alive", "trailer", "transfer-encoding", "upgrade",
+  ]
+
+  /// The bytes of an interim answer (RFC 9110, section 15.2): a head and nothing else. Octet by octet, because a live
+  /// stream is sent several of them a second.
+  package static func interim(_ status: Int, _ fields: HeaderFields) -> [UInt8] {
+    var octets: [UInt8] = []
+    octets.reserveCapacity(160)
+    octets.append(contentsOf: "HTTP/1.1 ".utf8)
+    octets.append(contentsOf: String(status).utf8)
+    octets.append(Octet.space)
+    octets.append(contentsOf: reasonPhrase(status).utf8)
+    octets.append(contentsOf: lineEnd)
+    for field in fields.all where !connectionFields.contains(field.name) {
+      appendDisplayed(field.name, to: &octets)
+      octets.append(Octet.colon)
+      octets.append(Octet.space)
+      octets.append(contentsOf: field.value.utf8)
+      octets.append(contentsOf: lineEnd)
+    }
+    octets.append(contentsOf: lineEnd)
+    return octets
+  }
+
+  private static let lineEnd = "\r\n".utf8
+
+  /// `stream-offset` as `Stream-Offset`: clients compare without regard to case, people read.
+  private static func displayed(_ name: String) -> String {
+    var octets: [UInt8] = []
+    appendDisplayed(name, to: &octets)
+    return String(decoding: octets, as: UTF8.self)
+  }
+
+  private static func appendDisplayed(_ name: String, to octets: inout [UInt8]) {
+    var atStart = true
+    for octet in name.utf8 {
+      let isLower = octet &- UInt8(ascii: "a") < 26
+      octets.append(atStart && isLower ? octet ^ 0x20 : octet)
+      atStart = octet == UInt8(ascii: "-")
+    }
+    // The one name of ours that is an abbreviation.
+    if name.utf8.count > 2, octets.suffix(3).elementsEqual("-Id".utf8) { octets[octets.count - 1] = UInt8(ascii: "D") }
+  }
+
+  /// The customary words beside a status code. Clients ignore them; people who read a trace do not.
+  static func reasonPhrase(_ status: Int) -> String {
+    switch status {
+    case 100: "Continue"
+    case 104: "Upload Resumption Supported"
+    case 200: "OK"
+    case 201: "Created"
+    case 204: "No Content"
+    case 400: "Bad Request"
+    case 401: "Unauthorized"
+    case 403: "Forbidden"
+    case 404: "Not Found"
+    case 405: "Method Not Allowed"
+    case 408: "Request Timeout"
+    case 409: "Conflict"
+    case 411: "Length Required"
+    case 410: "Gone"
+    case 413: "Content Too Large"
+    case 414: "URI Too Long"
+    case 415: "Unsupported Media Type"
+    case 417: "Expectation Failed"
+    case 431: "Request Header Fields Too Large"
+    case 500: "Internal Server Error"
+    case 501: "Not Implemented"
+    case 503: "Service Unavailable"
+    case 505: "HTTP Version Not Supported"
+    case 507: "Insufficient Storage"
+    default: "Unknown"
+    }
+  }
+}

@@ -1,0 +1,421 @@
+// One connection: its socket, its parser and its state machine, joined. Everything here runs on the loop's thread.
+
+internal import EventLoops
+internal import Glibc
+
+/// A connection from its accepting to its closing. It lives as long as the server's table holds it.
+final class HTTPConnection {
+  /// How much is read and thrown away after an early answer, in bytes: enough for what a fast client has under way.
+  private static let lingerLimit = 256 << 20
+  /// How much `takeArrived` reads at most, in bytes: more than any socket buffer, and an end for a client that never
+  /// stops.
+  private static let arrivedLimit = 64 << 20
+  /// How many requests of one connection are begun before the others have their turn: a read can bring thousands.
+  private static let requestsPerTurn = 32
+  /// Above this many unsent bytes interim answers are dropped.
+  private static let interimLimit = 16 * 1024
+
+  let descriptor: Int32
+  let peer: String
+  var timeoutLink = TimeoutLink()
+
+  private let context: ConnectionContext
+  private var state = HTTPConnectionState()
+  private var parser: RequestParser
+  private var handler: (any RequestHandler)?
+  /// What the handler has of us; cut off when its request is over, so that a late answer cannot be taken for the next
+  /// one's.
+  private var exchange: ConnectionExchange?
+  /// Bytes that the socket did not take yet, from `unsentStart` on.
+  private var unsent: [UInt8] = []
+  private var unsentStart = 0
+  /// Bytes that were read with what came before them and must wait for the handler, from `start` on.
+  private var unparsed: (bytes: [UInt8], start: Int) = ([], 0)
+  /// Whether what waits does so for the next turn of the loop.
+  private var isPostponed = false
+  private var interest: EventLoop.Interest = .readable
+  private var timeoutKind: HTTPConnectionState.Timeout?
+  private var isProcessing = false
+  /// Of the last request.
+  private var method = ""
+  /// Whether a request was ever read here.
+  private var hasServed = false
+  /// Whether a head was completed since the time-out was last set: the next one is given its full time.
+  private var restartsTimeout = false
+  private var lingered = 0
+  /// Whether the rest of the body is left to TCP for now.
+  private var isPaused = false
+  /// Whether the last read was a bulk upload's.
+  private var isBulk = false
+
+  init(descriptor: Int32, peer: String, context: ConnectionContext) throws(SystemError) {
+    self.descriptor = descriptor
+    self.peer = peer
+    self.context = context
+    parser = RequestParser(limits: context.parserLimits)
+    try context.loop.register(descriptor, .readable) { [unowned self] readiness in ready(readiness) }
+    context.allowance.connectionOpened()
+    // Who connects has something to say: the first head is not given the patience of a connection between requests.
+    timeoutKind = .head
+    context.timeouts.set(.head, self)
+  }
+
+  /// Goes on where another loop's connection stopped: with a request that was read and not begun.
+  func goOn(with request: (head: RequestHead, parser: RequestParser, rest: [UInt8])) {
+    parser = request.parser
+    unparsed = (request.rest, 0)
+    isProcessing = true
+    begin(request.head)
+    isProcessing = false
+    resume()
+    settle(progress: true)
+  }
+
+  // MARK: Events of the loop
+
+  private func ready(_ readiness: EventLoop.Readiness) {
+    if readiness.contains(.writable) { flush() }
+    if wantsBytes {
+      if !readiness.isDisjoint(with: [.readable, .hangUp, .error]) { readOnce() }
+    } else if !readiness.isDisjoint(with: [.hangUp, .error]) {
+      // Nothing is wanted from the socket, so this is the only way to hear that the client has gone.
+      lost(.connectionLost("reset by the client"))
+    }
+    settle(progress: true)
+  }
+
+  func timedOut() {
+    timeoutKind = nil
+    switch state.timedOut() {
+    case .close: lost(.idle)
+    case .refuseHead: refuse(RequestRefusal(408, "the head of the request took too long"))
+    case .abortBody:
+      let handler = letGo()
+      handler?.aborted(.idle)
+      refuse(RequestRefusal(408, "no byte of the body came for too long"))
+    }
+    settle(progress: false)
+  }
+
+  /// The server stops: a request at work is given the chance to answer, an idle connection is closed.
+  func serverStops() {
+    if let handler { handler.serverStops() } else if state.state == .idle { close() }
+    settle(progress: false)
+  }
+
+  /// Another connection needs the room. Only while no request is at work here.
+  func makeRoom() { close() }
+
+  /// The server ends: whatever is at work here is told so.
+  func abandon() { lost(.connectionLost("the server stopped")) }
+
+  /// Whether a request is at work here that has not been answered.
+  var hasOpenRequest: Bool { state.hasOpenRequest }
+
+  // MARK: Reading
+
+  private var wantsBytes: Bool { !isPostponed && (state.reads && unsent.isEmpty || state.state == .body) }
+
+  private func readOnce() {
+    context.buffers.withBuffer { buffer in
+      // One call per wake-up: a short read means that there is no more, and after a full one epoll tells again,
+      // when the others have had their turn.
+      let limit = min(context.allowance.limit(expectsHead: state.expectsHead), buffer.bytes.count)
+      let count = recv(descriptor, buffer.bytes.baseAddress, limit, 0)
+      if count > 0 {
+        if state.state == .lingering {
+          lingered += count
+          if lingered > Self.lingerLimit { close() }
+        } else {
+          read(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]), buffer)
+          turn(bulk: state.state == .body && count >= ReadAllowance.bulkRead)
+        }
+      } else if count == 0 {
+        lost(.peerClosed)
+      } else if errno != EAGAIN && errno != EINTR {
+        lost(.connectionLost(String(cString: strerror(errno))))
+      }
+    }
+  }
+
+  private func turn(bulk: Bool) {
+    guard bulk != isBulk else { return }
+    isBulk = bulk
+    context.allowance.connectionTurned(bulk: bulk)
+  }
+
+  /// Takes bytes from the socket; those that have to wait are copied.
+  private func read(_ bytes: UnsafeBufferPointer<UInt8>, _ buffer: ReceiveBuffer) {
+    let used = process(bytes.span, buffer)
+    if used < bytes.count { unparsed = (Array(bytes[used...]), 0) }
+  }
+
+  /// Returns how many bytes were used, or need not be kept.
+  private func process(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) -> Int {
+    isProcessing = true
+    buffer.pieces.removeAll(keepingCapacity: true)
+    var (position, begun) = (0, 0)
+    parsing: while state.parses && (unsent.isEmpty || state.state == .body) {
+      if begun == Self.requestsPerTurn && state.expectsHead {
+        postpone()
+        break
+      }
+      switch parser.next(bytes, &position) {
+      case .incomplete: break parsing
+      case .head(let head):
+        if let other = context.otherLoop(head) {
+          leave(for: other, head, bytes.extracting(position..<bytes.count))
+          return bytes.count
+        }
+        begin(head)
+        begun += 1
+      case .body(let range): buffer.pieces.append(range)
+      case .end:
+        handOver(bytes, buffer)
+        if state.bodyEnded() { handler?.end() }
+      case .refused(let refusal):
+        handOver(bytes, buffer)
+        let handler = letGo()
+        if state.hasOpenRequest { handler?.aborted(.malformed(refusal.reason)) }
+        refuse(refusal)
+      }
+    }
+    handOver(bytes, buffer)
+    state.parsed(withinHead: parser.isWithinHead)
+    isProcessing = false
+    return state.state == .lingering || state.state == .closed ? bytes.count : position
+  }
+
+  /// Goes on in the next turn of the loop.
+  private func postpone() {
+    isPostponed = true
+    context.loop.schedule(after: .zero) { [self] in
+      isPostponed = false
+      guard state.state != .closed else { return }
+      resume()
+      settle(progress: true)
+    }
+  }
+
+  private func begin(_ head: RequestHead) {
+    state.headArrived(head)
+    method = head.method
+    hasServed = true
+    restartsTimeout = true
+    let handler = context.router(head)
+    self.handler = handler
+    let exchange = ConnectionExchange(self)
+    self.exchange = exchange
+    handler.begin(exchange)
+  }
+
+  /// What the request is for is on another loop: the connection goes there, with what was read of it. Nothing is
+  /// unsent, or the request would not have been parsed.
+  private func leave(for other: Int, _ head: RequestHead, _ rest: Span<UInt8>) {
+    let rest = rest.withUnsafeBufferPointer { Array($0) }
+    isProcessing = false
+    context.figures.values.handedOver += 1
+    let handover = ConnectionHandover(descriptor, peer: peer, request: (head, parser, rest))
+    letGoOfSocket()
+    context.handOver(handover, other)
+  }
+
+  /// Gives the handler the body bytes found so far, as one call: a file then gets them in one write.
+  private func handOver(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) {
+    guard !buffer.pieces.isEmpty else { return }
+    // Not after an answer that the handler gave to an earlier piece.
+    if state.state == .body {
+      context.figures.values.receivedBytes += UInt64(buffer.pieces.reduce(0) { $0 + $1.count })
+      handler?.receive(bytes, pieces: buffer.pieces)
+    }
+    buffer.pieces.removeAll(keepingCapacity: true)
+  }
+
+  /// Goes on with bytes that had to wait, after the handler has accepted the body or an answer is out.
+  private func resume() {
+    guard !isProcessing, !isPostponed, state.parses else { return }
+    let (bytes, start) = unparsed
+    unparsed = ([], 0)
+    // Also without any byte: the end of an empty body is told without one.
+    let used = context.buffers.withBuffer { process(bytes.span.extracting(start..<bytes.count), $0) }
+    // Not copied again for each of the requests in them.
+    if start + used < bytes.count { unparsed = (bytes, start + used) }
+  }
+
+  // MARK: What the handler asks for, through its exchange
+
+  func acceptBody() {
+    switch state.bodyAccepted() {
+    case .ignore: return
+    case .sendContinueAndRead: send(Response.interim(100, [:]))
+    case .read: break
+    }
+    resume()
+    settle(progress: true)
+  }
+
+  func sendInterim(_ status: Int, _ fields: HeaderFields) {
+    guard state.hasOpenRequest, state.takesInterims, unsent.count < Self.interimLimit else { return }
+    guard Response.isInterim(status), fields.isValid else {
+      return context.refused(peer, RequestRefusal(500, "the handler's interim response cannot be sent"))
+    }
+    state.interimSent()
+    context.figures.values.respondedInterim(status)
+    send(Response.interim(status, fields))
+    settle(progress: false)
+  }
+
+  func respond(_ response: Response) {
+    let isHead = state.isHeadMethod
+    guard case .send(let keepsAlive) = state.responded(serverStops: context.stops) else { return }
+    var response = response
+    if let flaw = response.flaw(inAnswerTo: method) {
+      context.refused(peer, RequestRefusal(500, "the handler's response cannot be sent: \(flaw)"))
+      response = Response(500, body: "The response to this request cannot be sent.\n")
+    }
+    context.figures.values.responded(method, response.status)
+    _ = letGo()
+    send(response.serialized(keepsAlive: keepsAlive, withBody: !isHead, date: WallClock.now.imfFixdate))
+    settle(progress: true)
+  }
+
+  func takeArrived() {
+    guard !isProcessing else { return }
+    var taken = 0
+    context.buffers.withBuffer { buffer in
+      // Others wait for this one, and the buffer is a second one.
+      let limit = min(ReadAllowance.shared, buffer.bytes.count)
+      while state.state == .body, taken < Self.arrivedLimit {
+        let count = recv(descriptor, buffer.bytes.baseAddress, limit, 0)
+        if count < 0 && errno == EINTR { continue }
+        // The end of the stream, or an error, is for whoever asked to judge: both mean that nothing more has arrived.
+        guard count > 0 else { return }
+        taken += count
+        read(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]), buffer)
+      }
+    }
+    settle(progress: true)
+  }
+
+  /// Reads no more of the body until ``resumeBody()``. What a connection that breaks has brought by then is read all
+  /// the same.
+  func pauseBody() {
+    isPaused = true
+    settle(progress: false)
+  }
+
+  func resumeBody() {
+    isPaused = false
+    settle(progress: true)
+  }
+
+  func disconnect() {
+    _ = letGo()
+    close()
+  }
+
+  /// Ends the handler's part in this connection, and gives it to be told so.
+  private func letGo() -> (any RequestHandler)? {
+    exchange?.cutOff()
+    exchange = nil
+    isPaused = false
+    defer { handler = nil }
+    return handler
+  }
+
+  // MARK: Writing
+
+  private func refuse(_ refusal: RequestRefusal) {
+    guard state.refused() else { return }
+    context.figures.values.failed(refusal.status == 408 ? .timeout : .malformed)
+    context.figures.values.responded(method, refusal.status)
+    context.refused(peer, refusal)
+    send(
+      Response(refusal.status, body: refusal.reason + "\n")
+        .serialized(keepsAlive: false, date: WallClock.now.imfFixdate))
+  }
+
+  private func send(_ bytes: [UInt8]) {
+    unsent += bytes
+    flush()
+  }
+
+  private func flush() {
+    while unsentStart < unsent.count {
+      let count = unsent.withUnsafeBytes { all in
+        let rest = UnsafeRawBufferPointer(rebasing: all[unsentStart...])
+        return Glibc.send(descriptor, rest.baseAddress, rest.count, Int32(MSG_NOSIGNAL))
+      }
+      if count < 0 {
+        if errno == EINTR { continue }
+        // Kept for later: `settle` asks the loop to tell when there is room.
+        if errno != EAGAIN { lost(.connectionLost(String(cString: strerror(errno)))) }
+        return
+      }
+      unsentStart += count
+    }
+    unsent = []
+    unsentStart = 0
+    switch state.flushed() {
+    case .nothing: break
+    case .nextRequest: resume()
+    case .linger:
+      unparsed = ([], 0)
+      // The client sees the end of the answer; what it still sends is read, so that no reset overtakes the answer.
+      shutdown(descriptor, Int32(SHUT_WR))
+    }
+  }
+
+  // MARK: Ending
+
+  private func lost(_ reason: AbortReason) {
+    if state.hasOpenRequest { context.figures.values.aborted(reason) }
+    let handler = letGo()
+    close()
+    handler?.aborted(reason)
+  }
+
+  private func close() {
+    guard state.state != .closed else { return }
+    letGoOfSocket { Glibc.close($0) }
+  }
+
+  /// - Parameter end: what becomes of the socket before anyone hears that the connection is gone.
+  private func letGoOfSocket(_ end: (Int32) -> Void = { _ in }) {
+    _ = state.closed()
+    turn(bulk: false)
+    context.allowance.connectionClosed()
+    context.timeouts.set(nil, self)
+    context.loop.deregister(descriptor)
+    end(descriptor)
+    unparsed = ([], 0)
+    unsent = []
+    unsentStart = 0
+    context.closed(descriptor)
+  }
+
+  /// Brings what the loop watches for, and the time-out, in line with the state.
+  private func settle(progress: Bool) {
+    guard state.state != .closed, !isProcessing else { return }
+    var wanted: EventLoop.Interest = []
+    if !unsent.isEmpty { wanted.insert(.writable) }
+    if !isPaused && wantsBytes { wanted.insert(.readable) }
+    if wanted != interest {
+      interest = wanted
+      do throws(SystemError) {
+        try context.loop.modify(descriptor, wanted)
+      } catch {
+        return lost(.connectionLost(error.description))
+      }
+    }
+    // It is not the client that keeps a paused body waiting.
+    var kind = isPaused ? nil : state.timeout
+    if kind == .idle && !hasServed { kind = .head }
+    // A body is given time anew with each piece; a head is not, or a byte now and then would hold it open for ever.
+    if kind != timeoutKind || restartsTimeout || (progress && kind == .body) {
+      timeoutKind = kind
+      restartsTimeout = false
+      context.timeouts.set(kind, self)
+    }
+  }
+}

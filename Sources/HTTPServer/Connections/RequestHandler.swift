@@ -1,0 +1,78 @@
+// The seam between HTTP and what is done with a request. Whoever wants to stand in between (a resumable upload handler
+// around any other) is a `RequestHandler` towards the connection and an `Exchange` towards the handler within.
+
+/// One request and the answer to it, from the handler's side. Only on the loop's thread.
+public protocol Exchange: AnyObject {
+  /// The other end, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
+  var peer: String { get }
+  /// Says that the body is wanted: `100 Continue` goes out if the client waits for it, and reading begins. May be
+  /// called in `begin` or any time later; until then nothing is read, and TCP holds the client back.
+  func acceptBody()
+  /// Sends an interim answer (RFC 9110, section 15.2) at any time before the final one. Dropped if the client reads so
+  /// little that answers pile up.
+  func sendInterim(_ status: Int, _ fields: HeaderFields)
+  /// Sends the final answer. Before the end of the body it also ends the reading: the client is given time to read
+  /// the answer, and then the connection is closed. The handler hears nothing more. A second answer is ignored.
+  func respond(_ response: Response)
+  /// Hands the handler everything that has arrived on the socket by now: TCP has told the client that we have it. Ends
+  /// within a bound if the client sends faster than we read.
+  func takeArrived()
+  /// Closes the connection without an answer. The handler hears nothing more.
+  func disconnect()
+}
+
+/// Why a request ended without its body being complete.
+public enum AbortReason: Equatable, Sendable, CustomStringConvertible {
+  /// The client closed the connection within the body.
+  case peerClosed
+  /// The connection failed; the value is the `errno`'s text.
+  case connectionLost(String)
+  /// No byte came for as long as the server waits.
+  case idle
+  /// The body broke the rules of HTTP; why, in words.
+  case malformed(String)
+  /// The upload that the request is was cancelled, or given up; why, in words.
+  case uploadEnded(String)
+
+  public var description: String {
+    switch self {
+    case .peerClosed: "the client closed the connection within the body"
+    case .connectionLost(let reason): "the connection was lost: \(reason)"
+    case .idle: "no byte came for too long"
+    case .malformed(let reason): "the body is malformed: \(reason)"
+    case .uploadEnded(let reason): reason
+    }
+  }
+}
+
+/// Takes one request. All calls come on the loop's thread, in this order: `begin`, any number of `receive`, then `end`
+/// or `aborted`. After the handler has answered, or has disconnected, none come.
+public protocol RequestHandler: AnyObject {
+  /// The head is read. The handler answers, or accepts the body, now or later.
+  func begin(_ exchange: any Exchange)
+  /// Body bytes: each range of `pieces`, in order, is a part of `bytes`, which is the connection's receive buffer and
+  /// valid during the call only.
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>])
+  /// The body is complete; the handler answers, now or later.
+  func end()
+  /// The body will never be complete, or the connection was lost before the answer was sent; no answer can be given.
+  func aborted(_ reason: AbortReason)
+  /// The server is about to stop: the last chance to answer.
+  func serverStops()
+}
+
+/// Chooses the handler of a request.
+package typealias RequestRouter = (RequestHead) -> any RequestHandler
+
+/// Answers at once, whatever the body.
+public final class FixedResponseHandler: RequestHandler {
+  private let response: Response
+  /// Whether the method is one that the resource knows (RFC 9110, section 15.5.6).
+  package var allows: Bool { response.status != 405 && response.status != 501 }
+  public init(_ response: Response) { self.response = response }
+  public func begin(_ exchange: any Exchange) { exchange.respond(response) }
+  public func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+  public func end() {}
+  public func aborted(_ reason: AbortReason) {}
+  public func serverStops() {}
+}

@@ -1,0 +1,171 @@
+// The connections of one loop of a server, from the first to the last. After `start` everything here runs on the loop's
+// thread.
+
+package import EventLoops
+internal import Glibc
+
+/// The table of a loop's connections and how it ends. Owned by the server; unchecked because the loop's thread is the
+/// only one that touches it once it runs.
+package final class ServerConnections: @unchecked Sendable {
+  /// How long a connection may keep the server waiting; zero for no limit.
+  package struct TimeLimits: Sendable {
+    /// From the connection, or the head's first byte, to the head's end.
+    package var head: Duration
+    /// Between two pieces of a body.
+    package var body: Duration
+    /// Between two requests.
+    package var keepAlive: Duration
+    /// For reading an answer that came before the end of the body.
+    package var linger: Duration
+
+    package init(head: Duration, body: Duration, keepAlive: Duration, linger: Duration) {
+      (self.head, self.body, self.keepAlive, self.linger) = (head, body, keepAlive, linger)
+    }
+
+    func limit(of kind: HTTPConnectionState.Timeout) -> Duration {
+      switch kind {
+      case .idle: keepAlive
+      // An answer that the client does not read is given as long as a head that it does not send.
+      case .head, .sending: head
+      case .body: body
+      case .lingering: linger
+      }
+    }
+  }
+
+  private enum Phase { case serving, finishing, lingering, ended }
+
+  private let loop: EventLoop
+  private let context: ConnectionContext
+  private let linger: Duration
+  private let refused: (_ peer: String?, RequestRefusal?, _ reason: String) -> Void
+  private var connections: [Int32: HTTPConnection] = [:]
+  private var phase = Phase.serving
+  private var stopTimer: EventLoop.Timer?
+
+  /// A connection is gone, and a descriptor free.
+  var descriptorFreed: () -> Void = {}
+  /// The loop that a request is for, where it is another one than this.
+  package var otherLoop: (RequestHead) -> Int? {
+    get { context.otherLoop }
+    set { context.otherLoop = newValue }
+  }
+  /// Takes a connection to another loop.
+  package var handOver: (ConnectionHandover, Int) -> Void {
+    get { context.handOver }
+    set { context.handOver = newValue }
+  }
+  /// The last connection has ended, and no other will come.
+  package var ended: () -> Void = {}
+
+  /// - Parameters:
+  ///   - router: chooses the handler of each request.
+  ///   - refused: told of each request that no handler saw, with its refusal, and of each connection that is not
+  ///     served, without one.
+  package init(
+    loop: EventLoop, timeLimits: TimeLimits, parserLimits: RequestParser.Limits, router: @escaping RequestRouter,
+    refused: @escaping (_ peer: String?, RequestRefusal?, _ reason: String) -> Void
+  ) {
+    self.loop = loop
+    self.refused = refused
+    linger = timeLimits.linger
+    context = ConnectionContext(
+      loop: loop, timeouts: Timeouts(loop: loop) { timeLimits.limit(of: $0) }, parserLimits: parserLimits,
+      router: router, refused: { refused($0, $1, $1.reason) })
+  }
+
+  /// What the connections have counted.
+  package var figures: ConnectionFigures { context.figures.values }
+
+  /// Before the first connection.
+  package func start() {
+    context.closed = { [unowned self] descriptor in
+      connections[descriptor] = nil
+      context.figures.values.open = connections.count
+      descriptorFreed()
+      endIfDone()
+    }
+  }
+
+  // MARK: Connections
+
+  /// A connection that was accepted, here or by another loop, or that another loop has begun to serve.
+  package func take(_ handover: ConnectionHandover) {
+    // Whoever comes when the server stops is closed with what it came in, unless it has sent a request.
+    guard phase == .serving || phase != .ended && handover.request != nil else { return }
+    let descriptor = handover.take()
+    if handover.request == nil { context.figures.values.accepted += 1 }
+    do throws(SystemError) {
+      let connection = try HTTPConnection(descriptor: descriptor, peer: handover.peer, context: context)
+      connections[descriptor] = connection
+      context.figures.values.open = connections.count
+      if let request = handover.request { connection.goOn(with: request) }
+      // It has missed the word that all others were given.
+      if phase == .lingering { connection.serverStops() }
+    } catch {
+      close(descriptor)
+      context.figures.values.refused += 1
+      refused(handover.peer, nil, error.description)
+    }
+  }
+
+  /// The listeners cannot accept anybody for now.
+  func exhausted(_ reason: String) {
+    context.figures.values.failed(.descriptors)
+    refused(nil, nil, "no connection can be accepted: \(reason)")
+  }
+
+  /// A connection is turned away by the listener: there is no descriptor for it.
+  func turnedAway() {
+    context.figures.values.refused += 1
+    context.figures.values.failed(.descriptors)
+  }
+
+  /// Closes a connection that asks nothing, if there is one.
+  func closeDispensable() -> Bool {
+    guard let connection = context.timeouts.mostDispensable else { return false }
+    connection.makeRoom()
+    return true
+  }
+
+  // MARK: Stopping
+
+  /// Lets requests at work end for at most `grace`. A second call with a grace of zero waits for nobody.
+  package func stop(grace: Duration) {
+    switch phase {
+    case .serving:
+      phase = .finishing
+      context.stops = true
+      for connection in connections.values where !connection.hasOpenRequest { connection.serverStops() }
+    case .finishing, .lingering:
+      guard grace == .zero else { return }
+      // Who is asked twice waits for nobody. The answers are in the sockets.
+      if phase == .finishing { for connection in connections.values { connection.serverStops() } }
+      return end()
+    case .ended: return
+    }
+    endIfDone()
+    if phase == .finishing { stopTimer = loop.schedule(after: grace) { [unowned self] in turnAway() } }
+  }
+
+  /// The grace is over: who is still sending is told where it stands, and given time to read that.
+  private func turnAway() {
+    phase = .lingering
+    for connection in connections.values { connection.serverStops() }
+    endIfDone()
+    if phase == .lingering { stopTimer = loop.schedule(after: linger) { [unowned self] in end() } }
+  }
+
+  private func endIfDone() {
+    if (phase == .finishing || phase == .lingering) && connections.isEmpty { end() }
+  }
+
+  private func end() {
+    guard phase != .ended else { return }
+    phase = .ended
+    if let stopTimer { loop.cancel(stopTimer) }
+    for connection in connections.values { connection.abandon() }
+    context.timeouts.cancel()
+    ended()
+  }
+}

@@ -1,0 +1,275 @@
+// A socket that connections come from.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+
+/// Listens, and hands each connection on. After ``init`` only on the loop's thread.
+package final class Listener {
+  package struct Options {
+    /// `SO_RCVBUF` of every connection, in bytes (the kernel doubles it); nil leaves it to the kernel's tuning.
+    var receiveBufferSize: Int?
+    /// `TCP_MAXSEG` of every connection, in bytes.
+    var maximumSegmentSize: Int?
+
+    package init(receiveBufferSize: Int? = nil, maximumSegmentSize: Int? = nil) {
+      self.receiveBufferSize = receiveBufferSize
+      self.maximumSegmentSize = maximumSegmentSize
+    }
+  }
+
+  /// How long accepting rests when the process has no descriptor left, unless a connection ends before.
+  private static let pause = Duration.seconds(1)
+
+  /// How many connections are accepted in one turn of the loop: a storm of them must not make those wait that are
+  /// there.
+  private static let accepting = 128
+
+  /// Where it listens, with the port that the kernel chose.
+  package let address: ListenAddress
+  private let descriptor: Int32
+  private let loop: EventLoop
+  private var isOpen = true
+  private var isPaused = false
+  private var pauseTimer: EventLoop.Timer?
+  /// A connection that was accepted and has no room, while the listener is paused.
+  private var waiting: (descriptor: Int32, peer: String)?
+  /// Whether a whole pause has brought no room: whoever comes now is turned away at once.
+  private var isShort = false
+
+  /// A connection was accepted: its descriptor, non-blocking, and who is at the other end.
+  var accepted: (Int32, _ peer: String) -> Void = { _, _ in }
+  /// Connections get smaller descriptors than this; the others are for what serves them.
+  var descriptorLimit: () -> Int32 = { .max }
+  /// A descriptor is needed: closes what can be done without. Returns whether one is free now.
+  var makeRoom: () -> Bool = { false }
+  /// A connection is turned away for want of a descriptor.
+  var turnedAway: () -> Void = {}
+  /// No connection can be accepted for now; why, in words. Told once per pause.
+  var exhausted: (String) -> Void = { _ in }
+
+  init(_ address: ListenAddress, _ socketAddress: SocketAddress, options: Options, loop: EventLoop)
+    throws(ListenError)
+  {
+    self.loop = loop
+    let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+    let shown = socketAddress.numeric ?? address
+    let descriptor = socket(socketAddress.family, type, 0)
+    guard descriptor >= 0 else {
+      throw .cannotListen(address: "\(shown)", reason: String(cString: strerror(errno)))
+    }
+    do throws(ListenError) {
+      try Self.prepare(descriptor, address, options)
+      try Self.bind(descriptor, socketAddress, shown)
+    } catch {
+      close(descriptor)
+      throw error
+    }
+    var bound = SocketAddress()
+    _ = bound.withMutablePointer { getsockname(descriptor, $0, $1) }
+    self.address = bound.numeric ?? address
+    self.descriptor = descriptor
+  }
+
+  /// A name can stand for several addresses (`localhost` is `::1` and `127.0.0.1`): all that this machine has are
+  /// taken.
+  static func all(
+    at address: ListenAddress, _ options: Options, _ loop: EventLoop
+  ) throws(ListenError) -> [Listener] {
+    var listeners: [Listener] = []
+    var absent: ListenError?
+    for candidate in try SocketAddress.resolve(address) {
+      do throws(ListenError) {
+        listeners.append(try Listener(address, candidate, options: options, loop: loop))
+      } catch {
+        guard case .notOurAddress = error else { throw error }
+        absent = error
+      }
+    }
+    if listeners.isEmpty { throw absent ?? .notOurAddress("\(address)") }
+    return listeners
+  }
+
+  private static func prepare(_ descriptor: Int32, _ address: ListenAddress, _ options: Options)
+    throws(ListenError)
+  {
+    if case .unix(let path) = address { return try removeStale(path) }
+    // Without it a restarted server waits for a minute until the connections of its predecessor are forgotten.
+    set(descriptor, SOL_SOCKET, SO_REUSEADDR, 1)
+    // Inherited by every accepted socket, and effective only when set before listen(2).
+    if let size = options.receiveBufferSize { set(descriptor, SOL_SOCKET, SO_RCVBUF, Int32(clamping: size)) }
+    if let size = options.maximumSegmentSize { set(descriptor, Int32(IPPROTO_TCP), TCP_MAXSEG, Int32(clamping: size)) }
+    // A client whose machine lost its power never says so. A silent source is no sign of it: the kernel asks.
+    set(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1)
+    set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPIDLE, 60)
+    set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPINTVL, 15)
+    set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPCNT, 4)
+    // Answers are written whole: waiting for more to send with them only delays them.
+    set(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, 1)
+  }
+
+  private static func set(_ descriptor: Int32, _ level: Int32, _ option: Int32, _ value: Int32) {
+    var value = value
+    // None of these can fail on a TCP socket of ours in a way that would keep it from working.
+    setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
+  }
+
+  /// Removes the socket file that a killed server left behind; one that somebody listens on, or that is no socket,
+  /// stays.
+  private static func removeStale(_ path: String) throws(ListenError) {
+    var status = stat()
+    guard lstat(path, &status) == 0 else { return }
+    guard status.st_mode & S_IFMT == S_IFSOCK else {
+      throw .cannotListen(
+        address: "\(ListenAddress.unix(path: path))",
+        reason: "there is a file that is not a socket. Remove it, or choose another path.")
+    }
+    let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    guard probe >= 0 else { return }
+    defer { close(probe) }
+    guard let target = try SocketAddress.resolve(.unix(path: path)).first else { return }
+    if target.withPointer({ connect(probe, $0, $1) }) == -1 && errno == ECONNREFUSED { unlink(path) }
+  }
+
+  private static func bind(_ descriptor: Int32, _ target: SocketAddress, _ shown: ListenAddress)
+    throws(ListenError)
+  {
+    let bound = target.withPointer { Glibc.bind(descriptor, $0, $1) }
+    if bound == 0 && listen(descriptor, SOMAXCONN) == 0 { return }
+    switch errno {
+    case EADDRINUSE: throw .portTaken(address: "\(shown)", owner: shown.port.flatMap(PortOwner.find))
+    case EADDRNOTAVAIL: throw .notOurAddress("\(shown)")
+    case EACCES where shown.port != nil: throw .portNotPermitted("\(shown)")
+    default: throw .cannotListen(address: "\(shown)", reason: String(cString: strerror(errno)))
+    }
+  }
+
+  func start() throws(SystemError) {
+    try loop.register(descriptor, .readable) { [unowned self] _ in acceptAll() }
+  }
+
+  private func acceptAll() {
+    // epoll reports what is left in the queue again in the next turn.
+    for _ in 0..<Self.accepting where isOpen && !isPaused {
+      var peer = SocketAddress()
+      let flags = Int32(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+      var connection: Int32 = -1
+      connection = peer.withMutablePointer { accept4(descriptor, $0, $1, flags) }
+      if connection >= 0 {
+        guard take(connection, peer.numeric?.description ?? "unix") else { return pause() }
+        continue
+      }
+      switch errno {
+      case EAGAIN: return
+      case EMFILE, ENFILE, ENOBUFS, ENOMEM:
+        let code = errno
+        if makeRoom() { continue }
+        // The connection stays in the queue, so epoll would tell of it again at once, and again.
+        exhausted(exhaustion(code))
+        return pause()
+      // A connection that ended before it was accepted reports its own errors here, accept(2).
+      default: continue
+      }
+    }
+  }
+
+  /// Hands on a connection for which there is a descriptor. Without one it is turned away, or waits: false, then.
+  private func take(_ connection: Int32, _ peer: String) -> Bool {
+    if let descriptor = lowered(connection) {
+      isShort = false
+      accepted(descriptor, peer)
+    } else if isShort {
+      turnAway(connection)
+    } else {
+      waiting = (connection, peer)
+      exhausted(exhaustion(EMFILE))
+      return false
+    }
+    return true
+  }
+
+  /// The descriptor, or one in its place that is within the limit; nil if there is none.
+  private func lowered(_ connection: Int32) -> Int32? {
+    let limit = descriptorLimit()
+    guard connection >= limit else { return connection }
+    // More than once, for others take what becomes free as well.
+    for _ in 0..<4 {
+      let descriptor = fcntl(connection, F_DUPFD_CLOEXEC, 0)
+      if (0..<limit).contains(descriptor) {
+        close(connection)
+        return descriptor
+      }
+      if descriptor >= 0 { close(descriptor) }
+      guard makeRoom() else { break }
+    }
+    return nil
+  }
+
+  /// Says when to come again, to whoever cannot be served.
+  private func turnAway(_ connection: Int32) {
+    turnedAway()
+    let response = Response(503, ["retry-after": "2"], body: "This server has no descriptor left for a connection.\n")
+      .serialized(keepsAlive: false, date: WallClock.now.imfFixdate)
+    // A new connection's buffer has room for it.
+    _ = response.withUnsafeBytes { send(connection, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+    shutdown(connection, Int32(SHUT_WR))
+    // What has come is read, or the close would be a reset, which overtakes the response.
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    for _ in 0..<16 where recv(connection, &buffer, buffer.count, 0) <= 0 { break }
+    close(connection)
+  }
+
+  /// What is lacking, how much of it, and what to do.
+  private func exhaustion(_ code: Int32) -> String {
+    let reason = String(cString: strerror(code))
+    guard code == EMFILE else { return reason }
+    // Of a socket that listens this is how many connections wait to be accepted; tcp(7).
+    var information = tcp_info()
+    var length = socklen_t(MemoryLayout<tcp_info>.size)
+    let isKnown = getsockopt(descriptor, Int32(IPPROTO_TCP), TCP_INFO, &information, &length) == 0
+    return reason + DescriptorLimit.remedy(waiting: UInt(isKnown ? max(1, information.tcpi_unacked) : 1))
+  }
+
+  private func pause() {
+    isPaused = true
+    loop.deregister(descriptor)
+    pauseTimer = loop.schedule(after: Self.pause) { [unowned self] in
+      isShort = true
+      resume()
+    }
+  }
+
+  /// A descriptor has become free, or the pause is over.
+  func resume() {
+    guard isPaused, isOpen else { return }
+    isPaused = false
+    if let pauseTimer { loop.cancel(pauseTimer) }
+    pauseTimer = nil
+    if let (descriptor, peer) = waiting {
+      waiting = nil
+      guard take(descriptor, peer) else { return pause() }
+    }
+    do throws(SystemError) { try start() } catch { pause() }
+  }
+
+  /// Stops listening. Connections that were accepted are not touched.
+  func stop() {
+    guard isOpen else { return }
+    isOpen = false
+    if let pauseTimer { loop.cancel(pauseTimer) }
+    if !isPaused { loop.deregister(descriptor) }
+    if let waiting { close(waiting.descriptor) }
+    waiting = nil
+    close(descriptor)
+    if case .unix(let path) = address { unlink(path) }
+  }
+
+  /// Of a server that was made and never run.
+  deinit {
+    if isOpen {
+      if let waiting { close(waiting.descriptor) }
+      close(descriptor)
+      if case .unix(let path) = address { unlink(path) }
+    }
+  }
+}

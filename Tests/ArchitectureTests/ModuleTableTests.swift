@@ -1,0 +1,107 @@
+// ARCHITECTURE.md's table of modules, compared with what the modules import.
+
+import Glibc
+import NetworkTesting
+import Testing
+
+@Suite("The table of modules")
+struct ModuleTableTests {
+  @Test("each module imports what the table says, and nothing else")
+  func imports() throws {
+    let table = try Self.table()
+    let code = try Self.code()
+    #expect(Set(table.keys) == Set(code.keys))
+    for (module, imports) in code.sorted(by: { $0.key < $1.key }) {
+      #expect(
+        table[module]?.sorted() == imports.sorted(),
+        "ARCHITECTURE.md is wrong about what \(module) imports. Change the table or the imports.")
+    }
+  }
+
+  @Test("no module imports itself by way of others")
+  func circles() throws {
+    let code = try Self.code()
+    for module in code.keys {
+      var reached: Set<String> = []
+      var next = Array(code[module] ?? [])
+      while let name = next.popLast() {
+        if reached.insert(name).inserted { next += Array(code[name] ?? []) }
+      }
+      #expect(!reached.contains(module), "\(module) imports itself: \(reached.sorted())")
+    }
+  }
+
+  // MARK: Reading
+
+  private static let root = {
+    let file = #filePath
+    return String(file.prefix(upTo: file.firstRange(of: "/Tests/")?.lowerBound ?? file.endIndex))
+  }()
+  /// Part of the toolchain, and of no interest.
+  private static let toolchain: Set<String> = ["Glibc", "Synchronization"]
+
+  /// From the table: the modules, and what each imports.
+  private static func table() throws -> [String: Set<String>] {
+    let text = String(decoding: try fileContents("\(root)/ARCHITECTURE.md"), as: UTF8.self)
+    var rows: [String: Set<String>] = [:]
+    var isInTable = false
+    for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
+      if line.hasPrefix("| module | contents | imports |") {
+        isInTable = true
+      } else if !line.hasPrefix("|") {
+        isInTable = false
+      } else if isInTable, !line.hasPrefix("| ---") {
+        let cells = line.split(separator: "|").map { names(in: String($0)) }
+        for module in cells[0] { rows[module] = Set(cells[2]) }
+      }
+    }
+    return rows
+  }
+
+  /// What stands between backticks.
+  private static func names(in cell: String) -> [String] {
+    cell.split(separator: "`", omittingEmptySubsequences: false).enumerated().filter { $0.offset % 2 == 1 }
+      .map { String($0.element) }
+  }
+
+  /// From the folders of `Sources`: the modules, and what each imports.
+  private static func code() throws -> [String: Set<String>] {
+    var modules: [String: Set<String>] = [:]
+    for folder in try entries(of: "\(root)/Sources") {
+      modules[folder] = try imports(in: "\(root)/Sources/\(folder)").subtracting(toolchain)
+    }
+    return modules
+  }
+
+  private static func imports(in folder: String) throws -> Set<String> {
+    var imports: Set<String> = []
+    for name in try entries(of: folder) {
+      let path = "\(folder)/\(name)"
+      guard name.hasSuffix(".swift") else {
+        if name.contains(".") { continue }
+        imports.formUnion(try self.imports(in: path))
+        continue
+      }
+      for line in String(decoding: try fileContents(path), as: UTF8.self).split(separator: "\n") {
+        let words = line.split(separator: " ")
+        if let word = words.firstIndex(of: "import"), word + 1 < words.count,
+          words[..<word].allSatisfy({ ["@_exported", "internal", "package", "public"].contains($0) })
+        {
+          imports.insert(String(words[word + 1]))
+        }
+      }
+    }
+    return imports
+  }
+
+  private static func entries(of path: String) throws -> [String] {
+    guard let directory = opendir(path) else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }
+    defer { closedir(directory) }
+    var names: [String] = []
+    while let entry = readdir(directory) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if !name.hasPrefix(".") { names.append(name) }
+    }
+    return names.sorted()
+  }
+}

@@ -1,0 +1,57 @@
+// Fields that cannot be invalid.
+
+import HTTPMessages
+import PropertyTesting
+import Testing
+
+@Suite("Header fields")
+struct HeaderFieldTests {
+  @Test("whatever octets a name and a value have, only fields that can be sent are added", arguments: Seed.several(1))
+  func validByConstruction(_ seed: Seed) {
+    var generator = seed.generator
+    for _ in 0..<20_000 {
+      let name = text(&generator)
+      let value = text(&generator)
+      var fields = HeaderFields()
+      fields.append(name, value)
+      let isToken = !name.isEmpty && name.utf8.allSatisfy { tokenOctets.contains($0) }
+      let isContent = value.utf8.allSatisfy { $0 == 9 || $0 >= 32 && $0 != 127 }
+      #expect(fields.isValid == (isToken && isContent), "\(seed) \(name.debugDescription): \(value.debugDescription)")
+      #expect(fields.all.count == (fields.isValid ? 1 : 0))
+      for field in fields.all {
+        #expect(!field.value.utf8.contains { $0 == 13 || $0 == 10 || $0 == 0 })
+        let ends = [field.value.utf8.first, field.value.utf8.last]
+        #expect(!ends.contains(32) && !ends.contains(9), "white space around a value is not part of it")
+      }
+    }
+  }
+
+  private let tokenOctets = Set("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".utf8)
+
+  /// Mostly of what fields are made of, now and then of anything.
+  private func text(_ generator: inout SplitMix64) -> String {
+    let usual = Array("aZ09-_ \t:,;\"=".unicodeScalars)
+    var text = String.UnicodeScalarView()
+    for _ in 0..<Int.random(in: 0...8, using: &generator) {
+      if Int.random(in: 0..<6, using: &generator) == 0 {
+        text.append(Unicode.Scalar(UInt8.random(in: 0...255, using: &generator)))
+      } else if Bool.random(using: &generator) {
+        text.append("x")
+      } else {
+        text.append(usual[Int.random(in: 0..<usual.count, using: &generator)])
+      }
+    }
+    return String(text)
+  }
+
+  @Test("names compare without regard to the case of ASCII letters, and of no others")
+  func folding() {
+    for octet in UInt8.min...UInt8.max {
+      let isUpper = (0x41...0x5A).contains(octet)
+      #expect(Octet.lowercased(octet) == (isUpper ? octet + 32 : octet))
+    }
+    #expect("Stream-ID".lowercasedASCII == "stream-id")
+    // The Kelvin sign, which `lowercased()` makes a k of.
+    #expect("\u{212A}".lowercasedASCII == "\u{212A}")
+  }
+}

@@ -1,0 +1,33 @@
+// The pages of a metrics listener, whoever makes them.
+
+import EventLoops
+import HTTPServer
+import Metrics
+import NetworkTesting
+import Testing
+
+@Suite("The metrics listener")
+struct PageMakerTests {
+  @Test("a page maker that answers late, and from another thread, is waited for; connections are few at a time")
+  func limits() throws {
+    let waiting = Lock<[@Sendable (MetricsText) -> Void]>([])
+    let listener = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { answer in
+      waiting.withLock { $0.append(answer) }
+    }
+    try listener.start()
+    defer { listener.stop() }
+    let clients = try (0..<16).map { _ in try RawClient(listener.localAddresses[0]) }
+    for client in clients { try client.send("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n") }
+    try waitUntil("all have asked") { waiting.withLock { $0.count == 16 } }
+    #expect(try RawClient(listener.localAddresses[0]).isClosedByServer(), "one too many")
+    var page = MetricsText()
+    page.gauge("late", "Late.", 1)
+    // Taken out: each of them keeps the listener's loop, and the listener keeps what they wait in.
+    let answers = waiting.withLock { waiting in
+      defer { waiting = [] }
+      return waiting
+    }
+    for answer in answers { answer(page) }
+    for client in clients { #expect(try client.answer().body.contains("\nlate 1\n")) }
+  }
+}

@@ -1,0 +1,148 @@
+// A client that sends exactly what a test says, and nothing of its own accord.
+
+internal import Glibc
+package import HTTPServer
+
+/// One connection, blocking, with a limit on every wait so that a broken server fails a test instead of hanging it.
+package final class RawClient {
+  /// Closed on exec: a program that another test starts must not keep the connection open.
+  private static let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
+
+  package let descriptor: Int32
+  private var received: [UInt8] = []
+
+  package struct Answer: CustomStringConvertible {
+    package let status: Int
+    package let fields: [(name: String, value: String)]
+    package let body: String
+    package subscript(name: String) -> String? { fields.first { $0.name == name.lowercased() }?.value }
+    package var description: String { "\(status) \(fields) \(body)" }
+  }
+
+  /// A socket that is made before its connection, with a number that no limit of descriptors set later has room for.
+  package static func reservedSocket(above number: Int32 = 1000) throws -> Int32 {
+    let low = socket(AF_INET, type, 0)
+    let high = fcntl(low, F_DUPFD_CLOEXEC, number)
+    close(low)
+    guard high >= 0 else { throw TestFailure("fcntl: \(String(cString: strerror(errno)))") }
+    return high
+  }
+
+  /// - Parameter reserved: of ``reservedSocket(above:)``.
+  package init(_ address: ListenAddress, reserved: Int32? = nil) throws {
+    switch address {
+    case .tcp(let host, let port):
+      var hints = addrinfo()
+      hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+      var list: UnsafeMutablePointer<addrinfo>?
+      // A server that listens on every address is reached at the loopback one.
+      guard getaddrinfo(host == "::" ? "::1" : host, String(port), &hints, &list) == 0, let list else {
+        throw TestFailure("no such address")
+      }
+      defer { freeaddrinfo(list) }
+      descriptor = reserved ?? socket(list.pointee.ai_family, Self.type, 0)
+      guard connect(descriptor, list.pointee.ai_addr, list.pointee.ai_addrlen) == 0 else {
+        throw TestFailure("connect: \(String(cString: strerror(errno)))")
+      }
+      var on: Int32 = 1
+      setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, 4)
+    case .unix(let path):
+      var name = sockaddr_un()
+      name.sun_family = sa_family_t(AF_UNIX)
+      withUnsafeMutableBytes(of: &name.sun_path) { $0.copyBytes(from: path.utf8) }
+      descriptor = socket(AF_UNIX, Self.type, 0)
+      let status = withUnsafePointer(to: name) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+          connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+        }
+      }
+      guard status == 0 else { throw TestFailure("connect: \(String(cString: strerror(errno)))") }
+    }
+    var limit = timeval(tv_sec: 20, tv_usec: 0)
+    setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
+  }
+
+  deinit { if isOpen { close(descriptor) } }
+
+  private var isOpen = true
+  package func disconnect() {
+    if isOpen { close(descriptor) }
+    isOpen = false
+  }
+
+  /// Closes with a reset instead of an orderly end.
+  package func reset() {
+    var option = linger(l_onoff: 1, l_linger: 0)
+    setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
+    disconnect()
+  }
+
+  package func shutdownWriting() { shutdown(descriptor, Int32(SHUT_WR)) }
+
+  package func send(_ text: String) throws { try send(Array(text.utf8)) }
+
+  package func send(_ bytes: [UInt8]) throws {
+    var sent = 0
+    while sent < bytes.count {
+      let count = bytes.withUnsafeBytes { all in
+        Glibc.send(descriptor, all.baseAddress! + sent, all.count - sent, Int32(MSG_NOSIGNAL))
+      }
+      guard count > 0 else { throw TestFailure("send: \(String(cString: strerror(errno)))") }
+      sent += count
+    }
+  }
+
+  package func sendChunk(_ bytes: [UInt8]) throws {
+    try send(Array("\(String(bytes.count, radix: 16))\r\n".utf8) + bytes + [13, 10])
+  }
+  package func sendChunk(_ text: String) throws { try sendChunk(Array(text.utf8)) }
+
+  /// Bytes that the server's TCP has not acknowledged yet.
+  package var unacknowledged: Int {
+    var count: Int32 = 0
+    withUnsafeMutablePointer(to: &count) { _ = ioctl(descriptor, UInt(TIOCOUTQ), $0) }
+    return Int(count)
+  }
+
+  /// The next answer, interim ones included. `withBody` is false for the answer to HEAD.
+  package func answer(withBody: Bool = true) throws -> Answer {
+    while true {
+      if let end = received.firstRange(of: Array("\r\n\r\n".utf8)) {
+        let lines = String(decoding: received[..<end.lowerBound], as: UTF8.self).split(separator: "\r\n")
+        let fields = lines.dropFirst().map { line -> (name: String, value: String) in
+          let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+          return (String(parts[0]).lowercased(), String(parts.count > 1 ? parts[1].drop { $0 == " " } : ""))
+        }
+        let length = withBody ? fields.first { $0.name == "content-length" }.flatMap { Int($0.value) } ?? 0 : 0
+        if received.count >= end.upperBound + length {
+          let body = String(decoding: received[end.upperBound..<(end.upperBound + length)], as: UTF8.self)
+          received.removeFirst(end.upperBound + length)
+          let status = lines[0].split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
+          return Answer(status: status, fields: fields, body: body)
+        }
+      }
+      guard try receive() else {
+        throw TestFailure("the server closed; had \(String(decoding: received, as: UTF8.self))")
+      }
+    }
+  }
+
+  /// Whether anything has come that was not read.
+  package var hasAnswer: Bool {
+    var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+    return poll(&entry, 1, 0) == 1
+  }
+
+  /// Whether the server closes without sending another byte.
+  package func isClosedByServer() -> Bool { ((try? receive()) ?? true) == false && received.isEmpty }
+
+  /// False at the end.
+  private func receive() throws -> Bool {
+    var buffer = [UInt8](repeating: 0, count: 65_536)
+    let count = recv(descriptor, &buffer, buffer.count, 0)
+    if count < 0 { throw TestFailure("recv: \(String(cString: strerror(errno)))") }
+    received += buffer[..<count]
+    return count > 0
+  }
+}
