@@ -132,9 +132,17 @@ public final class EventLoop: @unchecked Sendable {
     _ descriptor: Int32, _ interest: Interest, handler: @escaping (Readiness) -> Void
   ) throws(SystemError) {
     let generation = generation(of: descriptor) &+ 1
-    // First the kernel: what it refuses must not touch a registration that there is.
-    try control(EPOLL_CTL_ADD, descriptor, interest, generation)
     let index = Int(descriptor)
+    // First the kernel: what it refuses must not touch a registration that there is.
+    do throws(SystemError) {
+      try control(EPOLL_CTL_ADD, descriptor, interest, generation)
+    } catch {
+      // The kernel had no memory to forget it by.
+      guard error.code == EEXIST, registrations.indices.contains(index), registrations[index].handler == nil else {
+        throw error
+      }
+      try control(EPOLL_CTL_MOD, descriptor, interest, generation)
+    }
     while registrations.count <= index { registrations.append(Registration()) }
     registrations[index].generation = generation
     replaceHandler(at: index, with: handler)

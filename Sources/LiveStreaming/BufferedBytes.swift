@@ -17,8 +17,13 @@ final class BufferedBytes: StreamBytes {
   /// The buffer's offset of the last pause that was passed.
   private var floor: UInt64 = 0
   private(set) var pause: Range<UInt64>?
+  private let frames: FrameGrid
 
-  init(_ consumer: consuming CircularBuffer.Consumer) { self.consumer = consumer }
+  /// - Parameter frames: where the oldest byte may lie: what begins there can be played.
+  init(_ consumer: consuming CircularBuffer.Consumer, frames: FrameGrid = .bytes) {
+    self.consumer = consumer
+    self.frames = frames
+  }
 
   /// Readable when what ``requestWakeUp(beyond:)`` waits for is there.
   var descriptor: Int32 { consumer.dataDescriptor }
@@ -43,8 +48,15 @@ final class BufferedBytes: StreamBytes {
   }
 
   var oldest: UInt64 {
-    _ = settle()
-    return max(consumer.released, floor).addingSaturated(pausedByteCount)
+    let end = settle()
+    return min(oldestPosition, end).addingSaturated(pausedByteCount)
+  }
+
+  /// The buffer's offset of the first frame that is kept as a whole.
+  private var oldestPosition: UInt64 { max(frames.ceiling(consumer.released), floor) }
+
+  func aligned(_ offset: UInt64) -> UInt64 {
+    offset < pausedByteCount ? offset : frames.ceiling(offset - pausedByteCount).addingSaturated(pausedByteCount)
   }
 
   var head: UInt64 { settle().addingSaturated(pausedByteCount) }
@@ -60,7 +72,7 @@ final class BufferedBytes: StreamBytes {
   func byteCount(from offset: UInt64) -> UInt64 {
     // In this order: the buffer never holds more than it can.
     let head = consumer.head
-    return head - min(head, max(offset - min(offset, pausedByteCount), floor, consumer.released))
+    return head - min(head, max(offset - min(offset, pausedByteCount), oldestPosition))
   }
 
   func pauses(at offset: UInt64) -> Bool {
@@ -98,7 +110,8 @@ final class BufferedBytes: StreamBytes {
     guard offset >= pausedByteCount else { return }
     let position = min(offset - pausedByteCount, end)
     released = max(released, position)
-    consumer.release(upTo: position)
+    // A frame is kept until all of it is released.
+    consumer.release(upTo: frames.floor(position))
     _ = settle()
   }
 }

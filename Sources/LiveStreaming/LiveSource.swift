@@ -29,7 +29,8 @@ final class LiveSource {
       capacity: .bytes(configuration.buffer.byteCount.addingSaturated(retention)),
       overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory,
       allowsPauses: true)
-    let bytes = BufferedBytes(ends.consumer)
+    let bytes = BufferedBytes(
+      ends.consumer, frames: FrameGrid(headerLength: source.header.count, frameLength: source.frameLength))
     self.init(.buffered(source, bytes), bytes, producer: ends.producer, configuration)
   }
 

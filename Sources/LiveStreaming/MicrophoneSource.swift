@@ -43,6 +43,8 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     return WAVHeader(rate: format.rate, channels: format.channels, format: format.format).bytes
   }
 
+  public var frameLength: Int { microphone.format.bytesPerFrame }
+
   public func start(
     into producer: consuming CircularBuffer.Producer, context: SourceContext
   ) throws(LiveStreamError) {

@@ -19,6 +19,8 @@ protocol StreamBytes: AnyObject {
   var pausedByteCount: UInt64 { get }
   /// One past the newest byte, pauses or not.
   var newest: UInt64 { get }
+  /// The first offset from `offset` on at which a part of the stream may begin.
+  func aligned(_ offset: UInt64) -> UInt64
   /// How many bytes are kept from `offset` on.
   func byteCount(from offset: UInt64) -> UInt64
   /// Whether the stream pauses at `offset`: the bytes before it belong into a request of their own.
@@ -36,6 +38,7 @@ extension StreamBytes {
   var pause: Range<UInt64>? { nil }
   var pausedByteCount: UInt64 { 0 }
   var newest: UInt64 { head }
+  func aligned(_ offset: UInt64) -> UInt64 { offset }
   func byteCount(from offset: UInt64) -> UInt64 { head - min(head, offset) }
   func pauses(at offset: UInt64) -> Bool { false }
 }

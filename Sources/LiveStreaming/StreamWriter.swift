@@ -50,11 +50,14 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   var supply: Supply {
     let isFinished = isFinished
     let (head, oldest, pause) = (head, oldest, bytes.pause)
+    // With an eighth of the buffer free, so that the next write does not take the very bytes that are about to be sent.
+    let room = UInt64(capacity / 8)
+    let excess = (head - oldest).addingSaturated(room)
+    let restart = oldest.addingSaturated(min(room, excess - min(excess, UInt64(capacity))))
     return Supply(
       oldest: oldest, head: head, isFinished: isFinished,
-      // Behind the oldest byte, so that the next write does not take the very bytes that are about to be sent. Behind a
-      // pause there is room.
-      restart: pause?.upperBound == oldest ? oldest : min(oldest.addingSaturated(UInt64(capacity / 8)), head),
+      // Behind a pause there is room.
+      restart: pause?.upperBound == oldest ? oldest : min(bytes.aligned(restart), head),
       pause: pause, pausesAtHead: bytes.pauses(at: head))
   }
 

@@ -19,6 +19,8 @@ final class CurlMulti: @unchecked Sendable {
   private let handle: UnsafeMutableRawPointer
   private let sockets: SocketTable
   private var changedSockets: [Int32] = []
+  /// Whether epoll has refused to watch a socket, and is asked again soon.
+  private var retriesWatches = false
   /// Sockets that libcurl has just stopped watching.
   private var unwatchedSockets: [Int32] = []
   var connections = ConnectionTable()
@@ -213,6 +215,7 @@ final class CurlMulti: @unchecked Sendable {
   }
 
   private func updateWatches() {
+    var refused: [Int32] = []
     for descriptor in changedSockets {
       guard let socket = sockets[descriptor], socket.effective != socket.watched else { continue }
       do {
@@ -223,12 +226,22 @@ final class CurlMulti: @unchecked Sendable {
         }
         sockets[descriptor]?.watched = socket.effective
       } catch {
-        // Without a watch the transfer would hang: let libcurl find out by the socket itself.
-        timerIsDue = true
+        // ENOMEM or ENOSPC (epoll_ctl(2)). Nothing else would wake the transfer.
+        refused.append(descriptor)
       }
     }
     changedSockets.removeAll(keepingCapacity: true)
+    guard !refused.isEmpty else { return }
+    changedSockets += refused
+    guard !retriesWatches else { return }
+    retriesWatches = true
+    loop.schedule(after: Self.watchRetryDelay) { [weak self] in
+      self?.retriesWatches = false
+      self?.updateWatches()
+    }
   }
+
+  private static let watchRetryDelay = Duration.milliseconds(100)
 
   private func serve(_ socket: Int32, _ readiness: EventLoop.Readiness) {
     var flags: Int32 = 0

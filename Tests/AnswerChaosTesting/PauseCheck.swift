@@ -54,6 +54,7 @@ struct PauseCheck: Sendable {
       defer { due = nil }
       if let due, .now < due { return "an attempt before its pause is over" }
     case .streaming(let offset): furthest = max(furthest, offset)
+    case .gap(let gap): furthest = max(furthest, gap.offset + gap.length)
     case .dropout(let dropout), .attemptFailed(let dropout): return failed(dropout)
     case .ended(let summary): return summary.error.flatMap(ended)
     default: break

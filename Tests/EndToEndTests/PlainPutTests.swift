@@ -49,6 +49,7 @@ struct PlainPutTests {
 
     let stored = try #require(try server.stored("kitchen~2.wav"))
     let length = MicrophoneStream.headerLength
+    #expect((offset - length) % 2 == 0, "it begins with a whole sample of 16 bits")
     let whole = MicrophoneStream.bytes(header: stored.prefix(length), byteCount: offset + stored.count - length)
     #expect(
       stored.starts(with: Array("RIFF".utf8)) && stored[(length - 8)..<(length - 4)].elementsEqual(Array("data".utf8)))

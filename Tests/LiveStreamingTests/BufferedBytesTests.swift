@@ -25,6 +25,21 @@ struct BufferedBytesTests {
     func pauses(at offset: UInt64) -> Bool { runs.dropLast().contains { $0.upperBound == offset } }
   }
 
+  /// Writes all of it, or nothing.
+  private static func write(
+    _ range: Range<UInt64>, of pattern: OffsetPattern, _ producer: inout CircularBuffer.Producer
+  ) -> Bool {
+    guard !range.isEmpty, range.count <= producer.largestMinimum else { return false }
+    let result = producer.write(minimum: range.count, maximum: range.count) { span in
+      for offset in range {
+        span.storeBytes(of: pattern[offset], toByteOffset: Int(offset - range.lowerBound), as: UInt8.self)
+      }
+      return range.count
+    }
+    if case .written = result { return true }
+    return false
+  }
+
   @Test(
     "every byte that is read is the one of its offset, and all before a pause come first", arguments: Seed.several(6))
   func model(seed: Seed) throws {
@@ -35,17 +50,25 @@ struct BufferedBytesTests {
       let memory: CircularBuffer.Memory = random.chance(50) ? .returned : .kept
       var ends = try CircularBuffer.make(
         capacity: .bytes(random.size(upTo: 40_000)), overflow: overflow, memory: memory, allowsPauses: true)
-      let bytes = BufferedBytes(ends.consumer)
+      let frame = [1, 4, 6, 18].randomElement(using: &random) ?? 1
+      let header = frame > 1 && random.chance(70) ? 80 : 0
+      let bytes = BufferedBytes(ends.consumer, frames: FrameGrid(headerLength: header, frameLength: frame))
+      func begins(_ offset: UInt64) -> Bool {
+        // Before a pause.
+        guard offset >= bytes.pausedByteCount else { return true }
+        let position = offset - bytes.pausedByteCount
+        return position == 0 || position >= header && (position - UInt64(header)) % UInt64(frame) == 0
+      }
       var model = Model()
+      if Self.write(0..<UInt64(header), of: pattern, &ends.producer) { model.write(header) }
       var cursor: UInt64 = 0
       var acknowledged: UInt64 = 0
       for _ in 0..<250 {
         switch Int.random(in: 0..<10, using: &random) {
         case 0..<4:
           let start = model.newest
-          let wanted = random.size(upTo: 6_000)
-          let piece = (0..<wanted).map { pattern[start + UInt64($0)] }
-          if case .written(let count) = ends.producer.write(copying: piece.span.bytes) { model.write(count) }
+          let wanted = random.size(upTo: 6_000) / frame * frame
+          if Self.write(start..<start + UInt64(wanted), of: pattern, &ends.producer) { model.write(wanted) }
         case 4:
           let length = random.chance(20) ? UInt64(random.size(upTo: 10)) : UInt64(random.size(upTo: 1 << 40))
           if ends.producer.pause(length) { model.pause(length) }
@@ -78,6 +101,8 @@ struct BufferedBytesTests {
           if waits { #expect(cursor == model.newest, "\(seed)") }
         }
         #expect(bytes.head <= model.newest && bytes.oldest <= bytes.head, "\(seed)")
+        #expect(begins(bytes.oldest) && begins(bytes.aligned(acknowledged)), "\(seed): \(bytes.oldest), \(frame)")
+        #expect(overflow == .dropOldest || bytes.oldest <= acknowledged || bytes.pause != nil, "\(seed)")
         #expect(bytes.byteCount(from: 0) <= UInt64(bytes.capacity), "\(seed)")
         acknowledged = max(acknowledged, min(cursor, bytes.oldest))
       }

@@ -147,6 +147,21 @@ import Testing
     #expect(client.next == "HEAD")
   }
 
+  @Test(
+    "2xx with Location and an offset before the end is asked about, and one without a Location is an error",
+    arguments: [200, 201, 204], [false, true])
+  func lessThanSentWithoutInterim(status: Int, isEarly: Bool) {
+    var client = ClientScript.file(500)
+    client.start()
+    client.send(upTo: isEarly ? 400 : 500)
+    client.answer(status, ["Upload-Offset": "300"], location: Self.upload, isEarly: isEarly)
+    #expect(client.next == "HEAD" && client.request?.url == Self.upload)
+    client = .file(500)
+    client.start()
+    client.send(upTo: isEarly ? 400 : 500)
+    #expect(client.answer(status, ["Upload-Offset": "300"], isEarly: isEarly) == .fail(.completedEarly))
+  }
+
   @Test("an early 2xx without a word of completeness is asked about if there is somebody to ask, and an error if not")
   func early() {
     var client = ClientScript.file(500)

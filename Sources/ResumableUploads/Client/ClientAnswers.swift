@@ -212,11 +212,13 @@ extension UploadClientStateMachine {
           return creationFailed()
         }
         if supply.isFinished, end == supply.head, end <= sentUpTo { return complete(upTo: end) }
-        guard completeness == nil || hasAcknowledged, let announced else {
+        // Who tells an offset and where the upload is does not mean a target that has everything.
+        let resource = announced ?? (completeness == nil && claimed != nil ? answer.location : nil)
+        guard completeness == nil || hasAcknowledged, let resource else {
           return hasAcknowledged && completeness == nil ? creationFailed() : fail(.completedEarly)
         }
         // It has not said that it wants no more, or has acknowledged less than that.
-        take(location: announced)
+        take(location: resource)
         return detour(answer.status)
       }
       if completeness == true { return hasAcknowledged ? creationFailed() : fail(.completedEarly) }
