@@ -51,6 +51,27 @@ import Testing
       ])
   }
 
+  @Test("a new upload that is refused again and again leaves out no more than is not kept, and each gap is said once")
+  func goneWithGapAndRefused() {
+    var client = ClientScript.created(500)
+    client.send(upTo: 300)
+    client.interim(["Upload-Offset": "200"])
+    client.release(upTo: 250, restart: 280)
+    _ = client.machine.takeNotes()
+    var (base, gaps): (UInt64, [ClientNote]) = (280, [.gap(from: 200, to: 280, isServersFault: false)])
+    for (oldest, restart) in [(280, 320), (280, 330), (300, 340), (340, 350)] as [(UInt64, UInt64)] {
+      client.insist(404)
+      #expect(client.next == "CREATE" && client.machine.base == base)
+      #expect(client.machine.takeNotes().filter { if case .gap = $0 { true } else { false } } == gaps)
+      client.answer(401)
+      #expect(client.next == "wait")
+      client.goOn()
+      client.release(upTo: oldest, restart: restart)
+      gaps = oldest > base ? [.gap(from: base, to: restart, isServersFault: false)] : []
+      if oldest > base { base = restart }
+    }
+  }
+
   @Test("a new upload leaves nothing out that is kept, although the buffer would rather begin later")
   func goneWithoutGap() {
     var client = ClientScript.created(500)

@@ -189,7 +189,7 @@ extension UploadClientStateMachine {
     var notes: [ClientNote] = []
     partEnd = nil
     // What is acknowledged is nobody's to send again, unless the upload is gone that had it.
-    let kept = reason == .gone ? acknowledged : max(acknowledged, offset)
+    let kept = max(reportedUpTo, reason == .gone ? acknowledged : max(acknowledged, offset))
     // What only HEAD has told comes once more: a server that joins parts finds it there, and no part begins behind what
     // was kept because of one wrong answer.
     var next =
@@ -205,6 +205,7 @@ extension UploadClientStateMachine {
       let isServersFault = reason == .serverWentBack || supply.oldest <= everAcknowledged
       if !isServersFault { next = max(supply.restart, supply.oldest) }
       noteGap(from: kept, to: next, pause: supply.pause, isServersFault: isServersFault)
+      reportedUpTo = next
     }
     notes.append(.newPart(reason, previous: previous, from: next))
     // The old upload resource is not left before there is a new one.

@@ -65,7 +65,7 @@ extension UploadClientStateMachine {
     guard var former = former.first else { return wait(.offsetRetrieval) }
     former.sent = max(former.sent, sent)
     (former.detours, former.advances, former.isOptimistic, former.notes) = (detours, advances, false, notes)
-    former.doubts = 0
+    (former.doubts, former.reportedUpTo) = (0, reportedUpTo)
     // The client has left the one that it took in between.
     if uploadURL != nil, let url = former.uploadURL {
       former.restarts = restarts

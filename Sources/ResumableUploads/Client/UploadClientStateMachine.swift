@@ -147,6 +147,8 @@ package struct UploadClientStateMachine: Sendable {
   var doubts = 0
   /// This client as it was when it left its upload resource, until another one is proven; empty or one.
   var former: [UploadClientStateMachine] = []
+  /// Up to which stream offset gaps were reported, whichever upload resource the client then returned to.
+  var reportedUpTo: UInt64 = 0
   /// What is to be reported about leaving it, once another one exists.
   var heldNotes: [ClientNote] = []
   /// Where a redirect (307, 308) leads, until something goes wrong there.
