@@ -55,8 +55,12 @@ let rooms: [Target] =
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
     "LiveStreaming",
-    imports: ["EventLoops", "StreamBuffers", "UploadClient", "AudioCapture", "ResumableUploads", "Digests"],
+    imports: ["EventLoops", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
+  + room(
+    "MicrophoneStreaming",
+    imports: ["AudioCapture", "EventLoops", "LiveStreaming", "StreamBuffers", "UploadClient"],
+    testsImport: ["NetworkTesting", "TestRigs", "UploadServer", "sample-heartbeat", "sample-microphone"])
   + room(
     "UploadServer",
     imports: [
@@ -72,8 +76,9 @@ let rooms: [Target] =
 let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
-    "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer",
-    "UploadServer", "CLinux", "ResumableUploads", "Digests", "LoadTesting", "Metrics", "Recordings",
+    "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
+    "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "ResumableUploads", "Digests", "LoadTesting",
+    "Metrics", "Recordings",
   ],
   swiftSettings: settings)
 
@@ -124,11 +129,11 @@ let answerChaosTests: Target = .testTarget(
 /// Built with everything else, so that they cannot rot.
 let samples: [Target] = [
   .executableTarget(
-    name: "sample-heartbeat", dependencies: ["LiveStreaming", "UploadClient"], path: "samples/heartbeat",
+    name: "sample-heartbeat", dependencies: ["LiveStreaming"], path: "samples/heartbeat",
     swiftSettings: settings),
   .executableTarget(
-    name: "sample-microphone", dependencies: ["AudioCapture", "LiveStreaming", "UploadClient", "StreamBuffers"],
-    path: "samples/microphone", swiftSettings: settings),
+    name: "sample-microphone", dependencies: ["MicrophoneStreaming"], path: "samples/microphone",
+    swiftSettings: settings),
   .executableTarget(
     name: "sample-resumable-handler", dependencies: ["UploadServer", "Digests"], path: "samples/resumable-handler",
     swiftSettings: settings),
@@ -210,18 +215,24 @@ let testDevice: [Target] = [
 let benchmarks: [Target] = [
   .executableTarget(
     name: "circular-buffer-benchmark", dependencies: ["EventLoops", "StreamBuffers"],
-    path: "benchmarks/CircularBufferBenchmark", swiftSettings: settings)
+    path: "benchmarks/CircularBufferBenchmark", swiftSettings: settings),
+  .executableTarget(
+    name: "with-stream-benchmark", dependencies: ["EventLoops", "LiveStreaming", "StreamBuffers", "UploadServer"],
+    path: "benchmarks/WithStreamBenchmark", swiftSettings: settings),
 ]
 
 let package = Package(
   name: "sluice",
   products: [
+    .library(name: "EventLoops", targets: ["EventLoops"]),
+    .library(name: "ResumableUploads", targets: ["ResumableUploads"]),
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
     .library(name: "AudioCapture", targets: ["AudioCapture"]),
     .library(name: "Digests", targets: ["Digests"]),
     .library(name: "Recordings", targets: ["Recordings"]),
     .library(name: "UploadClient", targets: ["UploadClient"]),
     .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
+    .library(name: "MicrophoneStreaming", targets: ["MicrophoneStreaming"]),
     .library(name: "HTTPMessages", targets: ["HTTPMessages"]),
     .library(name: "HTTPServer", targets: ["HTTPServer"]),
     .library(name: "UploadServer", targets: ["UploadServer"]),

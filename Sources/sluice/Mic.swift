@@ -5,6 +5,7 @@ internal import Digests
 internal import EventLoops
 internal import HTTPServer
 internal import LiveStreaming
+internal import MicrophoneStreaming
 internal import StreamBuffers
 internal import UploadClient
 

@@ -2,10 +2,7 @@
 //
 //     swift run sample-microphone http://localhost:8080/kitchen hw:CARD=Mic
 
-import AudioCapture
-import LiveStreaming
-import StreamBuffers
-import UploadClient
+import MicrophoneStreaming
 
 @main
 struct MicrophoneSample {
@@ -14,13 +11,9 @@ struct MicrophoneSample {
     let url = arguments.count > 1 ? arguments[1] : "http://localhost:8080/kitchen"
     let device = arguments.count > 2 ? arguments[2] : "default"
     let microphone = try Microphone(MicrophoneConfiguration(device: device, maximumFrames: 480_000))
-    let source = MicrophoneSource(microphone)
-    var request = UploadRequest(url: url)
-    request.fields.addDefault("Content-Type", source.contentType)
-    var configuration = LiveStreamConfiguration(request: request)
-    configuration.buffer = .time(.seconds(60), bytesPerSecond: microphone.format.bytesPerSecond)
-    let streamer = try LiveStreamer(source, configuration: configuration, session: try UploadSession())
-    for await event in streamer.events() {
+    let session = try UploadSession()
+    let stream = try session.stream(microphone, to: url)
+    for await event in stream.events {
       print(event)
     }
   }

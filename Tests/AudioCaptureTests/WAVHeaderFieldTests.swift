@@ -1,8 +1,10 @@
+// The fields of the header, format by format.
+
 import AudioCapture
 import Testing
 
 @Suite("The head of a WAV file without a length")
-struct WAVHeaderTests {
+struct WAVHeaderFieldTests {
   /// Bytes as the specification's tables write them.
   private func hex(_ text: String) -> [UInt8] {
     text.split { $0 == " " || $0 == "\n" }.map { UInt8($0, radix: 16) ?? 0 }

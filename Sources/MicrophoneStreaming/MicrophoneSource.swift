@@ -2,6 +2,7 @@
 
 public import AudioCapture
 internal import EventLoops
+public import LiveStreaming
 public import StreamBuffers
 
 /// Streams what a ``Microphone`` captures, with a WAV header in front if wanted.

@@ -5,6 +5,7 @@ import Testing
 
 @testable import AudioCapture
 @testable import LiveStreaming
+@testable import MicrophoneStreaming
 
 @Suite("What a microphone reports")
 struct MicrophoneSourceTests {

@@ -4,6 +4,7 @@ import Testing
 
 @testable import AudioCapture
 @testable import LiveStreaming
+@testable import MicrophoneStreaming
 
 @Suite("Losses without an event of their own")
 struct MissedEventTests {

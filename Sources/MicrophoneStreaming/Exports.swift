@@ -1,0 +1,4 @@
+// A program that streams a microphone needs one import.
+
+@_exported public import AudioCapture
+@_exported public import LiveStreaming

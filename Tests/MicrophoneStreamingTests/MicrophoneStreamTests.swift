@@ -1,0 +1,74 @@
+// A microphone's stream in one call, with real ALSA and the real server.
+
+import AudioCapture
+import NetworkTesting
+import TestRigs
+import Testing
+
+@testable import LiveStreaming
+@testable import MicrophoneStreaming
+
+@Suite("A microphone that a task streams", .serialized, .timeLimit(.minutes(5)))
+struct MicrophoneStreamTests {
+  private let rig = TestMicrophone()
+
+  private func microphone(frames: UInt64?) throws -> Microphone {
+    try Microphone(MicrophoneConfiguration(device: rig.name(), maximumFrames: frames))
+  }
+
+  private func contents(_ server: StreamServer) throws -> [UInt8] {
+    let name = try #require(server.directory.names.first)
+    return try server.directory.contents(name)
+  }
+
+  @Test("every frame arrives behind a WAV header, and the events report the capture")
+  func arrives() async throws {
+    let server = try StreamServer()
+    let session = try UploadSession()
+    let stream = try session.stream(try microphone(frames: 12_000), to: server.url + "/kitchen")
+    var kinds: [String] = []
+    for await event in stream.events {
+      if case .source(let event) = event { kinds.append(event.kind) }
+    }
+    let summary = try await stream.value
+    #expect(kinds.first == "capture" && summary.sourceLost == 0)
+    let header = WAVHeader(rate: 48_000, channels: 1, format: .s16LE).bytes
+    #expect(summary.progress.acknowledged == header.count + 24_000)
+    #expect(try contents(server).count == header.count + 24_000)
+  }
+
+  @Test("an endless one stops when it finishes, and when nobody refers to it any more")
+  func stops() async throws {
+    let server = try StreamServer()
+    let session = try UploadSession()
+    let stream = try session.stream(try microphone(frames: nil), to: server.url + "/kitchen")
+    for await event in stream.events {
+      if case .acknowledged = event { break }
+    }
+    stream.finish()
+    let summary = try await stream.value
+    #expect(summary.progress.acknowledged == summary.progress.captured && summary.progress.lost == 0)
+    let dropped = DroppedMicrophone(try microphone(frames: nil))
+    if let microphone = dropped.microphone { _ = try session.stream(microphone, to: server.url + "/hall") }
+    rig.wait { _ in dropped.microphone == nil }
+    #expect(dropped.microphone == nil)
+  }
+
+  /// Keeps a microphone until it is taken, and then watches whether anybody else does.
+  private final class DroppedMicrophone {
+    private var kept: Microphone?
+    private weak var watched: Microphone?
+
+    init(_ microphone: Microphone) { (kept, watched) = (microphone, microphone) }
+
+    var microphone: Microphone? {
+      defer { kept = nil }
+      return watched
+    }
+  }
+
+  @Test("a device that does not exist is an error before anything is sent")
+  func missing() {
+    #expect(throws: MicrophoneError.self) { try Microphone(device: "hw:nobody") }
+  }
+}
