@@ -46,9 +46,11 @@ final class CurlTransfer: @unchecked Sendable {
   private var isLookingUp = false
   /// Whether its connection has carried no request before this one.
   var isFirstOnConnection = false
+  /// Until the request is over: a session that nobody else refers to ends after its last request.
+  private var session: UploadSession?
 
   init(
-    request: UploadRequest, body: consuming UploadBody, loop: EventLoop,
+    request: UploadRequest, body: consuming UploadBody, loop: EventLoop, session: UploadSession,
     handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) {
     self.request = request
@@ -56,6 +58,7 @@ final class CurlTransfer: @unchecked Sendable {
     kind = body.kind
     self.body = body
     self.loop = loop
+    self.session = session
     self.handler = handler
     // Only memory can be lacking here, and Swift itself ends the process then.
     easy = curl_easy_init()!
@@ -170,6 +173,7 @@ final class CurlTransfer: @unchecked Sendable {
       body.close(error)
     }
     handler(.finished(result))
+    session = nil
   }
 
   // MARK: In between

@@ -4,12 +4,14 @@ public import EventLoops
 
 /// One thread, one epoll loop, and libcurl on it: any number of uploads.
 ///
-/// All handlers are called on the session's thread and must not block it.
+/// All handlers are called on the session's thread and must not block it. A session ends its thread when nobody refers
+/// to it any more and its last request is over. ``close()`` ends it at once.
 public final class UploadSession: Sendable {
   /// The session's loop, for those who drive streams on the same thread.
   package let loop: EventLoop
   let lanes: [CurlMulti]
-  private let thread: NamedThread
+  /// Until it ends.
+  private let thread: Lock<NamedThread?>
 
   /// How requests at the same time share connections.
   public enum Connections: Equatable, Sendable {
@@ -38,8 +40,16 @@ public final class UploadSession: Sendable {
       lanes.append(try CurlMulti(loop: loop, sockets: sockets, lookups: lookups, connections: connections))
     }
     self.lanes = lanes
-    thread = try NamedThread("sluice-network") { loop.run() }
+    let all = lanes
+    thread = Lock(
+      try NamedThread("sluice-network") {
+        loop.run()
+        // libcurl closes connections when a lane goes, which no other thread may do at the same time.
+        withExtendedLifetime(all) {}
+      })
   }
+
+  deinit { stop()?.detach() }
 
   /// Starts a request.
   ///
@@ -63,17 +73,27 @@ public final class UploadSession: Sendable {
   ) throws(UploadError) -> UploadTask {
     try request.validate()
     try body.validate(method: request.method)
-    let transfer = CurlTransfer(request: request, body: body, loop: loop, handler: handler)
+    let transfer = CurlTransfer(request: request, body: body, loop: loop, session: self, handler: handler)
     let multi = lanes[Int(UInt(bitPattern: lane) % UInt(lanes.count))]
     loop.execute { multi.start(transfer) }
     return transfer.task
   }
 
-  /// Ends all uploads as cancelled and joins the thread. Not from the session's thread, and once.
+  /// Ends all uploads as cancelled, and waits for the end of the thread. A second call does nothing. On the session's
+  /// own thread it does not wait.
   public func close() {
+    guard let thread = stop() else { return }
+    if loop.isOnThread { thread.detach() } else { thread.join() }
+  }
+
+  /// Has the thread end soon.
+  ///
+  /// - Returns: the thread, to be joined or detached; nil if it was stopped before.
+  private func stop() -> NamedThread? {
+    guard let thread = thread.withLock({ $0.take() }) else { return nil }
     let lanes = lanes
     loop.execute { for multi in lanes { multi.close() } }
     loop.stop()
-    thread.join()
+    return thread
   }
 }
