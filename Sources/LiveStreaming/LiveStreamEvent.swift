@@ -38,6 +38,8 @@ public enum LiveStreamEvent: Sendable {
   case source(SourceEvent)
   /// How things stand, if ``LiveStreamConfiguration/progressInterval`` asks for it.
   case progress(StreamProgress)
+  /// This many events came too fast for an observer of ``LiveStreamTask/events``, and are not reported to it.
+  case missed(Int)
   /// The last event.
   case ended(StreamSummary)
 }
@@ -187,6 +189,10 @@ public struct StreamProgress: Equatable, Sendable {
   /// Whether a request is under way.
   public var isConnected: Bool
 
+  /// How much of what was captured is acknowledged, from 0 to 1. Of a file, all of it counts as captured from the start.
+  public var fractionCompleted: Double {
+    captured == 0 ? 1 : Double(min(acknowledged, captured)) / Double(captured)
+  }
   /// What was captured, is not lost, and is not acknowledged yet.
   public var unsent: UInt64 { captured - min(captured, settled) }
   /// Stream offset before which nothing is to be sent any more: all of it is acknowledged or lost.

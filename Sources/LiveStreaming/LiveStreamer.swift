@@ -35,16 +35,6 @@ public final class LiveStreamer: Sendable {
     stream.loop.execute { [stream] in stream.start(handler) }
   }
 
-  /// Starts, and gives all that happens as a sequence that ends after ``LiveStreamEvent/ended(_:)``.
-  public func events() -> AsyncStream<LiveStreamEvent> {
-    AsyncStream { continuation in
-      start { event in
-        continuation.yield(event)
-        if case .ended = event { continuation.finish() }
-      }
-    }
-  }
-
   /// Stops the source, sends what is buffered, and ends when the server has answered.
   ///
   /// - Parameter limit: ends after this time without an acknowledgement even if the server has not answered, with an
@@ -66,6 +56,14 @@ public final class LiveStreamer: Sendable {
 
   /// Breaks the connection off, as a network does that fails; the stream goes on as after any dropout.
   package func cutConnection() { stream.loop.execute { [stream] in stream.request?.task.cut() } }
+
+  /// Calls `body` on the session's thread with how the stream stands.
+  func withProgress(_ body: @escaping @Sendable (StreamProgress) -> Void) {
+    stream.loop.execute { [stream] in
+      if stream.trustsTransport { stream.checkTransport() }
+      body(stream.progress())
+    }
+  }
 
   /// Goes on after ``suspend()``.
   public func resume() { stream.loop.execute { [stream] in stream.resume() } }

@@ -22,7 +22,7 @@ enum StreamReport {
   /// A line for what matters; nil for what does not.
   static func line(_ event: LiveStreamEvent, url: String) -> String? {
     switch event {
-    case .connecting, .connected, .progress, .interimResponse, .response, .accepted, .acknowledged: nil
+    case .connecting, .connected, .progress, .interimResponse, .response, .accepted, .acknowledged, .missed: nil
     case .upload(let notice): line(notice)
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
@@ -180,6 +180,9 @@ enum StreamReport {
       line.add("length", gap.length)
       line.add("cause", gap.cause.rawValue)
     case .upload(let notice): line = jsonLine(notice)
+    case .missed(let count):
+      line = JSONLine(event: "missed")
+      line.add("count", count)
     case .acknowledged(let offset):
       line = JSONLine(event: "acknowledged")
       line.add("offset", offset)

@@ -25,7 +25,7 @@ struct LiveStreamerLifeTests {
     configuration.retry.initialCeiling = .milliseconds(20)
     configuration.progressInterval = .milliseconds(20)
     configuration.resumable = .never
-    let events = try LiveStreamer(source, configuration: configuration, session: session).events()
+    let events = try session.stream(source, configuration: configuration).events
     var (kinds, last) = ([String](), "")
     for await event in events {
       last = String("\(event)".prefix { $0 != "(" })

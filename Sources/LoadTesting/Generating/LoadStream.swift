@@ -121,7 +121,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
       loop.figures.error(
         "went-back", example: "the server has less than it had acknowledged: \(now) bytes instead of \(before)")
     case .ended(let summary): ended(summary)
-    case .streaming, .discarding, .upload, .source, .progress: break
+    case .streaming, .discarding, .upload, .source, .progress, .missed: break
     }
   }
 

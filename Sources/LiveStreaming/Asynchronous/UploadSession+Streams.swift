@@ -1,0 +1,135 @@
+// Live streams that tasks start, write and await.
+
+public import UploadClient
+
+extension UploadSession {
+  /// Streams what `source` produces, and resumes after every interruption.
+  ///
+  /// The source begins at once, whether the server is there or not. The buffer has 16 MiB. While it is full, the oldest
+  /// bytes are discarded and reported; choose otherwise with a ``LiveStreamConfiguration``.
+  ///
+  /// - Parameters:
+  ///   - url: an absolute `http` or `https` URL.
+  ///   - contentType: the media type of the stream.
+  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  public func stream(
+    _ source: some StreamSource, to url: String, contentType: String = "application/octet-stream"
+  ) throws(LiveStreamError) -> LiveStreamTask {
+    try stream(source, configuration: LiveStreamConfiguration(to: url, contentType: contentType))
+  }
+
+  /// Streams what `source` produces, and resumes after every interruption.
+  ///
+  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  public func stream(
+    _ source: some StreamSource, configuration: LiveStreamConfiguration
+  ) throws(LiveStreamError) -> LiveStreamTask {
+    LiveStreamTask(try operation(source, configuration))
+  }
+
+  /// Streams an asynchronous sequence of bytes. The sequence waits while the buffer of 16 MiB is full.
+  ///
+  /// - Parameters:
+  ///   - url: an absolute `http` or `https` URL.
+  ///   - contentType: the media type of the stream.
+  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  public func stream<Bytes: AsyncSequence & Sendable>(
+    _ bytes: Bytes, to url: String, contentType: String = "application/octet-stream"
+  ) throws(LiveStreamError) -> LiveStreamTask where Bytes.Element == UInt8 {
+    try stream(
+      AsyncSequenceSource(bytes) { [$0] }, configuration: .waiting(to: url, contentType: contentType))
+  }
+
+  /// Streams an asynchronous sequence of pieces, such as `[UInt8]` or Foundation's `Data`. The sequence waits while the
+  /// buffer of 16 MiB is full.
+  ///
+  /// - Parameters:
+  ///   - url: an absolute `http` or `https` URL.
+  ///   - contentType: the media type of the stream.
+  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  public func stream<Pieces: AsyncSequence & Sendable>(
+    _ pieces: Pieces, to url: String, contentType: String = "application/octet-stream"
+  ) throws(LiveStreamError) -> LiveStreamTask where Pieces.Element: Collection<UInt8> {
+    try stream(
+      AsyncSequenceSource(pieces) { Array($0) }, configuration: .waiting(to: url, contentType: contentType))
+  }
+
+  /// Streams what `body` writes, and waits for the server's confirmation of it.
+  ///
+  /// ``LiveStreamWriter/write(_:)-([UInt8])`` waits while the buffer of 16 MiB is full. When `body` throws, the stream
+  /// stops at once. Cancelling the task stops the stream too.
+  ///
+  /// - Parameters:
+  ///   - url: an absolute `http` or `https` URL.
+  ///   - contentType: the media type of the stream.
+  /// - Returns: how the stream ended.
+  /// - Throws: ``LiveStreamError`` with the reason why the stream ended early, or what `body` throws.
+  @discardableResult
+  nonisolated(nonsending) public func withStream(
+    to url: String, contentType: String = "application/octet-stream",
+    _ body: nonisolated(nonsending) (LiveStreamWriter) async throws -> Void
+  ) async throws -> StreamSummary {
+    try await withStream(configuration: .waiting(to: url, contentType: contentType), body)
+  }
+
+  /// Streams what `body` writes, and waits for the server's confirmation of it.
+  ///
+  /// - Parameter configuration: ``LiveStreamConfiguration/overflow`` does not apply: writers wait.
+  /// - Returns: how the stream ended.
+  /// - Throws: ``LiveStreamError`` with the reason why the stream ended early, or what `body` throws.
+  @discardableResult
+  nonisolated(nonsending) public func withStream(
+    configuration: LiveStreamConfiguration, _ body: nonisolated(nonsending) (LiveStreamWriter) async throws -> Void
+  ) async throws -> StreamSummary {
+    var configuration = configuration
+    configuration.overflow = .wait
+    let source = WrittenSource()
+    let operation = try operation(source, configuration)
+    let writer = LiveStreamWriter(source: source, operation: operation, task: LiveStreamTask(operation))
+    return try await withTaskCancellationHandler {
+      do {
+        try await body(writer)
+      } catch {
+        operation.cancel()
+        _ = await operation.summary
+        throw error
+      }
+      operation.finish()
+      let summary = await operation.summary
+      if let error = summary.error { throw error }
+      return summary
+    } onCancel: {
+      operation.cancel()
+    }
+  }
+
+  private func operation(
+    _ source: some StreamSource, _ configuration: LiveStreamConfiguration
+  ) throws(LiveStreamError) -> StreamOperation {
+    do {
+      return StreamOperation(try LiveStreamer(source, configuration: configuration, session: self), self)
+    } catch {
+      throw LiveStreamError(.source, "cannot make the stream's buffer: \(error)")
+    }
+  }
+}
+
+extension LiveStreamConfiguration {
+  /// Where to and what, with the defaults for everything else.
+  ///
+  /// - Parameters:
+  ///   - url: an absolute `http` or `https` URL.
+  ///   - contentType: the media type of the stream.
+  public init(to url: String, contentType: String) {
+    var request = UploadRequest(url: url)
+    request.fields.addDefault("Content-Type", contentType)
+    self.init(request: request)
+  }
+
+  /// For sources that can wait.
+  static func waiting(to url: String, contentType: String) -> LiveStreamConfiguration {
+    var configuration = LiveStreamConfiguration(to: url, contentType: contentType)
+    configuration.overflow = .wait
+    return configuration
+  }
+}

@@ -1,0 +1,116 @@
+// A source whose bytes come from tasks, which wait while the buffer is full.
+
+internal import EventLoops
+internal import StreamBuffers
+
+/// Writers take turns. Each of them copies into the circular buffer on its own thread, and the loop is asked for room
+/// only when there is none.
+final class WrittenSource: StreamSource {
+  private typealias Continuation = UnsafeContinuation<Void, Never>
+
+  private struct State: ~Copyable {
+    var writers = WriteQueue<Continuation>()
+    /// From the source's start to its end.
+    var producer: CircularBuffer.Producer?
+    var context: SourceContext?
+    /// As much room as a writer waits for at most, in bytes.
+    var roomStep = 1
+  }
+
+  private let state = Lock(State())
+
+  // MARK: The stream's loop
+
+  func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
+    do {
+      try context.loop.register(producer.spaceDescriptor, [.readable, .edgeTriggered]) { [weak self] _ in
+        self?.hasRoom()
+      }
+    } catch {
+      throw LiveStreamError(.source, "cannot watch the stream's buffer: \(error)")
+    }
+    // A quarter of the buffer at a time: a wake-up for every acknowledged byte would cost more than it brings.
+    let roomStep = min(producer.largestMinimum, max(1, producer.capacity / 4))
+    let handover = Lock<CircularBuffer.Producer?>(producer)
+    state.withLock { state in
+      state.producer = handover.withLock { $0.take() }
+      state.context = context
+      state.roomStep = roomStep
+    }
+    hasRoom()
+  }
+
+  func stop() {
+    let (context, waiter) = state.withLock { state in
+      let context = state.context.take()
+      if let descriptor = state.producer?.spaceDescriptor { context?.loop.deregister(descriptor) }
+      state.producer?.finish()
+      state.producer = nil
+      return (context, state.writers.close())
+    }
+    _ = context
+    waiter?.resume()
+  }
+
+  private func hasRoom() { state.withLock { $0.writers.unblock() }?.resume() }
+
+  // MARK: Any task
+
+  /// The source can give no more bytes, for this reason; nil for its proper end. The stream sends what is buffered.
+  func end(_ error: LiveStreamError?) {
+    guard let context = state.withLock({ $0.context }) else { return }
+    if let error { context.fail(error) }
+    context.loop.execute { [weak self] in self?.stop() }
+  }
+
+  /// Writes all of `bytes`, and waits as long as there is no room.
+  ///
+  /// - Returns: false when the stream has ended before it could take all of them.
+  func write(_ bytes: [UInt8]) async -> Bool {
+    guard !bytes.isEmpty else { return true }
+    if !state.withLock({ $0.writers.begin() }) { await takeTurn() }
+    defer { state.withLock { $0.writers.end() }?.resume() }
+    var count = 0
+    while true {
+      switch write(bytes, from: count) {
+      case .wrote(let more): count += more
+      case .hasNoRoom: await waitForRoom(bytes.count - count)
+      case .hasEnded: return false
+      }
+      if count == bytes.count { return true }
+    }
+  }
+
+  private enum Attempt {
+    case wrote(Int)
+    case hasNoRoom
+    case hasEnded
+  }
+
+  private func write(_ bytes: [UInt8], from offset: Int) -> Attempt {
+    state.withLock { state in
+      guard !state.writers.hasEnded else { return .hasEnded }
+      guard
+        case .written(let count)? = state.producer?.write(copying: bytes.span.bytes.extracting(droppingFirst: offset))
+      else { return .hasNoRoom }
+      return .wrote(count)
+    }
+  }
+
+  private func takeTurn() async {
+    await withUnsafeContinuation { continuation in
+      if !state.withLock({ $0.writers.wait(continuation) }) { continuation.resume() }
+    }
+  }
+
+  /// Waits for the source's start, for room, or for the end. It may return early.
+  private func waitForRoom(_ count: Int) async {
+    await withUnsafeContinuation { continuation in
+      let waits = state.withLock { state in
+        if state.producer?.requestSpace(min(count, state.roomStep)) == false { return false }
+        return state.writers.block(continuation)
+      }
+      if !waits { continuation.resume() }
+    }
+  }
+}

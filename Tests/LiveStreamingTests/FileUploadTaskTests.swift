@@ -1,0 +1,289 @@
+// Files that tasks upload, cancel and resume, with the real server.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import ResumableUploads
+import Testing
+
+@testable import LiveStreaming
+
+@Suite("A file that a task uploads", .serialized, .timeLimit(.minutes(5)))
+struct FileUploadTaskTests {
+  private let pattern = OffsetPattern()
+
+  @Test(
+    "arrives byte for byte, and the receipt has its size and the server's answer",
+    arguments: [0, 1, 300_000, 5_000_000])
+  func arrives(size: Int) async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, size))
+    let session = try UploadSession()
+    let receipt = try await session.upload(file: file, to: server.url + "/film")
+    #expect(receipt.byteCount == size && receipt.isResumable && receipt.response.isSuccess && receipt.outageCount == 0)
+    #expect(try server.directory.contents(storedName(receipt.response)) == patternBytes(pattern, 0, size))
+  }
+
+  @Test("that does not exist, or is a directory, is an error before anything is sent")
+  func missing() async throws {
+    let session = try UploadSession()
+    for path in ["/nowhere/film", "/tmp"] {
+      let error = await #expect(throws: FileUploadError.self) {
+        try await session.upload(file: path, to: "http://127.0.0.1:9/")
+      }
+      guard case .file(let reason)? = error else {
+        Issue.record("\(String(describing: error))")
+        continue
+      }
+      #expect((reason == .directory) == (path == "/tmp") && error?.resumeData == nil)
+    }
+  }
+
+  @Test("progress begins at once, never goes back, and ends with the whole file, for each of several observers")
+  func progress() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
+    let session = try UploadSession()
+    let upload = try session.uploadTask(file: file, to: server.url + "/film")
+    try await withThrowingTaskGroup(of: [StreamProgress].self) { group in
+      for _ in 0..<3 {
+        group.addTask {
+          var seen: [StreamProgress] = []
+          for await progress in upload.progress { seen.append(progress) }
+          return seen
+        }
+      }
+      for try await seen in group {
+        #expect(seen.last?.fractionCompleted == 1 && seen.allSatisfy { $0.captured == 5_000_000 })
+        #expect(zip(seen, seen.dropFirst()).allSatisfy { $0.acknowledged <= $1.acknowledged })
+      }
+    }
+    _ = try await upload.value
+    // After the end, too.
+    var late: [Double] = []
+    for await progress in upload.progress { late.append(progress.fractionCompleted) }
+    #expect(late == [1])
+  }
+
+  @Test("a break ends the observation of progress, and not the upload")
+  func leavesProgress() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 3_000_000))
+    let session = try UploadSession()
+    let upload = try session.uploadTask(file: file, to: server.url + "/film")
+    for await _ in upload.progress { break }
+    #expect(try await upload.value.byteCount == 3_000_000)
+  }
+
+  @Test("a server without resumable uploads gives no resume data")
+  func plainServer() async throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = connection.waitForEnd()
+    }
+    let local = try TemporaryDirectory()
+    let file = try local.write("film", patternBytes(pattern, 0, 300_000))
+    let session = try UploadSession()
+    let upload = try session.uploadTask(file: file, to: server.url + "/film")
+    for await event in upload.events {
+      if case .connected = event { break }
+    }
+    #expect(await upload.cancelProducingResumeData() == nil)
+    let error = await #expect(throws: FileUploadError.self) { try await upload.value }
+    if case .cancelled(nil)? = error {} else { Issue.record("\(String(describing: error))") }
+  }
+
+  /// An upload of which the server has some bytes, and not all.
+  private func unfinished(
+    _ session: UploadSession, _ file: String, _ url: String
+  ) async throws -> FileResumeData {
+    var configuration = LiveStreamConfiguration.file(to: url)
+    // The server acknowledges each request.
+    configuration.rollOver.size = 100_000
+    // Before its sixth request it is suspended, by the session's thread itself.
+    let upload = Lock<FileUploadTask?>(nil)
+    let count = Lock(0)
+    configuration.bearerToken = {
+      let number = count.withLock { count in
+        count += 1
+        return count
+      }
+      if number == 6 { upload.withLock { $0 }?.suspend() }
+      return nil
+    }
+    let task = try session.uploadTask(file: file, configuration: configuration)
+    task.suspend()
+    upload.withLock { $0 = task }
+    task.resume()
+    for await event in task.events {
+      if case .acknowledged = event { break }
+    }
+    upload.withLock { $0 = nil }
+    return try #require(await task.cancelProducingResumeData())
+  }
+
+  @Test("resume data survives its text, and another session completes the file")
+  func resumes() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film\n\"ü", patternBytes(pattern, 0, 5_000_000))
+    let data = try await unfinished(try UploadSession(), file, server.url + "/film")
+    let restored = try #require(FileResumeData(data.text))
+    #expect(restored == data && restored.path == file)
+    let receipt = try await UploadSession().upload(resuming: restored)
+    #expect(receipt.byteCount == 5_000_000)
+    #expect(try server.directory.contents(storedName(receipt.response)) == patternBytes(pattern, 0, 5_000_000))
+    for wrong in [
+      "", "x", data.text.replacing("sluice-file-upload 1", with: "sluice-file-upload 2"), String(data.text.prefix(60)),
+    ] {
+      #expect(FileResumeData(wrong) == nil)
+    }
+  }
+
+  @Test("a file that changed since is not resumed")
+  func changed() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
+    let session = try UploadSession()
+    let data = try await unfinished(session, file, server.url + "/film")
+    try local.write("film", patternBytes(pattern, 7, 5_000_000))
+    let error = await #expect(throws: FileUploadError.self) { try await session.upload(resuming: data) }
+    if case .file(.changed)? = error {} else { Issue.record("\(String(describing: error))") }
+  }
+
+  @Test("cancelled at 500 random moments: nothing leaks, and what is resumed is complete", arguments: Seed.several(1))
+  func cancelled(seed: Seed) async throws {
+    // In a process of its own, whose descriptors and threads can be counted.
+    await #expect(processExitsWith: .success) { [value = seed.value as UInt64] in
+      await recordingErrors { try await Self.cancelAtRandomMoments(500, Seed(value)) }
+    }
+  }
+
+  private static func cancelAtRandomMoments(_ count: Int, _ seed: Seed) async throws {
+    var random = seed.generator
+    let rig = try CancellationRig()
+    // What is made once for a process, such as the state of libcurl, is no leak.
+    try await rig.run(5, &random)
+    let before = try ProcessResources(without: rig.directory)
+    for _ in 0..<count / 25 {
+      try await rig.run(25, &random)
+      try await waitForRelease(since: before, without: rig.directory)
+    }
+    // All kinds of ends were met.
+    #expect(rig.completeCount > 0 && rig.resumedCount > count / 10 && rig.repeatedCount > 0, "\(rig)")
+  }
+}
+
+/// Uploads that are cancelled, with the real server behind a connection that can be cut. One task uses it.
+private final class CancellationRig: CustomStringConvertible {
+  private let server: StreamServer
+  private let relay: SwitchedRelay
+  private let local: TemporaryDirectory
+  private let files: [(path: String, content: [UInt8])]
+  private(set) var completeCount = 0
+  private(set) var resumedCount = 0
+  private(set) var repeatedCount = 0
+  private var number = 0
+
+  init() throws {
+    server = try StreamServer()
+    relay = try SwitchedRelay(to: "127.0.0.1:\(server.port)")
+    local = try TemporaryDirectory()
+    let (pattern, local) = (OffsetPattern(), local)
+    // The last one is created before any of it is sent.
+    files = try [0, 1, 60_000, 300_000, 300_000, 1_000_000, 1_000_000, 4_300_000].map { size in
+      let content = patternBytes(pattern, size, size)
+      return (try local.write("\(size)", content), content)
+    }
+  }
+
+  var description: String { "\(completeCount) complete, \(resumedCount) resumed, \(repeatedCount) repeated" }
+
+  /// The server's directory.
+  var directory: String { server.directory.path }
+
+  /// So many uploads in a session of their own, which is gone afterwards.
+  func run(_ count: Int, _ random: inout SplitMix64) async throws {
+    var references: [WeakReference<StreamOperation>] = []
+    let session = try await inSession { session in
+      for _ in 0..<count { references += try await cancelOne(session, &random) }
+    }
+    try await waitUntil("the release of the session") { session.object == nil }
+    try await waitUntil("the release of the uploads") { references.allSatisfy { $0.object == nil } }
+  }
+
+  private func inSession(_ body: (UploadSession) async throws -> Void) async throws -> WeakReference<UploadSession> {
+    let session = try UploadSession()
+    try await body(session)
+    return WeakReference(session)
+  }
+
+  private func configuration(_ name: String) -> LiveStreamConfiguration {
+    var configuration = LiveStreamConfiguration.file(to: "http://\(relay.address)/\(name)")
+    configuration.retry.initialCeiling = .milliseconds(4)
+    configuration.retry.maximumCeiling = .milliseconds(20)
+    return configuration
+  }
+
+  /// Begins an upload, cancels it at a random moment in a random way, and completes it.
+  private func cancelOne(
+    _ session: UploadSession, _ random: inout SplitMix64
+  ) async throws -> [WeakReference<StreamOperation>] {
+    number += 1
+    let (path, content) = files[Int.random(in: files.indices, using: &random)]
+    var upload = Optional(try session.uploadTask(file: path, configuration: configuration("film-\(number)")))
+    let reference = upload.map { WeakReference($0.operation) }
+    // Mostly within the time that the upload takes.
+    let moment = Duration.microseconds(Int.random(in: 0...(random.chance(50) ? 3_000 : 30_000), using: &random))
+    let observer = random.chance(30) ? upload.map { upload in Task { for await _ in upload.progress {} } } : nil
+    if random.chance(20) {
+      try await Task.sleep(for: moment / 2)
+      try relay.set(.resets)
+      try relay.set(.passes)
+    }
+    try await Task.sleep(for: moment)
+    var (receipt, data) = (UploadReceipt?.none, FileResumeData?.none)
+    do {
+      switch Int.random(in: 0..<5, using: &random) {
+      case 0:
+        data = await upload?.cancelProducingResumeData()
+        if data == nil { receipt = try await upload?.value }
+      case 1:
+        let waiter = Task { [upload] in try await upload?.value }
+        waiter.cancel()
+        receipt = try await waiter.value
+      case 2:
+        upload?.cancel()
+        receipt = try await upload?.value
+      case 3:
+        // Nobody awaits it: whoever drops it gives it up.
+        upload = nil
+      default:
+        upload?.suspend()
+        upload?.resume()
+        upload?.cancel()
+        receipt = try await upload?.value
+      }
+    } catch let error as FileUploadError {
+      guard case .cancelled(let resumeData) = error else { throw error }
+      data = resumeData
+    }
+    observer?.cancel()
+    let name: String
+    if let receipt {
+      completeCount += 1
+      name = try storedName(receipt.response)
+    } else if let data {
+      resumedCount += 1
+      let configuration = configuration("film-\(number)")
+      name = try storedName(try await session.upload(resuming: data, configuration: configuration).response)
+    } else {
+      repeatedCount += 1
+      let configuration = configuration("film-\(number)")
+      name = try storedName(try await session.upload(file: path, configuration: configuration).response)
+    }
+    let isEqual = try server.directory.contents(name) == content
+    #expect(isEqual, "\(name) of upload \(number)")
+    return reference.map { [$0] } ?? []
+  }
+}

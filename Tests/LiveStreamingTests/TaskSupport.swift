@@ -1,0 +1,89 @@
+// What the tests of tasks share: names in a server's answers, and what a process has open.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+/// The name under which `UploadServer` says that it stored what a request brought.
+func storedName(_ response: HTTPResponse?) throws -> String {
+  let body = response.map { String(decoding: $0.body, as: UTF8.self) } ?? ""
+  guard let start = body.firstRange(of: "\"name\":\"")?.upperBound, let end = body[start...].firstIndex(of: "\"") else {
+    throw TestFailure("no name in \(String(describing: response))")
+  }
+  return String(body[start..<end])
+}
+
+/// Runs the body of a test in a process of its own: an error that is thrown there would show as a crash.
+func recordingErrors(_ body: () async throws -> Void) async {
+  do { try await body() } catch { Issue.record(error) }
+}
+
+/// Waits until this process has nothing open that was not open before, and no session.
+func waitForRelease(since before: ProcessResources, without directory: String) async throws {
+  do {
+    try await waitUntil("the end of thread and connections") {
+      (try? ProcessResources(without: directory))?.isWithin(before) ?? false
+    }
+  } catch {
+    throw TestFailure("\(error): first \(before), then \(try ProcessResources(without: directory))")
+  }
+}
+
+/// Asks once per millisecond, for what nothing can be waited on: the end of a thread, the last release of an object.
+func waitUntil(_ what: String, _ isTrue: () -> Bool) async throws {
+  for _ in 0..<20_000 {
+    if isTrue() { return }
+    try await Task.sleep(for: .milliseconds(1))
+  }
+  throw TestFailure("\(what) did not come")
+}
+
+/// What this process has open, and how many threads of sessions it has.
+struct ProcessResources: CustomStringConvertible {
+  /// What descriptors are open on: `socket`, `anon_inode`, a path.
+  private(set) var descriptors: [String: Int] = [:]
+  private(set) var threads = 0
+
+  /// - Parameter directory: files in it are not counted.
+  init(without directory: String) throws {
+    threads = try entries("/proc/self/task").count {
+      // One that ends in between has no name any more.
+      (try? fileContents("/proc/self/task/\($0)/comm")) == Array("sluice-network\n".utf8)
+    }
+    for descriptor in try entries("/proc/self/fd") {
+      var target = [CChar](repeating: 0, count: 4096)
+      let count = readlink("/proc/self/fd/\(descriptor)", &target, target.count)
+      let path = String(decoding: target.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+      if !path.hasPrefix(directory) { descriptors[String(path.prefix { $0 != ":" }), default: 0] += 1 }
+    }
+  }
+
+  /// Whether there is nothing here that is not in `other`, and no session.
+  func isWithin(_ other: ProcessResources) -> Bool {
+    threads == 0 && descriptors.allSatisfy { $0.value <= other.descriptors[$0.key] ?? 0 }
+  }
+
+  var description: String { "\(threads) threads, \(descriptors)" }
+}
+
+private func entries(_ path: String) throws -> [String] {
+  guard let directory = opendir(path) else { throw TestFailure(path) }
+  defer { closedir(directory) }
+  var names: [String] = []
+  while let entry = readdir(directory) {
+    names.append(
+      withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) })
+  }
+  return names
+}
+
+/// A reference that does not keep its object.
+final class WeakReference<Object: AnyObject & Sendable>: @unchecked Sendable {
+  // Weak references may be read from any thread; nothing writes this one.
+  weak var object: Object?
+  init(_ object: Object) { self.object = object }
+}
