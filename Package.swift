@@ -217,7 +217,7 @@ let benchmarks: [Target] = [
     name: "circular-buffer-benchmark", dependencies: ["EventLoops", "StreamBuffers"],
     path: "benchmarks/CircularBufferBenchmark", swiftSettings: settings),
   .executableTarget(
-    name: "with-stream-benchmark", dependencies: ["EventLoops", "LiveStreaming", "StreamBuffers", "UploadServer"],
+    name: "with-stream-benchmark", dependencies: ["EventLoops", "HTTPServer", "LiveStreaming", "UploadServer"],
     path: "benchmarks/WithStreamBenchmark", swiftSettings: settings),
 ]
 
