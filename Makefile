@@ -31,8 +31,8 @@ THREADED := StreamBuffersTests EventLoopsTests \
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 
 .DEFAULT_GOAL := help
-.PHONY: help run build truth test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install clean \
-        bench bench-quick bench-build bench-live bench-load bench-serve bench-test bench-faults bench-recovery \
+.PHONY: help run build truth listings test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install clean \
+        bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
 
@@ -52,6 +52,11 @@ test: packages test-packages ## all tests: real ALSA, real sockets, real faults
 	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests
 
 # Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
+listings: packages ## the listings of README and docs, built as a package of their own and run
+	for product in sluice testmic-control TestDevice; do $(SWIFT) build --product $$product || exit; done
+	$(SWIFT) build --package-path samples/listings --scratch-path .build/listings
+	$(PYTHON) samples/listings/run.py .build/debug .build/listings/debug
+
 test-thread: packages test-packages ## buffers, loops, server, client, streams and load tests under ThreadSanitizer
 	$(TEST) -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread --skip '$(NOT_THREADED)' \
 	  $(foreach suite,$(THREADED),--filter '$(suite)')
@@ -102,6 +107,9 @@ bench-quick: bench-build ## a small selection of them, in three minutes
 
 bench-build: build bench-packages test-packages .build/libcurl-load .build/rate-receiver
 	$(SWIFT) build -c release --product circular-buffer-benchmark --scratch-path .build/bench
+
+bench-tasks: ## streams that tasks write beside streams with callbacks
+	$(SWIFT) run -c release --scratch-path .build/bench with-stream-benchmark $(BENCH)
 
 bench-live: bench-build ## a microphone's stream beside arecord|curl, ffmpeg, GStreamer; a pipe's beside curl
 	.build/bench/release/circular-buffer-benchmark

@@ -33,16 +33,12 @@ struct ModuleTableTests {
 
   // MARK: Reading
 
-  private static let root = {
-    let file = #filePath
-    return String(file.prefix(upTo: file.firstRange(of: "/Tests/")?.lowerBound ?? file.endIndex))
-  }()
   /// Part of the toolchain, and of no interest.
   private static let toolchain: Set<String> = ["Glibc", "Synchronization"]
 
   /// From the table: the modules, and what each imports.
   private static func table() throws -> [String: Set<String>] {
-    let text = String(decoding: try fileContents("\(root)/ARCHITECTURE.md"), as: UTF8.self)
+    let text = String(decoding: try fileContents("\(Repository.root)/ARCHITECTURE.md"), as: UTF8.self)
     var rows: [String: Set<String>] = [:]
     var isInTable = false
     for line in text.split(separator: "\n", omittingEmptySubsequences: false) {
@@ -67,15 +63,15 @@ struct ModuleTableTests {
   /// From the folders of `Sources`: the modules, and what each imports.
   private static func code() throws -> [String: Set<String>] {
     var modules: [String: Set<String>] = [:]
-    for folder in try entries(of: "\(root)/Sources") {
-      modules[folder] = try imports(in: "\(root)/Sources/\(folder)").subtracting(toolchain)
+    for folder in try Repository.entries(of: "\(Repository.root)/Sources") {
+      modules[folder] = try imports(in: "\(Repository.root)/Sources/\(folder)").subtracting(toolchain)
     }
     return modules
   }
 
   private static func imports(in folder: String) throws -> Set<String> {
     var imports: Set<String> = []
-    for name in try entries(of: folder) {
+    for name in try Repository.entries(of: folder) {
       let path = "\(folder)/\(name)"
       guard name.hasSuffix(".swift") else {
         if name.contains(".") { continue }
@@ -92,16 +88,5 @@ struct ModuleTableTests {
       }
     }
     return imports
-  }
-
-  private static func entries(of path: String) throws -> [String] {
-    guard let directory = opendir(path) else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }
-    defer { closedir(directory) }
-    var names: [String] = []
-    while let entry = readdir(directory) {
-      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-      if !name.hasPrefix(".") { names.append(name) }
-    }
-    return names.sorted()
   }
 }

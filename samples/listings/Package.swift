@@ -1,0 +1,20 @@
+// swift-tools-version: 6.3
+// The listings of README and docs, as a program of your own would use the package: `make listings` builds and runs them.
+
+import PackageDescription
+
+/// One listing, which needs one module.
+func listing(_ name: String, _ module: String) -> Target {
+  .executableTarget(name: name, dependencies: [.product(name: module, package: "sluice")])
+}
+
+let package = Package(
+  name: "listings",
+  dependencies: [.package(name: "sluice", path: "../..")],
+  targets: [
+    listing("upload-file", "LiveStreaming"),
+    listing("resume-upload", "LiveStreaming"),
+    listing("stream-lines", "LiveStreaming"),
+    listing("stream-microphone", "MicrophoneStreaming"),
+  ]
+)

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Runs the listings against `sluice serve`, and checks that the server stored what they sent.
+
+    run.py TOOLS LISTINGS
+
+TOOLS is the directory with sluice, testmic-control and libTestDevice.so, LISTINGS the one with the built listings.
+`make listings` builds both.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TIME_LIMIT = 60
+
+
+def wait_for(what, find):
+    """Asks until `find` returns something: files and logs have nothing else to wait on."""
+    end = time.monotonic() + TIME_LIMIT
+    while time.monotonic() < end:
+        if found := find():
+            return found
+        time.sleep(0.02)
+    raise SystemExit(f"{what} did not come within {TIME_LIMIT} s")
+
+
+class Bed:
+    """A server, a film, and a sound card."""
+
+    def __init__(self, directory: Path, tools: Path, listings: Path):
+        self.directory, self.listings = directory, listings
+        self.store = directory / "store"
+        self.store.mkdir()
+        # Long enough to be paused half way.
+        self.film = os.urandom(60_000_000)
+        (directory / "film.mkv").write_bytes(self.film)
+        control = directory / "microphone"
+        subprocess.run([tools / "testmic-control", control, "show"], check=True, stdout=subprocess.DEVNULL)
+        (directory / "asound.conf").write_text(
+            f'</usr/share/alsa/alsa.conf>\npcm_type.testmic {{ lib "{tools}/libTestDevice.so" }}\n'
+            "pcm.!hw { @args [ CARD ] @args.CARD { type string } type testmic "
+            f'control "{control}" seed 1 }}\n')
+        log = directory / "server.log"
+        self.server = subprocess.Popen(
+            [tools / "sluice", "serve", "--listen", "127.0.0.1:0", "--directory", self.store, "--no-sidecars"],
+            stdout=subprocess.DEVNULL, stderr=log.open("w"))
+        self.url = "http://" + wait_for("the server", lambda: re.search(r"listening on (?:http://)?(\S+)", log.read_text()))[1]
+
+    def start(self, name: str) -> subprocess.Popen:
+        environment = os.environ | {"ALSA_CONFIG_PATH": str(self.directory / "asound.conf")}
+        return subprocess.Popen(
+            [self.listings / name, f"{self.url}/{name}"], cwd=self.directory, env=environment,
+            stdout=subprocess.PIPE, text=True)
+
+    def stored(self, name: str) -> list[bytes]:
+        """What the server has of a listing, finished or not."""
+        return [path.read_bytes() for path in self.store.iterdir() if path.name.startswith(name) and path.is_file()]
+
+    def completes(self, name: str):
+        """An upload that ends by itself."""
+        process = self.start(name)
+        output = process.communicate(timeout=TIME_LIMIT)[0]
+        assert process.returncode == 0, f"{name} ended with {process.returncode}"
+        assert self.stored(name) == [self.film], f"{name} did not store the film"
+        print(f"{name}: complete\n  " + output.strip().replace("\n", "\n  "))
+
+    def streams(self, name: str, is_enough):
+        """A stream that never ends: it is stopped when enough is stored."""
+        process = self.start(name)
+        try:
+            found = wait_for(f"what {name} streams", lambda: next(filter(is_enough, self.stored(name)), None))
+            assert process.poll() is None, f"{name} ended with {process.returncode}"
+        finally:
+            process.terminate()
+            process.communicate()
+        print(f"{name}: {len(found)} bytes stored")
+
+
+def main():
+    tools, listings = (Path(path).resolve() for path in sys.argv[1:3])
+    libraries = subprocess.run(["ldd", listings / "upload-file"], check=True, capture_output=True, text=True).stdout
+    assert "libcurl" in libraries and "libasound" not in libraries, "a program that uploads a file loads libasound"
+    with tempfile.TemporaryDirectory() as directory:
+        bed = Bed(Path(directory), tools, listings)
+        try:
+            bed.completes("upload-file")
+            bed.completes("resume-upload")
+            line = rb"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \+0000\n"
+            bed.streams("stream-lines", lambda found: re.fullmatch(b"(" + line + b"){2,}", found))
+            bed.streams("stream-microphone", lambda found: found.startswith(b"RIFF") and len(found) > 48_000)
+        finally:
+            bed.server.terminate()
+            bed.server.wait()
+
+
+if __name__ == "__main__":
+    main()
