@@ -64,7 +64,9 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
       case (.full, _):
         if context.overflow == .stop {
           context.fail(
-            LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow wait or drop-oldest"))
+            LiveStreamError(
+              .overflow, "the buffer is full: make it larger, or choose another overflow policy", remedy: .largerBuffer)
+          )
           break reading
         }
         guard waitsForSpace(&producer, minimum, context) else { break reading }

@@ -54,7 +54,8 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
     if !write(line) {
       if context.overflow == .stop {
         context.fail(
-          LiveStreamError(.overflow, "the buffer is full: raise --buffer, or let --overflow drop the oldest"))
+          LiveStreamError(
+            .overflow, "the buffer is full: make it larger, or choose another overflow policy", remedy: .largerBuffer))
         return stop()
       }
       context.report(

@@ -45,7 +45,8 @@ extension LiveStream {
         return end(
           LiveStreamError(
             .refused,
-            "the server does not support resumable uploads: \(reason); --resumable auto goes on without them"))
+            "the server does not support resumable uploads: \(reason); a plain upload goes on without them",
+            remedy: .plainUpload))
       }
       handler(.upload(.notSupported(reason)))
       beforeFallBack = (machine.dropouts, machine.resent)
@@ -172,7 +173,7 @@ extension LiveStream {
           ? UploadError(.connectionLost, error.description)
           : UploadError(
             .http2NotSupported,
-            "\(error.description): what is in between breaks HTTP/2 (nginx does at interim responses: sluice serve --proxied-interims 0 sends it none)"
+            "\(error.description): what is in between breaks HTTP/2 (nginx does at interim responses: let the server send it none)"
           ))
     }
     intermediary.ended(result)

@@ -256,12 +256,34 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     case unfinished
   }
 
-  public var kind: Kind
-  public var description: String
+  /// What helps, where a program has a setting for it.
+  public enum Remedy: String, CaseIterable, Equatable, Sendable {
+    /// ``UploadRequest/bearerToken`` or ``UploadRequest/netrcFile``.
+    case credentials
+    /// User and password in ``UploadRequest/proxy``.
+    case proxyCredentials
+    /// ``UploadRequest/certificateAuthorities``.
+    case certificateAuthority
+    /// ``UploadRequest/method``.
+    case method
+    /// ``UploadRequest/HTTPVersion/http1``.
+    case http1
+    /// ``LiveStreamConfiguration/ResumableUse/auto``.
+    case plainUpload
+    /// ``LiveStreamConfiguration/buffer`` and ``LiveStreamConfiguration/overflow``.
+    case largerBuffer
+  }
 
-  public init(_ kind: Kind, _ description: String) {
+  public var kind: Kind
+  /// What failed, why, and what to do, in words for a person.
+  public var description: String
+  /// The setting that helps, for a program that names its own; nil where there is none.
+  public var remedy: Remedy?
+
+  public init(_ kind: Kind, _ description: String, remedy: Remedy? = nil) {
     self.kind = kind
     // It may quote a server.
     self.description = printable(description)
+    self.remedy = remedy
   }
 }

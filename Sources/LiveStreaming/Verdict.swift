@@ -47,11 +47,15 @@ enum Verdict: Equatable {
     let status = response.status
     let retryAfter = response.retryAfter(wallClock: wallClock)
     let serverOffset = response["Stream-Offset"].flatMap { UInt64($0) }
-    func unexpected(_ kind: LiveStreamError.Kind, _ words: String) -> Verdict {
-      .unexpected(LiveStreamError(kind, words), .response(status), retryAfter: retryAfter, serverOffset: serverOffset)
+    func unexpected(
+      _ kind: LiveStreamError.Kind, _ words: String, remedy: LiveStreamError.Remedy? = nil
+    ) -> Verdict {
+      .unexpected(
+        LiveStreamError(kind, words, remedy: remedy), .response(status), retryAfter: retryAfter,
+        serverOffset: serverOffset)
     }
-    func refusal(_ words: String) -> Verdict {
-      .refusal(LiveStreamError(.notPermitted, words), .response(status), retryAfter: retryAfter)
+    func refusal(_ words: String, remedy: LiveStreamError.Remedy? = nil) -> Verdict {
+      .refusal(LiveStreamError(.notPermitted, words, remedy: remedy), .response(status), retryAfter: retryAfter)
     }
     func permanent(_ words: String) -> Verdict {
       .permanent(LiveStreamError(.refused, words), .response(status), serverOffset: serverOffset)
@@ -73,11 +77,12 @@ enum Verdict: Equatable {
       return unexpected(.refused, "the server redirects\(target) (\(status)): \(advice)")
     case 407:
       return refusal(
-        "the proxy wants credentials that it accepts (407)\(reason): give its user and password in --proxy")
+        "the proxy wants credentials that it accepts (407)\(reason): give its user and password",
+        remedy: .proxyCredentials)
     case 401:
       return refusal(
-        "the server wants credentials that it accepts (\(status))\(reason): give a token with --bearer-token-file, or a netrc file"
-      )
+        "the server wants credentials that it accepts (\(status))\(reason): give a token, or a netrc file",
+        remedy: .credentials)
     case 403:
       return refusal("the server does not permit this (403)\(reason): check the credentials and the URL's path")
     case 408, 423, 425, 429, 500, 502...504, 506...:
@@ -87,7 +92,8 @@ enum Verdict: Equatable {
     case 405, 411, 501:
       return unexpected(
         .refused,
-        "the server does not take a streamed body here (\(status))\(reason): try --method PUT or another path")
+        "the server does not take a streamed body here (\(status))\(reason): try another method or path",
+        remedy: .method)
     case 409:
       return permanent("the server has other bytes under this stream's name (409)\(reason)")
     case 413:
@@ -99,11 +105,16 @@ enum Verdict: Equatable {
 
   private static func judge(_ error: UploadError) -> Verdict {
     func retry(_ cause: Dropout.Cause) -> Verdict { .transient(cause, retryAfter: nil, serverOffset: nil) }
-    func refusal(_ kind: LiveStreamError.Kind, _ words: String) -> Verdict {
-      .refusal(LiveStreamError(kind, words), .other(error.description), retryAfter: nil)
+    func refusal(
+      _ kind: LiveStreamError.Kind, _ words: String, remedy: LiveStreamError.Remedy? = nil
+    ) -> Verdict {
+      .refusal(LiveStreamError(kind, words, remedy: remedy), .other(error.description), retryAfter: nil)
     }
-    func unexpected(_ kind: LiveStreamError.Kind, _ words: String) -> Verdict {
-      .unexpected(LiveStreamError(kind, words), .other(error.description), retryAfter: nil, serverOffset: nil)
+    func unexpected(
+      _ kind: LiveStreamError.Kind, _ words: String, remedy: LiveStreamError.Remedy? = nil
+    ) -> Verdict {
+      .unexpected(
+        LiveStreamError(kind, words, remedy: remedy), .other(error.description), retryAfter: nil, serverOffset: nil)
     }
     switch error.kind {
     case .unknownHost: return retry(.unknownHost(error.description))
@@ -120,7 +131,8 @@ enum Verdict: Equatable {
         .other("the server's certificate is not yet valid (\(error.description)): is this machine's clock set?"))
     case .proxyRefused:
       return refusal(
-        .notPermitted, "\(error.description): give its user and password in --proxy, or check what it lets through")
+        .notPermitted, "\(error.description): give its user and password, or check what it lets through",
+        remedy: .proxyCredentials)
     case .cancelled: return .permanent(.init(.cancelled, "cancelled"))
     case .invalidRequest: return .permanent(.init(.invalidRequest, error.description))
     // It may be about to be replaced.
@@ -128,10 +140,10 @@ enum Verdict: Equatable {
     case .certificateNotTrusted:
       return refusal(
         .notTrusted,
-        "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority with --ca-file FILE"
-      )
+        "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority",
+        remedy: .certificateAuthority)
     case .http2NotSupported:
-      return unexpected(.http2NotSupported, "\(error.description): stream over HTTP/1.1, without --http2")
+      return unexpected(.http2NotSupported, "\(error.description): stream over HTTP/1.1", remedy: .http1)
     case .protocolViolation:
       return unexpected(
         .protocolBroken, "what listens there does not speak HTTP (\(error.description)): check the port")

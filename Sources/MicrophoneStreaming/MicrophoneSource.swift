@@ -53,7 +53,8 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     let header = header
     if !header.isEmpty {
       guard case .written(header.count) = producer.write(copying: header.span.bytes) else {
-        throw LiveStreamError(.source, "the buffer is too small for a WAV header: raise --buffer")
+        throw LiveStreamError(
+          .source, "the buffer is too small for a WAV header: make it larger", remedy: .largerBuffer)
       }
     }
     do {
@@ -76,7 +77,9 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
       if let told = Self.describe(event, microphone.format) { context.report(told) }
       switch event {
       case .bufferFull where context.overflow == .stop:
-        context.fail(LiveStreamError(.overflow, "the buffer is full: raise --buffer, or choose --overflow drop-oldest"))
+        context.fail(
+          LiveStreamError(
+            .overflow, "the buffer is full: make it larger, or choose another overflow policy", remedy: .largerBuffer))
         microphone.stop()
       case .failed(let operation, let code):
         context.fail(

@@ -88,7 +88,7 @@ enum StreamReport {
   static func lines(_ summary: StreamSummary) -> [String] {
     let progress = summary.progress
     var lines: [String] = []
-    if let error = summary.error { lines.append("sluice: \(error.description)\(remedy(error))") }
+    if let error = summary.error { lines.append("sluice: \(words(error))") }
     // What was captured is acknowledged, lost or unsent, and each byte is only one of these.
     var parts = [
       "\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.captured)) captured",
@@ -121,13 +121,26 @@ enum StreamReport {
     return lines
   }
 
-  /// The option that helps, where there is one that the library does not know.
-  private static func remedy(_ error: LiveStreamError) -> String {
+  /// An error of the library, with the options that help.
+  private static func words(_ error: LiveStreamError) -> String {
     switch error.kind {
-    case .insecureLocation: ". Use --location keep to stay on the host that you named, over TLS."
-    case .unfinished: ". Choose a longer --finish-timeout to wait longer."
-    default: ""
+    case .insecureLocation:
+      return error.description + ". Use --location keep to stay on the host that you named, over TLS."
+    case .unfinished: return error.description + ". Choose a longer --finish-timeout to wait longer."
+    default: break
     }
+    guard let remedy = error.remedy else { return error.description }
+    let options =
+      switch remedy {
+      case .credentials: "--bearer-token-file, --netrc-file"
+      case .proxyCredentials: "--proxy"
+      case .certificateAuthority: "--ca-file FILE"
+      case .method: "--method PUT"
+      case .http1: "without --http2, or with sluice serve --proxied-interims 0"
+      case .plainUpload: "--resumable auto"
+      case .largerBuffer: "--buffer, --overflow"
+      }
+    return "\(error.description) (\(options))"
   }
 
   private static func words(_ count: UInt64, _ unit: SourceEvent.Unit) -> String {
@@ -217,7 +230,7 @@ enum StreamReport {
         line.add("verified", summary.verified)
       }
       line.add("missing_at_server", summary.missingAtServer)
-      line.add("error", summary.error?.description)
+      line.add("error", summary.error.map { words($0) })
     }
     line.add("time", time)
     return line.line

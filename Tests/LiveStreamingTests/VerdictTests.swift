@@ -94,6 +94,6 @@ struct VerdictTests {
       #expect(kind(verdict(failure)) == expected && verdict(failure).error?.kind == error, "\(failure)")
     }
     #expect(kind(verdict(.certificateNotYetValid)) == .transient, "the clock will be set")
-    #expect(verdict(.certificateNotTrusted).error?.description.contains("--ca-file") == true)
+    #expect(verdict(.certificateNotTrusted).error?.remedy == .certificateAuthority)
   }
 }
