@@ -32,7 +32,7 @@ NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 
 .DEFAULT_GOAL := help
 .PHONY: help run build truth listings test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install clean \
-        bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-recovery \
+        bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
 
@@ -133,6 +133,9 @@ bench-test: bench-build ## whether the benchmarks measure what they say
 
 bench-faults: build bench-packages ## the audio that each of them loses to the same faults
 	$(PYTHON) -m benchmarks.live.faults $(BENCH)
+
+bench-small: build test-packages ## do a microphone's stream and its server fit into a tenth of a core and 64 MB? Needs root, for a control group
+	$(PYTHON) -m benchmarks.live.small_machine $(BENCH)
 
 bench-recovery: build bench-packages test-packages ## how long a stream stands still after an outage, beside ffmpeg and curl
 	$(PYTHON) -m benchmarks.recovery.recovery $(BENCH)
