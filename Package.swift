@@ -39,23 +39,23 @@ let rooms: [Target] =
   + room("JSONLines")
   + room("Metrics")
   + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
-  + room("HTTPMessages")
+  + room("HTTPMessages", testData: ["Vectors"])
   + room(
     "HTTPServer", imports: ["CLinux", "EventLoops", "HTTPMessages", "Metrics"], testsImport: ["NetworkTesting"],
     testData: ["Corpus"])
-  + room("ResumableUploads", testData: ["Vectors"])
+  + room("ResumableUploads", imports: ["HTTPMessages"])
   + room(
-    "Recordings", imports: ["CJansson", "Digests", "EventLoops", "JSONLines", "ResumableUploads"])
+    "Recordings", imports: ["CJansson", "Digests", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl"])
   + room(
-    "UploadClient", imports: ["EventLoops", "StreamBuffers", "CCurl", "CLinux"],
+    "UploadClient", imports: ["EventLoops", "HTTPMessages", "StreamBuffers", "CCurl", "CLinux"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
     "LiveStreaming",
-    imports: ["EventLoops", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests"],
+    imports: ["EventLoops", "HTTPMessages", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
     "MicrophoneStreaming",
@@ -77,8 +77,8 @@ let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
-    "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "ResumableUploads", "Digests", "LoadTesting",
-    "Metrics", "Recordings",
+    "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "HTTPMessages", "ResumableUploads", "Digests",
+    "LoadTesting", "Metrics", "Recordings",
   ],
   swiftSettings: settings)
 
@@ -149,7 +149,8 @@ let testLibraries: [Target] = [
 /// PulseAudio.
 let testSupport: [Target] = [
   .target(
-    name: "PropertyTesting", dependencies: ["EventLoops"], path: "Tests/PropertyTesting", swiftSettings: settings),
+    name: "PropertyTesting", dependencies: ["EventLoops", "HTTPMessages"], path: "Tests/PropertyTesting",
+    swiftSettings: settings),
   .target(name: "CallCounter", path: "Tests/CallCounter"),
   .target(name: "SyncGate", path: "Tests/SyncGate"),
   .target(
@@ -178,8 +179,8 @@ let testSupport: [Target] = [
   .target(
     name: "AnswerChaosTesting",
     dependencies: [
-      "EventLoops", "StreamBuffers", "UploadClient", "LiveStreaming", "ResumableUploads", "NetworkTesting",
-      "PropertyTesting", "CommandTesting", "TestRigs",
+      "EventLoops", "HTTPMessages", "StreamBuffers", "UploadClient", "LiveStreaming", "ResumableUploads",
+      "NetworkTesting", "PropertyTesting", "CommandTesting", "TestRigs",
     ],
     path: "Tests/AnswerChaosTesting", swiftSettings: settings),
   .executableTarget(

@@ -31,7 +31,7 @@ private func check(dictionary text: String) {
 }
 
 private func check(fields text: String) {
-  var fields = FieldLines()
+  var fields = HeaderFields()
   for name in [
     UploadFields.offset, UploadFields.limit, InteropVersion.fieldName, "Upload-Complete", "Upload-Incomplete",
   ] {
@@ -42,7 +42,7 @@ private func check(fields text: String) {
   for version in [InteropVersion.none] + InteropVersion.drafts {
     precondition(offset == nil || version.completeness(fields) == nil)
     if let limits = UploadLimits(fields, version: version) {
-      var again = FieldLines()
+      var again = HeaderFields()
       again.append(UploadFields.limit, limits.value(version: version))
       var expected = limits
       // No limit at all is written as one that limits nothing.

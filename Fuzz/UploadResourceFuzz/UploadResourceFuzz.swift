@@ -16,7 +16,7 @@ public func fuzzUploadResource(_ data: UnsafePointer<UInt8>?, _ size: Int) -> CI
 
 private struct Script {
   private var state: UploadResourceState?
-  private var fields = FieldLines()
+  private var fields = HeaderFields()
   private var numbers: [Int] = []
   private var retrieved: UInt64?
   private var announced: UInt64 = 0
@@ -54,7 +54,7 @@ private struct Script {
     let target: RequestSummary.Target = method == "PATCH" ? .uploadResource : .other
     let request = ServerRequest(
       RequestSummary(method: method, target: target, fields: fields, content: content))
-    fields = FieldLines()
+    fields = HeaderFields()
     switch request {
     case .create(let creation):
       guard state == nil else { return }

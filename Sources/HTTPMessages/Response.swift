@@ -41,7 +41,7 @@ public struct Response: Sendable, Equatable {
     let body = [204, 205, 304].contains(status) ? [] : body
     var text = "HTTP/1.1 \(status) \(Self.reasonPhrase(status))\r\nDate: \(date)\r\n"
     for field in fields.all where !Self.connectionFields.contains(field.name) {
-      text += "\(Self.displayed(field.name)): \(field.value)\r\n"
+      text += "\(field.displayName): \(field.value)\r\n"
     }
     // Neither has content, so neither has a length (RFC 9110, section 8.6).
     if status != 204 && status != 304 { text += "Content-Length: \(body.count)\r\n" }
@@ -66,7 +66,7 @@ public struct Response: Sendable, Equatable {
     octets.append(contentsOf: reasonPhrase(status).utf8)
     octets.append(contentsOf: lineEnd)
     for field in fields.all where !connectionFields.contains(field.name) {
-      appendDisplayed(field.name, to: &octets)
+      field.appendDisplayName(to: &octets)
       octets.append(Octet.colon)
       octets.append(Octet.space)
       octets.append(contentsOf: field.value.utf8)
@@ -77,24 +77,6 @@ public struct Response: Sendable, Equatable {
   }
 
   private static let lineEnd = "\r\n".utf8
-
-  /// `stream-offset` as `Stream-Offset`: clients compare without regard to case, people read.
-  private static func displayed(_ name: String) -> String {
-    var octets: [UInt8] = []
-    appendDisplayed(name, to: &octets)
-    return String(decoding: octets, as: UTF8.self)
-  }
-
-  private static func appendDisplayed(_ name: String, to octets: inout [UInt8]) {
-    var atStart = true
-    for octet in name.utf8 {
-      let isLower = octet &- UInt8(ascii: "a") < 26
-      octets.append(atStart && isLower ? octet ^ 0x20 : octet)
-      atStart = octet == UInt8(ascii: "-")
-    }
-    // The one name of ours that is an abbreviation.
-    if name.utf8.count > 2, octets.suffix(3).elementsEqual("-Id".utf8) { octets[octets.count - 1] = UInt8(ascii: "D") }
-  }
 
   /// The customary words beside a status code. Clients ignore them; people who read a trace do not.
   static func reasonPhrase(_ status: Int) -> String {

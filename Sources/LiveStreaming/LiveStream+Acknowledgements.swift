@@ -2,6 +2,7 @@
 
 internal import Digests
 internal import EventLoops
+internal import HTTPMessages
 internal import ResumableUploads
 internal import StreamBuffers
 internal import UploadClient

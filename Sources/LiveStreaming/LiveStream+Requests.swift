@@ -1,6 +1,7 @@
 // A live stream's requests: what its rules want done, one request after another, and how each ends.
 
 internal import EventLoops
+internal import HTTPMessages
 internal import ResumableUploads
 internal import UploadClient
 

@@ -1,5 +1,6 @@
 // What the protocol's state machine tells, in a stream's own events and errors.
 
+internal import HTTPMessages
 internal import ResumableUploads
 internal import UploadClient
 
@@ -57,7 +58,7 @@ extension ClientAnswer {
   init(_ response: HTTPResponse, location: String?, isEarly: Bool = false) {
     self.init(
       status: response.status,
-      fields: FieldLines(response.fields.map { .init(name: $0.name, value: $0.value) }), location: location,
+      fields: HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) }), location: location,
       isEarly: isEarly)
   }
 }

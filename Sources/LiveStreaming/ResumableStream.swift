@@ -1,6 +1,7 @@
 // A stream over a server that supports resumable uploads: the protocol's rules, and when to try again.
 
 internal import EventLoops
+internal import HTTPMessages
 internal import ResumableUploads
 internal import UploadClient
 
@@ -280,7 +281,7 @@ struct ResumableStream: StreamStateMachine {
     isConnected = false
     return StreamRequest(
       start: start, method: request.method, url: request.url,
-      fields: request.fields.lines.map { .init(name: $0.name, value: $0.value) }, content: content,
+      fields: request.fields.all.map { .init(name: $0.displayName, value: $0.value) }, content: content,
       describesRepresentation: request.purpose == .creation,
       answerLimit: request.purpose == .discovery ? .atMost(Self.questionLimit) : .usual, rollsOver: rollsOver,
       minimumEnd: minimumEnd)

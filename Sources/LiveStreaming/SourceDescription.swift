@@ -2,7 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
-internal import ResumableUploads
+internal import HTTPMessages
 internal import UploadClient
 
 /// What a live stream is recorded from. What is nil is not sent.

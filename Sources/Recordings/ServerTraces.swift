@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 internal import ResumableUploads
 
 enum ServerTraces {

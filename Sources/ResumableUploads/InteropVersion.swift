@@ -1,5 +1,7 @@
 // The drafts of the protocol as rows of one table: what differs between them, and nothing else.
 
+package import HTTPMessages
+
 /// One iteration of draft-ietf-httpbis-resumable-upload, told apart by its interop version.
 package struct InteropVersion: Equatable, Sendable {
   /// What `Upload-Draft-Interop-Version` says; nil for the RFC to come, which has no such field.
@@ -98,7 +100,7 @@ package struct InteropVersion: Equatable, Sendable {
     /// An unknown version, or no Integer.
     case unknown
 
-    package init(_ fields: FieldLines) {
+    package init(_ fields: HeaderFields) {
       guard let text = fields[InteropVersion.fieldName] else {
         self = .absent
         return
@@ -120,7 +122,7 @@ package struct InteropVersion: Equatable, Sendable {
 
   /// `Upload-Complete` of a message, or `Upload-Incomplete` the other way round; nil if it is missing or no Boolean,
   /// which is to be ignored (section "Completeness").
-  package func completeness(_ fields: FieldLines) -> Bool? {
+  package func completeness(_ fields: HeaderFields) -> Bool? {
     guard let text = fields[completenessFieldName], case .boolean(let value)? = Item(parsing: text)?.value else {
       return nil
     }
@@ -128,16 +130,16 @@ package struct InteropVersion: Equatable, Sendable {
   }
 
   /// Whether a message has one of the fields that only a creation or an append may have, whatever its value.
-  package func hasAppendFields(_ fields: FieldLines) -> Bool {
+  package func hasAppendFields(_ fields: HeaderFields) -> Bool {
     fields.contains(UploadFields.offset) || fields.contains(completenessFieldName)
   }
 
-  package func setCompleteness(_ isComplete: Bool, _ fields: inout FieldLines) {
+  package func setCompleteness(_ isComplete: Bool, _ fields: inout HeaderFields) {
     fields.append(completenessFieldName, isComplete != invertsCompleteness ? "?1" : "?0")
   }
 
   /// Adds the interop field, where the version has one.
-  package func setVersion(_ fields: inout FieldLines) {
+  package func setVersion(_ fields: inout HeaderFields) {
     if let number { fields.append(Self.fieldName, String(number)) }
   }
 }

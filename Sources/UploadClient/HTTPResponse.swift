@@ -1,6 +1,7 @@
 // A response as the caller of an upload sees it, interim or final.
 
 internal import CCurl
+internal import HTTPMessages
 
 /// The head of an HTTP response and, for a final one, the beginning of its body.
 public struct HTTPResponse: Equatable, Sendable {
@@ -23,18 +24,7 @@ public struct HTTPResponse: Equatable, Sendable {
 
     /// Without regard to case, of ASCII letters alone (RFC 9110, section 5.1). Asked of every field of every interim
     /// response.
-    func isNamed(_ other: String) -> Bool {
-      func folded(_ octet: UInt8) -> UInt8 {
-        (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(octet) ? octet | 0x20 : octet
-      }
-      guard name.utf8.count == other.utf8.count else { return false }
-      // By index: `zip` takes a hundred instructions for each octet.
-      let (name, other) = (name.utf8.span, other.utf8.span)
-      for index in name.indices where name[index] != other[index] && folded(name[index]) != folded(other[index]) {
-        return false
-      }
-      return true
-    }
+    func isNamed(_ other: String) -> Bool { name.isSameWord(as: other) }
   }
 
   /// How much of a response's body is kept, in bytes.

@@ -1,6 +1,7 @@
 // What the answers of a case let its client believe. The rules of the protocol, applied to each answer that was sent: the
 // client may count no byte as acknowledged that no answer has acknowledged.
 
+import HTTPMessages
 import NetworkTesting
 import ResumableUploads
 
@@ -132,7 +133,7 @@ struct Claims: Sendable {
 }
 
 extension ReplyHead {
-  var lines: FieldLines { FieldLines(fields.map { .init(name: $0.name, value: $0.value) }) }
+  var lines: HeaderFields { HeaderFields(received: fields.map { (name: $0.name, value: $0.value) }) }
 
   /// Whether it names the version that the client speaks.
   func speaks(_ version: InteropVersion) -> Bool {
@@ -154,7 +155,7 @@ extension WireRequest {
 
 extension InteropVersion {
   /// Whether a message says anything about completeness, by the field of any version.
-  func hasCompleteness(_ fields: FieldLines) -> Bool {
+  func hasCompleteness(_ fields: HeaderFields) -> Bool {
     completeness(fields) != nil
       || InteropVersion.drafts.contains {
         $0.invertsCompleteness != invertsCompleteness && $0.completeness(fields) != nil

@@ -26,6 +26,16 @@ struct HeaderFieldTests {
     }
   }
 
+  @Test("what a peer sent remains a field, and no octet that a value cannot have is in it")
+  func received() {
+    let fields = HeaderFields(received: [
+      (name: "Upload-Offset", value: "5\u{0}"), (name: "A B", value: "x"), (name: "", value: "x"),
+      (name: "X", value: " a\r\nB: c "), (name: "Y", value: "\u{e9}"),
+    ])
+    #expect(fields.all.map(\.name) == ["upload-offset", "x", "y"] && fields.isValid)
+    #expect(fields["upload-offset"] == "5\u{FFFD}" && fields["X"] == "a\u{FFFD}\u{FFFD}B: c" && fields["y"] == "\u{e9}")
+  }
+
   private let tokenOctets = Set("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".utf8)
 
   /// Mostly of what fields are made of, now and then of anything.

@@ -1,6 +1,7 @@
 import Digests
 import EventLoops
 import Glibc
+import HTTPMessages
 import NetworkTesting
 import PropertyTesting
 import ResumableUploads

@@ -1,4 +1,5 @@
 import EventLoops
+import HTTPMessages
 import PropertyTesting
 import ResumableUploads
 import Testing

@@ -1,5 +1,6 @@
 // How a client appends, and what it makes of each answer (draft, section Upload Append).
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -83,8 +84,9 @@ import Testing
 
   @Test(
     "a 2xx to ?0 means appended, whether it says incomplete, or nothing, or its offset (draft, section Upload Append)",
-    arguments: [["Upload-Complete": "?0"], [:], ["Upload-Offset": "500"], ["Upload-Incomplete": "?1"]] as [FieldLines])
-  func appended(_ fields: FieldLines) {
+    arguments: [["Upload-Complete": "?0"], [:], ["Upload-Offset": "500"], ["Upload-Incomplete": "?1"]] as [HeaderFields]
+  )
+  func appended(_ fields: HeaderFields) {
     var client = ClientScript.created(500)
     client.sendAll()
     client.answer(201, fields)
@@ -113,8 +115,9 @@ import Testing
 
   @Test(
     "a 2xx to ?1 means done, unless it says incomplete: many servers say nothing",
-    arguments: [[:], ["Upload-Complete": "?1"], ["Upload-Incomplete": "?0"], ["Upload-Offset": "500"]] as [FieldLines])
-  func done(_ fields: FieldLines) {
+    arguments: [[:], ["Upload-Complete": "?1"], ["Upload-Incomplete": "?0"], ["Upload-Offset": "500"]] as [HeaderFields]
+  )
+  func done(_ fields: HeaderFields) {
     for version in InteropVersion.drafts {
       var client = ClientScript.created(500, isFinished: true) { $0.version = version }
       client.sendAll()

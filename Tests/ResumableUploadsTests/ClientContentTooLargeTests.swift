@@ -1,5 +1,6 @@
 // 413 (Content Too Large): how a client finds a size that is taken (draft, section Limits).
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads

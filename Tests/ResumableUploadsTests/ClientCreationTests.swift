@@ -1,5 +1,6 @@
 // How a client creates an upload resource, and what it makes of each answer (draft, section Upload Creation).
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -35,7 +36,7 @@ import Testing
   func upgrade() {
     var client = ClientScript.file(500)
     client.start()
-    let own = client.fields.without(UploadFields.all).lines
+    let own = client.fields.without(UploadFields.all).all
     #expect(own.isEmpty, "\(own)")
   }
 
@@ -192,7 +193,7 @@ import Testing
   func silentAfterAnnouncement(_ status: Int) {
     for (isAnnounced, isAcknowledged, hasLocation, isEarly) in product {
       for words in [
-        FieldLines(), ["Upload-Draft-Interop-Version": "8"], ["Upload-Complete": "?1"], ["Upload-Offset": "500"],
+        HeaderFields(), ["Upload-Draft-Interop-Version": "8"], ["Upload-Complete": "?1"], ["Upload-Offset": "500"],
       ] {
         var client = ClientScript.file(500)
         client.start()
@@ -200,7 +201,7 @@ import Testing
         client.send(upTo: isEarly ? 300 : 500)
         if isAcknowledged { client.interim(["Upload-Offset": "200"]) }
         client.answer(status, words, location: hasLocation ? "http://host/result" : nil, isEarly: isEarly)
-        let isSilent = words.lines.isEmpty
+        let isSilent = words.all.isEmpty
         let name = "announced \(isAnnounced), acknowledged \(isAcknowledged), early \(isEarly), \(words)"
         #expect((client.next == "completed") == (!isEarly && !(isSilent && isAnnounced)), "\(name): \(client.next)")
         guard isSilent, isAnnounced else { continue }

@@ -1,5 +1,6 @@
 // How an upload ends: complete, gone, or in parts.
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -215,7 +216,7 @@ import Testing
   @Test("before the content's end it has what it says that it has, or said before (draft, section Completeness)")
   func completedInTheMiddle() {
     for (fields, base) in [(["Upload-Complete": "?1"], 100), (["Upload-Complete": "?1", "Upload-Offset": "150"], 150)]
-      as [(FieldLines, UInt64)]
+      as [(HeaderFields, UInt64)]
     {
       var client = ClientScript.created(500)
       client.send(upTo: 300)
@@ -237,7 +238,7 @@ import Testing
             client.interim(["Upload-Offset": "200"])
             if !isKept { client.release(upTo: 200) }
             _ = client.machine.takeNotes()
-            var fields: FieldLines = ["Upload-Offset": "100"]
+            var fields: HeaderFields = ["Upload-Offset": "100"]
             if completes { fields.append("Upload-Complete", "?1") }
             client.answer(200, fields, isEarly: isEarly)
             #expect(client.next == "HEAD", "\(name): \(client.next)")

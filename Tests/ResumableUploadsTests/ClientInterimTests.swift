@@ -1,5 +1,6 @@
 // What a client makes of 104 (Upload Resumption Supported), and of other interim responses.
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -13,7 +14,7 @@ import Testing
   func versionMismatch(_ version: String?) {
     var client = ClientScript.live(500)
     client.start()
-    var fields: FieldLines = ["Upload-Limit": "max-append-size=10", "Upload-Offset": "0"]
+    var fields: HeaderFields = ["Upload-Limit": "max-append-size=10", "Upload-Offset": "0"]
     if let version { fields.append("Upload-Draft-Interop-Version", version) }
     let answer = ClientAnswer(status: 104, fields: fields, location: Self.upload)
     #expect(client.machine.received(interim: answer, sentUpTo: 0) == nil)
@@ -27,7 +28,7 @@ import Testing
     "the RFC's 104 has no version, and a client of the RFC takes no other (draft, section Draft Version Identification)"
   )
   func rfc() {
-    for (fields, isTaken) in [([:], true), (["Upload-Draft-Interop-Version": "8"], false)] as [(FieldLines, Bool)] {
+    for (fields, isTaken) in [([:], true), (["Upload-Draft-Interop-Version": "8"], false)] as [(HeaderFields, Bool)] {
       var client = ClientScript.live(500) { $0.version = .none }
       client.start()
       #expect(client.fields["Upload-Draft-Interop-Version"] == nil)

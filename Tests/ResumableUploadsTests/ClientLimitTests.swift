@@ -1,5 +1,6 @@
 // How a client keeps to what the server allows (draft, section Limits).
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads

@@ -1,5 +1,6 @@
 // How a client learns how far the server is, and what it believes of it (draft, section Offset Retrieval).
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -22,7 +23,7 @@ import Testing
   func request() {
     let client = interrupted()
     #expect(client.next == "HEAD" && client.request?.content == .absent && client.request?.url == ClientScript.upload)
-    #expect(client.fields.without([InteropVersion.fieldName]).lines.isEmpty, "some servers refuse any other field")
+    #expect(client.fields.without([InteropVersion.fieldName]).all.isEmpty, "some servers refuse any other field")
   }
 
   @Test("it goes on at the offset that it is told (draft, section Offset Retrieval)", arguments: [200, 204])
@@ -155,7 +156,7 @@ import Testing
     "an Upload-Offset that is missing or no non-negative Integer: asked for again, then the end (draft, section Offset)"
   )
   func noOffset() {
-    for fields in [[:], ["Upload-Offset": "-5"], ["Upload-Offset": "1.0"]] as [FieldLines] {
+    for fields in [[:], ["Upload-Offset": "-5"], ["Upload-Offset": "1.0"]] as [HeaderFields] {
       var client = interrupted()
       var count = 0
       while client.next == "HEAD", count < 100 {
@@ -221,11 +222,11 @@ import Testing
 
   @Test("a server that does not tell it again has said enough", arguments: [400, 404, 409, 410, 405])
   func notReplayed(_ status: Int) {
-    for fields in [[:], ["Upload-Complete": "?0"]] as [FieldLines] {
+    for fields in [[:], ["Upload-Complete": "?0"]] as [HeaderFields] {
       var client = ClientScript.created(500, isFinished: true)
       client.sendAll()
       client.lose()
-      let complete: FieldLines = ["Upload-Offset": "500", "Upload-Complete": "?1"]
+      let complete: HeaderFields = ["Upload-Offset": "500", "Upload-Complete": "?1"]
       client.answer(204, complete)
       client.answer(status, fields)
       // What is complete may be forgotten; an error is no reason to believe HEAD at once.
@@ -254,7 +255,7 @@ import Testing
       client.lose()
       client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
       #expect(client.next == "PATCH 500" && client.maximum == 0)
-      var denial: FieldLines = ["Upload-Complete": "?0"]
+      var denial: HeaderFields = ["Upload-Complete": "?0"]
       if let offset { denial.append("Upload-Offset", offset) }
       client.answer(status, denial)
       #expect(client.next == "wait", "\(denial)")

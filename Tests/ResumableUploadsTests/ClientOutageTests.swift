@@ -1,6 +1,7 @@
 // What a client makes of answers that are not its server's: a portal's, a proxy's that is set up anew, a maintenance
 // page's.
 
+import HTTPMessages
 import PropertyTesting
 import Testing
 
@@ -457,7 +458,7 @@ private struct OddWorld {
       return
     }
     let statuses = Array(200..<600)
-    var fields = FieldLines()
+    var fields = HeaderFields()
     if random.chance(20) { fields.append("Content-Type", "text/html") }
     if random.chance(20) { fields.append("Retry-After", "10000000000000") }
     if random.chance(10) { fields.append("Upload-Limit", "max-append-size=x") }
@@ -477,7 +478,7 @@ private struct OddWorld {
     guard let request = client.request else { return }
     client.sendAll()
     if let url = request.url, url.hasPrefix("http://portal/") { return void(client.answer(200, silent: true)) }
-    var fields = FieldLines()
+    var fields = HeaderFields()
     client.machine.version.setVersion(&fields)
     let completes = client.machine.version.completeness(request.fields) == true
     switch request.purpose {

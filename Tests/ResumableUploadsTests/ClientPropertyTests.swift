@@ -1,5 +1,6 @@
 // The client's state machine against a server that says anything at all, in any order, and then the truth.
 
+import HTTPMessages
 import PropertyTesting
 import Testing
 
@@ -110,7 +111,7 @@ import Testing
       sentUpTo = all || end <= sentUpTo ? max(sentUpTo, end) : UInt64.random(in: sentUpTo...end, using: &random)
     }
 
-    mutating func answer(_ status: Int, _ fields: FieldLines, location: String? = nil, isEarly: Bool = false) {
+    mutating func answer(_ status: Int, _ fields: HeaderFields, location: String? = nil, isEarly: Bool = false) {
       current = nil
       perform(
         machine.answered(
@@ -128,7 +129,7 @@ import Testing
     mutating func answerTruly() {
       guard let request = current else { return }
       hand(all: true)
-      var fields = FieldLines()
+      var fields = HeaderFields()
       machine.version.setVersion(&fields)
       switch request.purpose {
       case .discovery: answer(200, machine.version.hasLimits ? ["Upload-Limit": "min-size=0"] : fields)
@@ -145,7 +146,7 @@ import Testing
       }
     }
 
-    private mutating func answerUpload(_ request: ClientRequest, _ fields: FieldLines) {
+    private mutating func answerUpload(_ request: ClientRequest, _ fields: HeaderFields) {
       guard let url = request.url, var upload = uploads[url] else { return answer(404, [:]) }
       var fields = fields
       func finish(_ status: Int) {
@@ -166,8 +167,8 @@ import Testing
 
     // MARK: One that says anything
 
-    mutating func anyFields() -> FieldLines {
-      var fields = FieldLines()
+    mutating func anyFields() -> HeaderFields {
+      var fields = HeaderFields()
       if random.chance(60) { machine.version.setVersion(&fields) }
       if random.chance(30) {
         fields.append("Upload-Offset", String(UInt64.random(in: 0...length + 10, using: &random)))

@@ -1,5 +1,6 @@
 // A client's state machine in a test's hands: what the server says goes in, the next request comes out.
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -84,7 +85,7 @@ struct ClientScript {
   /// A final response. A 2xx to an append names the interop version, unless it is `silent`.
   @discardableResult
   mutating func answer(
-    _ status: Int, _ fields: FieldLines = [:], location: String? = nil, isEarly: Bool = false, silent: Bool = false
+    _ status: Int, _ fields: HeaderFields = [:], location: String? = nil, isEarly: Bool = false, silent: Bool = false
   ) -> UploadClientStateMachine.Action {
     var fields = fields
     if case .appending = machine.state, (200..<300).contains(status), !silent { machine.version.setVersion(&fields) }
@@ -95,7 +96,7 @@ struct ClientScript {
 
   /// A 104 of the client's own version.
   @discardableResult
-  mutating func interim(_ fields: FieldLines = [:], location: String? = nil, status: Int = 104) -> ClientFailure? {
+  mutating func interim(_ fields: HeaderFields = [:], location: String? = nil, status: Int = 104) -> ClientFailure? {
     var fields = fields
     machine.version.setVersion(&fields)
     return machine.received(
@@ -140,7 +141,7 @@ struct ClientScript {
   // MARK: What came of it
 
   var request: ClientRequest? { if case .send(let request) = last { request } else { nil } }
-  var fields: FieldLines { request?.fields ?? [:] }
+  var fields: HeaderFields { request?.fields ?? [:] }
   var failure: ClientFailure? { if case .fail(let failure) = last { failure } else { nil } }
   /// Method and offset, as `PATCH 100`; else the action.
   var next: String {

@@ -1,5 +1,6 @@
 // An upload resource that a response has named, and that never answers as one.
 
+import HTTPMessages
 import PropertyTesting
 import Testing
 

@@ -1,5 +1,6 @@
 // Successful answers that say something of the upload that cannot be read. They are not silent: HEAD decides.
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -20,29 +21,34 @@ import Testing
   ]
 
   /// Every combination of unreadable values, with and without the readable field beside them.
-  static func answers(_ fields: Fields, _ version: InteropVersion) -> [FieldLines] {
-    func lines(_ name: String, _ values: [String]) -> [FieldLines.Line] { values.map { .init(name: name, value: $0) } }
+  static func answers(_ fields: Fields, _ version: InteropVersion) -> [HeaderFields] {
+    func lines(_ name: String, _ values: [String]) -> [(name: String, value: String)] {
+      values.map { (name: name, value: $0) }
+    }
     let incomplete = version.invertsCompleteness ? "?1" : "?0"
     let names = ["Upload-Complete", "Upload-Incomplete"]
     switch fields {
     case .offset:
       return offsets.flatMap { values in
         [
-          FieldLines(lines("Upload-Offset", values)),
-          FieldLines(lines("Upload-Offset", values) + lines(version.completenessFieldName, [incomplete])),
+          HeaderFields(received: lines("Upload-Offset", values)),
+          HeaderFields(received: lines("Upload-Offset", values) + lines(version.completenessFieldName, [incomplete])),
         ]
       }
     case .completeness:
       return completenesses.flatMap { values in
         names.flatMap { name in
           [
-            FieldLines(lines(name, values)), FieldLines(lines("Upload-Offset", ["250"]) + lines(name, values)),
+            HeaderFields(received: lines(name, values)),
+            HeaderFields(received: lines("Upload-Offset", ["250"]) + lines(name, values)),
           ]
         }
       }
     case .both:
       return offsets.flatMap { offset in
-        completenesses.map { FieldLines(lines("Upload-Offset", offset) + lines(version.completenessFieldName, $0)) }
+        completenesses.map {
+          HeaderFields(received: lines("Upload-Offset", offset) + lines(version.completenessFieldName, $0))
+        }
       }
     }
   }
@@ -78,11 +84,11 @@ import Testing
           let before = client.machine.acknowledged
           let hasLocation = [.liveCreation, .fileCreation].contains(request)
           client.answer(hasLocation ? 201 : 204, answer, location: hasLocation ? Self.upload : nil, silent: silent)
-          let said = Comment(rawValue: "\(answer.lines) to \(request) of version \(version.number ?? 0)")
+          let said = Comment(rawValue: "\(answer.all) to \(request) of version \(version.number ?? 0)")
           #expect(client.next == "HEAD", said)
           #expect(client.machine.acknowledged == before, said)
 
-          let stored: FieldLines = [
+          let stored: HeaderFields = [
             "Upload-Offset": request == .liveCreation ? "0" : "250",
             version.completenessFieldName: version.invertsCompleteness ? "?1" : "?0",
           ]
@@ -109,7 +115,7 @@ import Testing
       for answer in Self.answers(fields, version) {
         var client = Self.client(.fileCreation, version)
         client.answer(201, answer)
-        #expect(client.failure != nil && client.machine.acknowledged == 0, "\(answer.lines)")
+        #expect(client.failure != nil && client.machine.acknowledged == 0, "\(answer.all)")
       }
     }
   }
@@ -130,11 +136,11 @@ import Testing
           client.answer(client.next == "CREATE" ? 201 : 204, answer, location: Self.upload)
         }
         count += 1
-        #expect(client.next != "completed", "\(answer.lines)")
+        #expect(client.next != "completed", "\(answer.all)")
         if client.next == "completed" { break }
       }
-      #expect(client.failure != nil || pauses >= 10, "\(answer.lines)")
-      #expect(client.machine.advances <= advances + 1, "\(answer.lines)")
+      #expect(client.failure != nil || pauses >= 10, "\(answer.all)")
+      #expect(client.machine.advances <= advances + 1, "\(answer.all)")
     }
   }
 
@@ -152,7 +158,7 @@ import Testing
           default: client.answer(204, answer)
           }
         }
-        #expect(client.next == "completed" && client.machine.acknowledged == 500, "\(answer.lines)")
+        #expect(client.next == "completed" && client.machine.acknowledged == 500, "\(answer.all)")
       }
     }
   }
@@ -161,7 +167,7 @@ import Testing
   func gone() {
     for isComplete in [true, false] {
       var client = Self.client(.completingAppend, .newest)
-      let fields: FieldLines = ["Upload-Offset": "\"500\"", "Upload-Complete": isComplete ? "?1" : "true"]
+      let fields: HeaderFields = ["Upload-Offset": "\"500\"", "Upload-Complete": isComplete ? "?1" : "true"]
       client.answer(204, fields)
       client.answer(404)
       for _ in 0..<4 where client.next == "wait" {

@@ -1,5 +1,6 @@
 // How a client finds out whether a server supports resumable uploads, and which of the drafts it speaks.
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -24,7 +25,7 @@ import Testing
   func request() {
     let client = asking()
     #expect(client.next == "OPTIONS" && client.request?.url == nil && client.request?.content == .absent)
-    #expect(client.fields.without([InteropVersion.fieldName]).lines.isEmpty)
+    #expect(client.fields.without([InteropVersion.fieldName]).all.isEmpty)
   }
 
   @Test("Upload-Limit in the answer is support, whatever it says; the limits hold at once (draft, section Limits)")
@@ -195,7 +196,7 @@ import Testing
   func olderThanLimits(_ number: Int, _ status: Int) {
     for named in [nil, "8", "\(number)"] {
       var client = asking()
-      var fields: FieldLines = ["Upload-Limit": "min-size=0"]
+      var fields: HeaderFields = ["Upload-Limit": "min-size=0"]
       if let named { fields.append(InteropVersion.fieldName, named) }
       client.answer(204, fields)
       #expect(client.next == "CREATE")
@@ -236,7 +237,7 @@ import Testing
   @Test("the RFC to come has no version field and nothing to step down to")
   func rfc() {
     var client = asking { $0.version = .none }
-    #expect(client.next == "OPTIONS" && client.fields.lines.isEmpty)
+    #expect(client.next == "OPTIONS" && client.fields.all.isEmpty)
     client.answer(200, ["Upload-Limit": "min-size=0"])
     #expect(client.next == "CREATE" && client.fields["Upload-Complete"] == "?0")
     client.answer(201, location: ClientScript.upload)

@@ -1,6 +1,7 @@
 // The drafts as rows of one table: what each row says, how a client steps down, and the RFC to come, which has no
 // number.
 
+import HTTPMessages
 import PropertyTesting
 import Testing
 
@@ -52,12 +53,12 @@ import Testing
     #expect(version.hasLimits == row.hasLimits)
     if let lifetime = row.lifetime { #expect(version.lifetimeKey == lifetime) }
 
-    var fields = FieldLines()
+    var fields = HeaderFields()
     version.setCompleteness(true, &fields)
     version.setCompleteness(false, &fields)
     version.setVersion(&fields)
     let incomplete = row.complete == "?1" ? "?0" : "?1"
-    var expected: FieldLines = [row.completeness: row.complete, row.completeness: incomplete]
+    var expected: HeaderFields = [row.completeness: row.complete, row.completeness: incomplete]
     if let number = row.number { expected.append("Upload-Draft-Interop-Version", "\(number)") }
     #expect(fields == expected)
   }
@@ -89,22 +90,22 @@ import Testing
     #expect(rfc != newest)
     #expect(rfc.completenessFieldName == newest.completenessFieldName && rfc.lifetimeKey == newest.lifetimeKey)
     #expect(rfc.tellsProgress && rfc.namesMediaType && rfc.hasLimits)
-    var fields = FieldLines()
+    var fields = HeaderFields()
     rfc.setVersion(&fields)
-    #expect(fields.lines.isEmpty)
+    #expect(fields.all.isEmpty)
   }
 
   @Test("Upload-Draft-Interop-Version is an Integer of the table; anything else is unknown, and not absent (appendix)")
   func named() {
     func named(_ lines: String...) -> InteropVersion.Named {
-      InteropVersion.Named(FieldLines(lines.map { FieldLines.Line(name: InteropVersion.fieldName, value: $0) }))
+      InteropVersion.Named(HeaderFields(received: lines.map { (name: InteropVersion.fieldName, value: $0) }))
     }
     #expect(named() == .absent)
     for version in InteropVersion.drafts {
       let number = "\(version.number ?? -1)"
       for text in [number, " \(number) ", "\(number);a=1", "0\(number)"] { #expect(named(text) == .known(version)) }
       #expect(named(number, number) == .unknown)
-      var fields: FieldLines = ["A": "b"]
+      var fields: HeaderFields = ["A": "b"]
       version.setVersion(&fields)
       #expect(InteropVersion.Named(fields) == .known(version))
     }

@@ -1,6 +1,8 @@
 // What is between client and server in the model: requests, what they bring, what comes back, and where all of it
 // stands.
 
+import HTTPMessages
+
 @testable import ResumableUploads
 
 /// What an exchange brings to the server, in order.
@@ -15,7 +17,7 @@ enum Upstream: Equatable {
 
 /// What the server gives back on it.
 enum Downstream: Equatable {
-  case interim(FieldLines)
+  case interim(HeaderFields)
   case final(ServerAnswer)
   case closed
 }
@@ -24,7 +26,7 @@ struct ModelRequest: Equatable {
   var method: String
   /// nil for the target that uploads are for.
   var url: String?
-  var fields: FieldLines
+  var fields: HeaderFields
   var content: RequestSummary.Content
 }
 

@@ -1,5 +1,6 @@
 // One run of the model checker: events and faults until the client is done, and what to show of a run that fails.
 
+import HTTPMessages
 import PropertyTesting
 
 @testable import ResumableUploads

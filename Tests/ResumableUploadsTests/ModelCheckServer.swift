@@ -1,5 +1,6 @@
 // The server's state machine with a disk and nothing else: what its shell does, in memory, one event after another.
 
+import HTTPMessages
 import PropertyTesting
 
 @testable import ResumableUploads
@@ -146,7 +147,7 @@ struct ModelServer {
     }
   }
 
-  private func addStreamID(_ fields: inout FieldLines) { if joinsParts { fields.append("Stream-ID", "stream") } }
+  private func addStreamID(_ fields: inout HeaderFields) { if joinsParts { fields.append("Stream-ID", "stream") } }
 
   private mutating func ask(_ asked: ServerRequest, _ version: InteropVersion, _ index: Int, _ exchange: Int) {
     do throws(UploadRefusal) {
@@ -276,7 +277,7 @@ struct ModelServer {
   }
 
   /// Invariant 3, of whatever leaves the server.
-  private mutating func check(_ fields: FieldLines, _ index: Int) {
+  private mutating func check(_ fields: HeaderFields, _ index: Int) {
     guard let offset = UploadFields.offset(fields) else { return }
     let resource = resources[index]
     let kept = awaitsDisk ? resource.synced : resource.bytes.count

@@ -1,6 +1,7 @@
 // Client and server against each other in memory: one event after another, each drawn at random from those that may
 // come next.
 
+import HTTPMessages
 import PropertyTesting
 
 @testable import ResumableUploads
@@ -114,8 +115,8 @@ struct ModelWorld {
     log("client sends #\(exchangeCount) \(sent.method) \(sent.url ?? "/") \(Self.text(sent.fields)) \(summary)")
   }
 
-  static func text(_ fields: FieldLines) -> String {
-    fields.lines.filter { $0.name.hasPrefix("Upload-") && $0.name != InteropVersion.fieldName }
+  static func text(_ fields: HeaderFields) -> String {
+    fields.without([InteropVersion.fieldName]).all.filter { $0.name.hasPrefix("upload-") }
       .map { "\($0.name.dropFirst(7)): \($0.value)" }.joined(separator: ", ")
   }
 

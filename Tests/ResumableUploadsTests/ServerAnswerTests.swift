@@ -1,5 +1,6 @@
 // Which fields the answers of an upload resource carry, in each version.
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads

@@ -1,5 +1,6 @@
 // What outlives the server, as text and back.
 
+import HTTPMessages
 import PropertyTesting
 import Testing
 
@@ -13,9 +14,11 @@ struct ServerRecordTests {
       let count = Int.random(in: 0...12, using: &random)
       return String((0..<count).map { _ in alphabet[Int.random(in: 0..<alphabet.count, using: &random)] })
     }
-    func fields(_ random: inout SplitMix64) -> FieldLines {
-      FieldLines(
-        (0..<Int.random(in: 0...4, using: &random)).map { _ in .init(name: text(&random), value: text(&random)) })
+    func fields(_ random: inout SplitMix64) -> HeaderFields {
+      HeaderFields(
+        received: (0..<Int.random(in: 0...4, using: &random)).map { _ in
+          (name: "x-\(Int.random(in: 0..<9, using: &random))", value: text(&random))
+        })
     }
     func bytes(_ random: inout SplitMix64) -> [UInt8] {
       (0..<Int.random(in: 0...40, using: &random)).map { _ in UInt8.random(in: 0...255, using: &random) }

@@ -1,5 +1,6 @@
 // What a server takes a request for, judged by its head alone.
 
+import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
@@ -7,20 +8,20 @@ import Testing
 @Suite("What a request asks of a server")
 struct ServerRequestTests {
   private func request(
-    _ method: String, _ fields: FieldLines, content: RequestSummary.Content = .unsized, toResource: Bool = false
+    _ method: String, _ fields: HeaderFields, content: RequestSummary.Content = .unsized, toResource: Bool = false
   ) -> ServerRequest {
     ServerRequest(
       RequestSummary(
         method: method, target: toResource ? .uploadResource : .other, fields: fields, content: content))
   }
 
-  private func patch(_ fields: FieldLines, type: String? = "application/partial-upload") -> ServerRequest {
+  private func patch(_ fields: HeaderFields, type: String? = "application/partial-upload") -> ServerRequest {
     var fields = fields
     if let type { fields.append("Content-Type", type) }
     return request("PATCH", fields, toResource: true)
   }
 
-  private let v8: FieldLines.Line = .init(name: "Upload-Draft-Interop-Version", value: "8")
+  private let v8: HeaderFields = ["Upload-Draft-Interop-Version": "8"]
 
   @Test("any method that carries content creates an upload, GET and the like do not (draft, section Upload Creation)")
   func methods() throws {
@@ -74,7 +75,7 @@ struct ServerRequestTests {
   @Test(
     "PATCH needs the media type where the version has it, with parameters or without (draft, section Upload Append)")
   func mediaType() {
-    let fields: FieldLines = ["Upload-Offset": "0", "Upload-Complete": "?0"]
+    let fields: HeaderFields = ["Upload-Offset": "0", "Upload-Complete": "?0"]
     for type in ["application/octet-stream", "application/partial-uploads", nil] {
       #expect(patch(fields, type: type) == .refuse(.mediaType, .none))
     }
@@ -94,10 +95,10 @@ struct ServerRequestTests {
 
   @Test("version 3 says Upload-Incomplete, and means the opposite")
   func version3() {
-    let named = FieldLines.Line(name: "Upload-Draft-Interop-Version", value: "3")
+    let named: HeaderFields = ["Upload-Draft-Interop-Version": "3"]
     for (value, completes) in [("?0", true), ("?1", false)] {
-      var fields: FieldLines = ["Upload-Incomplete": value]
-      fields.lines.append(named)
+      var fields: HeaderFields = ["Upload-Incomplete": value]
+      fields.append(contentsOf: named)
       guard case .create(let creation) = request("POST", fields) else {
         Issue.record("no creation")
         continue
@@ -105,8 +106,8 @@ struct ServerRequestTests {
       #expect(creation.completes == completes && creation.version.number == 3)
     }
     // The other field is not its own.
-    var fields: FieldLines = ["Upload-Complete": "?0"]
-    fields.lines.append(named)
+    var fields: HeaderFields = ["Upload-Complete": "?0"]
+    fields.append(contentsOf: named)
     #expect(request("POST", fields) == .plain)
   }
 
@@ -114,7 +115,7 @@ struct ServerRequestTests {
     "an unknown version: the whole is taken as a plain request, a part is refused (draft, section Draft Version)")
   func unknownVersion() {
     for version in ["9", "2", "x", "8, 8"] {
-      let named: FieldLines = ["Upload-Draft-Interop-Version": version]
+      let named: HeaderFields = ["Upload-Draft-Interop-Version": version]
       var whole = named
       whole.append("Upload-Complete", "?1")
       #expect(request("POST", whole) == .plain)

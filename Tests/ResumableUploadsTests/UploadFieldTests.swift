@@ -1,5 +1,6 @@
 // Upload-Offset, Upload-Length and Upload-Complete: what is no value of theirs is as if it were not there.
 
+import HTTPMessages
 import PropertyTesting
 import Testing
 
@@ -12,7 +13,7 @@ import Testing
   @Test("Upload-Length is a non-negative Integer, and any other value is ignored (section Length)")
   func length() { check("Upload-Length", UploadFields.length) }
 
-  private func check(_ name: String, _ read: (FieldLines) -> UInt64?) {
+  private func check(_ name: String, _ read: (HeaderFields) -> UInt64?) {
     for (text, value) in FieldTables.counts { #expect(read([name: text]) == value, "\(text)") }
     for text in FieldTables.otherTypes + FieldTables.noItems + FieldTables.negative {
       #expect(read([name: text]) == nil, "\(text)")
@@ -50,9 +51,9 @@ import Testing
     #expect(version.completeness([name: "?1", name: "?1"]) == nil)
 
     for isComplete in [true, false] {
-      var fields = FieldLines()
+      var fields = HeaderFields()
       version.setCompleteness(isComplete, &fields)
-      #expect(fields.lines.map(\.name) == [name])
+      #expect(fields.all.map(\.name) == [name.lowercased()])
       #expect(version.completeness(fields) == isComplete)
     }
   }
@@ -73,7 +74,7 @@ import Testing
       let octets =
         fields.random.chance(50) ? fields.garbage() : fields.mutated("\(fields.random.next() % 2_000_000_000)")
       let text = String(decoding: octets, as: UTF8.self)
-      let lines: FieldLines = [
+      let lines: HeaderFields = [
         "Upload-Offset": text, "Upload-Length": text, "Upload-Limit": text, "Upload-Complete": text,
         "Upload-Draft-Interop-Version": text, "Repr-Digest": text,
       ]

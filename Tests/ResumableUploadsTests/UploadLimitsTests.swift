@@ -1,5 +1,6 @@
 // Upload-Limit: a known key of an unexpected type spoils the whole field, an unknown key spoils nothing.
 
+import HTTPMessages
 import PropertyTesting
 import Testing
 
@@ -12,7 +13,7 @@ import Testing
   ]
 
   private static func read(_ lines: String..., version: InteropVersion = .newest) -> UploadLimits? {
-    UploadLimits(FieldLines(lines.map { FieldLines.Line(name: "Upload-Limit", value: $0) }), version: version)
+    UploadLimits(HeaderFields(received: lines.map { (name: "Upload-Limit", value: $0) }), version: version)
   }
 
   @Test("each of the five keys is read into its limit, and into no other (section Limits)")

@@ -3,6 +3,7 @@
 
 import EventLoops
 import Glibc
+import HTTPMessages
 import NetworkTesting
 import PropertyTesting
 import Testing

@@ -1,5 +1,7 @@
 // What each answer means to the client, state by state.
 
+package import HTTPMessages
+
 extension UploadClientStateMachine {
   // MARK: Interim responses
 
@@ -37,7 +39,7 @@ extension UploadClientStateMachine {
     return configuration.length.map { $0 - min(base, $0) > size } ?? false
   }
 
-  func speaksVersion(_ fields: FieldLines) -> Bool {
+  func speaksVersion(_ fields: HeaderFields) -> Bool {
     switch InteropVersion.Named(fields) {
     case .absent: version.number == nil
     case .known(let named): named == version
@@ -45,7 +47,7 @@ extension UploadClientStateMachine {
     }
   }
 
-  mutating func noteLimits(_ fields: FieldLines) {
+  mutating func noteLimits(_ fields: HeaderFields) {
     guard version.hasLimits, let newer = UploadLimits(fields, version: version) else { return }
     limits = limits.updated(by: newer)
     forgetImpossibleSize()
@@ -59,17 +61,17 @@ extension UploadClientStateMachine {
 
   /// What an answer says about completeness, by this version's field or by the other: SwiftNIO's final responses have
   /// `Upload-Incomplete` where the version says `Upload-Complete`, and the other way round.
-  func completeness(_ fields: FieldLines) -> Bool? {
+  func completeness(_ fields: HeaderFields) -> Bool? {
     version.completeness(fields)
       ?? InteropVersion.drafts.first { $0.invertsCompleteness != version.invertsCompleteness }?.completeness(fields)
   }
 
-  mutating func noteStream(_ fields: FieldLines) {
+  mutating func noteStream(_ fields: HeaderFields) {
     if let streamID = configuration.streamID { joinsParts = fields["Stream-ID"] == streamID }
   }
 
   /// `Upload-Offset` in an interim response: these bytes will not be needed again.
-  mutating func noteProgress(_ fields: FieldLines, sentUpTo: UInt64) {
+  mutating func noteProgress(_ fields: HeaderFields, sentUpTo: UInt64) {
     guard let count = UploadFields.offset(fields) else { return }
     // What this request has not sent cannot have arrived, since the server had no more when it began; its end, or the
     // next HEAD, will show what is true.

@@ -1,5 +1,7 @@
 // What a client sends and what it is answered, without anything of how that happens.
 
+package import HTTPMessages
+
 /// A request that the protocol calls for. Whoever sends it adds what belongs to the user: credentials, and on a
 /// creation the method and the representation's metadata.
 package struct ClientRequest: Equatable, Sendable {
@@ -29,7 +31,7 @@ package struct ClientRequest: Equatable, Sendable {
   /// The upload resource's absolute URL; nil for the target.
   package var url: String?
   /// The protocol's own fields.
-  package var fields: FieldLines
+  package var fields: HeaderFields
   package var content: Content
   /// POST, where the server takes no creation with the user's method.
   package var creationMethod: String?
@@ -49,7 +51,7 @@ package struct ClientRequest: Equatable, Sendable {
 /// The head of a response, interim or final.
 package struct ClientAnswer: Equatable, Sendable {
   package var status: Int
-  package var fields: FieldLines
+  package var fields: HeaderFields
   /// `Location`, made absolute; nil if there is none that could be.
   package var location: String?
   /// A final response that came before the request's content had ended.
@@ -57,7 +59,7 @@ package struct ClientAnswer: Equatable, Sendable {
   /// `Location` leads from https to http: it counts as none.
   package var isLocationInsecure = false
 
-  package init(status: Int, fields: FieldLines, location: String? = nil, isEarly: Bool = false) {
+  package init(status: Int, fields: HeaderFields, location: String? = nil, isEarly: Bool = false) {
     self.status = status
     self.fields = fields
     self.location = location

@@ -1,6 +1,8 @@
 // What the client sends: it asks, creates, appends, and goes on in another upload resource where one ends before the
 // stream.
 
+package import HTTPMessages
+
 extension UploadClientStateMachine {
   // MARK: Requests
 
@@ -165,7 +167,7 @@ extension UploadClientStateMachine {
   }
 
   func request(_ purpose: ClientRequest.Purpose, url: String? = nil, content: ClientRequest.Content) -> ClientRequest {
-    var fields = FieldLines()
+    var fields = HeaderFields()
     // On every request: without it servers answer in another protocol, or not at all.
     version.setVersion(&fields)
     return ClientRequest(purpose: purpose, url: url, fields: fields, content: content)

@@ -1,5 +1,7 @@
 // What another process needs to carry an upload on.
 
+package import HTTPMessages
+
 /// A small value that names an upload resource, and the stream that it belongs to.
 ///
 /// As text it is one structured dictionary (RFC 9651), e.g.

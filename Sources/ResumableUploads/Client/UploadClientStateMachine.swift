@@ -4,6 +4,8 @@
 // ask by HEAD before each continuation after an interruption, believe no offset that cannot be, step down to older
 // versions, and take silence about completeness for what it must mean.
 
+package import HTTPMessages
+
 /// The rules of one resumable upload, or of a row of them where a stream outlives its upload resource. Takes events,
 /// returns what to do; no I/O, no clock.
 ///

@@ -1,5 +1,7 @@
 // Offset and length of an upload in a message's fields, the media type of its parts, the status code of its own.
 
+package import HTTPMessages
+
 /// Names and values that all versions share.
 package enum UploadFields {
   package static let offset = "Upload-Offset"
@@ -16,10 +18,10 @@ package enum UploadFields {
   ]
 
   /// `Upload-Offset`: a non-negative Integer; nil if it is missing or anything else, which is to be ignored.
-  package static func offset(_ fields: FieldLines) -> UInt64? { nonNegative(fields[offset]) }
+  package static func offset(_ fields: HeaderFields) -> UInt64? { nonNegative(fields[offset]) }
 
   /// `Upload-Length`, likewise.
-  package static func length(_ fields: FieldLines) -> UInt64? { nonNegative(fields[length]) }
+  package static func length(_ fields: HeaderFields) -> UInt64? { nonNegative(fields[length]) }
 
   /// An offset as a field's value; nil beyond what a structured field holds (10^15 - 1: a petabyte).
   package static func value(_ count: UInt64) -> String? {
@@ -29,7 +31,7 @@ package enum UploadFields {
   /// The name of an offset or a completeness that is there and cannot be read; nil if there is none.
   ///
   /// Its value is to be ignored. The message is not silent about uploads, though: what it says is unknown.
-  package static func unreadable(_ fields: FieldLines) -> String? {
+  package static func unreadable(_ fields: HeaderFields) -> String? {
     if fields.contains(offset), offset(fields) == nil { return offset }
     return InteropVersion.completenessFieldNames.first { name in
       guard let text = fields[name] else { return false }

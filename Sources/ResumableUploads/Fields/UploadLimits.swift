@@ -1,5 +1,7 @@
 // Upload-Limit: what a server allows (section "Limits").
 
+package import HTTPMessages
+
 /// The limits of an upload resource; nil where there is none.
 package struct UploadLimits: Equatable, Sendable {
   /// Of the whole representation, in bytes.
@@ -16,7 +18,7 @@ package struct UploadLimits: Equatable, Sendable {
 
   /// Reads `Upload-Limit`; nil if it is missing, no Dictionary, or has a known key with a value that is no non-negative
   /// Integer: all of it is ignored then. Unknown keys are ignored one by one.
-  package init?(_ fields: FieldLines, version: InteropVersion = .newest) {
+  package init?(_ fields: HeaderFields, version: InteropVersion = .newest) {
     guard let text = fields[UploadFields.limit], let dictionary = StructuredDictionary(parsing: text) else {
       return nil
     }

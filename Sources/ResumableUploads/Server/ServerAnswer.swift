@@ -1,13 +1,15 @@
 // Answers of the protocol itself as values: which fields each of them carries.
 
+package import HTTPMessages
+
 /// A response that an upload resource gives in its own name, or the fields that it adds to that of another.
 package struct ServerAnswer: Equatable, Sendable {
   package var status: Int
-  package var fields: FieldLines
+  package var fields: HeaderFields
   package var body: String
   package var mediaType: String
 
-  package init(_ status: Int, _ fields: FieldLines = [:], body: String = "", mediaType: String = "text/plain") {
+  package init(_ status: Int, _ fields: HeaderFields = [:], body: String = "", mediaType: String = "text/plain") {
     self.status = status
     self.fields = fields
     self.body = body
@@ -38,9 +40,9 @@ package struct ServerAnswer: Equatable, Sendable {
 
   /// The fields of the 104 that announces a new resource; nil where the version is unknown to us or not named (appendix
   /// "Draft Version Identification").
-  package static func announcement(_ standing: Standing, _ version: InteropVersion) -> FieldLines? {
+  package static func announcement(_ standing: Standing, _ version: InteropVersion) -> HeaderFields? {
     guard version.number != nil else { return nil }
-    var fields: FieldLines = ["Location": standing.location]
+    var fields: HeaderFields = ["Location": standing.location]
     version.setVersion(&fields)
     addLimits(standing.limits, version, &fields)
     return fields
@@ -48,9 +50,9 @@ package struct ServerAnswer: Equatable, Sendable {
 
   /// The fields of a 104 that tells progress; nil where the version has none. Never a `Location` (section "Upload
   /// Append").
-  package static func progress(_ offset: UInt64, _ version: InteropVersion) -> FieldLines? {
+  package static func progress(_ offset: UInt64, _ version: InteropVersion) -> HeaderFields? {
     guard version.number != nil, version.tellsProgress, let value = UploadFields.value(offset) else { return nil }
-    var fields: FieldLines = [UploadFields.offset: value]
+    var fields: HeaderFields = [UploadFields.offset: value]
     version.setVersion(&fields)
     return fields
   }
@@ -140,8 +142,8 @@ package struct ServerAnswer: Equatable, Sendable {
   /// What is added to a response that comes from processing the representation.
   ///
   /// - Parameter offset: nil where it is not worth telling.
-  package static func completedFields(_ version: InteropVersion, offset: UInt64) -> FieldLines {
-    var fields = FieldLines()
+  package static func completedFields(_ version: InteropVersion, offset: UInt64) -> HeaderFields {
+    var fields = HeaderFields()
     version.setCompleteness(true, &fields)
     if let value = UploadFields.value(offset) { fields.append(UploadFields.offset, value) }
     version.setVersion(&fields)
@@ -161,7 +163,7 @@ package struct ServerAnswer: Equatable, Sendable {
     Self.addLimits(standing.limits, version, &fields)
   }
 
-  private static func addLimits(_ limits: UploadLimits, _ version: InteropVersion, _ fields: inout FieldLines) {
+  private static func addLimits(_ limits: UploadLimits, _ version: InteropVersion, _ fields: inout HeaderFields) {
     if version.hasLimits { fields.append(UploadFields.limit, limits.value(version: version)) }
   }
 }

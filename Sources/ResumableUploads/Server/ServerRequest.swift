@@ -1,5 +1,7 @@
 // What a request asks of the protocol, judged by its method, its target and its fields alone.
 
+package import HTTPMessages
+
 /// What a server knows of a request before its content.
 package struct RequestSummary: Equatable, Sendable {
   package enum Target: Equatable, Sendable {
@@ -24,10 +26,10 @@ package struct RequestSummary: Equatable, Sendable {
 
   package var method: String
   package var target: Target
-  package var fields: FieldLines
+  package var fields: HeaderFields
   package var content: Content
 
-  package init(method: String, target: Target, fields: FieldLines, content: Content) {
+  package init(method: String, target: Target, fields: HeaderFields, content: Content) {
     self.method = method
     self.target = target
     self.fields = fields
@@ -159,6 +161,6 @@ package enum ServerRequest: Equatable, Sendable {
     guard let contentType else { return false }
     // By octets: Swift takes the Greek question mark for a semicolon, and what combines with one for a part of it.
     let type = contentType.utf8.prefix { $0 != UInt8(ascii: ";") }.filter { $0 != 0x20 && $0 != 0x09 }
-    return FieldLines.isSameName(String(decoding: type, as: UTF8.self), UploadFields.partialUpload)
+    return String(decoding: type, as: UTF8.self).isSameWord(as: UploadFields.partialUpload)
   }
 }

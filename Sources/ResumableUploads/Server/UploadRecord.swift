@@ -1,15 +1,17 @@
 // What has to outlive the server of an upload resource, as text: one line a field, each value a structured field, so
 // that the parser which reads the protocol reads this too.
 
+package import HTTPMessages
+
 /// The state of an upload resource beside its bytes. The offset is not among it: it is how many bytes are kept.
 package struct UploadRecord: Equatable, Sendable {
   /// The response that was produced from processing the representation.
   package struct Response: Equatable, Sendable {
     package var status: Int
-    package var fields: FieldLines
+    package var fields: HeaderFields
     package var body: [UInt8]
 
-    package init(status: Int, fields: FieldLines, body: [UInt8]) {
+    package init(status: Int, fields: HeaderFields, body: [UInt8]) {
       self.status = status
       self.fields = fields
       self.body = body
@@ -20,7 +22,7 @@ package struct UploadRecord: Equatable, Sendable {
   /// credentials (``SecretFields``) last as long as the process: ``text`` has none of them.
   package var method: String
   package var target: String
-  package var fields: FieldLines
+  package var fields: HeaderFields
   /// Seconds since 1970.
   package var created: Int64
   /// What identifies the creator's credential, if there was one: never the credential itself.
@@ -54,7 +56,7 @@ package struct UploadRecord: Equatable, Sendable {
   package private(set) var holdsSecrets = false
 
   package init(
-    method: String, target: String, fields: FieldLines, created: Int64, credential: [UInt8]?, client: String,
+    method: String, target: String, fields: HeaderFields, created: Int64, credential: [UInt8]?, client: String,
     limits: UploadLimits
   ) {
     self.limits = limits
@@ -83,8 +85,8 @@ package struct UploadRecord: Equatable, Sendable {
       }
       lines.append("\(name): \(value)\n")
     }
-    func add(_ name: String, _ fields: FieldLines) {
-      for line in fields.lines where keepingSecrets || !SecretFields.contains(line.name) {
+    func add(_ name: String, _ fields: HeaderFields) {
+      for line in fields.all where keepingSecrets || !SecretFields.contains(line.name) {
         add(name, Item(.displayString(line.value), [Parameter(key: "name", value: .displayString(line.name))]))
       }
     }
@@ -162,11 +164,11 @@ package struct UploadRecord: Equatable, Sendable {
     }
     // What was not understood above would be lost by the next writing: then the file is not one of ours.
     guard self.text(keepingSecrets: true) == text else { return nil }
-    holdsSecrets = (self.fields.lines + (response?.fields.lines ?? [])).contains { SecretFields.contains($0.name) }
+    holdsSecrets = (self.fields.all + (response?.fields.all ?? [])).contains { SecretFields.contains($0.name) }
   }
 
-  private static func fields(_ name: String, _ values: [(name: String, item: Item)]) -> FieldLines? {
-    var fields = FieldLines()
+  private static func fields(_ name: String, _ values: [(name: String, item: Item)]) -> HeaderFields? {
+    var fields = HeaderFields()
     for value in values where value.name == name {
       guard case .displayString(let text) = value.item.value, value.item.parameters.count == 1,
         case .displayString(let fieldName) = value.item.parameters[0].value

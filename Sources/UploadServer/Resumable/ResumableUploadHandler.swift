@@ -29,7 +29,7 @@ final class ResumableUploadHandler {
   func handler(for head: RequestHead) -> any RequestHandler {
     let isResource = head.target.path.hasPrefix(Self.prefix)
     let summary = RequestSummary(
-      method: head.method, target: isResource ? .uploadResource : .other, fields: FieldLines(head.fields),
+      method: head.method, target: isResource ? .uploadResource : .other, fields: head.fields,
       content: .init(head.framing))
     switch ServerRequest(summary) {
     case .plain: return resources.router(head)
@@ -140,7 +140,7 @@ extension RequestHead {
     let octets = Array(record.target.utf8)
     guard let target = try? RequestTarget(octets.span, method: record.method) else { return nil }
     self.init(
-      method: record.method, target: target, minorVersion: 1, fields: HeaderFields(record.fields),
+      method: record.method, target: target, minorVersion: 1, fields: record.fields,
       framing: record.length.map { .sized($0) } ?? .chunked, expectsContinue: false, keepsAlive: true)
     credential = record.credential
   }

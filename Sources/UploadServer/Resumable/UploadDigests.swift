@@ -4,7 +4,6 @@ internal import Digests
 internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
-internal import ResumableUploads
 
 /// A running digest that several may hold; one thread at a time.
 private final class SharedDigest: @unchecked Sendable {
@@ -49,13 +48,12 @@ final class UploadDigests {
 
   /// nil if no digest is given or wanted that we know.
   init?(_ fields: HeaderFields) {
-    let lines = FieldLines(fields)
-    let given = lines[DigestField.representation].flatMap { DigestField(parsing: $0) }?.digests ?? []
+    let given = fields[DigestField.representation].flatMap { DigestField(parsing: $0) }?.digests ?? []
     expected = given.compactMap { member in
       DigestAlgorithm(name: member.algorithm).map { (algorithm: $0, value: member.value) }
     }
     wanted =
-      DigestField.wanted(parsing: lines[DigestField.wantRepresentation] ?? "")
+      DigestField.wanted(parsing: fields[DigestField.wantRepresentation] ?? "")
       .lazy.compactMap { DigestAlgorithm(name: $0) }.first
     if expected.isEmpty && wanted == nil { return nil }
     begin()
@@ -223,8 +221,7 @@ final class ContentDigest {
   /// nil if there is none that we know.
   init?(_ fields: HeaderFields, isWhole: Bool = false) {
     let names = isWhole ? [DigestField.content, DigestField.representation] : [DigestField.content]
-    let lines = FieldLines(fields)
-    let given = names.flatMap { name in lines[name].flatMap { DigestField(parsing: $0) }?.digests ?? [] }
+    let given = names.flatMap { name in fields[name].flatMap { DigestField(parsing: $0) }?.digests ?? [] }
     var (expected, running): ([[UInt8]], [SharedDigest]) = ([], [])
     for member in given {
       guard let algorithm = DigestAlgorithm(name: member.algorithm), let digest = try? SharedDigest(algorithm) else {

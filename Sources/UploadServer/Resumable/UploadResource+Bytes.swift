@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 internal import Metrics
 internal import ResumableUploads
 
@@ -81,7 +82,7 @@ extension UploadResource {
         var answer: ServerAnswer
         if transfer.isCreation {
           answer = ServerAnswer.created(standing(), version)
-          answer.fields.lines += FieldLines(settled).lines
+          answer.fields.append(contentsOf: settled)
         } else {
           answer = ServerAnswer.appended(standing(), version)
         }

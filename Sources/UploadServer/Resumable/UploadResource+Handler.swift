@@ -313,7 +313,7 @@ extension UploadResource {
     let ending = keeper
     release()
     record.response = UploadRecord.Response(
-      status: response.status, fields: FieldLines(response.fields), body: response.body)
+      status: response.status, fields: response.fields, body: response.body)
     record.promised = max(record.promised, state.offset)
     // What has come stays, whatever the handler says of it: the store has completed it, or it may be continued.
     if let ending { _ = ending.end(end, for: self) }
@@ -518,9 +518,7 @@ extension Response {
   fileprivate var asksToRetry: Bool { (status == 503 || status == 507) && hasRetryTime }
   fileprivate var hasRetryTime: Bool { fields.count("retry-after") > 0 }
 
-  mutating func add(_ lines: FieldLines) {
-    for line in lines.lines { fields.append(line.name, line.value) }
-  }
+  mutating func add(_ fields: HeaderFields) { self.fields.append(contentsOf: fields) }
 }
 
 extension KeepingRequestHandler {

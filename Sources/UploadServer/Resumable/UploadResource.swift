@@ -85,7 +85,7 @@ final class UploadResource {
     }
     for field in settled.all where head.fields.count(field.name) == 0 { head.fields.append(field.name, field.value) }
     record = UploadRecord(
-      method: head.method, target: target, fields: FieldLines(head.fields), created: WallClock.now.seconds,
+      method: head.method, target: target, fields: head.fields, created: WallClock.now.seconds,
       credential: owner.credential, client: owner.address, limits: state.limits)
     record.length = state.length
     record.isLive = state.length == nil
@@ -112,7 +112,7 @@ final class UploadResource {
     self.record = record
     (savedOwnOffset, isBeginningSaved) = (record.ownOffset, record.hasBegun)
     settled = [:]
-    digests = UploadDigests(HeaderFields(record.fields))
+    digests = UploadDigests(record.fields)
     self.resources = resources
     owner = UploadOwner(credential: record.credential, address: record.client)
     lastActivity = MonotonicInstant(nanoseconds: MonotonicInstant.now.nanoseconds - age.nanoseconds)
@@ -217,7 +217,7 @@ final class UploadResource {
       }
       guard state.transfer?.number == new.number else { return }
       if interimLimit(new) != 0, var fields = ServerAnswer.announcement(standing(), new.request.version) {
-        fields.lines += FieldLines(settled).lines
+        fields.append(contentsOf: settled)
         new.sendInterim(fields)
       }
       start(new)

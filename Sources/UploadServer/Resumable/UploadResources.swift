@@ -292,7 +292,7 @@ final class UploadResources {
   func finished(_ resource: UploadResource) {
     settleAccount(of: resource)
     resource.digests?.abandon()
-    resource.record.fields = FieldLines()
+    resource.record.fields = HeaderFields()
     keepFinished(resource, bytes: resource.record.text?.utf8.count ?? 0)
     // What is over may live for a shorter time than what is not.
     armExpiry(for: resource)

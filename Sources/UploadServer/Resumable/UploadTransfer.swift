@@ -69,8 +69,8 @@ final class UploadTransfer: RequestHandler {
 
   func respond(_ answer: ServerAnswer) { respond(Response(answer)) }
 
-  func sendInterim(_ fields: FieldLines) {
-    exchange?.sendInterim(UploadFields.resumptionSupported, HeaderFields(fields))
+  func sendInterim(_ fields: HeaderFields) {
+    exchange?.sendInterim(UploadFields.resumptionSupported, fields)
   }
 
   /// Whether the client can still be answered.

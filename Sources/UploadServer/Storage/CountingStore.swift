@@ -2,7 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
-internal import ResumableUploads
+internal import HTTPMessages
 
 /// Remembers how long each unfinished stream is, in memory, and forgets it once it is complete. Only on the loop's
 /// thread.

@@ -12,8 +12,8 @@
 internal import Digests
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 internal import Recordings
-internal import ResumableUploads
 internal import Synchronization
 
 /// How a recording ends.

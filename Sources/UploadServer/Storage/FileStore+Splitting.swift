@@ -8,7 +8,6 @@
 internal import EventLoops
 internal import Glibc
 internal import Recordings
-internal import ResumableUploads
 internal import Synchronization
 
 /// A recording whose stream continues in the next file.

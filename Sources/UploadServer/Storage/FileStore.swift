@@ -3,7 +3,7 @@
 internal import CLinux
 internal import EventLoops
 internal import Glibc
-internal import ResumableUploads
+internal import HTTPMessages
 internal import Synchronization
 
 /// A stream in a file of the store's directory.

@@ -1,7 +1,7 @@
 // Where one recording of a stream ends and the next one begins. Pure: lengths in, lengths out.
 
 internal import EventLoops
-internal import ResumableUploads
+internal import HTTPMessages
 
 /// How long the recordings of a live WAV stream become before the stream continues in another file.
 public struct RecordingSplit: Equatable, Sendable {

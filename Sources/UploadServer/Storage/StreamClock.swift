@@ -1,7 +1,7 @@
 // When each frame of a WAV stream was recorded, as far as its sender says. Pure: times and offsets in, the same out.
 
 internal import EventLoops
-internal import ResumableUploads
+internal import HTTPMessages
 
 /// The wall clock of a stream with a constant rate. Times are in milliseconds since 1970.
 struct StreamClock: Equatable, Sendable {

@@ -3,7 +3,7 @@
 
 internal import EventLoops
 internal import Glibc
-internal import ResumableUploads
+internal import HTTPMessages
 
 /// One recording of a stream, as its log describes it.
 struct RecordingPart: Equatable, Sendable {

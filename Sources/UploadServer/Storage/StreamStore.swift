@@ -1,7 +1,7 @@
 // The seam between what a stream's requests do and where its bytes are: files of a directory, or nowhere.
 
 internal import EventLoops
-internal import ResumableUploads
+internal import HTTPMessages
 
 /// What is kept of one stream while a request is at work on it.
 ///

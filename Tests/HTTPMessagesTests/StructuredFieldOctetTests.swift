@@ -4,7 +4,7 @@
 import PropertyTesting
 import Testing
 
-@testable import ResumableUploads
+@testable import HTTPMessages
 
 @Suite("Structured fields: each octet") struct StructuredFieldOctetTests {
   private static let lowercase = Set(UInt8(ascii: "a")...UInt8(ascii: "z"))

@@ -3,7 +3,7 @@
 import PropertyTesting
 import Testing
 
-@testable import ResumableUploads
+@testable import HTTPMessages
 
 @Suite("Structured fields at random") struct StructuredFieldPropertyTests {
   @Test("what is written is read as the same", arguments: Seed.several(4))

@@ -1,11 +1,11 @@
-// Digests in fields (RFC 9530), the fields of a message, and the two problem types.
+// Digests in fields (RFC 9530), and the fields of a message.
 
 import PropertyTesting
 import Testing
 
-@testable import ResumableUploads
+@testable import HTTPMessages
 
-@Suite("Digest fields, field lines, problem types") struct DigestFieldTests {
+@Suite("Digest fields, and fields found by name") struct DigestFieldTests {
   @Test("the example of RFC 9530, appendix B.1, is read and written as it stands there")
   func example() throws {
     let text = "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:"
@@ -61,35 +61,14 @@ import Testing
 
   @Test("a field is found whatever its case; equal names are joined by commas (RFC 9110, section 5)")
   func fieldLines() {
-    var fields: FieldLines = ["Upload-Offset": "1", "X": "a"]
+    var fields: HeaderFields = ["Upload-Offset": "1", "X": "a"]
     fields.append("x", "b")
     #expect(fields["X"] == "a, b" && fields["x"] == "a, b" && fields["UPLOAD-OFFSET"] == "1")
     #expect(fields["Y"] == nil && !fields.contains("Upload") && fields.contains("upload-offset"))
-    #expect(fields.without(["x", "Z"]).lines.map(\.name) == ["Upload-Offset"])
+    #expect(fields.without(["x", "Z"]).all.map(\.name) == ["upload-offset"])
     #expect(fields.without([]) == fields)
     // The Kelvin sign, which Unicode takes for a k in lower case; an i with a dot made of two characters.
-    #expect(FieldLines(["X-\u{212A}": "1"].map { .init(name: $0.key, value: $0.value) })["X-k"] == nil)
-    #expect((["\u{65}\u{301}": "1"] as FieldLines)["\u{e9}"] == nil)
-  }
-
-  @Test("each problem type has the URI, the title and the status of its registration (section IANA Considerations)")
-  func problemTypes() {
-    let mismatch = ProblemType.mismatchingOffset(expected: 12_500_000, provided: 25_000_000)
-    #expect(mismatch.uri == "https://iana.org/assignments/http-problem-types#mismatching-upload-offset")
-    #expect(mismatch.title == "Mismatching Upload Offset" && mismatch.status == 409)
-    let inconsistent = ProblemType.inconsistentLength
-    #expect(inconsistent.uri == "https://iana.org/assignments/http-problem-types#inconsistent-upload-length")
-    #expect(inconsistent.title == "Inconsistent Upload Length Values" && inconsistent.status == 400)
-    #expect(ProblemType.mediaType == "application/problem+json")
-  }
-
-  @Test("names, media type and status are those of the draft, and all of its fields are known as its own")
-  func names() {
-    #expect(UploadFields.partialUpload == "application/partial-upload" && UploadFields.resumptionSupported == 104)
-    #expect(
-      Set(UploadFields.all) == [
-        "Upload-Offset", "Upload-Length", "Upload-Limit", "Upload-Complete", "Upload-Incomplete",
-        "Upload-Draft-Interop-Version",
-      ])
+    #expect((["X-\u{212A}": "1"] as HeaderFields)["X-k"] == nil)
+    #expect((["\u{65}\u{301}": "1"] as HeaderFields)["\u{e9}"] == nil)
   }
 }

@@ -1,7 +1,7 @@
 // `Stream-Description`: what a sender says is read as it was written, and what nobody should say is passed over.
 
+import HTTPMessages
 import PropertyTesting
-import ResumableUploads
 import Testing
 
 @Suite("Descriptions of streams")

@@ -1,6 +1,6 @@
 // What a structured field means, written so that nothing of the serializer helps to get it right.
 
-@testable import ResumableUploads
+@testable import HTTPMessages
 
 /// The notation of `Vectors/structured-fields.txt`, which explains it.
 enum FieldNotation {

@@ -4,7 +4,7 @@ import Glibc
 import PropertyTesting
 import Testing
 
-@testable import ResumableUploads
+@testable import HTTPMessages
 
 @Suite("Structured fields: the working group's vectors") struct StructuredFieldVectorTests {
   struct Vector: Sendable {

@@ -1,20 +1,20 @@
 // Structured fields drawn at random: every type, every limit, and texts bent out of shape.
 
-import PropertyTesting
+package import HTTPMessages
 
-@testable import ResumableUploads
+package struct RandomFields {
+  package var random: SplitMix64
 
-struct RandomFields {
-  var random: SplitMix64
+  package init(random: SplitMix64) { self.random = random }
 
   private static let keyFirst = Array("abcdefghijklmnopqrstuvwxyz*".utf8)
   private static let keyRest = keyFirst + Array("0123456789_-.".utf8)
   private static let tokenFirst = Array("abcxyzABCXYZ*".utf8)
   private static let tokenRest = tokenFirst + Array("0123456789!#$%&'+-.^_`|~:/".utf8)
 
-  mutating func item() -> Item { Item(bareItem(), parameters()) }
+  package mutating func item() -> Item { Item(bareItem(), parameters()) }
 
-  mutating func dictionary() -> StructuredDictionary {
+  package mutating func dictionary() -> StructuredDictionary {
     var dictionary = StructuredDictionary()
     for _ in 0..<Int.random(in: 0...6, using: &random) {
       if random.chance(25) {
@@ -27,7 +27,7 @@ struct RandomFields {
     return dictionary
   }
 
-  mutating func bareItem() -> BareItem {
+  package mutating func bareItem() -> BareItem {
     switch Int.random(in: 0..<8, using: &random) {
     case 0: .integer(number())
     case 1: .decimal(thousandths: number())
@@ -79,7 +79,9 @@ struct RandomFields {
     String(decoding: (0..<random.size(upTo: 40) - 1).map { _ in octet(&random) }, as: UTF8.self)
   }
 
-  mutating func pick<Element>(_ list: [Element]) -> Element { list[Int.random(in: 0..<list.count, using: &random)] }
+  package mutating func pick<Element>(_ list: [Element]) -> Element {
+    list[Int.random(in: 0..<list.count, using: &random)]
+  }
 
   // MARK: Texts that need not be anything
 
@@ -93,7 +95,7 @@ struct RandomFields {
   ].map { Array($0.utf8) }
 
   /// Octets put together from what the grammar knows, or from nothing.
-  mutating func garbage() -> [UInt8] {
+  package mutating func garbage() -> [UInt8] {
     if random.chance(20) {
       return (0..<random.size(upTo: 60)).map { _ in UInt8.random(in: 0...255, using: &random) }
     }
@@ -101,7 +103,7 @@ struct RandomFields {
   }
 
   /// `text` with up to four places changed.
-  mutating func mutated(_ text: String) -> [UInt8] {
+  package mutating func mutated(_ text: String) -> [UInt8] {
     var octets = Array(text.utf8)
     for _ in 0..<Int.random(in: 1...4, using: &random) {
       let place = Int.random(in: 0...octets.count, using: &random)

@@ -1,0 +1,157 @@
+// The fields of a message, client's and server's alike: one that is invalid cannot be made.
+
+/// The fields of a request or a response, in the order in which they came.
+///
+/// Names compare without regard to the case of ASCII letters (RFC 9110, section 5.1), and are stored in lower case.
+///
+/// Every field here can be sent: its name is a token, and its value has no control character but the tab (RFC 9110,
+/// section 5.5). A field that breaks these rules is not added. ``isValid`` is false from then on, and a response with
+/// such fields is answered as a failure of its handler.
+public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral {
+  /// One field line.
+  public struct Field: Sendable, Equatable {
+    /// In lower case.
+    public let name: String
+    /// Without the white space around it. Octets that are not UTF-8 are shown as U+FFFD.
+    public let value: String
+
+    /// Makes a field, without the white space around its value; nil if the name or the value is invalid.
+    public init?(name: String, value: String) {
+      guard !name.isEmpty, name.utf8.allSatisfy(Octet.isToken), value.utf8.allSatisfy(Octet.isFieldContent) else {
+        return nil
+      }
+      let isLower = name.utf8.allSatisfy { Octet.lowercased($0) == $0 }
+      let isTrimmed = value.utf8.first.map(Octet.isBlank) != true && value.utf8.last.map(Octet.isBlank) != true
+      self.init(
+        checkedName: isLower ? name : name.lowercasedASCII, checkedValue: isTrimmed ? value : Self.trimmed(value))
+    }
+
+    /// Of a name in lower case and a value that were checked before.
+    package init(checkedName name: String, checkedValue value: String) {
+      self.name = name
+      self.value = value
+    }
+
+    private static func trimmed(_ value: String) -> String {
+      var octets = Substring(value).utf8
+      while let first = octets.first, Octet.isBlank(first) { octets.removeFirst() }
+      while let last = octets.last, Octet.isBlank(last) { octets.removeLast() }
+      return String(Substring(octets))
+    }
+
+    /// `stream-offset` as `Stream-Offset`: programs compare without regard to case, people read.
+    package var displayName: String {
+      var octets: [UInt8] = []
+      appendDisplayName(to: &octets)
+      return String(decoding: octets, as: UTF8.self)
+    }
+
+    func appendDisplayName(to octets: inout [UInt8]) {
+      var atStart = true
+      for octet in name.utf8 {
+        let isLower = octet &- UInt8(ascii: "a") < 26
+        octets.append(atStart && isLower ? octet ^ 0x20 : octet)
+        atStart = octet == UInt8(ascii: "-")
+      }
+      // The one name of ours that is an abbreviation.
+      if name.utf8.count > 2, octets.suffix(3).elementsEqual("-Id".utf8) {
+        octets[octets.count - 1] = UInt8(ascii: "D")
+      }
+    }
+  }
+
+  public private(set) var all: [Field] = []
+  /// Whether every field that was to be added is here.
+  public private(set) var isValid = true
+
+  public init() {}
+
+  public init(dictionaryLiteral elements: (String, String)...) {
+    for (name, value) in elements { append(name, value) }
+  }
+
+  /// Fields as a peer has sent them. An octet that no value can have is replaced by U+FFFD, so that the field remains and
+  /// means nothing else. A line without a valid name is no field.
+  package init(received lines: some Sequence<(name: String, value: String)>) {
+    for line in lines {
+      if let field = Field(name: line.name, value: line.value) {
+        all.append(field)
+      } else {
+        let value = String(
+          String.UnicodeScalarView(
+            line.value.unicodeScalars.map { $0.isASCII && !Octet.isFieldContent(UInt8($0.value)) ? "\u{FFFD}" : $0 }))
+        if let field = Field(name: line.name, value: value) { all.append(field) }
+      }
+    }
+  }
+
+  /// Adds a field, without the white space around its value. A field with an invalid name or value is not added; see
+  /// ``isValid``.
+  public mutating func append(_ name: String, _ value: String) {
+    if let field = Field(name: name, value: value) { all.append(field) } else { isValid = false }
+  }
+
+  package mutating func append(_ field: Field) { all.append(field) }
+
+  package mutating func append(contentsOf other: HeaderFields) {
+    all += other.all
+    if !other.isValid { isValid = false }
+  }
+
+  /// All values of that name, joined by commas as RFC 9110, section 5.2, allows; nil if there is none.
+  public subscript(name: String) -> String? {
+    var combined: String?
+    for field in all where field.name.isSameWord(as: name) {
+      combined = combined.map { "\($0), \(field.value)" } ?? field.value
+    }
+    return combined
+  }
+
+  package func contains(_ name: String) -> Bool { all.contains { $0.name.isSameWord(as: name) } }
+
+  /// The only value of `name` (lower case), or nil if there is none, or more than one: fields that must be single
+  /// are ambiguous when they are not, and the caller asks `count` to tell the two apart.
+  public func single(_ name: String) -> String? {
+    var found: String?
+    for field in all where field.name == name {
+      if found != nil { return nil }
+      found = field.value
+    }
+    return found
+  }
+
+  /// How many fields have this `name` (lower case).
+  public func count(_ name: String) -> Int {
+    var count = 0
+    for field in all where field.name == name { count += 1 }
+    return count
+  }
+
+  /// The fields whose names (lower case) `isIncluded` accepts.
+  package func filter(_ isIncluded: (String) -> Bool) -> HeaderFields {
+    var result = HeaderFields()
+    for field in all where isIncluded(field.name) { result.append(field) }
+    return result
+  }
+
+  /// The same without the fields of these names.
+  package func without(_ names: some Sequence<String>) -> HeaderFields {
+    filter { name in !names.contains { name.isSameWord(as: $0) } }
+  }
+}
+
+extension String {
+  /// Whether two words are the same but for the case of ASCII letters.
+  ///
+  /// `lowercased()` would take the Kelvin sign for a k, and Swift's `==` takes texts for equal that are not the same octets.
+  package func isSameWord(as other: String) -> Bool {
+    // The lengths first: most names differ in them, and every message asks for many.
+    guard utf8.count == other.utf8.count else { return false }
+    // By index: `zip` takes a hundred instructions for each octet.
+    let (a, b) = (utf8.span, other.utf8.span)
+    for index in a.indices where a[index] != b[index] && Octet.lowercased(a[index]) != Octet.lowercased(b[index]) {
+      return false
+    }
+    return true
+  }
+}
