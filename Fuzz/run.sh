@@ -16,8 +16,8 @@ for folder in $targets; do
   . "./${folder}target"
   mkdir -p ".build/fuzz/$name/corpus"
   echo "== $name"
-  # Unquoted: they are lists, and have patterns in them.
-  swiftc -use-ld=lld -sanitize=fuzzer,address -O -parse-as-library -swift-version 6 -package-name sluice -module-name "$name" \
+  # Unquoted: they are lists, and have patterns in them. Everything is one module here, under the name that the files import.
+  swiftc -use-ld=lld -sanitize=fuzzer,address -O -parse-as-library -swift-version 6 -package-name sluice -module-name HTTPMessages \
     $SOURCES "$folder"*.swift -o ".build/fuzz/$name/run"
   # At least a second: 0 would mean without end.
   ".build/fuzz/$name/run" -max_total_time=$((share > 0 ? share : 1)) -print_final_stats=1 \
