@@ -51,12 +51,12 @@ test: packages test-packages ## all tests: real ALSA, real sockets, real faults
 	$(TEST) --skip-build
 	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests
 
-# Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
 listings: packages ## the listings of README and docs, built as a package of their own and run
 	for product in sluice testmic-control TestDevice; do $(SWIFT) build --product $$product || exit; done
 	$(SWIFT) build --package-path samples/listings --scratch-path .build/listings
 	$(PYTHON) samples/listings/run.py .build/debug .build/listings/debug
 
+# Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
 test-thread: packages test-packages ## buffers, loops, server, client, streams and load tests under ThreadSanitizer
 	$(TEST) -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread --skip '$(NOT_THREADED)' \
 	  $(foreach suite,$(THREADED),--filter '$(suite)')

@@ -34,6 +34,11 @@ let systemLibraries: [Target] = [
   .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
 ]
 
+/// Compiled again with each commit.
+let commit: Target = .target(
+  name: "CCommit",
+  cSettings: [.define("SLUICE_COMMIT", to: "\"\(Context.gitInformation?.currentCommit.prefix(12) ?? "")\"")])
+
 let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
   + room("JSONLines")
@@ -76,6 +81,7 @@ let rooms: [Target] =
 let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
+    "CCommit",
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
     "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "HTTPMessages", "ResumableUploads", "Digests",
     "LoadTesting", "Metrics", "Recordings",
@@ -244,7 +250,7 @@ let package = Package(
     // To be preloaded into programs whose time is simulated.
     .library(name: "ScaledClockPreload", type: .dynamic, targets: ["ScaledClockPreload"]),
   ],
-  targets: systemLibraries + rooms
+  targets: systemLibraries + [commit] + rooms
     + [
       command, commandTests, endToEndTests, architectureTests, networkTestingTests, serverChaosTests, answerChaosTests,
       soakTests,

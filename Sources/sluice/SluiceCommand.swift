@@ -1,5 +1,6 @@
 // The command: finds the subcommand, and turns what went wrong into a line and an exit code.
 
+internal import CCommit
 internal import Glibc
 internal import UploadClient
 
@@ -40,7 +41,7 @@ enum SluiceCommand {
           ("sluice help exit-codes", "what each exit code means"),
           ("sluice help man PAGE", "a manual page, for man -l -"),
           ("sluice help completions SHELL", "completions for bash, zsh or fish"),
-          ("sluice --version", "print the version"),
+          ("sluice --version", "print the version and the commit"),
         ]),
   ].joined(separator: "\n")
 
@@ -63,7 +64,8 @@ enum SluiceCommand {
       Console.shared.put(try page(topic, rest.dropFirst().first))
       return .done
     case "--version":
-      Console.shared.put("sluice \(sluiceVersion)")
+      let commit = String(cString: sluice_commit())
+      Console.shared.put("sluice \(sluiceVersion)\(commit.isEmpty ? "" : " (commit \(commit))")")
       return .done
     default:
       let subcommand = try find(name)

@@ -375,6 +375,20 @@ struct CommandProcessTests {
     }
   }
 
+  @Test("--version prints the newest version of the changelog, and the commit")
+  func version() throws {
+    let source = #filePath.split(separator: "/").dropLast(3).map { "/" + $0 }.joined()
+    let changes = String(decoding: try fileContents(source + "/CHANGELOG.md"), as: UTF8.self).split(separator: "\n")
+    let newest = try #require(changes.first { $0.hasPrefix("## ") }).dropFirst(3).prefix { $0 != " " }
+    let process = try sluice(["--version"])
+    #expect(try process.wait() == 0)
+    // Outside a repository, such as in an unpacked archive, nobody knows the commit.
+    let line = try #require(process.output.first)
+    #expect(
+      try line == "sluice \(newest)" || #/sluice \S+ \(commit [0-9a-f]{12}\)/#.wholeMatch(in: line) != nil, "\(line)")
+    #expect(line.split(separator: " ")[1] == newest)
+  }
+
   @Test(
     "help and version are data: on standard output, with 0",
     arguments: [

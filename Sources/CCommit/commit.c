@@ -1,0 +1,3 @@
+#include "CCommit.h"
+
+const char *sluice_commit(void) { return SLUICE_COMMIT; }
