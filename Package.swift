@@ -34,11 +34,6 @@ let systemLibraries: [Target] = [
   .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
 ]
 
-/// Compiled again with each commit.
-let commit: Target = .target(
-  name: "CCommit",
-  cSettings: [.define("SLUICE_COMMIT", to: "\"\(Context.gitInformation?.currentCommit.prefix(12) ?? "")\"")])
-
 let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
   + room("JSONLines")
@@ -81,12 +76,14 @@ let rooms: [Target] =
 let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
-    "CCommit",
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
     "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "HTTPMessages", "ResumableUploads", "Digests",
     "LoadTesting", "Metrics", "Recordings",
   ],
-  swiftSettings: settings)
+  swiftSettings: settings, plugins: ["CommitName"])
+
+/// For `sluice --version`.
+let commitName: Target = .plugin(name: "CommitName", capability: .buildTool)
 
 let commandTests: Target = .testTarget(
   name: "CommandTests",
@@ -250,7 +247,7 @@ let package = Package(
     // To be preloaded into programs whose time is simulated.
     .library(name: "ScaledClockPreload", type: .dynamic, targets: ["ScaledClockPreload"]),
   ],
-  targets: systemLibraries + [commit] + rooms
+  targets: systemLibraries + [commitName] + rooms
     + [
       command, commandTests, endToEndTests, architectureTests, networkTestingTests, serverChaosTests, answerChaosTests,
       soakTests,

@@ -1,6 +1,5 @@
 // The command: finds the subcommand, and turns what went wrong into a line and an exit code.
 
-internal import CCommit
 internal import Glibc
 internal import UploadClient
 
@@ -64,8 +63,7 @@ enum SluiceCommand {
       Console.shared.put(try page(topic, rest.dropFirst().first))
       return .done
     case "--version":
-      let commit = String(cString: sluice_commit())
-      Console.shared.put("sluice \(sluiceVersion)\(commit.isEmpty ? "" : " (commit \(commit))")")
+      Console.shared.put("sluice \(sluiceVersion)\(commitName.isEmpty ? "" : " (commit \(commitName))")")
       return .done
     default:
       let subcommand = try find(name)

@@ -1,3 +1,0 @@
-#include "CCommit.h"
-
-const char *sluice_commit(void) { return SLUICE_COMMIT; }
