@@ -47,6 +47,9 @@ public final class LiveStreamer: Sendable {
   /// Ends at once. What is buffered is lost, and the summary says how much, and how to go on with a resumable upload.
   public func cancel() { stream.loop.execute { [stream] in stream.cancel() } }
 
+  /// As ``cancel()``, at once. On the session's thread only.
+  func cancelNow() { stream.cancel() }
+
   /// Ends, and asks the server to forget what it has of a resumable upload.
   public func abandon() { stream.loop.execute { [stream] in stream.abandon() } }
 

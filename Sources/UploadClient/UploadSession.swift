@@ -10,8 +10,15 @@ public final class UploadSession: Sendable {
   /// The session's loop, for those who drive streams on the same thread.
   package let loop: EventLoop
   let lanes: [CurlMulti]
-  /// Until it ends.
-  private let thread: Lock<NamedThread?>
+  private let running: Lock<Running>
+
+  /// What there is until the session closes.
+  private struct Running {
+    var thread: NamedThread?
+    /// To be called when it closes.
+    var closings: [UInt64: @Sendable () -> Void] = [:]
+    var nextClosing: UInt64 = 0
+  }
 
   /// How requests at the same time share connections.
   public enum Connections: Equatable, Sendable {
@@ -41,12 +48,12 @@ public final class UploadSession: Sendable {
     }
     self.lanes = lanes
     let all = lanes
-    thread = Lock(
-      try NamedThread("sluice-network") {
-        loop.run()
-        // libcurl closes connections when a lane goes, which no other thread may do at the same time.
-        withExtendedLifetime(all) {}
-      })
+    let thread = try NamedThread("sluice-network") {
+      loop.run()
+      // libcurl closes connections when a lane goes, which no other thread may do at the same time.
+      withExtendedLifetime(all) {}
+    }
+    running = Lock(Running(thread: thread))
   }
 
   deinit { stop()?.detach() }
@@ -90,10 +97,34 @@ public final class UploadSession: Sendable {
   ///
   /// - Returns: the thread, to be joined or detached; nil if it was stopped before.
   private func stop() -> NamedThread? {
-    guard let thread = thread.withLock({ $0.take() }) else { return nil }
-    let lanes = lanes
-    loop.execute { for multi in lanes { multi.close() } }
-    loop.stop()
+    let (thread, closings) = running.withLock { running in
+      let closings = running.closings.values.map { $0 }
+      running.closings = [:]
+      return (running.thread.take(), closings)
+    }
+    guard let thread else { return nil }
+    loop.execute { [loop, lanes] in
+      for work in closings { work() }
+      for multi in lanes { multi.close() }
+      // Behind what these ends have put off.
+      loop.stop()
+    }
     return thread
   }
+
+  /// Has `work` called on the session's thread when it closes, before its uploads end.
+  ///
+  /// - Returns: a number for ``forgetClosing(_:)``; nil when the session is closed.
+  package func whenClosing(_ work: @escaping @Sendable () -> Void) -> UInt64? {
+    running.withLock { running in
+      guard running.thread != nil else { return nil }
+      let number = running.nextClosing
+      running.nextClosing += 1
+      running.closings[number] = work
+      return number
+    }
+  }
+
+  /// Takes back what ``whenClosing(_:)`` asked for.
+  package func forgetClosing(_ number: UInt64) { running.withLock { $0.closings[number] = nil } }
 }

@@ -352,6 +352,55 @@ struct LiveStreamTaskTests {
 
   // MARK: Sessions
 
+  @Test(
+    "closing a session ends its streams and uploads as cancelled, whatever they wait for",
+    arguments: ["streaming", "full", "pause", "suspended"])
+  func close(when: String) async throws {
+    let server = try ScriptedServer(receiveBuffer: 16_384) { connection, _ in
+      _ = try connection.head()
+      _ = connection.waitForEnd()
+    }
+    let local = try TemporaryDirectory()
+    let file = try local.write("film", [UInt8](repeating: 1, count: 500_000))
+    let url = when == "pause" ? "http://127.0.0.1:\(try freePort())/" : server.url
+    let session = try UploadSession()
+    var configuration = LiveStreamConfiguration(to: url, contentType: "text/plain")
+    configuration.retry.initialCeiling = .seconds(600)
+    configuration.retry.maximumCeiling = .seconds(600)
+    let (bytes, _) = endless()
+    let stream = try session.stream(bytes, to: url)
+    let upload = try session.uploadTask(file: file, configuration: configuration)
+    if when == "suspended" { upload.suspend() }
+    let writer = Task { [configuration] in
+      try await session.withStream(configuration: configuration) { stream in
+        while true {
+          try await stream.write([UInt8](repeating: 0, count: when == "full" ? 1 << 20 : 1))
+          if when != "full" { try await Task.sleep(for: .milliseconds(1)) }
+        }
+      }
+    }
+    for await event in stream.events {
+      switch event {
+      case .connected, .dropout, .ended: break
+      default: continue
+      }
+      break
+    }
+    session.close()
+    let error = await #expect(throws: LiveStreamError.self) { try await stream.value }
+    #expect(error?.kind == .cancelled)
+    guard case .cancelled? = await #expect(throws: FileUploadError.self, performing: { try await upload.value }) else {
+      Issue.record("the upload was not cancelled")
+      return
+    }
+    let reason = await #expect(throws: LiveStreamError.self) { try await writer.value }
+    #expect(reason?.kind == .cancelled)
+    // And nothing begins afterwards.
+    #expect(throws: LiveStreamError.self) { try session.stream(bytes, to: url) }
+    await #expect(throws: LiveStreamError.self) { try await session.withStream(to: url) { try await $0.write("x") } }
+    await #expect(throws: FileUploadError.self) { try await session.upload(file: file, to: url) }
+  }
+
   @Test("a session that is dropped ends its thread and closes its connections, once its last stream has ended")
   func sessionIsDropped() async throws {
     // In a process of its own, whose descriptors and threads can be counted.
@@ -369,8 +418,9 @@ struct LiveStreamTaskTests {
       // The stream keeps its session.
       _ = consume session
       #expect(try await stream.value.progress.acknowledged == 3000)
-      _ = consume stream
+      // It is over: who keeps it keeps nothing else.
       try await waitUntil("the release of the session") { reference.object == nil }
+      _ = consume stream
     }
     // What is made once for a process is no leak: the state of libcurl, the descriptor of the runtime's timers.
     try await once()

@@ -3,7 +3,7 @@
 internal import EventLoops
 internal import UploadClient
 
-/// Joins a ``LiveStreamer`` with tasks. It lives until the stream's end.
+/// Joins a ``LiveStreamer`` with tasks. It keeps the stream, its buffer and its session until the stream's end.
 final class StreamOperation: Sendable {
   /// How many events are kept for an observer.
   static let eventLimit = 128
@@ -12,32 +12,57 @@ final class StreamOperation: Sendable {
 
   let events = EventBroadcast<LiveStreamEvent>(.all(limit: eventLimit, missed: { .missed($0) }))
   let progress = EventBroadcast<StreamProgress>(.newest)
-  private let streamer: LiveStreamer
-  private let session: UploadSession
-  private let end = Lock<End>(End())
+  private let loop: EventLoop
+  private let state: Lock<State>
 
-  private struct End {
+  private struct State {
+    /// Until the stream's end.
+    var streamer: LiveStreamer?
+    var session: UploadSession?
+    /// What the session calls when it closes.
+    var closing: UInt64?
+    var isStarted = false
+    /// From the stream's end on.
     var summary: StreamSummary?
     var waiters: [UnsafeContinuation<StreamSummary, Never>] = []
     var isTicking = false
   }
 
-  /// Starts the stream.
+  /// Starts the stream. If the session is closed, it ends at once.
   init(_ streamer: LiveStreamer, _ session: UploadSession) {
-    self.streamer = streamer
-    self.session = session
+    loop = session.loop
+    state = Lock(State(streamer: streamer, session: session))
     // Until the stream's end, when the engine drops its handler.
     streamer.start { [self] event in handle(event) }
+    // In this order: a session that closes afterwards finds a stream that was started.
+    let closing = session.whenClosing { [weak self] in self?.streamer?.cancelNow() }
+    let hasEnded = state.withLock { state in
+      state.closing = closing
+      state.isStarted = closing != nil
+      return state.summary != nil
+    }
+    if let closing {
+      if hasEnded { session.forgetClosing(closing) }
+    } else {
+      handle(.ended(.sessionIsClosed))
+    }
   }
+
+  /// Whether the session was open.
+  var isStarted: Bool { state.withLock { $0.isStarted } }
+
+  private var streamer: LiveStreamer? { state.withLock { $0.streamer } }
 
   private func handle(_ event: LiveStreamEvent) {
     guard case .ended(let summary) = event else { return events.publish(event) }
-    let waiters = end.withLock { end in
-      end.summary = summary
-      let waiters = end.waiters
-      end.waiters = []
-      return waiters
+    let (waiters, kept) = state.withLock { state in
+      let kept = (state.streamer.take(), state.session.take(), state.closing.take())
+      let waiters = state.waiters
+      state.waiters = []
+      state.summary = state.summary ?? summary
+      return (waiters, kept)
     }
+    if let session = kept.1, let closing = kept.2 { session.forgetClosing(closing) }
     progress.publish(summary.progress, isLast: true)
     events.publish(event, isLast: true)
     for waiter in waiters { waiter.resume(returning: summary) }
@@ -47,9 +72,9 @@ final class StreamOperation: Sendable {
   var summary: StreamSummary {
     get async {
       await withUnsafeContinuation { continuation in
-        let summary = end.withLock { end in
-          if end.summary == nil { end.waiters.append(continuation) }
-          return end.summary
+        let summary = state.withLock { state in
+          if state.summary == nil { state.waiters.append(continuation) }
+          return state.summary
         }
         if let summary { continuation.resume(returning: summary) }
       }
@@ -67,32 +92,45 @@ final class StreamOperation: Sendable {
     }
   }
 
-  func cancel() { streamer.cancel() }
-  func finish(within limit: Duration? = nil) { streamer.finish(within: limit) }
-  func suspend() { streamer.suspend() }
-  func resume() { streamer.resume() }
+  func cancel() { streamer?.cancel() }
+  func finish(within limit: Duration? = nil) { streamer?.finish(within: limit) }
+  func suspend() { streamer?.suspend() }
+  func resume() { streamer?.resume() }
 
   // MARK: Progress
 
   /// Publishes progress for as long as somebody observes it.
   func progressIsObserved() {
-    let begins = end.withLock { end in
-      guard end.summary == nil, !end.isTicking else { return false }
-      end.isTicking = true
+    let begins = state.withLock { state in
+      guard state.summary == nil, !state.isTicking else { return false }
+      state.isTicking = true
       return true
     }
     if begins { tick() }
   }
 
   private func tick() {
-    streamer.withProgress { [self] now in
-      let goesOn = end.withLock { end in
-        end.isTicking = end.summary == nil && progress.isObserved
-        return end.isTicking
+    streamer?.withProgress { [self] now in
+      let continues = state.withLock { state in
+        state.isTicking = state.summary == nil && progress.isObserved
+        return state.isTicking
       }
-      guard goesOn else { return }
+      guard continues else { return }
       progress.publish(now)
-      session.loop.schedule(after: Self.progressInterval) { [weak self] in self?.tick() }
+      loop.schedule(after: Self.progressInterval) { [weak self] in self?.tick() }
     }
   }
+}
+
+extension StreamSummary {
+  /// Of a stream that could not be started.
+  fileprivate static let sessionIsClosed = StreamSummary(
+    progress: StreamProgress(
+      elapsed: .zero, captured: 0, sent: 0, acknowledged: 0, lost: 0, buffered: 0, capacity: 0, dropouts: 0,
+      isConnected: false),
+    gaps: 0, resent: 0, sourceLost: 0, error: .sessionIsClosed)
+}
+
+extension LiveStreamError {
+  static let sessionIsClosed = LiveStreamError(.cancelled, "the session is closed: make another one")
 }

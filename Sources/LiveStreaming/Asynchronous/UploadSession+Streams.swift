@@ -11,7 +11,8 @@ extension UploadSession {
   /// - Parameters:
   ///   - url: an absolute `http` or `https` URL.
   ///   - contentType: the media type of the stream.
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused, and
+  ///   ``LiveStreamError/Kind/cancelled`` when the session is closed.
   public func stream(
     _ source: some StreamSource, to url: String, contentType: String = "application/octet-stream"
   ) throws(LiveStreamError) -> LiveStreamTask {
@@ -20,7 +21,8 @@ extension UploadSession {
 
   /// Streams what `source` produces, and resumes after every interruption.
   ///
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused, and
+  ///   ``LiveStreamError/Kind/cancelled`` when the session is closed.
   public func stream(
     _ source: some StreamSource, configuration: LiveStreamConfiguration
   ) throws(LiveStreamError) -> LiveStreamTask {
@@ -32,7 +34,8 @@ extension UploadSession {
   /// - Parameters:
   ///   - url: an absolute `http` or `https` URL.
   ///   - contentType: the media type of the stream.
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused, and
+  ///   ``LiveStreamError/Kind/cancelled`` when the session is closed.
   public func stream<Bytes: AsyncSequence & Sendable>(
     _ bytes: Bytes, to url: String, contentType: String = "application/octet-stream"
   ) throws(LiveStreamError) -> LiveStreamTask where Bytes.Element == UInt8 {
@@ -46,7 +49,8 @@ extension UploadSession {
   /// - Parameters:
   ///   - url: an absolute `http` or `https` URL.
   ///   - contentType: the media type of the stream.
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused, and
+  ///   ``LiveStreamError/Kind/cancelled`` when the session is closed.
   public func stream<Pieces: AsyncSequence & Sendable>(
     _ pieces: Pieces, to url: String, contentType: String = "application/octet-stream"
   ) throws(LiveStreamError) -> LiveStreamTask where Pieces.Element: Collection<UInt8> {
@@ -106,11 +110,15 @@ extension UploadSession {
   private func operation(
     _ source: some StreamSource, _ configuration: LiveStreamConfiguration
   ) throws(LiveStreamError) -> StreamOperation {
+    let operation: StreamOperation
     do {
-      return StreamOperation(try LiveStreamer(source, configuration: configuration, session: self), self)
+      operation = StreamOperation(try LiveStreamer(source, configuration: configuration, session: self), self)
     } catch {
       throw LiveStreamError(.source, "cannot make the stream's buffer: \(error)")
     }
+    // A source that never starts never ends either: nobody may wait for it.
+    guard operation.isStarted else { throw .sessionIsClosed }
+    return operation
   }
 }
 

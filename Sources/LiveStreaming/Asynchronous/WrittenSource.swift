@@ -13,9 +13,12 @@ final class WrittenSource: StreamSource {
     /// From the source's start to its end.
     var producer: CircularBuffer.Producer?
     var context: SourceContext?
-    /// As much room as a writer waits for at most, in bytes.
+    /// How much room a writer waits for, in bytes.
     var roomStep = 1
   }
+
+  /// The most room that a writer waits for, in bytes.
+  private static let mostRoom = 256 << 10
 
   private let state = Lock(State())
 
@@ -29,8 +32,8 @@ final class WrittenSource: StreamSource {
     } catch {
       throw LiveStreamError(.source, "cannot watch the stream's buffer: \(error)")
     }
-    // A quarter of the buffer at a time: a wake-up for every acknowledged byte would cost more than it brings.
-    let roomStep = min(producer.largestMinimum, max(1, producer.capacity / 4))
+    // However little is to be written: a wake-up for each message would cost far more than the message.
+    let roomStep = min(producer.largestMinimum, max(1, min(producer.capacity / 4, Self.mostRoom)))
     let handover = Lock<CircularBuffer.Producer?>(producer)
     state.withLock { state in
       state.producer = handover.withLock { $0.take() }
@@ -67,14 +70,14 @@ final class WrittenSource: StreamSource {
   ///
   /// - Returns: false when the stream has ended before it could take all of them.
   func write(_ bytes: [UInt8]) async -> Bool {
-    guard !bytes.isEmpty else { return true }
+    guard !bytes.isEmpty else { return state.withLock { !$0.writers.hasEnded } }
     if !state.withLock({ $0.writers.begin() }) { await takeTurn() }
     defer { state.withLock { $0.writers.end() }?.resume() }
     var count = 0
     while true {
       switch write(bytes, from: count) {
       case .wrote(let more): count += more
-      case .hasNoRoom: await waitForRoom(bytes.count - count)
+      case .hasNoRoom: await waitForRoom()
       case .hasEnded: return false
       }
       if count == bytes.count { return true }
@@ -104,10 +107,10 @@ final class WrittenSource: StreamSource {
   }
 
   /// Waits for the source's start, for room, or for the end. It may return early.
-  private func waitForRoom(_ count: Int) async {
+  private func waitForRoom() async {
     await withUnsafeContinuation { continuation in
       let waits = state.withLock { state in
-        if state.producer?.requestSpace(min(count, state.roomStep)) == false { return false }
+        if state.producer?.requestSpace(state.roomStep) == false { return false }
         return state.writers.block(continuation)
       }
       if !waits { continuation.resume() }
