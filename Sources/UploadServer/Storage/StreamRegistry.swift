@@ -53,6 +53,12 @@ enum RecordingOutcome {
   case notHeld
 }
 
+/// A request that is at work on a stream.
+protocol StreamWorker: AnyObject {
+  /// A newer request takes the stream over: stores what has arrived by now, and ends.
+  func yieldStream()
+}
+
 /// What all requests of a server share that store streams. Only on the loop's thread.
 final class StreamRegistry {
   /// A recording that no request is at work on, and no upload holds.
@@ -75,7 +81,7 @@ final class StreamRegistry {
   /// Whether a credential is valid now.
   let isValid: ([UInt8]) -> Bool
 
-  private var owners: [StreamName: StreamStoreHandler] = [:]
+  private var workers: [StreamName: any StreamWorker] = [:]
   /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after
   /// it.
   private var holders: [StreamName: any RecordingHolder] = [:]
@@ -117,16 +123,16 @@ final class StreamRegistry {
 
   // MARK: Requests at work
 
-  /// The handler that stores the stream now.
-  func owner(of name: StreamName) -> StreamStoreHandler? { owners[name] }
+  /// Ends the request that is at work on the stream now, if there is one.
+  func takeOver(_ name: StreamName) { workers[name]?.yieldStream() }
 
   /// A request is at work on the stream from now on.
   ///
   /// - Parameters:
   ///   - holder: the upload that the request is; nil for a plain one.
   ///   - isNew: whether it has begun the recording.
-  func claim(_ name: StreamName, for handler: StreamStoreHandler, holder: (any RecordingHolder)?, isNew: Bool) {
-    owners[name] = handler
+  func claim(_ name: StreamName, for worker: any StreamWorker, holder: (any RecordingHolder)?, isNew: Bool) {
+    workers[name] = worker
     if isRestoring { taken.insert(name) }
     let isUnattended = unattended.removeValue(forKey: name) != nil
     let former = holders[name]
@@ -149,8 +155,8 @@ final class StreamRegistry {
   /// Whether the recording is an unfinished upload's.
   func isHeld(_ name: StreamName) -> Bool { holders[name] != nil }
 
-  func release(_ name: StreamName, by handler: StreamStoreHandler) {
-    if owners[name] === handler { owners[name] = nil }
+  func release(_ name: StreamName, by worker: any StreamWorker) {
+    if workers[name] === worker { workers[name] = nil }
   }
 
   /// Whether `action` will be called later, because the stream is just being completed.
@@ -267,7 +273,7 @@ final class StreamRegistry {
     }
     holders[name] = nil
     // Whoever is at work on it now, or is just completing it, has made it his own.
-    guard owners[name] == nil, finishing[name] == nil, unattended[name] == nil else { return .notHeld }
+    guard workers[name] == nil, finishing[name] == nil, unattended[name] == nil else { return .notHeld }
     // A recording that cannot be counted on is nobody's to continue.
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     switch end {
@@ -337,7 +343,7 @@ final class StreamRegistry {
 
   /// Closes a recording that cannot be counted on, so that the stream continues in a next part: ``waits(for:_:)``.
   func closeDistrusted(_ name: StreamName, for owner: UploadOwner?) {
-    guard distrusted[name] != nil, owners[name] == nil, finishing[name] == nil else { return }
+    guard distrusted[name] != nil, workers[name] == nil, finishing[name] == nil else { return }
     holders.removeValue(forKey: name)?.lostRecording()
     unattended[name] = nil
     close(name, for: owner)
@@ -349,7 +355,7 @@ final class StreamRegistry {
   ///
   /// - Parameter time: how long it may stay so; nil for as long as is usual.
   func leave(_ name: StreamName, for owner: UploadOwner?, atMost time: Duration? = nil) {
-    guard owners[name] == nil, finishing[name] == nil, holders[name] == nil else { return }
+    guard workers[name] == nil, finishing[name] == nil, holders[name] == nil else { return }
     let entry = Unattended(name: name, owner: owner, deadline: .now + (time ?? finishAfter))
     unattended[name] = entry
     arm(entry.deadline)
@@ -391,7 +397,7 @@ final class StreamRegistry {
   /// - Parameter cause: what the log says of it; nil if it was silent for too long.
   @discardableResult
   private func close(_ name: StreamName, for owner: UploadOwner?, because cause: String? = nil) -> Bool {
-    guard owners[name] == nil, finishing[name] == nil, holders[name] == nil else { return false }
+    guard workers[name] == nil, finishing[name] == nil, holders[name] == nil else { return false }
     let stream: any StoredStream
     do throws(SystemError) {
       guard let found = try store.openUnfinished(name) else {
@@ -438,7 +444,7 @@ final class StreamRegistry {
   /// The recordings of a stream that an earlier server has closed are gone, as far as anybody has seen.
   func forgetClosed(_ base: String) {
     let name = StreamName(base: base)
-    guard assignment.owns(name), owners[name] == nil, finishing[name] == nil else { return }
+    guard assignment.owns(name), workers[name] == nil, finishing[name] == nil else { return }
     store.forgetClosed(name)
   }
 

@@ -12,7 +12,7 @@ internal import ResumableUploads
 /// Request fields: `Stream-ID` (one to 64 of `[A-Za-z0-9._-]`, not beginning with a dot; made by the server if missing)
 /// and `Stream-Offset` (where the body begins in the stream, in bytes; 0 if missing). Answer fields: `Stream-ID`,
 /// `Stream-Offset` (how many bytes are stored: go on from there) and `Stream-Missing` (how many of them are holes).
-final class StreamStoreHandler: KeepingRequestHandler {
+final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
   private enum State {
     case new
     /// The stream is being completed by another request.
@@ -357,7 +357,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
     guard readFields() == nil, let name else { return .gone }
     // A stream that was removed, and begun anew by somebody else, holds nothing of this upload.
     guard try registry.store.admits(head.credential, to: name) else { return .gone }
-    if let older = registry.owner(of: name) { older.yieldStream() }
+    registry.takeOver(name)
     switch try registry.store.measure(name) {
     case .closed: return .closed
     // The recording that the upload was in was closed, where it begins before the present one.
@@ -498,7 +498,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
       emitRefusal(Self.unknownStatus, "\(error)")
       return answer(Self.unknownStatus, nil, error.reason, retries: true)
     }
-    if let older = registry.owner(of: name) { older.yieldStream() }
+    registry.takeOver(name)
     // Once: a disk that refuses that too is full still.
     if !hasClosed, registry.distrust(of: name) != nil {
       hasClosed = true
@@ -626,7 +626,7 @@ final class StreamStoreHandler: KeepingRequestHandler {
   }
 
   /// A newer request goes on with the stream: everything that has arrived here is stored, then this connection ends.
-  private func yieldStream() {
+  func yieldStream() {
     exchange?.takeArrived()
     guard case .streaming(let stream, _) = state else { return }
     if isUpload { leave(stream) } else { interrupt(stream, "a newer request goes on with the stream") }
