@@ -52,8 +52,9 @@ final class BufferedBytes: StreamBytes {
     return min(oldestPosition, end).addingSaturated(pausedByteCount)
   }
 
-  /// The buffer's offset of the first frame that is kept as a whole.
-  private var oldestPosition: UInt64 { max(frames.ceiling(consumer.released), floor) }
+  /// The buffer's offset of the first frame that is kept as a whole. What was released is not, even while it is still
+  /// there: it was acknowledged, or told to be lost.
+  private var oldestPosition: UInt64 { max(frames.ceiling(consumer.released), frames.floor(released), floor) }
 
   func aligned(_ offset: UInt64) -> UInt64 {
     offset < pausedByteCount ? offset : frames.ceiling(offset - pausedByteCount).addingSaturated(pausedByteCount)

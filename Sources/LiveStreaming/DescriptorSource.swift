@@ -43,9 +43,11 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
   /// The thread: read, publish, until the end, an error, or a request to stop.
   private func run(_ context: SourceContext) {
     guard var producer = producer.take() else { return }
-    let minimum = context.overflow == .dropOldest ? min(Self.readSize, producer.capacity / 4) : 1
+    let most = min(Self.readSize, producer.capacity / 4)
     reading: while waits(for: descriptor) {
       var code: Int32 = 0
+      // No more bytes are discarded than come.
+      let minimum = context.overflow == .dropOldest ? min(most, readableByteCount ?? most) : 1
       let result = producer.write(minimum: minimum, maximum: Self.readSize) { free in
         let count = free.withUnsafeMutableBytes { read(descriptor, $0.baseAddress, $0.count) }
         code = count < 0 ? errno : 0
@@ -73,6 +75,12 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
       }
     }
     producer.finish()
+  }
+
+  /// How many bytes can be read without waiting (FIONREAD, ioctl_tty(2)), at least 1; nil if the descriptor cannot say.
+  private var readableByteCount: Int? {
+    var count: Int32 = 0
+    return ioctl(descriptor, UInt(FIONREAD), &count) == 0 ? max(1, Int(count)) : nil
   }
 
   /// Waits until there is room; false on a request to stop.

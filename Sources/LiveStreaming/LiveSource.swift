@@ -46,7 +46,9 @@ final class LiveSource {
   ) {
     self.kind = kind
     self.producer = producer
-    writer = StreamWriter(bytes, pairSize: configuration.pairSize, digest: configuration.digest)
+    writer = StreamWriter(
+      bytes, pairSize: configuration.pairSize, digest: configuration.digest,
+      headroom: configuration.buffer.headroom)
   }
 
   /// - Throws: ``SystemError`` when the loop cannot watch the buffer, ``LiveStreamError`` when the source cannot begin.
@@ -82,5 +84,15 @@ final class LiveSource {
     finish()
     if isRegistered, case .buffered(_, let bytes) = kind { loop.deregister(bytes.descriptor) }
     isRegistered = false
+  }
+}
+
+extension CircularBuffer.Capacity {
+  /// Two seconds of the source, or 1 MiB where nobody knows its rate.
+  fileprivate var headroom: Int {
+    switch self {
+    case .bytes: 1 << 20
+    case .time(_, let bytesPerSecond): Int(clamping: Int64(bytesPerSecond).multipliedSaturated(by: 2))
+    }
   }
 }

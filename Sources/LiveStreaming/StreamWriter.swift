@@ -12,6 +12,7 @@ internal import UploadClient
 final class StreamWriter: StreamContent, @unchecked Sendable {
   private let bytes: any StreamBytes
   private let pairSize: Int
+  private let headroom: UInt64
   /// Stream offset of the next byte to be written into the pair.
   private(set) var cursor: UInt64 = 0
 
@@ -30,9 +31,12 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
 
   var isAtPause: Bool { bytes.pauses(at: cursor) }
 
-  init(_ bytes: any StreamBytes, pairSize: Int, digest: DigestAlgorithm?) {
+  /// - Parameter headroom: how many bytes the source may bring before the first ones of a new request are sent. After a
+  ///   loss so much of the buffer is left free, at most an eighth.
+  init(_ bytes: any StreamBytes, pairSize: Int, digest: DigestAlgorithm?, headroom: Int = .max) {
     self.bytes = bytes
     self.pairSize = pairSize
+    self.headroom = UInt64(clamping: min(headroom, bytes.capacity / 8))
     running = digest.map(StreamDigest.init)
   }
 
@@ -50,10 +54,9 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   var supply: Supply {
     let isFinished = isFinished
     let (head, oldest, pause) = (head, oldest, bytes.pause)
-    // With an eighth of the buffer free, so that the next write does not take the very bytes that are about to be sent.
-    let room = UInt64(capacity / 8)
-    let excess = (head - oldest).addingSaturated(room)
-    let restart = oldest.addingSaturated(min(room, excess - min(excess, UInt64(capacity))))
+    // The next write must not take the very bytes that are about to be sent.
+    let excess = (head - oldest).addingSaturated(headroom)
+    let restart = oldest.addingSaturated(min(headroom, excess - min(excess, UInt64(capacity))))
     return Supply(
       oldest: oldest, head: head, isFinished: isFinished,
       // Behind a pause there is room.

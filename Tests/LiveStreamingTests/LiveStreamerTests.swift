@@ -170,10 +170,19 @@ struct LiveStreamerTests {
       )
       // Every hole was told. A gap may be told longer than the hole: the kernel goes on delivering what the old
       // connection had in its send buffer.
-      for hole in stored.holes {
-        #expect(gaps.contains { $0.lowerBound <= hole.lowerBound && hole.upperBound <= $0.upperBound })
+      // A request that was overtaken before its first byte leaves two gaps that touch.
+      var wholes: [Range<Int>] = []
+      for gap in gaps {
+        if let last = wholes.last, last.upperBound == gap.lowerBound {
+          wholes[wholes.count - 1] = last.lowerBound..<gap.upperBound
+        } else {
+          wholes.append(gap)
+        }
       }
-      #expect(stored.holes.map(\.upperBound) == gaps.map(\.upperBound))
+      for hole in stored.holes {
+        #expect(wholes.contains { $0.lowerBound <= hole.lowerBound && hole.upperBound <= $0.upperBound })
+      }
+      #expect(stored.holes.map(\.upperBound) == wholes.map(\.upperBound), "\(gaps)")
     }
   }
 

@@ -133,6 +133,7 @@ extension UploadResource {
 
   /// All bytes are here. They are compared with the digest that the creation gave, and then the handler has its turn.
   private func process() {
+    if keeper?.isInside == true { return outgrown() }
     guard let digests, let body else {
       self.body?.end()
       return

@@ -296,6 +296,13 @@ extension UploadResource {
     if let waiting { refuse(waiting, .deactivated(.stateLost)) }
   }
 
+  /// Others have stored more of the stream than this upload has: it does not end where the upload does.
+  func outgrown() {
+    let waiting = takeWaiting()
+    deactivate(.lengthExceeded, peer: waiting?.peer)
+    if let waiting { refuse(waiting, .deactivated(.lengthExceeded)) }
+  }
+
   /// The representation is not the one that was announced: it is not processed (section "Representation Digests").
   func fail() {
     let waiting = takeWaiting()
