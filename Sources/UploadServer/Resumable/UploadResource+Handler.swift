@@ -299,8 +299,10 @@ extension UploadResource {
   /// Others have stored more of the stream than this upload has: it does not end where the upload does.
   func outgrown() {
     let waiting = takeWaiting()
-    deactivate(.lengthExceeded, peer: waiting?.peer)
-    if let waiting { refuse(waiting, .deactivated(.lengthExceeded)) }
+    // A server that comes after this one must know it as well.
+    deactivate(.lengthExceeded, peer: waiting?.peer) { [self] _ in
+      if let waiting { refuse(waiting, .deactivated(.lengthExceeded)) }
+    }
   }
 
   /// The representation is not the one that was announced: it is not processed (section "Representation Digests").
