@@ -29,7 +29,7 @@ THREADED := StreamBuffersTests EventLoopsTests \
   LoadTestingTests.(LateLoop|LoadBody|LoadFault|PacedSource)
 # Eight megabytes, each byte of which is computed; and how often a thread sleeps at work, which the sanitizer changes.
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
-# These await, and run by themselves: the others wait in the few threads that resume whoever awaits.
+# Tests that await. They run alone, because the other tests block the few threads that resume tasks.
 AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests
 
 .DEFAULT_GOAL := help

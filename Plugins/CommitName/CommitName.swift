@@ -19,8 +19,8 @@ struct CommitName: BuildToolPlugin {
       .prebuildCommand(
         displayName: "The commit of the source", executable: URL(filePath: "/bin/sh"),
         arguments: [
-          "-c", Self.script, "sh", context.package.directoryURL.path(),
-          folder.appending(path: "CommitName.swift").path(),
+          "-c", Self.script, "sh", context.package.directoryURL.path(percentEncoded: false),
+          folder.appending(path: "CommitName.swift").path(percentEncoded: false),
         ], outputFilesDirectory: folder)
     ]
   }

@@ -137,7 +137,7 @@ public final class EventLoop: @unchecked Sendable {
     do throws(SystemError) {
       try control(EPOLL_CTL_ADD, descriptor, interest, generation)
     } catch {
-      // The kernel had no memory to forget it by.
+      // An earlier EPOLL_CTL_DEL has failed: the kernel had no memory (epoll_ctl(2)).
       guard error.code == EEXIST, registrations.indices.contains(index), registrations[index].handler == nil else {
         throw error
       }

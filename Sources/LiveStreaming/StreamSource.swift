@@ -16,8 +16,8 @@ public protocol StreamSource: AnyObject, Sendable {
   /// What the stream begins with, and what a part of it has to begin with in order to be read by itself; empty where that is nothing.
   var header: [UInt8] { get }
 
-  /// How many bytes a frame has, such as one sample of each channel. Only whole frames are written behind ``header``, and a part of the
-  /// stream that is stored by itself begins with a whole one.
+  /// How many bytes a frame has, such as one sample of each channel. A source writes only whole frames after ``header``.
+  /// If a part of the stream is stored by itself, it begins with a whole frame.
   var frameLength: Int { get }
 
   /// Ends after what is at hand: finishes the producer, soon. Called on the stream's loop, perhaps more than once.

@@ -24,7 +24,7 @@ class Budget:
         name = f"sluice-benchmark-{os.getpid()}"
         self._processor = ROOT / name if self._is_unified else ROOT / "cpu" / name
         self._store = ROOT / name if self._is_unified else ROOT / "memory" / name
-        #: A program and its arguments that put what follows them into the group, and become it.
+        #: In front of a command, this runs the command in the group.
         self.prefix = [
             "sh",
             "-c",

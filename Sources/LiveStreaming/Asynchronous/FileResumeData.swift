@@ -15,7 +15,6 @@ public struct FileResumeData: Equatable, Sendable {
 
   private static let firstLine = "sluice-file-upload 1"
 
-  /// - Parameter path: relative ones are resolved against the current directory.
   init(path: String, version: String, upload: ResumeData) {
     (self.path, self.version, self.upload) = (path, version, upload)
   }

@@ -10,9 +10,14 @@ internal import UploadClient
 /// any more. All members may be used from any thread.
 public final class FileUploadTask: Sendable {
   private let file: UploadFile
+  /// As it is at the start: this process may change its directory, and a later one may have another.
+  private let path: String
   let operation: StreamOperation
 
-  init(_ file: UploadFile, _ operation: StreamOperation) { (self.file, self.operation) = (file, operation) }
+  init(_ file: UploadFile, _ operation: StreamOperation) {
+    (self.file, self.operation) = (file, operation)
+    path = Self.absolute(file.path)
+  }
 
   deinit { operation.cancel() }
 
@@ -54,7 +59,7 @@ public final class FileUploadTask: Sendable {
   public func resume() { operation.resume() }
 
   private func resumeData(_ summary: StreamSummary) -> FileResumeData? {
-    summary.resumeData.map { FileResumeData(path: Self.absolute(file.path), version: "\(file.version)", upload: $0) }
+    summary.resumeData.map { FileResumeData(path: path, version: "\(file.version)", upload: $0) }
   }
 
   private func receipt(_ summary: StreamSummary) throws(FileUploadError) -> UploadReceipt {
@@ -70,7 +75,6 @@ public final class FileUploadTask: Sendable {
       verifiedDigest: summary.verified == file.size ? summary.digest : nil)
   }
 
-  /// A later process may have another current directory.
   private static func absolute(_ path: String) -> String {
     guard !path.hasPrefix("/"), let directory = getcwd(nil, 0) else { return path }
     defer { free(directory) }

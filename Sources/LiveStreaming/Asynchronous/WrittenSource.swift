@@ -90,12 +90,16 @@ final class WrittenSource: StreamSource {
     case hasEnded
   }
 
+  /// How many bytes are copied under the lock at most: the network loop takes it too.
+  private static let longestCopy = 256 << 10
+
   private func write(_ bytes: [UInt8], from offset: Int) -> Attempt {
-    state.withLock { state in
+    let piece = offset..<min(bytes.count, offset + Self.longestCopy)
+    return state.withLock { state in
       guard !state.writers.hasEnded else { return .hasEnded }
-      guard
-        case .written(let count)? = state.producer?.write(copying: bytes.span.bytes.extracting(droppingFirst: offset))
-      else { return .hasNoRoom }
+      guard case .written(let count)? = state.producer?.write(copying: bytes.span.bytes.extracting(piece)) else {
+        return .hasNoRoom
+      }
       return .wrote(count)
     }
   }
