@@ -37,7 +37,7 @@ while let name = arguments.popFirst() {
   }
   guard let value = arguments.popFirst() else { fail("\(name) wants a value\n\(usage)", 64) }
   func positive() -> Int {
-    guard let number = Int(value), number > 0 else { fail("\(name) \(value) is no number above 0", 64) }
+    guard let number = Int(value), number > 0 else { fail("\(name) \(value) is not a number above 0", 64) }
     return number
   }
   switch name {
@@ -45,7 +45,7 @@ while let name = arguments.popFirst() {
   case "--runs": runs = positive()
   case "--rate": options.bytesPerSecond = positive()
   case "--seed":
-    guard let seed = UInt64(value) else { fail("--seed \(value) is no number", 64) }
+    guard let seed = UInt64(value) else { fail("--seed \(value) is not a number", 64) }
     options.seed = seed
   case "--kinds":
     chosenKinds = value

@@ -61,7 +61,7 @@ while let name = arguments.popFirst() {
     continue
   }
   guard let number = UInt64(value), number <= UInt64(Int.max), number > 0 || ["--seed", "--only"].contains(name) else {
-    fail("\(name) \(value) is no number above 0", 64)
+    fail("\(name) \(value) is not a number above 0", 64)
   }
   switch name {
   case "--seed": options.seed = number

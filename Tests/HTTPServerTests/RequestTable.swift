@@ -135,7 +135,7 @@ extension RequestCase {
       put + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "501"),
     .init("an empty Transfer-Encoding", put + "Transfer-Encoding:\r\n\r\n", "400"),
     .init("chunked in HTTP/1.0", "PUT / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"),
-    .init("a chunk size that is no number", chunked + "x\r\n\r\n", "400"),
+    .init("a chunk size that is not a number", chunked + "x\r\n\r\n", "400"),
     .init("a chunk size with a sign", chunked + "+3\r\nabc\r\n0\r\n\r\n", "400"),
     .init("a chunk size with 0x", chunked + "0x3\r\nabc\r\n0\r\n\r\n", "400"),
     .init("blanks after a chunk size", chunked + "3 \t\r\nabc\r\n0 \r\n\r\n", "accepted"),

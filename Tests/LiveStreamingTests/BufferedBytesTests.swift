@@ -1,6 +1,7 @@
 // A circular buffer with pauses, by stream offset, against a model that keeps every byte.
 
 import PropertyTesting
+import ResumableUploads
 import StreamBuffers
 import Testing
 
@@ -119,6 +120,28 @@ struct BufferedBytesTests {
         }
       }
       #expect(cursor == model.newest, "\(seed)")
+    }
+  }
+
+  @Test(
+    "after a loss as much room is left as a source needs, and none is made that is there", arguments: [1, 6],
+    [1 << 10, 1 << 16, .max])
+  func restart(frame: Int, headroom: Int) throws {
+    var ends = try CircularBuffer.make(capacity: .bytes(1 << 18), overflow: .dropOldest, memory: .kept)
+    let capacity = ends.producer.capacity
+    let bytes = BufferedBytes(ends.consumer, frames: FrameGrid(headerLength: 0, frameLength: frame))
+    let writer = StreamWriter(bytes, pairSize: 4096, digest: nil, headroom: headroom)
+    let wanted = min(headroom, capacity / 8)
+    var total = 0
+    while total < 2 * capacity {
+      let count = 6_000
+      #expect(Self.write(UInt64(total)..<UInt64(total + count), of: OffsetPattern(), &ends.producer))
+      total += count
+      let supply = writer.supply
+      let free = capacity - Int(supply.head - supply.oldest)
+      let left = Int(supply.restart - supply.oldest)
+      #expect(supply.restart % UInt64(frame) == 0)
+      #expect((max(0, wanted - free)..<max(0, wanted - free) + frame).contains(left), "\(free) free, \(left) left out")
     }
   }
 }

@@ -51,6 +51,9 @@ private final class Outlet: Sendable {
     }
   }
 
+  var oldest: UInt64 { consumer.withLock { $0.released } }
+  var capacity: Int { consumer.withLock { $0.capacity } }
+
   func release(upTo offset: UInt64) { consumer.withLock { $0.release(upTo: offset) } }
 }
 
@@ -67,6 +70,27 @@ private func eventually(_ what: String, _ condition: () throws -> Bool) throws {
 @Suite("Sources", .serialized)
 struct SourceTests {
   // MARK: Heartbeat
+
+  @Test("drop-oldest: a pipe's bytes make room for themselves, and for nothing else", arguments: [1, 10_000, 60_000])
+  func discardsNoMoreThanComes(pieceSize: Int) throws {
+    let pipe = try TestPipe()
+    let outlet = try Outlet(DescriptorSource(descriptor: pipe.reading, name: "a pipe"), capacity: 1 << 20, .dropOldest)
+    // Full to the last byte, then some pieces more.
+    var total = 0
+    func write(_ count: Int) throws {
+      #expect(pipe.write([UInt8](repeating: 7, count: count)))
+      total += count
+      try eventually("the bytes are in the buffer") { outlet.head == UInt64(total) }
+    }
+    while total < outlet.capacity { try write(min(60_000, outlet.capacity - total)) }
+    #expect(outlet.oldest == 0)
+    for _ in 0..<3 {
+      try write(pieceSize)
+      #expect(outlet.oldest == UInt64(total - outlet.capacity))
+    }
+    pipe.closeWriting()
+    try eventually("the source has ended") { outlet.isFinished }
+  }
 
   @Test("a heartbeat's line is what the article shows, in UTC")
   func line() {

@@ -32,7 +32,7 @@ public struct Seed: Hashable, Sendable, CustomStringConvertible {
     guard let text = getenv("SLUICE_SEED").map({ String(cString: $0) }), !text.isEmpty else { return nil }
     let value = text.hasPrefix("0x") ? UInt64(text.dropFirst(2), radix: 16) : UInt64(text)
     guard let value else {
-      fatalError("SLUICE_SEED=\(text) is no number: running other seeds would look like a replay")
+      fatalError("SLUICE_SEED=\(text) is not a number: running other seeds would look like a replay")
     }
     return Seed(value)
   }

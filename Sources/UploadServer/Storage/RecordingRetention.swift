@@ -16,7 +16,7 @@ public struct RecordingRetention: Equatable, Sendable {
     func bytes(of size: UInt64) -> UInt64 {
       switch self {
       case .bytes(let bytes): bytes
-      // One that is no number asks for nothing, and no rounding goes beyond 64 bits.
+      // NaN asks for nothing, and no rounding goes beyond 64 bits.
       case .percent(let percent): UInt64(exactly: (max(0, percent) / 100 * Double(size)).rounded(.down)) ?? 0
       }
     }
