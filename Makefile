@@ -29,6 +29,7 @@ THREADED := StreamBuffersTests EventLoopsTests \
   LoadTestingTests.(LateLoop|LoadBody|LoadFault|PacedSource)
 # Eight megabytes, each byte of which is computed; and how often a thread sleeps at work, which the sanitizer changes.
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
+UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread
 # Tests that await. They run alone, because the other tests block the few threads that resume tasks.
 AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests
 
@@ -61,8 +62,8 @@ listings: packages ## the listings of README and docs, built as a package of the
 
 # Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
 test-thread: packages test-packages ## buffers, loops, server, client, streams and load tests under ThreadSanitizer
-	$(TEST) -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread --skip '$(NOT_THREADED)' \
-	  $(foreach suite,$(THREADED),--filter '$(suite)')
+	$(TEST) $(UNDER_THREAD) --filter '$(AWAITING)'
+	$(TEST) $(UNDER_THREAD) --skip '$(NOT_THREADED)|$(AWAITING)' $(foreach suite,$(THREADED),--filter '$(suite)')
 
 test-address: packages test-packages ## all tests under AddressSanitizer
 	LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks-not-ours.txt \
