@@ -224,8 +224,9 @@ def copy_tree(mutants: list[Mutant]) -> None:
     ).stdout.decode()
     known = {name for name in names.split("\0") if name}
     changed = mutated(mutants)
-    for path in [p for p in TREE.rglob("*") if p.is_file() and ".build" not in p.parts]:
-        if (name := str(path.relative_to(TREE))) not in known and name not in changed:
+    for path in [p for p in TREE.rglob("*") if p.is_file()]:
+        name = path.relative_to(TREE)
+        if name.parts[0] != ".build" and str(name) not in known | changed.keys():
             path.unlink()
     for name in known | changed.keys():
         source, target = ROOT / name, TREE / name
