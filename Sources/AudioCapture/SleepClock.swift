@@ -1,7 +1,6 @@
 // How long the machine has slept: time in which a microphone hears nothing, and which CLOCK_MONOTONIC leaves out.
 
 internal import EventLoops
-internal import Glibc
 
 /// Tells how long the machine has been suspended since its start. Any thread.
 struct SleepClock: Sendable {
@@ -15,11 +14,10 @@ struct SleepClock: Sendable {
     var best = (width: Int64.max, difference: Duration.zero)
     // A thread that is kept from running between the questions asks again.
     for _ in 0..<4 where best.width > 100_000 {
-      var time = timespec()
       let before = MonotonicInstant.now
-      clock_gettime(CLOCK_BOOTTIME, &time)
+      let sinceBoot = MonotonicInstant.sinceBoot
       let width = MonotonicInstant.now.nanoseconds(since: before)
-      if width < best.width { best = (width, MonotonicInstant(time) - before) }
+      if width < best.width { best = (width, sinceBoot - before) }
     }
     return best.difference
   }

@@ -9,9 +9,14 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
   public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
   /// The time now; clock_gettime(2), no system call on Linux (vDSO).
-  public static var now: MonotonicInstant {
+  public static var now: MonotonicInstant { read(CLOCK_MONOTONIC) }
+
+  /// The time since the machine started, in which the time that it slept counts: `CLOCK_BOOTTIME`.
+  package static var sinceBoot: MonotonicInstant { read(CLOCK_BOOTTIME) }
+
+  private static func read(_ clock: clockid_t) -> MonotonicInstant {
     var time = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &time)
+    clock_gettime(clock, &time)
     return MonotonicInstant(time)
   }
 

@@ -1,7 +1,6 @@
 // What a sender tells the server about its stream, for the sidecar of the recording.
 
 internal import EventLoops
-internal import Glibc
 internal import HTTPMessages
 internal import UploadClient
 
@@ -36,12 +35,8 @@ struct ClockReading {
   var sinceBoot: Int64
 
   static var now: ClockReading {
-    var time = timespec()
-    clock_gettime(CLOCK_BOOTTIME, &time)
-    let wall = WallClock.now
-    return ClockReading(
-      wall: wall.sinceEpoch,
-      sinceBoot: Int64(time.tv_sec).multipliedSaturated(by: 1000).addingSaturated(Int64(time.tv_nsec / 1_000_000)))
+    ClockReading(
+      wall: WallClock.now.sinceEpoch, sinceBoot: MonotonicInstant.sinceBoot.nanoseconds / 1_000_000)
   }
 }
 

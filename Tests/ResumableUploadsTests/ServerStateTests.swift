@@ -293,6 +293,32 @@ struct ServerStateTests {
     #expect(throws: UploadRefusal.deactivated(.cancelled)) { try state.deactivate(.expired) }
   }
 
+  @Test("the first append after a restart may follow any offset that the earlier server may have announced last")
+  func goesBack() {
+    for told: UInt64 in 4...10 {
+      for isAsked in [false, true] {
+        var state = UploadResourceState(
+          restoring: .incomplete, offset: 9, promised: 5, synced: 7, length: nil, limits: UploadLimits(),
+          awaitsDisk: false)
+        // Whoever asks is told all of it.
+        if isAsked { _ = state.announceOffset() }
+        state.goBack(to: told)
+        let isBack = !isAsked && (5..<9).contains(told)
+        #expect(state.offset == (isBack ? told : 9) && state.announced == state.offset, "\(told)")
+        #expect(state.durable == min(7, state.offset))
+        // Only once.
+        state.goBack(to: 5)
+        #expect(state.offset == (isBack ? told : isAsked ? 9 : 5))
+      }
+    }
+    var state = UploadResourceState(
+      restoring: .incomplete, offset: 9, promised: 5, synced: 9, length: nil, limits: UploadLimits(), awaitsDisk: false)
+    #expect(state.append(Self.request(9)) == .begin(replacing: nil))
+    state.ended(2)
+    state.goBack(to: 5)
+    #expect(state.offset == 9)
+  }
+
   @Test("fewer bytes than were acknowledged are a loss, and never papered over (draft, section Offset)")
   func stateLost() throws {
     let lost = UploadResourceState(

@@ -228,7 +228,8 @@ final class SequenceRun {
 
   /// What an event does to what is known.
   private func struck(_ event: Operation) {
-    for upload in uploads { upload.exact = nil }
+    // What a client was told last holds for the next server.
+    if !isStored || event == .expire || event == .powerCut { for upload in uploads { upload.exact = nil } }
     guard event != .expire else { return }
     if !isStored {
       for upload in uploads { upload.phase = .lost }

@@ -29,7 +29,7 @@ package struct UploadResourceState: Equatable, Sendable {
 
   package private(set) var phase = Phase.incomplete
   /// The offset: how many bytes of the representation are kept, without those that do not count yet. Never decreases,
-  /// but by ``lostUnsynced()``, which takes back only what was never announced.
+  /// but by ``lostUnsynced()`` and ``goBack(to:)``, which take back only what was never announced.
   package private(set) var offset: UInt64
   /// How many of them are as durable as an acknowledgement promises.
   package private(set) var durable: UInt64
@@ -43,6 +43,9 @@ package struct UploadResourceState: Equatable, Sendable {
   /// Whether an offset is announced only once the disk has it.
   package let awaitsDisk: Bool
   private var transferCount = 0
+  /// What the client of an earlier server may have been told last: from what is known to have been announced to what is
+  /// kept. nil as soon as it is known.
+  private var toldBefore: ClosedRange<UInt64>?
 
   // MARK: The beginning
 
@@ -82,7 +85,7 @@ package struct UploadResourceState: Equatable, Sendable {
     // The creation was an earlier server's: whatever comes now is an append.
     transferCount = 1
     guard isUnfinished else { return }
-    if offset < promised { self.phase = .inactive(.stateLost) }
+    if offset < promised { self.phase = .inactive(.stateLost) } else { toldBefore = promised...offset }
     if let length, offset > length { self.phase = .inactive(.lengthExceeded) }
   }
 
@@ -142,6 +145,7 @@ package struct UploadResourceState: Equatable, Sendable {
 
   private mutating func start(_ request: UploadTransferRequest) -> Int? {
     let former = transfer?.number
+    toldBefore = nil
     transferCount += 1
     transfer = Transfer(number: transferCount, request: request)
     return former
@@ -259,6 +263,7 @@ package struct UploadResourceState: Equatable, Sendable {
   package mutating func announceOffset() -> UInt64 {
     let sayable = awaitsDisk ? durable : offset
     announced = max(announced, sayable)
+    toldBefore = nil
     return sayable
   }
 
@@ -321,6 +326,15 @@ package struct UploadResourceState: Equatable, Sendable {
     if let length, offset > length { throw .deactivated(deactivated(.lengthExceeded)) }
     self.offset = offset
     durable = min(durable, offset)
+  }
+
+  /// The first append since an earlier server names `offset`: if that server may have announced it last, it is the
+  /// upload's offset. Only for what is stored so that bytes which are there can be compared with those that come.
+  package mutating func goBack(to offset: UInt64) {
+    guard phase == .incomplete, transfer == nil, let toldBefore, toldBefore.contains(offset), offset < self.offset
+    else { return }
+    (self.offset, announced, durable) = (offset, offset, min(durable, offset))
+    self.toldBefore = nil
   }
 
   private mutating func deactivated(_ cause: Deactivation) -> Deactivation {

@@ -139,6 +139,8 @@ extension UploadResource {
     } catch {
       throw UploadRefusal(error)
     }
+    // What others have brought before a restart counts as theirs, too.
+    if let told, case .bytes = kept, makeHandler() is any KeepingRequestHandler { state.goBack(to: told) }
     let before = state.offset
     if case .bytes(let count) = kept, count > before, told == before {
       hasOthersBytes = true
