@@ -165,6 +165,7 @@ struct CaptureLoop: ~Copyable {
     _ = producer.requestSpace(wanted)
     descriptors[1].events = Int16(POLLIN)
     let period = Int32(clamping: max(1, device.format.periodFrames * 1000 / device.format.rate))
+    // Interrupted, it is called again by the next turn.
     if poll(descriptors, 2, period) > 0 {
       stopRequested = descriptors[0].revents != 0
       producer.drainSpaceSignals()
@@ -175,7 +176,7 @@ struct CaptureLoop: ~Copyable {
   /// Sleeps, but not through an order to stop.
   mutating func rest(_ delay: Duration) {
     let milliseconds = Int32(clamping: delay.nanoseconds / 1_000_000)
-    stopRequested = poll(descriptors, 1, milliseconds) > 0
+    stopRequested = (try? retryingInterrupts("poll") { poll(descriptors, 1, milliseconds) }) ?? 0 > 0
   }
 
   /// The machine has slept. Not every driver and sound server says so: some go on as if nothing had happened, and the

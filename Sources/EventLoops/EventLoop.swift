@@ -159,7 +159,8 @@ public final class EventLoop: @unchecked Sendable {
   /// One that is not registered is left alone.
   public func deregister(_ descriptor: Int32) {
     guard registrations.indices.contains(Int(descriptor)) else { return }
-    epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nil)
+    // What fails otherwise is not watched, or delivers events that nobody handles.
+    _ = try? retryingInterrupts("epoll_ctl") { epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nil) }
     replaceHandler(at: Int(descriptor), with: nil)
   }
 
@@ -209,7 +210,7 @@ public final class EventLoop: @unchecked Sendable {
     let waiting = afterReady
     if !waiting.isEmpty { afterReady = [] }
     let count = epoll_wait(epoll, ready.baseAddress, Int32(ready.count), timeout)
-    // EINTR is the only error possible with a valid instance: go round again.
+    // EINTR is the only error possible with a valid instance: this turn serves no descriptor.
     for index in 0..<max(0, Int(count)) {
       let event = ready[index]
       let descriptor = Int(UInt32(truncatingIfNeeded: event.data.u64))
@@ -219,7 +220,13 @@ public final class EventLoop: @unchecked Sendable {
       registrations[descriptor].handler?(Readiness(rawValue: event.events))
     }
     for (turns, work) in waiting {
-      if count < ready.count || turns <= 1 { work() } else { afterReady.append((turns - 1, work)) }
+      if count < 0 {
+        afterReady.append((turns, work))
+      } else if count < ready.count || turns <= 1 {
+        work()
+      } else {
+        afterReady.append((turns - 1, work))
+      }
     }
     if wakeUpSent.load(ordering: .relaxed) { runPending() }
     if timers.count > 0 {

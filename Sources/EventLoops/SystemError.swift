@@ -27,6 +27,16 @@ public struct SystemError: Error, Equatable, Sendable, CustomStringConvertible {
   public var description: String { "\(operation): \(reason)" }
 }
 
+/// poll(2) on one descriptor, also through signals; each signal begins the time anew.
+///
+/// - Parameter timeout: in milliseconds; -1 for none.
+/// - Returns: whether it is ready, or in an error state.
+@discardableResult
+package func waitUntilReady(_ descriptor: Int32, for events: Int32, timeout: Int32 = -1) -> Bool {
+  var polled = pollfd(fd: descriptor, events: Int16(events), revents: 0)
+  return (try? retryingInterrupts("poll") { poll(&polled, 1, timeout) }) ?? 0 > 0
+}
+
 /// Calls `body` until it returns something other than -1 with `EINTR`; throws what else went wrong.
 @discardableResult
 package func retryingInterrupts<Result: FixedWidthInteger & SignedInteger>(

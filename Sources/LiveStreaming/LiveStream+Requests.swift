@@ -193,7 +193,9 @@ extension LiveStream {
       compareDigest(outcome.response, sentUpTo: sentUpTo)
     }
     let step = machine.requestEnded(
-      RequestEnd(result: result, location: place.url, isLocationInsecure: place.isInsecure, sentUpTo: sentUpTo),
+      RequestEnd(
+        result: result, location: place.url, isLocationInsecure: place.isInsecure, sentUpTo: sentUpTo,
+        headerLength: request.headerLength),
       content.supply, now: .now, draw: .random(in: .min ... .max))
     noteLifetime()
     perform(step)

@@ -1,6 +1,7 @@
 // The rules for plain servers, as the shell of a stream asks for them.
 
 internal import EventLoops
+internal import HTTPMessages
 internal import ResumableUploads
 internal import UploadClient
 
@@ -73,6 +74,7 @@ struct PlainStream: StreamStateMachine {
       method = "POST"
       verdict = .transient(.other("the server takes POST only"), retryAfter: nil, serverOffset: nil)
     }
+    if case .complete(let response) = verdict, let denial = denial(response, end) { verdict = denial }
     return step(machine.requestEnded(verdict, supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
   }
 
@@ -92,6 +94,31 @@ struct PlainStream: StreamStateMachine {
   mutating func stop(_ error: LiveStreamError) -> StreamStep { step(machine.stop(error)) }
 
   mutating func abandon(_ error: LiveStreamError) -> StreamStep { stop(error) }
+
+  /// What a success answer to the whole content means that says in the fields of resumable uploads that bytes are
+  /// missing; nil for any other. A plain server does not send these fields.
+  private func denial(_ response: HTTPResponse, _ end: RequestEnd) -> Verdict? {
+    let fields = ClientAnswer(response, location: nil).fields
+    let isComplete = InteropVersion.completeness(fields)
+    let count = UploadFields.offset(fields)
+    let sent = end.sentUpTo - requestStart + end.headerLength
+    let reason: String
+    if let name = UploadFields.unreadable(fields) {
+      let value = printable(excerpt(fields[name] ?? "", limit: 40))
+      reason = "the server answered \(response.status) with the invalid \(name) \"\(value)\""
+    } else if let count, count < sent {
+      reason = "the server answered \(response.status), but says that it has \(count) of \(sent) bytes"
+    } else if isComplete == false {
+      reason = "the server answered \(response.status), but says that the upload is not complete"
+    } else {
+      return nil
+    }
+    // A server may count what came before this request, or not.
+    let offset = count.map { requestStart + min($0 - min($0, end.headerLength), end.sentUpTo - requestStart) }
+    return .permanent(
+      LiveStreamError(.protocolBroken, "\(reason): check what it has stored"), .response(response.status),
+      serverOffset: offset)
+  }
 
   private mutating func step(_ action: PlainStreamStateMachine.Action) -> StreamStep {
     switch action {

@@ -18,7 +18,7 @@ final class RunningRequest {
   let token: String?
 
   /// Bytes in front of the stream's.
-  private let headerLength: UInt64
+  let headerLength: UInt64
 
   init(step: StreamRequest, whole: UploadRequest, token: String?, task: UploadTask, number: UInt64, headerLength: Int) {
     self.step = step

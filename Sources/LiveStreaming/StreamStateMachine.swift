@@ -128,4 +128,6 @@ struct RequestEnd {
   var isLocationInsecure = false
   /// Stream offset up to which its body was handed over.
   var sentUpTo: UInt64
+  /// Bytes of the body in front of the stream's.
+  var headerLength: UInt64 = 0
 }

@@ -129,6 +129,12 @@ package struct InteropVersion: Equatable, Sendable {
     return invertsCompleteness ? !value : value
   }
 
+  /// The same for a message whose version is not known, which may have the field of any; `false` if one of two says so.
+  package static func completeness(_ fields: HeaderFields) -> Bool? {
+    let told = drafts.compactMap { $0.completeness(fields) }
+    return told.isEmpty ? nil : !told.contains(false)
+  }
+
   /// Whether a message has one of the fields that only a creation or an append may have, whatever its value.
   package func hasAppendFields(_ fields: HeaderFields) -> Bool {
     fields.contains(UploadFields.offset) || fields.contains(completenessFieldName)

@@ -296,7 +296,9 @@ final class CurlMulti: @unchecked Sendable {
   private func noticeEnd(of socket: curl_socket_t) {
     guard let connection = connections[socket] else { return }
     var byte: UInt8 = 0
-    guard recv(socket, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == 0 else { return }
+    // Nobody tells of it once more.
+    let count = try? retryingInterrupts("recv") { recv(socket, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) }
+    guard count == 0 else { return }
     for transfer in users(of: connection) where transfer.socket == socket { transfer.peerEndedConnection() }
   }
 

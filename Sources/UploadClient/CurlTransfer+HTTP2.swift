@@ -86,9 +86,11 @@ extension CurlMulti {
   func look(atPrefaceOn socket: curl_socket_t) {
     guard let connection = connections[socket] else { return }
     var bytes: (UInt8, UInt8, UInt8, UInt8, UInt8) = (0, 0, 0, 0, 0)
-    let isHTTP1 = withUnsafeMutableBytes(of: &bytes) {
-      recv(socket, $0.baseAddress, $0.count, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == $0.count
-        && $0.elementsEqual("HTTP/".utf8)
+    let isHTTP1 = withUnsafeMutableBytes(of: &bytes) { bytes in
+      let count = try? retryingInterrupts("recv") {
+        recv(socket, bytes.baseAddress, bytes.count, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT))
+      }
+      return count == bytes.count && bytes.elementsEqual("HTTP/".utf8)
     }
     guard isHTTP1 else { return }
     for transfer in users(of: connection) {

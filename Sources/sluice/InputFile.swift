@@ -1,6 +1,7 @@
 // Files that are named on the command line and read: whichever option names one, the same mistake has the same exit
 // code.
 
+internal import EventLoops
 internal import Glibc
 
 enum InputFile {
@@ -29,13 +30,14 @@ enum InputFile {
     of path: String, option: String? = nil, limit: Int = .max, isReadAgain: Bool = false
   ) throws(CommandError) -> [UInt8] {
     // The open of a FIFO would wait for its writer.
-    let descriptor = open(path, O_RDONLY | O_CLOEXEC | (isReadAgain ? O_NONBLOCK | O_NOCTTY : 0))
-    guard descriptor >= 0 else { throw unreadable(path, option, errno) }
-    guard let stream = fdopen(descriptor, "r") else {
-      close(descriptor)
-      throw unreadable(path, option, ENOMEM)
+    let flags = O_RDONLY | O_CLOEXEC | (isReadAgain ? O_NONBLOCK | O_NOCTTY : 0)
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try retryingInterrupts("open") { open(path, flags) }
+    } catch {
+      throw unreadable(path, option, error.code)
     }
-    defer { fclose(stream) }
+    defer { close(descriptor) }
     if isReadAgain {
       var status = stat()
       guard fstat(descriptor, &status) == 0 else { throw unreadable(path, option, errno) }
@@ -43,12 +45,17 @@ enum InputFile {
     }
     var bytes: [UInt8] = []
     var chunk = [UInt8](repeating: 0, count: 1 << 16)
-    while case let count = fread(&chunk, 1, chunk.count, stream), count > 0 {
+    while true {
+      let count: Int
+      do throws(SystemError) {
+        count = try retryingInterrupts("read") { read(descriptor, &chunk, chunk.count) }
+      } catch {
+        throw unreadable(path, option, error.code)
+      }
+      if count == 0 { return bytes }
       bytes += chunk[..<count]
       if bytes.count > limit { throw unreadable(path, option, EFBIG) }
     }
-    guard ferror(stream) == 0 else { throw unreadable(path, option, errno) }
-    return bytes
   }
 
   private static func checkIsRegular(_ status: stat, _ path: String, _ option: String?) throws(CommandError) {

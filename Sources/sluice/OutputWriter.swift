@@ -80,8 +80,8 @@ final class OutputWriter: Sendable {
       }
       if isDone { return true }
       if writeWithoutThread(patience) { continue }
-      var idle = pollfd(fd: wakeUps.idle.descriptor, events: Int16(POLLIN), revents: 0)
-      let isIdle = poll(&idle, 1, Int32(clamping: patience.nanoseconds / 1_000_000)) > 0
+      let isIdle = waitUntilReady(
+        wakeUps.idle.descriptor, for: POLLIN, timeout: Int32(clamping: patience.nanoseconds / 1_000_000))
       if !isIdle, state.withLock({ $0.pieces }) == before { return false }
     }
     return false
@@ -89,10 +89,10 @@ final class OutputWriter: Sendable {
 
   /// Writes what waits where the system has allowed no thread for it; false if there is one.
   private func writeWithoutThread(_ patience: Duration) -> Bool {
-    var room = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
     guard !state.withLock({ $0.hasThread }) else { return false }
     // What nobody reads stays where it is.
-    guard poll(&room, 1, Int32(clamping: patience.nanoseconds / 1_000_000)) > 0 else { return false }
+    let milliseconds = Int32(clamping: patience.nanoseconds / 1_000_000)
+    guard waitUntilReady(descriptor, for: POLLOUT, timeout: milliseconds) else { return false }
     if let text = state.withLock({ $0.queue.take() }) { write(text) }
     return true
   }
@@ -117,8 +117,7 @@ final class OutputWriter: Sendable {
         write(text)
       } else {
         wakeUps.idle.signal()
-        var news = pollfd(fd: wakeUps.news.descriptor, events: Int16(POLLIN), revents: 0)
-        poll(&news, 1, -1)
+        waitUntilReady(wakeUps.news.descriptor, for: POLLIN)
         wakeUps.news.drain()
       }
     }
@@ -151,8 +150,7 @@ final class OutputWriter: Sendable {
       case EINTR: continue
       case EAGAIN:
         // Somebody else who has this descriptor open has made it non-blocking.
-        var room = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-        poll(&room, 1, -1)
+        waitUntilReady(descriptor, for: POLLOUT)
       case ENOSPC, EDQUOT, EFBIG: return false
       default:
         state.withLock { $0.isBroken = true }

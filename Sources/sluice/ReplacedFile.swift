@@ -62,9 +62,10 @@ enum ReplacedFile {
   /// they may not.
   static func syncDirectory(of path: String) {
     let directory = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
-    let descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-    guard descriptor >= 0 else { return }
-    fsync(descriptor)
+    guard
+      let descriptor = try? retryingInterrupts("open", { open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) })
+    else { return }
+    _ = try? retryingInterrupts("fsync") { fsync(descriptor) }
     close(descriptor)
   }
 

@@ -56,8 +56,9 @@ struct ServiceManager: Sendable {
     let length = socklen_t(MemoryLayout<sa_family_t>.size + bytes.count)
     withUnsafePointer(to: &name) { pointer in
       pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
-        _ = sendto(
-          descriptor, text, text.utf8.count, Int32(MSG_DONTWAIT) | Int32(MSG_NOSIGNAL), pointer, length)
+        _ = try? retryingInterrupts("sendto") {
+          sendto(descriptor, text, text.utf8.count, Int32(MSG_DONTWAIT) | Int32(MSG_NOSIGNAL), pointer, length)
+        }
       }
     }
   }

@@ -56,21 +56,25 @@ final class UploadRecord: Sendable {
     for _ in 0..<100 {
       var status = stat()
       if lstat(path, &status) != 0 {
-        let made = errno == ENOENT ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) : -1
-        if made < 0, errno == EEXIST { continue }
         do throws(SystemError) {
-          guard made >= 0 else { throw .last("open") }
-          try begin(made)
+          guard errno == ENOENT else { throw .last("lstat") }
+          try begin(
+            try retryingInterrupts("open") { open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) })
         } catch {
+          if error.code == EEXIST { continue }
           // The upload can do without.
           obstacle.withLock { $0 = error }
         }
         return nil
       }
       guard status.st_mode & S_IFMT == S_IFREG else { throw notARecord("it is not a regular file") }
-      let found = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-      if found < 0, errno == ENOENT { continue }
-      guard found >= 0 else { throw notARecord(String(cString: strerror(errno))) }
+      let found: Int32
+      do throws(SystemError) {
+        found = try retryingInterrupts("open") { open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) }
+      } catch {
+        if error.code == ENOENT { continue }
+        throw notARecord(error.reason)
+      }
       do throws(CommandError) {
         guard try lock(found) else {
           close(found)
@@ -146,7 +150,7 @@ final class UploadRecord: Sendable {
         let new = try ReplacedFile.replace(path, by: text, mode: 0o600) { (new) throws(SystemError) in
           guard isUnchanged(old) else { throw SystemError(operation: "rename", code: ESTALE) }
           // Before it has the name, so that nobody else gets it. What has no locks has to do without.
-          flock(new, LOCK_EX | LOCK_NB)
+          _ = try? retryingInterrupts("flock") { flock(new, LOCK_EX | LOCK_NB) }
         }
         close(old.descriptor)
         file = OpenFile(descriptor: new, text: text)
@@ -175,13 +179,20 @@ final class UploadRecord: Sendable {
   /// At most 1 MiB of a file, which is more than a record has; nil if it cannot be read.
   private static func bytes(_ descriptor: Int32) -> ArraySlice<UInt8>? {
     var bytes = [UInt8](repeating: 0, count: 1 << 20)
-    let count = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, 0) }
-    return count < 0 ? nil : bytes[..<count]
+    let count = try? retryingInterrupts("read") {
+      bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, 0) }
+    }
+    return count.map { bytes[..<$0] }
   }
 
   /// False if the file has another name or none by now: look again.
   private func lock(_ descriptor: Int32) throws(CommandError) -> Bool {
-    if flock(descriptor, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK { throw busy }
+    do throws(SystemError) {
+      try retryingInterrupts("flock") { flock(descriptor, LOCK_EX | LOCK_NB) }
+    } catch {
+      // What has no locks has to do without.
+      if error.code == EWOULDBLOCK { throw busy }
+    }
     return isNamed(descriptor)
   }
 

@@ -3,6 +3,7 @@ import ResumableUploads
 import Testing
 
 @testable import LiveStreaming
+@testable import UploadClient
 
 @Suite("A plain stream that an answer ends")
 struct RefusedEndTests {
@@ -56,5 +57,52 @@ struct RefusedEndTests {
 
   private func supply(oldest: UInt64) -> Supply {
     Supply(oldest: oldest, head: 1200, isFinished: false, restart: oldest)
+  }
+}
+
+@Suite("A success answer to a plain upload that says otherwise")
+struct DeniedSuccessTests {
+  private static let completeness: [(fields: [(String, String)], isComplete: Bool?)] = [
+    ([], nil), ([("Upload-Complete", "?1")], true), ([("Upload-Complete", "?0")], false),
+    ([("Upload-Incomplete", "?0")], true), ([("upload-incomplete", "?1")], false),
+    ([("Upload-Complete", "?1"), ("Upload-Incomplete", "?1")], false), ([("Upload-Complete", "perhaps")], false),
+    ([("Upload-Complete", "?1"), ("Upload-Complete", "?1")], false),
+  ]
+  private static let offsets: [(value: String?, hasAll: Bool, count: UInt64?)] = [
+    (nil, true, nil), ("0", false, 0), ("1", false, 1), ("543", false, 543), ("544", true, 544), ("99999", true, 99999),
+    ("-1", false, nil), ("all", false, nil),
+  ]
+
+  @Test(
+    "is no success, and counts as acknowledged what the server says that it has", arguments: [true, false], [0, 44])
+  func denied(isLive: Bool, headerLength: UInt64) {
+    for status in [200, 201, 204] {
+      for (fields, isComplete) in Self.completeness {
+        for (offset, hasAll, count) in Self.offsets {
+          var all = fields
+          if let offset { all.append(("Upload-Offset", offset)) }
+          var stream = PlainStream(
+            policy: RetryPolicy(), streamID: "s", target: "http://host/x", isLive: isLive, method: "POST",
+            mayUsePOST: false)
+          let sent = 544 - headerLength
+          let supply = Supply(oldest: 0, head: sent, isFinished: true)
+          _ = stream.start(supply, now: MonotonicInstant(nanoseconds: 1))
+          stream.wrote(upTo: sent)
+          let response = HTTPResponse(status: status, fields: all.map { .init(name: $0.0, value: $0.1) })
+          let end = RequestEnd(
+            result: .success(.init(response: response, isEarly: false)), sentUpTo: sent, headerLength: headerLength)
+          let step = stream.requestEnded(end, supply, now: MonotonicInstant(nanoseconds: 2), draw: 0)
+          guard case .end(let error) = step else {
+            Issue.record("\(all): \(step)")
+            continue
+          }
+          let isWhole = hasAll && isComplete != false
+          #expect((error == nil) == isWhole, "\(all): \(error.debugDescription)")
+          #expect(isWhole || error?.kind == .protocolBroken)
+          let expected = isWhole ? sent : min(sent, (count ?? 0) - min(count ?? 0, headerLength))
+          #expect(stream.acknowledged == expected, "\(all)")
+        }
+      }
+    }
   }
 }

@@ -1,0 +1,57 @@
+// System calls that a signal has interrupted, as a tracer, a profiler or SIGSTOP may do it at any time: EINTR.
+
+import CommandTesting
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import TestRigs
+import Testing
+
+@Suite("Interrupted system calls") struct InterruptedCallTests {
+  /// Which calls of each thread are interrupted: every other one, from the first or the second on.
+  private static let turns = ["1+2", "2+2"]
+  /// Long enough that a stream which waits for them hangs.
+  private static let limits = ["--response-timeout", "1h", "--connect-timeout", "1h", "--stall-timeout", "1h"]
+
+  private func traced(_ calls: String, _ turn: String, paths: [String] = []) -> [String] {
+    ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(calls)"]
+      + paths.flatMap { ["-P", $0] } + ["-e", "inject=\(calls):error=EINTR:when=\(turn)"]
+  }
+
+  private func uploads(_ prefix: (_ directory: TemporaryDirectory, _ file: String) -> [String]) throws {
+    let (stored, local) = (try TemporaryDirectory(), try TemporaryDirectory())
+    let server = try ServeProcess(stored.path)
+    let pattern = OffsetPattern()
+    let content = (0..<300_000).map { pattern[UInt64($0)] }
+    let file = try local.write("data", content)
+    for subcommand in ["put", "pipe"] {
+      let target = "http://\(server.address)/\(subcommand).bin"
+      let operands = subcommand == "put" ? ["put", file, target] : ["pipe", target]
+      let process = try SluiceProcess(
+        operands + ["--progress", "json", "--stream-id", "s"] + Self.limits, prefix: prefix(local, file), input: file)
+      let code = try process.exitCode(limit: .seconds(15))
+      #expect(code == 0, "\(subcommand): \(process.output.text) \(process.output.events.last.debugDescription)")
+      #expect(try stored.contents("\(subcommand)-s.bin") == content)
+      #expect(process.output.events.last?.event == "ended", "the last line is written")
+    }
+    #expect(local.names == ["data"])
+  }
+
+  // Not `sendto`: libcurl 7.88 leaves the chunked coding out when it has to send a head twice. The kernel does not
+  // interrupt a send that does not wait.
+  @Test(
+    "no call of the loop, of a wake-up or of the output that is interrupted hangs or fails an upload",
+    arguments: ["write", "epoll_wait", "epoll_ctl", "poll", "eventfd2,epoll_create1,signalfd4", "recvfrom"],
+    turns)
+  func loop(_ calls: String, _ turn: String) throws {
+    try uploads { _, _ in traced(calls, turn) }
+  }
+
+  @Test("nor does one on the file, or on the record of its upload", arguments: turns)
+  func files(_ turn: String) throws {
+    try uploads { directory, file in
+      traced("openat,read,pread64,write,flock,fsync,fstat", turn, paths: [file, file + ".sluice", directory.path])
+    }
+  }
+}
