@@ -178,6 +178,7 @@ extension LiveStream {
           ))
     }
     intermediary.ended(result)
+    var isTokenRenewed = false
     var place: (url: String?, isInsecure: Bool) = (nil, false)
     if case .success(let outcome) = result {
       response = outcome.response
@@ -186,16 +187,13 @@ extension LiveStream {
           status: outcome.response.status,
           after: outcome.isEarly ? nil : request.task.contentEndedAt.map { .now - $0 }))
       place = location(outcome.response, request)
-      if [401, 403].contains(outcome.response.status), renewToken() != request.token {
-        // It ran out, and has been renewed meanwhile.
-        result = .failure(UploadError(.connectionLost, "the bearer token has changed"))
-      }
+      if [401, 403].contains(outcome.response.status) { isTokenRenewed = renewToken() != request.token }
       compareDigest(outcome.response, sentUpTo: sentUpTo)
     }
     let step = machine.requestEnded(
       RequestEnd(
         result: result, location: place.url, isLocationInsecure: place.isInsecure, sentUpTo: sentUpTo,
-        headerLength: request.headerLength),
+        isTokenRenewed: isTokenRenewed, headerLength: request.headerLength),
       content.supply, now: .now, draw: .random(in: .min ... .max))
     noteLifetime()
     perform(step)

@@ -293,6 +293,10 @@ final class LiveStream: @unchecked Sendable {
       let more = min(missing - summary.progress.lost, summary.progress.acknowledged)
       summary.progress.acknowledged -= more
       summary.progress.lost += more
+      if more > 0 {
+        summary.gaps += 1
+        handler(.missingAtServer(more))
+      }
     }
     summary.isResumable = !trustsTransport
     summary.unconfirmed = unconfirmed + machine.unconfirmedAtEnd

@@ -72,7 +72,12 @@ struct PlainStream: StreamStateMachine {
       allowed.contains("POST"), !allowed.contains(where: { $0 == method })
     {
       method = "POST"
-      verdict = .transient(.other("the server takes POST only"), retryAfter: nil, serverOffset: nil)
+      // A refusal like any other: the server has kept nothing.
+      verdict = .transient(.response(405), retryAfter: nil, serverOffset: nil)
+    }
+    // It ran out, and has been renewed.
+    if case .refusal(_, let cause, _) = verdict, end.isTokenRenewed {
+      verdict = .transient(cause, retryAfter: nil, serverOffset: nil)
     }
     if case .complete(let response) = verdict, let denial = denial(response, end) { verdict = denial }
     return step(machine.requestEnded(verdict, supply, sentUpTo: end.sentUpTo, now: now, draw: draw))

@@ -122,7 +122,8 @@ struct ResumableStream: StreamStateMachine {
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
     noteResent(end.sentUpTo)
     let before = upload.advances
-    switch end.result {
+    let tokenChange = UploadError(.connectionLost, "the bearer token has changed")
+    switch end.isTokenRenewed ? .failure(tokenChange) : end.result {
     case .success(let outcome):
       var answer = ClientAnswer(outcome.response, location: end.location, isEarly: outcome.isEarly)
       answer.isLocationInsecure = end.isLocationInsecure
@@ -155,7 +156,7 @@ struct ResumableStream: StreamStateMachine {
       let action = upload.interrupted(sentUpTo: end.sentUpTo)
       guard action == .wait else { return step(action, supply) }
       var failure = failure(.other(error.description))
-      switch Verdict(end.result) {
+      switch Verdict(.failure(error)) {
       case .complete: return .none  // a failure is none
       case .permanent(let error, _, _): return finish(endingError ?? error)
       // The server has spoken HTTP before: something else answers, or an answer was cut short on its way.

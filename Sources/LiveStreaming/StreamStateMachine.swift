@@ -128,6 +128,8 @@ struct RequestEnd {
   var isLocationInsecure = false
   /// Stream offset up to which its body was handed over.
   var sentUpTo: UInt64
+  /// Whether the server has refused a bearer token that was renewed meanwhile.
+  var isTokenRenewed = false
   /// Bytes of the body in front of the stream's.
   var headerLength: UInt64 = 0
 }

@@ -61,7 +61,7 @@ final class StreamRunFigures: Sendable {
         values.levels = levels
       case .ended(let summary): values.progress = summary.progress
       case .acknowledged: values.acknowledgedAt = .now
-      case .gap: values.gaps += 1
+      case .gap, .missingAtServer: values.gaps += 1
       case .source(let event):
         if event.isTrouble { values.sourceEvents += 1 }
         if event.unit == .frames { values.lostFrames = values.lostFrames.addingSaturated(event.lost) }

@@ -67,7 +67,7 @@ enum Put {
     run.observe = { note($0, record) }
     run.statusLine = { bar.line($0, width: Console.width) }
     let abandons = values.has("abandon")
-    if abandons { run.report = abandoned } else { run.report = uploaded }
+    if abandons { (run.conclude, run.report) = (concludeAbandoned, abandoned) } else { run.report = uploaded }
     let code: ExitCode
     do throws(CommandError) {
       code = try run.run(configuration) { (configuration, session) in
@@ -201,11 +201,24 @@ enum Put {
   }
 
   /// The end of an upload that was to be abandoned: it is a success if the server has forgotten it.
+  private static func concludeAbandoned(_ summary: StreamSummary) -> StreamSummary {
+    var concluded = summary
+    if summary.resumeData == nil {
+      concluded.error = nil
+    } else if summary.error?.kind == .cancelled {
+      let reason = summary.response.map { "it answered \($0.status)" } ?? "it could not be reached, or did not answer"
+      concluded.error = LiveStreamError(
+        .unreachable, "the server has not forgotten the upload: \(reason). Try again later.")
+    }
+    return concluded
+  }
+
   private static func abandoned(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
-    if summary.resumeData == nil { return (["the server has forgotten the upload"], .done) }
-    if summary.error?.kind != .cancelled { return (StreamReport.lines(summary), ExitCode(summary)) }
-    let reason = summary.response.map { "it answered \($0.status)" } ?? "it could not be reached, or did not answer"
-    return (["sluice: the server has not forgotten the upload: \(reason). Try again later."], .unavailable)
+    if let error = summary.error { return (["sluice: \(error.description)"], ExitCode(summary)) }
+    if let status = summary.response?.status, [404, 410].contains(status) {
+      return (["the server did not have the upload any more (it answered \(status))"], .done)
+    }
+    return (["the server has forgotten the upload"], .done)
   }
 }
 

@@ -32,6 +32,8 @@ enum StreamReport {
       "the buffer is full and discards the oldest bytes (\(Units.text(bytes: length)) by now): a longer outage requires a larger --buffer"
     case .gap(let gap):
       "lost \(Units.text(bytes: gap.length)) at stream offset \(gap.offset): \(words(gap.cause))"
+    case .missingAtServer(let count):
+      "the server lacks \(Units.text(bytes: count)) that it had received, and does not say where"
     case .source(let event): event.description
     case .ended: nil
     }
@@ -192,6 +194,9 @@ enum StreamReport {
       line.add("offset", gap.offset)
       line.add("length", gap.length)
       line.add("cause", gap.cause.rawValue)
+    case .missingAtServer(let count):
+      line = JSONLine(event: "missing-at-server")
+      line.add("length", count)
     case .upload(let notice): line = jsonLine(notice)
     case .missed(let count):
       line = JSONLine(event: "missed")

@@ -44,6 +44,8 @@ struct StreamRun {
     init() throws(SystemError) { done = try EventCounter() }
   }
 
+  /// What the end of the stream is to this command. Everything else sees the end like that.
+  var conclude: @Sendable (StreamSummary) -> StreamSummary = { $0 }
   /// Told everything, before it is shown.
   var observe: @Sendable (LiveStreamEvent) -> Void = { _ in }
   /// What is said at the end, and the exit code.
@@ -97,6 +99,7 @@ struct StreamRun {
       let session = try UploadSession()
       let streamer = try make(configuration, session)
       streamer.start { event in
+        let event = if case .ended(let summary) = event { LiveStreamEvent.ended(conclude(summary)) } else { event }
         observe(event)
         // Asking resets the peaks, so only progress asks, once.
         let levels = if case .progress = event { self.levels() } else { [ChannelLevel]() }

@@ -1,6 +1,5 @@
 // sluice put, as a process: files, memory of what was interrupted, exit codes, and nothing secret in any output.
 
-import CommandTesting
 import EventLoops
 import Glibc
 import NetworkTesting
@@ -182,29 +181,6 @@ struct PutTests {
     let auto = try sluice(["pipe", server.url])
     #expect(try auto.wait() == 0)
     #expect(auto.errors.contains { $0.contains("does not support resumable uploads") && $0.contains("plain") })
-  }
-
-  @Test(
-    "a plain upload whose 2xx says that bytes are missing is no success",
-    arguments: ["Upload-Complete: ?0", "Upload-Offset: 0", "Upload-Offset: 3", "Upload-Offset: many", "Server: plain"],
-    ["put", "pipe"])
-  func deniedSuccess(_ field: String, _ subcommand: String) throws {
-    let directory = try TemporaryDirectory()
-    let file = try directory.write("data", "text")
-    let server = try ScriptedServer { connection, _ in
-      let head = try connection.head()
-      if head["Content-Length"] != nil { _ = try connection.receive() } else { _ = try connection.body() }
-      try connection.respond("201 Created", [field, "Connection: close"])
-    }
-    let process = try SluiceProcess(
-      (subcommand == "put" ? ["put", file] : ["pipe"]) + [
-        server.url + "/x", "--resumable", "never", "--progress", "json",
-      ],
-      input: file)
-    #expect(try process.exitCode() == (field.hasPrefix("Server") ? 0 : 76))
-    let ended = try process.event("ended")
-    func count(_ key: String) -> Int { ended.integer(key) ?? -1 }
-    #expect(count("captured") == 4 && count("acknowledged") + count("lost") + count("unsent") == 4, "\(ended)")
   }
 
   // MARK: Interrupted

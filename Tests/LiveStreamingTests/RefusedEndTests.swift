@@ -106,3 +106,70 @@ struct DeniedSuccessTests {
     }
   }
 }
+
+@Suite("A refused attempt of a plain stream")
+struct RefusedAttemptTests {
+  private enum Refusal: CaseIterable { case renewedToken, renewedTokenForbidden, postOnly, busy }
+
+  @Test("uses up no number of a URL, and what TCP took of it counts as delivered only if it is not kept any more")
+  func number() {
+    for refusal in Refusal.allCases {
+      for advance in [0, 150, 400] as [UInt64] {
+        for attempts in 1...3 {
+          var stream = PlainStream(
+            policy: RetryPolicy(), streamID: "s", target: "http://host/a.wav", isLive: true, method: "PUT",
+            mayUsePOST: refusal == .postOnly)
+          var now = MonotonicInstant(nanoseconds: 1)
+          var oldest: UInt64 = 0
+          func supply(_ oldest: UInt64) -> Supply {
+            Supply(oldest: oldest, head: 5000, isFinished: false, restart: oldest)
+          }
+          _ = stream.start(supply(0), now: now)
+          stream.wrote(upTo: 500)
+          stream.acknowledgedByTransport(bodyCount: 400, now: now)
+          let lost = RequestEnd(result: .failure(UploadError(.connectionLost, "reset")), sentUpTo: 500)
+          _ = stream.requestEnded(lost, supply(0), now: now, draw: 0)
+          // The beginning is not kept any more, so a second URL follows.
+          oldest = 300
+          var step = stream.retryIsDue(supply(oldest))
+          for _ in 0..<attempts {
+            guard case .request(let request) = step else {
+              Issue.record("\(refusal): \(step)")
+              break
+            }
+            #expect(request.url == "http://host/a~2.wav", "\(refusal)")
+            stream.wrote(upTo: request.start + 200)
+            stream.acknowledgedByTransport(bodyCount: 200, now: now)
+            now = now + .seconds(1)
+            oldest += advance
+            let (status, fields): (Int, [HTTPResponse.Field]) =
+              switch refusal {
+              case .renewedToken: (401, [])
+              case .renewedTokenForbidden: (403, [])
+              case .postOnly: (request.method == "POST" ? 503 : 405, [.init(name: "Allow", value: "POST")])
+              case .busy: (503, [])
+              }
+            let end = RequestEnd(
+              result: .success(.init(response: HTTPResponse(status: status, fields: fields), isEarly: true)),
+              sentUpTo: request.start + 200, isTokenRenewed: [401, 403].contains(status))
+            let wait = stream.requestEnded(end, supply(oldest), now: now, draw: 0)
+            #expect(stream.acknowledged == max(request.start, min(oldest, request.start + 200)), "\(refusal)")
+            guard case .wait(let dropout) = wait else {
+              Issue.record("\(refusal): \(wait)")
+              break
+            }
+            #expect(dropout.unconfirmed == stream.acknowledged - request.start)
+            step = stream.retryIsDue(supply(oldest))
+          }
+          guard case .request(let last) = step else { continue }
+          stream.wrote(upTo: last.start + 200)
+          _ = stream.requestEnded(
+            RequestEnd(result: .failure(UploadError(.connectionLost, "reset")), sentUpTo: last.start + 200),
+            supply(oldest + 500), now: now, draw: 0)
+          guard case .request(let next) = stream.retryIsDue(supply(oldest + 500)) else { continue }
+          #expect(next.url == "http://host/a~3.wav", "what a server may have is not replaced")
+        }
+      }
+    }
+  }
+}

@@ -116,6 +116,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
       disconnected()
       loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
     case .gap(let gap): loop.figures.lost(bytes: gap.length)
+    case .missingAtServer(let count): loop.figures.lost(bytes: count)
     case .upload(.notSupported): isPlain = true
     case .upload(.serverWentBack(let before, let now)):
       loop.figures.error(

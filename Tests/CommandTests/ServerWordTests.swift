@@ -1,0 +1,85 @@
+// What the server says at the end decides: exit code, report and events agree with it.
+
+import CommandTesting
+import EventLoops
+import Glibc
+import NetworkTesting
+import TestRigs
+import Testing
+
+@Suite("The server's last word") struct ServerWordTests {
+  @Test(
+    "a plain upload whose 2xx says that bytes are missing is no success",
+    arguments: ["Upload-Complete: ?0", "Upload-Offset: 0", "Upload-Offset: 3", "Upload-Offset: many", "Server: plain"],
+    ["put", "pipe"])
+  func deniedSuccess(_ field: String, _ subcommand: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      if head["Content-Length"] != nil { _ = try connection.receive() } else { _ = try connection.body() }
+      try connection.respond("201 Created", [field, "Connection: close"])
+    }
+    let process = try SluiceProcess(
+      (subcommand == "put" ? ["put", file] : ["pipe"]) + [
+        server.url + "/x", "--resumable", "never", "--progress", "json",
+      ],
+      input: file)
+    #expect(try process.exitCode() == (field.hasPrefix("Server") ? 0 : 76))
+    let ended = try process.event("ended")
+    func count(_ key: String) -> Int { ended.integer(key) ?? -1 }
+    #expect(count("captured") == 4 && count("acknowledged") + count("lost") + count("unsent") == 4, "\(ended)")
+  }
+
+  @Test(
+    "bytes that only the server reports as missing are an event, count as lost, and are exit code 4",
+    arguments: ["0", "1", "3", "4", "5", "18446744073709551615", "many"], ["put", "pipe"])
+  func missing(_ count: String, _ subcommand: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      if head["Content-Length"] != nil { _ = try connection.receive() } else { _ = try connection.body() }
+      try connection.respond("201 Created", ["Stream-Missing: \(count)", "Connection: close"])
+    }
+    let process = try SluiceProcess(
+      (subcommand == "put" ? ["put", file] : ["pipe"]) + [
+        server.url + "/x", "--resumable", "never", "--progress", "json",
+      ],
+      input: file)
+    let lost = min(UInt64(count) ?? 0, 4)
+    #expect(try process.exitCode() == (lost > 0 ? 4 : 0))
+    let ended = try process.event("ended")
+    #expect(ended.integer("lost") == Int(lost) && ended.integer("gaps") == (lost > 0 ? 1 : 0), "\(ended)")
+    #expect(ended.integer("acknowledged") == 4 - Int(lost) && ended.integer("unsent") == 0, "\(ended)")
+    #expect(process.events("missing-at-server").map { $0.integer("length") } == (lost > 0 ? [Int(lost)] : []))
+  }
+
+  @Test(
+    "put --abandon: report, record and exit code agree, also where the upload is gone already",
+    arguments: [
+      ("204 No Content", 0), ("404 Not Found", 0), ("410 Gone", 0), ("503 Service Unavailable", 69), ("200 OK", 69),
+    ], ["json", "none"])
+  func abandons(_ answer: (status: String, code: Int32), _ progress: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", [UInt8](repeating: 1, count: 3_000_000))
+    let server = try HalfServer(keeps: 1000, delete: answer.status)
+    let first = try SluiceProcess(["put", file, "\(server.url)/x", "--progress", "json"])
+    try first.event("upload-created")
+    first.signal(SIGINT)
+    #expect(try first.exitCode() == 130)
+    let process = try SluiceProcess(["put", "--abandon", file, "\(server.url)/x", "--progress", progress])
+    #expect(try process.exitCode() == answer.code)
+    #expect(directory.names == (answer.code == 0 ? ["data"] : ["data", "data.sluice"]))
+    let number = String(answer.status.prefix(3))
+    if progress == "json" {
+      let error = try process.event("ended").text("error")
+      #expect((error == nil) == (answer.code == 0) && error?.contains(number) ?? true, "\(error ?? "")")
+    } else {
+      let isGone = ["404", "410"].contains(number)
+      let words =
+        answer.code != 0 ? "it answered \(number)" : isGone ? "any more (it answered \(number))" : "has forgotten"
+      #expect(process.output.text.contains { $0.contains(words) }, "\(process.output.text)")
+    }
+  }
+}
