@@ -108,8 +108,11 @@ final class SharedStorage: Sendable {
   /// - Parameter emit: told of each; on a thread of its own.
   func beginRetention(_ emit: @escaping @Sendable (ServerEvent) -> Void) { files?.beginRetention(emit) }
 
-  /// Looks for recordings that need not be kept any more. Any thread.
-  func applyRetention() { files?.applyRetention() }
+  /// Completes what the disk has refused, and looks for recordings that need not be kept any more. Any thread.
+  func maintain() {
+    files?.completeRefusedSidecars()
+    files?.applyRetention()
+  }
 
   /// A loop stores nothing any more. With the last one another server may have the directory.
   func loopEnded() {

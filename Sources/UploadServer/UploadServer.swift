@@ -16,8 +16,7 @@ public final class UploadServer: Sendable {
   private let cores: [ServerCore]
   private let loadPatience: Duration
   private let closedLifetime: Duration
-  private let hasRetention: Bool
-  private let retentionPause: Duration
+  private let maintenancePause: Duration
   private let loops: [EventLoop]
   private let shared: SharedStorage
   private let acceptor: Acceptor
@@ -51,8 +50,7 @@ public final class UploadServer: Sendable {
     }
     loadPatience = configuration.uploads.loadPatience
     closedLifetime = configuration.closedLifetime
-    hasRetention = configuration.retention != nil
-    retentionPause = configuration.retentionPause
+    maintenancePause = configuration.maintenancePause
     do throws(ListenError) {
       let first = cores[0]
       acceptor = try Acceptor(
@@ -91,7 +89,7 @@ public final class UploadServer: Sendable {
       failed: { [cores] error in cores[0].cannotFind(error) })
     findRemovedLater()
     shared.beginRetention { [cores] event in cores[0].report(event) }
-    if hasRetention { applyRetentionLater() }
+    maintainLater()
     acceptor.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in
       do throws(SystemError) {
@@ -164,10 +162,10 @@ public final class UploadServer: Sendable {
   }
 
   /// Again and again. On the first loop's thread, or before it runs.
-  private func applyRetentionLater() {
-    loops[0].schedule(after: retentionPause) { [unowned self] in
-      shared.applyRetention()
-      applyRetentionLater()
+  private func maintainLater() {
+    loops[0].schedule(after: maintenancePause) { [unowned self] in
+      shared.maintain()
+      maintainLater()
     }
   }
 

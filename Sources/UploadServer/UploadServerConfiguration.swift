@@ -35,8 +35,8 @@ extension UploadServer {
     public var names = RecordingNames(pattern: RecordingNames.standardPattern)
     /// Which complete recordings are removed; nil for none, ever. Needs ``writesSidecars``.
     public var retention: RecordingRetention?
-    /// How often the server looks for such recordings.
-    package var retentionPause = Duration.seconds(60)
+    /// How often the server looks for such recordings, and for sidecars that the disk has refused.
+    package var maintenancePause = Duration.seconds(60)
     /// The clock that their age is measured with.
     var retentionClock = RetentionState.Clock()
     /// The name and version of the software that sidecars name.

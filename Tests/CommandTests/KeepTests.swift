@@ -12,7 +12,7 @@ import Testing
 struct KeepTests {
   /// What the kernel answers to adjtimex(2), and which call kills the server.
   private static func traced(clock status: Int, killing call: String? = nil, _ number: Int = 1) -> [String] {
-    let calls = ["adjtimex", "clock_adjtime"] + (call.map { [$0] } ?? [])
+    let calls = ["adjtimex", "clock_adjtime", "mkdirat", "renameat", "unlinkat", "openat"]
     return ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=" + calls.joined(separator: ",")]
       + ["-e", "inject=adjtimex,clock_adjtime:retval=\(status)"]
       + (call.map { ["-e", "inject=\($0):signal=KILL:when=\(number)"] } ?? [])
@@ -95,6 +95,35 @@ struct KeepTests {
       }
       let verify = try sluice(["verify", directory.path])
       #expect(try verify.wait() == 0, "\(call) \(number): \(verify.output)")
+      _ = next
+    }
+  }
+
+  @Test(
+    "a disk that refuses from some call on while a recording is removed: the next server has all of it, or nothing",
+    arguments: ["mkdirat", "renameat", "unlinkat"])
+  func refused(_ call: String) throws {
+    let original = try TemporaryDirectory()
+    try store(original)
+    for number in 1...5 {
+      let directory = try TemporaryDirectory()
+      #expect(
+        try ChildProcess(["cp", "-a", original.path + "/.", directory.path], package: "coreutils").waitUntilExit() == 0)
+      let server = try ServeProcess(
+        directory.path,
+        prefix: Self.traced(clock: Self.synchronized) + ["-e", "inject=\(call):error=EIO:when=\(number)+"],
+        more: ["--keep", "30d"])
+      try eventually("an end") {
+        !server.events("removed").isEmpty
+          || server.events("warning").contains { $0.text("reason")?.contains("k-a.txt cannot be removed: ") == true }
+      }
+      server.kill()
+      let isMoved = access(directory.path + "/k-a.txt", F_OK) != 0
+      #expect(isMoved == !server.events("removed").isEmpty)
+      let next = try ServeProcess(directory.path)
+      try eventually("nothing is half removed") {
+        names(directory).count == (isMoved ? 0 : 3) && rmdir(directory.path + "/.removing") != 0 && errno != ENOTEMPTY
+      }
       _ = next
     }
   }

@@ -393,7 +393,7 @@ struct ClosedRecordingTests {
       _ = try test.create("/b.txt", ["Stream-ID: b"])
     }
     for (name, bytes) in [("c-1.part", Self.header), ("d-1.part", [1, 2]), (".e.part", [1]), ("-f.part", [1])] {
-      try #require(directory.write(name, bytes))
+      try directory.write(name, bytes)
     }
     let test = try server(directory)
     _ = try test.events.wait(.closed, count: 3)
@@ -501,23 +501,15 @@ struct ClosedRecordingTests {
   @Test("a recording cannot be closed while its name is taken: it stays, and is tried again")
   func nameTaken() throws {
     let test = try server()
-    try #require(test.directory.write("t-a.txt", [1]))
+    try test.directory.write("t-a.txt", [1])
     let location = try test.create("/t.txt", ["Stream-ID: b"])
     try test.append(location, at: 0, "abc")
-    try #require(test.directory.write("t-b.txt", [1]))
+    try test.directory.write("t-b.txt", [1])
     let warning = try test.events.wait(.warning)
     #expect(warning.reason?.contains("t-b.part") == true)
     #expect(try test.directory.text("t-b.part") == "abc" && test.directory.contents("t-b.txt") == [1])
     unlink(test.directory.path + "/t-b.txt")
     _ = try test.events.wait(.closed)
     #expect(try test.directory.text("t-b.txt") == "abc")
-  }
-}
-
-extension TemporaryDirectory {
-  func write(_ name: String, _ bytes: [UInt8]) -> Bool {
-    guard let file = fopen(path + "/" + name, "w") else { return false }
-    defer { fclose(file) }
-    return fwrite(bytes, 1, bytes.count, file) == bytes.count
   }
 }

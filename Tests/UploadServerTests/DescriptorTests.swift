@@ -6,6 +6,7 @@ import Glibc
 import Metrics
 import NetworkTesting
 import PropertyTesting
+import Recordings
 import Testing
 
 @testable import UploadServer
@@ -124,6 +125,41 @@ struct DescriptorTests {
         metrics.stop()
         limitDescriptors(4000)
       }
+    }
+  }
+
+  @Test("a server that could not list its recordings at the start removes those that are too old later")
+  func unlistedRecordings() async {
+    await #expect(processExitsWith: .success) {
+      var complaints = 0
+      for spare in 0..<16 {
+        limitDescriptors(4000)
+        let directory = TemporaryDirectory()
+        var sidecar = RecordingSidecar(file: "t-a.txt")
+        (sidecar.firstSeen, sidecar.stored) = ("2001-01-01T00:00:00.000Z", .init(bytes: 3, sha256: "0"))
+        try directory.write("t-a.sidecar", Array(sidecar.text.utf8))
+        try directory.write("t-a.txt", Array("abc".utf8))
+        let free = open("/dev/null", O_RDONLY | O_CLOEXEC)
+        close(free)
+        // The server itself takes some; the first that are missing may be those of the list.
+        limitDescriptors(UInt(free) + 8 + UInt(spare))
+        guard
+          let test = try? TestServer(
+            in: directory,
+            {
+              $0.retention = RecordingRetention(longestAge: .seconds(100))
+              $0.maintenancePause = .milliseconds(5)
+              $0.retentionClock = RetentionState.Clock(isSynchronized: { true })
+            })
+        else { continue }
+        try waitUntil("it complains or removes") {
+          test.events.all.contains { $0.kind == .removed || $0.reason?.contains("cannot be listed") == true }
+        }
+        complaints += test.events.all.contains { $0.reason?.contains("cannot be listed") == true } ? 1 : 0
+        limitDescriptors(4000)
+        _ = try test.events.wait(.removed)
+      }
+      try require(complaints > 0, "some could not be listed")
     }
   }
 }

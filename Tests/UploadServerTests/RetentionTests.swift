@@ -120,21 +120,16 @@ struct RetentionTests {
 
     func write(_ directory: TemporaryDirectory) throws {
       let (path, bytes) = (directory.path, [UInt8](repeating: 7, count: size))
-      func put(_ name: String, _ bytes: [UInt8]) throws {
-        guard let file = fopen("\(path)/\(name)", "w") else { throw TestFailure(name) }
-        fwrite(bytes, 1, bytes.count, file)
-        fclose(file)
-      }
       if oddity == .link {
         symlink("/etc/hostname", "\(path)/\(base)\(fileExtension)")
       } else {
-        try put(base + fileExtension, bytes)
+        try directory.write(base + fileExtension, bytes)
       }
-      if hasGaps { try put(base + ".gaps", Array("{\"offset\":0,\"length\":1,\"cause\":\"x\"}\n".utf8)) }
-      if oddity == .growing { try put(base + ".part", bytes) }
+      if hasGaps { try directory.write(base + ".gaps", Array("{\"offset\":0,\"length\":1,\"cause\":\"x\"}\n".utf8)) }
+      if oddity == .growing { try directory.write(base + ".part", bytes) }
       if let owner {
         mkdir(path + "/.owners", 0o700)
-        try put(".owners/\(base.split(separator: "~")[0])", [owner])
+        try directory.write(".owners/\(base.split(separator: "~")[0])", [owner])
       }
       var sidecar = RecordingSidecar(file: (oddity == .otherFile ? "other" : base) + fileExtension)
       let time = RetentionTests.time
@@ -148,9 +143,9 @@ struct RetentionTests {
       if oddity == .pending {
         // Somebody is still at work on it, and is not done when the server looks.
         sidecar.stored?.bytes += 1
-        try put(".\(base).sidecar", Array(sidecar.text.utf8))
+        try directory.write(".\(base).sidecar", Array(sidecar.text.utf8))
       }
-      if oddity != .noSidecar { try put(base + ".sidecar", Array(text.utf8)) }
+      if oddity != .noSidecar { try directory.write(base + ".sidecar", Array(text.utf8)) }
     }
 
     init(_ number: Int, _ random: inout SplitMix64) {
@@ -200,7 +195,7 @@ struct RetentionTests {
     let asked = Counter()
     let test = try TestServer(in: directory) {
       $0.retention = rules
-      $0.retentionPause = .milliseconds(5)
+      $0.maintenancePause = .milliseconds(5)
       $0.retentionClock = RetentionState.Clock(
         now: { WallClock(seconds: Self.time) },
         isSynchronized: { () -> Bool? in
@@ -269,7 +264,7 @@ struct RetentionTests {
     let (seconds, asked) = (Counter(), Counter())
     let test = try TestServer(in: directory) {
       $0.retention = RecordingRetention(longestAge: .seconds(100))
-      $0.retentionPause = .milliseconds(5)
+      $0.maintenancePause = .milliseconds(5)
       $0.split = RecordingSplit(size: 1)
       $0.split?.leastLength = 400
       $0.retentionClock = RetentionState.Clock(

@@ -70,6 +70,11 @@ final class TemporaryDirectory {
   }
   deinit { _ = try? Command.run("rm", ["-rf", path]) }
 
+  func write(_ name: String, _ bytes: [UInt8]) throws {
+    guard let file = fopen("\(path)/\(name)", "w") else { throw TestFailure(name) }
+    fwrite(bytes, 1, bytes.count, file)
+    fclose(file)
+  }
   func contents(_ name: String) throws -> [UInt8] { try fileContents(path + "/" + name) }
   func text(_ name: String) throws -> String { String(decoding: try contents(name), as: UTF8.self) }
   func exists(_ name: String) -> Bool { access(path + "/" + name, F_OK) == 0 }

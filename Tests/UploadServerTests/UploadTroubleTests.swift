@@ -59,6 +59,42 @@ struct UploadTroubleTests {
   }
 
   @Test(
+    "a sidecar that the disk has no room for follows when there is room",
+    .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func refusedSidecar() async {
+    await #expect(processExitsWith: .success) {
+      var lateCount = 0
+      for durability in Durability.allCases {
+        for pages in 0..<6 {
+          let directory = TemporaryDirectory()
+          let disk = try SmallDisk(at: directory.path)
+          let test = try TestServer(in: directory) {
+            ($0.durability, $0.maintenancePause) = (durability, .milliseconds(5))
+          }
+          let location = try test.create("/t.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+          try test.append(location, at: 0, StreamedHead.all[0].bytes + [UInt8](repeating: 3, count: 400))
+          // As many pages are left.
+          try Command.run(
+            "sh", ["-c", "cd \(directory.path); cat /dev/zero > filler; truncate -s -\(pages * 4096) filler"])
+          let client = try test.connect()
+          try client.patch(location, at: StreamedHead.all[0].bytes.count + 400, completes: true, body: "")
+          let status = try client.final().answer.status
+          try require([201, 507].contains(status), "\(durability), \(pages) pages: \(status)")
+          try disk.resize("2m")
+          if status == 507 {
+            try client.patch(location, at: StreamedHead.all[0].bytes.count + 400, completes: true, body: "")
+            try require(try client.final().answer.status == 201, "there is room")
+          } else if !directory.exists("t-a.sidecar") {
+            lateCount += 1
+          }
+          try waitUntil("the sidecar follows: \(durability), \(pages) pages") { directory.exists("t-a.sidecar") }
+        }
+      }
+      try require(lateCount > 0, "some had no room")
+    }
+  }
+
+  @Test(
     "a copy of the directory, taken at any instant, is a consistent state: it has all that was acknowledged, and goes on",
     arguments: [Durability.none, .interval, .always], Seed.several(1))
   func copied(_ durability: Durability, _ seed: Seed) throws {

@@ -20,11 +20,14 @@ final class RetentionState: @unchecked Sendable {
   let rules: RecordingRetention
   let clock: Clock
   fileprivate var ledger = RetentionLedger()
+  enum Listing { case wanted, begun, done }
   /// Whether all recordings that an earlier server has left are in the ledger.
-  fileprivate var isListed = false
+  fileprivate var listing = Listing.wanted
   fileprivate var isAtWork = false
   /// What was said last of why nothing can be removed: it is said once.
   fileprivate var complaint: String?
+  /// What could not be removed, without extension: each is said once.
+  fileprivate var refused: Set<String> = []
   fileprivate var emit: @Sendable (ServerEvent) -> Void = { _ in }
 
   init(_ rules: RecordingRetention, _ clock: Clock) { (self.rules, self.clock) = (rules, clock) }
@@ -49,12 +52,22 @@ extension FileStore {
       purge {}
       guard let retention else { return }
       retention.emit = emit
-      do throws(SystemError) {
-        listSlice(retention, try DirectoryNames(of: directory))
-      } catch {
-        complain(retention, "recordings cannot be listed, and none is removed: \(error)")
-      }
+      list(retention)
     }
+  }
+
+  private func list(_ retention: RetentionState) {
+    do throws(SystemError) {
+      retention.listing = .begun
+      listSlice(retention, try DirectoryNames(of: directory))
+    } catch {
+      cannotList(retention, error)
+    }
+  }
+
+  private func cannotList(_ retention: RetentionState, _ error: SystemError) {
+    retention.listing = .wanted
+    complain(retention, "recordings cannot be listed, and none is removed: \(error)")
   }
 
   private func listSlice(_ retention: RetentionState, _ names: DirectoryNames) {
@@ -69,10 +82,10 @@ extension FileStore {
           retention.ledger.insert(recording)
         }
         guard files.isEmpty else { return listSlice(retention, names) }
-        retention.isListed = true
+        retention.listing = .done
         applyRetention()
       } catch {
-        complain(retention, "recordings cannot be listed, and none is removed: \(error)")
+        cannotList(retention, error)
       }
     }
   }
@@ -131,7 +144,9 @@ extension FileStore {
   /// Removes what the rules want to have removed. Any thread.
   func applyRetention() {
     worker.executeSlice { [self] in
-      guard let retention, retention.isListed, !retention.isAtWork, !isEnded.load(ordering: .acquiring) else { return }
+      guard let retention, !retention.isAtWork, !isEnded.load(ordering: .acquiring) else { return }
+      if retention.listing == .wanted { list(retention) }
+      guard retention.listing == .done else { return }
       let isSynchronized = retention.clock.isSynchronized()
       if isSynchronized == true, trustClock(retention) { return applyRetention() }
       let removals = removals(retention)
@@ -239,10 +254,12 @@ extension FileStore {
       try moveAway(fileBase, sidecar.file)
     } catch {
       restoreHalfRemoved()
-      return complain(retention, "\(sidecar.file) cannot be removed: \(error)")
+      guard retention.refused.insert(fileBase).inserted else { return }
+      return retention.emit(ServerEvent(.warning, reason: "\(sidecar.file) cannot be removed: \(error)"))
     }
     unlink(sidecar)
     retention.ledger.remove(fileBase)
+    retention.refused.remove(fileBase)
     var event = ServerEvent(.removed)
     event.stream = sidecar.stream
     event.file = sidecar.file

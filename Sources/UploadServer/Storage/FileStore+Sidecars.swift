@@ -326,13 +326,26 @@ extension FileStore {
       countRetained(name)
       return DiskSync.Touched(directory: directory)
     }
-    // If this fails, the hidden file stays, and the next server completes it.
-    guard (try? writeNew(sidecar, name)) != nil else { return }
-    if durability == .none {
-      _ = try? naming()
-    } else {
-      disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { _ in }
+    // If this fails, the hidden file stays. It is completed later, or by the next server.
+    do throws(SystemError) {
+      try writeNew(sidecar, name)
+      if durability == .none { _ = try naming() }
+    } catch {
+      return refusedSidecars.withLock { _ = $0.insert(name) }
     }
+    guard durability != .none else { return }
+    disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
+      if error != nil { refusedSidecars.withLock { _ = $0.insert(name) } }
+    }
+  }
+
+  /// Completes the sidecars that the disk has refused. Any thread.
+  func completeRefusedSidecars() {
+    let names = refusedSidecars.withLock { names in
+      defer { names = [] }
+      return names
+    }
+    for name in names { completeSidecar(name) }
   }
 }
 

@@ -241,6 +241,8 @@ final class FileStore: StreamStore, Sendable {
   let splitting = Lock<Set<String>>([])
   /// Streams of which the disk has refused such a file.
   let brokenSplits = Lock<[String: SystemError]>([:])
+  /// Recordings without a sidecar because the disk has refused it.
+  let refusedSidecars = Lock<Set<StreamName>>([])
   /// nil if no recording gets a link.
   let names: RecordingNames?
   /// nil if no recording is ever removed.
