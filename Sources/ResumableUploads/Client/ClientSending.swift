@@ -34,6 +34,7 @@ extension UploadClientStateMachine {
     state = .creating
     (isForgotten, awaitsFinalResponse, hasToldLength, confirms) = (false, false, false, false)
     (isProven, doubts, isFinalResponseUnproved) = (false, 0, false)
+    (conflict, hasProbed) = (nil, false)
     // Another process's bytes are in another upload.
     if sent == .max { sent = base }
     announced = nil

@@ -9,6 +9,7 @@ extension UploadClientStateMachine {
     noteLimits(answer.fields)
     // An answer that tells where an append has to begin is none of the target's, whatever it says about completeness.
     let isConflict = answer.status == 409 && claimed != nil
+    if isConflict, let claimed { note(conflictAt: append.start, claimed, supply) }
     if append.isReplay, !answer.allowsRetry, answer.isSuccess || completeness != true || isConflict {
       // It is complete, as HEAD has said; a server need not tell the final response again.
       return denies(answer, append) ? wait(.offsetRetrieval) : complete(upTo: append.start)
@@ -29,6 +30,7 @@ extension UploadClientStateMachine {
         return detour(answer.status)
       }
       prove()
+      conflict = nil
       // Less than it had acknowledged is a loss: HEAD confirms it, and it is reported.
       if let claimed, claimed < acknowledged { return detour(answer.status) }
       // More than there was, HEAD confirms as well.
@@ -47,6 +49,7 @@ extension UploadClientStateMachine {
         return complete(upTo: end)
       }
       if append.completes || answer.isEarly || (claimed ?? sentUpTo) != sentUpTo { return detour(answer.status) }
+      if sentUpTo > acknowledged { (disbelieved, hasProbed) = (0, false) }
       acknowledge(upTo: sentUpTo)
       offset = sentUpTo
       return self.append(supply)
@@ -57,6 +60,8 @@ extension UploadClientStateMachine {
     case 307, 308: return redirected(answer)
     // A part that the server will not have completed (it has lost bytes, and knows another length) stays as it is: the
     // stream goes on without it. Not at the first 409, which may be a matter of the offset.
+    case 409 where isConflict && append.endsPart && detours <= Self.maximumDetours && isDenied(append.start):
+      return detour(answer.status)
     case 400 where append.endsPart, 409 where append.endsPart && detours > 0: return beginPart(supply)
     // 400 is what some servers say after an interruption. One of them destroys an upload with its 409: ask, never
     // guess.
@@ -112,12 +117,17 @@ extension UploadClientStateMachine {
   }
 
   /// The server has said how far it is (section "Offset Retrieval").
-  mutating func resynchronized(_ claimed: UInt64, isComplete: Bool, _ supply: Supply) -> Action {
+  mutating func resynchronized(_ told: UInt64, isComplete: Bool, _ supply: Supply) -> Action {
+    let claimed = isComplete ? told : resolved(told, supply)
     guard claimed <= min(sent, supply.head) else {
       notes.append(.impossibleOffset(claimed))
       disbelieved += 1
       // Once more: an answer can be spoiled on its way.
       guard disbelieved > 3 else { return wait(.offsetRetrieval) }
+      // Other than a stream, a file would be given up.
+      if !isComplete, configuration.length != nil, acknowledged > base, let probe = probe(at: acknowledged) {
+        return probe
+      }
       // Whatever it is that the server has there: a live stream has bytes to save.
       if hasAcknowledged, configuration.length == nil {
         (partEnd, disbelieved, offset) = (.impossibleOffset, 0, acknowledged)
@@ -135,6 +145,9 @@ extension UploadClientStateMachine {
         disbelieved += 1
         return wait(.offsetRetrieval)
       }
+      // Bytes that are not kept any more are given up only for the word of the upload resource itself. Where parts are
+      // not joined, the append that ends this one asks for it.
+      if joinsParts, claimed < supply.oldest, !isComplete, let probe = probe(at: claimed) { return probe }
       notes.append(.serverWentBack(from: acknowledged, to: claimed))
       if claimed < supply.oldest {
         (acknowledged, offset, disbelieved) = (claimed, claimed, 0)
@@ -143,7 +156,7 @@ extension UploadClientStateMachine {
       acknowledged = claimed
     }
     if confirms, claimed == offset { acknowledge(upTo: claimed) }
-    (disbelieved, offset, confirms, missing) = (0, claimed, false, 0)
+    (disbelieved, offset, confirms, missing, hasProbed) = (0, claimed, false, 0, false)
     awaitsFinalResponse = isComplete
     if !isComplete { denials = 0 }
     isFinalResponseUnproved = isFinalResponseUnproved && isComplete

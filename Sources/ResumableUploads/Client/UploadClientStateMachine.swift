@@ -135,6 +135,10 @@ package struct UploadClientStateMachine: Sendable {
   var refusedQuestions = 0
   /// Answers to HEAD in a row that could not be believed.
   var disbelieved = 0
+  /// What the upload resource has said by 409 about the offset of an append; see ``Conflict``.
+  var conflict: Conflict?
+  /// Whether an append without content has asked about a HEAD that cannot be true.
+  var hasProbed = false
   /// How often the answer to an append to a complete upload has said that it is not complete.
   var denials = 0
   /// How often a new upload resource followed one that was gone, since the last progress.

@@ -1,0 +1,126 @@
+// HEAD answers that a cache gives, against the upload resource's own answers to appends.
+
+import HTTPMessages
+import PropertyTesting
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("HEAD and 409 contradict each other") struct ClientConflictTests {
+  /// What HEAD is answered with, one after another; the last one for ever. nil is the truth.
+  private typealias Heads = [UInt64?]
+
+  /// An upload resource that is sound, behind something that answers HEAD in its place.
+  private struct Server {
+    var stored: UInt64
+    var heads: Heads
+    var requests = 0
+    /// Whether the upload is complete, or another upload resource is asked for.
+    var hasEnded = false
+
+    mutating func answer(_ client: inout ClientScript) {
+      requests += 1
+      guard let request = client.request else { return void(client.goOn()) }
+      switch request.purpose {
+      case .offsetRetrieval:
+        let told = heads[0]
+        if heads.count > 1 { heads.removeFirst() }
+        client.answer(204, ["Upload-Offset": "\(told ?? stored)", "Upload-Complete": "?0"])
+      case .append:
+        guard UploadFields.offset(request.fields) == stored else {
+          return void(client.answer(409, ["Upload-Offset": "\(stored)", "Upload-Complete": "?0"]))
+        }
+        client.sendAll()
+        stored = client.sentUpTo
+        let completes = request.fields["Upload-Complete"] == "?1"
+        if completes { hasEnded = true }
+        client.answer(204, ["Upload-Offset": "\(stored)", "Upload-Complete": completes ? "?1" : "?0"])
+      case .creation, .cancellation, .discovery: hasEnded = true
+      }
+    }
+
+    private func void(_: UploadClientStateMachine.Action) {}
+  }
+
+  /// 500 bytes were sent and 200 acknowledged, and the connection is lost.
+  private func interrupted(isFile: Bool, joinsParts: Bool, oldest: UInt64) -> ClientScript {
+    var client: ClientScript
+    if isFile {
+      client = ClientScript.file(500)
+      client.start()
+      client.sendAll()
+      client.interim(["Upload-Offset": "200"], location: ClientScript.upload)
+    } else {
+      client = ClientScript.live(500, isFinished: true) { $0.streamID = "s" }
+      client.start()
+      client.answer(201, joinsParts ? ["Stream-ID": "s"] : [:], location: ClientScript.upload)
+      client.sendAll()
+      client.interim(["Upload-Offset": "200"])
+      client.release(upTo: oldest)
+    }
+    _ = client.machine.takeNotes()
+    client.lose()
+    return client
+  }
+
+  private func isBreak(_ note: ClientNote) -> Bool {
+    switch note {
+    case .gap, .newPart: true
+    default: false
+    }
+  }
+
+  @Test(
+    "a HEAD that is out of date costs no byte and ends nothing, whichever offsets it reports: the 409 counts",
+    arguments: [false, true], [false, true])
+  func outdated(isFile: Bool, joinsParts: Bool) {
+    let values: [UInt64?] = [nil, 0, 100, 199, 200, 250, 300, 301, 400, 500]
+    for stored in [200, 300, 500] as [UInt64] {
+      for oldest in (isFile ? [0] : [0, 150, 200]) as [UInt64] {
+        for first in values {
+          for second in values {
+            for heads in [
+              [first, second], [first, first, first, second], [first, second, first, second, first, second, first],
+            ] {
+              var client = interrupted(isFile: isFile, joinsParts: joinsParts, oldest: oldest)
+              var server = Server(stored: stored, heads: heads)
+              while !server.hasEnded, client.failure == nil, server.requests < 60 { server.answer(&client) }
+              let notes = client.machine.takeNotes().filter(isBreak)
+              #expect(
+                client.next == "completed" && server.stored == 500 && notes.isEmpty,
+                "stored \(stored), oldest \(oldest), HEAD \(heads): \(client.next) \(notes) \(server.requests)")
+            }
+          }
+        }
+      }
+    }
+  }
+
+  @Test("an impossible offset in every HEAD does not end the upload of a file: an append without content asks")
+  func impossible() {
+    for stored in [200, 300, 500] as [UInt64] {
+      for told in [501, 10_000] as [UInt64] {
+        // Proven to be an upload resource: it has reported progress on an append.
+        var client = ClientScript.created(500, isFinished: true) { $0.length = 500 }
+        client.sendAll()
+        client.interim(["Upload-Offset": "200"])
+        client.lose()
+        var server = Server(stored: stored, heads: [told])
+        while !server.hasEnded, client.failure == nil, server.requests < 60 { server.answer(&client) }
+        #expect(client.next == "completed" && server.stored == 500, "\(stored) \(told): \(client.next)")
+      }
+    }
+  }
+
+  @Test("what the server has really lost is a gap, once it has confirmed that itself", arguments: [false, true])
+  func lost(joinsParts: Bool) {
+    for stored in [0, 50, 199] as [UInt64] {
+      var client = interrupted(isFile: false, joinsParts: joinsParts, oldest: 200)
+      var server = Server(stored: stored, heads: [nil])
+      while !server.hasEnded, server.requests < 20 { server.answer(&client) }
+      client.answer(201, location: ClientScript.other)
+      let gaps = client.machine.takeNotes().filter { if case .gap = $0 { true } else { false } }
+      #expect(gaps == [.gap(from: stored, to: 200, isServersFault: true)], "\(stored): \(gaps)")
+    }
+  }
+}
