@@ -45,15 +45,21 @@ struct Claims: Sendable {
   private(set) var understates = false
 
   /// Whether a client that has `captured` bytes of its source may count `offset` as acknowledged.
-  func allow(_ offset: UInt64, captured: UInt64, isFirst: Bool) -> Bool {
+  ///
+  /// - Parameter isFirst: whether it has counted nothing as acknowledged before. Only then it may believe an answer
+  ///   without any field of the protocol, and only such an answer that it was allowed to believe excuses missing bytes.
+  mutating func allow(_ offset: UInt64, captured: UInt64, isFirst: Bool) -> Bool {
     // The client never believes an offset beyond its own bytes.
     func covers(_ lie: Lie) -> Bool { offset <= lie.end ?? captured && lie.end ?? 0 <= captured }
-    return offset <= truth || lies.contains(where: covers) || isFirst && mute.contains(where: covers)
+    if offset <= truth || lies.contains(where: covers) { return true }
+    guard isFirst, let believed = mute.first(where: covers) else { return false }
+    lies.append(believed)
+    return true
   }
 
   /// Bytes that the client may count as acknowledged although they were not stored.
   func untrue(captured: UInt64) -> [Range<UInt64>] {
-    (lies + mute).compactMap { lie in
+    lies.compactMap { lie in
       let end = lie.end ?? captured
       return end <= captured && lie.stored < end ? lie.stored..<end : nil
     }
