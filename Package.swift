@@ -49,7 +49,7 @@ let rooms: [Target] =
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
-    testsImport: ["TestRigs", "TestDeviceControl"])
+    testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])
   + room(
     "UploadClient", imports: ["EventLoops", "HTTPMessages", "StreamBuffers", "CCurl", "CLinux"],
     testsImport: ["NetworkTesting", "UploadServer"])
@@ -156,6 +156,7 @@ let testSupport: [Target] = [
     swiftSettings: settings),
   .target(name: "CallCounter", path: "Tests/CallCounter"),
   .target(name: "SyncGate", path: "Tests/SyncGate"),
+  .target(name: "SoundCards", path: "Tests/SoundCards"),
   .target(
     name: "NetworkTesting",
     dependencies: ["EventLoops", "HTTPServer", "PropertyTesting", "UploadServer", "CLinux", "CSSL"],

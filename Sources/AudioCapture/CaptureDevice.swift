@@ -87,7 +87,8 @@ public struct CaptureDevice: Equatable, Sendable {
     var card: Int32 = -1
     while snd_card_next(&card) == 0, card >= 0 {
       var control: OpaquePointer?
-      guard AlsaMessages.collected({ snd_ctl_open(&control, "hw:\(card)", 0) }).result == 0, let control else {
+      guard AlsaMessages.collected({ snd_ctl_open(&control, "hw:\(card)", SND_CTL_NONBLOCK) }).result == 0, let control
+      else {
         // Not permitted, for most: it is listed all the same, and looking at it will tell why.
         devices += ProcAsound.captureDevices(ofCard: card)
         continue

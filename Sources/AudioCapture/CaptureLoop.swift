@@ -213,12 +213,12 @@ struct CaptureLoop: ~Copyable {
       if skipped <= 0 { return fail(EPIPE) }
       reportOverrun(lost: UInt64(skipped))
       available -= skipped
-      clock.observe(frames: timeline.addingSaturated(UInt64(max(0, available))), at: now)
+      clock.observe(frames: timeline.addingSaturated(UInt64(clamping: available)), at: now)
       guard settle() else { return .wait }
     } else {
       clock.observe(frames: timeline.addingSaturated(UInt64(available)), at: now)
     }
-    var left = Int(min(UInt64(max(0, available)), maximumFrames - stored))
+    var left = Int(min(UInt64(clamping: available), maximumFrames - stored))
     while left > 0 {
       var code: Int32 = 0
       var overwritten = 0

@@ -70,8 +70,8 @@ public struct CaptureFormat: Equatable, Sendable {
   /// Bytes of one frame: one sample of each channel.
   public var bytesPerFrame: Int { channels * format.bytesPerSample }
   public var bytesPerSecond: Int { rate * bytesPerFrame }
-  public var period: Duration { duration(of: UInt64(max(0, periodFrames))) }
-  public var buffer: Duration { duration(of: UInt64(max(0, bufferFrames))) }
+  public var period: Duration { duration(of: UInt64(clamping: periodFrames)) }
+  public var buffer: Duration { duration(of: UInt64(clamping: bufferFrames)) }
 
   /// How long so many frames last; what is longer than 292 years counts as that.
   public func duration(of frames: UInt64) -> Duration {

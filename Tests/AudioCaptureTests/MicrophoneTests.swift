@@ -93,6 +93,20 @@ extension RealALSA {
       #expect(timeline.runs.allSatisfy { UInt64($0.stream.lowerBound) == $0.device })
       let silent = timeline.silence.reduce(0) { $0 + $1.count }
       #expect(session.microphone.totals.framesLost == UInt64(silent))
+      // Several overruns in a row are one hole.
+      var told: [Range<Int>] = []
+      for case .overrun(let offset, let lost, true) in session.events {
+        let range = Int(offset) / 4..<Int(offset) / 4 + Int(lost)
+        if let last = told.last, last.upperBound == range.lowerBound {
+          told[told.count - 1] = last.lowerBound..<range.upperBound
+        } else {
+          told.append(range)
+        }
+      }
+      #expect(told == timeline.silence)
+      #expect(
+        session.microphone.totals.overruns
+          == UInt64(session.events.count { if case .overrun = $0 { true } else { false } }))
     }
 
     @Test(

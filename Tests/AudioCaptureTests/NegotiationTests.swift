@@ -87,6 +87,10 @@ extension RealALSA {
     func resampling() throws {
       let narrow = rig.name("testmic_narrow")
       #expect(try Microphone(.init(device: "plug:'\(narrow)'", rate: 16_000, channels: 1)).format.rate == 16_000)
+      let converted = rig.name("testmic_converted")
+      #expect(
+        failure(.init(device: converted, rate: 16_000))
+          == .unsupportedRate(name: converted, asked: 16_000, nearest: 44_100, range: 44_100...48_000))
     }
 
     @Test("a busy device is said to be busy")

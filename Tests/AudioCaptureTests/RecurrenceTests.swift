@@ -110,11 +110,27 @@ extension RealALSA {
       let rigs = [TestMicrophone(), TestMicrophone()]
       let sessions = try rigs.map { try CaptureSession(configuration($0), capacity: 8 << 20) }
       for session in sessions { session.take { $0.frames > 5_000 } }
+      // One that wakes for nothing at times: however long that has been so, it is not silent.
+      let lively = TestMicrophone()
+      let heard = try CaptureSession(configuration(lively), capacity: 8 << 20)
+      func wakeForNothing(_ times: UInt64) {
+        for count in 1...times {
+          let spurious = heard.microphone.totals.spuriousWakeUps
+          testmic_order_spurious_wake(lively.page)
+          heard.take { $0.microphone.totals.spuriousWakeUps > spurious && $0.frames > 2_000 * Int(count) }
+        }
+      }
+      wakeForNothing(3)
       for (rig, isAwake) in zip(rigs, [false, true]) { testmic_set_silent(rig.page, true, isAwake) }
       for (rig, session) in zip(rigs, sessions) {
         session.take { $0.microphone.totals.deviceLosses == 1 }
         testmic_set_silent(rig.page, false, false)
       }
+      wakeForNothing(3)
+      heard.finish()
+      #expect(heard.microphone.totals.deviceLosses == 0 && lively.framesLost == 0)
+      // It waits a millisecond or more each time.
+      #expect(sessions[1].microphone.totals.spuriousWakeUps < 7_000)
       for session in sessions {
         session.take(until: hasReturned(1))
         let frames = session.frames

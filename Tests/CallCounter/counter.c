@@ -40,6 +40,7 @@ void call_counter_arm(const char *thread_name) {
 bool call_counter_works(void) { return false; }
 long allocations_of_this_thread(void) { return -1; }
 long watch_changes_of_this_thread(void) { return -1; }
+void refuse_next_thread_of_this_thread(void) {}
 #else
 bool call_counter_works(void) { return true; }
 
@@ -55,6 +56,20 @@ long watch_changes_of_this_thread(void) { return thread_watch_changes; }
 int epoll_ctl(int epoll, int operation, int descriptor, struct epoll_event *event) {
   thread_watch_changes += 1;
   return (int)syscall(SYS_epoll_ctl, epoll, operation, descriptor, event);
+}
+
+static __thread bool refuses_thread __attribute__((tls_model("initial-exec")));
+
+void refuse_next_thread_of_this_thread(void) { refuses_thread = true; }
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument) {
+  static int (*libc_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  if (!libc_create) libc_create = (__typeof__(libc_create))dlsym(RTLD_NEXT, "pthread_create");
+  if (refuses_thread) {
+    refuses_thread = false;
+    return EAGAIN;
+  }
+  return libc_create(thread, attributes, body, argument);
 }
 
 extern void *__libc_malloc(size_t);

@@ -56,6 +56,7 @@ MODULES = {
     "EventLoops": 20,
     "HTTPServer": 20,
     "HTTPMessages": 10,
+    "MicrophoneStreaming": 10,
 }
 # The tests that judge them: the module's own, and where two modules are one in use, those of both.
 TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
@@ -85,7 +86,7 @@ package.products.removeAll { !([PRODUCTS] as [String]).contains($0.name) }
 """
 
 # Products that a module's tests load while they run, each with its target: the microphone is a plugin of ALSA.
-PRODUCTS = {"AudioCapture": ["TestDevice"]}
+PRODUCTS = {"AudioCapture": ["TestDevice"], "MicrophoneStreaming": ["TestDevice"]}
 
 # The switch, in a file of its own in each module that has mutants. A run without a mutant marks in a file which of them it
 # reaches, one byte for each.

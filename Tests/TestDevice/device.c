@@ -188,6 +188,11 @@ static snd_pcm_sframes_t device_transfer(snd_pcm_ioplug_t *io, const snd_pcm_cha
     device->end_read = false;
     return -EAGAIN;
   }
+  if (LOAD(page->read_failures) != page->read_failures_done) {
+    STORE(page->read_failures_done, page->read_failures_done + 1);
+    SNDERR("the read fails, as ordered");
+    return -(snd_pcm_sframes_t)LOAD(page->read_failure_code);
+  }
   if (LOAD(page->short_reads) != page->short_reads_done) {
     page->short_reads_done += 1;
     if (size > page->short_read_frames) {
@@ -266,6 +271,12 @@ static int device_prepare(snd_pcm_ioplug_t *io) {
   STORE(device->page->prepares, device->page->prepares + 1);
   if (LOAD(device->page->absent)) return -ENODEV;
   if (LOAD(device->page->suspended)) return -EAGAIN;  // no power yet
+  uint64_t delay_ns = LOAD(device->page->start_delay_ns);
+  if (delay_ns > 0) {
+    struct timespec delay = {.tv_sec = (time_t)(delay_ns / 1000000000), .tv_nsec = (long)(delay_ns % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &delay, &delay) == EINTR) {
+    }
+  }
   device->base = device->position = 0;
   return 0;
 }

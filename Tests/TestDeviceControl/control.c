@@ -66,6 +66,15 @@ void testmic_order_short_read(struct testmic_page *page, uint32_t frames) {
   ADD(page->short_reads, 1);
 }
 
+void testmic_order_read_failures(struct testmic_page *page, uint32_t times, int32_t code) {
+  STORE(page->read_failure_code, (uint32_t)code);
+  ADD(page->read_failures, times);
+}
+
+void testmic_set_start_delay(struct testmic_page *page, uint64_t milliseconds) {
+  STORE(page->start_delay_ns, milliseconds * 1000000);
+}
+
 int64_t testmic_t0_ns(const struct testmic_page *page) { return LOAD(page->t0_ns); }
 uint64_t testmic_frames_delivered(const struct testmic_page *page) { return LOAD(page->frames_delivered); }
 uint64_t testmic_frames_lost(const struct testmic_page *page) { return LOAD(page->frames_lost); }
@@ -88,7 +97,8 @@ uint32_t testmic_orders_pending(const struct testmic_page *page) {
   return (LOAD(page->overruns) - LOAD(page->overruns_done)) +
          (LOAD(page->read_overruns) - LOAD(page->read_overruns_done)) +
          (LOAD(page->spurious_wakes) - LOAD(page->spurious_wakes_done)) +
-         (LOAD(page->short_reads) - LOAD(page->short_reads_done));
+         (LOAD(page->short_reads) - LOAD(page->short_reads_done)) +
+         (LOAD(page->read_failures) - LOAD(page->read_failures_done));
 }
 
 uint32_t testmic_gap_count(const struct testmic_page *page) { return LOAD(page->gap_count); }

@@ -8,6 +8,7 @@ internal import Glibc
 /// - `testmic:CONTROL=/path` the test microphone; `testmic_narrow` has 44100 and 48000 Hz, 2 channels, S16_LE and
 ///   S32_LE only, `testmic_stopping` stops when it overruns, whatever it is told; `testmic_short` holds 4800 frames at
 ///   most;
+/// - `testmic_converted` a converter in front of one with 44100 and 48000 Hz, whose name does not say so;
 /// - `monitor:SERVER=/path` what is played into the sink `mic` of the PulseAudio server at that socket.
 package enum AlsaConfiguration {
   /// The configuration file, for the environment of other programs: `ALSA_CONFIG_PATH`. Written at first use, and set
@@ -38,6 +39,17 @@ package enum AlsaConfiguration {
     \(testMicrophone("testmic_narrow", "rates [ 44100 48000 ] channels [ 2 ] formats [ S16_LE S32_LE ]"))
     \(testMicrophone("testmic_stopping", "always_stops true"))
     \(testMicrophone("testmic_short", "buffer_max 4800"))
+    pcm.testmic_converted {
+      @args [ CONTROL ]
+      @args.CONTROL { type string }
+      type plug
+      slave.pcm {
+        type testmic
+        control $CONTROL
+        seed 1
+        rates [ 44100 48000 ]
+      }
+    }
     pcm.monitor {
       @args [ SERVER ]
       @args.SERVER { type string }
@@ -48,6 +60,8 @@ package enum AlsaConfiguration {
     namehint.pcm {
       testmic_player "testmic_player|Plays only|IOIDOutput"
       testmic_recorder "testmic_recorder|Records only|IOIDInput"
+      card_again "hw:CARD=SluiceMic,DEV=0|The same again|IOIDInput"
+      card_variant "front:CARD=SluiceMic,DEV=0|A variant|IOIDInput"
     }
     """
   }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TESTMIC_MAGIC = 0x746d6963, TESTMIC_VERSION = 4, TESTMIC_GAPS = 128 };
+enum { TESTMIC_MAGIC = 0x746d6963, TESTMIC_VERSION = 5, TESTMIC_GAPS = 128 };
 
 /// One run of frames that the device produced and nobody was given.
 struct testmic_gap {
@@ -30,9 +30,12 @@ struct testmic_page {
   uint32_t spurious_wakes;  ///< make the descriptor ready with no new frame
   uint32_t short_reads;     ///< give the next read at most `short_read_frames`
   uint32_t short_read_frames;
+  uint32_t read_failures;   ///< let the next read fail with errno `read_failure_code`
+  uint32_t read_failure_code;
+  uint64_t start_delay_ns;  ///< prepare takes so long; 0: no time
 
   // What the device did with the counters above.
-  uint32_t overruns_done, read_overruns_done, spurious_wakes_done, short_reads_done;
+  uint32_t overruns_done, read_overruns_done, spurious_wakes_done, short_reads_done, read_failures_done;
 
   // The truth.
   uint32_t rate;               ///< frames per second of the last start
@@ -60,6 +63,9 @@ void testmic_order_overrun(struct testmic_page *page, uint64_t milliseconds);
 void testmic_order_overrun_in_read(struct testmic_page *page, uint64_t milliseconds);
 void testmic_order_spurious_wake(struct testmic_page *page);
 void testmic_order_short_read(struct testmic_page *page, uint32_t frames);
+/// The next `times` reads fail with errno `code`. Each says so through libasound, which prints it unless the reader asks for it.
+void testmic_order_read_failures(struct testmic_page *page, uint32_t times, int32_t code);
+void testmic_set_start_delay(struct testmic_page *page, uint64_t milliseconds);
 
 // The truth, readable at any time.
 int64_t testmic_t0_ns(const struct testmic_page *page);

@@ -1,0 +1,107 @@
+// A circular buffer without room: what the capture thread does until there is some, and what that costs.
+
+import CallCounter
+import EventLoops
+import Glibc
+import StreamBuffers
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@testable import AudioCapture
+
+extension RealALSA {
+  @Suite("A microphone with a full buffer")
+  struct FullBufferTests {
+    private let rig = TestMicrophone()
+
+    private func configuration(
+      period: Duration, buffer: Duration, channels: Int = 2, format: SampleFormat = .s16LE
+    ) -> MicrophoneConfiguration {
+      MicrophoneConfiguration(
+        device: rig.name(), rate: 48_000, channels: channels, format: format, period: period, buffer: buffer)
+    }
+
+    private func isFull(_ session: CaptureSession) -> Bool {
+      session.events.contains { if case .bufferFull = $0 { true } else { false } }
+    }
+
+    @Test("what the device held while a reader was in the way comes in many pieces, none of it taken for overwritten")
+    func readerInTheWay() throws {
+      // 1024 frames of buffer, 48000 in the device.
+      let session = try CaptureSession(
+        configuration(period: .milliseconds(5), buffer: .seconds(1)), capacity: 4_096, overflow: .dropOldest)
+      session.take { $0.frames > 2_000 }
+      var isHeld = false
+      while !isHeld {
+        let oldest = session.consumer.released
+        let result = session.consumer.read(at: oldest) { _ in
+          rig.wait { testmic_unread_frames($0) > 30_000 }
+        }
+        if case .bytes = result { isHeld = true }
+      }
+      let microphone = session.microphone
+      let frames = microphone.totals.frames
+      rig.wait { _ in microphone.totals.frames > frames + 35_000 }
+      session.finish()
+      #expect(isFull(session) && rig.framesLost == 0)
+      #expect(microphone.totals.framesLost == 0 && microphone.totals.overruns == 0)
+      #expect(session.offset == microphone.totals.frames * 4)
+    }
+
+    @Test("room that a reader makes is used at once, not a period later")
+    func wakeUp() throws {
+      let session = try CaptureSession(
+        configuration(period: .seconds(1), buffer: .seconds(4)), capacity: 16_384)
+      session.take { $0.frames > 0 }
+      let begun = MonotonicInstant.now
+      // Twelve times what the buffer holds.
+      session.take { $0.frames >= 45_000 }
+      #expect(MonotonicInstant.now - begun < .seconds(5))
+      session.finish()
+      #expect(rig.framesLost == 0)
+    }
+
+    /// How often the capture thread looks at the clock while `body` runs, for each period that passes.
+    private func looks(_ period: Duration, _ body: () -> Void) -> Double {
+      let begun = MonotonicInstant.now
+      call_counter_arm("sluice-capture")
+      body()
+      call_counter_disarm()
+      return Double(call_counter_clock_reads()) / ((MonotonicInstant.now - begun).seconds / period.seconds + 2)
+    }
+
+    @Test("while nobody reads the capture thread wakes once per period")
+    func idle() throws {
+      guard call_counter_works() else { return }
+      let period = Duration.milliseconds(100)
+      let session = try CaptureSession(configuration(period: period, buffer: .seconds(4)), capacity: 16_384)
+      // Wake-ups for room have come by then.
+      session.take { $0.frames > 10_000 }
+      session.takeEvents(until: isFull)
+      let end = MonotonicInstant.now + .milliseconds(600)
+      #expect(looks(period) { rig.wait { _ in MonotonicInstant.now > end } } < 40)
+      session.finish()
+      #expect(rig.framesLost == 0)
+    }
+
+    @Test("a reader who makes room frame by frame wakes the capture thread once there is enough")
+    func smallSteps() throws {
+      guard call_counter_works() else { return }
+      let period = Duration.milliseconds(100)
+      let session = try CaptureSession(
+        configuration(period: period, buffer: .seconds(4), channels: 8, format: .s32LE), capacity: 1 << 16)
+      session.takeEvents(until: isFull)
+      let released = session.consumer.released
+      let count = looks(period) {
+        for frame in 1...400 {
+          session.consumer.release(upTo: released + UInt64(frame) * 32)
+          poll(nil, 0, 1)
+        }
+      }
+      #expect(count < 40)
+      session.finish()
+      #expect(rig.framesLost == 0)
+    }
+  }
+}

@@ -1,0 +1,143 @@
+// What the timeline is worth when the way back takes its time, and the machine had slept before the capture began.
+
+import CallCounter
+import EventLoops
+import Glibc
+import StreamBuffers
+import TestDeviceControl
+import TestRigs
+import Testing
+
+@testable import AudioCapture
+
+extension RealALSA {
+  @Suite("A microphone that recovers slowly")
+  struct RecoveryTests {
+    enum Fault: CaseIterable { case overrun, suspend, unplug }
+
+    private let rig = TestMicrophone()
+    private let sleepClock = SleepClock { .seconds(3_600) }
+
+    private func configuration(_ kind: String = "testmic") -> MicrophoneConfiguration {
+      MicrophoneConfiguration(
+        device: rig.name(kind), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
+    }
+
+    private func hasReturned(_ session: CaptureSession) -> Bool {
+      session.events.contains { if case .deviceReturned = $0 { true } else { false } }
+    }
+
+    @Test(
+      "frames stand at their place after a start that took long: the device knows when it began",
+      arguments: Fault.allCases)
+    func slowStart(fault: Fault) throws {
+      let session = try CaptureSession(
+        configuration(fault == .overrun ? "testmic_stopping" : "testmic"), sleepClock: sleepClock)
+      session.take { $0.frames > 10_000 }
+      testmic_set_start_delay(rig.page, 60)
+      switch fault {
+      case .overrun:
+        testmic_order_overrun(rig.page, 30)
+        session.take { $0.microphone.totals.overruns == 1 }
+      case .suspend:
+        testmic_set_suspended(rig.page, true)
+        let prepares = testmic_prepares(rig.page)
+        rig.wait { testmic_prepares($0) > prepares }
+        testmic_set_suspended(rig.page, false)
+        session.take { $0.microphone.totals.suspends == 1 }
+      case .unplug:
+        testmic_set_absent(rig.page, true)
+        session.take { $0.microphone.totals.deviceLosses == 1 }
+        testmic_set_absent(rig.page, false)
+        session.take(until: hasReturned)
+      }
+      let frames = session.frames
+      session.take { $0.frames > frames + 5_000 }
+      session.finish()
+      let timeline = Timeline(session.bytes, channels: 2, tolerance: 3)
+      #expect(timeline.foreign == 0 && timeline.silence.count == 1)
+      for run in timeline.runs { #expect(abs(Int(run.device) - run.stream.lowerBound) <= 4) }
+    }
+
+    @Test("of a device that is gone before its first frame, the stream has silence from its start to the device's")
+    func goneAtFirst() throws {
+      let microphone = try Microphone(configuration(), sleepClock: sleepClock)
+      let ends = try CircularBuffer.make(capacity: .bytes(1 << 20), overflow: .refuse)
+      var consumer = ends.consumer
+      testmic_set_absent(rig.page, true)
+      let before = MonotonicInstant.now
+      try microphone.start(into: ends.producer)
+      let after = MonotonicInstant.now
+      rig.wait { _ in microphone.totals.frames > 20_000 }
+      testmic_set_absent(rig.page, false)
+      rig.wait { testmic_frames_delivered($0) > 5_000 }
+      microphone.stop()
+      microphone.waitUntilEnded()
+      var bytes: [UInt8] = []
+      while case .bytes(let chunk) = consumer.read(
+        at: UInt64(bytes.count), { span in span.withUnsafeBytes { [UInt8]($0) } })
+      {
+        bytes += chunk
+        consumer.release(upTo: UInt64(bytes.count))
+      }
+      let silence = bytes.prefix { $0 == 0 }.count / 4
+      let noise = Timeline(Array(bytes[(silence * 4)...]), channels: 2)
+      #expect(noise.runs.count == 1 && noise.runs.first?.device == 0 && noise.foreign == 0)
+      let begun = testmic_t0_ns(rig.page)
+      let least = Double(begun - after.nanoseconds) * 48e-6 - 3
+      // The device's start may be noted some time after it.
+      let most = Double(begun - before.nanoseconds) * 48e-6 + 12_000
+      #expect(Double(silence) > least && Double(silence) < most)
+      #expect(microphone.totals.framesLost == UInt64(silence))
+      var events: [CaptureEvent] = []
+      while let event = microphone.nextEvent() { events.append(event) }
+      #expect(events.contains(.deviceLost(streamOffset: 0, code: ENODEV)))
+    }
+
+    @Test(
+      "an overrun costs a period beside what was overwritten, but never more than a quarter of the ring",
+      arguments: [(5, 240), (50, 1_200)])
+    func margin(period: Int, margin: Int) throws {
+      var configuration = configuration()
+      configuration.period = .milliseconds(period)
+      let session = try CaptureSession(configuration)
+      let expected = 960 + margin
+      // A busy machine may have the reader wait for longer than was ordered, but not each time.
+      var isTight: Bool { rig.gaps.contains { $0.count <= expected + 100 } }
+      for count in 1...30 {
+        let frames = session.frames
+        session.take { $0.frames > frames + 5_000 }
+        testmic_order_overrun(rig.page, 20)
+        session.take { $0.microphone.totals.overruns >= UInt64(count) }
+        if count >= 3, isTight { break }
+      }
+      let frames = session.frames
+      session.take { $0.frames > frames + 5_000 }
+      session.finish()
+      #expect(isTight && rig.gaps.allSatisfy { $0.count >= expected })
+      #expect(session.microphone.totals.framesLost == rig.framesLost)
+    }
+
+    @Test("a microphone for which there is no thread says so, and leaves the device free")
+    func noThread() throws {
+      guard call_counter_works() else { return }
+      let microphone = try Microphone(configuration())
+      let ends = try CircularBuffer.make(capacity: .bytes(1 << 16), overflow: .refuse)
+      refuse_next_thread_of_this_thread()
+      do throws(MicrophoneError) {
+        try microphone.start(into: ends.producer)
+        Issue.record("it started")
+      } catch {
+        guard case .system(_, EAGAIN, _) = error else {
+          Issue.record("\(error)")
+          return
+        }
+      }
+      guard case .supports = CaptureDevice.look(at: rig.name()) else {
+        Issue.record("somebody has it")
+        return
+      }
+      withExtendedLifetime(microphone) {}
+    }
+  }
+}
