@@ -43,6 +43,7 @@ extension RealALSA {
       let microphone = session.microphone
       let frames = microphone.totals.frames
       rig.wait { _ in microphone.totals.frames > frames + 35_000 }
+      #expect(microphone.totals.frames > frames + 35_000)
       session.finish()
       #expect(isFull(session) && rig.framesLost == 0)
       #expect(microphone.totals.framesLost == 0 && microphone.totals.overruns == 0)

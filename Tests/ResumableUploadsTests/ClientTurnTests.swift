@@ -1,0 +1,97 @@
+// What a client has learnt in one turn of a stream, and must have forgotten, or must still know, in the next.
+
+import HTTPMessages
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client in the next turn")
+struct ClientTurnTests {
+  private static let portal = "http://portal/login"
+
+  /// A live stream whose first creation was answered by a portal that never answers as an upload resource.
+  private func misled() -> ClientScript {
+    var client = ClientScript.live(500)
+    client.start()
+    client.answer(200, location: Self.portal, silent: true)
+    for _ in 0..<100 where client.next != "CREATE" {
+      if client.next == "wait" { client.goOn() } else { client.answer(503) }
+    }
+    #expect(client.next == "CREATE" && client.failure == nil)
+    return client
+  }
+
+  @Test("the portal that was left is named as the reason of the next part")
+  func reason() {
+    var client = misled()
+    client.answer(201, location: ClientScript.upload)
+    #expect(
+      client.machine.takeNotes().contains(.newPart(.unproven, previous: Self.portal, from: 0)))
+  }
+
+  @Test("what came before an upload resource that has answered as one is not asked again", arguments: [404, 410])
+  func forgotten(status: Int) {
+    var client = misled()
+    client.answer(201, location: ClientScript.upload)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "0"])
+    #expect(client.next == "PATCH 0")
+    client.answer(status)
+    for _ in 0..<10 where client.next != "CREATE" {
+      if client.next == "wait" { client.goOn() } else { client.answer(status) }
+    }
+    for _ in 0..<10 {
+      #expect(client.next == "CREATE" && client.request?.url != Self.portal)
+      client.answer(503)
+      client.goOn()
+    }
+  }
+
+  @Test("a creation that is refused for good fails with the status that it was refused with")
+  func refused() {
+    var final: [Int] = []
+    for status in 400...599 {
+      var client = ClientScript.live(500)
+      client.start()
+      client.answer(status)
+      if let failure = client.failure {
+        #expect(failure == .refused(status: status))
+        final.append(status)
+      }
+    }
+    #expect(final.contains(413) && final.contains(415) && !final.contains(503))
+  }
+
+  @Test("a question about limits, once answered, is no longer the question of the next OPTIONS")
+  func question() {
+    var client = ClientScript.file(10_000) { $0.discovers = true }
+    client.start()
+    if client.next == "OPTIONS" { client.answer(200) }
+    #expect(client.next.hasPrefix("CREATE"))
+    client.answer(413, isEarly: true)
+    #expect(client.next == "OPTIONS")
+    client.answer(405)
+    #expect(client.next == "CREATE")
+    // It wants an older version; so what it supports is asked anew, and nothing is created before that is known.
+    client.answer(412, ["Upload-Draft-Interop-Version": "6"])
+    guard client.next == "OPTIONS" else {
+      #expect(client.next == "CREATE")
+      return
+    }
+    client.answer(503)
+    #expect(client.next == "wait")
+  }
+
+  @Test(
+    "of a small limit for the whole upload resource, the rest of an ended stream takes no notice unless it fits",
+    arguments: [599, 600, 601, 999] as [UInt64])
+  func rest(_ limit: UInt64) {
+    var client = ClientScript.created(5_000, isFinished: true) { $0.smallestLimit = 1_000 }
+    client.send(upTo: 4_400)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "4400", "Upload-Limit": "max-size=\(limit)"])
+    // 600 bytes are left. A limit below that is not believed, as the server has taken more before; one that they fit in
+    // is kept, so that they go to another upload resource.
+    #expect((client.next == "PATCH 4400" && client.maximum == 600) == (limit < 600))
+  }
+}

@@ -1,0 +1,134 @@
+// What one request may cost and touch: memory, files, connections, and the peer at its end.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import StreamBuffers
+import Testing
+
+@testable import UploadClient
+
+@Suite("The limits of one request")
+struct LimitsOfOneRequestTests {
+  @Test(
+    "a response ends its request early only if it came before the body's end, and with its last byte",
+    arguments: [false, true])
+  func end(early: Bool) {
+    for length in [0, 1, 5, 10] {
+      for piece in [1, 2, 5, 7] {
+        var machine = UploadStateMachine()
+        if !early { _ = machine.bodyEnded() }
+        let head = HTTPResponse(status: 413, fields: [.init(name: "Content-Length", value: "\(length)")])
+        #expect(
+          machine.received(head: head) == (!early ? .none : length == 0 ? .endEarly : .stopSending))
+        var left = length
+        // A server that sends more than it said ends nothing twice.
+        for _ in 0..<12 {
+          let isLast = left > 0 && left <= piece
+          left -= piece
+          let action = machine.received(body: [UInt8](repeating: 1, count: piece))
+          #expect(action == (early && isLast ? .endEarly : .none), "\(length) in pieces of \(piece)")
+        }
+      }
+    }
+  }
+
+  @Test("however many chunks are under way, the ledger keeps a bounded number of entries, and errs downwards")
+  func ledger() {
+    var ledger = ChunkLedger()
+    for count in 1...10_000 {
+      ledger.append(count % 100 + 1)
+      let entries = Mirror(reflecting: ledger).children.first { $0.label == "entries" }?.value as? [Any]
+      #expect((entries?.count ?? .max) <= ChunkLedger.maximumEntries)
+    }
+    #expect(ledger.acknowledge(wireCount: ledger.wireByteCount / 2) <= ledger.bodyByteCount / 2 + 100)
+    #expect(ledger.acknowledge(wireCount: ledger.wireByteCount) == ledger.bodyByteCount)
+  }
+
+  @Test("a file that libcurl would open is refused if it is there and no regular one, whichever it is for")
+  func files() throws {
+    let directory = try TemporaryDirectory()
+    let fifo = "\(directory.path)/fifo"
+    let file = "\(directory.path)/file"
+    #expect(mkfifo(fifo, 0o600) == 0)
+    close(open(file, O_WRONLY | O_CREAT, 0o600))
+    let uses: [WritableKeyPath<UploadRequest, String?>] = [
+      \.netrcFile, \.certificateAuthorities, \.clientCertificate, \.clientKey,
+    ]
+    for use in uses {
+      for (path, isRefused) in [(fifo, true), (directory.path, true), (file, false), ("\(directory.path)/none", false)]
+      {
+        var request = UploadRequest(url: "https://127.0.0.1:9/")
+        request[keyPath: use] = path
+        do throws(UploadError) {
+          try request.checkFiles()
+          #expect(!isRefused, "\(path)")
+        } catch {
+          #expect(isRefused && error.kind == .other && "\(error)".contains("not a regular file"), "\(path)")
+        }
+      }
+    }
+  }
+
+  @Test("a connection that is cut is reset: the peer gets no end of the body that it could take for one")
+  func cut() throws {
+    let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    defer { close(listener) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(INADDR_LOOPBACK).bigEndian
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    withUnsafeMutablePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        #expect(bind(listener, $0, length) == 0 && listen(listener, 4) == 0)
+        getsockname(listener, $0, &length)
+      }
+    }
+    let port = UInt16(bigEndian: address.sin_port)
+    try withSession { session in
+      let upload = try RunningUpload(session, UploadRequest("PATCH", "http://127.0.0.1:\(port)/"))
+      let peer = accept(listener, nil, nil)
+      defer { close(peer) }
+      try upload.body.write("some of it")
+      // Until the body has come, chunk by chunk.
+      var received: [UInt8] = []
+      var buffer = [UInt8](repeating: 0, count: 4_096)
+      while !String(decoding: received, as: UTF8.self).contains("some of it") {
+        let count = read(peer, &buffer, buffer.count)
+        guard count > 0 else { throw TestFailure("the request did not come") }
+        received += buffer[..<count]
+      }
+      upload.task.cut()
+      #expect(try upload.failure().kind == .cut)
+      var count = 0
+      repeat { count = read(peer, &buffer, buffer.count) } while count > 0
+      #expect(count == -1 && errno == ECONNRESET)
+    }
+  }
+
+  @Test("requests that end together leave their connections to those that follow", arguments: [2, 3, 4, 9])
+  func reuse(count: Int) throws {
+    let seen = try EventLog<Int>()
+    let server = try ScriptedServer { connection, number in
+      while true {
+        let head = try connection.head()
+        seen.append(number)
+        _ = try connection.anyBody(head)
+        try connection.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+      }
+    }
+    defer { server.close() }
+    try withSession { session in
+      for _ in 0..<4 {
+        let uploads = try (0..<count).map { _ in try RunningUpload(session, UploadRequest("PATCH", server.url)) }
+        for upload in uploads {
+          try upload.body.write("some of it")
+          try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
+        }
+        for upload in uploads { upload.body.end() }
+        for upload in uploads { #expect(try upload.response().status == 200) }
+      }
+    }
+    #expect(seen.all.count == 4 * count && Set(seen.all).count == count)
+  }
+}
