@@ -99,6 +99,8 @@ struct HandlerSeamTests {
     }
 
     var connectionCount: Int { connections.count }
+    /// How many of each status were sent.
+    var interimResponses: [Int: UInt64] { context?.figures.values.interimResponses ?? [:] }
     /// How much a bulk upload may read at once.
     var readLimit: Int { context?.allowance.limit(expectsHead: false) ?? 0 }
 
@@ -134,6 +136,8 @@ struct HandlerSeamTests {
     }
     try client.send("0\r\n\r\n")
     #expect(try client.answer().body == "xxx")
+    // What the server itself says, 100, is no handler's.
+    #expect(try bed.ask { $0.interimResponses } == [104: 5])
   }
 
   @Test("a response that is larger than the socket's buffers arrives whole, and so does the next one")
