@@ -71,7 +71,7 @@ let rooms: [Target] =
   + room(
     "LoadTesting",
     imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],
-    testsImport: ["UploadServer", "NetworkTesting"])
+    testsImport: ["UploadServer", "NetworkTesting"], testData: ["Golden"])
 
 let command: Target = .executableTarget(
   name: "sluice",

@@ -1,5 +1,6 @@
 // What one request may cost and touch: memory, files, connections, and the peer at its end.
 
+import CCurl
 import EventLoops
 import Glibc
 import NetworkTesting
