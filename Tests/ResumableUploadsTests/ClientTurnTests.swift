@@ -62,26 +62,6 @@ struct ClientTurnTests {
     #expect(final.contains(413) && final.contains(415) && !final.contains(503))
   }
 
-  @Test("a question about limits, once answered, is no longer the question of the next OPTIONS")
-  func question() {
-    var client = ClientScript.file(10_000) { $0.discovers = true }
-    client.start()
-    if client.next == "OPTIONS" { client.answer(200) }
-    #expect(client.next.hasPrefix("CREATE"))
-    client.answer(413, isEarly: true)
-    #expect(client.next == "OPTIONS")
-    client.answer(405)
-    #expect(client.next == "CREATE")
-    // It wants an older version; so what it supports is asked anew, and nothing is created before that is known.
-    client.answer(412, ["Upload-Draft-Interop-Version": "6"])
-    guard client.next == "OPTIONS" else {
-      #expect(client.next == "CREATE")
-      return
-    }
-    client.answer(503)
-    #expect(client.next == "wait")
-  }
-
   @Test(
     "of a small limit for the whole upload resource, the rest of an ended stream takes no notice unless it fits",
     arguments: [599, 600, 601, 999] as [UInt64])

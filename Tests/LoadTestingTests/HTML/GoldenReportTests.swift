@@ -11,8 +11,8 @@ import Testing
 
 @Suite("What is shown of a report")
 struct GoldenReportTests {
-  private static let quiet = SampleRun(streams: 6, seconds: 12, seed: 7)
-  private static let trouble = SampleRun(streams: 8, seconds: 24, trouble: 9..<13)
+  private static let quiet = SampleRun(streams: 60, seconds: 24, seed: 7)
+  private static let trouble = SampleRun(streams: 60, seconds: 24, trouble: 9..<13)
   private static let late = SampleRun(streams: 3, seconds: 12, isLate: true, delay: 40_000_000, seed: 3)
 
   private static let samples: [String: @Sendable () -> String] = [

@@ -1,0 +1,66 @@
+// How long a message waits for space: once for each time, and only where space was what it waited for.
+
+import EventLoops
+import LiveStreaming
+import Testing
+
+@testable import LoadTesting
+
+@Suite("The stalls of a paced source")
+struct StallFigureTests {
+  private final class Notes: PacedSourceObserver {
+    var stalls: [Int64] = []
+    func became(due message: StreamSchedule.Message, at due: Int64, now: Int64) {}
+    func handedOver(before offset: UInt64, now: Int64) {}
+    func stalled(for time: Int64) { stalls.append(time) }
+  }
+
+  /// Who reads what is due, and when.
+  enum Reader: CaseIterable { case atOnce, late, lateInPieces, lateAfterAnOutage, never }
+
+  @Test("a stall lasts from when a message is due to when all that is due has been taken", arguments: Reader.allCases)
+  func stalls(reader: Reader) throws {
+    var profile = LoadProfile.mic
+    profile.size = .bytes(1...500)
+    profile.chunk = 20_000_000
+    // Started while nothing is due yet; its loop then does not turn until the run is over.
+    let clock = RunClock(origin: .now + .milliseconds(20))
+    let source = PacedSource(
+      profile, StreamSchedule(profile, seed: 1, stream: 3), bytes: try BodyBytes(.zeros, seed: 0), stream: 3, start: 0,
+      end: 100_000_000, clock: clock)
+    let notes = Notes()
+    source.observer = notes
+    let loop = try EventLoop()
+    var offset: UInt64 = 0
+    func take(_ count: UInt64) {
+      let maximum = Int(min(count, source.head - offset))
+      offset += UInt64(source.read(at: offset, maximum: maximum) { $0.byteCount })
+    }
+    func takeAll() { while offset < source.head { take(1_000_000) } }
+    source.start(on: loop) { if reader == .atOnce { takeAll() } }
+    while clock.now < 110_000_000 {}
+    let before = clock.now
+    source.quiet()
+    #expect(source.head > 0)
+    let began = clock.now
+    while clock.now < began + 20_000_000 {}
+    switch reader {
+    case .atOnce, .late: takeAll()
+    case .lateInPieces:
+      while offset + 100 < source.head { take(100) }
+      #expect(notes.stalls.isEmpty)
+      takeAll()
+    case .lateAfterAnOutage:
+      source.forgetStall()
+      takeAll()
+    case .never: break
+    }
+    let longest = clock.now - before
+    switch reader {
+    case .late, .lateInPieces:
+      #expect(notes.stalls.count == 1 && notes.stalls.allSatisfy { $0 >= 20_000_000 && $0 <= longest })
+    case .atOnce, .lateAfterAnOutage, .never: #expect(notes.stalls.isEmpty)
+    }
+    source.stop()
+  }
+}
