@@ -61,13 +61,34 @@ let rooms: [Target] =
     "MicrophoneStreaming",
     imports: ["AudioCapture", "EventLoops", "LiveStreaming", "StreamBuffers", "UploadClient"],
     testsImport: ["NetworkTesting", "TestRigs", "UploadServer", "sample-heartbeat", "sample-microphone"])
+  + [
+    // Parts of the server; `UploadServerTests` test them together.
+    .target(name: "DiskFiles", dependencies: ["CLinux", "EventLoops"], swiftSettings: settings),
+    .target(
+      name: "StreamServing",
+      dependencies: [
+        "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JSONLines", "Metrics", "ResumableUploads",
+      ], swiftSettings: settings),
+    .target(
+      name: "StreamStore",
+      dependencies: [
+        "CLinux", "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JSONLines", "Recordings",
+        "ResumableUploads", "StreamServing",
+      ], swiftSettings: settings),
+    .target(
+      name: "ResumableServing",
+      dependencies: [
+        "CLinux", "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "Metrics", "ResumableUploads",
+        "StreamServing",
+      ], swiftSettings: settings),
+  ]
   + room(
     "UploadServer",
     imports: [
-      "EventLoops", "HTTPMessages", "HTTPServer", "JSONLines", "Metrics", "ResumableUploads", "Digests", "Recordings",
-      "CLinux",
+      "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "Metrics", "ResumableServing",
+      "StreamServing", "StreamStore",
     ],
-    testsImport: ["NetworkTesting", "SyncGate"])
+    testsImport: ["NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines", "CLinux"])
   + room(
     "LoadTesting",
     imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],
@@ -240,7 +261,7 @@ let package = Package(
     .library(name: "MicrophoneStreaming", targets: ["MicrophoneStreaming"]),
     .library(name: "HTTPMessages", targets: ["HTTPMessages"]),
     .library(name: "HTTPServer", targets: ["HTTPServer"]),
-    .library(name: "UploadServer", targets: ["UploadServer"]),
+    .library(name: "UploadServer", targets: ["UploadServer", "StreamServing", "StreamStore"]),
     .library(name: "LoadTesting", targets: ["LoadTesting"]),
     .executable(name: "sluice", targets: ["sluice"]),
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.

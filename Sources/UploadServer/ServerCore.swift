@@ -1,10 +1,14 @@
 // One loop of a server: its connections and its part of the streams and uploads, joined. After `start` everything here
 // runs on the loop's thread.
 
+internal import DiskFiles
 internal import EventLoops
 internal import HTTPMessages
 internal import HTTPServer
 internal import Metrics
+internal import ResumableServing
+internal import StreamServing
+internal import StreamStore
 
 /// Owned by the ``UploadServer``; unchecked because the loop's thread is the only one that touches it once it runs.
 final class ServerCore: @unchecked Sendable {
@@ -41,20 +45,23 @@ final class ServerCore: @unchecked Sendable {
       try TokenFile(path: path) { emit(ServerEvent(.warning, reason: $0)) }
     }
     let isValid = { (credential: [UInt8]) in tokens?.isValid(credential) ?? true }
+    let context = ServingContext(
+      loop: loop, assignment: assignment, figures: figures, finishAfter: configuration.finishAfter, isValid: isValid,
+      emit: emit)
     let registry = StreamRegistry(
-      store: storage.streams,
+      context, store: storage.streams,
       limits: StreamLimits(
         options: configuration.uploads, usage: shared.usage, accounts: storage.accounts, worker: storage.worker,
         loop: loop),
-      loop: loop, maximumHole: configuration.maximumHoleLength, finishAfter: configuration.finishAfter,
-      assignment: assignment, figures: figures, isValid: isValid, emit: emit)
+      maximumHole: configuration.maximumHoleLength)
     self.registry = registry
     let uploads = UploadResources(
-      loop: loop, assignment: assignment, figures: figures, store: storage.records, worker: storage.worker,
-      durability: storage.durability, bootIdentifier: configuration.bootIdentifier ?? "", usage: shared.usage,
-      accounts: storage.accounts, options: configuration.uploads, finishedLimits: storage.finishedLimits,
-      finishAfter: configuration.finishAfter,
-      maximumBodyLength: configuration.maximumBodyLength, emit: emit, isValid: isValid,
+      context,
+      .init(
+        options: configuration.uploads, durability: storage.durability,
+        bootIdentifier: configuration.bootIdentifier ?? "", finishedLimits: storage.finishedLimits,
+        maximumBodyLength: configuration.maximumBodyLength),
+      store: storage.records, worker: storage.worker, usage: shared.usage, accounts: storage.accounts,
       router: { head in configuration.handler(head) ?? Self.route(head, registry) })
     self.uploads = uploads
     uploads.loaded = { registry.restored() }
@@ -79,7 +86,10 @@ final class ServerCore: @unchecked Sendable {
       refused: { peer, refusal, reason in
         emit(ServerEvent(.refused, peer: peer, status: refusal?.status, reason: reason))
       })
-    connections.otherLoop = { head in assignment.owner(of: head).flatMap { $0 == assignment.index ? nil : $0 } }
+    connections.otherLoop = { head in
+      let owner = ResumableUploadHandler.owner(of: head, among: assignment)
+      return owner == assignment.index ? nil : owner
+    }
   }
 
   // MARK: Requests

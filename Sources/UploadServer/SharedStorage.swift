@@ -1,6 +1,10 @@
 // What the loops of a server store with: what all of them share, and the part of each.
 
+internal import DiskFiles
 internal import EventLoops
+internal import ResumableServing
+internal import StreamServing
+internal import StreamStore
 internal import Synchronization
 
 /// The directory and the limits of a server, whatever the number of its loops. Any thread.
@@ -33,13 +37,16 @@ final class SharedStorage: Sendable {
     usage = UploadUsage(configuration.uploads)
     switch configuration.storage {
     case .directory(let path):
-      files = try FileStore(
-        path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
-        hasSidecars: configuration.writesSidecars, software: configuration.software,
-        split: configuration.writesSidecars ? configuration.split : nil,
-        names: configuration.names,
-        retention: configuration.retention.map { RetentionState($0, configuration.retentionClock) },
-        files: openFiles, usage)
+      do throws(DirectoryError) {
+        files = try FileStore(
+          path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
+          hasSidecars: configuration.writesSidecars, software: configuration.software,
+          split: configuration.writesSidecars ? configuration.split : nil, names: configuration.names,
+          retention: configuration.retention.map { RetentionState($0, configuration.retentionClock) },
+          files: openFiles, usage)
+      } catch {
+        throw UploadServerError(error, of: path)
+      }
     case .discarding: files = nil
     }
   }
@@ -55,7 +62,9 @@ final class SharedStorage: Sendable {
     do throws(SystemError) {
       return Parts(
         streams: files,
-        records: try UploadRecordStore(in: files, durability: durability, loop: loop, assignment: assignment),
+        records: try UploadRecordStore(
+          in: files.directory, disk: files.disk, worker: files.worker, files: openFiles, durability: durability,
+          loop: loop, assignment: assignment),
         accounts: files.accounts, worker: files.worker, durability: durability,
         finishedLimits: finishedLimits(atMost: .max))
     } catch {
@@ -111,6 +120,7 @@ final class SharedStorage: Sendable {
   /// Completes what the disk has refused, and looks for recordings that need not be kept any more. Any thread.
   func maintain() {
     files?.completeRefusedSidecars()
+    files?.finishLeftovers()
     files?.applyRetention()
   }
 

@@ -1,9 +1,13 @@
 // Who may use the server: bearer tokens (RFC 6750), of which only hashes are at hand.
 
 internal import Digests
+internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
+internal import ResumableServing
+internal import StreamServing
+internal import StreamStore
 
 /// A file of hashed tokens: on each line the SHA-256 of a token in hexadecimal, and behind it, for people, whose it is.
 /// `#` begins a comment.

@@ -1,8 +1,12 @@
 // The public face: bind, run, stop.
 
+internal import DiskFiles
 internal import EventLoops
 public import HTTPServer
 public import Metrics
+internal import ResumableServing
+internal import StreamServing
+internal import StreamStore
 
 /// An HTTP/1.1 server that stores each stream it is sent in a file of a directory, while it comes.
 ///

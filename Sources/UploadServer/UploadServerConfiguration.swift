@@ -1,7 +1,11 @@
 // Everything about a server that can be chosen, with what it is when nobody chooses.
 
-internal import HTTPMessages
-internal import HTTPServer
+public import DiskFiles
+public import HTTPMessages
+public import HTTPServer
+internal import ResumableServing
+public import StreamServing
+public import StreamStore
 
 extension UploadServer {
   public struct Configuration: Sendable {
@@ -18,7 +22,7 @@ extension UploadServer {
     /// uploads and streams belong to the token that began them. Read again when it changes. nil lets everyone in.
     public var tokenFile: String?
     /// What resumable uploads may take.
-    public var uploads = Uploads()
+    public var uploads = UploadLimitsConfiguration()
     /// How long a live stream may be silent, with no request at work on it, before its recording is closed: it gets its
     /// final name and a line in `.gaps`. A client that comes back later continues in a next part, a file of its own.
     public var finishAfter = Duration.seconds(3600)

@@ -1,6 +1,10 @@
 // Why a server could not be started, in words that say what to do.
 
+internal import DiskFiles
 public import HTTPServer
+internal import ResumableServing
+internal import StreamServing
+internal import StreamStore
 
 /// Thrown when an ``UploadServer`` is made: nothing listens and nothing is locked after it.
 public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertible {
@@ -37,5 +41,17 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
         ?? "cannot read the token file \"\(path)\": \(reason)"
     case .resources(let reason): "the server cannot be started: \(reason)"
     }
+  }
+}
+
+extension UploadServerError {
+  init(_ error: DirectoryError, of path: String) {
+    self =
+      switch error {
+      case .missing(let reason): .noDirectory(path, reason: reason)
+      case .unreadable(let reason): .unreadableDirectory(path, reason: reason)
+      case .unwritable(let reason): .unwritableDirectory(path, reason: reason)
+      case .inUse: .directoryInUse(path)
+      }
   }
 }

@@ -198,8 +198,8 @@ enum Serve {
 
   private static func uploads(
     _ values: CommandLineSyntax.Values
-  ) throws(CommandError) -> UploadServer.Configuration.Uploads {
-    var uploads = UploadServer.Configuration.Uploads()
+  ) throws(CommandError) -> UploadLimitsConfiguration {
+    var uploads = UploadLimitsConfiguration()
     func size(_ name: String) throws(CommandError) -> UInt64? {
       guard let text = values[name], text != "0" else { return nil }
       return UInt64(try Units.byteCount(text, of: name))
@@ -222,7 +222,7 @@ enum Serve {
     uploads.quota = try size("quota")
     uploads.quotaPerClient = try size("quota-per-client")
     uploads.minimumRate = try size("min-rate")
-    if values.has("discard") { uploads.maximumCount = UploadServer.Configuration.Uploads.maximumCountWhenDiscarding }
+    if values.has("discard") { uploads.maximumCount = UploadLimitsConfiguration.maximumCountWhenDiscarding }
     uploads.maximumCount = try count("max-uploads") ?? uploads.maximumCount
     uploads.maximumCountPerClient = try count("max-uploads-per-client")
     if let least = uploads.minimumAppendSize,

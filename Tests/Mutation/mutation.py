@@ -46,7 +46,11 @@ QUICK = 3
 
 # How many mutants a module gets by default. Those of the data's safety come first.
 MODULES = {
-    "UploadServer": 60,
+    "ResumableServing": 25,
+    "StreamStore": 25,
+    "StreamServing": 10,
+    "DiskFiles": 10,
+    "UploadServer": 10,
     "LiveStreaming": 50,
     "UploadClient": 45,
     "ResumableUploads": 45,
@@ -60,6 +64,7 @@ MODULES = {
 }
 # The tests that judge them: the module's own, and where two modules are one in use, those of both.
 TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
+    **{part: ["UploadServerTests"] for part in ("ResumableServing", "StreamStore", "StreamServing", "DiskFiles")},
     "UploadClient": ["UploadClientTests", "LiveStreamingTests"],
     "HTTPMessages": ["HTTPMessagesTests", "HTTPServerTests"],
     "HTTPServer": ["HTTPServerTests", "UploadServerTests"],

@@ -9,6 +9,10 @@ import PropertyTesting
 import Recordings
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 /// In a process of its own: the limit is the whole process's.

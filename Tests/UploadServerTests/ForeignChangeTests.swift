@@ -4,6 +4,10 @@ import Glibc
 import NetworkTesting
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("A file that something else changes while it is written", .serialized)

@@ -7,6 +7,10 @@ import PropertyTesting
 import Synchronization
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("Records of streams on several threads")

@@ -8,6 +8,10 @@ import PropertyTesting
 import Recordings
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("Names that carry the time")

@@ -8,6 +8,10 @@ import Recordings
 import ResumableUploads
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("Recordings that are split")

@@ -4,6 +4,10 @@ import EventLoops
 import PropertyTesting
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("The server's state machines")

@@ -7,7 +7,11 @@ import PropertyTesting
 import Synchronization
 import Testing
 
+@testable import DiskFiles
 @testable import HTTPServer
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("Stored bytes")
@@ -73,7 +77,9 @@ struct StoredBytesTests {
     let store = try FileStore(
       path: directory.path, durability: .interval, closedLifetime: .zero, files: files, usage)
     let loop = try EventLoop()
-    let records = try UploadRecordStore(in: store, durability: .interval, loop: loop, assignment: .only)
+    let records = try UploadRecordStore(
+      in: store.directory, disk: store.disk, worker: store.worker, files: files, durability: .interval, loop: loop,
+      assignment: .only)
     let (file, _) = try records.openBody("0000", creating: true)
     let body = SpooledBody(
       file, keptCount: 0, account: StreamAccount(usage), share: usage.share(of: nil),

@@ -8,6 +8,10 @@ import Recordings
 import SyncGate
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("A disk that refuses one sync", .serialized)

@@ -5,6 +5,10 @@ import Glibc
 import NetworkTesting
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("The token file")

@@ -8,6 +8,10 @@ import SyncGate
 import Synchronization
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("Accounts of the limits", .serialized)
@@ -16,7 +20,7 @@ struct UploadAccountTests {
 
   @Test("threads that reserve at the same time never exceed a limit, and what they give back is free again")
   func reservations() throws {
-    var limits = UploadServer.Configuration.Uploads()
+    var limits = UploadLimitsConfiguration()
     limits.quota = 10_000
     limits.quotaPerClient = 4_000
     let usage = UploadUsage(limits)
@@ -49,7 +53,7 @@ struct UploadAccountTests {
   @Test("a disk that does not answer while files are counted again delays no request, and its late answer is not used")
   func slowDisk() async {
     await #expect(processExitsWith: .success) {
-      var limits = UploadServer.Configuration.Uploads()
+      var limits = UploadLimitsConfiguration()
       limits.quota = 100
       let usage = UploadUsage(limits)
       let directory = TemporaryDirectory()

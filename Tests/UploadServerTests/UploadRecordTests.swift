@@ -8,6 +8,10 @@ import NetworkTesting
 import PropertyTesting
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
 @testable import UploadServer
 
 @Suite("Records of uploads", .serialized)

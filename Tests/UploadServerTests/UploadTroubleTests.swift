@@ -5,7 +5,9 @@ import Glibc
 import NetworkTesting
 import PropertyTesting
 import Testing
-import UploadServer
+
+@testable import StreamStore
+@testable import UploadServer
 
 @Suite("Resumable uploads in trouble", .serialized)
 struct UploadTroubleTests {
@@ -88,6 +90,52 @@ struct UploadTroubleTests {
             lateCount += 1
           }
           try waitUntil("the sidecar follows: \(durability), \(pages) pages") { directory.exists("t-a.sidecar") }
+        }
+      }
+      try require(lateCount > 0, "some had no room")
+    }
+  }
+
+  @Test(
+    "a recording that was split off on a full disk is finished when there is room, also after a restart",
+    .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func refusedSplit() async {
+    await #expect(processExitsWith: .success) {
+      let stream = StreamedHead.all[0].bytes + [UInt8](repeating: 3, count: 4000)
+      var lateCount = 0
+      for pages in 0..<8 {
+        let directory = TemporaryDirectory()
+        let disk = try SmallDisk(at: directory.path)
+        func server() throws -> TestServer {
+          try TestServer(in: directory) {
+            $0.maintenancePause = .milliseconds(5)
+            $0.split = RecordingSplit(size: 1)
+            $0.split?.leastLength = 2000
+          }
+        }
+        var test = try server()
+        let location = try test.create("/t.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+        try test.append(location, at: 0, Array(stream[..<1000]))
+        try Command.run(
+          "sh", ["-c", "cd \(directory.path); cat /dev/zero > filler; truncate -s -\(pages * 4096) filler"])
+        let client = try test.connect()
+        try client.patch(location, at: 1000, ["Content-Length: \(stream.count - 1000)"])
+        try client.send(Array(stream[1000...]))
+        _ = try client.final()
+        test.stop()
+        test = try server()
+        // Whatever it has tried by now, it has tried in vain.
+        let asking = try test.connect()
+        let offset = try asking.head(location)["upload-offset"].flatMap { Int($0) } ?? 0
+        if directory.names.contains(where: { $0.hasSuffix(".part") }) { lateCount += 1 }
+        try disk.resize("4m")
+        try asking.patch(location, at: offset, completes: true, ["Content-Length: \(stream.count - offset)"])
+        try asking.send(Array(stream[offset...]))
+        try require(try asking.final().answer.status == 201, "there is room: \(pages) pages")
+        try waitUntil("all are finished: \(pages) pages, \(directory.names)") {
+          let files = directory.names.filter { $0.hasPrefix("t-a") }
+          return files.allSatisfy { $0.hasSuffix(".wav") || $0.hasSuffix(".gaps") }
+            && files.filter { $0.hasSuffix(".wav") }.allSatisfy { directory.exists($0.dropLast(4) + ".sidecar") }
         }
       }
       try require(lateCount > 0, "some had no room")

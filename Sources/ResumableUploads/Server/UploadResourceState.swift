@@ -37,6 +37,8 @@ package struct UploadResourceState: Equatable, Sendable {
   package var keptCount: UInt64 { offset + (transfer?.pending ?? 0) }
   /// The largest offset that any client was told.
   package private(set) var announced: UInt64 = 0
+  /// An offset that is known to have been announced; where more may have been, by an earlier server, that is not known.
+  package var promised: UInt64 { toldBefore?.lowerBound ?? announced }
   package private(set) var length: UInt64?
   package private(set) var transfer: Transfer?
   package let limits: UploadLimits

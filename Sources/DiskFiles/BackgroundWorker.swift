@@ -1,0 +1,71 @@
+// A thread for what takes the disk a while: waiting for it on the loop's thread would make every stream wait.
+
+internal import EventLoops
+
+/// Runs work one after another on a thread of its own, which exists only while there is work.
+///
+/// Somebody waits for most of it. Long work is cut into slices that wait for this: after each slice comes all other
+/// work.
+package final class BackgroundWorker: Sendable {
+  private struct Queue {
+    var work: [@Sendable () -> Void] = []
+    /// Taken from ``nextSlice`` on, so that many slices cost no more than few.
+    var slices: [@Sendable () -> Void] = []
+    var nextSlice = 0
+    var isRunning = false
+
+    /// All that somebody waits for, or one slice.
+    mutating func take() -> [@Sendable () -> Void] {
+      var taken = work
+      work = []
+      if taken.isEmpty, nextSlice < slices.count {
+        taken.append(slices[nextSlice])
+        slices[nextSlice] = {}
+        nextSlice += 1
+        if nextSlice >= 1024 || nextSlice == slices.count {
+          slices.removeFirst(nextSlice)
+          nextSlice = 0
+        }
+      }
+      if taken.isEmpty { isRunning = false }
+      return taken
+    }
+  }
+
+  private let queue = Lock(Queue())
+
+  package init() {}
+
+  /// Runs `work` after all that was handed in before. Any thread. If no thread can be started, runs it here and now.
+  package func execute(_ work: @escaping @Sendable () -> Void) {
+    start { $0.work.append(work) }
+  }
+
+  /// Runs a piece of long work, a few milliseconds of it, when nothing else is to be done, and its equals that came
+  /// before it have had their turn. Any thread.
+  package func executeSlice(_ slice: @escaping @Sendable () -> Void) {
+    start { $0.slices.append(slice) }
+  }
+
+  private func start(_ append: (inout Queue) -> Void) {
+    let starts = queue.withLock { queue in
+      append(&queue)
+      defer { queue.isRunning = true }
+      return !queue.isRunning
+    }
+    guard starts else { return }
+    do {
+      try NamedThread("sluice-disk") { self.runAll() }.detach()
+    } catch {
+      runAll()
+    }
+  }
+
+  private func runAll() {
+    while true {
+      let work = queue.withLock { $0.take() }
+      if work.isEmpty { return }
+      for item in work { item() }
+    }
+  }
+}

@@ -1,0 +1,63 @@
+// The names in a directory, some at a time: a directory may hold a million, and whoever reads them has other work.
+
+package import EventLoops
+internal import Glibc
+
+/// Reads a directory piece by piece; readdir(3). One thread at a time.
+///
+/// What cannot be read is an error, and never an empty directory: a name that is not seen would count as free.
+package final class DirectoryNames: @unchecked Sendable {
+  private let stream: OpaquePointer
+
+  /// Reads from the beginning of a directory whose descriptor stays the caller's.
+  package init(of directory: Int32) throws(SystemError) {
+    // One of its own: copies of a descriptor share their position.
+    let copy = try retryingInterrupts("open a directory") {
+      openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    }
+    guard let stream = fdopendir(copy) else {
+      let error = SystemError.last("list a directory")
+      close(copy)
+      throw error
+    }
+    self.stream = stream
+  }
+
+  /// Reads a directory within another.
+  package convenience init(of name: String, in parent: Int32) throws(SystemError) {
+    let directory = try retryingInterrupts("open \(name)") {
+      openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    }
+    defer { close(directory) }
+    try self.init(of: directory)
+  }
+
+  deinit { closedir(stream) }
+
+  /// The next names, without `.` and `..`; none at the end.
+  package func next(_ count: Int) throws(SystemError) -> [String] {
+    var names: [String] = []
+    while names.count < count {
+      errno = 0
+      guard let entry = readdir(stream) else {
+        if errno != 0 { throw .last("list a directory") }
+        break
+      }
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) {
+        String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self)
+      }
+      if name != "." && name != ".." { names.append(name) }
+    }
+    return names
+  }
+
+  /// As ``init(of:in:)``; nil if there is no such directory.
+  package static func ifThere(_ name: String, in parent: Int32) throws(SystemError) -> DirectoryNames? {
+    do throws(SystemError) {
+      return try DirectoryNames(of: name, in: parent)
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+  }
+}

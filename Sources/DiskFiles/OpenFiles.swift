@@ -1,0 +1,245 @@
+// Which files are open: as many as there are descriptors for. A stream that is quiet needs none, and with a limit of 64
+// a few quiet ones would otherwise keep everybody else out.
+//
+// The kernel always gives out the lowest free number, so a high number is the sign that descriptors run short. The
+// highest ones are for whoever cannot wait: connections stay below ``connectionLimit``, files below ``fileLimit``, and
+// above that are those of the metrics port and of short-lived work.
+
+package import EventLoops
+package import Glibc
+
+/// The files of a server that are closed when descriptors run short, and opened again when they are used. Any thread.
+package final class OpenFiles: Sendable {
+  private let all = Lock<[ObjectIdentifier: OpenFile.Descriptor]>([:])
+
+  package init() {}
+
+  private static var limit: Int32 {
+    var limit = rlimit()
+    guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return .max }
+    return Int32(clamping: limit.rlim_cur)
+  }
+
+  /// Connections have smaller numbers than this: a quarter of all is for files, or 256.
+  package static var connectionLimit: Int32 {
+    let limit = limit
+    return limit - min(limit / 4, 256)
+  }
+
+  /// Files have smaller numbers than this.
+  private static var fileLimit: Int32 {
+    let limit = limit
+    return limit - min(limit / 16, 16)
+  }
+
+  /// Calls `body`, which opens a file; closes idle ones if there is no descriptor for it.
+  package func open(_ operation: @autoclosure () -> String, _ body: () -> Int32) throws(SystemError) -> Int32 {
+    while true {
+      let descriptor = body()
+      if descriptor >= 0 { return descriptor < Self.fileLimit ? descriptor : lowered(descriptor) }
+      let error = SystemError.last(operation())
+      if error.code == EINTR { continue }
+      guard error.code == EMFILE || error.code == ENFILE, closeIdle() > 0 else { throw error }
+    }
+  }
+
+  /// Exchanges a high number for a lower one, if there is one now.
+  private func lowered(_ descriptor: Int32) -> Int32 {
+    guard closeIdle() > 0 else { return descriptor }
+    let other = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+    guard other >= 0 else { return descriptor }
+    close(max(descriptor, other))
+    return min(descriptor, other)
+  }
+
+  /// Closes a quarter of the files that nobody uses at this moment, those first that were used longest ago. Returns how
+  /// many.
+  @discardableResult
+  package func closeIdle() -> Int {
+    let idle = all.withLock { all in all.values.compactMap { file in file.idleSince.map { (file, $0) } } }
+    var closed = 0
+    for (file, _) in idle.sorted(by: { $0.1 < $1.1 }).prefix(idle.count / 4 + 1) where file.closeIfIdle() {
+      closed += 1
+    }
+    return closed
+  }
+
+  fileprivate func add(_ file: OpenFile.Descriptor) { all.withLock { $0[ObjectIdentifier(file)] = file } }
+  fileprivate func remove(_ file: OpenFile.Descriptor) { all.withLock { $0[ObjectIdentifier(file)] = nil } }
+}
+
+/// A file of a directory that is open while it is used, and after that for as long as there are descriptors to spare.
+/// Any thread. Whoever uses one lets go of it soon: files that wait for something must not keep descriptors.
+package final class OpenFile: Sendable {
+  /// Shared with ``OpenFiles``, which closes it from any thread.
+  fileprivate final class Descriptor: Sendable {
+    private struct State {
+      var descriptor: Int32
+      var users = 0
+      var lastUse = MonotonicInstant.now
+    }
+
+    private let state: Lock<State>
+
+    init(_ descriptor: Int32) { state = Lock(State(descriptor: descriptor)) }
+
+    /// nil while it is closed or used.
+    var idleSince: MonotonicInstant? {
+      state.withLock { $0.descriptor >= 0 && $0.users == 0 ? $0.lastUse : nil }
+    }
+
+    func closeIfIdle() -> Bool {
+      state.withLock { state in
+        guard state.descriptor >= 0, state.users == 0 else { return false }
+        close(state.descriptor)
+        state.descriptor = -1
+        return true
+      }
+    }
+
+    /// Nobody uses it, nor will.
+    func end() {
+      state.withLock { state in
+        if state.descriptor >= 0 { close(state.descriptor) }
+        state.descriptor = -1
+      }
+    }
+
+    /// Keeps it open; -1 if it has to be opened first.
+    func acquire() -> Int32 {
+      state.withLock { state in
+        state.users += 1
+        return state.descriptor
+      }
+    }
+
+    /// While it is acquired. Returns the descriptor that counts, for another thread may have been faster.
+    func opened(_ descriptor: Int32) -> Int32 {
+      state.withLock { state in
+        if state.descriptor >= 0 { close(descriptor) } else { state.descriptor = descriptor }
+        return state.descriptor
+      }
+    }
+
+    func release() {
+      state.withLock { state in
+        state.users -= 1
+        state.lastUse = .now
+      }
+    }
+  }
+
+  private let files: OpenFiles
+  private let directory: Int32
+  private let name: String
+  private let flags: Int32
+  package let place: FilePlace
+  private let descriptor: Descriptor
+  /// The beginning of the file as it was received, if that was changed since.
+  private let receivedHead = Lock<[UInt8]>([])
+
+  /// Takes over the descriptor of a regular file that `name` stands for in a directory.
+  ///
+  /// - Parameter flags: how it is opened again.
+  package init(
+    _ descriptor: Int32, _ name: String, in directory: Int32, _ flags: Int32, _ status: stat, _ files: OpenFiles
+  ) {
+    self.files = files
+    self.directory = directory
+    self.name = name
+    self.flags = flags
+    place = FilePlace(directory: directory, name: name, status)
+    self.descriptor = Descriptor(descriptor)
+    files.add(self.descriptor)
+  }
+
+  deinit {
+    files.remove(descriptor)
+    descriptor.end()
+  }
+
+  /// The descriptor, which stays open until ``release()``.
+  ///
+  /// - Throws: ``SystemError``; `ESTALE` if the name stands for another file now.
+  package func acquire() throws(SystemError) -> Int32 {
+    let open = descriptor.acquire()
+    if open >= 0 { return open }
+    do throws(SystemError) {
+      let opened = try files.open("open \(name)") { openat(directory, name, flags) }
+      var status = stat()
+      guard fstat(opened, &status) == 0, place.isSame(status) else {
+        close(opened)
+        throw SystemError(operation: "open \(name) again", code: ESTALE)
+      }
+      return descriptor.opened(opened)
+    } catch {
+      descriptor.release()
+      throw error.isMissing ? SystemError(operation: "open \(name) again", code: ESTALE) : error
+    }
+  }
+
+  package func release() { descriptor.release() }
+
+  /// Puts what was received in place of what was read of a head that was changed since.
+  ///
+  /// - Parameters:
+  ///   - read: bytes of the file.
+  ///   - position: of the first of them in the file.
+  package func restoreReceived(_ read: UnsafeMutableRawBufferPointer, at position: UInt64) {
+    receivedHead.withLock { received in
+      guard position < received.count else { return }
+      read.copyBytes(from: received[Int(position)...].prefix(read.count))
+    }
+  }
+
+  /// The beginning of the file is about to be changed: whoever reads it still gets what was received.
+  package func headChanges(from received: [UInt8]) { receivedHead.withLock { $0 = received } }
+
+  /// Closes it unless it is used; it is opened again when it is needed.
+  package func closeIfIdle() { _ = descriptor.closeIfIdle() }
+
+  /// Checks that nothing else has changed its length, removed it, or put another file in its place.
+  ///
+  /// - Parameter length: what it was left with, in bytes.
+  /// - Throws: ``SystemError``, `ESTALE` if something has.
+  package func check(length: UInt64) throws(SystemError) {
+    var status = stat()
+    guard fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0, place.isSame(status),
+      UInt64(status.st_size) == length
+    else { throw SystemError(operation: "something else has changed or replaced \(name)", code: ESTALE) }
+  }
+}
+
+/// A name in a directory, and which file it stands for. The directory stays open for longer than this is used.
+package struct FilePlace: Sendable {
+  private let directory: Int32
+  private let name: String
+  private let device: UInt64
+  private let inode: UInt64
+
+  package init(directory: Int32, name: String, _ status: stat) {
+    (self.directory, self.name) = (directory, name)
+    (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino))
+  }
+
+  package func isSame(_ status: stat) -> Bool {
+    device == UInt64(status.st_dev) && inode == UInt64(status.st_ino) && status.st_mode & S_IFMT == S_IFREG
+  }
+
+  /// Whether something else has put another file there. A file that is gone was not replaced.
+  package var isReplaced: Bool {
+    var status = stat()
+    return fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && !isSame(status)
+  }
+}
+
+extension SystemError {
+  /// Whether there is no room, as opposed to something being wrong.
+  package var isFull: Bool { code == ENOSPC || code == EDQUOT || code == EFBIG }
+  /// Whether the server lacks descriptors or memory, which others give back in time.
+  package var isShortage: Bool { code == EMFILE || code == ENFILE || code == ENOMEM || code == EAGAIN }
+  package var isMissing: Bool { code == ENOENT }
+  /// Whether the file that was written is not the one that its name stands for any more, or was changed by somebody
+  /// else.
+  package var isForeignChange: Bool { code == ESTALE }
+}

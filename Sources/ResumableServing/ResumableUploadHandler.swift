@@ -1,0 +1,164 @@
+// Resumable uploads around any handler: who has to do with a request, the protocol or the resource within.
+
+package import HTTPMessages
+package import HTTPServer
+internal import ResumableUploads
+package import StreamServing
+
+/// Wraps the handlers of a router, so that each request to them can be made in parts, by as many connections as it
+/// takes (draft-ietf-httpbis-resumable-upload).
+///
+/// The handler within sees one ordinary request: the method, the target and the fields of the creation without those of
+/// the protocol; `begin` once, the body in order, `end` once; `aborted` only when the upload was given up. Its response
+/// goes to the request at work, with `Upload-Complete: ?1`, and is kept for a client that did not see it. An answer
+/// that asks to try again later (503 or 507 with `Retry-After`) is no response to the upload: it goes on where it
+/// stood.
+///
+/// After a restart the request is made anew and the body given from its beginning, unless the handler keeps it itself.
+/// Fields that carry credentials, such as `Cookie` or `X-Api-Key`, are written nowhere, so the request lacks them then.
+///
+/// Requests without the protocol's fields, or in an unknown version, are handed on as they are.
+package final class ResumableUploadHandler {
+  /// Where upload resources are.
+  static let prefix = "/.uploads/"
+
+  private let resources: UploadResources
+
+  package init(_ resources: UploadResources) { self.resources = resources }
+
+  /// The loop of a request, for an upload resource or not; nil where any can serve it.
+  package static func owner(of head: RequestHead, among loops: LoopAssignment) -> Int? {
+    guard loops.count > 1 else { return nil }
+    return token(of: head).map { loops.owner(ofToken: $0) } ?? loops.owner(of: head)
+  }
+
+  /// The token of the upload resource that a request is for; nil if it is for none.
+  private static func token(of head: RequestHead) -> Substring? {
+    let path = head.target.path
+    return path.hasPrefix(prefix) ? path.dropFirst(prefix.count) : nil
+  }
+
+  /// The handler of a request.
+  package func handler(for head: RequestHead) -> any RequestHandler {
+    let isResource = head.target.path.hasPrefix(Self.prefix)
+    let summary = RequestSummary(
+      method: head.method, target: isResource ? .uploadResource : .other, fields: head.fields,
+      content: .init(head.framing))
+    switch ServerRequest(summary) {
+    case .plain: return resources.router(head)
+    case .refuse(let refusal, let version):
+      return FixedResponseHandler(
+        Response(ServerAnswer.refused(refusal, version, limits: resources.limits)))
+    case .discover(let version): return discovery(head, version)
+    case .discoverResource(let version):
+      return FixedResponseHandler(Response(ServerAnswer.discoveredResource(version)))
+    case .create(let request): return creation(request, head)
+    case .append(let request):
+      return UploadTransfer(request, head: head) { [resources] transfer in
+        do throws(UploadRefusal) {
+          try Self.resource(of: head, resources).append(transfer)
+        } catch {
+          transfer.respond(ServerAnswer.refused(error, request.version, limits: resources.limits))
+        }
+      }
+    case .retrieve(let version): return query(head, version) { $0.retrieve($1) }
+    case .cancel(let version): return query(head, version) { $0.cancel($1) }
+    }
+  }
+
+  private static func resource(
+    of head: RequestHead, _ resources: UploadResources
+  ) throws(UploadRefusal) -> UploadResource {
+    let found = try resources.find(String(token(of: head) ?? ""))
+    // Somebody else's upload is as good as none (section "Security Considerations").
+    guard let found, found.owner.credential == head.credential else { throw .unknownResource }
+    return found
+  }
+
+  private func query(
+    _ head: RequestHead, _ version: InteropVersion, _ ask: @escaping (UploadResource, UploadQuery) -> Void
+  ) -> any RequestHandler {
+    UploadQuery(version) { [resources] query in
+      do throws(UploadRefusal) {
+        ask(try Self.resource(of: head, resources), query)
+      } catch {
+        query.respond(ServerAnswer.refused(error, version, limits: resources.limits))
+      }
+    }
+  }
+
+  // MARK: Creation
+
+  private func creation(_ request: UploadTransferRequest, _ head: RequestHead) -> any RequestHandler {
+    let inner = head.forUpload(length: nil)
+    let handler = resources.router(inner)
+    // An answer that is known before the body needs no upload.
+    if handler is FixedResponseHandler { return resources.router(head) }
+    var settled = HeaderFields()
+    var needed: Set<String>?
+    if let keeper = handler as? any KeepingRequestHandler {
+      switch keeper.settle() {
+      case .fields(let fields, let names): (settled, needed) = (fields, names)
+      case .response(let response): return FixedResponseHandler(response)
+      }
+    }
+    return UploadTransfer(request, head: head) { [resources, settled, needed] transfer in
+      resources.create(transfer, settled: settled, needed: needed)
+    }
+  }
+
+  // MARK: Discovery
+
+  /// Asks the router within for a handler that takes a body, and begins none.
+  private func discovery(_ head: RequestHead, _ version: InteropVersion) -> any RequestHandler {
+    var methods: [String] = []
+    var supports = head.target.form == .asterisk
+    for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] {
+      if head.target.form == .asterisk { break }
+      var probe = head
+      probe.method = method
+      let handler = resources.router(probe)
+      let takesBody = !(handler is FixedResponseHandler)
+      if takesBody { supports = true }
+      if takesBody || (handler as? FixedResponseHandler)?.allows == true { methods.append(method) }
+    }
+    guard supports else { return resources.router(head) }
+    if head.target.form == .asterisk { methods = ["GET", "HEAD", "POST", "PUT"] }
+    methods.append("OPTIONS")
+    return FixedResponseHandler(
+      Response(
+        ServerAnswer.discovered(resources.limits, version, allow: methods.joined(separator: ", "))))
+  }
+}
+
+extension RequestHead {
+  /// Fields that belong to one message, to one connection, or to nobody but the two ends of it.
+  private static let ownFields = Set(
+    UploadFieldNames.all + [
+      "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length", "expect",
+      "content-digest", "authorization", "proxy-authorization", "incremental",
+    ])
+
+  /// The request as the resource that it is for sees it: as if all of it came in one.
+  func forUpload(length: UInt64?) -> RequestHead {
+    var head = self
+    head.fields = fields.without(Self.ownFields)
+    head.framing = length.map { .sized($0) } ?? .chunked
+    head.expectsContinue = false
+    return head
+  }
+
+  /// The request of an upload's record; nil if that is none.
+  init?(_ record: UploadRecord) {
+    let octets = Array(record.target.utf8)
+    guard let target = try? RequestTarget(octets.span, method: record.method) else { return nil }
+    self.init(
+      method: record.method, target: target, minorVersion: 1, fields: record.fields,
+      framing: record.length.map { .sized($0) } ?? .chunked, expectsContinue: false, keepsAlive: true)
+    credential = record.credential
+  }
+}
+
+private enum UploadFieldNames {
+  static let all = UploadFields.all.map { $0.lowercased() }
+}

@@ -1,0 +1,198 @@
+// Digests of what is uploaded: of all of it, across requests and restarts, and of one request's content (RFC 9530).
+
+internal import Digests
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+internal import HTTPMessages
+internal import StreamServing
+
+/// The digests of a representation. It takes the bytes as they come; what came before it, or while it was behind, it
+/// reads again from the disk, in the background. Only on the loop's thread.
+final class UploadDigests {
+  /// How far behind it may be to catch up without a thread, in bytes.
+  private static let smallGap: UInt64 = 1 << 20
+  /// How much the worker reads before others have their turn, in bytes: some 20 ms of hashing.
+  private static let slice: UInt64 = 8 << 20
+
+  /// What `Repr-Digest` of the creation says, as far as we can judge it. Unknown algorithms are ignored (RFC 9530,
+  /// section 2).
+  private let expected: [(algorithm: DigestAlgorithm, value: [UInt8])]
+  /// What answers tell: the first that `Want-Repr-Digest` asks for and we have.
+  private let wanted: DigestAlgorithm?
+  private var running: [DigestAlgorithm: SharedDigest] = [:]
+  /// How many bytes of the representation are in.
+  private var count: UInt64 = 0
+  /// As it was when bytes began to come that may be taken back.
+  private var saved: (running: [DigestAlgorithm: SharedDigest], count: UInt64)?
+  private var isCatchingUp = false
+  private var isGivenUp = false
+  /// Which ``running`` it is: the worker may come back to others than it went out with.
+  private var generation = 0
+  private var whenCurrent: ((Verdict) -> Void)?
+
+  /// nil if no digest is given or wanted that we know.
+  init?(_ fields: HeaderFields) {
+    let given = fields[DigestField.representation].flatMap { DigestField(parsing: $0) }?.digests ?? []
+    expected = given.compactMap { member in
+      DigestAlgorithm(name: member.algorithm).map { (algorithm: $0, value: member.value) }
+    }
+    wanted =
+      DigestField.wanted(parsing: fields[DigestField.wantRepresentation] ?? "")
+      .lazy.compactMap { DigestAlgorithm(name: $0) }.first
+    if expected.isEmpty && wanted == nil { return nil }
+    begin()
+  }
+
+  /// An algorithm that libcrypto does not have here is one that we do not know.
+  private func begin() {
+    generation += 1
+    running = [:]
+    count = 0
+    for algorithm in Set(expected.map(\.algorithm) + (wanted.map { [$0] } ?? [])) {
+      if let digest = try? SharedDigest(algorithm) { running[algorithm] = digest }
+    }
+  }
+
+  // MARK: Bytes
+
+  /// Takes bytes that were kept at `offset`; those that do not come next are read again later.
+  func update(_ bytes: Span<UInt8>, _ pieces: [Range<Int>], at offset: UInt64) {
+    guard offset == count, !isCatchingUp else { return }
+    for digest in running.values { digest.update(bytes, pieces) }
+    count += UInt64(pieces.reduce(0) { $0 + $1.count })
+  }
+
+  /// From here on bytes may be taken back.
+  func save() {
+    guard !isCatchingUp else {
+      saved = nil
+      return
+    }
+    var copies: [DigestAlgorithm: SharedDigest] = [:]
+    for (algorithm, digest) in running {
+      guard let copy = try? SharedDigest(copyOf: digest) else {
+        saved = nil
+        return
+      }
+      copies[algorithm] = copy
+    }
+    saved = (copies, count)
+  }
+
+  /// Bytes beyond `offset` were taken back.
+  func rewind(to offset: UInt64) {
+    guard count > offset || isCatchingUp else { return }
+    // What the worker is just reading is replaced, not changed under it.
+    generation += 1
+    if let saved, saved.count <= offset { (running, count) = saved } else { begin() }
+    saved = nil
+  }
+
+  /// `Repr-Digest` of the first `offset` bytes, if it was asked for and all of them are in.
+  func field(at offset: UInt64) -> String? {
+    guard let wanted, count == offset, !isCatchingUp, let digest = try? running[wanted]?.running.value() else {
+      return nil
+    }
+    return DigestField([(wanted.name, digest.bytes)]).value
+  }
+
+  // MARK: Catching up
+
+  enum Verdict { case right, wrong, unreadable }
+
+  /// Sees to it that everything is in, and says whether it is what was announced. On the loop's thread, now or later.
+  func catchUp(
+    with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker, _ completion: @escaping (Verdict) -> Void
+  ) {
+    whenCurrent = completion
+    catchUpInBackground(with: body, loop: loop, worker: worker)
+  }
+
+  /// Nobody waits for the verdict any more, and nobody will.
+  func abandon() {
+    whenCurrent = nil
+    isGivenUp = true
+  }
+
+  func catchUpInBackground(with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker) {
+    guard !isCatchingUp, !isGivenUp else { return }
+    let end = body.keptCount
+    // Bytes were taken back.
+    if count > end { begin() }
+    if count < end {
+      // Nothing is kept that could be read: a server that discards had bytes from others.
+      guard let file = body.file else { return unreadable() }
+      if end - count <= Self.smallGap {
+        let digests = Array(running.values)
+        guard let reading = FileReading(file.file, from: file.start + count, to: file.start + end),
+          reading.next(end - count, { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } })
+            == end - count
+        else { return unreadable() }
+        count = end
+      } else {
+        return readInBackground(body, file, upTo: end, loop, worker)
+      }
+    }
+    if let action = whenCurrent {
+      whenCurrent = nil
+      action(expected.allSatisfy { running[$0.algorithm]?.isEqual($0.value) ?? true } ? .right : .wrong)
+    }
+  }
+
+  /// Half of a piece may be in: from the beginning, the next time.
+  private func unreadable() {
+    begin()
+    let action = whenCurrent
+    whenCurrent = nil
+    // Where nothing was announced, only an answer lacks its digest.
+    action?(expected.isEmpty ? .right : .unreadable)
+  }
+
+  /// The worker reads a slice at a time, so that a long file keeps nobody waiting, and stops when nobody needs it any
+  /// more.
+  private func readInBackground(
+    _ body: any UploadBody, _ file: (file: OpenFile, start: UInt64), upTo end: UInt64, _ loop: EventLoop,
+    _ worker: BackgroundWorker
+  ) {
+    guard let reading = FileReading(file.file, from: file.start + count, to: file.start + end) else {
+      return unreadable()
+    }
+    isCatchingUp = true
+    readSlice(reading, body, generation, loop, worker)
+  }
+
+  private func readSlice(
+    _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
+  ) {
+    let digests = Array(running.values)
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (digests: self, body: body)
+    worker.executeSlice {
+      let read = reading.next(Self.slice) { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } }
+      loop.execute { carried.digests.tookSlice(read, reading, carried.body, generation, loop, worker) }
+    }
+  }
+
+  /// - Parameter read: how many bytes are in now that were not before; nil if they cannot be read.
+  private func tookSlice(
+    _ read: UInt64?, _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop,
+    _ worker: BackgroundWorker
+  ) {
+    guard self.generation == generation else {
+      isCatchingUp = false
+      return catchUpInBackground(with: body, loop: loop, worker: worker)
+    }
+    guard !isGivenUp, let read else {
+      isCatchingUp = false
+      return unreadable()
+    }
+    count += read
+    if reading.isAtEnd {
+      isCatchingUp = false
+      catchUpInBackground(with: body, loop: loop, worker: worker)
+    } else {
+      readSlice(reading, body, generation, loop, worker)
+    }
+  }
+}

@@ -1,0 +1,329 @@
+// Upload resources on the disk: a directory beside the streams with a record for each, and the bytes of those uploads
+// whose handlers keep none.
+
+package import CLinux
+package import DiskFiles
+package import EventLoops
+package import Glibc
+package import ResumableUploads
+package import StreamServing
+
+/// The directory `.uploads` of a store. A record is replaced as a whole or not at all: SIGKILL at any instant leaves
+/// the former one or the new one. Only on the loop's thread, but for what it hands to the worker.
+package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
+  /// Begins with a dot, which no stream's name does.
+  package static let directoryName = ".uploads"
+  private static let recordSuffix = ".upload"
+  private static let bodySuffix = ".body"
+  private static let temporarySuffix = ".new"
+  private static let agesPrefix = "ages-"
+
+  private let parent: Int32
+  /// -1 until something is to be kept there.
+  private var directory: Int32
+  private let durability: Durability
+  private let worker: BackgroundWorker
+  private let disk: DiskSync
+  private let files: OpenFiles
+  private let loop: EventLoop
+  private let assignment: LoopAssignment
+  private let temporaryName: String
+  /// Of all loops.
+  private let temporaryNames: Set<String>
+  /// The listing under way of what an earlier server has left.
+  private var names: DirectoryNames?
+  private var isListed = false
+  /// As they were when this server began.
+  private let ages: UploadAges
+  /// Writings that the disk has not taken yet.
+  private var pending = 0
+  private var idle: (() -> Void)?
+
+  /// - Parameter parent: the directory that the records' own is in; stays open for longer than this.
+  package init(
+    in parent: Int32, disk: DiskSync, worker: BackgroundWorker, files: OpenFiles, durability: Durability,
+    loop: EventLoop, assignment: LoopAssignment
+  ) throws(SystemError) {
+    self.parent = parent
+    self.durability = durability
+    (self.worker, self.disk, self.files) = (worker, disk, files)
+    self.loop = loop
+    self.assignment = assignment
+    func temporary(_ index: Int) -> String { "record-\(index)\(Self.temporarySuffix)" }
+    temporaryName = temporary(assignment.index)
+    temporaryNames = Set((0..<assignment.count).map(temporary))
+    var directory: Int32 = -1
+    do throws(SystemError) {
+      directory = try Self.open(in: parent)
+    } catch {
+      if !error.isMissing { throw error }
+    }
+    self.directory = directory
+    ages = Self.readAges(in: directory, files)
+  }
+
+  deinit { if directory >= 0 { close(directory) } }
+
+  private static func open(in parent: Int32) throws(SystemError) -> Int32 {
+    try retryingInterrupts("open \(directoryName)") {
+      openat(parent, directoryName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    }
+  }
+
+  /// The directory, made when something is to be kept there.
+  private func opened() throws(SystemError) -> Int32 {
+    if directory < 0 {
+      // Nobody but the server has business with what is in there: the names are what protects uploads.
+      mkdirat(parent, Self.directoryName, 0o700)
+      directory = try Self.open(in: parent)
+      if durability != .none { fsync(parent) }
+    }
+    return directory
+  }
+
+  // MARK: Records
+
+  package func write(
+    _ record: UploadRecord, _ token: String, syncing: Bool, _ completion: @escaping (SystemError?) -> Void
+  ) {
+    var record = record
+    record.token = token
+    guard let text = record.text else {
+      return completion(SystemError(operation: "write the record of an upload", code: EINVAL))
+    }
+    let bytes = Array(text.utf8)
+    let directory: Int32
+    do throws(SystemError) { directory = try opened() } catch { return completion(error) }
+    switch durability {
+    case .none, .interval:
+      let error = Self.attempt { () throws(SystemError) in
+        try replace(token + Self.recordSuffix, bytes, in: directory, by: temporaryName, syncing: false)
+      }
+      if error == nil && syncing { return sync(token, completion) }
+      if error == nil && durability == .interval { sync(token) { _ in } }
+      completion(error)
+    case .always:
+      pending += 1
+      // Touched on the loop's thread only; the worker merely carries it back there.
+      nonisolated(unsafe) let completion = completion
+      worker.execute { [self] in
+        let error = Self.attempt { () throws(SystemError) in
+          try replace(token + Self.recordSuffix, bytes, in: directory, by: temporaryName, syncing: true)
+          try retryingInterrupts("fsync of \(Self.directoryName)") { fsync(directory) }
+        }
+        loop.execute { [self] in
+          completion(error)
+          written()
+        }
+      }
+    }
+  }
+
+  /// What the next record is written into, or what the last one has replaced. It is used again and again, because ext4
+  /// avoids the inodes of files that were removed in the last seconds: a thousand removed records would make each new
+  /// file of any kind cost a search through all of them.
+  ///
+  /// Each loop has its own.
+  private func replace(
+    _ name: String, _ bytes: [UInt8], in directory: Int32, by temporaryName: String, syncing: Bool
+  ) throws(SystemError) {
+    let descriptor = try files.open("create the record of an upload") {
+      openat(directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    }
+    defer { close(descriptor) }
+    var written = 0
+    while written < bytes.count {
+      written += try retryingInterrupts("write the record of an upload") {
+        bytes.withUnsafeBytes {
+          pwrite(descriptor, $0.baseAddress! + written, $0.count - written, off_t(written))  // not empty
+        }
+      }
+    }
+    try retryingInterrupts("ftruncate the record of an upload") { ftruncate(descriptor, off_t(bytes.count)) }
+    if syncing { try retryingInterrupts("fdatasync of the record of an upload") { fdatasync(descriptor) } }
+    for flags in [SLUICE_RENAME_NOREPLACE, SLUICE_RENAME_EXCHANGE] {
+      if renameat2(directory, temporaryName, directory, name, flags) == 0 { return }
+      // Some network file systems have no such flags.
+      if errno != EEXIST { break }
+    }
+    try retryingInterrupts("rename the record of an upload") { renameat(directory, temporaryName, directory, name) }
+  }
+
+  /// In the background: until then the record may be the former one after a failure of the power.
+  private func sync(_ token: String, _ completion: @escaping (SystemError?) -> Void) {
+    pending += 1
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    let record = DiskSync.File.named(token + Self.recordSuffix, in: directory)
+    disk.sync(record, "fdatasync of a record", in: directory) { [self] error in
+      loop.execute { [self] in
+        completion(error)
+        written()
+      }
+    }
+  }
+
+  private func written() {
+    pending -= 1
+    if pending == 0, let idle {
+      self.idle = nil
+      idle()
+    }
+  }
+
+  package func whenIdle(_ action: @escaping () -> Void) {
+    if pending == 0 { action() } else { idle = action }
+  }
+
+  package func touch(_ token: String) { utimensat(directory, token + Self.recordSuffix, nil, 0) }
+
+  package func noteAges(_ idle: [(token: String, idle: Duration)]) {
+    guard directory >= 0 else { return }
+    var text = ""
+    for (token, idle) in idle {
+      var status = stat()
+      if fstatat(directory, token + Self.recordSuffix, &status, AT_SYMLINK_NOFOLLOW) == 0 {
+        text += UploadAges.line(token, status, idle: idle)
+      }
+    }
+    // Without it uploads live longer than they have to.
+    let name = "\(Self.agesPrefix)\(assignment.index)"
+    try? replace(name, Array(text.utf8), in: directory, by: name + "~", syncing: false)
+  }
+
+  package func remove(_ token: String) {
+    let directory = directory
+    let remove = { @Sendable in
+      for suffix in [Self.recordSuffix, Self.bodySuffix] { _ = unlinkat(directory, token + suffix, 0) }
+    }
+    // Behind what the worker has still to write, or the record would come back.
+    if durability == .always { worker.execute(remove) } else { remove() }
+  }
+
+  /// Temporary files of a server that died are removed on the way.
+  package func nextTokens() throws(SystemError) -> [String]? {
+    guard directory >= 0, !isListed else { return nil }
+    let listing = if let names { names } else { try DirectoryNames(of: directory) }
+    names = listing
+    let found = try listing.next(256)
+    guard !found.isEmpty else {
+      names = nil
+      isListed = true
+      return nil
+    }
+    var tokens: [String] = []
+    for name in found {
+      if name.hasSuffix(Self.temporarySuffix) {
+        // By the first loop, and none that a loop of this server writes now.
+        if assignment.index == 0, !temporaryNames.contains(name) { unlinkat(directory, name, 0) }
+      } else if name.hasSuffix(Self.recordSuffix) {
+        let token = String(name.dropLast(Self.recordSuffix.count))
+        if assignment.owns(token) { tokens.append(token) }
+      }
+    }
+    return tokens
+  }
+
+  package func read(_ token: String) throws(SystemError) -> StoredUpload? {
+    guard directory >= 0 else { return nil }
+    var stored = StoredUpload(token: token, record: nil, age: .zero)
+    do throws(SystemError) {
+      let (bytes, status) = try Self.contents(token + Self.recordSuffix, in: directory, files)
+      let text = String(decoding: bytes, as: UTF8.self)
+      stored.age = ages.age(of: token, status)
+      stored.size = bytes.count
+      stored.record = UploadRecord(parsing: text).flatMap { $0.token == nil || $0.token == token ? $0 : nil }
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+    if let record = stored.record, record.holdsSecrets { clean(record, token) }
+    return stored
+  }
+
+  /// What earlier servers have written down of the ages of uploads.
+  private static func readAges(in directory: Int32, _ files: OpenFiles) -> UploadAges {
+    var ages = UploadAges()
+    for index in 0..<256 {
+      if let (bytes, _) = try? contents("\(agesPrefix)\(index)", in: directory, files) { ages.read(bytes) }
+    }
+    return ages
+  }
+
+  private static func contents(
+    _ name: String, in directory: Int32, _ files: OpenFiles
+  ) throws(SystemError) -> (bytes: [UInt8], status: stat) {
+    let descriptor = try files.open("open \(name)") {
+      openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
+    defer { close(descriptor) }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { throw .last("fstat \(name)") }
+    var bytes: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    while true {
+      let count = try retryingInterrupts("read \(name)") { Glibc.read(descriptor, &buffer, buffer.count) }
+      if count == 0 { break }
+      bytes += buffer[..<count]
+    }
+    return (bytes, status)
+  }
+
+  /// Writes a record anew without the credentials that an earlier version put into it.
+  private func clean(_ record: UploadRecord, _ token: String) {
+    write(record, token, syncing: false) { _ in }
+    // What was replaced is now the temporary file.
+    let scrub = { @Sendable [directory, temporaryName] in
+      let descriptor = openat(directory, temporaryName, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC)
+      if descriptor >= 0 { close(descriptor) }
+    }
+    if durability == .always { worker.execute(scrub) } else { scrub() }
+  }
+
+  // MARK: Bytes
+
+  package func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
+    // With O_APPEND for the reason that a stream's file has it.
+    let flags = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    let (directory, name) = (try opened(), token + Self.bodySuffix)
+    let descriptor = try files.open("open the bytes of an upload") {
+      openat(directory, name, flags | (creating ? O_CREAT : 0), 0o600)
+    }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+      close(descriptor)
+      throw SystemError(operation: "open the bytes of an upload", code: EINVAL)
+    }
+    return (OpenFile(descriptor, name, in: directory, flags, status, files), UInt64(status.st_size))
+  }
+
+  package func measureBody(_ token: String) throws(SystemError) -> UInt64 { try openBody(token, creating: false).count }
+
+  package func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void) {
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    disk.sync(.named(token + Self.bodySuffix, in: directory), "fdatasync of an upload", in: directory) { [loop] error in
+      loop.execute { completion(error) }
+    }
+  }
+
+  package func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) {
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    disk.sync(.open(file), "fdatasync of an upload") { [loop] error in
+      loop.execute { completion(error) }
+    }
+  }
+
+  package func removeBody(_ token: String) { unlinkat(directory, token + Self.bodySuffix, 0) }
+  package func bodyName(_ token: String) -> String? { "\(Self.directoryName)/\(token)\(Self.bodySuffix)" }
+
+  private static func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
+    do throws(SystemError) {
+      try body()
+      return nil
+    } catch {
+      return error
+    }
+  }
+}

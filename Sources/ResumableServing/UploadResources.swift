@@ -1,0 +1,407 @@
+// All upload resources of a server: found by their tokens, limited in number and bytes, forgotten when their time is
+// over.
+
+package import DiskFiles
+internal import EventLoops
+internal import HTTPMessages
+package import HTTPServer
+internal import ResumableUploads
+package import StreamServing
+
+/// The table of upload resources and what all of them share. Only on the loop's thread.
+package final class UploadResources {
+  /// What can be chosen of all uploads.
+  package struct Settings {
+    package var options: UploadLimitsConfiguration
+    package var durability: Durability
+    /// What tells this boot of the machine from others.
+    package var bootIdentifier: String
+    /// Of the records of uploads that are over.
+    package var finishedLimits: FinishedUploads.Limits
+    /// The longest content of a request that the parser takes, in bytes; nil for any.
+    package var maximumBodyLength: UInt64?
+
+    package init(
+      options: UploadLimitsConfiguration, durability: Durability, bootIdentifier: String,
+      finishedLimits: FinishedUploads.Limits, maximumBodyLength: UInt64?
+    ) {
+      (self.options, self.durability, self.bootIdentifier) = (options, durability, bootIdentifier)
+      (self.finishedLimits, self.maximumBodyLength) = (finishedLimits, maximumBodyLength)
+    }
+  }
+
+  let loop: EventLoop
+  let store: any UploadRecords
+  let worker: BackgroundWorker
+  let durability: Durability
+  let figures: LoopFigures
+  let bootIdentifier: String
+  private let assignment: LoopAssignment
+  /// With ``Durability/interval``.
+  let intervalSync: IntervalSync
+  let options: UploadLimitsConfiguration
+  let emit: (ServerEvent) -> Void
+  /// The resource that each request is for: the router within.
+  let router: RequestRouter
+  let limits: UploadLimits
+  /// The records of uploads that are over.
+  private var finishedUploads: FinishedUploads
+  /// How long a live stream may be silent before its recording is closed.
+  private let finishAfter: Duration
+  /// Whether a credential is valid now.
+  private let isValid: ([UInt8]) -> Bool
+
+  private var table: [String: UploadResource] = [:]
+  private let usage: UploadUsage
+  private let accounts: StreamAccounts?
+  /// How many of the table are unfinished.
+  private var unfinishedCount: Int {
+    get { figures.values.openUploads }
+    set { figures.values.openUploads = newValue }
+  }
+  private var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
+  private var agesTimer: EventLoop.Timer?
+  private(set) var stops = false
+  /// Does work on this loop when each request that has reached the server by now has reached its loop.
+  package var gather: (@escaping @Sendable () -> Void) -> Void = { $0() }
+
+  /// For how long one slice of what takes long may keep requests waiting.
+  private static let slice = Duration.milliseconds(5)
+  /// How long one look for what has expired precedes the next.
+  private static let expiryPause = Duration.milliseconds(250)
+  /// Called when all records that an earlier server has left were read.
+  package var loaded: () -> Void = {}
+  /// Whether there may be records that were not read yet.
+  private var isLoading = true
+  /// Tokens that were listed and are to be read.
+  private var unread: [String] = []
+  /// Tokens whose uploads could not be taken up, for want of a descriptor or the like.
+  private var postponed: Set<String> = []
+  /// What was forgotten while records are read: one may be listed before its file is gone.
+  private var forgotten: Set<String> = []
+
+  /// - Parameter router: gives the handlers within.
+  package init(
+    _ context: ServingContext, _ settings: Settings, store: any UploadRecords, worker: BackgroundWorker,
+    usage: UploadUsage, accounts: StreamAccounts?, router: @escaping RequestRouter
+  ) {
+    (loop, assignment, figures) = (context.loop, context.assignment, context.figures)
+    (finishAfter, isValid, emit) = (context.finishAfter, context.isValid, context.emit)
+    (options, durability, bootIdentifier) = (settings.options, settings.durability, settings.bootIdentifier)
+    (self.store, self.worker, self.router) = (store, worker, router)
+    (self.usage, self.accounts) = (usage, accounts)
+    intervalSync = IntervalSync(loop)
+    finishedUploads = FinishedUploads(settings.finishedLimits)
+    var limits = UploadLimits()
+    limits.maximumSize = options.maximumSize
+    // Whatever is larger is refused while it is parsed, before anything of ours sees it.
+    limits.maximumAppendSize = [options.maximumAppendSize, settings.maximumBodyLength].compactMap(\.self).min()
+    limits.minimumAppendSize = options.minimumAppendSize
+    // What is true of every upload: it is told before anybody knows of which kind one will be.
+    limits.maximumAge = Self.wholeSeconds(min(options.maximumAge, finishAfter))
+    self.limits = limits
+  }
+
+  // MARK: Lifetimes
+
+  /// How long an upload is left alone before it is over. A live stream has no announced length.
+  func lifetime(isLive: Bool) -> Duration { isLive ? finishAfter : options.maximumAge }
+
+  /// The same as clients are told it (`max-age`).
+  func told(isLive: Bool) -> UInt64 { Self.wholeSeconds(lifetime(isLive: isLive)) }
+
+  private static func wholeSeconds(_ duration: Duration) -> UInt64 {
+    UInt64(max(1, duration.nanoseconds / 1_000_000_000))
+  }
+
+  // MARK: Beginning and end
+
+  /// Takes up what an earlier server has left: as far as `patience` goes at once, the rest in slices between which
+  /// requests have their turn. What a request names is looked for when it comes.
+  package func load(patience: Duration) {
+    let end = MonotonicInstant.now + patience
+    while MonotonicInstant.now < end {
+      if loadSlice() { return }
+    }
+    loadOn()
+  }
+
+  private func loadOn() {
+    guard !stops else { return }
+    loop.schedule(after: .zero) { [unowned self] in
+      if !loadSlice() { loadOn() }
+    }
+  }
+
+  /// Whether that was the last slice.
+  private func loadSlice() -> Bool {
+    let end = MonotonicInstant.now + Self.slice
+    repeat {
+      if unread.isEmpty {
+        guard let tokens = nextTokens() else {
+          isLoading = false
+          forgotten = []
+          loaded()
+          return true
+        }
+        unread = tokens
+      }
+      if let token = unread.popLast(), table[token] == nil { takeUpListed(token) }
+    } while MonotonicInstant.now < end
+    return false
+  }
+
+  private func nextTokens() -> [String]? {
+    do throws(SystemError) {
+      return try store.nextTokens()
+    } catch {
+      emit(
+        ServerEvent(
+          .warning, reason: "the uploads in .uploads cannot be listed; each waits until a request names it: \(error)"))
+      return nil
+    }
+  }
+
+  private func takeUpListed(_ token: String) {
+    do throws(SystemError) {
+      try takeUp(token, complains: true)
+    } catch {
+      postponed.insert(token)
+      emit(ServerEvent(.warning, reason: "an upload in .uploads waits until a request names it: \(error)"))
+    }
+  }
+
+  /// An upload that an earlier server has left; nil if it has left none of that name, or none that can be understood.
+  @discardableResult
+  private func takeUp(_ token: String, complains: Bool) throws(SystemError) -> UploadResource? {
+    // Its file may be on its way out.
+    guard !forgotten.contains(token), let stored = try store.read(token) else { return nil }
+    guard let record = stored.record, let resource = try UploadResource(token, record, stored.age, self) else {
+      if complains {
+        emit(
+          ServerEvent(.warning, reason: "the record of an upload in .uploads cannot be understood; it is left alone"))
+      }
+      return nil
+    }
+    postponed.remove(token)
+    table[token] = resource
+    if resource.isUnfinished {
+      resource.restoreHolding()
+      unfinishedCount += 1
+      resource.share = usage.add(resource.owner)
+      resource.countRestored()
+    } else if !resource.reportsLoss() {
+      keepFinished(resource, bytes: stored.size)
+    }
+    armExpiry(for: resource)
+    armAges()
+    return resource
+  }
+
+  /// The server stops: what is known is written down. `action` is called when the disk has it.
+  package func end(_ action: @escaping () -> Void) {
+    stops = true
+    if let expiryTimer { loop.cancel(expiryTimer.timer) }
+    expiryTimer = nil
+    if let agesTimer { loop.cancel(agesTimer) }
+    agesTimer = nil
+    intervalSync.cancel()
+    var open = 1
+    let saved = { [self] in
+      open -= 1
+      guard open == 0 else { return }
+      store.whenIdle { [self] in
+        noteAges()
+        for resource in table.values { resource.partFromHandler() }
+        action()
+      }
+    }
+    for resource in Array(table.values) {
+      open += 1
+      resource.serverEnds(saved)
+    }
+    saved()
+  }
+
+  // MARK: Requests
+
+  /// The upload of that name; nil if there is none.
+  ///
+  /// - Throws: ``UploadRefusal`` where nobody can tell now. "There is none" is final, and its client would give it up.
+  func find(_ token: String) throws(UploadRefusal) -> UploadResource? {
+    if let resource = table[token] { return resource }
+    guard isLoading && assignment.isToken(token) || postponed.contains(token) else { return nil }
+    do throws(SystemError) {
+      return try takeUp(token, complains: false)
+    } catch {
+      throw .outOfResources(error.reason)
+    }
+  }
+
+  /// Does `work` when this loop has every request that has reached the server by now.
+  func whenArrived(_ work: @escaping () -> Void) {
+    // Touched on the loop's thread only; other loops merely carry it.
+    nonisolated(unsafe) let work = work
+    gather { work() }
+  }
+
+  /// A creation: makes the resource and begins its first transfer.
+  ///
+  /// - Parameters:
+  ///   - settled: what the handler wants its request to have, and the creation's answers to tell.
+  ///   - needed: the fields that the handler needs; nil for all.
+  func create(_ transfer: UploadTransfer, settled: HeaderFields, needed: Set<String>?) {
+    let request = transfer.request
+    do throws(UploadRefusal) {
+      var limits = limits
+      limits.maximumAge = told(isLive: try request.indicatedLength() == nil)
+      let state = try UploadResourceState(creating: request, limits: limits, awaitsDisk: durability == .always)
+      if stops { throw .serverStops }
+      let share = try usage.admit(transfer.client)
+      unfinishedCount += 1
+      let stream = settled.single("stream-id").map {
+        StreamName(path: transfer.head.target.path, streamID: $0, mediaType: nil)
+      }
+      let token = assignment.newToken(for: stream)
+      let resource = UploadResource(token, state, transfer, settled: settled, needed: needed, self)
+      resource.share = share
+      table[token] = resource
+      armExpiry(for: resource)
+      armAges()
+      resource.create(transfer)
+    } catch {
+      if error == .quotaExhausted { accounts?.recount(on: worker) }
+      emit(ServerEvent(.refused, peer: transfer.peer, status: error.status(request.version), reason: error.reason))
+      transfer.respond(ServerAnswer.refused(error, request.version, limits: limits))
+    }
+  }
+
+  /// The record of a new resource could not be written.
+  func neverCreated(_ resource: UploadResource) {
+    settleAccount(of: resource)
+    forget(resource.token)
+  }
+
+  /// Whether an upload may still be completed for its owner: between its creation and its end a token may have been
+  /// withdrawn.
+  func isStillAuthorized(_ owner: UploadOwner) -> Bool { owner.credential.map(isValid) ?? true }
+
+  // MARK: Limits
+
+  func newAccount() -> StreamAccount { StreamAccount(usage) }
+
+  /// The bytes of a live stream stay although their upload is over. They count until somebody removes them.
+  private func keepBody(of resource: UploadResource) {
+    guard let file = store.bodyName(resource.token) else { return }
+    accounts?.found(file, of: file, owner: resource.owner)
+  }
+
+  /// An upload is complete or inactive: its bytes are nobody's concern here any more. Its record stays for a while,
+  /// without the fields of a request that nobody makes any more.
+  func finished(_ resource: UploadResource) {
+    settleAccount(of: resource)
+    resource.digests?.abandon()
+    resource.record.fields = HeaderFields()
+    keepFinished(resource, bytes: resource.record.text?.utf8.count ?? 0)
+    // What is over may live for a shorter time than what is not.
+    armExpiry(for: resource)
+  }
+
+  private func keepFinished(_ resource: UploadResource, bytes: Int) {
+    // The record says whose the bytes are that an operator finds.
+    guard !resource.keepsBody else { return keepBody(of: resource) }
+    let forgotten = finishedUploads.add(resource.token, of: resource.owner, bytes: bytes, since: resource.lastActivity)
+    for token in forgotten { forget(token) }
+  }
+
+  private func settleAccount(of resource: UploadResource) {
+    guard let share = resource.share else { return }
+    resource.spooled?.shrink(to: 0)
+    usage.leave(share)
+    resource.share = nil
+    unfinishedCount -= 1
+  }
+
+  private func forget(_ token: String) {
+    table[token] = nil
+    finishedUploads.remove(token)
+    if isLoading { forgotten.insert(token) }
+    store.remove(token)
+  }
+
+  // MARK: Expiry
+
+  /// The timer is never moved to a later time: it fires, finds that its resource was alive, and is set anew.
+  private func armExpiry(for resource: UploadResource) {
+    let deadline = resource.deadline
+    if let expiryTimer {
+      guard deadline < expiryTimer.deadline else { return }
+      loop.cancel(expiryTimer.timer)
+    }
+    arm(deadline)
+  }
+
+  private func arm(_ deadline: MonotonicInstant) {
+    guard !stops else { return }
+    // All that come within the same moment are one firing: each looks through the table.
+    let deadline = max(deadline, .now + Self.expiryPause)
+    expiryTimer = (loop.schedule(at: deadline) { [unowned self] in expire() }, deadline)
+  }
+
+  private func expire() {
+    expiryTimer = nil
+    let now = MonotonicInstant.now
+    expire(table.values.filter { $0.deadline <= now }[...])
+  }
+
+  /// In slices between which requests have their turn: removing files takes time.
+  private func expire(_ due: ArraySlice<UploadResource>) {
+    let now = MonotonicInstant.now
+    var due = due
+    while let resource = due.popFirst() {
+      // It may have been forgotten, or come alive, since the last slice.
+      if table[resource.token] === resource, resource.deadline <= now { expire(resource) }
+      if MonotonicInstant.now > now + Self.slice { break }
+    }
+    guard !stops else { return }
+    if !due.isEmpty {
+      let rest = due
+      loop.schedule(after: .zero) { [unowned self] in expire(rest) }
+    } else if let deadline = table.values.lazy.map(\.deadline).min() {
+      // One that is over may have set the timer for its own end, which is later.
+      if let expiryTimer { loop.cancel(expiryTimer.timer) }
+      arm(deadline)
+    }
+  }
+
+  private func expire(_ resource: UploadResource) {
+    if !resource.isUnfinished {
+      if resource.keepsBody { resource.touch() } else { forget(resource.token) }
+    } else if resource.isAtWork {
+      // A stream that is silent for longer than a resource lives is at work all the same.
+      resource.touch()
+    } else {
+      resource.expire()
+    }
+  }
+
+  // MARK: Ages
+
+  /// A server that is killed forgets at most an eighth of an upload's life.
+  private func armAges() {
+    guard !stops, agesTimer == nil, !table.isEmpty else { return }
+    let life = min(options.maximumAge, finishAfter).nanoseconds
+    let interval = Duration.nanoseconds(min(max(life / 8, 100_000_000), 900_000_000_000))
+    agesTimer = loop.schedule(after: interval) { [unowned self] in
+      agesTimer = nil
+      noteAges()
+      armAges()
+    }
+  }
+
+  private func noteAges() {
+    let now = MonotonicInstant.now
+    store.noteAges(
+      table.values.compactMap { $0.isAtWork ? nil : (token: $0.token, idle: $0.age(now: now)) })
+  }
+}

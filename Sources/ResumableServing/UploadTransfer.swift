@@ -1,0 +1,91 @@
+// One request that creates or appends, from HTTP's side: what comes of it goes to its upload resource.
+
+internal import HTTPMessages
+internal import HTTPServer
+internal import ResumableUploads
+internal import StreamServing
+
+/// A creation or an append. It lives as long as its request; the upload resource outlives it.
+final class UploadTransfer: RequestHandler {
+  private(set) var request: UploadTransferRequest
+  /// As it came.
+  let head: RequestHead
+  /// What the content must be, if the request says that.
+  let digest: ContentDigest?
+  /// Whose request this is.
+  private(set) var client: UploadOwner
+  private let start: (UploadTransfer) -> Void
+  private(set) var exchange: (any Exchange)?
+  private(set) var peer = ""
+  /// Set while the transfer is at work on a resource.
+  var resource: UploadResource?
+  /// Which of the resource's transfers this is.
+  var number = 0
+  var isCreation: Bool { number == 1 }
+
+  /// - Parameter start: finds or creates the resource, once the peer is known.
+  init(
+    _ request: UploadTransferRequest, head: RequestHead, start: @escaping (UploadTransfer) -> Void
+  ) {
+    digest = ContentDigest(head.fields)
+    self.request = request
+    self.request.hasDigest = digest != nil
+    self.head = head
+    client = UploadOwner(credential: head.credential, address: "")
+    self.start = start
+  }
+
+  // MARK: RequestHandler
+
+  func begin(_ exchange: any Exchange) {
+    self.exchange = exchange
+    peer = exchange.peer
+    client.address = UploadOwner.address(of: exchange.peer)
+    start(self)
+  }
+
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) { resource?.received(bytes, pieces: pieces, by: self) }
+  func end() { resource?.contentEnded(self) }
+
+  func aborted(_ reason: AbortReason) {
+    exchange = nil
+    let resource = resource
+    self.resource = nil
+    resource?.interrupted(self, reason.description)
+  }
+
+  func serverStops() {
+    if let resource { resource.serverStops(self) } else { respond(Response(503, ["retry-after": "2"])) }
+  }
+
+  // MARK: Answers
+
+  func respond(_ response: Response) {
+    // Let go of first: the connection lets go of us in turn, and hears nothing more.
+    let exchange = exchange
+    self.exchange = nil
+    resource = nil
+    exchange?.respond(response)
+  }
+
+  func respond(_ answer: ServerAnswer) { respond(Response(answer)) }
+
+  func sendInterim(_ fields: HeaderFields) {
+    exchange?.sendInterim(UploadFields.resumptionSupported, fields)
+  }
+
+  /// Whether the client can still be answered.
+  var isOpen: Bool { exchange != nil }
+
+  /// Has no more content come until ``resume()``.
+  func pause() { (exchange as? ConnectionExchange)?.pauseBody() }
+  func resume() { (exchange as? ConnectionExchange)?.resumeBody() }
+
+  /// Ends the connection without an answer.
+  func cutOff() {
+    let exchange = exchange
+    self.exchange = nil
+    resource = nil
+    exchange?.disconnect()
+  }
+}

@@ -1,0 +1,17 @@
+// Which boot of the machine this is: what the kernel had in memory only is gone with the next one.
+
+internal import Glibc
+
+package enum BootIdentifier {
+  /// What the kernel calls this boot (random(4)).
+  package static func read() -> String {
+    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
+    // Where it cannot be known, each server counts as a boot of its own: nothing is relied on that may be lost.
+    guard descriptor >= 0 else { return StreamName.randomID() }
+    defer { close(descriptor) }
+    var text = [UInt8](repeating: 0, count: 64)
+    let count = Glibc.read(descriptor, &text, text.count)
+    let identifier = String(decoding: text.prefix(max(0, count)).filter { $0 > 0x20 }, as: UTF8.self)
+    return identifier.isEmpty ? StreamName.randomID() : identifier
+  }
+}

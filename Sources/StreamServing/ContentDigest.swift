@@ -1,0 +1,51 @@
+// What content must be, by the digests that came with it.
+
+package import Digests
+internal import EventLoops
+package import HTTPMessages
+
+/// A running digest that several may hold; one thread at a time.
+package final class SharedDigest: @unchecked Sendable {
+  package var running: RunningDigest
+
+  package init(_ algorithm: DigestAlgorithm) throws(DigestError) { running = try RunningDigest(algorithm) }
+  package init(copyOf other: SharedDigest) throws(DigestError) { running = try other.running.fork() }
+
+  package func update(_ bytes: Span<UInt8>, _ pieces: [Range<Int>]) {
+    for piece in pieces { running.update(bytes.extracting(piece).bytes) }
+  }
+
+  package func isEqual(_ value: [UInt8]) -> Bool {
+    guard let digest = try? running.value() else { return false }
+    return digest.bytes == value
+  }
+}
+
+/// What one request's content must be, by its `Content-Digest`, or by its `Repr-Digest` where it is the whole
+/// representation. Only on the loop's thread.
+package final class ContentDigest {
+  private let expected: [[UInt8]]
+  private let running: [SharedDigest]
+
+  /// nil if there is none that we know.
+  package init?(_ fields: HeaderFields, isWhole: Bool = false) {
+    let names = isWhole ? [DigestField.content, DigestField.representation] : [DigestField.content]
+    let given = names.flatMap { name in fields[name].flatMap { DigestField(parsing: $0) }?.digests ?? [] }
+    var (expected, running): ([[UInt8]], [SharedDigest]) = ([], [])
+    for member in given {
+      guard let algorithm = DigestAlgorithm(name: member.algorithm), let digest = try? SharedDigest(algorithm) else {
+        continue
+      }
+      expected.append(member.value)
+      running.append(digest)
+    }
+    if running.isEmpty { return nil }
+    (self.expected, self.running) = (expected, running)
+  }
+
+  package func update(_ bytes: Span<UInt8>, _ pieces: [Range<Int>]) {
+    for digest in running { digest.update(bytes, pieces) }
+  }
+
+  package var isRight: Bool { zip(running, expected).allSatisfy { $0.isEqual($1) } }
+}

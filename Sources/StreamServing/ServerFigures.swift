@@ -1,0 +1,125 @@
+// What a server counts of its work, as values: each loop counts for itself, and the counts are added when somebody
+// asks.
+
+internal import EventLoops
+package import HTTPServer
+package import Metrics
+internal import ResumableUploads
+
+/// The figures of one loop, or of all.
+package struct ServerFigures: Sendable {
+  package var connections = ConnectionFigures()
+  package private(set) var events = [UInt64](repeating: 0, count: ServerEvent.Kind.allCases.count)
+  /// How often the disk did not take bytes.
+  package var storageFailures: UInt64 = 0
+  package var openUploads = 0
+  package var storedBytes: UInt64 = 0
+  package var acknowledgedBytes: UInt64 = 0
+  /// From the arrival of an upload's oldest unacknowledged byte to the 104 or 2xx that acknowledges it, in seconds.
+  package var acknowledgementDelays = Distribution()
+  /// How long work from another thread waited for its turn in the loop, when it was asked last; in seconds.
+  package var lags: [Double] = []
+
+  package mutating func happened(_ kind: ServerEvent.Kind) {
+    // Every kind is one of all kinds.
+    if let index = ServerEvent.Kind.allCases.firstIndex(of: kind) { events[index] += 1 }
+  }
+
+  /// Adds another loop's.
+  package mutating func add(_ other: ServerFigures) {
+    connections.add(other.connections)
+    for index in events.indices { events[index] += other.events[index] }
+    storageFailures += other.storageFailures
+    openUploads += other.openUploads
+    storedBytes += other.storedBytes
+    acknowledgedBytes += other.acknowledgedBytes
+    acknowledgementDelays.add(other.acknowledgementDelays)
+    lags += other.lags
+  }
+}
+
+/// The figures that everything on one loop counts in. Only on the loop's thread.
+package final class LoopFigures {
+  package var values = ServerFigures()
+
+  package init() {}
+}
+
+/// The figures of several loops as they come in. Any thread.
+package final class FigureSum: Sendable {
+  private let state: Lock<(sum: ServerFigures, missing: Int)>
+
+  package init(of count: Int) { state = Lock((ServerFigures(), count)) }
+
+  /// Adds those of one loop; gives the sum when they were the last.
+  package func add(_ figures: ServerFigures) -> ServerFigures? {
+    state.withLock { state in
+      state.sum.add(figures)
+      state.missing -= 1
+      return state.missing == 0 ? state.sum : nil
+    }
+  }
+}
+
+extension ServerFigures {
+  /// - Parameter residentBytesAtStart: of the process, before its first connection.
+  package func page(residentBytesAtStart: Int) -> MetricsText {
+    var page = MetricsText()
+    page.gauge("sluice_server_connections_open", "Connections that are open.", Double(connections.open))
+    page.counter("sluice_server_connections_accepted_total", "Connections that were accepted.", connections.accepted)
+    page.counter(
+      "sluice_server_connections_refused_total", "Connections that could not be served, or not be accepted.",
+      connections.refused)
+    page.counter(
+      "sluice_server_connections_handed_over_total", "Connections that went to the thread of their upload.",
+      connections.handedOver)
+    page.counter(
+      "sluice_server_requests_total", "Requests that were answered, by method and by class of the status.",
+      ConnectionFigures.methods.flatMap { method in
+        (2...5).compactMap { digit -> MetricsText.Sample? in
+          let count = connections.responses(to: method, class: digit)
+          // A family without any sample would look broken: the common ones are there from the start.
+          guard count > 0 || (digit == 2 && method != ConnectionFigures.otherMethods) else { return nil }
+          return .init([.init("method", method), .init("status", "\(digit)xx")], Double(count))
+        }
+      })
+    page.gauge("sluice_server_uploads_open", "Resumable uploads that are not finished.", Double(openUploads))
+    page.counter(
+      "sluice_server_stream_events_total",
+      "What happened to streams and uploads: continued are those that were resumed, ended those that were finished.",
+      zip(ServerEvent.Kind.allCases, events).map { .init([.init("event", $0.rawValue)], Double($1)) })
+    page.counter(
+      "sluice_server_received_bytes_total", "Bytes of request bodies that arrived.", connections.receivedBytes)
+    page.counter("sluice_server_stored_bytes_total", "Bytes that were written to files.", storedBytes)
+    page.counter(
+      "sluice_server_acknowledged_bytes_total", "Bytes that clients were told are kept, by 104, 2xx or HEAD.",
+      acknowledgedBytes)
+    page.counter(
+      "sluice_server_progress_responses_total", "104 responses that were sent.",
+      connections.interimResponses[UploadFields.resumptionSupported] ?? 0)
+    page.histogram(
+      "sluice_server_acknowledgement_delay_seconds",
+      "From the arrival of an upload's oldest unacknowledged byte to the response that acknowledges it.",
+      acknowledgementDelays)
+    page.counter(
+      "sluice_server_errors_total", "What failed, by class.",
+      errors.map { .init([.init("class", $0)], Double($1)) })
+    page.gauge(
+      "sluice_server_event_loop_lag_seconds", "How long this question waited for its turn in each loop.",
+      lags.enumerated().map { .init([.init("loop", "\($0.offset)")], $0.element) })
+    let grown = max(0, ProcessFigures.residentBytes - residentBytesAtStart)
+    page.gauge(
+      "sluice_server_resident_bytes_per_connection",
+      "What the process has grown by since its start, divided by the connections that are open.",
+      connections.open == 0 ? 0 : Double(grown) / Double(connections.open))
+    return page
+  }
+
+  /// How often something failed, by the word for its label.
+  private var errors: [(String, UInt64)] {
+    var errors = ConnectionFigures.Failure.allCases.map { ($0.rawValue, connections.failures(of: $0)) }
+    // Where it has always stood: in front of the descriptors, which are the last.
+    errors.insert(("storage", storageFailures), at: errors.count - 1)
+    return errors
+  }
+}

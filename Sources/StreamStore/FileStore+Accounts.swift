@@ -1,0 +1,59 @@
+// What an earlier server has left counts against the quotas: recordings that grow, and those that were closed before
+// their end.
+
+package import DiskFiles
+package import EventLoops
+package import StreamServing
+
+extension FileStore {
+  /// Lists the directory and counts what is stored, in slices.
+  func countStored() throws(SystemError) {
+    try recordings.scan(on: worker) { [self] file, fileBase in
+      guard let accounts, let stream = fileBase.split(separator: "~").first.map(String.init) else { return }
+      accounts.found(file, of: fileBase, owner: owner(of: stream, (try? parts.lines(of: stream))?.last))
+    }
+    guard accounts != nil, let names = try parts.names() else { return }
+    let end = MonotonicInstant.now + CompleteRecordings.patience
+    while MonotonicInstant.now < end {
+      if try countClosed(names) { return }
+    }
+    countClosedOn(names)
+  }
+
+  private func countClosedOn(_ names: DirectoryNames) {
+    worker.executeSlice { [self] in
+      // What cannot be listed any more counts when its stream is continued.
+      if (try? countClosed(names)) == false { countClosedOn(names) }
+    }
+  }
+
+  /// Whether that was the last slice.
+  private func countClosed(_ names: DirectoryNames) throws(SystemError) -> Bool {
+    let streams = try names.next(100)
+    for stream in streams {
+      // The last line about a recording says how it stands.
+      var closed: [Int: RecordingPart] = [:]
+      for part in (try? parts.lines(of: stream)) ?? [] {
+        closed[part.number] = part.end == nil || part.isSplit ? nil : part
+      }
+      for part in closed.values {
+        guard let (fileBase, _) = StreamName.parts(ofFile: part.file[...]) else { continue }
+        accounts?.found(part.file, of: String(fileBase), owner: owner(of: stream, part))
+      }
+    }
+    return streams.isEmpty
+  }
+
+  /// Whose bytes the recording has; nil if nobody knows.
+  private func owner(of stream: String, _ part: RecordingPart?) -> UploadOwner? {
+    let owner = try? owners.owner(ofStream: stream)
+    return owner.map { UploadOwner(credential: $0, address: "") } ?? part?.owner
+  }
+
+  package func attribute(_ name: StreamName, to owner: UploadOwner) {
+    guard let accounts, let log = try? parts.lines(of: name.base) else { return }
+    var name = name
+    name.part = log.last?.number ?? 1
+    accounts.attribute(name, to: owner)
+  }
+}

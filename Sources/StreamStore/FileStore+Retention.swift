@@ -1,0 +1,406 @@
+// Removes recordings when an operator has asked for it.
+//
+// A recording is moved out of sight before it is removed, into `.removing/`: first its sidecar, then its gaps, then the
+// recording. As long as that has its final name, nobody begins another one of the same name. It counts as removed, and
+// is logged, from the moment when it is moved. If a server is killed before that, the next one moves the rest back.
+
+internal import CLinux
+package import DiskFiles
+package import EventLoops
+internal import Glibc
+internal import Recordings
+package import StreamServing
+internal import Synchronization
+
+/// What retention remembers. On the worker's thread only.
+package final class RetentionState: @unchecked Sendable {
+  package struct Clock: Sendable {
+    var now: @Sendable () -> WallClock
+    var isSynchronized: @Sendable () -> Bool?
+
+    package init(
+      now: @escaping @Sendable () -> WallClock = { .now },
+      isSynchronized: @escaping @Sendable () -> Bool? = { WallClock.isSynchronized }
+    ) {
+      (self.now, self.isSynchronized) = (now, isSynchronized)
+    }
+  }
+
+  let rules: RecordingRetention
+  let clock: Clock
+  fileprivate var ledger = RetentionLedger()
+  enum Listing { case wanted, begun, done }
+  /// Whether all recordings that an earlier server has left are in the ledger.
+  fileprivate var listing = Listing.wanted
+  fileprivate var isAtWork = false
+  /// What was said last of why nothing can be removed: it is said once.
+  fileprivate var complaint: String?
+  /// What could not be removed, without extension: each is said once.
+  fileprivate var refused: Set<String> = []
+  fileprivate var emit: @Sendable (ServerEvent) -> Void = { _ in }
+
+  package init(_ rules: RecordingRetention, _ clock: Clock) { (self.rules, self.clock) = (rules, clock) }
+}
+
+extension FileStore {
+  private static let removingName = ".removing"
+  /// How many files are looked at in one slice.
+  private static let retentionSlice = 200
+  /// How many bytes of a file are given back to the disk in one slice: others wait for it.
+  private static let removedAtOnce: Int64 = 1 << 30
+
+  // MARK: Beginning
+
+  /// Restores what a killed server was about to remove, and lists the recordings if any are ever removed. Any thread.
+  ///
+  /// - Parameter emit: told of what is removed; on the worker's thread.
+  package func beginRetention(_ emit: @escaping @Sendable (ServerEvent) -> Void) {
+    worker.executeSlice { [self] in
+      guard !isEnded.load(ordering: .acquiring) else { return }
+      restoreHalfRemoved()
+      purge {}
+      guard let retention else { return }
+      retention.emit = emit
+      list(retention)
+    }
+  }
+
+  private func list(_ retention: RetentionState) {
+    do throws(SystemError) {
+      retention.listing = .begun
+      listSlice(retention, try DirectoryNames(of: directory))
+    } catch {
+      cannotList(retention, error)
+    }
+  }
+
+  private func cannotList(_ retention: RetentionState, _ error: SystemError) {
+    retention.listing = .wanted
+    complain(retention, "recordings cannot be listed, and none is removed: \(error)")
+  }
+
+  private func listSlice(_ retention: RetentionState, _ names: DirectoryNames) {
+    worker.executeSlice { [self] in
+      guard !isEnded.load(ordering: .acquiring) else { return }
+      do throws(SystemError) {
+        let files = try names.next(Self.retentionSlice)
+        for file in files where file.first != "." {
+          guard let (base, ending) = StreamName.parts(ofFile: file[...]), ending == RecordingSidecar.fileExtension,
+            let (recording, _) = removable(String(base), retention)
+          else { continue }
+          retention.ledger.insert(recording)
+        }
+        guard files.isEmpty else { return listSlice(retention, names) }
+        retention.listing = .done
+        applyRetention()
+      } catch {
+        cannotList(retention, error)
+      }
+    }
+  }
+
+  /// A recording has got its sidecar. On the worker's thread.
+  func countRetained(_ name: StreamName) {
+    guard let retention, let (recording, _) = removable(name.fileBase, retention) else { return }
+    retention.ledger.insert(recording)
+  }
+
+  /// The recording of that name, if it is one that may be removed: complete, as its sidecar says, and nobody at work on
+  /// it.
+  private func removable(
+    _ fileBase: String, _ retention: RetentionState
+  ) -> (RetentionLedger.Recording, RecordingSidecar)? {
+    guard let sidecar = completeSidecar(ofFiles: fileBase, in: directory), let stored = sidecar.stored,
+      !isThere(fileBase + ".part"), !isThere(".\(fileBase).sidecar"),
+      let stream = fileBase.split(separator: "~").first
+    else { return nil }
+    let owner: [UInt8]?
+    // Where nobody can tell whose it is, it stays.
+    do throws(SystemError) { owner = try owners.owner(ofStream: String(stream)) } catch { return nil }
+    let now = retention.clock.now().sinceEpoch
+    var since: Int64?
+    if let seen = sidecar.firstSeen.flatMap({ WallClock(iso8601: $0) }) {
+      since = seen.sinceEpoch
+    } else if sidecar.isClockSynchronized == true, let ended = sidecar.ended.flatMap({ WallClock(iso8601: $0) }),
+      ended.sinceEpoch <= now
+    {
+      since = ended.sinceEpoch
+    }
+    return (.init(fileBase: fileBase, owner: owner, since: since, size: stored.bytes), sidecar)
+  }
+
+  /// The sidecar of a recording that is there, and as long as it says.
+  private func completeSidecar(ofFiles fileBase: String, in directory: Int32) -> RecordingSidecar? {
+    guard let sidecar = sidecar(fileBase + RecordingSidecar.fileExtension, in: directory),
+      let stored = sidecar.stored, stored.sha256 != nil,
+      let (base, ending) = StreamName.parts(ofFile: sidecar.file[...]), base == fileBase,
+      ![".part", ".gaps", RecordingSidecar.fileExtension].contains(String(ending)),
+      let size = regularSize(sidecar.file, in: directory), size == stored.bytes
+    else { return nil }
+    return sidecar
+  }
+
+  private func regularSize(_ file: String, in directory: Int32) -> UInt64? {
+    var status = stat()
+    guard fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG else {
+      return nil
+    }
+    return UInt64(status.st_size)
+  }
+
+  // MARK: Choosing
+
+  /// Removes what the rules want to have removed. Any thread.
+  package func applyRetention() {
+    worker.executeSlice { [self] in
+      guard let retention, !retention.isAtWork, !isEnded.load(ordering: .acquiring) else { return }
+      if retention.listing == .wanted { list(retention) }
+      guard retention.listing == .done else { return }
+      let isSynchronized = retention.clock.isSynchronized()
+      if isSynchronized == true, trustClock(retention) { return applyRetention() }
+      let removals = removals(retention)
+      guard !removals.isEmpty else {
+        if lackingSpace(retention.rules) > 0 {
+          complain(retention, "the disk has less free space than it should, and no recording may be removed")
+        } else {
+          retention.complaint = nil
+        }
+        return
+      }
+      guard isSynchronized == true else {
+        return complain(
+          retention,
+          "recordings are due to be removed, but "
+            + (isSynchronized == nil
+              ? "this process may not ask whether the machine's clock is synchronized. Permit the system call clock_adjtime."
+              : "the machine's clock is not synchronized. Run an NTP client such as systemd-timesyncd or chrony."))
+      }
+      retention.complaint = nil
+      retention.isAtWork = true
+      recount(retention, ArraySlice(Array(retention.ledger.recordings.keys)))
+    }
+  }
+
+  private func removals(_ retention: RetentionState) -> [RetentionLedger.Removal] {
+    retention.ledger.removals(
+      retention.rules, at: retention.clock.now().sinceEpoch, lacking: lackingSpace(retention.rules))
+  }
+
+  /// How many bytes the disk has too few.
+  private func lackingSpace(_ rules: RecordingRetention) -> UInt64 {
+    var status = statvfs()
+    guard let space = rules.freeSpace, fstatvfs(directory, &status) == 0 else { return 0 }
+    let unit = UInt64(status.f_frsize)
+    let wanted = space.bytes(of: UInt64(status.f_blocks).multipliedSaturated(by: unit))
+    return wanted - min(wanted, UInt64(status.f_bavail).multipliedSaturated(by: unit))
+  }
+
+  private func complain(_ retention: RetentionState, _ complaint: String) {
+    guard retention.complaint != complaint else { return }
+    retention.complaint = complaint
+    retention.emit(ServerEvent(.warning, reason: complaint))
+  }
+
+  /// Has recordings that no clock has told of kept from now on, some at a time: each is written down. False if there
+  /// are none.
+  private func trustClock(_ retention: RetentionState) -> Bool {
+    let now = retention.clock.now()
+    let untold = retention.ledger.recordings.values.filter { $0.since == nil }.prefix(Self.retentionSlice)
+    for var recording in untold {
+      recording.since = now.sinceEpoch
+      retention.ledger.insert(recording)
+      guard let name = StreamName(partialFile: recording.fileBase + ".part"),
+        var sidecar = completeSidecar(ofFiles: recording.fileBase, in: directory)
+      else { continue }
+      sidecar.firstSeen = now.iso8601
+      // If the disk refuses it, the next server begins to count later.
+      guard (try? writeNew(sidecar, name)) != nil else { continue }
+      renameat(directory, name.newSidecar, directory, name.sidecar)
+    }
+    return !untold.isEmpty
+  }
+
+  /// Operators remove files, too: what counts is what is there.
+  private func recount(_ retention: RetentionState, _ fileBases: ArraySlice<String>) {
+    worker.executeSlice { [self] in
+      guard !isEnded.load(ordering: .acquiring) else { return }
+      for fileBase in fileBases.prefix(Self.retentionSlice) {
+        if let (recording, _) = removable(fileBase, retention) {
+          let since = recording.since ?? retention.ledger.recordings[fileBase]?.since
+          retention.ledger.insert(
+            .init(fileBase: fileBase, owner: recording.owner, since: since, size: recording.size))
+        } else {
+          retention.ledger.remove(fileBase)
+        }
+      }
+      let rest = fileBases.dropFirst(Self.retentionSlice)
+      if rest.isEmpty { remove(removals(retention)[...], retention) } else { recount(retention, rest) }
+    }
+  }
+
+  // MARK: Removing
+
+  /// - Parameter madeRoom: whether one was removed already because the disk had too little free space.
+  private func remove(
+    _ removals: ArraySlice<RetentionLedger.Removal>, _ retention: RetentionState, madeRoom: Bool = false
+  ) {
+    worker.executeSlice { [self] in
+      guard !isEnded.load(ordering: .acquiring) else { return }
+      guard let removal = removals.first else {
+        retention.isAtWork = false
+        // A recording with holes gives back less than it is long.
+        if madeRoom, lackingSpace(retention.rules) > 0 { applyRetention() }
+        return
+      }
+      // Others may have made room meanwhile.
+      let isWanted = removal.cause != .freeSpace || lackingSpace(retention.rules) > 0
+      let isRemoved = isWanted && remove(removal, retention)
+      // What is removed is to be seen in the free space.
+      purge { [self] in
+        remove(
+          removals.dropFirst(), retention, madeRoom: madeRoom || isRemoved && removal.cause == .freeSpace)
+      }
+    }
+  }
+
+  /// False if it was not removed.
+  private func remove(_ removal: RetentionLedger.Removal, _ retention: RetentionState) -> Bool {
+    let fileBase = removal.recording.fileBase
+    guard let (recording, sidecar) = removable(fileBase, retention), recording.size == removal.recording.size else {
+      // It has changed since, and is judged anew when it is listed again.
+      retention.ledger.remove(fileBase)
+      return false
+    }
+    do throws(SystemError) {
+      try moveAway(fileBase, sidecar.file)
+    } catch {
+      restoreHalfRemoved()
+      if retention.refused.insert(fileBase).inserted {
+        retention.emit(ServerEvent(.warning, reason: "\(sidecar.file) cannot be removed: \(error)"))
+      }
+      return false
+    }
+    unlink(sidecar)
+    retention.ledger.remove(fileBase)
+    retention.refused.remove(fileBase)
+    var event = ServerEvent(.removed)
+    event.stream = sidecar.stream
+    event.file = sidecar.file
+    event.bytes = recording.size
+    event.reason = reason(removal.cause, sidecar, retention.rules)
+    retention.emit(event)
+    return true
+  }
+
+  private func reason(_ cause: RetentionLedger.Cause, _ sidecar: RecordingSidecar, _ rules: RecordingRetention)
+    -> String
+  {
+    switch cause {
+    case .age:
+      let age = (rules.longestAge ?? .zero).nanoseconds / 1_000_000_000
+      return "older than \(age) s: \(sidecar.firstSeen.map { "first seen \($0)" } ?? "ended \(sidecar.ended ?? "")")"
+    case .size: return "the oldest of more than \(rules.largestSize ?? 0) bytes of recordings"
+    case .freeSpace: return "the oldest one, and the disk has too little free space"
+    }
+  }
+
+  private func moveAway(_ fileBase: String, _ file: String) throws(SystemError) {
+    let gaps = fileBase + ".gaps"
+    do throws(SystemError) {
+      try makeRemovingDirectory()
+    } catch {
+      guard error.isFull else { throw error }
+      // There is no room for a directory: what is in the way goes at once, and makes room.
+      try retryingInterrupts("remove \(file)") { unlinkat(directory, file, 0) }
+      for name in [gaps, fileBase + RecordingSidecar.fileExtension] { unlinkat(directory, name, 0) }
+      return
+    }
+    let removing = try removingDirectory()
+    defer { close(removing) }
+    for name in [fileBase + RecordingSidecar.fileExtension, gaps, file] {
+      do throws(SystemError) {
+        try retryingInterrupts("move \(name)") { renameat(directory, name, removing, name) }
+      } catch {
+        // Most recordings have no gaps.
+        if name != gaps || !error.isMissing { throw error }
+      }
+    }
+  }
+
+  /// What describes a recording that is about to be moved.
+  func removedSidecar(of name: StreamName) -> String { "\(Self.removingName)/\(name.sidecar)" }
+
+  private func makeRemovingDirectory() throws(SystemError) {
+    do throws(SystemError) {
+      try retryingInterrupts("make \(Self.removingName)") { mkdirat(directory, Self.removingName, 0o700) }
+    } catch {
+      if error.code != EEXIST { throw error }
+    }
+  }
+
+  private func removingDirectory() throws(SystemError) -> Int32 {
+    try files.open("open \(Self.removingName)") {
+      openat(directory, Self.removingName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    }
+  }
+
+  /// Moves back what was moved of a recording that still has its final name.
+  private func restoreHalfRemoved() {
+    guard let removing = try? removingDirectory() else { return }
+    defer { close(removing) }
+    guard let names = try? DirectoryNames(of: removing) else { return }
+    while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
+      for file in moved {
+        guard let base = halfRemoved(file, in: removing), file == base + RecordingSidecar.fileExtension else {
+          continue
+        }
+        for name in [base + ".gaps", file] { try? moveUnlessThere(name, in: removing, to: name) }
+      }
+    }
+  }
+
+  /// The name without extension of a file in `.removing/` whose recording still has its final name; nil if it has not.
+  private func halfRemoved(_ file: String, in removing: Int32) -> String? {
+    guard let (base, _) = StreamName.parts(ofFile: file[...]),
+      let sidecar = sidecar(base + RecordingSidecar.fileExtension, in: removing),
+      regularSize(sidecar.file, in: removing) == nil,
+      regularSize(sidecar.file, in: directory) == sidecar.stored?.bytes
+    else { return nil }
+    return String(base)
+  }
+
+  /// Removes what was moved away, in slices, and then calls `completion`. On the worker's thread.
+  private func purge(_ completion: @escaping @Sendable () -> Void) {
+    guard let removing = try? removingDirectory() else { return completion() }
+    defer { close(removing) }
+    guard let names = try? DirectoryNames(of: removing) else { return completion() }
+    while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
+      // A sidecar goes first: it would say that its recording is still to be moved.
+      for file in moved.sorted(by: { a, b in Self.isSidecar(a) && !Self.isSidecar(b) }) {
+        // What could not be moved back is all that is known of a recording.
+        if halfRemoved(file, in: removing) != nil { continue }
+        // A server may have been killed before it removed the link.
+        if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }
+        guard let size = regularSize(file, in: removing), size > UInt64(Self.removedAtOnce) else {
+          unlinkat(removing, file, 0)
+          continue
+        }
+        if !shorten(file, in: removing, to: Int64(clamping: size) - Self.removedAtOnce) { unlinkat(removing, file, 0) }
+        return worker.executeSlice { [self] in
+          if !isEnded.load(ordering: .acquiring) { purge(completion) }
+        }
+      }
+    }
+    completion()
+  }
+
+  private static func isSidecar(_ file: String) -> Bool { file.hasSuffix(RecordingSidecar.fileExtension) }
+
+  /// False if that is not possible.
+  private func shorten(_ file: String, in directory: Int32, to length: Int64) -> Bool {
+    let descriptor = openat(directory, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    guard descriptor >= 0 else { return false }
+    defer { close(descriptor) }
+    return ftruncate(descriptor, off_t(length)) == 0
+  }
+}

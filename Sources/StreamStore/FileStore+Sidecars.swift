@@ -1,0 +1,396 @@
+// A recording's end, written down beside it: how its head is corrected, and what its sidecar says, so that a server
+// that dies at any moment leaves either all of it or what the next one completes.
+//
+// 1. `.NAME.sidecar` has everything but the digests, and the head as it was received if that is about to change.
+// 2. The head gets its true sizes.
+// 3. The recording gets its final name, and its sender hears of it.
+// 4. The digests are computed in the background; `NAME.sidecar` takes the place of the hidden file.
+//
+// Who finds the hidden file beside a `.part` puts the received head back: the recording goes on. Beside a recording
+// that has its final name, the digests are missing.
+
+internal import Digests
+package import DiskFiles
+package import EventLoops
+internal import Glibc
+internal import HTTPMessages
+internal import Recordings
+package import StreamServing
+internal import Synchronization
+
+/// How a recording ends.
+package enum RecordingEnding: Sendable {
+  /// Its sender has ended the stream, and never said how long it would be.
+  case live
+  /// All bytes of a known length are there.
+  case file
+  /// Its sender did not come back.
+  case interrupted
+  /// It is long enough, and its stream continues in the next one.
+  case split
+}
+
+/// A recording that is about to get its final name.
+package struct FinishingRecording: Sendable {
+  var name: StreamName
+  /// Where ``name`` does not say it.
+  var streamID: String?
+  /// The stream offset of the first byte behind a copied header.
+  var start: UInt64
+  /// The stream offset behind the last byte.
+  var length: UInt64
+  /// Of the file, in bytes.
+  var size: UInt64
+  var ending: RecordingEnding
+}
+
+extension StreamName {
+  /// The recording that a hidden sidecar belongs to; nil for other files.
+  init?(pendingSidecar file: String) {
+    guard file.hasPrefix("."), file.hasSuffix(RecordingSidecar.fileExtension),
+      let name = StreamName(partialFile: file.dropFirst().dropLast(RecordingSidecar.fileExtension.count) + ".part")
+    else { return nil }
+    self = name
+  }
+}
+
+extension FileStore {
+  /// The last millisecond of the year 9999, the last one of RFC 3339.
+  private static let latestTime: Int64 = 253_402_300_799_999
+
+  // MARK: What the sender says
+
+  /// Keeps what the sender says of its stream until the recording is complete.
+  func describe(_ stream: StreamFile, _ description: StreamDescription) throws(SystemError) {
+    guard hasSidecars, !stream.isComplete else { return }
+    let known = pendingSidecar(stream.name)
+    var sidecar = known ?? RecordingSidecar(file: stream.name.final)
+    if description.started != nil { setStart(of: stream, description, &sidecar) }
+    sidecar.device = description.device ?? sidecar.device
+    sidecar.format = description.format ?? sidecar.format
+    sidecar.rate = description.rate.map { Int(clamping: $0) } ?? sidecar.rate
+    sidecar.channels = description.channels.map { Int(clamping: $0) } ?? sidecar.channels
+    sidecar.software = description.software ?? sidecar.software
+    if !description.clockSteps.isEmpty {
+      sidecar.clockSteps = description.clockSteps.map { .init(offset: $0.offset, milliseconds: $0.milliseconds) }
+    }
+    if sidecar != known { try writePending(sidecar, stream.name) }
+  }
+
+  /// When the recording began: its stream did at the time that the sender says, and this one so many frames later.
+  private func setStart(of stream: StreamFile, _ description: StreamDescription, _ sidecar: inout RecordingSidecar) {
+    guard var time = description.started else { return }
+    if stream.start > 0 {
+      // The stream begins with the head, of which a later recording has a copy.
+      guard let head = wavHead(of: stream.stored),
+        let clock = StreamClock(
+          started: time, first: UInt64(head.received.count), head, steps: description.clockSteps)
+      else { return }
+      time = clock.time(at: stream.start)
+      guard (0...Self.latestTime).contains(time) else { return }
+    }
+    sidecar.started = WallClock(seconds: time / 1000, milliseconds: Int(time % 1000)).iso8601
+    sidecar.startedBySender = true
+  }
+
+  /// The stream offset at which a recording ends because of the time of day; nil if it does not.
+  func endByClock(of stream: StreamFile, _ split: RecordingSplit, _ head: WAVHead) -> UInt64? {
+    guard split.needsClock else { return nil }
+    let start = max(stream.start, UInt64(head.received.count))
+    let sidecar = pendingSidecar(stream.name)
+    var began: WallClock?
+    var steps: [StreamDescription.ClockStep] = []
+    if let sidecar, sidecar.startedBySender {
+      began = sidecar.started.flatMap { WallClock(iso8601: $0) }
+      steps = sidecar.clockSteps.map { .init(offset: $0.offset, milliseconds: $0.milliseconds) }
+    } else {
+      began = WallClock(birthOf: stream.name.partial, in: directory)
+    }
+    return began.flatMap { StreamClock(started: $0.sinceEpoch, first: start, head, steps: steps) }?
+      .end(of: split, from: start)
+  }
+
+  /// What the sender says of its stream is true of the next recording, too.
+  func inheritSidecar(from name: StreamName, to next: StreamName) throws(SystemError) {
+    guard hasSidecars else { return }
+    var sidecar = pendingSidecar(name) ?? RecordingSidecar(file: next.final)
+    (sidecar.file, sidecar.part) = (next.final, next.part)
+    (sidecar.started, sidecar.startedBySender) = (WallClock.now.iso8601, false)
+    (sidecar.stored, sidecar.received, sidecar.receivedHead) = (nil, nil, [])
+    (sidecar.isClockSynchronized, sidecar.firstSeen) = (nil, nil)
+    try writePending(sidecar, next)
+  }
+
+  // MARK: Completing
+
+  /// What is done between the check of a recording and its renaming.
+  func sidecarSteps(_ finishing: FinishingRecording, _ file: OpenFile) -> [DiskSync.Step] {
+    let name = finishing.name
+    let finished = Lock<[UInt8]?>(nil)
+    let describing: DiskSync.Step = { [self] () throws(SystemError) in
+      var sidecar = try describe(finishing)
+      if finishing.ending != .file, name.finalExtension == ".wav",
+        let head = try head(of: name), let corrected = head.finished(fileLength: finishing.size)
+      {
+        sidecar.receivedHead = head.received
+        finished.withLock { $0 = corrected }
+        // The stream may go on in another file, and be read from its beginning.
+        file.headChanges(from: head.received)
+      }
+      try writePending(sidecar, name)
+      // Before the head changes: nobody could put it back.
+      return DiskSync.Touched(
+        files: [.named(name.pendingSidecar, in: directory)],
+        directory: sidecar.receivedHead.isEmpty ? nil : directory)
+    }
+    let correcting: DiskSync.Step = { [self] () throws(SystemError) in
+      guard let head = finished.withLock({ $0 }) else { return DiskSync.Touched() }
+      try writeHead(head, name.partial)
+      return DiskSync.Touched(files: [.named(name.partial, in: directory)])
+    }
+    return [describing, correcting]
+  }
+
+  private func describe(_ finishing: FinishingRecording) throws(SystemError) -> RecordingSidecar {
+    let name = finishing.name
+    var sidecar = pendingSidecar(name) ?? RecordingSidecar(file: name.final)
+    sidecar.file = name.final
+    if let id = finishing.streamID ?? (name.streamID.isEmpty ? nil : name.streamID) { sidecar.stream = id }
+    sidecar.part = name.part
+    sidecar.offset = finishing.start
+    sidecar.state =
+      switch finishing.ending {
+      case .live, .file: .complete
+      case .interrupted: .interrupted
+      case .split: .split
+      }
+    sidecar.isLive = finishing.ending != .file
+    if sidecar.started == nil { sidecar.started = WallClock(birthOf: name.partial, in: directory)?.iso8601 }
+    let clock = retention?.clock ?? RetentionState.Clock()
+    sidecar.ended = clock.now().iso8601
+    (sidecar.isClockSynchronized, sidecar.firstSeen) = (clock.isSynchronized(), nil)
+    sidecar.stored = RecordingSidecar.Content(bytes: finishing.size)
+    sidecar.received = sidecar.stored
+    let gaps = GapRecord.all(in: try gapText(name) ?? [])
+    sidecar.gaps = gaps.map { .init(offset: $0.offset, length: $0.length, cause: $0.cause.rawValue) }
+    sidecar.missing = try readGaps(name, from: finishing.start, length: finishing.length).missing
+    sidecar.server = software
+    return sidecar
+  }
+
+  // MARK: The head
+
+  /// The head of a recording that was finished, as it was received; empty if it was not changed.
+  func receivedHead(of name: StreamName, size: UInt64) -> [UInt8] {
+    // The hidden one first: the other is there before it goes.
+    for file in [name.pendingSidecar, name.sidecar, removedSidecar(of: name)] {
+      guard let sidecar = sidecar(file), sidecar.file == name.final, sidecar.stored?.bytes == size else { continue }
+      return sidecar.receivedHead
+    }
+    return []
+  }
+
+  /// Puts the received head back into a recording that did not get its final name.
+  ///
+  /// - Parameter size: of its file, in bytes.
+  func restoreHead(_ name: StreamName, size: UInt64) throws(SystemError) {
+    guard isThere(name.partial), var sidecar = pendingSidecar(name), sidecar.stored != nil else { return }
+    if sidecar.stored?.bytes == size, let received = WAVHead(sidecar.receivedHead),
+      let finished = received.finished(fileLength: size), try readHead(name.partial, finished.count) == finished
+    {
+      try writeHead(received.received, name.partial)
+      if durability != .none {
+        let descriptor = try files.open("open \(name.partial)") {
+          openat(directory, name.partial, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        }
+        defer { close(descriptor) }
+        try retryingInterrupts("fdatasync \(name.partial)") { fdatasync(descriptor) }
+      }
+    }
+    (sidecar.stored, sidecar.received, sidecar.receivedHead) = (nil, nil, [])
+    try writePending(sidecar, name)
+  }
+
+  private func head(of name: StreamName) throws(SystemError) -> WAVHead? {
+    WAVHead(try readHead(name.partial, WAVHead.maximumLength))
+  }
+
+  private func readHead(_ file: String, _ count: Int) throws(SystemError) -> [UInt8] {
+    let descriptor = try files.open("open \(file)") {
+      openat(directory, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
+    defer { close(descriptor) }
+    var head = [UInt8](repeating: 0, count: count)
+    let read = try retryingInterrupts("read \(file)") { pread(descriptor, &head, count, 0) }
+    return Array(head.prefix(read))
+  }
+
+  /// With a descriptor of its own: those that append write at the end, whatever the position.
+  private func writeHead(_ head: [UInt8], _ file: String) throws(SystemError) {
+    let descriptor = try files.open("open \(file)") {
+      openat(directory, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
+    defer { close(descriptor) }
+    let written = try retryingInterrupts("write the head of \(file)") {
+      head.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
+    }
+    guard written == head.count else { throw SystemError(operation: "write the head of \(file)", code: ENOSPC) }
+  }
+
+  // MARK: The hidden file
+
+  func pendingSidecar(_ name: StreamName) -> RecordingSidecar? { sidecar(name.pendingSidecar) }
+
+  /// - Parameter parent: nil for the directory of recordings.
+  func sidecar(_ file: String, in parent: Int32? = nil) -> RecordingSidecar? {
+    guard let bytes = try? contents(file, in: parent ?? directory) else { return nil }
+    return try? RecordingSidecar(parsing: bytes)
+  }
+
+  private func contents(_ file: String, in directory: Int32) throws(SystemError) -> [UInt8] {
+    let descriptor = try files.open("open \(file)") {
+      openat(directory, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
+    defer { close(descriptor) }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    while case let count = try retryingInterrupts("read \(file)", { read(descriptor, &buffer, buffer.count) }),
+      count > 0
+    { text += buffer[..<count] }
+    return text
+  }
+
+  private func writePending(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
+    try writeNew(sidecar, name)
+    try retryingInterrupts("rename \(name.newSidecar)") {
+      renameat(directory, name.newSidecar, directory, name.pendingSidecar)
+    }
+  }
+
+  func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
+    let file = name.newSidecar
+    let descriptor = try files.open("open \(file)") {
+      openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o644)
+    }
+    defer { close(descriptor) }
+    let bytes = Array(sidecar.text.utf8)
+    var written = 0
+    while written < bytes.count {
+      written += try retryingInterrupts("write \(file)") {
+        bytes.withUnsafeBytes { write(descriptor, $0.baseAddress! + written, $0.count - written) }  // not empty
+      }
+    }
+  }
+
+  // MARK: The digests
+
+  /// An earlier server has left a hidden sidecar: if the recording has its final name, its digests are missing.
+  func completeLeftSidecar(_ name: StreamName) {
+    guard !isThere(name.partial), let sidecar = pendingSidecar(name) else { return }
+    guard isThere(sidecar.file) else {
+      unlinkat(directory, name.pendingSidecar, 0)
+      return
+    }
+    completeSidecar(name)
+  }
+
+  /// Computes the digests of a complete recording in the background, and gives its sidecar its name.
+  func completeSidecar(_ name: StreamName) {
+    worker.executeSlice { [self] in
+      guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecar(name), let stored = sidecar.stored,
+        let (file, size) = openFinished(sidecar.file, name), size == stored.bytes,
+        let reading = FileReading(file, from: 0, to: size),
+        let digests = try? RecordingDigests(receivedHead: sidecar.receivedHead)
+      else { return }
+      readSlice(name, sidecar, reading, digests)
+    }
+  }
+
+  /// nil if the recording is not there, or cannot be opened now: then its sidecar is completed later.
+  private func openFinished(_ file: String, _ name: StreamName) -> (OpenFile, UInt64)? {
+    do throws(SystemError) {
+      return try openExisting(file, O_RDONLY)
+    } catch {
+      refusedSidecars.withLock { _ = $0.insert(name) }
+      return nil
+    }
+  }
+
+  private func readSlice(
+    _ name: StreamName, _ sidecar: RecordingSidecar, _ reading: FileReading, _ digests: RecordingDigests
+  ) {
+    guard !isEnded.load(ordering: .acquiring), reading.next(RecordingDigests.slice, digests.update) != nil else {
+      return
+    }
+    guard reading.isAtEnd else {
+      return worker.executeSlice { [self] in readSlice(name, sidecar, reading, digests) }
+    }
+    guard let (received, stored) = try? digests.values() else { return }
+    var sidecar = sidecar
+    sidecar.received?.sha256 = received.hexadecimal
+    sidecar.stored?.sha256 = stored.hexadecimal
+    sidecar.link = link(sidecar, name)
+    let naming: DiskSync.Step = { [self] () throws(SystemError) in
+      try retryingInterrupts("rename \(name.newSidecar)") {
+        renameat(directory, name.newSidecar, directory, name.sidecar)
+      }
+      unlinkat(directory, name.pendingSidecar, 0)
+      countRetained(name)
+      return DiskSync.Touched(directory: directory)
+    }
+    // If this fails, the hidden file stays. It is completed later, or by the next server.
+    do throws(SystemError) {
+      try writeNew(sidecar, name)
+      if durability == .none { _ = try naming() }
+    } catch {
+      return refusedSidecars.withLock { _ = $0.insert(name) }
+    }
+    guard durability != .none else { return }
+    disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
+      if error != nil { refusedSidecars.withLock { _ = $0.insert(name) } }
+    }
+  }
+
+  /// Completes the sidecars that the disk has refused. Any thread.
+  package func completeRefusedSidecars() {
+    let names = refusedSidecars.withLock { names in
+      defer { names = [] }
+      return names
+    }
+    for name in names { completeSidecar(name) }
+  }
+}
+
+/// The digests of a file as it is and as it was received. One thread at a time.
+private final class RecordingDigests: @unchecked Sendable {
+  /// How much is read before others have their turn, in bytes: some 10 ms of hashing.
+  static let slice: UInt64 = 8 << 20
+
+  private let receivedHead: [UInt8]
+  private var stored: RunningDigest
+  private var received: RunningDigest?
+
+  /// - Parameter receivedHead: empty if the file is as it was received.
+  init(receivedHead: [UInt8]) throws(DigestError) {
+    self.receivedHead = receivedHead
+    stored = try RunningDigest(.sha256)
+    if !receivedHead.isEmpty {
+      received = try RunningDigest(.sha256)
+      received?.update(receivedHead.span.bytes)
+    }
+  }
+
+  func update(_ bytes: Span<UInt8>) {
+    if received != nil {
+      let head = UInt64(receivedHead.count)
+      let skipped = Int(head - min(head, stored.byteCount))
+      if skipped < bytes.count { received?.update(bytes.extracting(skipped...).bytes) }
+    }
+    stored.update(bytes.bytes)
+  }
+
+  func values() throws(DigestError) -> (received: Digest, stored: Digest) {
+    let value = try stored.value()
+    return (try received?.value() ?? value, value)
+  }
+}

@@ -1,0 +1,696 @@
+// The directory that streams are stored in: every name is resolved relative to its descriptor, never by a path.
+
+package import CLinux
+package import DiskFiles
+package import EventLoops
+package import Glibc
+package import HTTPMessages
+package import StreamServing
+package import Synchronization
+
+/// A stream in a file of the store's directory.
+final class StreamFile: StoredStream {
+  private(set) var name: StreamName
+  /// `.part`, or the complete file, for reading only.
+  private(set) var stored: OpenFile
+  let isComplete: Bool
+  /// Whether this request made the file.
+  let isNew: Bool
+  var length: UInt64
+  private(set) var gaps = GapRecord.Summary()
+  /// Whether the disk has the file's name.
+  fileprivate var isNameSynced = false
+  fileprivate(set) var isNameRefused = false
+  /// What the stream's log says of this recording; nil if there is no log.
+  private(set) var part: RecordingPart?
+  var start: UInt64 { part?.start ?? 0 }
+  var seriesStart: UInt64 { part?.seriesStart ?? 0 }
+  private let store: FileStore
+  var maySplit = false
+  /// What the sender says of the stream.
+  private(set) var description: StreamDescription?
+  /// The head of a WAV file, once all of it is there.
+  private var head: WAVHead?
+  /// How many bytes of samples the recording holds until a time of day; nil inside if none divides it, nil if nobody has
+  /// looked yet.
+  private var untilTime: UInt64??
+  /// How much is written at once until the head is there.
+  private static let headStep: UInt64 = 128
+  /// Whether the file does not begin with one, whatever it is called.
+  private var isHeadless = false
+  private var splits: [SplitRecording] = []
+  private(set) var splitFailure: SystemError?
+
+  /// - Parameter size: of the file, in bytes.
+  init(
+    _ store: FileStore, _ name: StreamName, _ file: OpenFile, part: RecordingPart?, isComplete: Bool = false,
+    isNew: Bool = false, size: UInt64 = 0
+  ) throws(SystemError) {
+    self.store = store
+    self.name = name
+    stored = file
+    self.part = part
+    self.isComplete = isComplete
+    self.isNew = isNew
+    let header = part?.headerLength ?? 0
+    length = (part?.start ?? 0) + (size - min(size, header))
+    gaps = try store.readGaps(name, length: length)
+    gaps.add(part?.series)
+  }
+
+  var file: OpenFile? { stored }
+
+  var contentCount: UInt64 { store.contentCount(of: self) }
+
+  /// Where the byte at a stream offset lies in the file. No request begins before ``start``.
+  func position(of offset: UInt64) -> UInt64 { offset - min(offset, start) + (part?.headerLength ?? 0) }
+
+  func check() throws(SystemError) {
+    guard !isComplete else { return }
+    try stored.check(length: position(of: length))
+  }
+
+  func write(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
+  ) -> (written: Int, error: SystemError?) {
+    let count = pieces.reduce(0) { $0 + $1.count } - skipped
+    var written = 0
+    do throws(SystemError) {
+      while written < count {
+        try check()
+        // As much as the recording takes; the rest belongs to the next one.
+        let room = splitIfFull()
+        let limit = Int(min(UInt64(count - written), room ?? .max))
+        let descriptor = try stored.acquire()
+        defer { stored.release() }
+        let result = BodyWriter.write(
+          descriptor, bytes, limit == count ? pieces : pieces.prefix(octets: skipped + written + limit),
+          skipping: skipped + written, at: position(of: offset + UInt64(written)))
+        written += result.written
+        length = offset + UInt64(written)
+        if let error = result.error { return (written, error) }
+      }
+      return (written, nil)
+    } catch {
+      return (written, error)
+    }
+  }
+
+  /// How many bytes the recording may still take, after the stream was moved to the next one if it is full; nil for any
+  /// number.
+  private func splitIfFull() -> UInt64? {
+    guard maySplit, let split = RecordingSplit.shortest(store.split, description.flatMap { RecordingSplit($0) }),
+      splitFailure == nil,
+      name.part < RecordingPart.largestNumber, name.finalExtension == ".wav", !isHeadless
+    else { return nil }
+    let size = position(of: length)
+    if head == nil, size > 0 { head = store.wavHead(of: stored) }
+    guard let head else {
+      isHeadless = size >= WAVHead.maximumLength
+      // Not many samples with it: they would be too many if the recording is to be short.
+      return isHeadless ? nil : Self.headStep
+    }
+    let room = split.room(head, fileLength: size, untilTime: untilTime(split, head))
+    if room != 0 { return room }
+    // A hole is taken back if no byte behind it can be stored: the recording that it is in must not be finished yet.
+    if gaps.holesEnd == length { return UInt64(head.frameLength) }
+    do throws(SystemError) {
+      splits.append(try store.split(self, head))
+      return split.room(head, fileLength: position(of: length), untilTime: untilTime(split, head))
+    } catch {
+      // The recording goes on. The next request tries again.
+      splitFailure = error
+      return nil
+    }
+  }
+
+  private func untilTime(_ split: RecordingSplit, _ head: WAVHead) -> UInt64? {
+    if let untilTime { return untilTime }
+    let end = store.endByClock(of: self, split, head)
+    untilTime = end.map { position(of: $0) - min(position(of: $0), UInt64(head.received.count)) }
+    return untilTime ?? nil
+  }
+
+  /// The stream continues in another file.
+  func continueIn(_ name: StreamName, _ file: OpenFile, _ part: RecordingPart) {
+    (self.name, stored, self.part) = (name, file, part)
+    (isNameSynced, untilTime) = (false, nil)
+  }
+
+  func takeSplits() -> [SplitRecording] {
+    defer { splits = [] }
+    return splits
+  }
+
+  func matches(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
+  ) throws(SystemError) -> Bool {
+    let earlier = Int(min(UInt64(count), start - min(start, offset)))
+    if earlier > 0, try !store.matchesEarlier(name, bytes, pieces, count: earlier, at: offset) { return false }
+    if earlier == count { return true }
+    let descriptor = try stored.acquire()
+    defer { stored.release() }
+    return try BodyWriter.matches(
+      descriptor, bytes, earlier == 0 ? pieces : pieces.dropped(octets: earlier), count: count - earlier,
+      at: position(of: offset + UInt64(earlier)), of: stored)
+  }
+
+  func truncate(to length: UInt64) throws(SystemError) {
+    guard length >= start else { throw SystemError(operation: "take back bytes of \(name.partial)", code: ESTALE) }
+    try stored.check(length: position(of: self.length))
+    let descriptor = try stored.acquire()
+    defer { stored.release() }
+    try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
+    guard length < gaps.holesEnd else { return }
+    let text = try store.gapText(name) ?? []
+    try store.trimGaps(name, to: GapRecord.remainder(of: text, from: firstReceived, length: length))
+    gaps = try store.readGaps(name, length: length)
+    gaps.add(part?.series)
+  }
+
+  private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
+
+  func makeHole(length: UInt64) throws(SystemError) {
+    try store.makeHole(self, length: length)
+    self.length += length
+    gaps.missing += length
+    gaps.holesEnd = self.length
+  }
+
+  func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    store.synchronize(self, loop: loop, completion: completion)
+  }
+
+  func describe(_ description: StreamDescription) throws(SystemError) {
+    // Without sidecars nothing would say where a file lies in its stream.
+    self.description = store.hasSidecars ? description : nil
+    untilTime = nil
+    try store.describe(self, description)
+  }
+
+  func finish(isLive: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    store.finish(
+      self, isLive ? .live : .file, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
+  }
+
+  func closeInterrupted(
+    for owner: UploadOwner?, isTrusted: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void
+  ) {
+    store.closeInterrupted(self, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
+  }
+}
+
+/// A directory of streams, locked against other servers for as long as this lives.
+package final class FileStore: StreamStore, Sendable {
+  /// Begins with a dot, which no stream's name does.
+  private static let lockName = ".sluice.lock"
+
+  /// Of the store, for whoever keeps something beside the streams.
+  package let directory: Int32
+  private let lock: Int32
+  let owners: StreamOwners
+  let parts: StreamParts
+  let recordings: CompleteRecordings
+  /// How long a closed stream is remembered when its files are gone.
+  let closedLifetime: Duration
+  let durability: Durability
+  /// nil where no limit needs them.
+  package let accounts: StreamAccounts?
+  package let worker = BackgroundWorker()
+  package let disk: DiskSync
+  let files: OpenFiles
+  /// Whether each complete recording gets a sidecar, and a finished WAV file its true sizes.
+  let hasSidecars: Bool
+  /// The server's software, as sidecars name it.
+  let software: String
+  /// How each live WAV stream is divided into files; nil if only those are whose senders ask for it.
+  let split: RecordingSplit?
+  /// The files that are being finished while their streams continue in others.
+  let splitting = Lock<Set<String>>([])
+  /// Streams of which the disk has refused such a file.
+  let brokenSplits = Lock<[String: SystemError]>([:])
+  /// Whether something that an earlier server has left could not be finished, and is to be tried again.
+  let isLeftover = Atomic(false)
+  /// Recordings without a sidecar because the disk has refused it.
+  let refusedSidecars = Lock<Set<StreamName>>([])
+  /// nil if no recording gets a link.
+  let names: RecordingNames?
+  /// nil if no recording is ever removed.
+  let retention: RetentionState?
+  /// Whether another server may have the directory.
+  let isEnded = Atomic(false)
+
+  /// Opens the directory, makes its last component if it is missing, and locks it.
+  package init(
+    path: String, durability: Durability, closedLifetime: Duration, hasSidecars: Bool = false, software: String = "",
+    split: RecordingSplit? = nil, names: RecordingNames? = nil, retention: RetentionState? = nil, files: OpenFiles,
+    _ usage: UploadUsage
+  ) throws(DirectoryError) {
+    self.durability = durability
+    self.hasSidecars = hasSidecars
+    self.software = software
+    self.split = split
+    self.names = names
+    self.retention = retention
+    self.closedLifetime = closedLifetime
+    self.files = files
+    mkdir(path, 0o755)
+    let directory = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard directory >= 0 else { throw .missing(reason: String(cString: strerror(errno))) }
+    let lock = openat(directory, Self.lockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
+    // The lock may be there from a time when the directory could be written.
+    guard lock >= 0, faccessat(directory, ".", W_OK | X_OK, 0) == 0 else {
+      let reason = String(cString: strerror(errno))
+      if lock >= 0 { close(lock) }
+      close(directory)
+      throw .unwritable(reason: reason)
+    }
+    guard flock(lock, LOCK_EX | LOCK_NB) == 0 else {
+      close(lock)
+      close(directory)
+      throw .inUse
+    }
+    self.directory = directory
+    self.lock = lock
+    owners = StreamOwners(in: directory, files)
+    recordings = CompleteRecordings(in: directory)
+    parts = StreamParts(in: directory, files)
+    disk = DiskSync(directory: directory, worker: worker, files: files)
+    accounts = usage.limitsBytes ? StreamAccounts(usage, in: directory) : nil
+    do throws(SystemError) { try countStored() } catch { throw .unreadable(reason: error.description) }
+  }
+
+  deinit {
+    // The lock goes with its descriptor. The file stays: removing it would let two servers lock two files of that name.
+    close(lock)
+    close(directory)
+  }
+
+  /// Lets another server have the directory. Nothing may be stored after it.
+  package func unlock() {
+    isEnded.store(true, ordering: .releasing)
+    flock(lock, LOCK_UN)
+  }
+
+  package func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
+    guard let credential, let owner = try owners.owner(of: name) else { return true }
+    if owner == credential { return true }
+    let log = try parts.lines(of: name.base)
+    // Its owner continues a closed stream in a next part, wherever an operator has moved the closed one.
+    if log.contains(where: { $0.end != nil }) { return false }
+    // The record of another stream whose files were removed binds nobody.
+    var name = name
+    name.part = log.last?.number ?? 1
+    if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
+    return try findComplete(name) == nil
+  }
+
+  package func open(
+    _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
+  ) throws(SystemError) -> any StoredStream {
+    // Before there is a file: one without an owner is everybody's.
+    if let credential, let owner = try owners.owner(of: name), owner != credential { parts.forget(name.base) }
+    if let credential, try owners.owner(of: name) != credential { try recordOwner(credential, of: name) }
+    let log = try parts.lines(of: name.base)
+    var name = name
+    name.part = log.last?.number ?? 1
+    if let growing = try openGrowing(name, log) { return growing }
+    if log.last?.end == nil, let (name, complete) = try openComplete(name) {
+      return try StreamFile(self, name, complete.file, part: log.last, isComplete: true, size: complete.length)
+    }
+    guard creating else { throw SystemError(operation: "open \(name.partial)", code: ENOENT) }
+    if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
+    // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
+    unlinkat(directory, name.gaps, 0)
+    return try StreamFile(self, name, create(name), part: log.last, isNew: true)
+  }
+
+  /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
+  private func recordOwner(_ credential: [UInt8], of name: StreamName) throws(SystemError) {
+    try owners.record(credential, of: name)
+    guard durability != .none else { return }
+    // The worker takes one after the other: whoever waits for a sync of the stream waits for these as well.
+    for file in [owners.path(name), StreamOwners.directoryName] {
+      disk.sync(.named(file, in: directory), "fdatasync of the owner's record of a stream") { _ in }
+    }
+  }
+
+  /// The stream's recording that still grows; nil if there is none.
+  func openGrowing(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
+    guard let (growing, size) = try openExisting(name.partial, Self.growing) else { return nil }
+    // A server died while it completed the recording, which goes on now.
+    try restoreHead(name, size: size)
+    // A server died before the file had its beginning: nothing was acknowledged of it.
+    if size < log.last?.beginningLength ?? 0 {
+      try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
+      return nil
+    }
+    var part = log.last
+    if part?.end != nil, var reopened = part {
+      // A server died while it closed the recording, which goes on now.
+      (reopened.end, reopened.count) = (nil, 0)
+      try parts.append(reopened, to: name.base)
+      part = reopened
+    }
+    let stream = try StreamFile(self, name, growing, part: part, size: size)
+    guard let text = try gapText(name) else { return stream }
+    let remainder = remainder(of: text, part, length: stream.length)
+    if remainder.length < stream.length {
+      // The server was killed before it stored a byte behind the hole.
+      try stream.truncate(to: remainder.length)
+      return try openGrowing(name, log)
+    }
+    if remainder.count < text.count || text.isEmpty {
+      try trimGaps(name, to: remainder)
+      return try StreamFile(self, name, growing, part: part, size: size)
+    }
+    return stream
+  }
+
+  func create(_ name: StreamName) throws(SystemError) -> OpenFile {
+    // It describes a recording of that name that was moved away.
+    if hasSidecars { unlinkat(directory, name.pendingSidecar, 0) }
+    return try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
+  }
+
+  /// The complete recording of that stream, whatever its extension, and its name; nil if there is none.
+  private func openComplete(_ name: StreamName) throws(SystemError) -> (StreamName, (file: OpenFile, length: UInt64))? {
+    guard let found = try findComplete(name) else { return nil }
+    // One that was removed a moment ago is not there.
+    guard let (file, size) = try openExisting(found.final, O_RDONLY) else { return nil }
+    guard found.finalExtension == ".wav", case let head = receivedHead(of: found, size: size), !head.isEmpty else {
+      return (found, (file, size))
+    }
+    // A client that sends the head again compares it with what came.
+    file.headChanges(from: head)
+    return (found, (file, size))
+  }
+
+  private func findComplete(_ name: StreamName) throws(SystemError) -> StreamName? {
+    try recordings.find(name)
+  }
+
+  /// How a file is opened that grows. All that is written comes at its end, and with O_APPEND it does so also if
+  /// somebody else has cut it: its length then shows that bytes are missing, where a hole of zeros would hide it.
+  private static let growing = O_RDWR | O_APPEND
+
+  func isThere(_ file: String) -> Bool { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) == 0 }
+
+  func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
+    do throws(SystemError) {
+      return try openFile(name, mode)
+    } catch {
+      if error.code == ENOENT { return nil }
+      throw error
+    }
+  }
+
+  func openFile(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64) {
+    // O_NONBLOCK so that a FIFO that somebody put there cannot stop the loop.
+    let flags = mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    let descriptor = try files.open("open \(name)") { openat(directory, name, flags, 0o644) }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+      close(descriptor)
+      throw SystemError(operation: "open \(name), which is not a regular file,", code: EINVAL)
+    }
+    let again = flags & ~(O_CREAT | O_EXCL)
+    return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
+  }
+
+  func readGaps(
+    _ name: StreamName, from first: UInt64 = 0, length: UInt64
+  ) throws(SystemError) -> GapRecord.Summary {
+    GapRecord.summary(of: try gapText(name) ?? [], from: first, length: length)
+  }
+
+  /// nil if there is no record of gaps. One that cannot be read is not the same: bytes that never came would count.
+  func gapText(_ name: StreamName) throws(SystemError) -> [UInt8]? {
+    let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try files.open("open \(name.gaps)") { openat(directory, name.gaps, flags) }
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+    defer { close(descriptor) }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    while case let count = try retryingInterrupts("read \(name.gaps)", { read(descriptor, &buffer, buffer.count) }),
+      count > 0
+    {
+      text += buffer[..<count]
+    }
+    return text
+  }
+
+  /// What counts of a growing recording.
+  private func remainder(of text: [UInt8], _ part: RecordingPart?, length: UInt64) -> GapRecord.Remainder {
+    // Nobody continues it if the disk has refused bytes of it, and its length is not known.
+    if GapRecord.summary(of: text, length: 0).isDistrusted {
+      return GapRecord.Remainder(count: text.count, length: length)
+    }
+    return GapRecord.remainder(of: text, from: part?.firstReceived ?? 0, length: length)
+  }
+
+  /// Takes lines back that are not true any more.
+  fileprivate func trimGaps(_ stream: StreamName, to remainder: GapRecord.Remainder) throws(SystemError) {
+    let name = stream.gaps
+    let record: Int32
+    do throws(SystemError) {
+      record = try files.open("open \(name)") {
+        openat(directory, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+      }
+    } catch {
+      if error.isMissing { return }
+      throw error
+    }
+    defer { close(record) }
+    try retryingInterrupts("ftruncate \(name)") { ftruncate(record, off_t(remainder.count)) }
+    // After a power failure they must not speak of bytes that came later.
+    if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
+    if remainder.count == 0 { unlinkat(directory, name, 0) }
+  }
+
+  /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
+  fileprivate func makeHole(_ stream: StreamFile, length: UInt64) throws(SystemError) {
+    try stream.stored.check(length: stream.position(of: stream.length))
+    let descriptor = try stream.stored.acquire()
+    defer { stream.stored.release() }
+    let before = try note(
+      GapRecord(offset: stream.length, length: length, cause: stream.length == 0 ? .beganLate : .notReceived),
+      stream.name)
+    do throws(SystemError) {
+      try retryingInterrupts("ftruncate \(stream.name.partial)") {
+        ftruncate(descriptor, off_t(stream.position(of: stream.length + length)))
+      }
+    } catch {
+      // What is left of the line when this fails as well is taken back when the stream is opened next.
+      try? trimGaps(stream.name, to: GapRecord.Remainder(count: before, length: stream.length))
+      throw error
+    }
+  }
+
+  /// Adds a line to a recording's `.gaps`, and returns how many octets were in front of it. If that fails, the record
+  /// is as it was.
+  @discardableResult
+  func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) -> Int {
+    let name = stream.gaps
+    let record = try files.open("open \(name)") {
+      openat(directory, name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
+    }
+    defer { close(record) }
+    let before = try retryingInterrupts("lseek \(name)") { lseek(record, 0, SEEK_END) }
+    let line = Array(gap.jsonLine.utf8)
+    do throws(SystemError) {
+      let written = try retryingInterrupts("write \(name)") {
+        line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) }
+      }
+      guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
+      // The end of a recording that is closed is synced with it.
+      guard durability != .none, gap.cause != .interrupted, gap.cause != .notSynced else { return before }
+      try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }
+      // It may be new: without its name it says nothing of a hole that the disk has already.
+      try retryingInterrupts("fsync of the directory") { fsync(directory) }
+      return before
+    } catch {
+      // Neither a part of a line stays nor a new file without one.
+      if before > 0 { ftruncate(record, off_t(before)) } else { unlinkat(directory, name, 0) }
+      throw error
+    }
+  }
+
+  /// Gives a complete stream its final name, after making it as durable as it is to be. `completion` is called on the
+  /// loop's thread: at once, or when the disk is done.
+  ///
+  /// - Parameter forgetsLog: whether nothing of the stream need be known once it is complete.
+  func finish(
+    _ stream: StreamFile, _ ending: RecordingEnding, forgetsLog: Bool, loop: EventLoop,
+    completion: @escaping (SystemError?) -> Void
+  ) {
+    let finishing = FinishingRecording(
+      name: stream.name, start: stream.start, length: stream.length, size: stream.position(of: stream.length),
+      ending: ending)
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    let isSynced = durability != .none
+    complete(finishing, stream.stored, forgetsLog: forgetsLog) { error, isNameRefused in
+      let ended: @Sendable () -> Void = {
+        carried.stream.isNameRefused = isNameRefused
+        carried.completion(error)
+      }
+      // Where nothing is synced, this is the loop's thread.
+      if isSynced { loop.execute(ended) } else { ended() }
+    }
+  }
+
+  /// - Parameters:
+  ///   - dataSynced: called when the disk has the recording's bytes as far as it is to, before anything else is done.
+  ///   - completion: called with the error, and whether it was a step that failed and not a sync: at once if nothing is
+  ///     synced, and else on the worker's thread.
+  func complete(
+    _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool,
+    dataSynced: @escaping @Sendable () -> Void = {},
+    completion: @escaping @Sendable (_ error: SystemError?, _ isNameRefused: Bool) -> Void
+  ) {
+    let (name, size) = (finishing.name, finishing.size)
+    // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
+    let check: DiskSync.Step = { [self] () throws(SystemError) in
+      dataSynced()
+      switch finishing.ending {
+      case .live, .file: if let error = brokenSplit(of: name) { throw error }
+      case .split where isEnded.load(ordering: .acquiring):
+        throw SystemError(operation: "finish \(name.partial) when the server has ended", code: ECANCELED)
+      case .split, .interrupted: break
+      }
+      try file.check(length: size)
+      return DiskSync.Touched()
+    }
+    let naming: DiskSync.Step = { [self] () throws(SystemError) in
+      try rename(name, forgetsLog: forgetsLog)
+      return DiskSync.Touched(directory: directory)
+    }
+    let steps = [check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]
+    // On the worker's thread, unless nothing is synced.
+    let finished: @Sendable (SystemError?) -> Void = { [self] error in
+      // What follows a recording that was closed does not depend on it.
+      if error == nil, finishing.ending == .interrupted { brokenSplits.withLock { $0[name.base] = nil } }
+      guard hasSidecars else { return }
+      if error == nil { completeSidecar(name) } else { try? restoreHead(name, size: size) }
+    }
+    if durability == .none {
+      let error = attempt { () throws(SystemError) in
+        for step in steps { _ = try step() }
+      }
+      finished(error)
+      return completion(error, error != nil)
+    }
+    let isNameRefused = Lock(false)
+    let stepFailed: @Sendable () -> Void = { isNameRefused.withLock { $0 = true } }
+    disk.sync(.open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed) { error in
+      finished(error)
+      completion(error, isNameRefused.withLock { $0 })
+    }
+  }
+
+  fileprivate func synchronize(
+    _ stream: StreamFile, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+  ) {
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    // A new file's bytes are not found again without its name (fsync(2)).
+    let unsynced = stream.isNameSynced ? nil : directory
+    let name = stream.name
+    disk.sync(.open(stream.stored), "fdatasync of a stream", in: unsynced) { [self] error in
+      let error = error ?? brokenSplit(of: name)
+      loop.execute {
+        if error == nil { carried.stream.isNameSynced = true }
+        carried.completion(error)
+      }
+    }
+  }
+
+  package func measure(_ name: StreamName) throws(SystemError) -> StreamExtent {
+    let part = try parts.lines(of: name.base).last
+    var name = name
+    name.part = part?.number ?? 1
+    let growing = try openExisting(name.partial, Self.growing)
+    var found = growing
+    // A closed recording is nobody's to continue.
+    if found == nil, part?.end != nil { return .closed }
+    var complete: StreamName?
+    if found == nil, let (name, file) = try openComplete(name) { (complete, found) = (name, file) }
+    guard let (_, size) = found else { return .absent }
+    let start = part?.seriesStart ?? 0
+    var length = (part?.start ?? 0) + (size - min(size, part?.headerLength ?? 0))
+    if growing != nil { length = remainder(of: try gapText(name) ?? [], part, length: length).length }
+    var gaps = try readGaps(name, length: length)
+    gaps.add(part?.series)
+    if let complete { return .complete(complete, start: start, length: length, gaps) }
+    return .stored(start: start, length: length, gaps)
+  }
+
+  /// A recording that is complete was synced when it ended, if it was to be.
+  package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    var name = name
+    do throws(SystemError) {
+      name.part = try parts.lines(of: name.base).last?.number ?? 1
+    } catch {
+      return completion(error)
+    }
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)", in: directory) { error in
+      loop.execute { completion(error) }
+    }
+  }
+
+  package func remove(_ name: StreamName) {
+    guard let log = try? parts.lines(of: name.base) else { return }
+    var name = name
+    name.part = log.last?.number ?? 1
+    // A complete recording is not removed, and neither is what belongs to it.
+    guard unlinkat(directory, name.partial, 0) == 0 else { return }
+    unlinkat(directory, name.gaps, 0)
+    unlinkat(directory, name.pendingSidecar, 0)
+    accounts?.remove(name)
+    guard !log.contains(where: { $0.end != nil }) else { return }
+    parts.forget(name.base)
+    owners.forget(name)
+  }
+
+  func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
+    do throws(SystemError) {
+      try body()
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  private func rename(_ name: StreamName, forgetsLog: Bool) throws(SystemError) {
+    try rename(name)
+    if forgetsLog { parts.forget(name.base) }
+  }
+
+  private func rename(_ name: StreamName) throws(SystemError) {
+    // Somebody put a recording there while this one grew. One stream has one recording, of whatever type.
+    if (try? recordings.find(name)) != nil {
+      throw SystemError(operation: "rename \(name.partial): the stream has a complete recording already", code: EEXIST)
+    }
+    try moveUnlessThere(name.partial, in: directory, to: name.final)
+    recordings.add(name)
+  }
+
+  /// Gives a file its name in the directory of recordings, unless there is one of that name.
+  func moveUnlessThere(_ file: String, in parent: Int32, to name: String) throws(SystemError) {
+    if renameat2(parent, file, directory, name, SLUICE_RENAME_NOREPLACE) == 0 { return }
+    guard errno == EINVAL else { throw .last("rename \(file) to \(name)") }
+    // Some network file systems have no such flag. The directory is locked, so that nobody comes in between.
+    guard faccessat(directory, name, F_OK, 0) != 0 else {
+      throw SystemError(operation: "rename \(file) to \(name)", code: EEXIST)
+    }
+    try retryingInterrupts("rename \(file)") { renameat(parent, file, directory, name) }
+  }
+}

@@ -1,0 +1,126 @@
+// Names for people: by which stream and when, beside the names that say to which stream a file belongs.
+
+internal import EventLoops
+internal import Glibc
+internal import Recordings
+internal import StreamServing
+
+/// How the links to recordings are called that carry the time of the recording.
+///
+/// A recording's own name never changes, because uploads find it by that. A link in a directory beside it shows when it
+/// began.
+public struct RecordingNames: Equatable, Sendable {
+  /// `kitchen/2026-11-21T22-00-00Z.wav`
+  public static let standardPattern = "{name}/%Y-%m-%dT%H-%M-%SZ"
+  /// What a pattern may have after a percent sign: those conversions of strftime(3) that every name can hold.
+  private static let conversions: Set<Character> = ["Y", "y", "m", "d", "j", "H", "M", "S", "%"]
+  private static let placeholders = ["{name}", "{stream}", "{part}"]
+  /// Longer names are cut, in bytes.
+  private static let longestComponent = 200
+
+  public let pattern: String
+  /// Whether all live recordings get such a link, and not only those of streams that are split.
+  public var includesWhole = false
+
+  /// - Parameter pattern: a path of at least one directory and a name without extension. `{name}` is the last component
+  ///   of the URL, `{stream}` the `Stream-ID`, `{part}` the number of the recording in its stream; `%Y`, `%m`, `%d`,
+  ///   `%H`, `%M`, `%S`, `%j` and `%y` are of its start in UTC.
+  /// - Returns: nil if it is not such a path.
+  public init?(pattern: String, includesWhole: Bool = false) {
+    let components = pattern.split(separator: "/", omittingEmptySubsequences: false)
+    guard components.count > 1, components.count < 10, pattern.utf8.count <= 1000,
+      pattern.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }),
+      components.allSatisfy({ !$0.isEmpty && $0.first != "." && $0.first != "-" }), Self.isValid(pattern)
+    else { return nil }
+    (self.pattern, self.includesWhole) = (pattern, includesWhole)
+  }
+
+  private static func isValid(_ pattern: String) -> Bool {
+    var rest = pattern[...]
+    while let next = rest.popFirst() {
+      switch next {
+      case "%":
+        guard let conversion = rest.popFirst(), conversions.contains(conversion) else { return false }
+      case "{":
+        guard let placeholder = placeholders.first(where: { ("{" + rest).hasPrefix($0) }) else { return false }
+        rest = rest.dropFirst(placeholder.count - 1)
+      case "}", "\\": return false
+      default: break
+      }
+    }
+    return true
+  }
+
+  /// The path of the link to a recording, relative to the directory of the recordings; nil if nobody knows when it
+  /// began.
+  func path(_ sidecar: RecordingSidecar, name: StreamName) -> String? {
+    guard let began = sidecar.started.flatMap({ WallClock(iso8601: $0) }),
+      let dot = sidecar.file.lastIndex(of: ".")
+    else { return nil }
+    let stream = sidecar.stream ?? ""
+    let title = name.base.hasSuffix("-" + stream) ? String(name.base.dropLast(stream.utf8.count + 1)) : name.base
+    var components = pattern.split(separator: "/").map { component in
+      let text = began.formatted(String(component))
+        .replacing("{name}", with: title).replacing("{stream}", with: stream.isEmpty ? name.base : stream)
+        .replacing("{part}", with: String(sidecar.part))
+      // A directory without a dot is called like no file of the store, which all have an extension.
+      return Self.safe(text.replacing(".", with: "_"))
+    }
+    components[components.count - 1] += sidecar.file[dot...]
+    return components.joined(separator: "/")
+  }
+
+  /// Neither hidden nor taken for an option.
+  private static func safe(_ component: String) -> String {
+    let text = String(component.prefix(longestComponent))
+    return text.isEmpty || text.first == "-" || text.first == "." ? "_" + text : text
+  }
+}
+
+extension FileStore {
+  /// So many recordings of one name may begin within the same second.
+  private static let mostNamesakes = 100
+
+  /// Links a complete recording under a name that carries its time, and returns the link's path; nil if it gets none.
+  func link(_ sidecar: RecordingSidecar, _ name: StreamName) -> String? {
+    guard let names, sidecar.isLive, names.includesWhole || sidecar.state == .split || sidecar.part > 1,
+      let path = names.path(sidecar, name: name), let dot = path.lastIndex(of: ".")
+    else { return nil }
+    makeDirectories(of: path)
+    let target = Self.target(of: path, sidecar.file)
+    for number in 1...Self.mostNamesakes {
+      let candidate = number == 1 ? path : "\(path[..<dot])~\(number)\(path[dot...])"
+      if symlinkat(target, directory, candidate) == 0 || linkTarget(candidate) == target { return candidate }
+      guard errno == EEXIST || linkTarget(candidate) != nil else { return nil }
+    }
+    return nil
+  }
+
+  /// Removes the link to a recording that is removed, and the directories that are empty then.
+  func unlink(_ sidecar: RecordingSidecar) {
+    guard let path = sidecar.link, linkTarget(path) == Self.target(of: path, sidecar.file),
+      unlinkat(directory, path, 0) == 0
+    else { return }
+    var parent = path[...]
+    while let slash = parent.lastIndex(of: "/") {
+      parent = parent[..<slash]
+      // Only one that is empty goes.
+      if unlinkat(directory, String(parent), AT_REMOVEDIR) != 0 { return }
+    }
+  }
+
+  private func makeDirectories(of path: String) {
+    for index in path.indices where path[index] == "/" { mkdirat(directory, String(path[..<index]), 0o755) }
+  }
+
+  /// What a link at that path contains.
+  private static func target(of path: String, _ file: String) -> String {
+    String(repeating: "../", count: path.count { $0 == "/" }) + file
+  }
+
+  private func linkTarget(_ path: String) -> String? {
+    var buffer = [CChar](repeating: 0, count: 4096)
+    let count = readlinkat(directory, path, &buffer, buffer.count)
+    return count < 0 ? nil : String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+  }
+}

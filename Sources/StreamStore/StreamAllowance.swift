@@ -1,0 +1,133 @@
+// What the server's limits leave to one request that stores a stream, whether it is a plain one or an upload.
+
+package import DiskFiles
+package import EventLoops
+package import HTTPMessages
+package import ResumableUploads
+package import StreamServing
+
+/// The limits of one loop's streams and what is counted for them.
+package struct StreamLimits {
+  package var options: UploadLimitsConfiguration
+  package var usage: UploadUsage
+  /// nil where bytes are not counted: without quotas, or without a disk.
+  package var accounts: StreamAccounts?
+  package var worker: BackgroundWorker
+  package var loop: EventLoop
+
+  package init(
+    options: UploadLimitsConfiguration, usage: UploadUsage, accounts: StreamAccounts?, worker: BackgroundWorker,
+    loop: EventLoop
+  ) {
+    (self.options, self.usage, self.accounts) = (options, usage, accounts)
+    (self.worker, self.loop) = (worker, loop)
+  }
+}
+
+/// One request's part of the limits, given back when it is over. Only on the loop's thread.
+package final class StreamAllowance {
+  private let limits: StreamLimits
+  private var share: UploadUsage.Share?
+  /// Whether the request counts as an upload at work. One within an upload does not: that counts.
+  private var isCounted = false
+  private var account: (name: StreamName, account: StreamAccount)?
+  private var rate: RateWatch?
+
+  package init(_ limits: StreamLimits) { self.limits = limits }
+
+  // MARK: The request
+
+  /// A plain request: whether it may be at work.
+  ///
+  /// - Parameter needsRoom: whether it would only make a new stream.
+  package func enter(_ owner: UploadOwner, needsRoom: Bool) throws(UploadRefusal) {
+    guard share == nil else { return }
+    do throws(UploadRefusal) {
+      share = try limits.usage.admit(owner, needsRoom: needsRoom && limits.accounts != nil)
+    } catch {
+      if error == .quotaExhausted { limits.accounts?.recount(on: limits.worker) }
+      throw error
+    }
+    isCounted = true
+  }
+
+  /// The request of an upload, which was let in before.
+  package func enterUpload(of owner: UploadOwner) {
+    if share == nil, limits.accounts != nil { share = limits.usage.share(of: owner) }
+  }
+
+  /// Whether a plain body of that framing, or what it begins with, is longer than a stream may be.
+  package func refuses(_ framing: BodyFraming, at offset: UInt64) -> Bool {
+    guard let maximum = limits.options.maximumSize else { return false }
+    if offset > maximum { return true }
+    if case .sized(let length) = framing { return length > maximum - offset }
+    return false
+  }
+
+  /// How many bytes of a plain body may come at that offset.
+  package func sizeRoom(at offset: UInt64) -> UInt64 {
+    limits.options.maximumSize.map { $0 - min($0, offset) } ?? .max
+  }
+
+  /// Whether all bytes that the plain request announces find room.
+  package func hasRoom(for framing: BodyFraming, at offset: UInt64, storedLength: UInt64) -> Bool {
+    guard limits.accounts != nil, case .sized(let length) = framing else { return true }
+    let (end, overflow) = offset.addingReportingOverflow(length)
+    if !overflow, end - min(end, storedLength) <= limits.usage.room(of: share) { return true }
+    limits.accounts?.recount(on: limits.worker)
+    return false
+  }
+
+  // MARK: Bytes
+
+  /// The stream is open and has this number of bytes.
+  ///
+  /// - Parameter owner: who has stored them; nil if nobody knows.
+  package func open(_ stream: any StoredStream, owner: UploadOwner?) {
+    guard let accounts = limits.accounts, !stream.isComplete else { return }
+    let length = stream.position(of: stream.length)
+    account = (stream.name, accounts.open(stream.name, length: length, owner: owner))
+  }
+
+  /// The stream continues in another recording. What is complete does not count.
+  package func moved(from name: StreamName, to stream: any StoredStream) {
+    guard let accounts = limits.accounts, account != nil else { return }
+    let length = stream.position(of: stream.length)
+    let moved = accounts.open(stream.name, length: 0, owner: nil)
+    if let share { moved.charge(length, to: share) }
+    accounts.remove(name)
+    account = (stream.name, moved)
+  }
+
+  /// Of `count` new bytes: how many may be stored.
+  package func reserve(_ count: UInt64) -> UInt64 {
+    guard let account, let share else { return count }
+    let granted = account.account.reserve(count, for: share)
+    if granted < count { limits.accounts?.recount(on: limits.worker) }
+    return granted
+  }
+
+  /// After bytes were stored or taken back: only what is in the file counts.
+  package func settle(_ stream: any StoredStream) { account?.account.shrink(to: stream.position(of: stream.length)) }
+
+  /// Calls `tooSlow` when the plain request brings fewer bytes than it must.
+  package func watchRate(received: @escaping () -> UInt64, tooSlow: @escaping () -> Void) {
+    guard let minimum = limits.options.minimumRate else { return }
+    rate = RateWatch(limits.loop)
+    rate?.watch(minimum: minimum, window: limits.options.rateWindow, received: received, tooSlow: tooSlow)
+  }
+
+  // MARK: The end
+
+  /// The request is over. What it has stored stays counted.
+  package func leave() {
+    rate?.end()
+    rate = nil
+    if let account { limits.accounts?.close(account.name) }
+    account = nil
+    if let share {
+      if isCounted { limits.usage.leave(share) } else { limits.usage.release(share) }
+    }
+    (share, isCounted) = (nil, false)
+  }
+}

@@ -1,0 +1,75 @@
+// Whose stream is whose, where the server asks for tokens: an ID that somebody guessed gives nobody a stream.
+
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+internal import StreamServing
+
+/// A small file for each stream with what identifies the credential that began it, in a directory of their own.
+struct StreamOwners: Sendable {
+  /// Begins with a dot, which no stream's name does.
+  static let directoryName = ".owners"
+  private let parent: Int32
+  private let openFiles: OpenFiles
+
+  /// - Parameter parent: the store's directory, which stays open for longer than this.
+  init(in parent: Int32, _ files: OpenFiles) {
+    self.parent = parent
+    openFiles = files
+  }
+
+  func path(_ name: StreamName) -> String { path(name.base) }
+  private func path(_ stream: String) -> String { "\(Self.directoryName)/\(stream)" }
+  /// No stream's name has a tilde.
+  private func temporaryPath(_ name: StreamName) -> String { path(name) + "~" }
+
+  /// nil if nobody's is recorded.
+  func owner(of name: StreamName) throws(SystemError) -> [UInt8]? { try owner(ofStream: name.base) }
+
+  /// - Parameter stream: the name without extension.
+  func owner(ofStream stream: String) throws(SystemError) -> [UInt8]? {
+    let operation = "read the owner's record of a stream"
+    let descriptor: Int32
+    do throws(SystemError) {
+      let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+      descriptor = try openFiles.open(operation) { openat(parent, path(stream), flags) }
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+    defer { close(descriptor) }
+    var bytes = [UInt8](repeating: 0, count: 256)
+    let count = try retryingInterrupts(operation) { read(descriptor, &bytes, bytes.count) }
+    return Array(bytes.prefix(count))
+  }
+
+  func record(_ credential: [UInt8], of name: StreamName) throws(SystemError) {
+    mkdirat(parent, Self.directoryName, 0o700)
+    // Replaced as a whole: half a record would lock the owner out.
+    let temporary = temporaryPath(name)
+    let descriptor = try openFiles.open("create the owner's record of a stream") {
+      openat(parent, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    }
+    defer { close(descriptor) }
+    let written = try retryingInterrupts("write the owner's record of a stream") {
+      credential.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+    }
+    guard written == credential.count else {
+      throw SystemError(operation: "write the owner's record of a stream", code: ENOSPC)
+    }
+    try retryingInterrupts("rename the owner's record of a stream") {
+      renameat(parent, temporary, parent, path(name))
+    }
+  }
+
+  /// The files of the records; nil if there are none.
+  func files() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
+
+  /// The stream whose record the file is, or becomes: whoever removes it must be on that stream's loop.
+  static func stream(ofFile file: String) -> String { file.hasSuffix("~") ? String(file.dropLast()) : file }
+
+  func forget(_ name: StreamName) {
+    unlinkat(parent, path(name), 0)
+    unlinkat(parent, temporaryPath(name), 0)
+  }
+}

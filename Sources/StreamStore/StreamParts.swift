@@ -1,0 +1,208 @@
+// Which recordings a stream has, where there is more than one: a log per stream, because operators move recordings
+// away.
+
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+internal import HTTPMessages
+internal import StreamServing
+
+/// One recording of a stream, as its log describes it.
+struct RecordingPart: Equatable, Sendable {
+  /// What the name of a file is read with.
+  static let largestNumber = 1_000_000
+
+  /// Counted from 1.
+  var number = 1
+  /// What its file is called once it does not grow any more.
+  var file: String
+  var streamID: String?
+  /// The stream offset of the first byte behind the copied header.
+  var start: UInt64 = 0
+  /// The stream offset of the first byte that was received for it. Bytes before that were copied from the part before.
+  var firstReceived: UInt64 = 0
+  /// How many bytes of the file's beginning are a header that no client has sent.
+  var headerLength: UInt64 = 0
+  /// The stream offset at which the server closed it; nil if it did not.
+  var end: UInt64?
+  /// How many bytes came for it, as a closed recording counts against the quotas.
+  var count: UInt64 = 0
+  var owner: UploadOwner?
+  /// What the next part begins with, if it needs a header of its own.
+  var head: [UInt8] = []
+  /// Whether it ended because it was long enough: the next part continues where it ends, and uploads with it.
+  var isSplit = false
+  /// What is known of the parts before this one, if the one before it was split; nil otherwise.
+  var series: Series?
+
+  /// Parts that follow one another without a gap between them.
+  struct Series: Equatable, Sendable {
+    /// The stream offset at which the first of them starts.
+    var start: UInt64
+    /// How many bytes lie in holes of those before this one.
+    var missing: UInt64
+    /// The stream offset behind the last hole; 0 where there is none.
+    var holesEnd: UInt64
+  }
+
+  /// The stream offset from which on uploads are continued.
+  var seriesStart: UInt64 { series?.start ?? start }
+
+  init(file: String) { self.file = file }
+
+  /// A structured dictionary; nil if a value is beyond what that can hold.
+  var text: String? {
+    var fields = StructuredDictionary()
+    func set(_ key: String, _ value: BareItem) { fields.set(key, .item(Item(value))) }
+    func set(_ key: String, _ number: UInt64) { set(key, .integer(Int64(clamping: number))) }
+    set("part", UInt64(number))
+    set("file", .string(file))
+    if let streamID { set("stream", .string(streamID)) }
+    set("start", start)
+    set("first", firstReceived)
+    set("header", headerLength)
+    if let end { set("end", end) }
+    set("count", count)
+    if let owner {
+      set("client", .displayString(owner.address))
+      if let credential = owner.credential { set("credential", .bytes(credential)) }
+    }
+    if !head.isEmpty { set("head", .bytes(head)) }
+    if isSplit { set("split", .boolean(true)) }
+    if let series {
+      set("series", series.start)
+      set("missing", series.missing)
+      set("holes", series.holesEnd)
+    }
+    return fields.serialized
+  }
+
+  init?(parsing text: String) {
+    guard let fields = StructuredDictionary(parsing: text) else { return nil }
+    func value(_ key: String) -> BareItem? { if case .item(let item)? = fields[key] { item.value } else { nil } }
+    func count(_ key: String) -> UInt64? {
+      if case .integer(let number)? = value(key), number >= 0 { UInt64(number) } else { nil }
+    }
+    let series = count("series").map {
+      Series(start: $0, missing: count("missing") ?? 0, holesEnd: count("holes") ?? 0)
+    }
+    guard let number = count("part"), (1...UInt64(Self.largestNumber)).contains(number),
+      case .string(let file)? = value("file"),
+      let start = count("start"), let first = count("first"), let header = count("header"), let count = count("count")
+    else { return nil }
+    self.init(file: file)
+    self.number = Int(number)
+    (self.start, firstReceived, headerLength, self.count) = (start, first, header, count)
+    if case .integer(let end)? = value("end"), end >= 0 { self.end = UInt64(end) }
+    if case .string(let id)? = value("stream") { streamID = id }
+    if case .displayString(let address)? = value("client") {
+      owner = UploadOwner(credential: nil, address: address)
+      if case .bytes(let credential)? = value("credential") { owner?.credential = credential }
+    }
+    if case .bytes(let head)? = value("head") { self.head = head }
+    if case .boolean(true)? = value("split") { isSplit = true }
+    self.series = series
+  }
+}
+
+/// The directory `.parts` of a store: a file for each stream of which the server has closed a recording, with a line
+/// for each thing that happened. Streams that end by themselves have none.
+struct StreamParts: Sendable {
+  /// Begins with a dot, which no stream's name does.
+  static let directoryName = ".parts"
+  private let parent: Int32
+  private let files: OpenFiles
+
+  /// - Parameter parent: the store's directory, which stays open for longer than this.
+  init(in parent: Int32, _ files: OpenFiles) {
+    self.parent = parent
+    self.files = files
+  }
+
+  /// Relative to the store's directory.
+  static func path(_ base: String) -> String { "\(directoryName)/\(base)" }
+
+  /// All lines about a stream, the newest last. A line that a crash has cut short is passed over.
+  func lines(of base: String) throws(SystemError) -> [RecordingPart] {
+    let path = Self.path(base)
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try files.open("open \(path)") {
+        openat(parent, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+      }
+    } catch {
+      if error.isMissing { return [] }
+      throw error
+    }
+    defer { close(descriptor) }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 8 * 1024)
+    while true {
+      let count = try retryingInterrupts("read \(path)") { read(descriptor, &buffer, buffer.count) }
+      if count == 0 { break }
+      text += buffer[..<count]
+    }
+    return String(decoding: text, as: UTF8.self).split(separator: "\n").compactMap {
+      RecordingPart(parsing: String($0))
+    }
+  }
+
+  /// Adds a line for each of `parts`, all of them or none.
+  func append(_ parts: RecordingPart..., to base: String) throws(SystemError) {
+    let path = Self.path(base)
+    let text = parts.compactMap(\.text).joined(separator: "\n")
+    guard parts.allSatisfy({ $0.text != nil }) else { throw SystemError(operation: "write \(path)", code: EFBIG) }
+    let descriptor = try files.open("open \(path)") {
+      while true {
+        let isThere = mkdirat(parent, Self.directoryName, 0o700) == 0 || errno == EEXIST
+        let descriptor = openat(parent, path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+        // Another loop may have removed the directory in between, because it was empty: ``forget(_:)``.
+        if descriptor < 0, errno == ENOENT, isThere { continue }
+        return descriptor
+      }
+    }
+    defer { close(descriptor) }
+    // A line feed in front as well: half a line of a server that died must not spoil this one.
+    let line = Array("\n\(text)\n".utf8)
+    let written = try retryingInterrupts("write \(path)") {
+      line.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+    }
+    guard written == line.count else { throw SystemError(operation: "write \(path)", code: ENOSPC) }
+  }
+
+  /// Replaces the log of a stream, as a whole or not at all.
+  func rewrite(_ parts: [RecordingPart], of base: String, isSynced: Bool) throws(SystemError) {
+    let path = Self.path(base)
+    // Not in the directory of the logs, where every file is one.
+    let new = ".\(base).parts~"
+    let lines = parts.compactMap(\.text)
+    guard lines.count == parts.count else { throw SystemError(operation: "write \(path)", code: EFBIG) }
+    let text = Array((lines.joined(separator: "\n") + "\n").utf8)
+    let descriptor = try files.open("open \(new)") {
+      openat(parent, new, O_WRONLY | O_TRUNC | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    }
+    defer { close(descriptor) }
+    let written = try retryingInterrupts("write \(new)") {
+      text.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+    }
+    guard written == text.count else { throw SystemError(operation: "write \(new)", code: ENOSPC) }
+    if isSynced { try retryingInterrupts("fdatasync \(new)") { fdatasync(descriptor) } }
+    try retryingInterrupts("rename \(new)") { renameat(parent, new, parent, path) }
+  }
+
+  /// When the log of a stream was written last, in seconds of the wall clock; nil if it has none.
+  func time(of base: String) -> Int64? {
+    var status = stat()
+    guard fstatat(parent, Self.path(base), &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
+    return Int64(status.st_mtim.tv_sec)
+  }
+
+  /// The streams that have a log; nil if there are none.
+  func names() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
+
+  func forget(_ base: String) {
+    guard unlinkat(parent, Self.path(base), 0) == 0 else { return }
+    // Only the last one can.
+    unlinkat(parent, Self.directoryName, AT_REMOVEDIR)
+  }
+}
