@@ -18,15 +18,28 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
   /// - Parameters:
   ///   - descriptor: stays the caller's; not closed.
   ///   - name: what errors call it, e.g. `standard input`.
-  /// - Throws: ``SystemError`` when it is not open for reading, or no descriptor is left for the wake-up.
+  /// - Throws: ``SystemError`` when it is not open for reading, or no descriptor is left for the wake-up; `ESOCKTNOSUPPORT`
+  ///   for a socket of datagrams, whose ends read(2) does not tell, and `ENOTCONN` for one that has no peer.
   public init(descriptor: Int32 = 0, name: String = "standard input") throws(SystemError) {
     let flags = fcntl(descriptor, F_GETFL)
     guard flags != -1, flags & O_ACCMODE != O_WRONLY else {
       throw SystemError(operation: "reading \(name)", code: EBADF)
     }
+    if let code = Self.socketError(descriptor) { throw SystemError(operation: "reading \(name)", code: code) }
     self.descriptor = descriptor
     self.name = name
     stopRequest = try EventCounter()
+  }
+
+  /// Why a socket is no stream of bytes; nil for one that is, and for what is no socket (socket(7)).
+  private static func socketError(_ descriptor: Int32) -> Int32? {
+    func option(_ name: Int32) -> Int32? {
+      var (value, length) = (Int32(0), socklen_t(MemoryLayout<Int32>.size))
+      return getsockopt(descriptor, SOL_SOCKET, name, &value, &length) == 0 ? value : nil
+    }
+    guard let type = option(SO_TYPE) else { return nil }
+    guard type == Int32(SOCK_STREAM.rawValue) else { return ESOCKTNOSUPPORT }
+    return option(SO_ACCEPTCONN) == 1 ? ENOTCONN : nil
   }
 
   public func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {

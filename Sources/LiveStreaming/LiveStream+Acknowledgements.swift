@@ -152,6 +152,7 @@ extension LiveStream {
   func note(_ gap: Gap) {
     isDiscarding = false
     let end = gap.offset.addingSaturated(gap.length)
+    if gap.cause == .bufferFull { writer?.gaveUp(upTo: end) }
     // A new upload resource behind a gap may fail, and the next one begins behind the same gap.
     for range in losses.unknown(in: gap.offset..<end) {
       gaps += 1

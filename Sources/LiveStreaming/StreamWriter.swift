@@ -12,7 +12,11 @@ internal import UploadClient
 final class StreamWriter: StreamContent, @unchecked Sendable {
   private let bytes: any StreamBytes
   private let pairSize: Int
-  private let headroom: UInt64
+  private let leastHeadroom: UInt64
+  /// How much of the buffer is left free after a loss, in bytes.
+  private var headroom: UInt64
+  /// One past the bytes that were given up last; nil if bytes behind them have been acknowledged since.
+  private var gapEnd: UInt64?
   /// Stream offset of the next byte to be written into the pair.
   private(set) var cursor: UInt64 = 0
 
@@ -36,7 +40,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   init(_ bytes: any StreamBytes, pairSize: Int, digest: DigestAlgorithm?, headroom: Int = .max) {
     self.bytes = bytes
     self.pairSize = pairSize
-    self.headroom = UInt64(clamping: min(headroom, bytes.capacity / 8))
+    leastHeadroom = UInt64(clamping: min(headroom, bytes.capacity / 8))
+    self.headroom = leastHeadroom
     running = digest.map(StreamDigest.init)
   }
 
@@ -96,7 +101,20 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     canWrite = false
   }
 
-  func release(upTo offset: UInt64) { bytes.release(upTo: offset) }
+  func release(upTo offset: UInt64) {
+    bytes.release(upTo: offset)
+    guard let end = gapEnd, offset > end else { return }
+    gapEnd = nil
+    // What was enough this time, or half of it: the connection may be better the next time.
+    headroom = max(leastHeadroom, headroom / 4)
+  }
+
+  /// Bytes before `offset` were given up because the buffer was full. If that happens again before bytes behind them are
+  /// acknowledged, the source has brought more than was left free, and twice as much is left then.
+  func gaveUp(upTo offset: UInt64) {
+    gapEnd = offset
+    headroom = min(headroom.multipliedSaturated(by: 2), max(leastHeadroom, UInt64(capacity / 4 * 3)))
+  }
 
   func requestWakeUp(at offset: UInt64) -> Bool { bytes.requestWakeUp(beyond: offset - min(offset, 1)) }
 

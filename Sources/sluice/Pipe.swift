@@ -1,6 +1,7 @@
 // sluice pipe URL
 
 internal import EventLoops
+internal import Glibc
 internal import LiveStreaming
 internal import StreamBuffers
 internal import UploadClient
@@ -24,9 +25,7 @@ enum Pipe {
     adapt(&configuration)
     let source: DescriptorSource
     do { source = try DescriptorSource() } catch {
-      throw CommandError(
-        .inputOutput, "standard input is closed: pipe something into this command, or redirect a file (\(error.reason))"
-      )
+      throw CommandError(.inputOutput, Self.remedy(for: error))
     }
     let duration = try values["duration"].map { (text) throws(CommandError) in
       try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
@@ -36,6 +35,16 @@ enum Pipe {
       finishTimeout: try StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
       metrics: values["metrics"]
     ).run(source, configuration)
+  }
+
+  static func remedy(for error: SystemError) -> String {
+    switch error.code {
+    case ESOCKTNOSUPPORT:
+      "standard input is a socket of datagrams, and this command sends a stream of bytes. "
+        + "Receive them with another program, for example `socat -u UDP-RECV:PORT STDOUT | sluice pipe URL`."
+    case ENOTCONN: "standard input is a socket that waits for connections. Pipe the output of one that is accepted."
+    default: "standard input is closed: pipe something into this command, or redirect a file (\(error.reason))"
+    }
   }
 
   /// Unless `--buffer` says otherwise.

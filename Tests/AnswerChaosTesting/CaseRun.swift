@@ -210,6 +210,9 @@ final class CaseRun: @unchecked Sendable {
       trace.summary = summary
       trace.events.append(event)
       check(summary.progress)
+      // What the last answer has acknowledged has no event of its own.
+      let acknowledged = summary.progress.acknowledged
+      if trace.gaps.isEmpty, acknowledged > trace.acknowledged { check(acknowledged: acknowledged) }
       return finish()
     default: break
     }

@@ -144,4 +144,41 @@ struct BufferedBytesTests {
       #expect((max(0, wanted - free)..<max(0, wanted - free) + frame).contains(left), "\(free) free, \(left) left out")
     }
   }
+
+  @Test(
+    "what a source brings until the first byte of a new part goes out finds room after a few losses",
+    arguments: [1 << 8, 1 << 12, 1 << 14, 3 << 14], Seed.several(1))
+  func growingRoom(_ roundTrip: Int, _ seed: Seed) throws {
+    var random = seed.generator
+    var ends = try CircularBuffer.make(capacity: .bytes(1 << 16), overflow: .dropOldest, memory: .kept)
+    let capacity = ends.producer.capacity
+    let bytes = BufferedBytes(ends.consumer, frames: FrameGrid(headerLength: 0, frameLength: 1))
+    let writer = StreamWriter(bytes, pairSize: 4096, digest: nil, headroom: 1 << 10)
+    var total = 0
+    func bring(_ count: Int, _ producer: inout CircularBuffer.Producer) {
+      var left = count
+      while left > 0 {
+        let piece = min(left, 4_000)
+        #expect(Self.write(UInt64(total)..<UInt64(total + piece), of: OffsetPattern(), &producer))
+        (total, left) = (total + piece, left - piece)
+      }
+    }
+    for outage in 0..<4 {
+      // An outage that the buffer has no room for.
+      bring(Int.random(in: capacity...(2 * capacity), using: &random), &ends.producer)
+      var losses = 0
+      while true {
+        let start = writer.supply.restart
+        writer.gaveUp(upTo: start)
+        bring(roundTrip, &ends.producer)
+        if bytes.oldest <= start {
+          // All of it arrives.
+          writer.release(upTo: UInt64(total))
+          break
+        }
+        losses += 1
+        try #require(losses <= (outage == 0 ? 6 : 2), "\(roundTrip) bytes in a round trip")
+      }
+    }
+  }
 }

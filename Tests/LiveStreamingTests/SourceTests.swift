@@ -230,4 +230,24 @@ struct SourceTests {
     pipe.closeWriting()
     try eventually("the end") { outlet.isFinished }
   }
+
+  @Test("a socket is a source if it is a stream with a peer; ends of datagrams would be lost")
+  func sockets() throws {
+    for type in [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET] {
+      var pair: [Int32] = [-1, -1]
+      #expect(socketpair(AF_UNIX, Int32(type.rawValue), 0, &pair) == 0)
+      defer { for descriptor in pair { close(descriptor) } }
+      if type == SOCK_STREAM {
+        _ = try DescriptorSource(descriptor: pair[0])
+      } else {
+        let error = #expect(throws: SystemError.self) { try DescriptorSource(descriptor: pair[0]) }
+        #expect(error?.code == ESOCKTNOSUPPORT)
+      }
+    }
+    let waiting = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    defer { close(waiting) }
+    #expect(listen(waiting, 1) == 0)
+    let error = #expect(throws: SystemError.self) { try DescriptorSource(descriptor: waiting) }
+    #expect(error?.code == ENOTCONN)
+  }
 }
