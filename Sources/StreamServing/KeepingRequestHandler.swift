@@ -10,7 +10,7 @@ package import HTTPServer
 /// by another instance or another process, and goes on behind what it has kept.
 ///
 /// All calls come on the loop's thread. Instead of `begin` comes ``beginKeeping(_:for:)`` or
-/// ``restoreKeeping(_:for:)``, and instead of `receive` comes ``keep(_:pieces:)``.
+/// ``restoreKeeping(_:for:at:)``, and instead of `receive` comes ``keep(_:pieces:)``.
 package protocol KeepingRequestHandler: RequestHandler {
   /// Looks at the request without touching anything: the fields that an answer to the creation tells and that every
   /// later beginning of this request must have, such as an identifier that was made up; or the response to a request

@@ -37,6 +37,9 @@ struct OldClientTests {
     Dialect(
       version: 7, system: "draft -08", completeness: ("Upload-Complete", "?1", "?0"), tellsProgress: true,
       creation: ["Upload-Length: 10"], append: ["Content-Type: application/partial-upload"]),
+    Dialect(
+      version: 8, system: "iOS 26", completeness: ("Upload-Complete", "?1", "?0"), tellsProgress: true,
+      creation: ["Upload-Length: 10"], append: ["Content-Type: application/partial-upload"]),
   ]
 
   @Test("an upload that breaks off is asked for and completed, in its own version throughout", arguments: dialects)

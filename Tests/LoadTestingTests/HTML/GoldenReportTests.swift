@@ -1,6 +1,7 @@
-// What is shown of some runs, line by line as it was when somebody looked at it: pages, tables, rows and documents.
+// What is shown of some runs, line by line as it was when the files of `Golden/` were written: pages, tables, rows and
+// documents. A difference is a change that somebody should look at.
 //
-// After a change on purpose, look at the pages in a browser, and then let this write the files of `Golden/` anew:
+// After a change on purpose, look at the pages in a browser, and then let this write the files anew:
 //
 //     SLUICE_GOLDEN=write swift test --filter GoldenReportTests
 
