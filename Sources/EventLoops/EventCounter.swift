@@ -20,15 +20,18 @@ public struct EventCounter: ~Copyable, Sendable {
   /// Adds one and wakes whoever waits. Never blocks: at 2^64 - 2 unread signals it drops one, and the waiter is awake
   /// anyway.
   public borrowing func signal() {
-    // A wake-up that is lost leaves its waiter asleep for ever.
-    _ = try? retryingInterrupts("write") { eventfd_write(descriptor, 1) }
+    // A wake-up that is lost leaves its waiter asleep for ever. An error would be made on the heap, and the capture
+    // thread allocates nothing.
+    while eventfd_write(descriptor, 1) != 0, errno == EINTR {}
   }
 
   /// Takes all signals given so far and returns how many they were; 0 when there was none.
   @discardableResult
   public borrowing func drain() -> UInt64 {
     var count: eventfd_t = 0
-    guard (try? retryingInterrupts("read") { eventfd_read(descriptor, &count) }) != nil else { return 0 }
+    while eventfd_read(descriptor, &count) != 0 {
+      if errno != EINTR { return 0 }
+    }
     return count
   }
 }

@@ -381,13 +381,15 @@ extension FileStore {
         if halfRemoved(file, in: removing) != nil { continue }
         // A server may have been killed before it removed the link.
         if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }
-        guard let size = regularSize(file, in: removing), size > UInt64(Self.removedAtOnce) else {
-          unlinkat(removing, file, 0)
-          continue
+        if let size = regularSize(file, in: removing), size > UInt64(Self.removedAtOnce),
+          shorten(file, in: removing, to: Int64(clamping: size) - Self.removedAtOnce)
+        {
+          return worker.executeSlice { [self] in
+            if !isEnded.load(ordering: .acquiring) { purge(completion) }
+          }
         }
-        if !shorten(file, in: removing, to: Int64(clamping: size) - Self.removedAtOnce) { unlinkat(removing, file, 0) }
-        return worker.executeSlice { [self] in
-          if !isEnded.load(ordering: .acquiring) { purge(completion) }
+        if unlinkat(removing, file, 0) != 0, errno != ENOENT, let retention {
+          complain(retention, "removed recordings still take room: \(SystemError.last("remove \(file)"))")
         }
       }
     }

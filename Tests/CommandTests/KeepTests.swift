@@ -117,6 +117,11 @@ struct KeepTests {
         !server.events("removed").isEmpty
           || server.events("warning").contains { $0.text("reason")?.contains("k-a.txt cannot be removed: ") == true }
       }
+      if call == "unlinkat", number == 1 {
+        try eventually("a warning") {
+          server.events("warning").contains { $0.text("reason")?.contains("still take room") == true }
+        }
+      }
       server.kill()
       let isMoved = access(directory.path + "/k-a.txt", F_OK) != 0
       #expect(isMoved == !server.events("removed").isEmpty)
