@@ -89,6 +89,12 @@ let rooms: [Target] =
       "StreamServing", "StreamStore",
     ],
     testsImport: ["NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines", "CLinux"])
+  + [
+    // Apple's names on Linux, and the only targets that link Foundation. The classes are in a module of their own: see
+    // Sources/FoundationUploads/Exports.swift.
+    .target(name: "FoundationUploadsCore", dependencies: ["StreamBuffers"], swiftSettings: settings)
+  ]
+  + room("FoundationUploads", imports: ["FoundationUploadsCore"], testsImport: ["NetworkTesting"])
   + room(
     "LoadTesting",
     imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],
@@ -263,6 +269,7 @@ let package = Package(
     .library(name: "HTTPServer", targets: ["HTTPServer"]),
     .library(name: "UploadServer", targets: ["UploadServer", "StreamServing", "StreamStore"]),
     .library(name: "LoadTesting", targets: ["LoadTesting"]),
+    .library(name: "FoundationUploads", targets: ["FoundationUploads"]),
     .executable(name: "sluice", targets: ["sluice"]),
     // An ALSA plugin for tests and benchmarks: a microphone that overruns, suspends and disappears on command.
     .library(name: "TestDevice", type: .dynamic, targets: ["TestDevice"]),

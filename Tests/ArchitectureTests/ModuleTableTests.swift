@@ -83,7 +83,11 @@ struct ModuleTableTests {
         if let word = words.firstIndex(of: "import"), word + 1 < words.count,
           words[..<word].allSatisfy({ ["@_exported", "internal", "package", "public"].contains($0) })
         {
-          imports.insert(String(words[word + 1]))
+          // `import class Module.Name` imports a module, too.
+          let isScoped = ["class", "struct", "enum", "protocol", "typealias", "func", "let", "var"].contains(
+            words[word + 1])
+          guard let name = isScoped ? words.dropFirst(word + 2).first : words[word + 1] else { continue }
+          imports.insert(String(name.prefix { $0 != "." }))
         }
       }
     }

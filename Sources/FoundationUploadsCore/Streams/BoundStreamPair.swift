@@ -1,0 +1,260 @@
+// What the two streams of a bound pair share: the ends, their states, and one lock over both.
+
+internal import Foundation
+internal import Glibc
+internal import StreamBuffers
+
+/// The shell of a bound pair of Foundation streams around a `BoundPair`.
+///
+/// All calls on the ends are made under the lock. So an event that one end causes at the other has been noted when the
+/// call returns, and blocking calls miss none.
+final class BoundStreamPair: @unchecked Sendable {
+  /// One end, as its owner sees it.
+  struct Side {
+    var status = Stream.Status.notOpen
+    var error: NSError?
+    /// How many calls block at the moment.
+    var blocked = 0
+  }
+
+  private let monitor = Monitor()
+  private let outputEnd: BoundPair.Output
+  private let inputEnd: BoundPair.Input
+  private var output = Side()
+  private var input = Side()
+  /// Whether the output end may write, once.
+  private var hasSpace = false
+  let outputEvents: StreamEvents
+  let inputEvents: StreamEvents
+  /// Who reads the input without a run loop, and is to be told that it can go on.
+  private var reader: (@Sendable () -> Void)?
+  private var readerHasNews = false
+
+  init(bufferSize: Int) {
+    let ends = BoundPair.make(bufferSize: bufferSize)
+    outputEnd = ends.output
+    inputEnd = ends.input
+    outputEvents = StreamEvents(monitor: monitor)
+    inputEvents = StreamEvents(monitor: monitor)
+  }
+
+  /// Changes something, and calls the reader behind it.
+  private func perform<Result>(_ body: () -> Result) -> Result {
+    let (result, reader) = monitor.withLock {
+      let result = body()
+      defer { readerHasNews = false }
+      return (result, readerHasNews ? self.reader : nil)
+    }
+    reader?()
+    return result
+  }
+
+  func withLock(_ body: () -> Void) { monitor.withLock(body) }
+
+  // MARK: The output end
+
+  var outputStatus: Stream.Status {
+    monitor.withLock { output.status == .open && output.blocked > 0 ? .writing : output.status }
+  }
+  var outputError: NSError? { monitor.withLock { output.error } }
+  var hasSpaceAvailable: Bool { monitor.withLock { output.status == .open && hasSpace } }
+
+  func openOutput() {
+    perform {
+      guard output.status == .notOpen else { return }
+      output.status = .open
+      outputEvents.post(.openCompleted)
+      outputEnd.open { [weak self] in self?.noteOutput($0) }
+    }
+  }
+
+  /// Called from within the pair, and so under the lock.
+  private func noteOutput(_ event: BoundPair.OutputEvent) {
+    switch event {
+    case .spaceAvailable:
+      hasSpace = true
+      outputEvents.post(.hasSpaceAvailable)
+    case .endEncountered: endOutput(.atEnd, nil, .endEncountered)
+    case .errorOccurred(let error): endOutput(.error, Self.brokenPipe(error), .errorOccurred)
+    }
+    monitor.wakeAll()
+  }
+
+  private func endOutput(_ status: Stream.Status, _ error: NSError?, _ event: Stream.Event) {
+    hasSpace = false
+    guard output.status == .open else { return }
+    (output.status, output.error) = (status, error)
+    outputEvents.withdraw(.hasSpaceAvailable)
+    outputEvents.post(event)
+  }
+
+  private static func brokenPipe(_ error: BoundPair.StreamError) -> NSError {
+    NSError(domain: NSPOSIXErrorDomain, code: Int(EPIPE), userInfo: [NSLocalizedDescriptionKey: error.description])
+  }
+
+  /// Writes what fits, at least one byte, and waits for room if there is none.
+  func write(_ bytes: UnsafeRawBufferPointer) -> Int {
+    perform {
+      while output.status == .open {
+        guard bytes.count > 0 else { return 0 }
+        hasSpace = false
+        outputEvents.withdraw(.hasSpaceAvailable)
+        switch outputEnd.write(RawSpan(_unsafeBytes: bytes)) {
+        case .accepted(let count): return count
+        case .refused(.noSpaceSignalled): block(\.output)
+        case .refused: return -1
+        }
+      }
+      return -1
+    }
+  }
+
+  func closeOutput() {
+    perform {
+      guard output.status != .notOpen else { return }
+      hasSpace = false
+      outputEvents.withdrawAll()
+      outputEvents.removeAll()
+      // A failure stays one, as in Foundation.
+      if output.status != .error { output.status = .closed }
+      outputEnd.close()
+      monitor.wakeAll()
+    }
+  }
+
+  /// The stream object is gone. What it has written can still be read.
+  func dropOutput() {
+    perform {
+      outputEvents.removeAll()
+      outputEnd.close()
+    }
+  }
+
+  // MARK: The input end
+
+  var inputStatus: Stream.Status {
+    monitor.withLock { input.status == .open && input.blocked > 0 ? .reading : input.status }
+  }
+  var inputError: NSError? { monitor.withLock { input.error } }
+  var hasBytesAvailable: Bool {
+    monitor.withLock { if input.status == .open, case .bytes = peek() { true } else { false } }
+  }
+
+  func openInput() {
+    perform {
+      guard input.status == .notOpen else { return }
+      input.status = .open
+      inputEvents.post(.openCompleted)
+      inputEnd.open { [weak self] in self?.noteInput($0) }
+    }
+  }
+
+  /// Called from within the pair, and so under the lock.
+  private func noteInput(_ event: BoundPair.InputEvent) {
+    switch event {
+    case .bytesAvailable: inputEvents.post(.hasBytesAvailable)
+    case .endEncountered: endInput()
+    case .errorOccurred(let error): failInput(Self.brokenPipe(error))
+    }
+    readerHasNews = true
+    monitor.wakeAll()
+  }
+
+  private func endInput() {
+    guard input.status == .open else { return }
+    input.status = .atEnd
+    inputEvents.withdraw(.hasBytesAvailable)
+    inputEvents.post(.endEncountered)
+  }
+
+  private func failInput(_ error: NSError) {
+    guard input.status == .open else { return }
+    (input.status, input.error) = (.error, error)
+    inputEvents.withdraw(.hasBytesAvailable)
+    inputEvents.post(.errorOccurred)
+  }
+
+  /// What a read would find.
+  private func peek() -> BoundPair.ReadResult {
+    var nothing = MutableRawSpan()
+    return inputEnd.read(into: &nothing)
+  }
+
+  /// Reads what there is, at least one byte.
+  ///
+  /// - Returns: 0 at the end, -1 after a failure and where the stream is not open; nil if nothing is there and it may
+  ///   not block.
+  func read(into bytes: UnsafeMutableRawBufferPointer, blocks: Bool) -> Int? {
+    perform {
+      while input.status == .open {
+        guard bytes.count > 0 else { return 0 }
+        inputEvents.withdraw(.hasBytesAvailable)
+        var target = MutableRawSpan(_unsafeBytes: bytes)
+        switch inputEnd.read(into: &target) {
+        case .bytes(let count):
+          noteRest()
+          return count
+        case .empty:
+          guard blocks else { return nil }
+          block(\.input)
+        case .end: endInput()
+        case .failed(let error): failInput(Self.brokenPipe(error))
+        case .refused: return -1
+        }
+      }
+      return input.status == .atEnd ? 0 : -1
+    }
+  }
+
+  /// What follows a read: another event if there is more, and the end if all was read that will be.
+  private func noteRest() {
+    switch peek() {
+    case .bytes: inputEvents.post(.hasBytesAvailable)
+    case .end: endInput()
+    case .empty, .failed, .refused: break
+    }
+  }
+
+  func closeInput() {
+    perform {
+      guard input.status != .notOpen else { return }
+      closeInputSide()
+      inputEnd.close()
+    }
+  }
+
+  /// The upload that reads the stream has failed: the output end fails, too.
+  func failInputEnd(_ reason: String) {
+    perform {
+      closeInputSide()
+      inputEnd.fail(BoundPair.StreamError(reason))
+    }
+  }
+
+  private func closeInputSide() {
+    inputEvents.withdrawAll()
+    inputEvents.removeAll()
+    if input.status != .error { input.status = .closed }
+    reader = nil
+    monitor.wakeAll()
+  }
+
+  func dropInput() {
+    perform {
+      inputEvents.removeAll()
+      inputEnd.close()
+    }
+  }
+
+  /// Has `reader` called, on any thread, when there is something to read or the end has come after
+  /// ``read(into:blocks:)`` has found nothing.
+  func observeInput(_ reader: (@Sendable () -> Void)?) { monitor.withLock { self.reader = reader } }
+
+  // MARK: Blocking
+
+  private func block(_ side: ReferenceWritableKeyPath<BoundStreamPair, Side>) {
+    self[keyPath: side].blocked += 1
+    monitor.wait()
+    self[keyPath: side].blocked -= 1
+  }
+}
