@@ -151,10 +151,8 @@ extension LiveStream {
 
   func note(_ gap: Gap) {
     isDiscarding = false
-    let end = gap.offset.addingSaturated(gap.length)
-    if gap.cause == .bufferFull { writer?.gaveUp(upTo: end) }
     // A new upload resource behind a gap may fail, and the next one begins behind the same gap.
-    for range in losses.unknown(in: gap.offset..<end) {
+    for range in losses.unknown(in: gap.offset..<gap.offset.addingSaturated(gap.length)) {
       gaps += 1
       losses.add(range)
       handler(.gap(Gap(offset: range.lowerBound, length: range.upperBound - range.lowerBound, cause: gap.cause)))

@@ -9,10 +9,18 @@ extension LiveStream {
   // MARK: Steps
 
   func perform(_ step: StreamStep) {
+    var gapEnd: UInt64?
     for event in machine.takeEvents() {
       if case .upload(.nextURL(_, _, let count)) = event { unconfirmed += count }
-      if case .gap(let gap) = event { note(gap) } else { handler(event) }
+      guard case .gap(let gap) = event else {
+        handler(event)
+        continue
+      }
+      note(gap)
+      if gap.cause == .bufferFull { gapEnd = gap.offset.addingSaturated(gap.length) }
     }
+    // Once for the part that begins there: a pause divides one loss into two gaps.
+    if let gapEnd { writer?.gaveUp(upTo: gapEnd) }
     settleAcknowledged()
     switch step {
     case .none: break

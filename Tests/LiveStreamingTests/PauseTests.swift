@@ -135,4 +135,48 @@ struct PauseTests {
       try check(server, [0..<100_000, second])
     }
   }
+
+  @Test("losses in a row on both sides of a pause leave twice as much room each time, and what was left out is no loss")
+  func lossesInARow() throws {
+    // The source brings more than the buffer holds while each upload resource is created.
+    let (starts, answers) = (try EventLog<Int>(), try EventLog<Int>())
+    let server = try ResumableServer { request, _ in
+      guard request.method == "POST" else { return .proper }
+      starts.append(Int(request.head.offset))
+      try answers.wait("the test's word") { $0.count > request.number ? () : nil }
+      return .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let capacity = 1 << 18
+      let stream = try RunningStream(source, session, "\(server.url)/p") {
+        $0.resumable = .always
+        $0.buffer = .bytes(capacity)
+        $0.memory = .kept
+      }
+      func start(_ number: Int) throws -> Int {
+        try starts.wait("creation \(number)") { $0.count > number ? $0[number] : nil }
+      }
+      var (newest, lost, last, room) = (0, 0, try start(0), capacity / 8)
+      for round in 0..<3 {
+        try push(source, newest..<newest + 50_000)
+        newest += 50_000
+        if round != 1 {
+          #expect(try source.pause(UInt64(length)))
+          newest += length
+        }
+        try push(source, newest..<newest + capacity + 1000)
+        newest += capacity + 1000
+        answers.append(round)
+        let next = try start(round + 1)
+        #expect(next - (newest - capacity) == room, "round \(round)")
+        lost += next - last - (round != 1 ? length : 0)
+        (last, room) = (next, 2 * room)
+      }
+      stream.streamer.cancel()
+      answers.append(3)
+      let summary = try stream.summary()
+      #expect(Int(summary.progress.lost) == lost && summary.gaps == 5)
+    }
+  }
 }
