@@ -77,8 +77,9 @@ public enum CircularBuffer {
   public static func make(
     capacity: Capacity, overflow: Overflow = .refuse, memory: Memory = .kept, allowsPauses: Bool = false
   ) throws(SystemError) -> Ends {
-    let storage = try CircularStorage(
-      capacity: capacity.byteCount, overflow: overflow, memory: memory, allowsPauses: allowsPauses)
+    var settings = Settings(capacity: capacity.byteCount)
+    (settings.overflow, settings.memory, settings.allowsPauses) = (overflow, memory, allowsPauses)
+    let storage = try CircularStorage(settings)
     return Ends(producer: Producer(storage: storage), consumer: Consumer(storage: storage))
   }
 }
@@ -102,7 +103,7 @@ extension CircularBuffer {
     }
 
     /// Stream offset of the next byte to be written, which is the number of bytes written so far.
-    public var head: UInt64 { storage.head.load(ordering: .relaxed) }
+    public var head: UInt64 { storage.words.pointee.head.load(ordering: .relaxed) }
 
     /// Capacity in bytes, whole pages.
     public var capacity: Int { storage.capacity }
@@ -188,19 +189,19 @@ extension CircularBuffer {
 
     /// Stream offset up to which bytes were given up, by ``release(upTo:)`` or by overflow. Reading starts here at the
     /// earliest.
-    public var released: UInt64 { storage.released.load(ordering: .acquiring) }
+    public var released: UInt64 { storage.oldest }
 
     /// Stream offset one past the newest byte.
-    public var head: UInt64 { storage.head.load(ordering: .acquiring) }
+    public var head: UInt64 { storage.words.pointee.head.load(ordering: .acquiring) }
 
-    /// Capacity in bytes, whole pages.
-    public var capacity: Int { storage.capacity }
+    /// Capacity in bytes, whole pages; with what can be kept elsewhere.
+    public var capacity: Int { storage.capacity + (storage.backing?.capacity ?? 0) }
 
     /// Whether the producer has said that ``head`` is final.
     ///
     /// Look here first and at ``head`` (or by a read) afterwards: `isFinished && cursor == head` is the end of the
     /// stream. The other way round bytes may come between the two looks, and the last of the stream would be missed.
-    public var isFinished: Bool { storage.finished.load(ordering: .acquiring) }
+    public var isFinished: Bool { storage.words.pointee.finished.load(ordering: .acquiring) }
 
     /// The next pause that was not passed yet. Look at ``head`` first: the bytes before a head that was seen are never
     /// behind a pause that was not.
@@ -224,6 +225,10 @@ extension CircularBuffer {
       case .overwritten(let oldest): return .overwritten(oldest: oldest)
       }
     }
+
+    /// Whether the bytes at `offset` are kept elsewhere, and may have to be loaded first: a read that finds none wakes
+    /// the consumer when they are there.
+    package func isBacked(at offset: UInt64) -> Bool { storage.isBacked(at: offset) }
 
     /// Gives up all bytes before `offset`, making their room free. Offsets already given up are ignored. With
     /// ``Memory/returned`` only whole steps are given up: ``released`` may stay up to 64 KiB behind `offset`.

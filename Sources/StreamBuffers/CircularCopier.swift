@@ -1,0 +1,147 @@
+// The third end of a circular buffer: it copies the bytes to where there is more room, and the producer may then take
+// their memory before the consumer has released them.
+
+package import EventLoops
+internal import Synchronization
+
+/// Where bytes are found that a circular buffer no longer has.
+///
+/// All calls come from the consumer's thread. None may wait for a disk.
+package protocol CircularBacking: AnyObject, Sendable {
+  /// Offset of the oldest byte that is still there or in the buffer.
+  var oldest: UInt64 { get }
+  /// How many bytes it can keep.
+  var capacity: Int { get }
+  /// Up to `maximum` bytes at `offset`, which stay as they are until the next call.
+  ///
+  /// `empty` means that they are being loaded, and that the consumer will be woken; nil that there is none up to
+  /// the buffer's oldest one.
+  func read(at offset: UInt64, maximum: Int) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>?
+  /// Everything before `offset` is given up.
+  func release(upTo offset: UInt64)
+}
+
+extension CircularBuffer {
+  /// What a buffer is made with.
+  package struct Settings {
+    /// In bytes.
+    package var capacity: Int
+    package var overflow = Overflow.refuse
+    package var memory = Memory.kept
+    package var allowsPauses = false
+    package var hasCopier = false
+    package var backing: (any CircularBacking)?
+    /// The offset at which the buffer begins.
+    package var start: UInt64 = 0
+    /// Where another process finds the buffer if this one is killed: in a file system in memory.
+    package var path: String?
+
+    package init(capacity: Int) { self.capacity = capacity }
+  }
+
+  /// The three ends of a buffer that is copied.
+  @frozen
+  public struct CopiedEnds: ~Copyable, Sendable {
+    public var producer: Producer
+    public var consumer: Consumer
+    public var copier: Copier
+  }
+
+  /// Makes a buffer with a third end.
+  ///
+  /// - Throws: ``SystemError`` when memory or descriptors are refused.
+  package static func makeCopied(_ settings: Settings) throws(SystemError) -> CopiedEnds {
+    precondition(settings.hasCopier && settings.memory == .kept, "memory is not returned while it is copied")
+    let storage = try CircularStorage(settings)
+    return CopiedEnds(
+      producer: Producer(storage: storage), consumer: Consumer(storage: storage), copier: Copier(storage: storage))
+  }
+
+  /// The consumer of a buffer whose producer is gone: everything is in its backing.
+  ///
+  /// - Parameters:
+  ///   - head: the offset at which it ends.
+  ///   - pauses: those that the consumer has not passed, at most 16.
+  package static func makeFinished(
+    head: UInt64, pauses: [Pause], backing: any CircularBacking
+  ) throws(SystemError) -> FinishedEnds {
+    var settings = Settings(capacity: 1)
+    (settings.allowsPauses, settings.backing, settings.start) = (true, backing, head)
+    let storage = try CircularStorage(settings)
+    for pause in pauses { _ = storage.pauses?.append(pause) }
+    storage.finish()
+    return FinishedEnds(consumer: Consumer(storage: storage), waker: ConsumerWaker(storage: storage))
+  }
+
+  /// What is left of a buffer whose producer is gone.
+  @frozen
+  public struct FinishedEnds: ~Copyable, Sendable {
+    public var consumer: Consumer
+    public var waker: ConsumerWaker
+  }
+
+  /// Wakes the consumer from any thread.
+  public struct ConsumerWaker: Sendable {
+    fileprivate let storage: CircularStorage
+
+    package func wake() { storage.dataAvailable.signal() }
+  }
+
+  /// The copying end. One thread owns it.
+  public struct Copier: ~Copyable, Sendable {
+    private let storage: CircularStorage
+
+    init(storage: CircularStorage) { self.storage = storage }
+
+    package var waker: ConsumerWaker { ConsumerWaker(storage: storage) }
+
+    /// Stream offset one past the newest byte.
+    package var head: UInt64 { storage.words.pointee.head.load(ordering: .acquiring) }
+
+    /// Capacity in bytes.
+    package var capacity: Int { storage.capacity }
+
+    /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
+    package var isFinished: Bool { storage.words.pointee.finished.load(ordering: .acquiring) }
+
+    /// Copies as many bytes from `offset` on as there are, at most as `target` holds.
+    package borrowing func copy(
+      at offset: UInt64, into target: UnsafeMutableRawBufferPointer
+    ) -> Consumer.ReadResult<Int> {
+      let words = storage.words
+      words.pointee.pinnedByCopier.store(offset, ordering: .sequentiallyConsistent)
+      defer { words.pointee.pinnedByCopier.store(CircularWords.nothingPinned, ordering: .releasing) }
+      let oldest = words.pointee.released.load(ordering: .sequentiallyConsistent)
+      guard offset >= oldest else { return .overwritten(oldest: oldest) }
+      let head = head
+      guard offset < head else { return .empty }
+      let count = min(Int(clamping: head - offset), target.count)
+      target.copyMemory(from: UnsafeRawBufferPointer(start: storage.address(of: offset), count: count))
+      return .bytes(count)
+    }
+
+    /// Everything before `offset` exists elsewhere: the producer may take it.
+    package func copied(upTo offset: UInt64) {
+      storage.words.pointee.copied.store(offset, ordering: .sequentiallyConsistent)
+      storage.wakeProducer()
+    }
+
+    /// An eventfd that is signalled after ``requestWakeUp(atHead:)``. Watch it edge-triggered.
+    package var descriptor: Int32 { storage.copyDescriptor }
+
+    /// Asks to be woken once the head reaches `offset`, the stream has ended, or the producer waits for space; false
+    /// when there is nothing to wait for.
+    ///
+    /// One wake-up comes for a request that was answered with true. It may be early, and is used up then.
+    package func requestWakeUp(atHead offset: UInt64) -> Bool {
+      let words = storage.words
+      words.pointee.copierWaits.store(min(offset, .max - 1), ordering: .sequentiallyConsistent)
+      let isThere =
+        words.pointee.head.load(ordering: .sequentiallyConsistent) >= offset
+        || words.pointee.finished.load(ordering: .sequentiallyConsistent)
+        || words.pointee.producerWaits.load(ordering: .sequentiallyConsistent) > 0
+      if !isThere { return true }
+      return words.pointee.copierWaits.exchange(.max, ordering: .sequentiallyConsistent) == .max
+    }
+  }
+}

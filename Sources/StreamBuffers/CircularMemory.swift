@@ -1,0 +1,112 @@
+// The memory of a circular buffer: one page of words, and the bytes, mapped twice in a row.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+
+/// A file in memory and its mappings, until nobody refers to it.
+final class CircularMemory: @unchecked Sendable {
+  let words: UnsafeMutablePointer<CircularWords>
+  /// The first of two copies of `capacity` bytes.
+  let base: UnsafeMutableRawPointer
+  /// In bytes.
+  let capacity: Int
+  private let page: Int
+
+  /// - Parameters:
+  ///   - capacity: in bytes, whole pages.
+  ///   - start: the offset at which the buffer begins.
+  ///   - path: where other processes find the buffer's file, in a file system in memory; nil for nowhere. All of its
+  ///     memory is taken at once then: where a file system is full, writing to a mapping ends the process.
+  init(capacity: Int, startingAt start: UInt64, path: String?) throws(SystemError) {
+    self.capacity = capacity
+    page = sysconf(Int32(_SC_PAGESIZE))
+    let file = try Self.open(path)
+    defer { close(file) }
+    let size = page + capacity
+    let reserving = "reserving \(capacity) bytes for a circular buffer"
+    if let path {
+      var code: Int32
+      repeat { code = posix_fallocate(file, 0, size) } while code == EINTR
+      guard code == 0 else {
+        unlink(path)
+        throw SystemError(operation: reserving, code: code)
+      }
+    } else {
+      try retryingInterrupts(reserving) { ftruncate(file, size) }
+    }
+    guard let first = mmap(nil, page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
+      throw .last("mapping a circular buffer")
+    }
+    do throws(SystemError) {
+      base = try Self.mapTwice(file, capacity, offset: page)
+    } catch {
+      munmap(first, page)
+      throw error
+    }
+    words = first.bindMemory(to: CircularWords.self, capacity: 1)
+    words.initialize(to: CircularWords(capacity: capacity, startingAt: start))
+  }
+
+  /// Maps what another process has left; nil if that is no buffer, or one of another version.
+  ///
+  /// - Throws: ``SystemError`` when it cannot be read.
+  init?(reading path: String) throws(SystemError) {
+    page = sysconf(Int32(_SC_PAGESIZE))
+    let file = try retryingInterrupts("opening \(path)") { Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) }
+    defer { close(file) }
+    var status = stat()
+    try retryingInterrupts("reading \(path)") { fstat(file, &status) }
+    let size = Int(status.st_size)
+    guard status.st_mode & S_IFMT == S_IFREG, size > page, (size - page) % page == 0, size <= Int.max / 4 else {
+      return nil
+    }
+    capacity = size - page
+    guard let first = mmap(nil, page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
+      throw .last("mapping \(path)")
+    }
+    words = first.assumingMemoryBound(to: CircularWords.self)
+    guard words.pointee.layout == CircularWords.currentLayout, words.pointee.capacity == UInt64(capacity) else {
+      munmap(first, page)
+      return nil
+    }
+    do throws(SystemError) {
+      base = try Self.mapTwice(file, capacity, offset: page)
+    } catch {
+      munmap(first, page)
+      throw error
+    }
+  }
+
+  deinit {
+    munmap(words, page)
+    munmap(base, 2 * capacity)
+  }
+
+  private static func open(_ path: String?) throws(SystemError) -> Int32 {
+    guard let path else {
+      return try retryingInterrupts("memfd_create") { memfd_create("sluice-circular-buffer", SLUICE_MFD_CLOEXEC) }
+    }
+    return try retryingInterrupts("creating \(path)") {
+      Glibc.open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    }
+  }
+
+  /// The same `capacity` bytes at two addresses in a row, so that no span ever wraps.
+  private static func mapTwice(
+    _ file: Int32, _ capacity: Int, offset: Int
+  ) throws(SystemError) -> UnsafeMutableRawPointer {
+    guard let reserved = mmap(nil, 2 * capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), reserved != MAP_FAILED
+    else {
+      throw .last("mapping \(capacity) bytes for a circular buffer")
+    }
+    for half in [reserved, reserved + capacity] {
+      if mmap(half, capacity, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, offset) == MAP_FAILED {
+        let error = SystemError.last("mapping \(capacity) bytes for a circular buffer")
+        munmap(reserved, 2 * capacity)
+        throw error
+      }
+    }
+    return reserved
+  }
+}

@@ -1,0 +1,50 @@
+// What a process that was killed has left of a circular buffer.
+
+package import EventLoops
+internal import Glibc
+internal import Synchronization
+
+extension CircularBuffer {
+  /// The bytes of a buffer whose file another process has left in memory.
+  package final class Remains {
+    private let memory: CircularMemory
+    /// Offset of the first byte that is there.
+    package let oldest: UInt64
+    /// One past the last byte.
+    package let head: UInt64
+    /// Whether the stream had ended.
+    package let isFinished: Bool
+    /// The pauses that the consumer had not passed.
+    package let pauses: [Pause]
+
+    /// Opens the file of a buffer; nil if it is none, or one that another version has written.
+    ///
+    /// - Throws: ``SystemError`` when it cannot be read.
+    package init?(path: String) throws(SystemError) {
+      guard let memory = try CircularMemory(reading: path) else { return nil }
+      self.memory = memory
+      let words = memory.words
+      head = words.pointee.head.load(ordering: .relaxed)
+      let released = min(head, words.pointee.released.load(ordering: .relaxed))
+      // More than it can hold, it does not.
+      oldest = max(released, head - min(head, UInt64(memory.capacity)))
+      isFinished = words.pointee.finished.load(ordering: .relaxed)
+      var pauses: [Pause] = []
+      let written = words.pointee.pausesWritten.load(ordering: .relaxed)
+      let read = words.pointee.pausesRead.load(ordering: .relaxed)
+      if read >= 0, written >= read, written - read <= CircularWords.pauseCapacity {
+        for index in read..<written { pauses.append(words.pointee.pauses[index % CircularWords.pauseCapacity]) }
+      }
+      self.pauses = pauses
+    }
+
+    /// Copies bytes from `offset` on, which is not before ``oldest``, and returns how many.
+    package func copy(at offset: UInt64, into target: UnsafeMutableRawBufferPointer) -> Int {
+      guard offset >= oldest, offset < head else { return 0 }
+      let count = min(Int(clamping: head - offset), target.count)
+      let start = memory.base + Int(offset % UInt64(memory.capacity))
+      target.copyMemory(from: UnsafeRawBufferPointer(start: start, count: count))
+      return count
+    }
+  }
+}

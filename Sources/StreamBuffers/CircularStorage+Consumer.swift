@@ -1,0 +1,97 @@
+// What the consumer of a circular buffer does. On its thread only.
+
+internal import CLinux
+internal import EventLoops
+internal import Glibc
+internal import Synchronization
+
+extension CircularStorage {
+  /// Finds up to `maximum` bytes at `offset`; when there are some they stay as they are until ``endRead()``.
+  @usableFromInline
+  func beginRead(
+    at offset: UInt64, maximum: Int
+  ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> {
+    if let oldest = pin(offset) {
+      return backing?.read(at: offset, maximum: maximum) ?? .overwritten(oldest: oldest)
+    }
+    let head = words.pointee.head.load(ordering: .acquiring)
+    precondition(offset <= head, "reading beyond the head")
+    guard offset < head else {
+      unpin()
+      return .empty
+    }
+    return .bytes(UnsafeRawBufferPointer(start: address(of: offset), count: min(Int(head - offset), maximum)))
+  }
+
+  @usableFromInline
+  func endRead() { unpin() }
+
+  /// Keeps the producer from overwriting anything from `offset` on; the oldest offset left when it came too late.
+  private func pin(_ offset: UInt64) -> UInt64? {
+    guard isTaken else {
+      // Nothing is taken from the consumer, which alone moves `released` then: nobody to tell, and nothing to order.
+      let oldest = words.pointee.released.load(ordering: .relaxed)
+      return offset < oldest ? oldest : nil
+    }
+    words.pointee.pinned.store(offset, ordering: .sequentiallyConsistent)
+    let oldest = words.pointee.released.load(ordering: .sequentiallyConsistent)
+    guard offset < oldest else { return nil }
+    unpin()
+    return oldest
+  }
+
+  private func unpin() {
+    if isTaken { words.pointee.pinned.store(CircularWords.nothingPinned, ordering: .releasing) }
+  }
+
+  func nextPause() -> CircularBuffer.Pause? { pauses?.first }
+
+  func passPause() { pauses?.removeFirst() }
+
+  func release(upTo wanted: UInt64) {
+    let start = words.pointee.released.load(ordering: .relaxed)
+    precondition(wanted <= words.pointee.head.load(ordering: .acquiring), "releasing bytes that were not written yet")
+    backing?.release(upTo: wanted)
+    let offset = memory == .returned ? wanted / UInt64(Self.returnStep) * UInt64(Self.returnStep) : wanted
+    guard offset > start else { return }
+    if memory == .returned { returnPages(from: start, to: offset) }
+    advanceReleased(to: offset)
+    wakeProducer()
+  }
+
+  /// The oldest offset that can be read, here or in the backing.
+  var oldest: UInt64 { backing?.oldest ?? words.pointee.released.load(ordering: .acquiring) }
+
+  /// Whether the bytes at `offset` have to be loaded from the backing.
+  func isBacked(at offset: UInt64) -> Bool {
+    backing != nil && offset < words.pointee.released.load(ordering: .acquiring)
+  }
+
+  func requestWakeUp(beyond offset: UInt64) -> Bool {
+    words.pointee.consumerWaits.store(true, ordering: .sequentiallyConsistent)
+    let alreadyThere =
+      words.pointee.head.load(ordering: .sequentiallyConsistent) > offset
+      || words.pointee.finished.load(ordering: .sequentiallyConsistent)
+    if !alreadyThere { return true }
+    // Taken back; unless the producer was quicker: then its signal comes, and has to be waited for like any other.
+    return !words.pointee.consumerWaits.exchange(false, ordering: .sequentiallyConsistent)
+  }
+
+  /// Gives the memory of the whole steps between two offsets back to the system: madvise(2), `MADV_REMOVE`.
+  ///
+  /// Done under a pin and before `released` moves: afterwards the producer may already be writing there. The step in
+  /// which an overflow ended stays, because its first part may already be in use again.
+  private func returnPages(from start: UInt64, to end: UInt64) {
+    let step = UInt64(Self.returnStep)
+    var offset = (start + step - 1) / step * step
+    guard offset < end, pin(start) == nil else { return }
+    defer { unpin() }
+    var count = 0
+    while offset < end {
+      madvise(address(of: offset), Self.returnStep, MADV_REMOVE)
+      offset += step
+      count += 1
+    }
+    preparePages(from: (words.pointee.head.load(ordering: .acquiring) + step - 1) / step * step, count: count)
+  }
+}

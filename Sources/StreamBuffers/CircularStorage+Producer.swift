@@ -1,0 +1,122 @@
+// What the producer of a circular buffer does. On its thread only.
+
+internal import EventLoops
+internal import Synchronization
+
+extension CircularStorage {
+  /// How many copied bytes the producer takes at once. With one after another it could only write as few.
+  private static let takenAtOnce = 256 << 10
+
+  /// Free memory at the head, from `minimum` to `maximum` bytes; nil when it cannot be had.
+  @usableFromInline
+  func beginWrite(minimum: Int, maximum: Int, claimed: inout UInt64) -> UnsafeMutableRawBufferPointer? {
+    precondition(minimum >= 1 && minimum <= largestMinimum, "this minimum would never be free")
+    guard let free = makeRoom(for: minimum, maximum: maximum, claimed: &claimed) else { return nil }
+    let start = address(of: words.pointee.head.load(ordering: .relaxed))
+    return UnsafeMutableRawBufferPointer(start: start, count: min(free, max(minimum, maximum)))
+  }
+
+  /// Returns how many bytes may be written at the head, at least `count`; nil when they cannot be had.
+  ///
+  /// - Parameters:
+  ///   - maximum: as many are of use.
+  ///   - claimed: the producer's note of what it took from the consumer and may not use yet: the offset up to
+  ///     which it moved `released` itself, until it has seen that no read is going on below; 0 when nothing is open.
+  private func makeRoom(for count: Int, maximum: Int, claimed: inout UInt64) -> Int? {
+    let free = usableByteCount()
+    if free < count {
+      guard let oldest = oldestAfterTaking(count, maximum: maximum) else { return nil }
+      // Bytes in use cannot go now: better to try again later than to give them up for nothing.
+      guard !isRead(before: oldest) else { return nil }
+      advanceReleased(to: oldest)
+      claimed = oldest
+    } else if claimed == 0 {
+      return free
+    }
+    // A read that began between the look and the claim keeps the room from being used, in this call and in later ones:
+    // that it counts as free by now does not mean that the reader has left it.
+    guard !isRead(before: claimed) else { return nil }
+    claimed = 0
+    return usableByteCount()
+  }
+
+  /// Bytes that are released, and that the copier has left.
+  private func usableByteCount() -> Int {
+    // In this order: a copier pins before it looks at `released`, see above.
+    var kept = words.pointee.released.load(ordering: .sequentiallyConsistent)
+    if hasCopier { kept = min(kept, words.pointee.pinnedByCopier.load(ordering: .sequentiallyConsistent)) }
+    return capacity - Int(words.pointee.head.load(ordering: .relaxed) - kept)
+  }
+
+  /// Up to where bytes are taken for `count` bytes at the head; nil if the policy lets none of them go.
+  private func oldestAfterTaking(_ count: Int, maximum: Int) -> UInt64? {
+    let head = words.pointee.head.load(ordering: .relaxed)
+    let oldest = head + UInt64(count) - UInt64(capacity)
+    if overflow == .dropOldest { return oldest }
+    guard hasCopier else { return nil }
+    let copied = words.pointee.copied.load(ordering: .acquiring)
+    guard copied >= oldest else { return nil }
+    let end = head + UInt64(max(count, min(maximum, Self.takenAtOnce, capacity)))
+    return max(oldest, min(copied, end - min(end, UInt64(capacity))))
+  }
+
+  private func isRead(before offset: UInt64) -> Bool {
+    if words.pointee.pinned.load(ordering: .sequentiallyConsistent) < offset { return true }
+    return hasCopier && words.pointee.pinnedByCopier.load(ordering: .sequentiallyConsistent) < offset
+  }
+
+  /// Lets the consumer see `count` more bytes, and wakes it if it waits for them.
+  ///
+  /// Sequentially consistent, here and in ``release(upTo:)``: store, then look whether the other side sleeps, while
+  /// that one says that it sleeps and then looks. The barrier waits until the copy before it has left the core, some 10
+  /// ns for a message of 4 KiB. Without it the sleeper would have to pay for both, with a membarrier(2) at each sleep:
+  /// for live streams, which sleep after nearly every message, a bad bargain.
+  @usableFromInline
+  func publish(_ count: Int) {
+    let head = words.pointee.head.load(ordering: .relaxed) + UInt64(count)
+    words.pointee.head.store(head, ordering: .sequentiallyConsistent)
+    wakeConsumer()
+    if hasCopier { wakeCopier(head: head) }
+  }
+
+  /// Before any byte behind the pause: who sees such a byte sees the pause.
+  func pause(_ length: UInt64) -> Bool {
+    let pause = CircularBuffer.Pause(position: words.pointee.head.load(ordering: .relaxed), length: length)
+    guard pauses?.append(pause) == true else { return false }
+    wakeConsumer()
+    return true
+  }
+
+  func finish() {
+    words.pointee.finished.store(true, ordering: .sequentiallyConsistent)
+    wakeConsumer()
+    if hasCopier { wakeCopier(head: .max) }
+  }
+
+  private func wakeConsumer() {
+    // The cheap look first: an exchange would take the cache line from the consumer for every write.
+    if words.pointee.consumerWaits.load(ordering: .sequentiallyConsistent),
+      words.pointee.consumerWaits.exchange(false, ordering: .sequentiallyConsistent)
+    {
+      dataAvailable.signal()
+    }
+  }
+
+  /// - Parameter head: wakes it if it waits for no more than this offset.
+  private func wakeCopier(head: UInt64) {
+    let awaited = words.pointee.copierWaits.load(ordering: .sequentiallyConsistent)
+    guard awaited != .max, head >= awaited else { return }
+    if words.pointee.copierWaits.exchange(.max, ordering: .sequentiallyConsistent) != .max { copyDue?.signal() }
+  }
+
+  func requestSpace(_ count: Int) -> Bool {
+    words.pointee.producerWaits.store(count, ordering: .sequentiallyConsistent)
+    if freeByteCount() < count {
+      // Only a copy may bring it.
+      if hasCopier { wakeCopier(head: .max) }
+      return true
+    }
+    // Taken back; unless the consumer was quicker: then its signal comes, and has to be waited for like any other.
+    return words.pointee.producerWaits.exchange(0, ordering: .sequentiallyConsistent) == 0
+  }
+}

@@ -1,0 +1,65 @@
+// What the threads at a circular buffer share beside its bytes: the first page of the buffer's file. So whoever finds the
+// file of a process that was killed knows what is in it.
+
+internal import Synchronization
+
+/// The words of a circular buffer. Each group has cache lines of its own, so that one thread's writes do not take the
+/// words of another from that thread.
+struct CircularWords: ~Copyable {
+  /// Changes with the meaning or the order of the words.
+  static let currentLayout: UInt64 = 0x534c_5549_4345_0001
+  static let nothingPinned = UInt64.max
+  /// How many pauses may wait for the consumer.
+  static let pauseCapacity = 16
+
+  let layout = CircularWords.currentLayout
+  /// In bytes.
+  let capacity: UInt64
+
+  // Written by the producer, once for each write.
+  private let apartFromTheRest = CacheLines()
+  let head = Atomic<UInt64>(0)
+  let finished = Atomic<Bool>(false)
+
+  // Written by the consumer, for each read and release.
+  private let apartFromTheProducer = CacheLines()
+  let released = Atomic<UInt64>(0)
+  /// The lowest offset that the consumer is using, `nothingPinned` if it is using none.
+  let pinned = Atomic<UInt64>(nothingPinned)
+
+  // Written by the copier, for each copy.
+  private let apartFromTheConsumer = CacheLines()
+  /// Everything before this offset exists elsewhere: the producer may take it.
+  let copied = Atomic<UInt64>(0)
+  /// As `pinned`, for the copier.
+  let pinnedByCopier = Atomic<UInt64>(nothingPinned)
+
+  // Written only when a thread goes to sleep or is woken: looking at them costs a busy thread nothing.
+  private let apartFromTheCopier = CacheLines()
+  /// Whether the consumer asked to be woken by the next bytes.
+  let consumerWaits = Atomic<Bool>(false)
+  /// How many free bytes the producer asked to be woken for; 0 when it does not wait.
+  let producerWaits = Atomic<Int>(0)
+  /// The head that the copier asked to be woken at; `UInt64.max` when it does not wait.
+  let copierWaits = Atomic<UInt64>(.max)
+
+  private let apartFromTheWaiting = CacheLines()
+  let pausesWritten = Atomic<Int>(0)
+  let pausesRead = Atomic<Int>(0)
+  var pauses = InlineArray<16, CircularBuffer.Pause>(repeating: CircularBuffer.Pause(position: 0, length: 0))
+
+  /// - Parameters:
+  ///   - capacity: in bytes.
+  ///   - end: the offset at which the buffer begins, and up to which everything is released.
+  init(capacity: Int, startingAt end: UInt64) {
+    self.capacity = UInt64(capacity)
+    head.store(end, ordering: .relaxed)
+    released.store(end, ordering: .relaxed)
+    copied.store(end, ordering: .relaxed)
+  }
+}
+
+/// 128 bytes: x86 fetches lines in pairs, and some ARM cores have lines so long.
+private struct CacheLines {
+  private let words: InlineArray<16, UInt64> = InlineArray(repeating: 0)
+}

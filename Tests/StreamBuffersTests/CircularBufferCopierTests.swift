@@ -1,0 +1,225 @@
+// The circular buffer with its third end: what is copied may be taken from memory before it is released.
+
+import EventLoops
+import Glibc
+import PropertyTesting
+import StreamBuffers
+import Synchronization
+import Testing
+
+@Suite("CircularBuffer with a copier")
+struct CircularBufferCopierTests {
+  static let pattern = OffsetPattern()
+
+  @Test(
+    "three threads pass megabytes on through memory and copy, each byte once", arguments: Seed.several(2),
+    [CircularBuffer.Overflow.refuse, .dropOldest])
+  func threeThreads(seed: Seed, overflow: CircularBuffer.Overflow) throws {
+    let random = seed.generator
+    let total: UInt64 = 8 << 20
+    let copy = CopyInMemory()
+    var settings = CircularBuffer.Settings(capacity: 16 << 10)
+    (settings.overflow, settings.hasCopier, settings.backing) = (overflow, true, copy)
+    let ends = try CircularBuffer.makeCopied(settings)
+    let (producer, consumer, copier) = (Handover(ends.producer), Handover(ends.consumer), Handover(ends.copier))
+    let read = Atomic<UInt64>(0)
+    let lost = Atomic<UInt64>(0)
+    try concurrently(
+      {
+        var producer = producer.take()
+        var random = random
+        while producer.head < total {
+          let size = min(random.size(upTo: 2048), Int(total - producer.head))
+          while overflow == .refuse, producer.requestSpace(size) {
+            guard waitUntilReadable(producer.spaceDescriptor) else {
+              Issue.record("the producer's wake-up was lost at \(producer.head) (\(seed))")
+              return producer.finish()
+            }
+            producer.drainSpaceSignals()
+          }
+          let head = producer.head
+          _ = producer.write(minimum: size, maximum: size) { span in
+            span.withUnsafeMutableBytes { Self.pattern.fill($0, at: head) }
+            return size
+          }
+        }
+        producer.finish()
+      },
+      {
+        let copier = copier.take()
+        copy.attach(copier.waker)
+        var random = SplitMix64(state: seed.value ^ 2)
+        var position: UInt64 = 0
+        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 8192, alignment: 8)
+        defer { buffer.deallocate() }
+        while true {
+          let isFinished = copier.isFinished
+          let size = random.size(upTo: 8192)
+          switch copier.copy(at: position, into: UnsafeMutableRawBufferPointer(rebasing: buffer.prefix(size))) {
+          case .bytes(let count):
+            let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
+            guard Self.pattern.matches(bytes, at: position) else {
+              return Self.fail("bytes changed while they were copied, at \(position) (\(seed))")
+            }
+            copy.append(bytes, at: position)
+            position += UInt64(count)
+            copier.copied(upTo: position)
+          case .overwritten(let oldest):
+            // What the consumer has released needs no copy.
+            guard overflow == .dropOldest || oldest <= copy.oldest else {
+              return Self.fail("taken before it was copied (\(seed))")
+            }
+            position = oldest
+          case .empty where isFinished: return
+          case .empty:
+            if copier.requestWakeUp(atHead: position + UInt64(random.size(upTo: 4096))) {
+              guard waitUntilReadable(copier.descriptor) else {
+                return Self.fail("the copier's wake-up was lost at \(position) (\(seed))")
+              }
+              takeSignals(copier.descriptor)
+            }
+          }
+        }
+      },
+      {
+        var consumer = consumer.take()
+        var random = SplitMix64(state: seed.value ^ 1)
+        var cursor: UInt64 = 0
+        while true {
+          if consumer.isFinished, cursor == consumer.head { break }
+          switch consumer.read(at: cursor, maximum: random.size(upTo: 4096), { Self.check($0, at: cursor) }) {
+          case .bytes(let count?):
+            cursor += UInt64(count)
+            read.add(UInt64(count), ordering: .relaxed)
+          case .bytes(nil): return Self.fail("wrong bytes at \(cursor) (\(seed))")
+          case .empty where consumer.isBacked(at: cursor): continue
+          case .empty:
+            while consumer.requestWakeUp(beyond: cursor) {
+              guard waitUntilReadable(consumer.dataDescriptor) else {
+                return Self.fail("the consumer's wake-up was lost at \(cursor) (\(seed))")
+              }
+              takeSignals(consumer.dataDescriptor)
+            }
+          case .overwritten(let oldest):
+            guard oldest > cursor, overflow == .dropOldest else {
+              return Self.fail("overwritten up to \(oldest), at \(cursor) (\(seed))")
+            }
+            lost.add(oldest - cursor, ordering: .relaxed)
+            cursor = oldest
+          }
+          // Seldom: most of it is taken from memory before it is released.
+          if random.chance(2) { consumer.release(upTo: cursor) }
+        }
+      })
+    #expect(read.load(ordering: .relaxed) + lost.load(ordering: .relaxed) == total)
+    #expect(overflow == .dropOldest || lost.load(ordering: .relaxed) == 0)
+    #expect(copy.byteCountRead > 0, "nothing was read from the copy")
+  }
+
+  @Test("what a killed process had in its buffer is found in the buffer's file", arguments: Seed.several(20))
+  func remains(seed: Seed) throws {
+    var random = seed.generator
+    let path = "/dev/shm/sluice-test-\(getpid())-\(String(seed.value, radix: 16))"
+    defer { unlink(path) }
+    var settings = CircularBuffer.Settings(capacity: 16 << 10)
+    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
+    (settings.overflow, settings.start) = (
+      random.chance(50) ? .dropOldest : .refuse, UInt64(random.size(upTo: 1 << 20))
+    )
+    var ends = try CircularBuffer.makeCopied(settings)
+    var pauses: [UInt64] = []
+    for _ in 0..<random.size(upTo: 40) {
+      let (size, head) = (random.size(upTo: 4096), ends.producer.head)
+      _ = ends.producer.write(minimum: size, maximum: size) { span in
+        span.withUnsafeMutableBytes { Self.pattern.fill($0, at: head) }
+        return size
+      }
+      if random.chance(10), ends.producer.pause(77) { pauses.append(ends.producer.head) }
+      if random.chance(30) { ends.copier.copied(upTo: ends.producer.head) }
+      if random.chance(30) { ends.consumer.release(upTo: ends.producer.head) }
+    }
+    let finishes = random.chance(50)
+    if finishes { ends.producer.finish() }
+    let remains = try #require(try CircularBuffer.Remains(path: path), "\(seed)")
+    #expect(remains.head == ends.producer.head && remains.oldest == ends.consumer.released, "\(seed)")
+    #expect(
+      remains.isFinished == finishes && remains.pauses.map(\.position) == pauses
+        && remains.pauses.allSatisfy { $0.length == 77 }, "\(seed)")
+    var found = [UInt8](repeating: 0, count: Int(remains.head - remains.oldest) + 1)
+    let count = found.withUnsafeMutableBytes { remains.copy(at: remains.oldest, into: $0) }
+    #expect(count == found.count - 1, "\(seed)")
+    #expect(found.withUnsafeBytes { Self.pattern.matches(.init(rebasing: $0.prefix(count)), at: remains.oldest) })
+  }
+
+  @Test("a file that is no buffer, is cut short or is of another version is none")
+  func noRemains() throws {
+    let path = "/dev/shm/sluice-test-none-\(getpid())"
+    defer { unlink(path) }
+    var settings = CircularBuffer.Settings(capacity: 4096)
+    (settings.hasCopier, settings.path) = (true, path)
+    let ends = try CircularBuffer.makeCopied(settings)
+    #expect(ends.producer.head == 0)
+    #expect(throws: SystemError.self) { _ = try CircularBuffer.makeCopied(settings) }
+    for size in [0, 100, 4096, 8191] as [Int] {
+      #expect(truncate(path, size) == 0)
+      #expect(try CircularBuffer.Remains(path: path) == nil, "\(size)")
+    }
+    #expect(truncate(path, 0) == 0 && truncate(path, 8192) == 0)
+    #expect(try CircularBuffer.Remains(path: path) == nil)
+    #expect(throws: SystemError.self) { _ = try CircularBuffer.Remains(path: path + "-missing") }
+  }
+
+  private static func fail(_ reason: String) { Issue.record(Comment(rawValue: reason)) }
+
+  private static func check(_ span: RawSpan, at offset: UInt64) -> Int? {
+    span.withUnsafeBytes { pattern.matches($0, at: offset) ? $0.count : nil }
+  }
+}
+
+/// Where the copier puts the bytes: everything, for ever.
+private final class CopyInMemory: CircularBacking, Sendable {
+  private struct State {
+    var bytes: [UInt8] = []
+    var gaps: [Range<UInt64>] = []
+    var released: UInt64 = 0
+    var read = 0
+    var waker: CircularBuffer.ConsumerWaker?
+    nonisolated(unsafe) var lent = UnsafeMutableRawBufferPointer.allocate(byteCount: 8192, alignment: 8)
+  }
+  private let state = Lock(State())
+
+  deinit { state.withLock { $0.lent.deallocate() } }
+
+  var byteCountRead: Int { state.withLock { $0.read } }
+  var oldest: UInt64 { state.withLock { $0.released } }
+  var capacity: Int { 1 << 30 }
+
+  func attach(_ waker: CircularBuffer.ConsumerWaker) { state.withLock { $0.waker = waker } }
+
+  func append(_ bytes: UnsafeRawBufferPointer, at position: UInt64) {
+    state.withLock { state in
+      let end = UInt64(state.bytes.count)
+      if position > end {
+        state.gaps.append(end..<position)
+        state.bytes.append(contentsOf: repeatElement(0, count: Int(position - end)))
+      }
+      state.bytes.append(contentsOf: bytes)
+    }
+  }
+
+  func read(at offset: UInt64, maximum: Int) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>? {
+    state.withLock { state in
+      if let gap = state.gaps.first(where: { $0.contains(offset) }) { return .overwritten(oldest: gap.upperBound) }
+      guard offset < UInt64(state.bytes.count) else { return nil }
+      let end = state.gaps.first { $0.lowerBound > offset }?.lowerBound ?? UInt64(state.bytes.count)
+      let count = min(Int(end - offset), maximum, 8192)
+      state.bytes.withUnsafeBytes {
+        state.lent.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[Int(offset)..<Int(offset) + count]))
+      }
+      state.read += count
+      return .bytes(UnsafeRawBufferPointer(rebasing: state.lent.prefix(count)))
+    }
+  }
+
+  func release(upTo offset: UInt64) { state.withLock { $0.released = max($0.released, offset) } }
+}
