@@ -30,6 +30,7 @@ let systemLibraries: [Target] = [
   .systemLibrary(name: "CLinux"),
   .systemLibrary(name: "CALSA", pkgConfig: "alsa", providers: [.apt(["libasound2-dev"])]),
   .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
+  .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
   .systemLibrary(name: "CJansson", pkgConfig: "jansson", providers: [.apt(["libjansson-dev"])]),
   .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
 ]
@@ -47,6 +48,7 @@ let rooms: [Target] =
   + room(
     "Recordings", imports: ["CJansson", "Digests", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
+  + room("Spool", imports: ["CLinux", "CZlib", "EventLoops"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])
@@ -259,6 +261,7 @@ let package = Package(
     .library(name: "EventLoops", targets: ["EventLoops"]),
     .library(name: "ResumableUploads", targets: ["ResumableUploads"]),
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
+    .library(name: "Spool", targets: ["Spool"]),
     .library(name: "AudioCapture", targets: ["AudioCapture"]),
     .library(name: "Digests", targets: ["Digests"]),
     .library(name: "Recordings", targets: ["Recordings"]),

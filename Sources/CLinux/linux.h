@@ -45,6 +45,13 @@ extern int statx(int directory, const char *path, int flags, unsigned int mask, 
 _Static_assert(sizeof(struct sluice_statx) == 256, "as the kernel writes it");
 _Static_assert(__builtin_offsetof(struct sluice_statx, stx_btime) == 0x50, "as the kernel writes it");
 #define SLUICE_STATX_BTIME 0x800U
+/// fallocate(2)
+extern int fallocate(int descriptor, int mode, long offset, long length);
+#define SLUICE_FALLOC_FL_KEEP_SIZE 1
+#define SLUICE_FALLOC_FL_PUNCH_HOLE 2
+/// fcntl(2): locks of an open file description
+#define SLUICE_F_OFD_GETLK 36
+#define SLUICE_F_OFD_SETLK 37
 /// lseek(2)
 #define SLUICE_SEEK_DATA 3
 #define SLUICE_SEEK_HOLE 4

@@ -1,0 +1,122 @@
+// Blocks as the disk has them.
+
+internal import Glibc
+
+/// Reads blocks of the ring in steps of up to 1 MiB, and says of each what it is. One thread at a time.
+final class BlockReader {
+  /// The blocks of the current step.
+  let scratch: UnsafeMutableRawBufferPointer
+  private let descriptor: SpoolDescriptor
+  private let blockCount: UInt64
+  private let seed: UInt32
+
+  init(_ descriptor: SpoolDescriptor, _ header: SpoolHeader) {
+    self.descriptor = descriptor
+    blockCount = header.blockCount
+    seed = header.seed
+    scratch = .allocate(byteCount: SpoolFormat.blocksPerStep * SpoolFormat.blockSize, alignment: SpoolFormat.blockSize)
+  }
+
+  deinit { scratch.deallocate() }
+
+  /// A block that was visited. Its bytes are there until the visit of it ends.
+  struct Block {
+    var index: UInt64
+    /// Nil if the disk failed to read it, twice.
+    var content: BlockContent?
+    var bytes: UnsafeRawBufferPointer
+
+    /// The bytes of the stream that belong to it, and zeros where it has none.
+    var payload: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[SpoolFormat.blockHeaderSize...]) }
+    var shape: BlockShape? { if case .valid(let shape)? = content { shape } else { nil } }
+  }
+
+  /// Shows each of `blocks` to `body`, in order, until it returns false.
+  func visit(
+    _ blocks: Range<UInt64>, _ body: (Block) throws(SpoolError) -> Bool
+  ) throws(SpoolError) {
+    var index = blocks.lowerBound
+    while index < blocks.upperBound {
+      let untilWrap = blockCount - index % blockCount
+      let count = Int(min(blocks.upperBound - index, untilWrap, UInt64(SpoolFormat.blocksPerStep)))
+      let unreadable = try fill(count, from: index)
+      for number in 0..<count {
+        let start = number * SpoolFormat.blockSize
+        let bytes = UnsafeRawBufferPointer(rebasing: scratch[start..<start + SpoolFormat.blockSize])
+        let current = index + UInt64(number)
+        let content = unreadable.contains(number) ? nil : BlockContent(bytes, index: current, seed: seed)
+        guard try body(Block(index: current, content: content, bytes: bytes)) else { return }
+      }
+      index += UInt64(count)
+    }
+  }
+
+  /// Reads blocks that lie one behind the other in the file; returns the numbers of those that cannot be read.
+  private func fill(_ count: Int, from index: UInt64) throws(SpoolError) -> Set<Int> {
+    do throws(SpoolError) {
+      try fill(0..<count, at: SpoolFormat.blockOffset(index, blockCount: blockCount))
+      return []
+    } catch { if error.code != EIO { throw error } }
+    // One bad sector must not hide the blocks around it.
+    var unreadable: Set<Int> = []
+    for number in 0..<count {
+      do throws(SpoolError) {
+        try fill(
+          number..<number + 1, at: SpoolFormat.blockOffset(index + UInt64(number), blockCount: blockCount))
+      } catch {
+        guard error.code == EIO else { throw error }
+        unreadable.insert(number)
+      }
+    }
+    return unreadable
+  }
+
+  private func fill(_ numbers: Range<Int>, at offset: UInt64) throws(SpoolError) {
+    let target = UnsafeMutableRawBufferPointer(
+      rebasing: scratch[numbers.lowerBound * SpoolFormat.blockSize..<numbers.upperBound * SpoolFormat.blockSize])
+    let read = try descriptor.read(into: target, at: offset)
+    // Behind the end of a truncated file.
+    UnsafeMutableRawBufferPointer(rebasing: target[read...]).initializeMemory(as: UInt8.self, repeating: 0)
+  }
+}
+
+/// Runs of blocks that should be there, until the next valid block says whether they ever were.
+struct MissingBlocks {
+  struct Run: Equatable {
+    var kind: SpoolDamage.Kind
+    var blocks: Range<UInt64>
+  }
+
+  private(set) var runs: [Run] = []
+
+  mutating func add(_ block: BlockReader.Block) {
+    let kind: SpoolDamage.Kind =
+      switch block.content {
+      case .torn, .valid: .torn
+      case .flippedBit: .flippedBit
+      case .empty, .earlierLap: .unwritten
+      case .laterLap: .overwritten
+      case nil: .unreadable
+      }
+    if let last = runs.last, last.kind == kind, last.blocks.upperBound == block.index {
+      runs[runs.count - 1].blocks = last.blocks.lowerBound..<block.index + 1
+    } else {
+      runs.append(Run(kind: kind, blocks: block.index..<block.index + 1))
+    }
+  }
+
+  /// Forgets all runs.
+  ///
+  /// - Parameters:
+  ///   - shape: of the valid block `index` behind them, which knows how many blocks before it were never written.
+  /// - Returns: the runs that it does not explain.
+  mutating func take(before index: UInt64, _ shape: BlockShape) -> [Run] {
+    let known = UInt64(shape.missingBefore)
+    let start = index > known ? index - known : 0
+    defer { runs = [] }
+    return runs.compactMap { run in
+      guard run.kind == .unwritten, run.blocks.upperBound > start else { return run }
+      return run.blocks.lowerBound < start ? Run(kind: run.kind, blocks: run.blocks.lowerBound..<start) : nil
+    }
+  }
+}

@@ -1,0 +1,114 @@
+// One block of a spool file: 32 bytes about it, and up to 4064 bytes of the stream.
+
+/// What a block holds of its positions: one run of bytes, or two with a hole between them.
+struct BlockShape: Equatable {
+  /// How many bytes of the payload are missing at its front.
+  var first: UInt16 = 0
+  /// From there to the end of its last byte.
+  var length: UInt16 = 0
+  /// A hole between two runs, counted from the payload's start; of length 0 if there is none.
+  var holeStart: UInt16 = 0
+  var holeLength: UInt16 = 0
+  /// How many blocks before this one were never written, because their bytes were lost before they came here.
+  var missingBefore: UInt32 = 0
+  /// The wall clock when its first byte was captured, in milliseconds since 1970.
+  var time: Int64 = 0
+
+  /// Where its last byte ends, in the payload.
+  var end: Int { Int(first) + Int(length) }
+
+  /// Whether these numbers can be true together.
+  var isPossible: Bool {
+    guard end <= SpoolFormat.payloadSize else { return false }
+    guard holeLength > 0 else { return true }
+    return holeStart > first && Int(holeStart) + Int(holeLength) < end
+  }
+
+  /// The run of bytes that `place` is in, or the next one; nil behind the last.
+  func run(at place: Int) -> Range<Int>? {
+    guard place < end else { return nil }
+    guard holeLength > 0 else { return Int(first)..<end }
+    return place < Int(holeStart) ? Int(first)..<Int(holeStart) : Int(holeStart) + Int(holeLength)..<end
+  }
+
+  /// Adds a hole from the last byte to `place`. A block keeps one hole between its bytes: a second one is joined with it,
+  /// and the bytes between them become missing.
+  mutating func openHole(upTo place: Int) {
+    if length == 0 {
+      first = UInt16(clamping: place)
+    } else {
+      if holeLength == 0 { holeStart = UInt16(clamping: end) }
+      holeLength = UInt16(clamping: place - Int(holeStart))
+      length = UInt16(clamping: place - Int(first))
+    }
+  }
+}
+
+/// A block's 32 bytes of header.
+struct BlockHeader: Equatable {
+  var index: UInt64
+  var shape: BlockShape
+
+  /// Writes the header, with its checksum, in front of `payload`.
+  func encode(into header: UnsafeMutableRawBufferPointer, payload: UnsafeRawBufferPointer, seed: UInt32) {
+    header.set(shape.first, at: 4)
+    header.set(shape.length, at: 6)
+    header.set(index, at: 8)
+    header.set(shape.time, at: 16)
+    header.set(shape.holeStart, at: 24)
+    header.set(shape.holeLength, at: 26)
+    header.set(shape.missingBefore, at: 28)
+    header.set(checksum(payload, from: checksum(UnsafeRawBufferPointer(rebasing: header[4..<32]), from: seed)), at: 0)
+  }
+
+  /// What the fields say, true or not.
+  init(_ block: UnsafeRawBufferPointer) {
+    index = block.integer(at: 8)
+    shape = BlockShape(
+      first: block.integer(at: 4), length: block.integer(at: 6), holeStart: block.integer(at: 24),
+      holeLength: block.integer(at: 26), missingBefore: block.integer(at: 28), time: block.integer(at: 16))
+  }
+
+  init(index: UInt64, shape: BlockShape) {
+    self.index = index
+    self.shape = shape
+  }
+}
+
+/// What a slot of the ring has for an index.
+enum BlockContent: Equatable {
+  case valid(BlockShape)
+  /// Zeros: it was never written, or given back.
+  case empty
+  /// A block of an earlier lap: the write of this index did not reach the disk.
+  case earlierLap
+  /// A block of a later lap: the bytes were released or evicted.
+  case laterLap
+  /// One bit differs from what was written.
+  case flippedBit
+  /// Part of it was written, or several bits differ.
+  case torn
+
+  /// - Parameter block: ``SpoolFormat/blockSize`` bytes.
+  init(_ block: UnsafeRawBufferPointer, index: UInt64, seed: UInt32) {
+    let stored = block.integer(at: 0, as: UInt32.self)
+    let computed = checksum(UnsafeRawBufferPointer(rebasing: block[4...]), from: seed)
+    let header = BlockHeader(block)
+    guard stored == computed else {
+      if !block.contains(where: { $0 != 0 }) {
+        self = .empty
+      } else {
+        self = SingleBitErrors.explain(stored ^ computed) ? .flippedBit : .torn
+      }
+      return
+    }
+    if header.index < index {
+      self = .earlierLap
+    } else if header.index > index {
+      self = .laterLap
+    } else {
+      // With a true checksum, only other software can have written impossible numbers.
+      self = header.shape.isPossible && header.shape.length > 0 ? .valid(header.shape) : .torn
+    }
+  }
+}

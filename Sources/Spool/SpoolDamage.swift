@@ -1,0 +1,40 @@
+// What is wrong with a spool file, and where.
+
+/// A part of a file that is not as it was written.
+///
+/// Damage need not mean loss: a checkpoint that was being written when the power failed has an older one beside it, and a
+/// header has its copy. ``lostPositions`` says which bytes of the stream are gone.
+public struct SpoolDamage: Equatable, Sendable {
+  public enum Kind: String, Equatable, Sendable, CaseIterable {
+    /// The header or its copy has a wrong checksum. The other one was used.
+    case header
+    /// A checkpoint has a wrong checksum: a torn write, or flipped bits. The newest intact one was used.
+    case checkpoint
+    /// No checkpoint is intact. The blocks say what the file holds; what was released, and the state, are unknown.
+    case allCheckpoints
+    /// The file ends before the ring does.
+    case truncated
+    /// Blocks have a wrong checksum: part of them was written, or several bits differ.
+    case torn
+    /// One bit of a block differs.
+    case flippedBit
+    /// Blocks that should be there are zeros or of an earlier lap: their write never reached the disk.
+    case unwritten
+    /// Newer blocks lie where these were: their bytes were released or evicted after the checkpoint that was used.
+    case overwritten
+    /// The disk failed to read blocks, twice.
+    case unreadable
+  }
+
+  public var kind: Kind
+  /// Where in the file, in bytes.
+  public var fileOffset: UInt64
+  /// The stream positions that are gone; empty when nothing is lost.
+  public var lostPositions: Range<UInt64>
+
+  public init(_ kind: Kind, fileOffset: UInt64, lostPositions: Range<UInt64> = 0..<0) {
+    self.kind = kind
+    self.fileOffset = fileOffset
+    self.lostPositions = lostPositions
+  }
+}

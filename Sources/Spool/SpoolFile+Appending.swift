@@ -1,0 +1,125 @@
+// Bytes on their way into the ring.
+
+extension SpoolFile {
+  /// Adds bytes at `position`, which is the head, or beyond it if bytes before it were lost.
+  ///
+  /// Complete blocks are written at once, up to 1 MiB with one call. The rest stays in memory, and each commit has it.
+  /// If this fails, nothing has changed, and the same call can be made again. Blocks that it did write are harmless: they
+  /// hold the bytes that belong there.
+  ///
+  /// A block keeps one hole between its bytes. If three runs would meet in one block, the middle one is discarded, and
+  /// ``read(at:into:)`` names it as missing with the holes beside it.
+  ///
+  /// - Parameter time: when the first of the bytes was captured, in milliseconds since 1970.
+  /// - Throws: ``SpoolError/Cause/full`` before anything is written if a block would take the place of bytes that are
+  ///   neither released nor evicted.
+  public func append(_ bytes: UnsafeRawBufferPointer, at position: UInt64, time: Int64) throws(SpoolError) {
+    guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }
+    guard !isSealed else { throw SpoolError(.sealed, path: path) }
+    guard position >= head, position <= SpoolFormat.largestPosition - UInt64(bytes.count) else {
+      throw SpoolError(.outOfOrder(head: head), path: path)
+    }
+    guard !bytes.isEmpty else { return }
+    try checkRoom(from: position, count: bytes.count)
+
+    var work = tail
+    var batch = BlockBatch(self)
+    if position > head {
+      let index = SpoolFormat.blockIndex(position)
+      if !work.isEmpty, index != work.index {
+        try batch.add(work)
+        work = SpoolTail(at: position, missingBefore: index - work.index - 1)
+      } else if work.isEmpty {
+        work = SpoolTail(at: position, missingBefore: index - work.index)
+      } else {
+        work.openHole(upTo: SpoolFormat.place(position))
+      }
+    }
+    var rest = bytes
+    while !rest.isEmpty {
+      if work.shape == BlockShape(), rest.count >= SpoolFormat.payloadSize {
+        // Straight from the caller's memory.
+        let payload = UnsafeRawBufferPointer(rebasing: rest[..<SpoolFormat.payloadSize])
+        try batch.add(
+          BlockHeader(index: work.index, shape: BlockShape(length: UInt16(SpoolFormat.payloadSize), time: time)),
+          payload)
+        work.index += 1
+        rest = UnsafeRawBufferPointer(rebasing: rest[SpoolFormat.payloadSize...])
+      } else {
+        let count = work.append(rest, time: time)
+        rest = UnsafeRawBufferPointer(rebasing: rest[count...])
+        if work.isComplete {
+          try batch.add(work)
+          work = SpoolTail(index: work.index + 1)
+        }
+      }
+    }
+    try batch.write()
+    unsyncedBlock = min(unsyncedBlock, tail.index)
+    tail = work
+    head = position + UInt64(bytes.count)
+  }
+
+  /// Whether the blocks that these bytes complete would take the place of bytes that must be kept.
+  private func checkRoom(from position: UInt64, count: Int) throws(SpoolError) {
+    let ring = header.blockCount
+    let (first, end) = (SpoolFormat.blockIndex(position), SpoolFormat.blockIndex(position + UInt64(count)))
+    // Blocks with bytes that must be kept, the head's among them.
+    let kept = SpoolFormat.blockIndex(oldest)..<SpoolFormat.blockIndex(head) + (SpoolFormat.place(head) > 0 ? 1 : 0)
+    func takesKeptPlace(_ blocks: Range<UInt64>) -> Bool {
+      guard oldest < head, blocks.upperBound > ring, blocks.lowerBound < blocks.upperBound else { return false }
+      let replaced = (blocks.lowerBound > ring ? blocks.lowerBound - ring : 0)..<(blocks.upperBound - ring)
+      return replaced.overlaps(kept)
+    }
+    // A hole closes the head's block early, which then is written as well.
+    let closed = !tail.isEmpty && first != tail.index ? tail.index..<tail.index + 1 : 0..<0
+    guard end - first <= ring, !takesKeptPlace(first..<end), !takesKeptPlace(closed) else {
+      throw SpoolError(.full, path: path)
+    }
+  }
+}
+
+/// Blocks that lie one behind the other in the file, for one pwritev(2).
+private struct BlockBatch {
+  private let file: SpoolFile
+  private var pieces: [UnsafeRawBufferPointer] = []
+  private var count = 0
+  private var next: UInt64 = 0
+  private var first: UInt64 = 0
+  /// How many payloads were copied to the scratch memory: at most two per append.
+  private var copyCount = 0
+
+  init(_ file: SpoolFile) { self.file = file }
+
+  /// Adds a block from memory that the caller keeps.
+  mutating func add(_ header: BlockHeader, _ payload: UnsafeRawBufferPointer) throws(SpoolError) {
+    let blockCount = file.header.blockCount
+    if count == SpoolFormat.blocksPerStep || count > 0 && (header.index != next || header.index % blockCount == 0) {
+      try write()
+    }
+    if count == 0 { first = header.index }
+    let place = UnsafeMutableRawBufferPointer(
+      rebasing: file.scratch[count * SpoolFormat.blockHeaderSize..<(count + 1) * SpoolFormat.blockHeaderSize])
+    header.encode(into: place, payload: payload, seed: file.seed)
+    pieces.append(UnsafeRawBufferPointer(place))
+    pieces.append(payload)
+    count += 1
+    next = header.index + 1
+  }
+
+  /// Adds a block through a copy of its payload, so that it can be part of one write with those behind it.
+  mutating func add(_ tail: SpoolTail) throws(SpoolError) {
+    let start = SpoolFormat.blocksPerStep * SpoolFormat.blockHeaderSize + copyCount * SpoolFormat.payloadSize
+    copyCount += 1
+    let place = UnsafeMutableRawBufferPointer(rebasing: file.scratch[start..<start + SpoolFormat.payloadSize])
+    tail.payload.withUnsafeBytes { place.copyMemory(from: $0) }
+    try add(BlockHeader(index: tail.index, shape: tail.shape), UnsafeRawBufferPointer(place))
+  }
+
+  mutating func write() throws(SpoolError) {
+    guard count > 0 else { return }
+    try file.descriptor.write(pieces, at: SpoolFormat.blockOffset(first, blockCount: file.header.blockCount))
+    pieces.removeAll(keepingCapacity: true)
+    count = 0
+  }
+}

@@ -1,0 +1,116 @@
+// Checkpoints, and what follows from them.
+
+internal import EventLoops
+internal import Glibc
+
+extension SpoolFile {
+  /// Writes a checkpoint: everything appended so far survives SIGKILL. With `sync`, it is on the disk as well, and survives
+  /// a power cut.
+  ///
+  /// After a synchronization, ranges that are released or evicted are given back to the file system, in steps of at least
+  /// 1 MiB. A file system that cannot do so keeps them.
+  ///
+  /// If fdatasync(2) fails, the kernel may have dropped pages that it reported as written. Therefore the next commit with
+  /// `sync` reads everything since the last good one back, writes it again, and names what it cannot read in ``damage``.
+  ///
+  /// - Parameters:
+  ///   - state: at most 8 KiB of UTF-8 for whoever drains the file.
+  ///   - pauses: at most 16.
+  ///   - isFinished: whether the stream is at its end. No byte can be added afterwards.
+  /// - Throws: ``SpoolError``. The last checkpoint still holds, and this can be called again.
+  public func commit(
+    state: String, pausedByteCount: UInt64, pauses: [SpoolPause], isFinished: Bool, sync: Bool
+  ) throws(SpoolError) {
+    guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }
+    guard state.utf8.count <= SpoolFormat.longestState, pauses.count <= SpoolFormat.mostPauses else {
+      throw SpoolError(.tooLong, path: path)
+    }
+    if sync, hasFailedSync { try rewriteUnsynced() }
+    var new = SpoolCheckpoint()
+    (new.head, new.released, new.oldest) = (head, released, oldest)
+    new.isFinished = isFinished
+    (new.pausedByteCount, new.pauses, new.state) = (pausedByteCount, pauses, state)
+    let wasOpened = isSealed && !checkpoint.isFinished
+    let stored = StoredCheckpoint(
+      sequence: slots.sequence &+ 1, checkpoint: new, isSealed: wasOpened,
+      tail: tail.isEmpty ? BlockShape() : tail.shape,
+      tailBytes: tail.bytes)
+    let slot = slots.next
+    try descriptor.write(padded(stored.encoded(seed: seed)), at: SpoolFormat.checkpointOffsets[slot])
+    slots.wrote(slot)
+    checkpoint = new
+    if isFinished { isSealed = true }
+    guard sync else {
+      giveBack(atLeast: SpoolFormat.smallestUnsyncedReturn)
+      return
+    }
+    do throws(SpoolError) {
+      try descriptor.synchronize()
+    } catch {
+      hasFailedSync = true
+      throw error
+    }
+    hasFailedSync = false
+    slots.durable = slot
+    unsyncedBlock = tail.index
+    giveBack(atLeast: SpoolFormat.smallestReturn)
+  }
+
+  /// To whole sectors, so that a write never ends in one that holds something else.
+  private func padded(_ bytes: [UInt8]) -> [UInt8] {
+    bytes + [UInt8](repeating: 0, count: (512 - bytes.count % 512) % 512)
+  }
+
+  /// Punches out the places of blocks that nobody will read, if they are at least so many.
+  private func giveBack(atLeast count: UInt64) {
+    let ring = header.blockCount
+    // Earlier ones gave their places to blocks that are in use.
+    let first = max(returnedBlock, tail.index > ring ? tail.index - ring : 0)
+    let end = SpoolFormat.blockIndex(oldest)
+    guard canPunchHoles, end > first, end - first >= count else { return }
+    var index = first
+    while index < end {
+      let run = min(end - index, ring - index % ring)
+      do throws(SpoolError) {
+        try descriptor.punchHole(
+          at: SpoolFormat.blockOffset(index, blockCount: ring), byteCount: run * UInt64(SpoolFormat.blockSize))
+      } catch {
+        // The room is not needed for anything that this file promises. A file system that cannot is not asked again.
+        if error.code == EOPNOTSUPP || error.code == ENOSYS { canPunchHoles = false }
+        return
+      }
+      index += run
+      returnedBlock = index
+    }
+  }
+
+  /// After a failed synchronization, the page cache says that pages are clean that are not on the disk: they are read
+  /// while they are still there, and made dirty again.
+  private func rewriteUnsynced() throws(SpoolError) {
+    let first = max(unsyncedBlock, SpoolFormat.blockIndex(oldest))
+    guard first < tail.index else { return }
+    var missing = MissingBlocks()
+    var lost: [MissingBlocks.Run] = []
+    try reader.visit(first..<tail.index) { block throws(SpoolError) in
+      guard let shape = block.shape else {
+        missing.add(block)
+        return true
+      }
+      lost += missing.take(before: block.index, shape)
+      try descriptor.write([block.bytes], at: SpoolFormat.blockOffset(block.index, blockCount: header.blockCount))
+      return true
+    }
+    lost += missing.take(before: tail.index, tail.shape)
+    for run in lost { note(run) }
+  }
+
+  /// Names blocks that are gone, once.
+  func note(_ run: MissingBlocks.Run) {
+    let start = max(oldest, SpoolFormat.start(ofBlock: run.blocks.lowerBound))
+    let end = min(head, SpoolFormat.start(ofBlock: run.blocks.upperBound))
+    let found = SpoolDamage(
+      run.kind, fileOffset: SpoolFormat.blockOffset(run.blocks.lowerBound, blockCount: header.blockCount),
+      lostPositions: start < end ? start..<end : 0..<0)
+    if !damage.contains(found) { damage.append(found) }
+  }
+}

@@ -1,0 +1,56 @@
+// A new spool file: all or nothing.
+
+internal import EventLoops
+internal import Glibc
+
+extension SpoolFile {
+  /// Creates a stretch's file: under a hidden name at first, and under its own when all of it is on the disk.
+  ///
+  /// - Parameters:
+  ///   - description: text for whoever drains the file, at most 15 KiB of UTF-8.
+  ///   - capacity: how many bytes of the stream it holds before older ones must be released or evicted; rounded up to
+  ///     blocks of 4064, at least four. The file takes only the room that its bytes need.
+  public static func create(
+    in folder: SpoolFolder, description: String, capacity: UInt64
+  ) throws(SpoolError) -> SpoolFile {
+    let disk = folder.disk
+    var random = SystemRandomNumberGenerator()
+    let id = (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &random) }
+    let created = max(0, WallClock.now.sinceEpoch)
+    let blocks = capacity / SpoolFormat.payload + (capacity % SpoolFormat.payload == 0 ? 0 : 1)
+    let header = SpoolHeader(
+      id: id, created: created,
+      blockCount: min(max(blocks, SpoolFormat.smallestBlockCount), SpoolFormat.largestBlockCount),
+      description: description)
+    let name = Stretch(created: created, id: id).name
+    let path = "\(folder.path)/\(name)"
+    guard description.utf8.count <= SpoolFormat.longestDescription else { throw SpoolError(.tooLong, path: path) }
+    let hidden = "\(folder.path)/.\(name)\(SpoolFolder.unfinished)"
+    do throws(SpoolError) {
+      let new = try SpoolDescriptor(hidden, flags: O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, disk: disk)
+      try new.write(beginning(header), at: 0)
+      try new.setSize(to: SpoolFormat.dataStart + header.blockCount * UInt64(SpoolFormat.blockSize))
+      try new.synchronize()
+      try disk.retrying(path) { () throws(SystemError) in try disk.rename(hidden, to: path) }
+      new.path = path
+      try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeFolder(folder.path) }
+      let state = RecoveredState(slots: CheckpointSlots(newest: 0, durable: 0, sequence: 1), isSealed: false)
+      return SpoolFile(descriptor: new, header: header, folder: folder, isReadOnly: false, recovered: state)
+    } catch {
+      // Whichever of the two names it has by now. The folder's next owner removes a hidden one that is still there.
+      try? disk.retrying(path) { () throws(SystemError) in try disk.unlink(hidden) }
+      try? disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
+      throw error
+    }
+  }
+
+  /// Everything before the blocks: two headers, one checkpoint, and room for two more, written so that a full disk shows
+  /// now and not at a later checkpoint.
+  private static func beginning(_ header: SpoolHeader) -> [UInt8] {
+    func region(_ bytes: [UInt8]) -> [UInt8] {
+      bytes + [UInt8](repeating: 0, count: SpoolFormat.regionSize - bytes.count)
+    }
+    let first = StoredCheckpoint(sequence: 1, checkpoint: SpoolCheckpoint()).encoded(seed: header.seed)
+    return region(header.encoded()) + region(first) + region([]) + region([]) + region(header.encoded())
+  }
+}

@@ -1,0 +1,92 @@
+// Bytes on their way out of the ring.
+
+extension SpoolFile {
+  /// What ``read(at:into:)`` found.
+  public enum Read: Equatable, Sendable {
+    /// So many bytes, as they were appended.
+    case bytes(Int)
+    /// None at this position: they were evicted, lost before they came here, or damaged. The next position that has bytes,
+    /// or from which to ask again.
+    case missing(next: UInt64)
+    /// The position is the head, or behind it.
+    case end
+  }
+
+  /// Reads bytes from `position` on: as many as lie there without a hole, up to 1 MiB. Checksums are verified.
+  ///
+  /// Blocks that the disk cannot read, or that are damaged, are missing, and ``damage`` names them.
+  public func read(at position: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(SpoolError) -> Read {
+    guard position < head else { return .end }
+    guard position >= oldest else { return .missing(next: oldest) }
+    guard !buffer.isEmpty else { return .bytes(0) }
+    var copied = 0
+    var missing = MissingBlocks()
+    var gap: Read?
+    // Returns whether to look at the next block.
+    func take(_ index: UInt64, _ shape: BlockShape, _ payload: UnsafeRawBufferPointer) -> Bool {
+      let start = SpoolFormat.start(ofBlock: index)
+      let place = position + UInt64(copied) > start ? SpoolFormat.place(position + UInt64(copied)) : 0
+      // A block that is behind the position has been passed over only if nothing was found before it.
+      guard let run = shape.run(at: place) else { return copied == 0 }
+      let first = max(place, run.lowerBound)
+      if copied == 0, start + UInt64(first) > position {
+        gap = .missing(next: start + UInt64(first))
+        return false
+      }
+      guard first == place, copied == 0 || start + UInt64(first) == position + UInt64(copied) else { return false }
+      let count = min(run.upperBound - first, buffer.count - copied)
+      UnsafeMutableRawBufferPointer(rebasing: buffer[copied..<copied + count])
+        .copyMemory(from: UnsafeRawBufferPointer(rebasing: payload[first..<first + count]))
+      copied += count
+      return copied < buffer.count && run.upperBound == SpoolFormat.payloadSize
+    }
+    let (blocks, reachesTail) = searched(from: position, count: buffer.count)
+    let limit = SpoolFormat.blockIndex(position) + UInt64(buffer.count / SpoolFormat.payloadSize) + 2
+    var goesOn = true
+    // First what the caller asked for, and only then further.
+    for part in [blocks.clamped(to: 0..<limit), blocks.clamped(to: limit..<max(limit, blocks.upperBound))] where goesOn
+    {
+      if copied > 0 { break }
+      try reader.visit(part) { block throws(SpoolError) in
+        if let shape = block.shape {
+          for run in missing.take(before: block.index, shape) { note(run) }
+          goesOn = take(block.index, shape, block.payload)
+        } else {
+          missing.add(block)
+          goesOn = copied == 0
+        }
+        return goesOn
+      }
+    }
+    if goesOn, reachesTail {
+      for run in missing.take(before: tail.index, tail.shape) { note(run) }
+      goesOn = tail.payload.withUnsafeBytes { take(tail.index, tail.shape, $0) }
+    }
+    for run in missing.runs where run.kind != .unwritten { note(run) }
+    if copied > 0 { return .bytes(copied) }
+    return gap ?? .missing(next: min(head, SpoolFormat.start(ofBlock: blocks.upperBound)))
+  }
+
+  /// The blocks to look at for `position`, and whether the tail comes behind them.
+  private func searched(from position: UInt64, count: Int) -> (Range<UInt64>, reachesTail: Bool) {
+    let ring = header.blockCount
+    // Before that, every place has a newer block.
+    let first = max(SpoolFormat.blockIndex(position), tail.index > ring ? tail.index - ring : 0)
+    let end = min(tail.index, first + SpoolFormat.longestSearch)
+    return (first..<max(first, end), end == tail.index && !tail.isEmpty)
+  }
+
+  /// When the byte at `position` was captured, to the block: in milliseconds since 1970, as ``append(_:at:time:)`` was
+  /// given it. Nil where no byte is.
+  public func time(at position: UInt64) throws(SpoolError) -> Int64? {
+    guard (oldest..<head).contains(position) || position == oldest && oldest < head else { return nil }
+    let index = SpoolFormat.blockIndex(position)
+    if index == tail.index { return tail.shape.time }
+    var time: Int64?
+    try reader.visit(index..<index + 1) { block throws(SpoolError) in
+      time = block.shape?.time
+      return false
+    }
+    return time
+  }
+}

@@ -1,0 +1,142 @@
+// The folder of one stream in a spool directory, and the lock that keeps other processes out.
+
+internal import EventLoops
+internal import Glibc
+
+/// `DIR/<stream>/`, locked for this process until the last reference to the object is gone.
+///
+/// It holds the file `lock`, with the id of the process that has it, and a `.spool` file for each stretch. Any thread may
+/// use it.
+public final class SpoolFolder: Sendable {
+  /// The stream's name.
+  public let stream: String
+  /// The folder's path.
+  public let path: String
+  let disk: any SpoolDisk
+  // Written before anyone else has the object, and then only closed with it.
+  nonisolated(unsafe) private let lock: SpoolDescriptor
+
+  /// Creates the folder, and the spool directory if there is none, both with mode 0700; locks the folder; removes
+  /// files that a killed process had begun to create.
+  ///
+  /// - Throws: ``SpoolError`` with ``SpoolError/Cause/inUse(_:)`` while another process, or another object of this one,
+  ///   has the folder.
+  public init(directory: String, stream: String, disk: any SpoolDisk = .system) throws(SpoolError) {
+    guard Self.isValid(stream: stream) else { throw SpoolError(.invalidStreamName, path: "\(directory)/\(stream)") }
+    self.stream = stream
+    self.disk = disk
+    path = "\(directory)/\(stream)"
+    try Self.makeFolder(directory, in: nil, disk: disk)
+    try Self.makeFolder(path, in: directory, disk: disk)
+    lock = try SpoolDescriptor("\(path)/\(Self.lockName)", flags: O_RDWR | O_CREAT | O_NOFOLLOW, disk: disk)
+    guard try lock.lock() else { throw SpoolError(.inUse(Self.process(in: lock)), path: path) }
+    // An empty lock file, because the disk is full, is as good a lock.
+    try? lock.setSize(to: 0)
+    try? lock.write(Array("\(getpid())\n".utf8), at: 0)
+    for name in try Self.names(in: path, disk: disk) where name.hasPrefix(".") && name.hasSuffix(Self.unfinished) {
+      try disk.retrying(path) { () throws(SystemError) in try disk.unlink("\(self.path)/\(name)") }
+    }
+  }
+
+  /// The paths of the stretches, oldest first.
+  public func stretches() throws(SpoolError) -> [String] { try Self.stretches(in: path, disk: disk) }
+
+  /// The same for a folder that may be another process's.
+  public static func stretches(in path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
+    try names(in: path, disk: disk)
+      .compactMap { name in Stretch(name).map { ($0, name) } }
+      .sorted { ($0.0.created, $0.1) < ($1.0.created, $1.1) }
+      .map { "\(path)/\($0.1)" }
+  }
+
+  /// The names of the streams in a spool directory, sorted.
+  public static func streams(in directory: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
+    try names(in: directory, disk: disk).filter { name in
+      // A lock makes the difference between a stream's folder and anything else that may be there.
+      isValid(stream: name)
+        && (try? SpoolDescriptor("\(directory)/\(name)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)) != nil
+    }.sorted()
+  }
+
+  /// Who uses a folder.
+  public enum User: Equatable, Sendable {
+    case nobody
+    /// The process that has the lock; its id, if the lock file has it.
+    case process(Int32?)
+  }
+
+  /// Who uses the folder at `path`. This does not disturb them.
+  public static func user(of path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> User {
+    // The kernel compares an exclusive lock with others only for a descriptor that may write.
+    let lock = try SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)
+    return try lock.isLocked() ? .process(process(in: lock)) : .nobody
+  }
+
+  /// Whether a stream can have this name.
+  public static func isValid(stream: String) -> Bool {
+    (1...64).contains(stream.utf8.count) && !stream.hasPrefix(".")
+      && stream.utf8.allSatisfy { byte in
+        switch byte {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "-"):
+          true
+        default: false
+        }
+      }
+  }
+
+  static let lockName = "lock"
+  /// The end of a file's name until everything in it is on the disk.
+  static let unfinished = ".new"
+
+  private static func process(in lock: SpoolDescriptor) -> Int32? {
+    guard let text = try? lock.read(16, at: 0) else { return nil }
+    return Int32(String(decoding: text.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)).flatMap {
+      $0 > 0 ? $0 : nil
+    }
+  }
+
+  private static func names(in path: String, disk: any SpoolDisk) throws(SpoolError) -> [String] {
+    try disk.retrying(path) { () throws(SystemError) in try disk.names(in: path) }
+  }
+
+  private static func makeFolder(_ path: String, in parent: String?, disk: any SpoolDisk) throws(SpoolError) {
+    do throws(SpoolError) {
+      try disk.retrying(path) { () throws(SystemError) in try disk.makeFolder(path, mode: 0o700) }
+    } catch {
+      if error.code == EEXIST { return }
+      throw error
+    }
+    // Without it, a power cut could take the folder with all that is synced in it.
+    if let parent {
+      try disk.retrying(parent) { () throws(SystemError) in try disk.synchronizeFolder(parent) }
+    }
+  }
+}
+
+/// The name of a stretch's file: `<created-ms>-<16 hex of id>.spool`.
+struct Stretch: Equatable {
+  var created: Int64
+  /// The first eight bytes of the file's id.
+  var id: UInt64
+
+  init(created: Int64, id: [UInt8]) {
+    self.created = created
+    self.id = id.prefix(8).reduce(0) { $0 << 8 | UInt64($1) }
+  }
+
+  init?(_ name: String) {
+    guard name.hasSuffix(".spool") else { return nil }
+    let parts = name.dropLast(6).split(separator: "-", omittingEmptySubsequences: false)
+    guard parts.count == 2, let created = Int64(parts[0]), created >= 0, parts[1].utf8.count == 16,
+      let id = UInt64(parts[1], radix: 16)
+    else { return nil }
+    self.created = created
+    self.id = id
+  }
+
+  var name: String {
+    let digits = String(id, radix: 16)
+    return "\(created)-\(String(repeating: "0", count: 16 - digits.count))\(digits).spool"
+  }
+}

@@ -1,0 +1,212 @@
+// What is in a file that somebody else left: the newest intact checkpoint, and the blocks behind it.
+
+internal import EventLoops
+internal import Glibc
+
+/// What a file holds when it is opened, or created.
+struct RecoveredState {
+  var checkpoint = SpoolCheckpoint()
+  var tail = SpoolTail(index: 0)
+  var slots: CheckpointSlots
+  var damage: [SpoolDamage] = []
+  /// Whether no byte can be added.
+  var isSealed: Bool
+}
+
+extension SpoolFile {
+  /// What can be done with an open file.
+  public enum Access: Sendable {
+    /// Everything but ``append(_:at:time:)``. Only one object at a time may have a file open so.
+    case readWrite
+    /// Reading, also while another process writes.
+    case readOnly
+  }
+
+  /// Opens a stretch that another object left, in this process or an earlier one, and recovers what is in it.
+  ///
+  /// Nothing can be added to it: a stretch is what one process captured. ``damage`` names what was found to be wrong.
+  ///
+  /// - Parameters:
+  ///   - folder: stays locked as long as this object lives. For ``Access/readWrite``, the caller must have the lock.
+  public static func open(
+    _ path: String, access: Access = .readWrite, folder: SpoolFolder? = nil, disk: any SpoolDisk = .system
+  ) throws(SpoolError) -> SpoolFile {
+    let isReadOnly = access == .readOnly
+    let descriptor = try SpoolDescriptor(
+      path, flags: (isReadOnly ? O_RDONLY : O_RDWR) | O_NOFOLLOW, disk: folder?.disk ?? disk)
+    // What a killed process wrote is in the page cache. What follows relies on it being on the disk.
+    if !isReadOnly { try descriptor.synchronize() }
+    let recovery = try SpoolRecovery(descriptor)
+    return SpoolFile(
+      descriptor: descriptor, header: recovery.header, folder: folder, isReadOnly: isReadOnly,
+      recovered: recovery.state)
+  }
+}
+
+/// Reads a file's header, checkpoints, and the blocks that no checkpoint knows yet.
+struct SpoolRecovery {
+  let header: SpoolHeader
+  private(set) var state = RecoveredState(
+    slots: CheckpointSlots(newest: nil, durable: nil, sequence: 0), isSealed: true)
+  private let reader: BlockReader
+
+  init(_ descriptor: SpoolDescriptor) throws(SpoolError) {
+    var damage: [SpoolDamage] = []
+    header = try Self.header(descriptor, &damage)
+    state.damage = damage
+    reader = BlockReader(descriptor, header)
+    let size = try descriptor.status().byteCount
+    // Cannot overflow: the header's block count is limited.
+    if size < SpoolFormat.dataStart + header.blockCount * UInt64(SpoolFormat.blockSize) {
+      state.damage.append(SpoolDamage(.truncated, fileOffset: size))
+    }
+    if let newest = try newestCheckpoint(descriptor) {
+      state.checkpoint = newest.checkpoint
+      let index = SpoolFormat.blockIndex(newest.checkpoint.head)
+      state.tail =
+        newest.tail.length > 0
+        ? SpoolTail(index: index, shape: newest.tail, bytes: newest.tailBytes) : SpoolTail(index: index)
+      if !newest.isSealed, !newest.checkpoint.isFinished { try searchBehindHead() }
+    } else {
+      state.damage.append(SpoolDamage(.allCheckpoints, fileOffset: SpoolFormat.checkpointOffsets[0]))
+      try searchRing()
+    }
+  }
+
+  // MARK: Header and checkpoints
+
+  /// A region of the file, or what there is of it; nil if the disk cannot read it, twice.
+  private static func region(at offset: UInt64, _ descriptor: SpoolDescriptor) throws(SpoolError) -> [UInt8]? {
+    for _ in 0..<2 {
+      do throws(SpoolError) {
+        return try descriptor.read(SpoolFormat.regionSize, at: offset)
+      } catch { if error.code != EIO { throw error } }
+    }
+    return nil
+  }
+
+  private static func header(
+    _ descriptor: SpoolDescriptor, _ damage: inout [SpoolDamage]
+  ) throws(SpoolError) -> SpoolHeader {
+    var found: SpoolHeader?
+    var isForeign = false
+    for offset in [SpoolFormat.headerOffset, SpoolFormat.headerCopyOffset] {
+      let decoding = try region(at: offset, descriptor)?.withUnsafeBytes { SpoolHeader.decoded($0) } ?? .damaged
+      switch decoding {
+      case .header(let header):
+        // The copy of another file would be no copy.
+        if let found, found != header { damage.append(SpoolDamage(.header, fileOffset: offset)) }
+        found = found ?? header
+      case .unsupportedVersion(let version):
+        if found == nil { throw SpoolError(.unsupportedVersion(version), path: descriptor.path) }
+        damage.append(SpoolDamage(.header, fileOffset: offset))
+      case .foreign:
+        // Only the beginning says what kind of file it is.
+        if offset == SpoolFormat.headerOffset { isForeign = true }
+        damage.append(SpoolDamage(.header, fileOffset: offset))
+      case .empty, .damaged: damage.append(SpoolDamage(.header, fileOffset: offset))
+      }
+    }
+    guard let found else { throw SpoolError(isForeign ? .notASpool : .damagedHeader, path: descriptor.path) }
+    return found
+  }
+
+  private mutating func newestCheckpoint(_ descriptor: SpoolDescriptor) throws(SpoolError) -> StoredCheckpoint? {
+    var newest: StoredCheckpoint?
+    for (slot, offset) in SpoolFormat.checkpointOffsets.enumerated() {
+      let decoding = try Self.region(at: offset, descriptor)?
+        .withUnsafeBytes { StoredCheckpoint.decoded($0, seed: header.seed) }
+      switch decoding ?? .damaged {
+      case .checkpoint(let stored):
+        guard stored.sequence >= newest?.sequence ?? 0 else { continue }
+        newest = stored
+        state.slots = CheckpointSlots(newest: slot, durable: slot, sequence: stored.sequence)
+      case .empty: continue
+      case .damaged: state.damage.append(SpoolDamage(.checkpoint, fileOffset: offset))
+      }
+    }
+    return newest
+  }
+
+  // MARK: Blocks
+
+  /// Blocks that were written after the newest checkpoint.
+  private mutating func searchBehindHead() throws(SpoolError) {
+    let first = SpoolFormat.blockIndex(state.checkpoint.head)
+    var missing = MissingBlocks()
+    var last: UInt64?
+    var gap: UInt64 = 0
+    try reader.visit(first..<first + header.blockCount) { block throws(SpoolError) in
+      // The head's own block may be in the file as it was when it had fewer bytes.
+      guard let shape = block.shape, block.index > first || shape.end >= state.tail.shape.end else {
+        missing.add(block)
+        gap += 1
+        return gap < SpoolFormat.longestGapInSearch
+      }
+      gap = 0
+      accept(block, shape, missing: missing.take(before: block.index, shape))
+      last = block.index
+      return true
+    }
+    // A block that was being written when the process or the power ended: nothing behind it was found.
+    for run in missing.runs where run.kind != .unwritten && run.kind != .overwritten {
+      note(run, from: state.checkpoint.head, to: SpoolFormat.start(ofBlock: run.blocks.upperBound))
+    }
+    if let last, last >= header.blockCount { raiseOldest(toBlock: last - header.blockCount + 1) }
+  }
+
+  /// Adds a block at or behind the head.
+  private mutating func accept(_ block: BlockReader.Block, _ shape: BlockShape, missing: [MissingBlocks.Run]) {
+    let start = SpoolFormat.start(ofBlock: block.index)
+    for run in missing { note(run, from: state.checkpoint.head, to: start) }
+    state.checkpoint.head = start + UInt64(shape.end)
+    state.tail =
+      shape.end < SpoolFormat.payloadSize
+      ? SpoolTail(index: block.index, shape: shape, bytes: block.payload[Int(shape.first)..<shape.end])
+      : SpoolTail(index: block.index + 1)
+  }
+
+  /// Names the positions of `run` that are in `from..<to`.
+  private mutating func note(_ run: MissingBlocks.Run, from: UInt64, to: UInt64) {
+    let start = max(from, SpoolFormat.start(ofBlock: run.blocks.lowerBound))
+    let end = min(to, SpoolFormat.start(ofBlock: run.blocks.upperBound))
+    state.damage.append(
+      SpoolDamage(
+        run.kind, fileOffset: SpoolFormat.blockOffset(run.blocks.lowerBound, blockCount: header.blockCount),
+        lostPositions: start < end ? start..<end : 0..<0))
+  }
+
+  /// Blocks before `index` gave their places to newer ones, whatever the checkpoint says.
+  private mutating func raiseOldest(toBlock index: UInt64) {
+    let start = SpoolFormat.start(ofBlock: index)
+    guard start > state.checkpoint.oldest else { return }
+    state.damage.append(
+      SpoolDamage(
+        .overwritten, fileOffset: SpoolFormat.blockOffset(index - 1, blockCount: header.blockCount),
+        lostPositions: state.checkpoint.oldest..<start))
+    state.checkpoint.oldest = start
+  }
+
+  /// Without a checkpoint, the blocks themselves say from where to where they reach.
+  private mutating func searchRing() throws(SpoolError) {
+    var oldest: UInt64?
+    var newest: UInt64 = 0
+    try reader.visit(0..<header.blockCount) { block throws(SpoolError) in
+      let index = BlockHeader(block.bytes).index
+      guard index % header.blockCount == block.index, index < SpoolFormat.largestPosition / SpoolFormat.payload,
+        case .valid(let shape) = BlockContent(block.bytes, index: index, seed: header.seed), block.content != nil
+      else { return true }
+      let start = SpoolFormat.start(ofBlock: index) + UInt64(shape.first)
+      oldest = min(oldest ?? start, start)
+      if index >= newest {
+        newest = index
+        accept(BlockReader.Block(index: index, content: .valid(shape), bytes: block.bytes), shape, missing: [])
+      }
+      return true
+    }
+    let firstInRing = newest >= header.blockCount ? SpoolFormat.start(ofBlock: newest - header.blockCount + 1) : 0
+    state.checkpoint.oldest = max(oldest ?? 0, firstInRing)
+    // Whether they were acknowledged is unknown. What is in the file is kept, in any case.
+    state.checkpoint.released = state.checkpoint.oldest
+  }
+}

@@ -1,0 +1,52 @@
+// The block that is not complete yet, in memory.
+
+/// The block that the head is in. It goes to its place in the file when it is complete; until then, each checkpoint has
+/// a copy of it.
+struct SpoolTail {
+  var index: UInt64
+  var shape = BlockShape()
+  /// ``SpoolFormat/payloadSize`` bytes; zero where the block has none.
+  var payload = [UInt8](repeating: 0, count: SpoolFormat.payloadSize)
+
+  init(index: UInt64) { self.index = index }
+
+  /// A block that begins with a hole.
+  init(at position: UInt64, missingBefore: UInt64) {
+    index = SpoolFormat.blockIndex(position)
+    shape.first = UInt16(clamping: SpoolFormat.place(position))
+    shape.missingBefore = UInt32(clamping: missingBefore)
+  }
+
+  var isEmpty: Bool { shape.length == 0 }
+  var isComplete: Bool { shape.end == SpoolFormat.payloadSize }
+  /// The position behind its last byte.
+  var head: UInt64 { SpoolFormat.start(ofBlock: index) + UInt64(shape.end) }
+
+  /// Adds as many of `bytes` as fit; returns how many.
+  mutating func append(_ bytes: UnsafeRawBufferPointer, time: Int64) -> Int {
+    let count = min(bytes.count, SpoolFormat.payloadSize - shape.end)
+    if isEmpty { shape.time = time }
+    let end = shape.end
+    payload.withUnsafeMutableBytes {
+      UnsafeMutableRawBufferPointer(rebasing: $0[end..<end + count])
+        .copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[..<count]))
+    }
+    shape.length += UInt16(clamping: count)
+    return count
+  }
+
+  /// Leaves a hole up to `place`, and clears what becomes part of it.
+  mutating func openHole(upTo place: Int) {
+    shape.openHole(upTo: place)
+    for missing in Int(shape.holeStart)..<Int(shape.holeStart) + Int(shape.holeLength) { payload[missing] = 0 }
+  }
+
+  /// The bytes for a checkpoint: from the first to the head.
+  var bytes: [UInt8] { Array(payload[Int(shape.first)..<shape.end]) }
+
+  init(index: UInt64, shape: BlockShape, bytes: some Collection<UInt8>) {
+    self.index = index
+    self.shape = shape
+    payload.replaceSubrange(Int(shape.first)..<shape.end, with: bytes)
+  }
+}

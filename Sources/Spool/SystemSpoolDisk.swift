@@ -1,0 +1,123 @@
+// The real disk: each method is one system call.
+
+internal import CLinux
+public import EventLoops
+internal import Glibc
+
+/// The file systems of this machine. Any thread may use it.
+public struct SystemSpoolDisk: SpoolDisk {
+  public init() {}
+
+  public func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32 {
+    try result("open", Glibc.open(path, flags | O_CLOEXEC, mode))
+  }
+
+  public func close(_ descriptor: Int32) { _ = Glibc.close(descriptor) }
+
+  public func write(
+    _ pieces: [UnsafeRawBufferPointer], to descriptor: Int32, at offset: UInt64
+  ) throws(SystemError) -> Int {
+    let vectors = pieces.map { iovec(iov_base: UnsafeMutableRawPointer(mutating: $0.baseAddress), iov_len: $0.count) }
+    return try result("pwritev", pwritev(descriptor, vectors, Int32(clamping: vectors.count), off_t(clamping: offset)))
+  }
+
+  public func read(
+    _ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64
+  ) throws(SystemError) -> Int {
+    try result("pread", pread(descriptor, buffer.baseAddress, buffer.count, off_t(clamping: offset)))
+  }
+
+  public func synchronizeData(_ descriptor: Int32) throws(SystemError) {
+    try check("fdatasync", fdatasync(descriptor))
+  }
+
+  public func synchronizeFolder(_ path: String) throws(SystemError) {
+    let folder = try open(path, flags: O_RDONLY | O_DIRECTORY, mode: 0)
+    defer { close(folder) }
+    try check("fsync", fsync(folder))
+  }
+
+  public func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) {
+    try check("ftruncate", ftruncate(descriptor, off_t(clamping: byteCount)))
+  }
+
+  public func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
+    try check(
+      "fallocate",
+      fallocate(
+        descriptor, SLUICE_FALLOC_FL_KEEP_SIZE | SLUICE_FALLOC_FL_PUNCH_HOLE, off_t(clamping: offset),
+        off_t(clamping: byteCount)))
+  }
+
+  public func rename(_ old: String, to new: String) throws(SystemError) {
+    try check("rename", Glibc.rename(old, new))
+  }
+
+  public func unlink(_ path: String) throws(SystemError) { try check("unlink", Glibc.unlink(path)) }
+
+  public func makeFolder(_ path: String, mode: UInt32) throws(SystemError) {
+    try check("mkdir", mkdir(path, mode))
+  }
+
+  public func lock(_ descriptor: Int32) throws(SystemError) -> Bool {
+    var lock = Self.wholeFile
+    do throws(SystemError) {
+      try check("fcntl", fcntl(descriptor, SLUICE_F_OFD_SETLK, &lock))
+      return true
+    } catch {
+      if error.code == EAGAIN || error.code == EACCES { return false }
+      throw error
+    }
+  }
+
+  public func isLocked(_ descriptor: Int32) throws(SystemError) -> Bool {
+    var lock = Self.wholeFile
+    try check("fcntl", fcntl(descriptor, SLUICE_F_OFD_GETLK, &lock))
+    return lock.l_type != Int16(F_UNLCK)
+  }
+
+  /// A lock from the first byte to the last, wherever that is.
+  private static var wholeFile: flock {
+    flock(l_type: Int16(F_WRLCK), l_whence: Int16(SEEK_SET), l_start: 0, l_len: 0, l_pid: 0)
+  }
+
+  public func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
+    var status = stat()
+    try check("fstat", fstat(descriptor, &status))
+    return SpoolFileStatus(
+      byteCount: UInt64(clamping: status.st_size),
+      diskByteCount: UInt64(clamping: status.st_blocks).multipliedReportingOverflow(by: 512).partialValue)
+  }
+
+  public func names(in folder: String) throws(SystemError) -> [String] {
+    guard let stream = opendir(folder) else { throw .last("opendir") }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while true {
+      errno = 0
+      guard let entry = readdir(stream) else {
+        // Not only at the end: a folder that is read in part would hide stretches.
+        guard errno == 0 else { throw .last("readdir") }
+        return names
+      }
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if name != ".", name != ".." { names.append(name) }
+    }
+  }
+
+  public func freeByteCount(at path: String) throws(SystemError) -> UInt64 {
+    var status = statvfs()
+    try check("statvfs", statvfs(path, &status))
+    let (bytes, overflow) = UInt64(status.f_bavail).multipliedReportingOverflow(by: UInt64(status.f_frsize))
+    return overflow ? .max : bytes
+  }
+
+  private func check(_ operation: String, _ result: Int32) throws(SystemError) {
+    if result == -1 { throw .last(operation) }
+  }
+
+  private func result<Number: SignedInteger>(_ operation: String, _ result: Number) throws(SystemError) -> Number {
+    if result == -1 { throw .last(operation) }
+    return result
+  }
+}
