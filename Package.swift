@@ -119,7 +119,7 @@ let commandTests: Target = .testTarget(
   dependencies: [
     "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "TestRigs", "EventLoops", "JSONLines",
     "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer", "UploadServer", "LoadTesting",
-    "Metrics", "Recordings",
+    "Metrics", "Recordings", "SyncGate",
   ],
   swiftSettings: settings)
 

@@ -22,6 +22,8 @@ final class UploadTransfer: RequestHandler {
   /// Which of the resource's transfers this is.
   var number = 0
   var isCreation: Bool { number == 1 }
+  /// Whether the client has been told where its upload is.
+  private var isAnnounced = false
 
   /// - Parameter start: finds or creates the resource, once the peer is known.
   init(
@@ -54,6 +56,9 @@ final class UploadTransfer: RequestHandler {
     resource?.interrupted(self, reason.description)
   }
 
+  /// A request of known length ends by itself: its client, which may know nothing of 104 responses, is spared a 503.
+  var canBeContinued: Bool { request.content == .unsized && (isAnnounced || !isCreation) }
+
   func serverStops() {
     if let resource { resource.serverStops(self) } else { respond(Response(503, ["retry-after": "2"])) }
   }
@@ -71,6 +76,7 @@ final class UploadTransfer: RequestHandler {
   func respond(_ answer: ServerAnswer) { respond(Response(answer)) }
 
   func sendInterim(_ fields: HeaderFields) {
+    isAnnounced = true
     exchange?.sendInterim(UploadFields.resumptionSupported, fields)
   }
 

@@ -287,6 +287,9 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     exchange = nil
   }
 
+  /// The client of a live stream that has named it can continue it (`Stream-Offset`).
+  package var canBeContinued: Bool { head.framing == .chunked && head.fields.count("stream-id") > 0 }
+
   package func serverStops() {
     switch state {
     case .streaming(let stream, _) where !stream.isComplete:

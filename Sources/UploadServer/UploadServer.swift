@@ -7,6 +7,7 @@ public import Metrics
 internal import ResumableServing
 internal import StreamServing
 internal import StreamStore
+internal import Synchronization
 
 /// An HTTP/1.1 server that stores each stream it is sent in a file of a directory, while it comes.
 ///
@@ -26,6 +27,8 @@ public final class UploadServer: Sendable {
   private let acceptor: Acceptor
   private let started = Lock(false)
   private let ended = EndSignal()
+  /// How many loops have requests that a server which stops waits for.
+  private let undrained: Atomic<Int>
   private let residentBytesAtStart = ProcessFigures.residentBytes
 
   /// Where the server listens, with the ports that the kernel chose where 0 was asked for.
@@ -70,9 +73,11 @@ public final class UploadServer: Sendable {
     localAddresses = acceptor.listeners.map(\.address)
     self.cores = cores
     self.loops = loops
+    undrained = Atomic(count)
     for (index, core) in cores.enumerated() {
       core.ended = { shared.loopEnded() }
       core.connections.handOver = { [unowned self] connection, index in give(connection, to: index) }
+      core.connections.drained = { [unowned self] in drained() }
       core.gather = { [unowned self] work in gather(for: index, work) }
     }
   }
@@ -119,13 +124,27 @@ public final class UploadServer: Sendable {
     }
   }
 
-  /// Stops accepting, closes idle connections and lets requests at work end for at most `grace`. Then each stream that
-  /// still comes is answered with 503 and the offset up to which it is stored, so that its client goes on exactly there
-  /// when a server is back; its `.part` stays. Any thread; returns at once. A second call with a
-  /// grace of zero ends the server without waiting for clients to read these answers.
-  public func shutdown(grace: Duration = .seconds(2)) {
+  /// Stops accepting connections and requests, closes idle connections and lets requests at work end for at most
+  /// `grace`. Streams whose clients can continue them are served until the others have ended, or the grace is over.
+  /// Then each is answered with 503 and the offset up to which it is stored, so that its client goes on exactly there
+  /// when a server is back; its `.part` stays. Any thread; returns at once. A second call with a grace of zero ends the
+  /// server without waiting for clients to read these answers.
+  public func shutdown(grace: Duration = .seconds(2)) { stop(grace: grace, linger: nil) }
+
+  /// As ``shutdown(grace:)``, but within `limit` in all. Requests have half of it to end, and clients a quarter to read
+  /// their answers. The rest is for the disk, which is waited for in any case. Any thread; returns at once.
+  public func drain(within limit: Duration) { stop(grace: limit / 2, linger: limit / 4) }
+
+  private func stop(grace: Duration, linger: Duration?) {
     loops[0].execute { self.acceptor.stop() }
-    for (loop, core) in zip(loops, cores) { loop.execute { core.connections.stop(grace: grace) } }
+    for (loop, core) in zip(loops, cores) { loop.execute { core.connections.stop(grace: grace, linger: linger) } }
+  }
+
+  /// A loop has no request that must end before the server does. With the last of them, who is still sending is turned
+  /// away on all: nobody could connect again before.
+  private func drained() {
+    guard undrained.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 else { return }
+    for (loop, core) in zip(loops, cores) { loop.execute { core.connections.turnAway() } }
   }
 
   /// Returns when the server has ended. Any thread but the server's.

@@ -28,6 +28,9 @@ enum Serve {
       Option("head-timeout", value: "T", "longest time for the head of a request (default: 30s)"),
       Option("body-timeout", value: "T", "longest silence in a body (default: 0, no limit)"),
       Option("idle-timeout", value: "T", "longest time between two requests (default: 75s)"),
+      Option(
+        "drain-timeout", value: "T",
+        "longest time for requests at work, clients and the disk to end after the first signal (default: 10s)"),
       Option("receive-buffer", value: "SIZE", "size of a socket's receive buffer, SO_RCVBUF (default: the kernel's)"),
       Option("max-segment", value: "SIZE", "largest TCP segment, TCP_MAXSEG (default: the kernel's)"),
       Option("threads", value: "N", "number of threads that serve connections (default: 1)"),
@@ -64,6 +67,9 @@ enum Serve {
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     allowDescriptors()
+    let drainTimeout =
+      try values["drain-timeout"].map { text throws(CommandError) in try Units.duration(text, of: "drain-timeout") }
+      ?? .seconds(10)
     let server = try open(try configuration(values))
     let disk = values.has("discard") ? nil : FreeDiskSpace(directory: values["directory"] ?? ".")
     let metrics = try MetricsOption.listener(values["metrics"]) { answer in
@@ -87,17 +93,34 @@ enum Serve {
       }
       ServiceManager.current.isReady(
         "listening on \(server.localAddresses.map { "\($0)" }.joined(separator: ", "))")
-      signals.wait(for: ended) { count in
+      var isInterrupted = false
+      let hasEnded = signals.waitInTime(for: ended) { count in
         ServiceManager.current.isStopping()
-        if count == 1 { Console.shared.say("ending: unfinished streams stay as .part files and can be continued") }
-        server.shutdown(grace: count == 1 ? .seconds(2) : .zero)
+        isInterrupted = count > 1
+        if !isInterrupted {
+          ServiceManager.current.extendTimeout(by: drainTimeout + leastDiskTime)
+          Console.shared.say(
+            "ending: unfinished streams stay as .part files and can be continued. A second signal stops at once.")
+        }
+        let limit = isInterrupted ? .zero : drainTimeout
+        server.drain(within: limit)
+        return max(limit, leastDiskTime)
       }
-      thread.join()
-      return .done
+      // A thread that waits for a disk may never end.
+      if hasEnded { thread.join() }
+      if isInterrupted { return .interrupted }
+      if hasEnded { return .done }
     } catch {
       throw CommandError(.inputOutput, error.description)
     }
+    throw CommandError(
+      .inputOutput,
+      "the server did not end within --drain-timeout \(Units.text(drainTimeout)): the disk is too slow. "
+        + "The next start completes what is unfinished.")
   }
+
+  /// The disk has this time to take what was acknowledged, however short `--drain-timeout` is.
+  private static let leastDiskTime = Duration.seconds(1)
 
   /// Gives signs of life to the service manager, as long as each loop of the server turns.
   private static func watch(_ server: UploadServer) throws(SystemError) {

@@ -43,19 +43,36 @@ struct Signals {
 
   /// Waits for `done`, calling `onSignal` with 1, 2, … for each signal meanwhile.
   func wait(for done: borrowing EventCounter, onSignal: (Int) -> Void) {
+    _ = waitInTime(for: done) { count in
+      onSignal(count)
+      return nil
+    }
+  }
+
+  /// Waits for `done`, calling `limit` with 1, 2, … for each signal meanwhile. It returns how much longer to wait at
+  /// most; nil for as long as it takes.
+  ///
+  /// - Returns: whether `done` was signalled in time.
+  func waitInTime(for done: borrowing EventCounter, limit: (Int) -> Duration?) -> Bool {
     var count = 0
+    var deadline: MonotonicInstant?
     var polled = [
       pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0),
       pollfd(fd: done.descriptor, events: Int16(POLLIN), revents: 0),
     ]
     while polled[1].revents == 0 {
-      guard poll(&polled, 2, -1) > 0, polled[0].revents != 0 else { continue }
+      // Rounded up: a wait that ends too early would be followed by others of no length.
+      let rest = deadline.map { Int32(clamping: max(0, ($0 - .now).nanoseconds) / 1_000_000 + 1) }
+      let ready = poll(&polled, 2, rest ?? -1)
+      if ready == 0, let deadline, deadline <= .now { return false }
+      guard ready > 0, polled[0].revents != 0 else { continue }
       var information = signalfd_siginfo()
       while read(descriptor, &information, MemoryLayout<signalfd_siginfo>.size) > 0 {
         count = information.ssi_signo == UInt32(SIGQUIT) ? max(2, count + 1) : count + 1
-        onSignal(count)
+        deadline = limit(count).map { .now + $0 }
       }
     }
+    return true
   }
 
   /// From here on a signal ends the process again, as any program's: for work at the end that may block, as writing a

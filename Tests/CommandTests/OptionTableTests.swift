@@ -64,7 +64,7 @@ struct OptionTableTests {
     "html": .text, "csv": .text, "report.json": .text, "load.json": .text, "i-may-load-this": .text,
     "local-address": .text,
     "give-up": .time, "finish-timeout": .time, "give-up-on-refusal": .time, "ramp": .time, "grace": .time,
-    "head-timeout": .time,
+    "head-timeout": .time, "drain-timeout": .time,
     "body-timeout": .time,
     "idle-timeout": .time,
     "period": .positiveTime, "device-buffer": .positiveTime, "duration": .positiveTime, "interval": .positiveTime,

@@ -164,24 +164,23 @@ struct ServerFaultTests {
     #expect(try idle.answer().status == 200)
     _ = try test.events.wait(.begun)
     let ending = try test.connect()
-    try ending.send(TestServer.head(id: "b") + "3\r\nabc\r\n")
+    try ending.send(TestServer.head("/u", id: nil) + "3\r\nabc\r\n")
     _ = try test.events.wait(.begun, count: 2)
 
     test.server.shutdown(grace: .seconds(20))
     #expect(idle.isClosedByServer())
     #expect(throws: TestFailure.self) { try test.connect() }
-    // A stream that ends within the grace is complete.
+    // A stream that ends within the grace is complete. The other one's client can continue it, and is told so then.
     try ending.send("0\r\n\r\n")
     let answer = try ending.answer()
     #expect(answer.status == 201 && answer["connection"] == "close")
     ending.disconnect()
-
-    test.server.shutdown(grace: .zero)
     let told = try live.answer()
     #expect(told.status == 503 && told["stream-offset"] == "5" && told["retry-after"] == "2")
     live.disconnect()
     test.server.waitUntilEnded()
-    #expect(directory.names.filter { !$0.hasPrefix(".") } == ["t-a.part", "t-b.txt"])
+    let names = directory.names.filter { !$0.hasPrefix(".") }
+    #expect(names.count == 2 && names.first == "t-a.part" && names.last?.hasSuffix(".txt") == true)
     let next = try TestServer(in: directory)
     let client = try next.connect()
     try client.send(TestServer.head(offset: 5) + "1\r\n!\r\n0\r\n\r\n")

@@ -15,11 +15,13 @@ final class ConnectionContext {
   let refused: (_ peer: String, RequestRefusal) -> Void
   /// A connection is gone: the one whose descriptor this was.
   var closed: (Int32) -> Void = { _ in }
+  /// The final answer to a request is on its way: on the connection with this descriptor.
+  var answered: (Int32) -> Void = { _ in }
   /// The loop that a request is for, where it is another one than this.
   var otherLoop: (RequestHead) -> Int? = { _ in nil }
   /// Takes a connection to that loop. It is in no table any more.
   var handOver: (ConnectionHandover, Int) -> Void = { _, _ in }
-  /// Whether answers say that the connection ends with them.
+  /// Whether answers say that the connection ends with them, and no request is begun any more.
   var stops = false
 
   init(

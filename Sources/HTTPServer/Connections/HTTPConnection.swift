@@ -15,6 +15,9 @@ final class HTTPConnection {
   /// Above this many unsent bytes interim answers are dropped.
   private static let interimLimit = 16 * 1024
 
+  /// The answer to a request that comes when the server stops.
+  private static let stopping = Response(503, ["retry-after": "2"], body: "the server stops\n")
+
   let descriptor: Int32
   let peer: String
   var timeoutLink = TimeoutLink()
@@ -97,11 +100,22 @@ final class HTTPConnection {
     settle(progress: false)
   }
 
-  /// The server stops: a request at work is given the chance to answer, an idle connection is closed.
+  /// The server stops: a request at work is given the chance to answer, an idle connection is closed, and a request
+  /// whose head is not complete is not begun any more.
   func serverStops() {
-    if let handler { handler.serverStops() } else if state.state == .idle { close() }
+    if let handler {
+      handler.serverStops()
+    } else if state.state == .idle {
+      close()
+    } else if state.state == .head, state.refused() {
+      context.figures.values.responded(method, Self.stopping.status)
+      send(Self.stopping.serialized(keepsAlive: false, date: WallClock.now.imfFixdate))
+    }
     settle(progress: false)
   }
+
+  /// Whether a request is at work here that must end before the server does: its client could not continue it.
+  var isAwaited: Bool { hasOpenRequest && handler?.canBeContinued != true }
 
   /// Another connection needs the room. Only while no request is at work here.
   func makeRoom() { close() }
@@ -163,7 +177,7 @@ final class HTTPConnection {
       switch parser.next(bytes, &position) {
       case .incomplete: break parsing
       case .head(let head):
-        if let other = context.otherLoop(head) {
+        if !context.stops, let other = context.otherLoop(head) {
           leave(for: other, head, bytes.extracting(position..<bytes.count))
           return bytes.count
         }
@@ -202,7 +216,7 @@ final class HTTPConnection {
     method = head.method
     hasServed = true
     restartsTimeout = true
-    let handler = context.router(head)
+    let handler = context.stops ? FixedResponseHandler(Self.stopping) : context.router(head)
     self.handler = handler
     let exchange = ConnectionExchange(self)
     self.exchange = exchange
@@ -277,6 +291,7 @@ final class HTTPConnection {
     _ = letGo()
     send(response.serialized(keepsAlive: keepsAlive, withBody: !isHead, date: WallClock.now.imfFixdate))
     settle(progress: true)
+    if context.stops { context.answered(descriptor) }
   }
 
   func takeArrived() {

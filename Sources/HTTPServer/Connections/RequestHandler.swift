@@ -57,8 +57,15 @@ public protocol RequestHandler: AnyObject {
   func end()
   /// The body will never be complete, or the connection was lost before the answer was sent; no answer can be given.
   func aborted(_ reason: AbortReason)
+  /// Whether the client can continue at the next server, from the offset that the answer to ``serverStops()`` tells. A
+  /// server that stops waits for all other requests first. False by default.
+  var canBeContinued: Bool { get }
   /// The server is about to stop: the last chance to answer.
   func serverStops()
+}
+
+extension RequestHandler {
+  public var canBeContinued: Bool { false }
 }
 
 /// Chooses the handler of a request.

@@ -37,11 +37,13 @@ package final class ServerConnections: @unchecked Sendable {
 
   private let loop: EventLoop
   private let context: ConnectionContext
-  private let linger: Duration
+  private var linger: Duration
   private let refused: (_ peer: String?, RequestRefusal?, _ reason: String) -> Void
   private var connections: [Int32: HTTPConnection] = [:]
   private var phase = Phase.serving
   private var stopTimer: EventLoop.Timer?
+  /// While the server stops: connections with requests that must end before it does.
+  private var awaited: Set<Int32> = []
 
   /// A connection is gone, and a descriptor free.
   var descriptorFreed: () -> Void = {}
@@ -55,6 +57,8 @@ package final class ServerConnections: @unchecked Sendable {
     get { context.handOver }
     set { context.handOver = newValue }
   }
+  /// The server stops, and no request is left here that it waits for. Told once.
+  package var drained: () -> Void = {}
   /// The last connection has ended, and no other will come.
   package var ended: () -> Void = {}
 
@@ -83,8 +87,10 @@ package final class ServerConnections: @unchecked Sendable {
       connections[descriptor] = nil
       context.figures.values.open = connections.count
       descriptorFreed()
+      isOver(descriptor)
       endIfDone()
     }
+    context.answered = { [unowned self] descriptor in isOver(descriptor) }
   }
 
   // MARK: Connections
@@ -130,12 +136,18 @@ package final class ServerConnections: @unchecked Sendable {
 
   // MARK: Stopping
 
-  /// Lets requests at work end for at most `grace`. A second call with a grace of zero waits for nobody.
-  package func stop(grace: Duration) {
+  /// Begins no request any more, and lets those at work end for at most `grace`. Those whose clients can continue them
+  /// are served until ``turnAway()``. A second call with a grace of zero waits for nobody.
+  ///
+  /// - Parameter linger: how long clients have to read their answers then; nil for as long as at other times.
+  package func stop(grace: Duration, linger: Duration? = nil) {
     switch phase {
     case .serving:
       phase = .finishing
       context.stops = true
+      if let linger { self.linger = min(self.linger, linger) }
+      for connection in connections.values where connection.isAwaited { awaited.insert(connection.descriptor) }
+      if awaited.isEmpty { drained() }
       for connection in connections.values where !connection.hasOpenRequest { connection.serverStops() }
     case .finishing, .lingering:
       guard grace == .zero else { return }
@@ -148,9 +160,18 @@ package final class ServerConnections: @unchecked Sendable {
     if phase == .finishing { stopTimer = loop.schedule(after: grace) { [unowned self] in turnAway() } }
   }
 
-  /// The grace is over: who is still sending is told where it stands, and given time to read that.
-  private func turnAway() {
+  /// The request on that connection is over.
+  private func isOver(_ descriptor: Int32) {
+    if awaited.remove(descriptor) != nil, awaited.isEmpty { drained() }
+  }
+
+  /// Nothing is left to wait for, or the grace is over: who is still sending is told where it stands, and given time to
+  /// read that.
+  package func turnAway() {
+    guard phase == .finishing else { return }
     phase = .lingering
+    if let stopTimer { loop.cancel(stopTimer) }
+    stopTimer = nil
     for connection in connections.values { connection.serverStops() }
     endIfDone()
     if phase == .lingering { stopTimer = loop.schedule(after: linger) { [unowned self] in end() } }

@@ -1,0 +1,124 @@
+// What `sluice serve` makes of signals: with which code it ends, and that it ends.
+
+import EventLoops
+import Glibc
+import HTTPServer
+import NetworkTesting
+import SyncGate
+import Testing
+
+@testable import sluice
+
+@Suite("Signals to sluice serve")
+struct DrainSignalTests {
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  /// A server, and how to reach it.
+  private func start(_ options: [String]) throws -> (TestProcess, ListenAddress) {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--directory", directory.path, "--durability", "always"]
+    let server = try sluice(arguments + options)
+    let line = try server.lines.first("its address") { $0.text.hasPrefix("listening on ") }.text
+    return (server, try ListenAddress(String(line.dropFirst("listening on ".count))))
+  }
+
+  /// An append without a known end, or with one that it never reaches, of which five bytes are sent.
+  private func beginUpload(at address: ListenAddress, isLive: Bool) throws -> (RawClient, location: String) {
+    let creating = try RawClient(address)
+    let lines = "Host: h\r\nUpload-Draft-Interop-Version: 8\r\nStream-ID: a\r\n"
+    try creating.send("POST /t.txt HTTP/1.1\r\n\(lines)Upload-Complete: ?0\r\nContent-Length: 0\r\n\r\n")
+    var answer = try creating.answer()
+    while answer.status < 200 { answer = try creating.answer() }
+    guard let location = answer["location"] else { throw TestFailure("no upload: \(answer)") }
+    let client = try RawClient(address)
+    try client.send(
+      "PATCH \(location) HTTP/1.1\r\n\(lines)Content-Type: application/partial-upload\r\nUpload-Offset: 0\r\n"
+        + "Upload-Complete: ?0\r\n" + (isLive ? "Transfer-Encoding: chunked\r\n\r\n" : "Content-Length: 10\r\n\r\n"))
+    try client.send(isLive ? "5\r\nhello\r\n" : "hello")
+    return (client, location)
+  }
+
+  /// How much of the upload the server has.
+  private func offset(of location: String, at address: ListenAddress) throws -> String? {
+    let client = try RawClient(address)
+    try client.send("HEAD \(location) HTTP/1.1\r\nHost: h\r\nUpload-Draft-Interop-Version: 8\r\n\r\n")
+    return try client.answer(withBody: false)["upload-offset"]
+  }
+
+  private func awaitHello(_ client: RawClient) throws {
+    while try client.answer()["upload-offset"] != "5" {}
+  }
+
+  @Test("the first lets requests end, the second ends it at once with 130", arguments: [[SIGTERM, SIGINT], [SIGQUIT]])
+  func second(_ signals: [Int32]) throws {
+    let (server, address) = try start(["--drain-timeout", "1h"])
+    let idle = try RawClient(address)
+    try idle.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+    _ = try idle.answer()
+    let (client, location) = try beginUpload(at: address, isLive: false)
+    try awaitHello(client)
+    server.signal(signals[0])
+    #expect(idle.isClosedByServer())
+    for signal in signals.dropFirst() { server.signal(signal) }
+    #expect(try server.wait() == 130)
+    let (next, nextAddress) = try start([])
+    #expect(try offset(of: location, at: nextAddress) == "5")
+    next.signal(SIGTERM)
+    #expect(try next.wait() == 0)
+  }
+
+  @Test("a live stream is told where it stands at once, and the server exits with 0")
+  func live() throws {
+    let (server, address) = try start(["--drain-timeout", "1h"])
+    let (client, _) = try beginUpload(at: address, isLive: true)
+    try awaitHello(client)
+    server.signal(SIGTERM)
+    let answer = try client.answer()
+    #expect(answer.status == 503 && answer["upload-offset"] == "5")
+    client.disconnect()
+    #expect(try server.wait() == 0)
+  }
+
+  @Test(
+    "a disk that hangs is waited for until --drain-timeout, or for a second after the second signal",
+    arguments: [1, 2])
+  func hungDisk(_ signals: Int) async {
+    // In a process of its own, whose disk hangs.
+    await #expect(processExitsWith: .exitCode(signals == 1 ? 74 : 130)) { [signals] in
+      let directory = try TemporaryDirectory()
+      let address = "unix:\(directory.path)/socket"
+      var arguments = ["--listen", address, "--directory", "\(directory.path)/d", "--durability", "always"]
+      if signals == 1 { arguments += ["--drain-timeout", "1s"] }
+      // A signal to the process could be taken by a thread of the tests'.
+      let server = pthread_self()
+      try NamedThread("test client") {
+        do {
+          sync_gate_close()
+          let target = try ListenAddress(address)
+          var client: RawClient?
+          // The file of the socket is there before it listens.
+          try waitUntil("the server listens") {
+            client = try? RawClient(target)
+            return client != nil
+          }
+          try client?.send(
+            "POST /t HTTP/1.1\r\nHost: h\r\nUpload-Draft-Interop-Version: 8\r\nUpload-Complete: ?1\r\n"
+              + "Content-Length: 5\r\n\r\nhello")
+          try waitUntil("the disk is asked") { sync_gate_calls() > 0 }
+          // One that is pending is not sent again.
+          for signal in [SIGTERM, SIGINT].prefix(signals) { pthread_kill(server, signal) }
+          // As long as the process lives.
+          while true { pause() }
+        } catch {
+          exit(1)
+        }
+      }.detach()
+      do throws(CommandError) {
+        exit(try Serve.run(try Serve.syntax.parse(arguments[...])).rawValue)
+      } catch {
+        exit(error.message.contains("--drain-timeout 1.00 s") ? error.code.rawValue : 1)
+      }
+    }
+  }
+}

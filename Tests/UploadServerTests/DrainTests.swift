@@ -1,0 +1,141 @@
+// A server that drains: whom it waits for, what it tells the others, and that nobody has to send a byte again that it
+// has told of. The model knows of each client what it has sent, and so what it must hear.
+
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import SyncGate
+import Testing
+import UploadServer
+
+@Suite("Draining")
+struct DrainTests {
+  struct Setting: CustomTestStringConvertible, Sendable {
+    let threads: Int
+    let durability: Durability
+    /// Whether one client never ends what it has begun.
+    let hasStalledClient: Bool
+    var testDescription: String { "\(threads) threads, \(durability)\(hasStalledClient ? ", one client stalls" : "")" }
+
+    static let all = [1, 2].flatMap { threads in
+      Durability.allCases.flatMap { durability in
+        [false, true].map { Setting(threads: threads, durability: durability, hasStalledClient: $0) }
+      }
+    }
+  }
+
+  @Test(
+    "requests that end are answered, the others are told where they stand, and the next server goes on there",
+    arguments: Setting.all, Seed.several(2))
+  func drains(_ setting: Setting, _ seed: Seed) throws {
+    var random = seed.generator
+    let directory = TemporaryDirectory()
+    let test = try server(setting, directory)
+    var clients: [DrainingClient] = []
+    // Whoever asks nothing comes first: the requests of the others are answered after that was read.
+    var kinds = [DrainingClient.Kind.slowHead, .slowHead]
+    kinds += (0..<Int.random(in: 0...6, using: &random)).map { _ in
+      DrainingClient.Kind.atWork[Int.random(in: 0..<DrainingClient.Kind.atWork.count, using: &random)]
+    }
+    if setting.hasStalledClient { kinds.append(random.chance(50) ? .sizedAppend : .unnamed) }
+    kinds += [.idle, .idle]
+    for (number, kind) in kinds.enumerated() {
+      clients.append(try DrainingClient(kind, number, test, &random))
+    }
+    let ending = clients.filter(\.isAwaited)
+    let stalled = setting.hasStalledClient ? ending.last : nil
+    let live = clients.filter { $0.isLive || $0 === stalled }
+    for client in live { try client.waitUntilDelivered() }
+
+    // Long enough that a server which waits for its time to be over fails the test; or, with a client for which it has
+    // to, short.
+    test.server.drain(within: stalled == nil ? .seconds(600) : .milliseconds(400))
+    for client in clients where client.kind == .idle { #expect(client.connection.isClosedByServer()) }
+    for client in clients where client.kind == .slowHead {
+      let answer = try client.connection.answer()
+      #expect(answer.status == 503 && answer["retry-after"] == "2" && answer["connection"] == "close")
+      client.connection.disconnect()
+    }
+    if stalled == nil {
+      try waitUntil("no connection is accepted") { (try? test.connect()) == nil }
+      if !ending.isEmpty {
+        // Who can continue is served as long as others have to be waited for.
+        for client in live { try client.sendMore(&random) }
+        for client in live { try client.waitUntilDelivered() }
+      }
+    }
+    for client in ending where client !== stalled { try client.finish() }
+    for client in live { try client.hearOffset() }
+    test.server.waitUntilEnded()
+
+    let next = try server(setting, directory)
+    for client in live { try client.resume(at: next) }
+    for client in clients where client.isLive || client.isAwaited {
+      #expect(try directory.contents(client.file(in: directory)) == client.stored, "\(client.kind)")
+    }
+  }
+
+  private func server(_ setting: Setting, _ directory: TemporaryDirectory) throws -> TestServer {
+    try TestServer(in: directory) {
+      $0.threads = setting.threads
+      $0.durability = setting.durability
+      // On a busy machine a client takes its time to read its answer.
+      $0.lingerTimeout = .seconds(60)
+    }
+  }
+
+  @Test("an append and a HEAD that wait for the disk are answered when it is done", arguments: [1, 2])
+  func slowDisk(_ threads: Int) async {
+    // The gate is the whole process's.
+    await #expect(processExitsWith: .success) { [threads] in
+      let directory = TemporaryDirectory()
+      let test = try TestServer(in: directory) { ($0.threads, $0.durability) = (threads, .always) }
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      let idle = try test.connect()
+      try idle.request("GET", "/", version: nil)
+      _ = try idle.answer()
+      let (appending, asking) = (try test.connect(), try test.connect())
+      try appending.patch(location, at: 0, ["Content-Length: 5"])
+      try appending.awaitProgress(0)
+      sync_gate_close()
+      let before = sync_gate_calls()
+      try appending.send("hello")
+      try waitUntil("the disk is asked") { sync_gate_calls() > before }
+      try asking.request("HEAD", location)
+      // Read, and not just sent.
+      try waitUntil("the question has arrived") { asking.unacknowledged == 0 }
+      let other = try test.connect()
+      try other.request("OPTIONS", location)
+      _ = try other.answer()
+      test.server.drain(within: .seconds(600))
+      try require(idle.isClosedByServer(), "the server drains")
+      try require(!appending.hasAnswer, "nothing is told before the disk has it")
+      sync_gate_open()
+      let appended = try appending.final().answer
+      try require(appended.status == 204 && appended["upload-offset"] == "5", "\(appended)")
+      appending.disconnect()
+      // It has reached the server before, or it has not.
+      if let told = try? asking.final(withBody: false).answer {
+        try require(told.status == 503 || told["upload-offset"] == "5", "\(told)")
+      }
+      asking.disconnect()
+      test.server.waitUntilEnded()
+      try require(try directory.text("t-a.part") == "hello", "it is stored")
+    }
+  }
+
+  @Test("without any time nobody is waited for, and what was told stays", arguments: Durability.allCases)
+  func atOnce(_ durability: Durability) throws {
+    let directory = TemporaryDirectory()
+    let test = try TestServer(in: directory) { $0.durability = durability }
+    let location = try test.create("/t.txt", ["Stream-ID: a"])
+    let client = try test.connect()
+    try client.patch(location, at: 0, ["Content-Length: 10"])
+    try client.send("hello")
+    try client.awaitProgress(5)
+    test.server.drain(within: .zero)
+    test.server.waitUntilEnded()
+    let next = try TestServer(in: directory) { $0.durability = durability }
+    #expect(try next.connect().head(location)["upload-offset"] == "5")
+  }
+}

@@ -1,0 +1,138 @@
+// What a client does while the server drains, and what it must hear.
+
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadServer
+
+/// One client with a request in a known state.
+final class DrainingClient {
+  enum Kind: CaseIterable {
+    /// Has been answered, and its connection is kept.
+    case idle
+    /// Has sent a part of a head.
+    case slowHead
+    /// An append without a known end.
+    case liveAppend
+    /// An append of a known length.
+    case sizedAppend
+    /// A plain stream with a name, without a known end.
+    case livePlain
+    /// The same with a known end.
+    case sizedPlain
+    /// A plain stream that cannot be continued: it has no name.
+    case unnamed
+
+    static let atWork = allCases.filter { $0 != .idle && $0 != .slowHead }
+  }
+
+  let kind: Kind
+  let connection: RawClient
+  /// All that the client will ever send.
+  let all: [UInt8]
+  private let number: Int
+  private let path: String
+  private let location: String?
+  private var sent = 0
+  /// Where it has to continue.
+  private var told = 0
+  /// Whether the server has all of it.
+  private var isOver = false
+
+  /// The server must wait for it.
+  var isAwaited: Bool { kind == .sizedAppend || kind == .sizedPlain || kind == .unnamed }
+  /// The server tells it where to continue.
+  var isLive: Bool { kind == .liveAppend || kind == .livePlain }
+  private var isChunked: Bool { isLive || kind == .unnamed }
+
+  init(_ kind: Kind, _ number: Int, _ test: TestServer, _ random: inout SplitMix64) throws {
+    (self.kind, self.number, path) = (kind, number, "/c\(number).bin")
+    let pattern = OffsetPattern(seed: random.next())
+    all = (0..<UInt64(random.size(upTo: 300_000) + 100)).map { pattern[$0] }
+    let isUpload = kind == .liveAppend || kind == .sizedAppend
+    location = isUpload ? try test.create(path, ["Stream-ID: s\(number)"]) : nil
+    connection = try test.connect()
+    let framing = isChunked ? "Transfer-Encoding: chunked" : "Content-Length: \(all.count)"
+    let begun = test.events.all.count { $0.kind == .begun }
+    switch kind {
+    case .idle:
+      try connection.request("GET", "/", version: nil)
+      #expect(try connection.answer().status == 200)
+    case .slowHead: try connection.send("POST /c HTTP/1.1\r\nHost: h\r\nConte")
+    case .liveAppend, .sizedAppend:
+      try connection.patch(location ?? "", at: 0, completes: kind == .sizedAppend, [framing])
+      try connection.awaitProgress(0)
+    case .livePlain, .sizedPlain, .unnamed:
+      try connection.send(
+        TestServer.head(
+          path, id: kind == .unnamed ? nil : "s\(number)", type: "application/octet-stream", framing: framing))
+      _ = try test.events.wait(.begun, count: begun + 1)
+    }
+    if kind != .idle, kind != .slowHead { try sendMore(&random) }
+  }
+
+  /// Sends a part of what is left, never all of it; an upload's progress is sometimes waited for.
+  func sendMore(_ random: inout SplitMix64) throws {
+    let count = Int.random(in: 0...((all.count - sent) / 2), using: &random)
+    guard count > 0 else { return }
+    try send(all[sent..<(sent + count)])
+    if kind == .liveAppend, random.chance(50) { try connection.awaitProgress(sent) }
+  }
+
+  private func send(_ bytes: ArraySlice<UInt8>) throws {
+    if isChunked { try connection.sendChunk(Array(bytes)) } else { try connection.send(Array(bytes)) }
+    sent += bytes.count
+  }
+
+  /// Waits until the server's TCP has what was sent: the server must find it there.
+  func waitUntilDelivered() throws {
+    try waitUntil("all bytes have arrived") { connection.unacknowledged == 0 }
+  }
+
+  /// Sends the rest; it is complete.
+  func finish() throws {
+    try send(all[sent...])
+    if isChunked { try connection.send("0\r\n\r\n") }
+    let answer = try connection.final().answer
+    #expect(answer.status == 201, "\(kind): \(answer)")
+    isOver = true
+    connection.disconnect()
+  }
+
+  /// The server tells how much it has: all that was sent.
+  func hearOffset() throws {
+    let answer = try connection.final().answer
+    let offset = answer[location == nil ? "stream-offset" : "upload-offset"]
+    #expect(answer.status == 503 && answer["retry-after"] == "2" && offset == "\(sent)", "\(kind): \(answer)")
+    told = offset.flatMap { Int($0) } ?? 0
+    connection.disconnect()
+  }
+
+  /// Continues where it was told to, with no byte before that.
+  func resume(at server: TestServer) throws {
+    // Nothing says of which stream a request without a name was.
+    guard kind != .unnamed else { return }
+    let connection = try server.connect()
+    if let location {
+      #expect(try connection.head(location)["upload-offset"] == "\(told)", "\(kind)")
+      try connection.patch(location, at: told, completes: true, ["Content-Length: \(all.count - told)"])
+    } else {
+      try connection.send(
+        TestServer.head(
+          path, id: "s\(number)", offset: told, type: "application/octet-stream",
+          framing: "Content-Length: \(all.count - told)"))
+    }
+    try connection.send(Array(all[told...]))
+    #expect([200, 201].contains(try connection.final().answer.status), "\(kind)")
+    isOver = true
+    connection.disconnect()
+  }
+
+  /// What is stored in the end.
+  var stored: [UInt8] { isOver ? all : Array(all[..<sent]) }
+
+  /// The file of its stream.
+  func file(in directory: TemporaryDirectory) -> String {
+    directory.names.first { $0.hasPrefix("c\(number)-") } ?? "none"
+  }
+}
