@@ -11,6 +11,14 @@ extension RecordingPart {
   var beginningLength: UInt64 { headerLength + (firstReceived - min(firstReceived, start)) }
 }
 
+/// A recording that is complete but for what the disk has refused.
+struct UnfinishedRecording: Hashable, Sendable {
+  /// Of its files, without extension: names are equal if their streams are.
+  var fileBase: String
+  /// Whether its stream continues in another file, and it lacks its final name. If not, it lacks its sidecar.
+  var isSplit: Bool
+}
+
 extension FileStore {
   // MARK: Closing
 
@@ -201,23 +209,23 @@ extension FileStore {
 
   // MARK: What an earlier server left
 
-  /// Tries again to finish what an earlier server has left and the disk has refused. Any thread.
-  package func finishLeftovers() {
-    guard isLeftover.exchange(false, ordering: .acquiringAndReleasing) else { return }
-    do throws(SystemError) { finishLeftovers(try DirectoryNames(of: directory)) } catch {
-      isLeftover.store(true, ordering: .releasing)
-    }
+  /// Notes a recording that the disk did not let finish now. Any thread.
+  func finishLater(_ name: StreamName, isSplit: Bool = false) {
+    unfinished.withLock { _ = $0.insert(UnfinishedRecording(fileBase: name.fileBase, isSplit: isSplit)) }
   }
 
-  private func finishLeftovers(_ names: DirectoryNames) {
-    worker.executeSlice { [self] in
-      guard !isEnded.load(ordering: .acquiring) else { return }
-      guard let files = try? names.next(1000) else { return isLeftover.store(true, ordering: .releasing) }
-      for file in files {
-        if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
-        if let name = StreamName(partialFile: file) { _ = finishLeftSplit(name) }
+  /// Tries again to finish the recordings that the disk did not let finish. Any thread.
+  package func finishUnfinished() {
+    let recordings = unfinished.withLock { recordings in
+      defer { recordings = [] }
+      return recordings
+    }
+    for recording in recordings {
+      worker.executeSlice { [self] in
+        guard !isEnded.load(ordering: .acquiring) else { return }
+        guard let name = StreamName(partialFile: recording.fileBase + ".part") else { return }
+        if recording.isSplit { _ = finishLeftSplit(name) } else { completeLeftSidecar(name) }
       }
-      if !files.isEmpty { finishLeftovers(names) }
     }
   }
 
@@ -238,6 +246,8 @@ extension FileStore {
     while case let files = try names.next(1000), !files.isEmpty {
       for file in files {
         if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
+        // The sidecar is the last to go.
+        if let name = StreamName(hiddenGaps: file), !isThere(name.pendingSidecar) { unlinkat(directory, file, 0) }
         var status = stat()
         guard let name = StreamName(partialFile: file), !finishLeftSplit(name),
           fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0,

@@ -110,7 +110,7 @@ extension FileStore {
   private func removable(
     _ fileBase: String, _ retention: RetentionState
   ) -> (RetentionLedger.Recording, RecordingSidecar)? {
-    guard let sidecar = completeSidecar(ofFiles: fileBase, in: directory), let stored = sidecar.stored,
+    guard let (sidecar, room) = completeSidecar(ofFiles: fileBase, in: directory), let stored = sidecar.stored,
       !isThere(fileBase + ".part"), !isThere(".\(fileBase).sidecar"),
       let stream = fileBase.split(separator: "~").first
     else { return nil }
@@ -126,26 +126,29 @@ extension FileStore {
     {
       since = ended.sinceEpoch
     }
-    return (.init(fileBase: fileBase, owner: owner, since: since, size: stored.bytes), sidecar)
+    return (.init(fileBase: fileBase, owner: owner, since: since, size: stored.bytes, room: room), sidecar)
   }
 
-  /// The sidecar of a recording that is there, and as long as it says.
-  private func completeSidecar(ofFiles fileBase: String, in directory: Int32) -> RecordingSidecar? {
+  /// The sidecar of a recording that is there, and as long as it says; and how many bytes of the disk that takes.
+  private func completeSidecar(ofFiles fileBase: String, in directory: Int32) -> (RecordingSidecar, room: UInt64)? {
     guard let sidecar = sidecar(fileBase + RecordingSidecar.fileExtension, in: directory),
       let stored = sidecar.stored, stored.sha256 != nil,
       let (base, ending) = StreamName.parts(ofFile: sidecar.file[...]), base == fileBase,
       ![".part", ".gaps", RecordingSidecar.fileExtension].contains(String(ending)),
-      let size = regularSize(sidecar.file, in: directory), size == stored.bytes
+      let status = regularStatus(sidecar.file, in: directory), UInt64(status.st_size) == stored.bytes
     else { return nil }
-    return sidecar
+    // Holes take none; the unit is 512 bytes, stat(2).
+    return (sidecar, UInt64(status.st_blocks).multipliedSaturated(by: 512))
   }
 
   private func regularSize(_ file: String, in directory: Int32) -> UInt64? {
+    regularStatus(file, in: directory).map { UInt64($0.st_size) }
+  }
+
+  private func regularStatus(_ file: String, in directory: Int32) -> stat? {
     var status = stat()
-    guard fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG else {
-      return nil
-    }
-    return UInt64(status.st_size)
+    guard fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
+    return status.st_mode & S_IFMT == S_IFREG ? status : nil
   }
 
   // MARK: Choosing
@@ -210,7 +213,7 @@ extension FileStore {
       recording.since = now.sinceEpoch
       retention.ledger.insert(recording)
       guard let name = StreamName(partialFile: recording.fileBase + ".part"),
-        var sidecar = completeSidecar(ofFiles: recording.fileBase, in: directory)
+        var (sidecar, _) = completeSidecar(ofFiles: recording.fileBase, in: directory)
       else { continue }
       sidecar.firstSeen = now.iso8601
       // If the disk refuses it, the next server begins to count later.
@@ -225,10 +228,9 @@ extension FileStore {
     worker.executeSlice { [self] in
       guard !isEnded.load(ordering: .acquiring) else { return }
       for fileBase in fileBases.prefix(Self.retentionSlice) {
-        if let (recording, _) = removable(fileBase, retention) {
-          let since = recording.since ?? retention.ledger.recordings[fileBase]?.since
-          retention.ledger.insert(
-            .init(fileBase: fileBase, owner: recording.owner, since: since, size: recording.size))
+        if var (recording, _) = removable(fileBase, retention) {
+          recording.since = recording.since ?? retention.ledger.recordings[fileBase]?.since
+          retention.ledger.insert(recording)
         } else {
           retention.ledger.remove(fileBase)
         }
@@ -247,9 +249,10 @@ extension FileStore {
     worker.executeSlice { [self] in
       guard !isEnded.load(ordering: .acquiring) else { return }
       guard let removal = removals.first else {
+        // A disk may give back less than a recording took of it.
+        let more = madeRoom && lackingSpace(retention.rules) > 0 ? self.removals(retention) : []
+        guard more.isEmpty else { return remove(more[...], retention) }
         retention.isAtWork = false
-        // A recording with holes gives back less than it is long.
-        if madeRoom, lackingSpace(retention.rules) > 0 { applyRetention() }
         return
       }
       // Others may have made room meanwhile.
@@ -310,10 +313,7 @@ extension FileStore {
       try makeRemovingDirectory()
     } catch {
       guard error.isFull else { throw error }
-      // There is no room for a directory: what is in the way goes at once, and makes room.
-      try retryingInterrupts("remove \(file)") { unlinkat(directory, file, 0) }
-      for name in [gaps, fileBase + RecordingSidecar.fileExtension] { unlinkat(directory, name, 0) }
-      return
+      return try removeInPlace(fileBase, file)
     }
     let removing = try removingDirectory()
     defer { close(removing) }
@@ -324,6 +324,33 @@ extension FileStore {
         // Most recordings have no gaps.
         if name != gaps || !error.isMissing { throw error }
       }
+    }
+  }
+
+  /// Removes a recording where there is no room for a directory: it goes at once, and makes room.
+  ///
+  /// What belongs to it is hidden until it is gone, which takes no room. A hidden sidecar that has digests belongs to
+  /// nothing else.
+  private func removeInPlace(_ fileBase: String, _ file: String) throws(SystemError) {
+    let companions = [fileBase + RecordingSidecar.fileExtension, fileBase + ".gaps"]
+    let names = companions.map { renameat(directory, $0, directory, ".\($0)") == 0 ? ".\($0)" : $0 }
+    do throws(SystemError) {
+      try retryingInterrupts("remove \(file)") { unlinkat(directory, file, 0) }
+    } catch {
+      for (name, hidden) in zip(companions, names).reversed() where name != hidden {
+        renameat(directory, hidden, directory, name)
+      }
+      throw error
+    }
+    for name in names.reversed() { unlinkat(directory, name, 0) }
+  }
+
+  /// A killed server was about to remove a recording in its place: if the recording is there, it stays.
+  func endRemovalInPlace(of name: StreamName, _ sidecar: RecordingSidecar) {
+    let isThere = isThere(sidecar.file)
+    if !isThere { unlink(sidecar) }
+    for (hidden, shown) in [(name.hiddenGaps, name.gaps), (name.pendingSidecar, name.sidecar)] {
+      _ = isThere ? renameat(directory, hidden, directory, shown) : unlinkat(directory, hidden, 0)
     }
   }
 

@@ -46,12 +46,20 @@ package struct FinishingRecording: Sendable {
 
 extension StreamName {
   /// The recording that a hidden sidecar belongs to; nil for other files.
-  init?(pendingSidecar file: String) {
-    guard file.hasPrefix("."), file.hasSuffix(RecordingSidecar.fileExtension),
-      let name = StreamName(partialFile: file.dropFirst().dropLast(RecordingSidecar.fileExtension.count) + ".part")
+  init?(pendingSidecar file: String) { self.init(hidden: file, RecordingSidecar.fileExtension) }
+
+  /// The recording that hidden gaps belong to; nil for other files.
+  init?(hiddenGaps file: String) { self.init(hidden: file, ".gaps") }
+
+  private init?(hidden file: String, _ ending: String) {
+    guard file.hasPrefix("."), file.hasSuffix(ending),
+      let name = StreamName(partialFile: file.dropFirst().dropLast(ending.count) + ".part")
     else { return nil }
     self = name
   }
+
+  /// What its gaps are called while it is removed in its place.
+  var hiddenGaps: String { ".\(gaps)" }
 }
 
 extension FileStore {
@@ -284,9 +292,10 @@ extension FileStore {
 
   // MARK: The digests
 
-  /// An earlier server has left a hidden sidecar: if the recording has its final name, its digests are missing.
+  /// A hidden sidecar was left: if the recording has its final name, its digests are missing.
   func completeLeftSidecar(_ name: StreamName) {
     guard !isThere(name.partial), let sidecar = pendingSidecar(name) else { return }
+    if sidecar.stored?.sha256 != nil { return endRemovalInPlace(of: name, sidecar) }
     guard isThere(sidecar.file) else {
       unlinkat(directory, name.pendingSidecar, 0)
       return
@@ -311,7 +320,7 @@ extension FileStore {
     do throws(SystemError) {
       return try openExisting(file, O_RDONLY)
     } catch {
-      refusedSidecars.withLock { _ = $0.insert(name) }
+      finishLater(name)
       return nil
     }
   }
@@ -343,21 +352,12 @@ extension FileStore {
       try writeNew(sidecar, name)
       if durability == .none { _ = try naming() }
     } catch {
-      return refusedSidecars.withLock { _ = $0.insert(name) }
+      return finishLater(name)
     }
     guard durability != .none else { return }
     disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
-      if error != nil { refusedSidecars.withLock { _ = $0.insert(name) } }
+      if error != nil { finishLater(name) }
     }
-  }
-
-  /// Completes the sidecars that the disk has refused. Any thread.
-  package func completeRefusedSidecars() {
-    let names = refusedSidecars.withLock { names in
-      defer { names = [] }
-      return names
-    }
-    for name in names { completeSidecar(name) }
   }
 }
 

@@ -185,10 +185,10 @@ extension FileStore {
       let finishing = FinishingRecording(
         name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)
       finishSplit(SplitRecording(finishing: finishing, file: file, missing: 0)) { [self] error, _ in
-        if error != nil { isLeftover.store(true, ordering: .releasing) }
+        if error != nil { finishLater(name, isSplit: true) }
       }
     } catch {
-      isLeftover.store(true, ordering: .releasing)
+      finishLater(name, isSplit: true)
     }
     return true
   }

@@ -229,10 +229,8 @@ package final class FileStore: StreamStore, Sendable {
   let splitting = Lock<Set<String>>([])
   /// Streams of which the disk has refused such a file.
   let brokenSplits = Lock<[String: SystemError]>([:])
-  /// Whether something that an earlier server has left could not be finished, and is to be tried again.
-  let isLeftover = Atomic(false)
-  /// Recordings without a sidecar because the disk has refused it.
-  let refusedSidecars = Lock<Set<StreamName>>([])
+  /// Recordings that the disk did not let finish. They have their names, and wait to be tried again.
+  let unfinished = Lock<Set<UnfinishedRecording>>([])
   /// nil if no recording gets a link.
   let names: RecordingNames?
   /// nil if no recording is ever removed.

@@ -14,6 +14,8 @@ struct RetentionLedger {
     var since: Int64?
     /// In bytes.
     var size: UInt64
+    /// How many bytes of the disk it takes: fewer than ``size`` if it has holes.
+    var room: UInt64
 
     /// Orders recordings of the same time: the parts of a stream one after another.
     var place: (stream: Substring, part: Int) {
@@ -58,7 +60,7 @@ struct RetentionLedger {
         owners[index].removeNext()
       }
     }
-    let removed = removals.reduce(0) { $0 + UInt128($1.recording.size) }
+    let removed = removals.reduce(0) { $0 + UInt128($1.recording.room) }
     var lacking = UInt128(lacking) - min(UInt128(lacking), removed)
     while lacking > 0 {
       let candidates = owners.indices.filter { owners[$0].next(leaving: rules.leastSize) != nil }
@@ -67,7 +69,7 @@ struct RetentionLedger {
       else { break }
       removals.append(Removal(recording: next, cause: .freeSpace))
       owners[index].removeNext()
-      lacking -= min(lacking, UInt128(next.size))
+      lacking -= min(lacking, UInt128(next.room))
     }
     return removals
   }

@@ -119,8 +119,7 @@ final class SharedStorage: Sendable {
 
   /// Completes what the disk has refused, and looks for recordings that need not be kept any more. Any thread.
   func maintain() {
-    files?.completeRefusedSidecars()
-    files?.finishLeftovers()
+    files?.finishUnfinished()
     files?.applyRetention()
   }
 

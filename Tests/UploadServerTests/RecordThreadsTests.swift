@@ -4,6 +4,7 @@ import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import Recordings
 import Synchronization
 import Testing
 
@@ -129,5 +130,22 @@ struct RecordThreadsTests {
     #expect(gone == ["t-1", "t-2"])
     for base in gone { store.forgetClosed(StreamName(base: base)) }
     #expect(try store.owners.files()?.next(10) == [])
+  }
+
+  @Test("of several recordings of one stream that the disk did not let finish, each gets its sidecar later")
+  func sidecarsOfOneStream() throws {
+    for part in [1, 2, 11] {
+      var name = StreamName(path: "/t", streamID: "1", mediaType: nil)
+      name.part = part
+      try directory.write(name.final, Array("abc".utf8))
+      var sidecar = RecordingSidecar(file: name.final)
+      sidecar.stored = .init(bytes: 3)
+      try directory.write(name.pendingSidecar, Array(sidecar.text.utf8))
+      store.finishLater(name)
+    }
+    store.finishUnfinished()
+    try waitUntil("each has its sidecar") {
+      ["t-1", "t-1~2", "t-1~11"].allSatisfy { directory.exists("\($0).sidecar") }
+    }
   }
 }
