@@ -9,6 +9,9 @@ final class BlockReader {
   private let descriptor: SpoolDescriptor
   private let blockCount: UInt64
   private let seed: UInt32
+  /// Whole blocks to use where the file has no valid one of that index: copies that checkpoints have of blocks that were
+  /// completed later, and whose writes did not reach the disk.
+  var substitutes: [UInt64: [UInt8]] = [:]
 
   init(_ descriptor: SpoolDescriptor, _ header: SpoolHeader) {
     self.descriptor = descriptor
@@ -42,9 +45,14 @@ final class BlockReader {
       let unreadable = try fill(count, from: index)
       for number in 0..<count {
         let start = number * SpoolFormat.blockSize
-        let bytes = UnsafeRawBufferPointer(rebasing: scratch[start..<start + SpoolFormat.blockSize])
+        let memory = UnsafeMutableRawBufferPointer(rebasing: scratch[start..<start + SpoolFormat.blockSize])
+        let bytes = UnsafeRawBufferPointer(memory)
         let current = index + UInt64(number)
-        let content = unreadable.contains(number) ? nil : BlockContent(bytes, index: current, seed: seed)
+        var content = unreadable.contains(number) ? nil : BlockContent(bytes, index: current, seed: seed)
+        if let substitute = substitutes[current], Block(index: current, content: content, bytes: bytes).shape == nil {
+          memory.copyBytes(from: substitute)
+          content = BlockContent(bytes, index: current, seed: seed)
+        }
         guard try body(Block(index: current, content: content, bytes: bytes)) else { return }
       }
       index += UInt64(count)
@@ -60,15 +68,20 @@ final class BlockReader {
     // One bad sector must not hide the blocks around it.
     var unreadable: Set<Int> = []
     for number in 0..<count {
-      do throws(SpoolError) {
-        try fill(
-          number..<number + 1, at: SpoolFormat.blockOffset(index + UInt64(number), blockCount: blockCount))
-      } catch {
-        guard error.code == EIO else { throw error }
-        unreadable.insert(number)
-      }
+      let offset = SpoolFormat.blockOffset(index + UInt64(number), blockCount: blockCount)
+      if try !isReadable(number, at: offset), try !isReadable(number, at: offset) { unreadable.insert(number) }
     }
     return unreadable
+  }
+
+  private func isReadable(_ number: Int, at offset: UInt64) throws(SpoolError) -> Bool {
+    do throws(SpoolError) {
+      try fill(number..<number + 1, at: offset)
+      return true
+    } catch {
+      guard error.code == EIO else { throw error }
+      return false
+    }
   }
 
   private func fill(_ numbers: Range<Int>, at offset: UInt64) throws(SpoolError) {

@@ -84,7 +84,7 @@ struct StoredCheckpoint: Equatable {
   }
 
   /// - Parameter region: ``SpoolFormat/regionSize`` bytes, or fewer of a truncated file.
-  static func decoded(_ region: UnsafeRawBufferPointer, seed: UInt32) -> Decoding {
+  static func decoded(_ region: UnsafeRawBufferPointer, seed: UInt32, blockCount: UInt64) -> Decoding {
     guard region.contains(where: { $0 != 0 }) else { return .empty }
     guard region.count >= fixedSize, region.prefix(8).elementsEqual(magic) else { return .damaged }
     let size = Int(region.integer(at: 12, as: UInt32.self))
@@ -113,14 +113,16 @@ struct StoredCheckpoint: Equatable {
     }
     stored.checkpoint.state = String(decoding: region[afterPauses..<afterPauses + state], as: UTF8.self)
     stored.tailBytes = Array(region[(afterPauses + state)..<size])
-    return stored.isPossible ? .checkpoint(stored) : .damaged
+    return stored.isPossible(blockCount: blockCount) ? .checkpoint(stored) : .damaged
   }
 
   /// Whether the numbers can be true together, so that whoever uses them need not ask.
-  private var isPossible: Bool {
-    checkpoint.head <= SpoolFormat.largestPosition && checkpoint.oldest <= checkpoint.head
-      && checkpoint.released <= checkpoint.oldest && tail.isPossible
-      && (SpoolFormat.place(checkpoint.head) == 0
-        ? tail.length == 0 : tail.length > 0 && tail.end == SpoolFormat.place(checkpoint.head))
+  private func isPossible(blockCount: UInt64) -> Bool {
+    let (head, oldest) = (checkpoint.head, checkpoint.oldest)
+    guard head <= SpoolFormat.largestPosition, oldest <= head, checkpoint.released <= oldest, tail.isPossible,
+      SpoolFormat.blockIndex(head) - SpoolFormat.blockIndex(oldest) <= blockCount
+    else { return false }
+    let place = SpoolFormat.place(head)
+    return place == 0 ? tail.length == 0 : tail.length > 0 && tail.end == place
   }
 }

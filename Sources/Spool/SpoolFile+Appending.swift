@@ -11,8 +11,8 @@ extension SpoolFile {
   /// ``read(at:into:)`` names it as missing with the holes beside it.
   ///
   /// - Parameter time: when the first of the bytes was captured, in milliseconds since 1970.
-  /// - Throws: ``SpoolError/Cause/full`` before anything is written if a block would take the place of bytes that are
-  ///   neither released nor evicted.
+  /// - Throws: ``SpoolError/Cause/full`` before anything is written, if the ring does not reach from ``oldest`` to the end of
+  ///   these bytes. Once everything up to the head is released or evicted, a hole may have any length.
   public func append(_ bytes: UnsafeRawBufferPointer, at position: UInt64, time: Int64) throws(SpoolError) {
     guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }
     guard !isSealed else { throw SpoolError(.sealed, path: path) }
@@ -27,7 +27,7 @@ extension SpoolFile {
     if position > head {
       let index = SpoolFormat.blockIndex(position)
       if !work.isEmpty, index != work.index {
-        try batch.add(work)
+        if oldest < head { try batch.add(work) }
         work = SpoolTail(at: position, missingBefore: index - work.index - 1)
       } else if work.isEmpty {
         work = SpoolTail(at: position, missingBefore: index - work.index)
@@ -55,27 +55,18 @@ extension SpoolFile {
       }
     }
     try batch.write()
-    unsyncedBlock = min(unsyncedBlock, tail.index)
+    // Nothing before the hole was to be kept. Now the ring begins behind it.
+    if position > head, oldest == head { oldest = position }
     tail = work
     head = position + UInt64(bytes.count)
   }
 
-  /// Whether the blocks that these bytes complete would take the place of bytes that must be kept.
+  /// Whether the ring reaches from the oldest byte that must be kept to the end of these bytes. The last block may be one
+  /// more than it has room for, because that one stays in memory until it is complete.
   private func checkRoom(from position: UInt64, count: Int) throws(SpoolError) {
-    let ring = header.blockCount
-    let (first, end) = (SpoolFormat.blockIndex(position), SpoolFormat.blockIndex(position + UInt64(count)))
-    // Blocks with bytes that must be kept, the head's among them.
-    let kept = SpoolFormat.blockIndex(oldest)..<SpoolFormat.blockIndex(head) + (SpoolFormat.place(head) > 0 ? 1 : 0)
-    func takesKeptPlace(_ blocks: Range<UInt64>) -> Bool {
-      guard oldest < head, blocks.upperBound > ring, blocks.lowerBound < blocks.upperBound else { return false }
-      let replaced = (blocks.lowerBound > ring ? blocks.lowerBound - ring : 0)..<(blocks.upperBound - ring)
-      return replaced.overlaps(kept)
-    }
-    // A hole closes the head's block early, which then is written as well.
-    let closed = !tail.isEmpty && first != tail.index ? tail.index..<tail.index + 1 : 0..<0
-    guard end - first <= ring, !takesKeptPlace(first..<end), !takesKeptPlace(closed) else {
-      throw SpoolError(.full, path: path)
-    }
+    let first = SpoolFormat.blockIndex(oldest < head ? oldest : position)
+    let end = SpoolFormat.blockIndex(position + UInt64(count))
+    guard end - first <= header.blockCount else { throw SpoolError(.full, path: path) }
   }
 }
 

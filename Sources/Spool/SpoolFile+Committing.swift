@@ -26,6 +26,7 @@ extension SpoolFile {
       throw SpoolError(.tooLong, path: path)
     }
     if sync, hasFailedSync { try rewriteUnsynced() }
+    try writeSubstitutes()
     var new = SpoolCheckpoint()
     (new.head, new.released, new.oldest) = (head, released, oldest)
     new.isFinished = isFinished
@@ -48,12 +49,33 @@ extension SpoolFile {
       try descriptor.synchronize()
     } catch {
       hasFailedSync = true
+      // The block may be in the file by now, and gone with its page.
+      if !durableTail.isEmpty, durableTail.index < tail.index {
+        reader.substitutes[durableTail.index] = durableTail.encoded(seed: seed)
+      }
       throw error
     }
     hasFailedSync = false
     slots.durable = slot
     unsyncedBlock = tail.index
+    durableTail = tail
     giveBack(atLeast: SpoolFormat.smallestReturn)
+  }
+
+  /// Puts blocks in the ring that only checkpoints have, before their places are taken.
+  private func writeSubstitutes() throws(SpoolError) {
+    guard !reader.substitutes.isEmpty else { return }
+    for (index, block) in reader.substitutes where index >= SpoolFormat.blockIndex(oldest) {
+      // The reader returns the substitute itself where the file has nothing better.
+      var isNeeded = false
+      try reader.visit(index..<index + 1) { found throws(SpoolError) in
+        isNeeded = found.bytes.elementsEqual(block)
+        return false
+      }
+      if isNeeded { try descriptor.write(block, at: SpoolFormat.blockOffset(index, blockCount: header.blockCount)) }
+    }
+    try descriptor.synchronize()
+    reader.substitutes = [:]
   }
 
   /// To whole sectors, so that a write never ends in one that holds something else.

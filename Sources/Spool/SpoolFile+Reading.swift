@@ -69,9 +69,7 @@ extension SpoolFile {
 
   /// The blocks to look at for `position`, and whether the tail comes behind them.
   private func searched(from position: UInt64, count: Int) -> (Range<UInt64>, reachesTail: Bool) {
-    let ring = header.blockCount
-    // Before that, every place has a newer block.
-    let first = max(SpoolFormat.blockIndex(position), tail.index > ring ? tail.index - ring : 0)
+    let first = SpoolFormat.blockIndex(position)
     let end = min(tail.index, first + SpoolFormat.longestSearch)
     return (first..<max(first, end), end == tail.index && !tail.isEmpty)
   }

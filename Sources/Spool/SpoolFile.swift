@@ -39,12 +39,16 @@ public final class SpoolFile: @unchecked Sendable {
   public internal(set) var checkpoint: SpoolCheckpoint
   /// What was found to be wrong since the file was opened: by the recovery, by reads, and after a failed synchronization.
   public internal(set) var damage: [SpoolDamage]
+  /// What the recovery found.
+  let recoveredDamage: [SpoolDamage]
 
   var tail: SpoolTail
   var slots: CheckpointSlots
   /// The first block that a failed synchronization may have lost.
   var unsyncedBlock: UInt64
   var hasFailedSync = false
+  /// The head's block at the last good synchronization, of which the durable checkpoint has a copy.
+  var durableTail = SpoolTail(index: 0)
   /// Blocks before it were given back.
   var returnedBlock: UInt64 = 0
   var canPunchHoles = true
@@ -66,10 +70,12 @@ public final class SpoolFile: @unchecked Sendable {
     released = recovered.checkpoint.released
     oldest = recovered.checkpoint.oldest
     damage = recovered.damage
+    recoveredDamage = recovered.damage
     tail = recovered.tail
     slots = recovered.slots
     unsyncedBlock = SpoolFormat.blockIndex(head)
     reader = BlockReader(descriptor, header)
+    reader.substitutes = recovered.substitutes
   }
 
   /// 1 MiB of memory for the blocks that a step reads or writes.
@@ -109,8 +115,7 @@ public final class SpoolFile: @unchecked Sendable {
     guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
     close()
-    let folder = String(path.dropLast(name.count + 1))
-    try disk.retrying(folder) { () throws(SystemError) in try disk.synchronizeFolder(folder.isEmpty ? "." : folder) }
+    try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeFolder(SpoolFolder.folder(of: path)) }
   }
 }
 

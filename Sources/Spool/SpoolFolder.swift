@@ -26,8 +26,8 @@ public final class SpoolFolder: Sendable {
     self.stream = stream
     self.disk = disk
     path = "\(directory)/\(stream)"
-    try Self.makeFolder(directory, in: nil, disk: disk)
-    try Self.makeFolder(path, in: directory, disk: disk)
+    try Self.makeFolder(directory, disk: disk)
+    try Self.makeFolder(path, disk: disk)
     lock = try SpoolDescriptor("\(path)/\(Self.lockName)", flags: O_RDWR | O_CREAT | O_NOFOLLOW, disk: disk)
     guard try lock.lock() else { throw SpoolError(.inUse(Self.process(in: lock)), path: path) }
     // An empty lock file, because the disk is full, is as good a lock.
@@ -100,17 +100,30 @@ public final class SpoolFolder: Sendable {
     try disk.retrying(path) { () throws(SystemError) in try disk.names(in: path) }
   }
 
-  private static func makeFolder(_ path: String, in parent: String?, disk: any SpoolDisk) throws(SpoolError) {
+  private static func makeFolder(_ path: String, disk: any SpoolDisk) throws(SpoolError) {
+    var isNew = true
     do throws(SpoolError) {
       try disk.retrying(path) { () throws(SystemError) in try disk.makeFolder(path, mode: 0o700) }
     } catch {
-      if error.code == EEXIST { return }
-      throw error
+      guard error.code == EEXIST else { throw error }
+      isNew = false
     }
-    // Without it, a power cut could take the folder with all that is synced in it.
-    if let parent {
-      try disk.retrying(parent) { () throws(SystemError) in try disk.synchronizeFolder(parent) }
+    // Without it, a power cut could take the folder with all that is synced in it. One that exists may be left over from
+    // an attempt that failed here.
+    do throws(SpoolError) {
+      try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeFolder(folder(of: path)) }
+    } catch {
+      // Whoever made it in a folder that this process may not read has to see to that.
+      guard !isNew, error.code == EACCES else { throw error }
     }
+  }
+
+  /// The path of the folder that the last part of `path` is in.
+  static func folder(of path: String) -> String {
+    var path = path[...]
+    while path.count > 1, path.hasSuffix("/") { path.removeLast() }
+    guard let slash = path.lastIndex(of: "/") else { return "." }
+    return slash == path.startIndex ? "/" : String(path[..<slash])
   }
 }
 

@@ -11,6 +11,8 @@ struct RecoveredState {
   var damage: [SpoolDamage] = []
   /// Whether no byte can be added.
   var isSealed: Bool
+  /// See ``BlockReader/substitutes``.
+  var substitutes: [UInt64: [UInt8]] = [:]
 }
 
 extension SpoolFile {
@@ -60,13 +62,12 @@ struct SpoolRecovery {
     if size < SpoolFormat.dataStart + header.blockCount * UInt64(SpoolFormat.blockSize) {
       state.damage.append(SpoolDamage(.truncated, fileOffset: size))
     }
-    if let newest = try newestCheckpoint(descriptor) {
+    let checkpoints = try checkpoints(descriptor)
+    if let newest = checkpoints.first {
       state.checkpoint = newest.checkpoint
-      let index = SpoolFormat.blockIndex(newest.checkpoint.head)
-      state.tail =
-        newest.tail.length > 0
-        ? SpoolTail(index: index, shape: newest.tail, bytes: newest.tailBytes) : SpoolTail(index: index)
+      state.tail = SpoolTail(newest)
       if !newest.isSealed, !newest.checkpoint.isFinished { try searchBehindHead() }
+      for stored in checkpoints { try substitute(SpoolTail(stored)) }
     } else {
       state.damage.append(SpoolDamage(.allCheckpoints, fileOffset: SpoolFormat.checkpointOffsets[0]))
       try searchRing()
@@ -111,21 +112,23 @@ struct SpoolRecovery {
     return found
   }
 
-  private mutating func newestCheckpoint(_ descriptor: SpoolDescriptor) throws(SpoolError) -> StoredCheckpoint? {
-    var newest: StoredCheckpoint?
+  /// The intact ones, newest first.
+  private mutating func checkpoints(_ descriptor: SpoolDescriptor) throws(SpoolError) -> [StoredCheckpoint] {
+    var intact: [(slot: Int, stored: StoredCheckpoint)] = []
     for (slot, offset) in SpoolFormat.checkpointOffsets.enumerated() {
       let decoding = try Self.region(at: offset, descriptor)?
-        .withUnsafeBytes { StoredCheckpoint.decoded($0, seed: header.seed) }
+        .withUnsafeBytes { StoredCheckpoint.decoded($0, seed: header.seed, blockCount: header.blockCount) }
       switch decoding ?? .damaged {
-      case .checkpoint(let stored):
-        guard stored.sequence >= newest?.sequence ?? 0 else { continue }
-        newest = stored
-        state.slots = CheckpointSlots(newest: slot, durable: slot, sequence: stored.sequence)
+      case .checkpoint(let stored): intact.append((slot, stored))
       case .empty: continue
       case .damaged: state.damage.append(SpoolDamage(.checkpoint, fileOffset: offset))
       }
     }
-    return newest
+    intact.sort { $0.stored.sequence > $1.stored.sequence }
+    if let newest = intact.first {
+      state.slots = CheckpointSlots(newest: newest.slot, durable: newest.slot, sequence: newest.stored.sequence)
+    }
+    return intact.map(\.stored)
   }
 
   // MARK: Blocks
@@ -155,6 +158,24 @@ struct SpoolRecovery {
     if let last, last >= header.blockCount { raiseOldest(toBlock: last - header.blockCount + 1) }
   }
 
+  /// A power cut can leave a checkpoint or a block that relies on an earlier block in the ring, and not that block. What a
+  /// checkpoint has of it was synchronized with the checkpoint.
+  private mutating func substitute(_ copy: SpoolTail) throws(SpoolError) {
+    guard !copy.isEmpty, copy.index < state.tail.index, copy.head > state.checkpoint.oldest else { return }
+    var found = BlockReader.Block(index: copy.index, content: nil, bytes: UnsafeRawBufferPointer(start: nil, count: 0))
+    try reader.visit(copy.index..<copy.index + 1) { block throws(SpoolError) in
+      found = block
+      return false
+    }
+    if let shape = found.shape, shape.end >= copy.shape.end { return }
+    // A place that has a newer block was given up on purpose.
+    if found.content == .laterLap { return }
+    state.substitutes[copy.index] = copy.encoded(seed: header.seed)
+    var missing = MissingBlocks()
+    missing.add(found)
+    for run in missing.runs { note(run, from: copy.head, to: state.checkpoint.head) }
+  }
+
   /// Adds a block at or behind the head.
   private mutating func accept(_ block: BlockReader.Block, _ shape: BlockShape, missing: [MissingBlocks.Run]) {
     let start = SpoolFormat.start(ofBlock: block.index)
@@ -170,10 +191,10 @@ struct SpoolRecovery {
   private mutating func note(_ run: MissingBlocks.Run, from: UInt64, to: UInt64) {
     let start = max(from, SpoolFormat.start(ofBlock: run.blocks.lowerBound))
     let end = min(to, SpoolFormat.start(ofBlock: run.blocks.upperBound))
-    state.damage.append(
-      SpoolDamage(
-        run.kind, fileOffset: SpoolFormat.blockOffset(run.blocks.lowerBound, blockCount: header.blockCount),
-        lostPositions: start < end ? start..<end : 0..<0))
+    let found = SpoolDamage(
+      run.kind, fileOffset: SpoolFormat.blockOffset(run.blocks.lowerBound, blockCount: header.blockCount),
+      lostPositions: start < end ? start..<end : 0..<0)
+    if !state.damage.contains(found) { state.damage.append(found) }
   }
 
   /// Blocks before `index` gave their places to newer ones, whatever the checkpoint says.

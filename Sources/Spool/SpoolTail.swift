@@ -10,6 +10,13 @@ struct SpoolTail {
 
   init(index: UInt64) { self.index = index }
 
+  /// The block that a checkpoint has a copy of.
+  init(_ stored: StoredCheckpoint) {
+    index = SpoolFormat.blockIndex(stored.checkpoint.head)
+    shape = stored.tail
+    if !isEmpty { payload.replaceSubrange(Int(shape.first)..<shape.end, with: stored.tailBytes) }
+  }
+
   /// A block that begins with a hole.
   init(at position: UInt64, missingBefore: UInt64) {
     index = SpoolFormat.blockIndex(position)
@@ -43,6 +50,17 @@ struct SpoolTail {
 
   /// The bytes for a checkpoint: from the first to the head.
   var bytes: [UInt8] { Array(payload[Int(shape.first)..<shape.end]) }
+
+  /// As a block in the file.
+  func encoded(seed: UInt32) -> [UInt8] {
+    var block = [UInt8](repeating: 0, count: SpoolFormat.blockHeaderSize) + payload
+    block.withUnsafeMutableBytes { block in
+      BlockHeader(index: index, shape: shape).encode(
+        into: UnsafeMutableRawBufferPointer(rebasing: block[..<SpoolFormat.blockHeaderSize]),
+        payload: UnsafeRawBufferPointer(rebasing: block[SpoolFormat.blockHeaderSize...]), seed: seed)
+    }
+    return block
+  }
 
   init(index: UInt64, shape: BlockShape, bytes: some Collection<UInt8>) {
     self.index = index

@@ -1,0 +1,83 @@
+// Every byte of a stretch, read and accounted for.
+
+/// What ``SpoolFile/verify()`` found: each position of the stretch that the server has not acknowledged is intact, evicted,
+/// in a hole, or named by ``damage``.
+public struct SpoolVerification: Equatable, Sendable {
+  /// Bytes that are as they were appended.
+  public var intactByteCount: UInt64 = 0
+  /// Bytes that made room for newer ones before the server had them.
+  public var evicted: Range<UInt64> = 0..<0
+  /// Positions that were lost before they reached the spool.
+  public var holes: [Range<UInt64>] = []
+  /// What is not as it was written, the findings of the recovery among it.
+  public var damage: [SpoolDamage] = []
+
+  /// The server has acknowledged everything before it, and need not be sent it.
+  public var released: UInt64 = 0
+
+  /// Bytes that were captured, are not acknowledged, and are not there, as far as the file can tell.
+  public var lostByteCount: UInt64 {
+    var (count, end) = (UInt64(0), released)
+    for range in ([evicted] + holes + damage.map(\.lostPositions)).sorted(by: { $0.lowerBound < $1.lowerBound })
+    where range.upperBound > end {
+      count += range.upperBound - max(range.lowerBound, end)
+      end = range.upperBound
+    }
+    return count
+  }
+
+  /// Whether bytes are missing, or may be.
+  public var hasLoss: Bool { lostByteCount > 0 || damage.contains { $0.kind == .allCheckpoints } }
+}
+
+extension SpoolFile {
+  /// Reads all blocks from ``oldest`` to ``head``. Nothing is changed.
+  public func verify() throws(SpoolError) -> SpoolVerification {
+    var found = SpoolVerification()
+    found.released = released
+    found.evicted = released..<oldest
+    // Reads may have found the same blocks.
+    found.damage = recoveredDamage
+    var missing = MissingBlocks()
+    var cursor = oldest
+    func take(_ index: UInt64, _ shape: BlockShape) {
+      let start = SpoolFormat.start(ofBlock: index)
+      let unexplained = missing.take(before: index, shape)
+      var place = oldest > start ? SpoolFormat.place(oldest) : 0
+      while let run = shape.run(at: place) {
+        let first = start + UInt64(max(place, run.lowerBound))
+        account(for: cursor..<first, unexplained, in: &found)
+        found.intactByteCount += start + UInt64(run.upperBound) - first
+        cursor = start + UInt64(run.upperBound)
+        place = run.upperBound
+      }
+    }
+    let first = SpoolFormat.blockIndex(oldest)
+    if oldest < head {
+      try reader.visit(first..<max(first, tail.index)) { block throws(SpoolError) in
+        if let shape = block.shape { take(block.index, shape) } else { missing.add(block) }
+        return true
+      }
+      if !tail.isEmpty { take(tail.index, tail.shape) }
+      account(for: cursor..<max(cursor, head), missing.take(before: tail.index, BlockShape()), in: &found)
+    }
+    return found
+  }
+
+  /// Splits positions without bytes into damage, where `runs` are, and holes.
+  private func account(for gap: Range<UInt64>, _ runs: [MissingBlocks.Run], in found: inout SpoolVerification) {
+    var cursor = gap.lowerBound
+    for run in runs {
+      let blocks = SpoolFormat.start(ofBlock: run.blocks.lowerBound)..<SpoolFormat.start(ofBlock: run.blocks.upperBound)
+      let lost = blocks.clamped(to: cursor..<gap.upperBound)
+      guard !lost.isEmpty else { continue }
+      if cursor < lost.lowerBound { found.holes.append(cursor..<lost.lowerBound) }
+      // The recovery has named it already if no checkpoint knew of it.
+      let offset = SpoolFormat.blockOffset(run.blocks.lowerBound, blockCount: header.blockCount)
+      let damage = SpoolDamage(run.kind, fileOffset: offset, lostPositions: lost)
+      if !found.damage.contains(damage) { found.damage.append(damage) }
+      cursor = lost.upperBound
+    }
+    if cursor < gap.upperBound { found.holes.append(cursor..<gap.upperBound) }
+  }
+}

@@ -1,0 +1,155 @@
+// What a spool file must hold after any sequence of calls, failures and power cuts.
+
+import PropertyTesting
+import Testing
+
+@testable import Spool
+
+/// Positions one by one, and what was promised when.
+struct SpoolModel {
+  enum State: UInt8 {
+    /// Never appended.
+    case absent
+    case present
+    /// Appended by a call that failed, or joined with a hole, or exposed to a failed synchronization.
+    case possible
+  }
+
+  /// What a commit promised.
+  struct Promise {
+    var head: UInt64 = 0
+    var released: UInt64 = 0
+    var oldest: UInt64 = 0
+    var text = ""
+  }
+
+  private(set) var states: [State] = []
+  private(set) var promise = Promise()
+  /// The last commit with `sync` that succeeded, the last commit of any kind, and the texts of all since the first of them.
+  private(set) var durable = Promise()
+  private(set) var latest = Promise()
+  private(set) var texts: Set<String> = [""]
+  private var holeStart: UInt64?
+  private(set) var hasFailedSync = false
+
+  var head: UInt64 { promise.head }
+  var oldest: UInt64 { promise.oldest }
+  var released: UInt64 { promise.released }
+
+  private static let payload = UInt64(SpoolFormat.payloadSize)
+
+  private mutating func set(_ range: Range<UInt64>, _ state: State) {
+    while UInt64(states.count) < range.upperBound { states.append(.absent) }
+    for position in range where state != .possible || states[Int(position)] == .absent { states[Int(position)] = state }
+  }
+
+  /// A call that succeeded.
+  mutating func append(_ range: Range<UInt64>) {
+    let isInHeadsBlock = head % Self.payload != 0 && range.lowerBound / Self.payload == head / Self.payload
+    if range.lowerBound > head, isInHeadsBlock {
+      if let holeStart {
+        // Two holes in one block become one.
+        for position in holeStart..<head where states[Int(position)] == .present { states[Int(position)] = .possible }
+      } else {
+        holeStart = head
+      }
+    }
+    if range.lowerBound > head, oldest == head { promise.oldest = range.lowerBound }
+    if range.upperBound / Self.payload != head / Self.payload { holeStart = nil }
+    set(range, .present)
+    promise.head = range.upperBound
+  }
+
+  mutating func appendFailed(_ range: Range<UInt64>) { set(range, .possible) }
+
+  mutating func release(upTo position: UInt64) {
+    promise.released = max(released, min(position, head))
+    promise.oldest = max(oldest, released)
+  }
+
+  mutating func evict(upTo position: UInt64) { promise.oldest = max(oldest, min(position, head)) }
+
+  mutating func commitBegins(_ text: String) {
+    promise.text = text
+    texts.insert(text)
+  }
+
+  mutating func commitSucceeded(sync: Bool) {
+    latest = promise
+    if sync {
+      durable = promise
+      texts = [promise.text]
+      hasFailedSync = false
+    }
+  }
+
+  /// fdatasync(2) failed: what was complete since the last good one may be gone with its pages.
+  mutating func syncFailed() {
+    hasFailedSync = true
+    for position in durable.head..<max(durable.head, head) where states[Int(position)] == .present {
+      states[Int(position)] = .possible
+    }
+  }
+
+  // MARK: Judging
+
+  /// Checks a file that this process has had all the time.
+  func check(_ file: SpoolFile, _ pattern: OffsetPattern) throws {
+    #expect((file.head, file.oldest, file.released) == (head, oldest, released))
+    try checkBytes(file, pattern, mustHave: oldest..<head)
+  }
+
+  /// Checks a file that was recovered.
+  func checkRecovered(_ file: SpoolFile, _ pattern: OffsetPattern, afterPowerCut: Bool) throws {
+    let base = afterPowerCut || hasFailedSync ? durable : latest
+    #expect(file.head >= base.head)
+    #expect(file.head <= UInt64(states.count))
+    #expect(file.released >= base.released)
+    #expect(file.released <= released)
+    #expect(file.oldest >= base.oldest)
+    #expect(file.oldest <= oldest)
+    #expect(texts.contains(file.checkpoint.state))
+    try checkBytes(file, pattern, mustHave: min(oldest, base.head)..<base.head)
+  }
+
+  private func checkBytes(_ file: SpoolFile, _ pattern: OffsetPattern, mustHave: Range<UInt64>) throws {
+    let (bytes, missing) = try file.readAll(from: file.oldest)
+    var count: UInt64 = 0
+    var isWrong = false
+    for (position, piece) in bytes {
+      count += UInt64(piece.count)
+      if !piece.withUnsafeBytes({ pattern.matches($0, at: position) }) { isWrong = true }
+      for offset in position..<position + UInt64(piece.count)
+      where offset >= UInt64(states.count) || states[Int(offset)] == .absent { isWrong = true }
+    }
+    #expect(!isWrong, "bytes that were never appended at these positions")
+    var silent: [UInt64] = []
+    for range in missing {
+      for position in range.clamped(to: mustHave) where states[Int(position)] == .present { silent.append(position) }
+    }
+    #expect(silent.isEmpty, "\(silent.count) bytes are missing from \(silent.first ?? 0) on")
+    // Whatever is missing is named.
+    let verification = try file.verify()
+    #expect(verification.intactByteCount == count)
+    var named: [Range<UInt64>] = []
+    for range in (verification.holes + verification.damage.map(\.lostPositions)).map({
+      $0.clamped(to: file.oldest..<file.head)
+    })
+    .filter({ !$0.isEmpty }).sorted(by: { $0.lowerBound < $1.lowerBound }) {
+      if let last = named.last, last.upperBound >= range.lowerBound {
+        named[named.count - 1] = last.lowerBound..<max(last.upperBound, range.upperBound)
+      } else {
+        named.append(range)
+      }
+    }
+    var joined: [Range<UInt64>] = []
+    for range in missing {
+      if let last = joined.last, last.upperBound == range.lowerBound {
+        joined[joined.count - 1] = last.lowerBound..<range.upperBound
+      } else {
+        joined.append(range)
+      }
+    }
+    #expect(named == joined)
+  }
+}

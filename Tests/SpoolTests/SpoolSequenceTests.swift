@@ -1,0 +1,162 @@
+import EventLoops
+import Glibc
+import PropertyTesting
+import Testing
+
+@testable import Spool
+
+/// Random calls on one stretch, on a disk that may fail, die or lose its power.
+struct SpoolSequence {
+  let disk: TestDisk
+  var random: SplitMix64
+  let pattern = OffsetPattern(seed: 3)
+  var model = SpoolModel()
+  let folder: SpoolFolder
+  let file: SpoolFile
+  let capacity: UInt64
+
+  init(_ random: SplitMix64) throws {
+    self.random = random
+    disk = TestDisk(SplitMix64(state: self.random.next()))
+    capacity = UInt64.random(in: 4...24, using: &self.random) * 4064
+    try disk.makeFolder("/tmp", mode: 0)
+    try disk.synchronizeFolder("/")
+    folder = try SpoolFolder(directory: "/tmp/spool", stream: "s", disk: disk)
+    file = try SpoolFile.create(in: folder, description: "text", capacity: capacity)
+  }
+
+  /// One random call. Errors of the disk are part of the sequence; it returns false when the process has died.
+  mutating func step() throws -> Bool {
+    switch Int.random(in: 0..<100, using: &random) {
+    case ..<55: try append()
+    case ..<65:
+      let position = UInt64.random(in: 0...model.head + 100, using: &random)
+      file.release(upTo: position)
+      model.release(upTo: position)
+    case ..<70:
+      let position = UInt64.random(in: 0...model.head + 100, using: &random)
+      file.evict(upTo: position)
+      model.evict(upTo: position)
+    case ..<95: try commit(sync: random.chance(40))
+    // Not where it may die in the middle of that.
+    default: if disk.dies == nil { try model.check(file, pattern) }
+    }
+    return !disk.isDead
+  }
+
+  private mutating func append() throws {
+    var position = model.head
+    if random.chance(15) { position += UInt64(random.size(upTo: random.chance(80) ? 9000 : 200_000)) }
+    let bytes = (0..<random.size(upTo: 30_000)).map { pattern[position + UInt64($0)] }
+    let range = position..<position + UInt64(bytes.count)
+    do throws(SpoolError) {
+      var result: SpoolError?
+      bytes.withUnsafeBytes { pointer in
+        do throws(SpoolError) { try file.append(pointer, at: position, time: Int64(position)) } catch { result = error }
+      }
+      if let result { throw result }
+      model.append(range)
+    } catch {
+      if error.cause == .full { return evict() }
+      #expect(error.code != nil, "\(error)")
+      model.appendFailed(range)
+    }
+  }
+
+  /// What a caller does when the ring is full.
+  private mutating func evict() {
+    let position = model.oldest + (model.head - model.oldest) / UInt64.random(in: 1...3, using: &random)
+    file.evict(upTo: position)
+    model.evict(upTo: position)
+  }
+
+  private mutating func commit(sync: Bool) throws {
+    let text = "commit at \(model.head), \(random.next() % 1000)"
+    model.commitBegins(text)
+    let syncs = disk.calls[.synchronizeData]
+    do throws(SpoolError) {
+      try file.commit(state: text, pausedByteCount: 1, pauses: [], isFinished: false, sync: sync)
+      model.commitSucceeded(sync: sync)
+    } catch {
+      #expect(error.code != nil, "\(error)")
+      if disk.calls[.synchronizeData] != syncs, error.code != EINTR { model.syncFailed() }
+    }
+  }
+
+  /// Opens what is left, judges it, and opens it once more after a commit.
+  mutating func recover(afterPowerCut: Bool) throws {
+    let folder = try SpoolFolder(directory: "/tmp/spool", stream: "s", disk: disk)
+    #expect(try folder.stretches() == [file.path])
+    let live = try SpoolFile.open(file.path, access: .readOnly, disk: disk)
+    try model.checkRecovered(live, pattern, afterPowerCut: afterPowerCut)
+    let recovered = try SpoolFile.open(file.path, folder: folder)
+    try model.checkRecovered(recovered, pattern, afterPowerCut: afterPowerCut)
+    #expect((live.head, live.oldest, live.damage) == (recovered.head, recovered.oldest, recovered.damage))
+    // What is there now stays there.
+    let before = try recovered.readAll(from: recovered.oldest)
+    try recovered.commit(state: "again", sync: true)
+    disk.cutPower()
+    let again = try SpoolFile.open(file.path, folder: try SpoolFolder(directory: "/tmp/spool", stream: "s", disk: disk))
+    let after = try again.readAll(from: again.oldest)
+    #expect(before.missing == after.missing)
+    #expect(before.bytes.map(\.1).joined().elementsEqual(after.bytes.map(\.1).joined()))
+    #expect(again.checkpoint.state == "again")
+  }
+}
+
+@Suite("Sequences of spool calls")
+struct SpoolSequenceTests {
+  @Test("a spool holds what a model of it says", arguments: Seed.several(10))
+  func model(seed: Seed) throws {
+    var sequence = try SpoolSequence(seed.generator)
+    for _ in 0..<120 { #expect(try sequence.step()) }
+    try sequence.model.check(sequence.file, sequence.pattern)
+    #expect(try sequence.file.verify().damage.isEmpty)
+  }
+
+  @Test("whatever was committed survives SIGKILL at any moment", arguments: Seed.several(20))
+  func kill(seed: Seed) throws {
+    var sequence = try SpoolSequence(seed.generator)
+    sequence.disk.dies = sequence.disk.callCount + sequence.random.size(upTo: 300)
+    var steps = 0
+    while try steps < 200 && sequence.step() { steps += 1 }
+    sequence.disk.killProcess()
+    try sequence.recover(afterPowerCut: false)
+  }
+
+  @Test("whatever was synchronized survives a power cut at any moment", arguments: Seed.several(25))
+  func powerCut(seed: Seed) throws {
+    var sequence = try SpoolSequence(seed.generator)
+    sequence.disk.dies = sequence.disk.callCount + sequence.random.size(upTo: 300)
+    var steps = 0
+    while try steps < 200 && sequence.step() { steps += 1 }
+    sequence.disk.cutPower()
+    try sequence.recover(afterPowerCut: true)
+  }
+
+  @Test("random errors of the disk cost nothing that was promised", arguments: Seed.several(25))
+  func faults(seed: Seed) throws {
+    var sequence = try SpoolSequence(seed.generator)
+    for operation: TestDisk.Operation in [.write, .read, .synchronizeData, .punchHole] {
+      for call in 1...200 where sequence.random.chance(10) {
+        let number = (sequence.disk.calls[operation] ?? 0) + call
+        let code = [ENOSPC, EIO, EINTR][Int.random(in: 0...2, using: &sequence.random)]
+        // One failed read is read again.
+        let isShort = sequence.random.chance(25) && operation != .synchronizeData && operation != .punchHole
+        let fault: TestDisk.Fault = isShort ? .short : .error(operation == .read && code == ENOSPC ? EINTR : code)
+        if operation == .read, fault == .error(EIO), sequence.disk.faults[.read]?[number - 1] == .error(EIO) {
+          continue
+        }
+        sequence.disk.faults[operation, default: [:]][number] = fault
+      }
+    }
+    for _ in 0..<80 { #expect(try sequence.step()) }
+    if sequence.random.chance(50) {
+      sequence.disk.cutPower()
+      try sequence.recover(afterPowerCut: true)
+    } else {
+      sequence.disk.killProcess()
+      try sequence.recover(afterPowerCut: false)
+    }
+  }
+}

@@ -1,0 +1,343 @@
+// A disk in memory that forgets at a power cut what was not synced, fails calls on request, and dies in the middle of one.
+
+import EventLoops
+import Glibc
+import PropertyTesting
+
+@testable import Spool
+
+/// Files and names as a kernel keeps them: what processes see, and what is on the disk for sure. One thread at a time.
+///
+/// Between two syncs, each 512-byte sector of a file has versions; a power cut leaves any one of them. Names change in
+/// order, as with a journal, and a power cut leaves some of the changes. A failed fdatasync drops pages: the next one
+/// succeeds without them, as on Linux.
+final class TestDisk: SpoolDisk, @unchecked Sendable {
+  static let sector = 512
+
+  enum Operation: String, CaseIterable, Sendable {
+    case open, write, read, synchronizeData, synchronizeFolder, setSize, punchHole, rename, unlink, makeFolder, lock,
+      status, names
+  }
+
+  enum Fault: Sendable, Equatable {
+    case error(Int32)
+    /// Fewer bytes than asked for; for reads and writes.
+    case short
+    /// The process is killed in the middle of the call: part of it is done, by whole pages, and no other call succeeds.
+    case death
+  }
+
+  /// What happens in the n-th call of a kind, counted from 1.
+  var faults: [Operation: [Int: Fault]] = [:]
+  /// Fails every call of a kind from the n-th on.
+  var lasting: [Operation: (from: Int, code: Int32)] = [:]
+  /// Calls so far.
+  private(set) var calls: [Operation: Int] = [:]
+  /// Calls of all kinds after which the process dies.
+  var dies: Int?
+  private(set) var callCount = 0
+  private(set) var isDead = false
+  private(set) var punchedByteCount: UInt64 = 0
+  private(set) var writtenByteCount = 0
+
+  private var random: SplitMix64
+  private var inodes: [Int: Inode] = [:]
+  private var names: [String: Int] = [:]
+  private var durableNames: [String: Int] = [:]
+  private var changes: [Change] = []
+  private var descriptors: [Int32: Int] = [:]
+  private var nextDescriptor: Int32 = 100
+  private var nextInode = 1
+  private static let folder = 0
+
+  private struct Inode {
+    var bytes: [UInt8] = []
+    var durable: [UInt8] = []
+    /// Versions of sectors since the last sync, oldest first.
+    var versions: [Int: [[UInt8]]] = [:]
+    var lock: Int32?
+  }
+
+  private struct Change {
+    var folder: String
+    var set: [(String, Int?)]
+  }
+
+  init(_ random: SplitMix64 = SplitMix64(state: 1)) {
+    self.random = random
+    names["/"] = Self.folder
+    durableNames["/"] = Self.folder
+  }
+
+  // MARK: What tests do to it
+
+  /// The process ends, and its descriptors with it. The page cache stays.
+  func killProcess() {
+    for descriptor in descriptors.keys { release(descriptor) }
+    descriptors = [:]
+    (isDead, dies) = (false, nil)
+    (faults, lasting) = ([:], [:])
+  }
+
+  /// The power fails, and comes back.
+  func cutPower() {
+    killProcess()
+    for change in changes.prefix(Int.random(in: 0...changes.count, using: &random)) {
+      Self.apply(change, to: &durableNames)
+    }
+    changes = []
+    names = durableNames.filter { name, _ in
+      // Without its folder, a file cannot be reached.
+      name == "/" || durableNames[SpoolFolder.folder(of: name)] != nil
+    }
+    durableNames = names
+    for number in inodes.keys.sorted() {
+      guard var inode = inodes[number] else { continue }
+      for (sector, versions) in inode.versions.sorted(by: { $0.key < $1.key }) {
+        let choice = Int.random(in: 0...versions.count, using: &random)
+        if choice > 0 { Self.put(versions[choice - 1], sector, into: &inode.durable) }
+      }
+      inode.versions = [:]
+      inode.bytes = inode.durable
+      inodes[number] = inode
+    }
+  }
+
+  /// A file's bytes, to look at or to damage.
+  func withFile<Result>(_ path: String, _ body: (inout [UInt8]) -> Result) -> Result? {
+    guard let number = names[path], number != Self.folder, var inode = inodes.removeValue(forKey: number) else {
+      return nil
+    }
+    defer { inodes[number] = inode }
+    let result = body(&inode.bytes)
+    inode.durable = inode.bytes
+    return result
+  }
+
+  /// Puts a file there.
+  func place(_ bytes: [UInt8], at path: String) {
+    names[path] = nextInode
+    durableNames[path] = nextInode
+    inodes[nextInode] = Inode(bytes: bytes, durable: bytes)
+    nextInode += 1
+  }
+
+  func resetCalls() { calls = [:] }
+
+  // MARK: What a spool asks
+
+  func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32 {
+    try enter(.open)
+    var number = names[path]
+    if number != nil, flags & O_EXCL != 0 { throw SystemError(operation: "open", code: EEXIST) }
+    if number == nil {
+      guard flags & O_CREAT != 0, names[SpoolFolder.folder(of: path)] != nil else {
+        throw SystemError(operation: "open", code: ENOENT)
+      }
+      number = nextInode
+      inodes[nextInode] = Inode()
+      change(Change(folder: SpoolFolder.folder(of: path), set: [(path, nextInode)]))
+      nextInode += 1
+    }
+    descriptors[nextDescriptor] = number
+    nextDescriptor += 1
+    return nextDescriptor - 1
+  }
+
+  func close(_ descriptor: Int32) {
+    release(descriptor)
+    descriptors[descriptor] = nil
+  }
+
+  func write(_ pieces: [UnsafeRawBufferPointer], to descriptor: Int32, at offset: UInt64) throws(SystemError) -> Int {
+    let fault = try enter(.write)
+    let bytes = pieces.flatMap { Array($0) }
+    var count = bytes.count
+    if fault == .short { count = Int.random(in: 1...max(1, bytes.count - 1), using: &random) }
+    if fault == .death {
+      // The kernel looks for a fatal signal before each page.
+      let pages = (Int(offset) + count - 1) / 4096 - Int(offset) / 4096
+      let end = (Int(offset) / 4096 + Int.random(in: 0...pages, using: &random)) * 4096
+      count = max(0, min(count, end - Int(offset)))
+    }
+    writtenByteCount += count
+    let number = try inode(descriptor)
+    store(bytes[..<count], in: number, at: Int(offset))
+    if fault == .death { throw SystemError(operation: "write", code: EIO) }
+    return count
+  }
+
+  func read(_ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(SystemError)
+    -> Int
+  {
+    let fault = try enter(.read)
+    let bytes = inodes[try inode(descriptor)]?.bytes ?? []
+    guard offset < UInt64(bytes.count) else { return 0 }
+    var count = min(buffer.count, bytes.count - Int(offset))
+    if fault == .short { count = Int.random(in: 1...max(1, count - 1), using: &random) }
+    bytes.withUnsafeBytes {
+      buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[Int(offset)..<Int(offset) + count]))
+    }
+    return count
+  }
+
+  func synchronizeData(_ descriptor: Int32) throws(SystemError) {
+    let number = try inode(descriptor)
+    do throws(SystemError) { try enter(.synchronizeData) } catch {
+      if !isDead, error.code != EINTR { dropPages(of: number) }
+      throw error
+    }
+    guard var inode = inodes[number] else { return }
+    for (sector, versions) in inode.versions { Self.put(versions[versions.count - 1], sector, into: &inode.durable) }
+    if inode.durable.count != inode.bytes.count { inode.durable = Self.resized(inode.durable, to: inode.bytes.count) }
+    inode.versions = [:]
+    inodes[number] = inode
+  }
+
+  func synchronizeFolder(_ path: String) throws(SystemError) {
+    try enter(.synchronizeFolder)
+    guard names[path] == Self.folder else { throw SystemError(operation: "open", code: ENOENT) }
+    for change in changes where change.folder == path { Self.apply(change, to: &durableNames) }
+    changes.removeAll { $0.folder == path }
+  }
+
+  func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) {
+    try enter(.setSize)
+    let number = try inode(descriptor)
+    let bytes = inodes[number]?.bytes ?? []
+    inodes[number]?.bytes = Self.resized(bytes, to: Int(byteCount))
+  }
+
+  func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
+    try enter(.punchHole)
+    store([UInt8](repeating: 0, count: Int(byteCount))[...], in: try inode(descriptor), at: Int(offset))
+    punchedByteCount += byteCount
+  }
+
+  func rename(_ old: String, to new: String) throws(SystemError) {
+    try enter(.rename)
+    guard let number = names[old] else { throw SystemError(operation: "rename", code: ENOENT) }
+    change(Change(folder: SpoolFolder.folder(of: new), set: [(old, nil), (new, number)]))
+  }
+
+  func unlink(_ path: String) throws(SystemError) {
+    try enter(.unlink)
+    guard names[path] != nil else { throw SystemError(operation: "unlink", code: ENOENT) }
+    change(Change(folder: SpoolFolder.folder(of: path), set: [(path, nil)]))
+  }
+
+  func makeFolder(_ path: String, mode: UInt32) throws(SystemError) {
+    try enter(.makeFolder)
+    if names[path] != nil { throw SystemError(operation: "mkdir", code: EEXIST) }
+    change(Change(folder: SpoolFolder.folder(of: path), set: [(path, Self.folder)]))
+  }
+
+  func lock(_ descriptor: Int32) throws(SystemError) -> Bool {
+    try enter(.lock)
+    let number = try inode(descriptor)
+    if let holder = inodes[number]?.lock, holder != descriptor { return false }
+    inodes[number]?.lock = descriptor
+    return true
+  }
+
+  func isLocked(_ descriptor: Int32) throws(SystemError) -> Bool {
+    try enter(.lock)
+    let holder = inodes[try inode(descriptor)]?.lock
+    return holder != nil && holder != descriptor
+  }
+
+  func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
+    try enter(.status)
+    let count = UInt64(inodes[try inode(descriptor)]?.bytes.count ?? 0)
+    return SpoolFileStatus(byteCount: count, diskByteCount: count)
+  }
+
+  func names(in folder: String) throws(SystemError) -> [String] {
+    try enter(.names)
+    return names.keys.filter { $0 != "/" && SpoolFolder.folder(of: $0) == folder }
+      .map { String($0.dropFirst(folder == "/" ? 1 : folder.count + 1)) }.sorted()
+  }
+
+  func freeByteCount(at path: String) throws(SystemError) -> UInt64 { 1 << 30 }
+
+  // MARK: Inside
+
+  /// Counts a call, and fails it as asked; a fault that is no error is for the caller.
+  @discardableResult
+  private func enter(_ operation: Operation) throws(SystemError) -> Fault? {
+    if isDead { throw SystemError(operation: "dead", code: EIO) }
+    callCount += 1
+    calls[operation, default: 0] += 1
+    var fault = faults[operation]?[calls[operation] ?? 0]
+    if let dies, callCount >= dies { fault = .death }
+    if let (from, code) = lasting[operation], calls[operation] ?? 0 >= from { fault = .error(code) }
+    switch fault {
+    case .error(let code): throw SystemError(operation: operation.rawValue, code: code)
+    case .death:
+      isDead = true
+      if operation != .write { throw SystemError(operation: "death", code: EIO) }
+      return .death
+    case .short, nil: return fault
+    }
+  }
+
+  private func inode(_ descriptor: Int32) throws(SystemError) -> Int {
+    guard let number = descriptors[descriptor] else { throw SystemError(operation: "use", code: EBADF) }
+    return number
+  }
+
+  private func release(_ descriptor: Int32) {
+    guard let number = descriptors[descriptor], inodes[number]?.lock == descriptor else { return }
+    inodes[number]?.lock = nil
+  }
+
+  private func store(_ bytes: ArraySlice<UInt8>, in number: Int, at offset: Int) {
+    guard !bytes.isEmpty, var inode = inodes.removeValue(forKey: number) else { return }
+    defer { inodes[number] = inode }
+    if inode.bytes.count < offset + bytes.count { inode.bytes = Self.resized(inode.bytes, to: offset + bytes.count) }
+    inode.bytes.replaceSubrange(offset..<offset + bytes.count, with: bytes)
+    for sector in offset / Self.sector...(offset + bytes.count - 1) / Self.sector {
+      let end = min(inode.bytes.count, (sector + 1) * Self.sector)
+      inode.versions[sector, default: []].append(Array(inode.bytes[sector * Self.sector..<end]))
+    }
+  }
+
+  /// A failed fdatasync: each page was written, or is only in the cache from now on, or not even there.
+  private func dropPages(of number: Int) {
+    guard var inode = inodes[number] else { return }
+    for page in Set(inode.versions.keys.map { $0 / 8 }).sorted() {
+      let fate = Int.random(in: 0..<3, using: &random)
+      for sector in page * 8..<page * 8 + 8 {
+        guard let versions = inode.versions[sector] else { continue }
+        if fate == 0 { Self.put(versions[versions.count - 1], sector, into: &inode.durable) }
+        if fate == 1 {
+          let start = sector * Self.sector
+          for place in start..<min(start + Self.sector, inode.bytes.count) {
+            inode.bytes[place] = place < inode.durable.count ? inode.durable[place] : 0
+          }
+        }
+      }
+    }
+    inode.versions = [:]
+    inodes[number] = inode
+  }
+
+  private func change(_ change: Change) {
+    Self.apply(change, to: &names)
+    changes.append(change)
+  }
+
+  private static func apply(_ change: Change, to names: inout [String: Int]) {
+    for (name, number) in change.set { names[name] = number }
+  }
+
+  private static func put(_ bytes: [UInt8], _ sector: Int, into file: inout [UInt8]) {
+    let start = sector * Self.sector
+    if file.count < start + bytes.count { file = resized(file, to: start + bytes.count) }
+    file.replaceSubrange(start..<start + bytes.count, with: bytes)
+  }
+
+  private static func resized(_ bytes: [UInt8], to count: Int) -> [UInt8] {
+    count <= bytes.count ? Array(bytes[..<count]) : bytes + [UInt8](repeating: 0, count: count - bytes.count)
+  }
+}
