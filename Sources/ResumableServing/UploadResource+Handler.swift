@@ -10,7 +10,11 @@ internal import StreamServing
 extension UploadResource {
   var keeper: (any KeepingRequestHandler)? { handler as? any KeepingRequestHandler }
 
-  func makeHandler() -> (any RequestHandler)? { RequestHead(record).map(resources.router) }
+  func makeHandler() -> (any RequestHandler)? {
+    let handler = RequestHead(record).map(resources.router)
+    handlerKeepsBytes = handler is any KeepingRequestHandler
+    return handler
+  }
 
   // MARK: Beginning
 
@@ -142,7 +146,7 @@ extension UploadResource {
       throw UploadRefusal(error)
     }
     // What others have brought before a restart counts as theirs, too.
-    if let told, case .bytes = kept, makeHandler() is any KeepingRequestHandler { state.goBack(to: told) }
+    if let told, case .bytes = kept, handlerKeepsBytes { state.goBack(to: told) }
     let before = state.offset
     if case .bytes(let count) = kept, count > before, told == before {
       hasOthersBytes = true

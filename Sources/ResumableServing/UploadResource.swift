@@ -27,6 +27,9 @@ final class UploadResource {
   /// What the wrapped handler has of us; nil while there is no handler.
   var exchange: UploadResourceExchange?
   var handler: (any RequestHandler)?
+  /// Whether the handler that was made last keeps the bytes itself. They are all of one kind: the router makes them for
+  /// the same request.
+  var handlerKeepsBytes = false
   var body: (any UploadBody)?
   /// Where the bytes lay when the handler was at work last.
   var place: FilePlace?

@@ -63,6 +63,42 @@ struct AnnouncedOffsetTests {
     }
   }
 
+  @Test("after a restart, an append makes no more handlers to find out where its upload stands than HEAD does")
+  func handlersAfterRestart() throws {
+    let directory = TemporaryDirectory()
+    let count = Lock(0)
+    func server() throws -> TestServer {
+      try TestServer(in: directory) {
+        $0.handler = { _ in
+          count.withLock { $0 += 1 }
+          return nil
+        }
+      }
+    }
+    var test = try server()
+    let location = try test.create("/t.bin", ["Stream-ID: a"])
+    try test.append(location, at: 0, [1, 2, 3])
+    test.stop()
+    test = try server()
+    /// How many handlers a request made.
+    func made(_ ask: (RawClient) throws -> Void) throws -> Int {
+      let before = count.withLock { $0 }
+      try ask(try test.connect())
+      return count.withLock { $0 } - before
+    }
+    // The first request has the upload's record read.
+    _ = try made { _ = try $0.head(location) }
+    let asked = try made { _ = try $0.head(location) }
+    for offset in [1, 7, 2] {
+      let appended = try made {
+        try $0.patch(location, at: offset, body: "x")
+        #expect(try $0.final().answer.status == 409)
+      }
+      // An append that does not follow is judged once more when all that was sent before it has arrived.
+      #expect(appended == 2 * asked)
+    }
+  }
+
   @Test(
     "HEAD counts what another connection brought before, whichever threads the two are on", arguments: [1, 2, 3],
     [Durability.none, .always])
