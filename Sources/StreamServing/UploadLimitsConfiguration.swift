@@ -56,7 +56,8 @@ public struct UploadLimitsConfiguration: Sendable {
   /// that says so by `Via`, `Forwarded` or `X-Forwarded-For`); nil for no limit, as where there is no proxy.
   ///
   /// Those built on Go's `net/http` before 1.23 (Caddy, Traefik) bear five, the 100 included, and then fail the
-  /// request. nginx bears none, for it takes the first for the final response. HTTP/1.0 is sent none in any case.
+  /// request. nginx bears none, for it takes the first for the final response. Caddy before 2.9 bears none over HTTP/2,
+  /// for one that meets the end of its request ends Caddy. HTTP/1.0 is sent none in any case.
   public var maximumForwardedInterimCount: Int? = 4
 
   public init() {}

@@ -61,7 +61,8 @@ enum Serve {
       Option("max-finished-size", value: "SIZE", "total size of these records, half for one client (default: 64MiB)"),
       Option(
         "proxied-interims", value: "N",
-        "104 responses to one request that comes through a proxy: a number or all (default: 4; nginx: 0)"),
+        "104 responses to one request that comes through a proxy: a number or all (default: 4; nginx and Caddy before 2.9: 0)"
+      ),
       Option("min-rate", value: "SIZE", "fewest bytes per second of a request (default: 0, no limit)"),
     ])
 

@@ -35,6 +35,7 @@ final class FaultyProxy: Sendable {
   private let stopRequest: EventCounter
   private let count = Atomic<Int>(0)
   private let thread = Mutex<NamedThread?>(nil)
+  private let notReached = Mutex<[String]>([])
 
   /// - Parameters:
   ///   - server: `ADDRESS:PORT`, IPv4.
@@ -62,6 +63,9 @@ final class FaultyProxy: Sendable {
   /// How many connections there were so far.
   var connections: Int { count.load(ordering: .relaxed) }
 
+  /// The connections for which the server was not reached, and why.
+  var failures: [String] { notReached.withLock { $0 } }
+
   /// Ends the thread, and whatever connection it is at.
   func stop() {
     stopRequest.signal()
@@ -78,7 +82,8 @@ final class FaultyProxy: Sendable {
       // Not for programs started meanwhile: with a copy of the socket there, a close would end nothing.
       let client = accept4(listener, nil, nil, Int32(SOCK_CLOEXEC.rawValue))
       guard client >= 0 else { continue }
-      serve(client, fate(count.wrappingAdd(1, ordering: .relaxed).oldValue))
+      let number = count.wrappingAdd(1, ordering: .relaxed).oldValue
+      serve(client, number, fate(number))
     }
   }
 
@@ -89,13 +94,19 @@ final class FaultyProxy: Sendable {
     return polled[0].revents != 0 ? nil : polled.dropFirst().filter { $0.revents != 0 }.map(\.fd)
   }
 
-  private func serve(_ client: Int32, _ fate: Fate) {
+  private func serve(_ client: Int32, _ number: Int, _ fate: Fate) {
     defer { close(client) }
     if case .refuse(let answer) = fate {
       if readHead(client) { say(answer, to: client) }
       return
     }
-    guard let upstream = try? connect() else { return reset(client) }
+    let upstream: Int32
+    do {
+      upstream = try connect()
+    } catch {
+      notReached.withLock { $0.append("connection \(number): \(error)") }
+      return reset(client)
+    }
     defer { close(upstream) }
     switch fate {
     case .refuse: break

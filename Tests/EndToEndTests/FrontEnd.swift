@@ -38,6 +38,8 @@ final class FrontEnd {
   private let command: [String]
   private let directory: TemporaryDirectory
   private var process: TestProcess
+  /// What processes before that one wrote.
+  private var earlierOutput: [String] = []
   /// The certificate, which is its own authority: a PEM file.
   var certificate: String { "\(directory.path)/server.pem" }
   var url: String { "https://\(address)" }
@@ -74,7 +76,13 @@ final class FrontEnd {
   }
 
   /// Again, as it was.
-  func restart() throws { process = try Self.start(command) }
+  func restart() throws {
+    earlierOutput += process.lines.all.map(\.text) + ["--- ended, and started again ---"]
+    process = try Self.start(command)
+  }
+
+  /// What it has written since its first start, in lines.
+  var output: [String] { earlierOutput + process.lines.all.map(\.text) }
 
   private static func start(_ command: [String]) throws -> TestProcess {
     // setpriv (util-linux): the kernel ends it should the test process die.
