@@ -145,6 +145,8 @@ extension LiveStream {
       machine.connected()
       perform(.none)
     case .accepted(let count): handler(.accepted(request.step.start + request.streamed(count)))
+    // Its requests do not ask for them.
+    case .response, .responseBody: break
     case .interimResponse(let response):
       handler(.interimResponse(response))
       let step = machine.received(

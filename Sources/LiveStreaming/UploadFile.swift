@@ -97,7 +97,7 @@ public final class UploadFile: Sendable {
 
   deinit { close(descriptor) }
 
-  func body(_ range: Range<UInt64>) throws(SystemError) -> UploadBody {
+  package func body(_ range: Range<UInt64>) throws(SystemError) -> UploadBody {
     .file(try FileBody(descriptor: descriptor, range: range, name: path, version: version))
   }
 

@@ -25,7 +25,7 @@ extension CurlTransfer {
     _ = sluice_setopt_pointer(easy, CURLOPT_HEADERDATA, context)
     _ = sluice_setopt_transfer(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, context in
       let piece = UnsafeRawBufferPointer(start: bytes, count: size * count)
-      CurlTransfer.with(context) { $0.perform($0.machine.received(body: piece)) }
+      CurlTransfer.with(context) { $0.received(body: piece) }
       return size * count
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_WRITEDATA, context)
@@ -77,6 +77,13 @@ extension CurlTransfer {
     if complete.isHTTP10 || complete.status >= 400 && !kind.isWithoutBytes {
       _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
     }
+    if request.tellsResponse, !complete.isInterim, !machine.isAnswered { handler(.response(complete)) }
     perform(machine.received(head: complete))
+  }
+
+  private func received(body piece: UnsafeRawBufferPointer) {
+    responseByteCount &+= UInt64(piece.count)
+    if request.tellsResponse, !machine.isOver { handler(.responseBody(Array(piece))) }
+    perform(machine.received(body: piece))
   }
 }

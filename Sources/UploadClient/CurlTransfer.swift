@@ -40,6 +40,8 @@ final class CurlTransfer: @unchecked Sendable {
   var stallTimer: EventLoop.Timer?
   private var fieldList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
+  /// Bytes of the final response's body so far.
+  var responseByteCount: UInt64 = 0
   /// Why a callback broke the transfer off: truer than what libcurl makes of it.
   var ownFailure: UploadError?
   /// Whether libcurl is looking up a name for it.
@@ -54,6 +56,7 @@ final class CurlTransfer: @unchecked Sendable {
     handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) {
     self.request = request
+    machine.responseBodyLimit = request.tellsResponse ? 0 : request.responseBodyLimit
     toldAccepted = request.tellsAccepted ? 0 : nil
     kind = body.kind
     self.body = body
@@ -205,15 +208,20 @@ final class CurlTransfer: @unchecked Sendable {
     if let responseTimer { loop.cancel(responseTimer) }
     updateAcknowledged()
     let acknowledged = task.acknowledgedByteCount
+    let heard = heardByteCount
     responseTimer = loop.schedule(after: limit) { [weak self] in
       guard let self else { return }
       responseTimer = nil
       updateAcknowledged()
       // The kernel was still delivering what it had taken: a slow line may need longer than the limit for that alone.
       if task.acknowledgedByteCount > acknowledged { return endLater(after: limit) }
+      if request.tellsResponse, heardByteCount > heard { return endLater(after: limit) }
       end(timedOut: "no response within \(limit.seconds) s after the end of the body")
     }
   }
+
+  /// Everything that the server has said.
+  private var heardByteCount: UInt64 { responseByteCount &+ UInt64(clamping: task.responseHeaderByteCount) }
 
   /// The peer does not do its part. An HTTP/2 connection would stay for the next request, which would wait in its turn.
   func end(timedOut reason: String) {

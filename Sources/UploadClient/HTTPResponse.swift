@@ -9,7 +9,7 @@ public struct HTTPResponse: Equatable, Sendable {
   public var status: Int
   /// Field lines in the order received, names as sent.
   public var fields: [Field]
-  /// The first bytes of the body, at most ``bodyLimit``; empty for interim responses. Servers put their reasons there.
+  /// The first bytes of the body, at most ``UploadRequest/responseBodyLimit``; empty for interim responses. Servers put their reasons there.
   public var body: [UInt8] = []
   /// Whether the response says that it is one of HTTP/1.0.
   var isHTTP10 = false
@@ -27,7 +27,7 @@ public struct HTTPResponse: Equatable, Sendable {
     func isNamed(_ other: String) -> Bool { name.isSameWord(as: other) }
   }
 
-  /// How much of a response's body is kept, in bytes.
+  /// How much of a response's body is kept by default, in bytes.
   public static let bodyLimit = 16 * 1024
 
   public init(status: Int, fields: [Field] = []) {

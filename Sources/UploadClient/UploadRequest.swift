@@ -36,6 +36,11 @@ public struct UploadRequest: Equatable, Sendable {
   public var receiveBufferSize = 4096
   /// Whether ``UploadTask/Event/accepted(_:)`` is told, which costs a little with every message.
   public var tellsAccepted = false
+  /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are told. Then the response's body
+  /// is not kept, and ``Limits/response`` counts from the last of its bytes.
+  public var tellsResponse = false
+  /// How much of a response's body is kept, in bytes.
+  public var responseBodyLimit = HTTPResponse.bodyLimit
   /// Whether account is kept of each chunk under way, up to 16 KiB of memory, so that
   /// ``UploadTask/updateAcknowledged()`` counts to the byte. Otherwise that errs downwards by their framing: good
   /// enough where the server itself says what it has.

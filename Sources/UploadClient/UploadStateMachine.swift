@@ -27,6 +27,8 @@ struct UploadStateMachine {
   }
 
   private(set) var state = State.sending
+  /// How much of a response's body is kept, in bytes.
+  var responseBodyLimit = HTTPResponse.bodyLimit
   /// How much of the response's body is due; nil where its head does not say.
   private var responseBodyRemaining: Int?
 
@@ -68,7 +70,7 @@ struct UploadStateMachine {
   /// A piece of a final response's body; what is beyond the limit is dropped.
   mutating func received<Bytes: Collection<UInt8>>(body bytes: Bytes) -> Action {
     guard case .receivingResponse(var response, let early) = state else { return .none }
-    response.body.append(contentsOf: bytes.prefix(max(0, HTTPResponse.bodyLimit - response.body.count)))
+    response.body.append(contentsOf: bytes.prefix(max(0, responseBodyLimit - response.body.count)))
     state = .receivingResponse(response, early: early)
     guard let remaining = responseBodyRemaining else { return .none }
     responseBodyRemaining = remaining - bytes.count
@@ -84,7 +86,8 @@ struct UploadStateMachine {
       return .none
     case .receivingResponse(let response, let early):
       // A final response counts even if the connection broke behind it: its head says all that matters.
-      return .finish(.success(UploadTask.Outcome(response: response, isEarly: early)))
+      return .finish(
+        .success(UploadTask.Outcome(response: response, isEarly: early, bodyFailure: early ? nil : failure)))
     case .sending, .awaitingResponse:
       return .finish(.failure(failure ?? UploadError(.connectionLost, "the connection ended without a response")))
     }

@@ -17,6 +17,10 @@ public final class UploadTask: Sendable {
     case accepted(UInt64)
     /// A 1xx response, e.g. 100 or 103.
     case interimResponse(HTTPResponse)
+    /// The head of the final response; only if ``UploadRequest/tellsResponse``.
+    case response(HTTPResponse)
+    /// The next bytes of the final response's body; only if ``UploadRequest/tellsResponse``.
+    case responseBody([UInt8])
     /// The request is over. A failure carries no response; any status counts as success here.
     case finished(Result<Outcome, UploadError>)
   }
@@ -26,6 +30,12 @@ public final class UploadTask: Sendable {
     public var response: HTTPResponse
     /// The response came before the body's end: the rest of the body was not sent.
     public var isEarly: Bool
+    /// Why the response's body is not whole, where that is known. Its head is all that most callers need.
+    public var bodyFailure: UploadError?
+
+    package init(response: HTTPResponse, isEarly: Bool, bodyFailure: UploadError? = nil) {
+      (self.response, self.isEarly, self.bodyFailure) = (response, isEarly, bodyFailure)
+    }
   }
 
   private let sent = Atomic<UInt64>(0)

@@ -125,7 +125,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
       loop.figures.connected(&figures, after: isNew ? now - sentAt : nil)
       if isNew, loop.plan.spendConnection() { loop.capReached() }
     case .interimResponse: loop.figures.interimResponse()
-    case .accepted: break
+    case .accepted, .response, .responseBody: break
     case .finished(let result): finished(result)
     }
   }
