@@ -94,9 +94,14 @@ let rooms: [Target] =
   + [
     // Apple's names on Linux, and the only targets that link Foundation. The classes are in a module of their own: see
     // Sources/FoundationUploads/Exports.swift.
-    .target(name: "FoundationUploadsCore", dependencies: ["StreamBuffers"], swiftSettings: settings)
+    .target(
+      name: "FoundationUploadsCore",
+      dependencies: ["CLinux", "EventLoops", "LiveStreaming", "ResumableUploads", "StreamBuffers", "UploadClient"],
+      swiftSettings: settings)
   ]
-  + room("FoundationUploads", imports: ["FoundationUploadsCore"], testsImport: ["NetworkTesting"])
+  + room(
+    "FoundationUploads", imports: ["FoundationUploadsCore"],
+    testsImport: ["EventLoops", "NetworkTesting", "StreamServing"])
   + room(
     "LoadTesting",
     imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],

@@ -1,0 +1,91 @@
+// Resume data: what a later process needs to continue a transfer.
+
+internal import Foundation
+internal import FoundationNetworking
+internal import LiveStreaming
+internal import ResumableUploads
+
+/// A request without its body.
+struct RequestRecord: Codable {
+  var url: String
+  var method: String
+  var fields: [String: String]
+  var timeout: Double
+
+  init(_ request: URLRequest) {
+    url = request.url?.absoluteString ?? ""
+    method = request.httpMethod ?? "GET"
+    fields = request.allHTTPHeaderFields ?? [:]
+    timeout = request.timeoutInterval
+  }
+
+  var urlRequest: URLRequest? {
+    guard let url = URL(string: url) else { return nil }
+    var request = URLRequest(url: url, timeoutInterval: timeout)
+    request.httpMethod = method
+    for (name, value) in fields { request.setValue(value, forHTTPHeaderField: name) }
+    return request
+  }
+}
+
+/// An unfinished upload at a server.
+struct UploadRecord: Codable {
+  /// What is uploaded.
+  enum Body: Codable {
+    /// The path, and the state that the file must still be in.
+    case file(String, version: String)
+    case bytes(Data)
+    /// The delegate gives it.
+    case stream
+  }
+
+  /// Names this kind of data.
+  var format = "sluice-url-session-upload-1"
+  var request: RequestRecord
+  var body: Body
+  /// `ResumeData` as text.
+  var upload: String
+
+  init?(_ request: URLRequest, _ body: Body, _ upload: ResumeData) {
+    guard let text = upload.text else { return nil }
+    self.request = RequestRecord(request)
+    (self.body, self.upload) = (body, text)
+  }
+
+  init?(_ data: Data) {
+    guard let record = try? JSONDecoder().decode(UploadRecord.self, from: data), record.urlRequest != nil,
+      record.format == "sluice-url-session-upload-1", ResumeData(record.upload) != nil
+    else { return nil }
+    self = record
+  }
+
+  var data: Data? { try? JSONEncoder().encode(self) }
+  var urlRequest: URLRequest? { request.urlRequest }
+}
+
+/// An unfinished download, part of which is in a file.
+struct DownloadRecord: Codable {
+  var format = "sluice-url-session-download-1"
+  var request: RequestRecord
+  /// Of the part.
+  var path: String
+  /// How many bytes of the file are part of the download.
+  var byteCount: Int64
+  /// The `ETag`, or else the `Last-Modified`, of the response that they are from.
+  var validator: String
+
+  init(_ request: URLRequest, path: String, byteCount: Int64, validator: String) {
+    self.request = RequestRecord(request)
+    (self.path, self.byteCount, self.validator) = (path, byteCount, validator)
+  }
+
+  init?(_ data: Data) {
+    guard let record = try? JSONDecoder().decode(DownloadRecord.self, from: data), record.urlRequest != nil,
+      record.format == "sluice-url-session-download-1", record.byteCount >= 0
+    else { return nil }
+    self = record
+  }
+
+  var data: Data? { try? JSONEncoder().encode(self) }
+  var urlRequest: URLRequest? { request.urlRequest }
+}

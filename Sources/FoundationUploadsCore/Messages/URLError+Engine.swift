@@ -1,0 +1,87 @@
+// Foundation's errors for those of the engine.
+
+internal import EventLoops
+internal import Foundation
+internal import Glibc
+internal import LiveStreaming
+internal import UploadClient
+
+extension URLError {
+  /// The keys under which an error carries resume data, as on Apple's systems.
+  enum ResumeKey {
+    static let upload = "NSURLSessionUploadTaskResumeData"
+    static let download = "NSURLSessionDownloadTaskResumeData"
+  }
+
+  init(_ code: Code, _ url: URL?, _ words: String? = nil) {
+    var information: [String: Any] = [:]
+    if let url {
+      information[NSURLErrorFailingURLErrorKey] = url
+    }
+    if let words { information[NSLocalizedDescriptionKey] = words }
+    self.init(code, userInfo: information)
+  }
+
+  init(_ error: UploadError, _ url: URL?) { self.init(Self.code(of: error.kind), url, error.description) }
+
+  private static func code(of kind: UploadError.Kind) -> Code {
+    switch kind {
+    case .invalidRequest: .badURL
+    case .unknownHost: .cannotFindHost
+    case .unreachable, .proxyRefused: .cannotConnectToHost
+    case .connectionLost, .cut: .networkConnectionLost
+    case .timedOut: .timedOut
+    case .tlsFailed: .secureConnectionFailed
+    case .certificateNotTrusted: .serverCertificateUntrusted
+    case .certificateNotYetValid: .serverCertificateNotYetValid
+    case .badCredentialsFile: .clientCertificateRejected
+    case .protocolViolation, .http2Violation, .http2NotSupported: .badServerResponse
+    case .cancelled: .cancelled
+    case .bodyFailed: .requestBodyStreamExhausted
+    case .other: .unknown
+    }
+  }
+
+  /// - Parameter cause: what ended the last attempt, where the stream has given up.
+  init(_ error: LiveStreamError, cause: Dropout.Cause?, _ url: URL?) {
+    let code: Code =
+      switch error.kind {
+      case .invalidRequest: .badURL
+      case .notPermitted: .userAuthenticationRequired
+      case .notTrusted: .serverCertificateUntrusted
+      case .refused, .protocolBroken, .http2NotSupported, .insecureLocation, .overflow: .badServerResponse
+      case .source: .requestBodyStreamExhausted
+      case .cancelled: .cancelled
+      case .unreachable, .unfinished: cause.map(Self.code(of:)) ?? .networkConnectionLost
+      }
+    self.init(code, url, error.description)
+  }
+
+  static func code(of cause: Dropout.Cause) -> Code {
+    switch cause {
+    case .unknownHost: .cannotFindHost
+    case .unreachable: .cannotConnectToHost
+    case .timedOut: .timedOut
+    case .connectionLost, .cut, .overtaken, .other: .networkConnectionLost
+    case .response: .badServerResponse
+    }
+  }
+
+  init(_ error: UploadFileError, _ url: URL?) {
+    switch error {
+    case .unreadable(let error):
+      let code: Code = error.code == EACCES || error.code == EPERM ? .noPermissionsToReadFile : .fileDoesNotExist
+      self.init(
+        error.code == ENOENT || code == .noPermissionsToReadFile ? code : .cannotOpenFile, url, error.description)
+    case .directory: self.init(.fileIsDirectory, url)
+    case .notRegular, .unknownSize: self.init(.cannotOpenFile, url, "\(error)")
+    case .changed(let words): self.init(.cannotOpenFile, url, "the file has changed: \(words)")
+    }
+  }
+
+  /// With resume data, if there is any.
+  func with(_ data: Data?, _ key: String) -> URLError {
+    guard let data else { return self }
+    return URLError(code, userInfo: userInfo.merging([key: data]) { $1 })
+  }
+}

@@ -1,0 +1,47 @@
+// Requests and responses between Foundation and Sluice's engine.
+
+internal import EventLoops
+internal import Foundation
+internal import FoundationNetworking
+internal import UploadClient
+
+extension UploadRequest {
+  /// The engine's request for one of Foundation's.
+  init?(_ request: URLRequest, _ settings: URLSessionConfiguration) {
+    guard let url = request.url, ["http", "https"].contains(url.scheme?.lowercased()) else { return nil }
+    self.init(url: url.absoluteString)
+    method = request.httpMethod ?? "GET"
+    for (name, value) in request.allHTTPHeaderFields ?? [:] { add(name, value) }
+    for (name, value) in settings.httpAdditionalHeaders ?? [:] {
+      let name = "\(name)"
+      if !fields.contains(where: { $0.name.lowercased() == name.lowercased() }) { add(name, "\(value)") }
+    }
+    certificateAuthorities = settings.certificateAuthorityFile
+    clientCertificate = settings.clientCertificateFile
+    clientKey = settings.clientKeyFile
+    // 60 is what a request has that says nothing.
+    let timeout = request.timeoutInterval == 60 ? settings.timeoutIntervalForRequest : request.timeoutInterval
+    let limit = Duration.milliseconds(Int64(max(1, min(timeout, 1e9)) * 1000))
+    (limits.connect, limits.unacknowledged, limits.response) = (limit, limit, limit)
+    (uploadBufferSize, receiveBufferSize) = (512 << 10, 64 << 10)
+  }
+
+  /// Leaves out what belongs to the connection, to the framing or to the protocol: the engine sets it.
+  private mutating func add(_ name: String, _ value: String) {
+    guard !Self.isReserved(fieldName: name) else { return }
+    fields.append(.init(name: name, value: value))
+  }
+}
+
+extension HTTPURLResponse {
+  /// Foundation's response for one of the engine's.
+  static func make(_ response: HTTPResponse, _ url: URL) -> HTTPURLResponse? {
+    var fields: [String: String] = [:]
+    for field in response.fields {
+      // Names that differ in case alone are one name (RFC 9110, section 5.1).
+      let name = fields.keys.first { $0.lowercased() == field.name.lowercased() } ?? field.name
+      fields[name] = fields[name].map { "\($0), \(field.value)" } ?? field.value
+    }
+    return HTTPURLResponse(url: url, statusCode: response.status, httpVersion: "HTTP/1.1", headerFields: fields)
+  }
+}

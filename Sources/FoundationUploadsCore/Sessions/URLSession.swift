@@ -1,0 +1,173 @@
+// The session: settings, delegate, queue, and one network thread for all of its tasks.
+
+internal import EventLoops
+public import Foundation
+internal import UploadClient
+
+/// Apple's `URLSession`, as far as uploads and downloads need it, over Sluice's engine.
+///
+/// All tasks of a session share one network thread, which starts with the first of them. All calls of delegates and
+/// completion handlers come on ``delegateQueue``. All members may be used from any thread.
+open class URLSession: NSObject, @unchecked Sendable {
+  /// What to do with a response.
+  public enum ResponseDisposition: Int, Sendable {
+    case cancel = 0
+    case allow = 1
+  }
+
+  /// How to answer a challenge.
+  public enum AuthChallengeDisposition: Int, Sendable {
+    case useCredential = 0
+    case performDefaultHandling = 1
+    case cancelAuthenticationChallenge = 2
+    case rejectProtectionSpace = 3
+  }
+
+  private static let common = URLSession(configuration: .default)
+  /// A session without a delegate. It cannot be invalidated.
+  open class var shared: URLSession { common }
+
+  private let settings: URLSessionConfiguration
+  /// A copy of the session's settings.
+  // The copy of a configuration is a configuration.
+  open var configuration: URLSessionConfiguration { settings.copy() as? URLSessionConfiguration ?? settings }
+  /// Where delegates and completion handlers are called.
+  public let delegateQueue: OperationQueue
+
+  private let monitor = Monitor()
+  private var keptDelegate: (any URLSessionDelegate)?
+  private var tasks: [Int: URLSessionTask] = [:]
+  private var lastIdentifier = 0
+  private var isInvalid = false
+  private var isOver = false
+  private var startedEngine: UploadSession?
+  private var text: String?
+
+  /// - Parameter configuration: copied.
+  public convenience init(configuration: URLSessionConfiguration) {
+    self.init(configuration: configuration, delegate: nil, delegateQueue: nil)
+  }
+
+  /// - Parameters:
+  ///   - configuration: copied.
+  ///   - delegate: kept until the session is invalidated and its last task is over.
+  ///   - queue: where delegates and completion handlers are called; nil for a serial queue of the session's own.
+  public init(
+    configuration: URLSessionConfiguration, delegate: (any URLSessionDelegate)?, delegateQueue queue: OperationQueue?
+  ) {
+    settings = configuration.copy() as? URLSessionConfiguration ?? configuration
+    keptDelegate = delegate
+    if let queue {
+      delegateQueue = queue
+    } else {
+      delegateQueue = OperationQueue()
+      delegateQueue.maxConcurrentOperationCount = 1
+      delegateQueue.name = "FoundationUploads.URLSession"
+    }
+    super.init()
+  }
+
+  /// Given at the start; nil once the session has become invalid.
+  open var delegate: (any URLSessionDelegate)? { monitor.withLock { keptDelegate } }
+
+  /// A name for people.
+  open var sessionDescription: String? {
+    get { monitor.withLock { text } }
+    set { monitor.withLock { text = newValue } }
+  }
+
+  // MARK: Tasks
+
+  /// The network thread, started when it is first needed.
+  ///
+  /// - Throws: when the system refuses a thread or descriptors.
+  func engine() throws -> UploadSession {
+    try monitor.withLock {
+      if let startedEngine { return startedEngine }
+      let engine = try UploadSession()
+      startedEngine = engine
+      return engine
+    }
+  }
+
+  /// A number for a new task.
+  func nextIdentifier() -> Int {
+    monitor.withLock {
+      lastIdentifier += 1
+      return lastIdentifier
+    }
+  }
+
+  /// Whether new tasks can begin.
+  var acceptsTasks: Bool { monitor.withLock { !isInvalid } }
+
+  func begin(_ task: URLSessionTask) { monitor.withLock { tasks[task.taskIdentifier] = task } }
+
+  /// A task is over, and its last call is on the queue.
+  func end(_ task: URLSessionTask) {
+    monitor.withLock { tasks[task.taskIdentifier] = nil }
+    endIfInvalid()
+  }
+
+  /// Tasks that are not over.
+  var openTasks: [URLSessionTask] {
+    monitor.withLock { tasks.values.sorted { $0.taskIdentifier < $1.taskIdentifier } }
+  }
+
+  /// Calls `work` on the delegate queue.
+  func call(_ work: @escaping @Sendable () -> Void) { delegateQueue.addOperation(work) }
+
+  /// Calls `completionHandler` with the tasks that are not over.
+  open func getAllTasks(completionHandler: @escaping @Sendable ([URLSessionTask]) -> Void) {
+    let tasks = openTasks
+    call { completionHandler(tasks) }
+  }
+
+  /// The tasks that are not over.
+  open var allTasks: [URLSessionTask] { get async { openTasks } }
+
+  /// Calls `completionHandler` with the tasks that are not over, by kind.
+  open func getTasksWithCompletionHandler(
+    _ completionHandler:
+      @escaping @Sendable ([URLSessionDataTask], [URLSessionUploadTask], [URLSessionDownloadTask]) -> Void
+  ) {
+    let tasks = openTasks
+    call {
+      let uploads = tasks.compactMap { $0 as? URLSessionUploadTask }
+      let data = tasks.compactMap { $0 is URLSessionUploadTask ? nil : $0 as? URLSessionDataTask }
+      completionHandler(data, uploads, tasks.compactMap { $0 as? URLSessionDownloadTask })
+    }
+  }
+
+  // MARK: Invalidation
+
+  /// Takes no new tasks, and ends when the last one is over.
+  open func finishTasksAndInvalidate() {
+    guard self !== Self.common else { return }
+    monitor.withLock { isInvalid = true }
+    endIfInvalid()
+  }
+
+  /// Cancels all tasks, and ends.
+  open func invalidateAndCancel() {
+    guard self !== Self.common else { return }
+    monitor.withLock { isInvalid = true }
+    for task in openTasks { task.cancel() }
+    endIfInvalid()
+  }
+
+  private func endIfInvalid() {
+    let isLast = monitor.withLock {
+      guard isInvalid, !isOver, tasks.isEmpty else { return false }
+      isOver = true
+      // The engine ends its thread by itself when nobody refers to it.
+      startedEngine = nil
+      return true
+    }
+    guard isLast else { return }
+    call { [self] in
+      delegate?.urlSession(self, didBecomeInvalidWithError: nil)
+      monitor.withLock { keptDelegate = nil }
+    }
+  }
+}

@@ -1,0 +1,55 @@
+// How a session works, by Apple's names.
+
+public import Foundation
+public import FoundationNetworking
+
+/// The settings of a ``URLSession``. A session copies them: later changes have no effect on it.
+open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
+  /// New each time, so that a program may change it.
+  open class var `default`: URLSessionConfiguration { URLSessionConfiguration() }
+  /// The same as ``default``: a session keeps nothing on disk.
+  open class var ephemeral: URLSessionConfiguration { URLSessionConfiguration() }
+
+  /// Not available: a transfer ends with its process.
+  @available(*, unavailable, message: "background sessions need a process that outlives the program; there is none yet")
+  open class func background(withIdentifier identifier: String) -> URLSessionConfiguration { URLSessionConfiguration() }
+
+  public override init() {}
+
+  /// How many seconds the server may leave unanswered what it was sent. A stream whose source is silent does not count.
+  /// A request's own `timeoutInterval` counts instead if it is not 60, which is its default.
+  open var timeoutIntervalForRequest: TimeInterval = 60
+  /// How many seconds a task may take as a whole.
+  open var timeoutIntervalForResource: TimeInterval = 7 * 24 * 3600
+  /// How many seconds the session tries to resume an upload after an interruption before the task fails with resume data.
+  /// Not a member of Apple's class.
+  open var timeoutIntervalForResumption: TimeInterval = 20
+  /// Whether a task waits for a server that cannot be reached.
+  open var waitsForConnectivity = false
+  /// Fields for all requests that do not have them.
+  open var httpAdditionalHeaders: [AnyHashable: Any]?
+  /// Whose default credential answers a challenge that no delegate has answered.
+  open var urlCredentialStorage: URLCredentialStorage?
+  /// A PEM file of the certificate authorities to trust instead of the system's. Not a member of Apple's class, whose
+  /// `serverTrust` does not exist here.
+  open var certificateAuthorityFile: String?
+  /// A PEM file with the client's certificate, and its key unless ``clientKeyFile`` has it. Not a member of Apple's
+  /// class.
+  open var clientCertificateFile: String?
+  /// A PEM file with the key of ``clientCertificateFile``. Not a member of Apple's class.
+  open var clientKeyFile: String?
+
+  open func copy(with zone: NSZone? = nil) -> Any {
+    let copy = URLSessionConfiguration()
+    copy.timeoutIntervalForRequest = timeoutIntervalForRequest
+    copy.timeoutIntervalForResource = timeoutIntervalForResource
+    copy.timeoutIntervalForResumption = timeoutIntervalForResumption
+    copy.waitsForConnectivity = waitsForConnectivity
+    copy.httpAdditionalHeaders = httpAdditionalHeaders
+    copy.urlCredentialStorage = urlCredentialStorage
+    copy.certificateAuthorityFile = certificateAuthorityFile
+    copy.clientCertificateFile = clientCertificateFile
+    copy.clientKeyFile = clientKeyFile
+    return copy
+  }
+}

@@ -1,0 +1,227 @@
+// A task: what a program holds of a transfer.
+
+public import Foundation
+public import FoundationNetworking
+
+/// A transfer of a ``URLSession``. It begins when it is resumed. All members may be used from any thread.
+open class URLSessionTask: NSObject, @unchecked Sendable {
+  /// Where a task stands.
+  public enum State: Int, Sendable {
+    case running = 0
+    case suspended = 1
+    case canceling = 2
+    case completed = 3
+  }
+
+  /// From 0 to 1. Without effect.
+  public static let defaultPriority: Float = 0.5
+  /// From 0 to 1. Without effect.
+  public static let lowPriority: Float = 0.25
+  /// From 0 to 1. Without effect.
+  public static let highPriority: Float = 0.75
+
+  /// What changes; under the task's lock.
+  struct Facts {
+    var state = State.suspended
+    var currentRequest: URLRequest?
+    var response: URLResponse?
+    var error: (any Error)?
+    var delegate: (any URLSessionTaskDelegate)?
+    var bytesSent: Int64 = 0
+    var bytesExpectedToSend = NSURLSessionTransferSizeUnknown
+    var bytesReceived: Int64 = 0
+    var bytesExpectedToReceive = NSURLSessionTransferSizeUnknown
+    var clientExpectsToSend = NSURLSessionTransferSizeUnknown
+    var clientExpectsToReceive = NSURLSessionTransferSizeUnknown
+    var earliestBeginDate: Date?
+    var text: String?
+    var priority = URLSessionTask.defaultPriority
+    /// What the delegate was told of ``bytesSent``.
+    var bytesTold: Int64 = 0
+    var isTelling = false
+  }
+
+  /// Unique within its session.
+  public let taskIdentifier: Int
+  /// The request that the task was made with; nil for a task that continues an upload with data that cannot be read.
+  public let originalRequest: URLRequest?
+  /// How much of the transfer is done: bytes sent and received of those expected. Cancelling it cancels the task.
+  public let progress = Progress(parent: nil, userInfo: nil)
+
+  private let monitor = Monitor()
+  private var facts = Facts()
+  /// Until the task is over.
+  private var transfer: Transfer?
+
+  init(_ session: URLSession, _ request: URLRequest?, _ content: Transfer.Content, _ completion: Transfer.Completion) {
+    taskIdentifier = session.nextIdentifier()
+    originalRequest = request
+    super.init()
+    facts.currentRequest = request
+    facts.bytesExpectedToSend = content.byteCount ?? NSURLSessionTransferSizeUnknown
+    progress.totalUnitCount = max(0, facts.bytesExpectedToSend)
+    progress.isCancellable = true
+    progress.cancellationHandler = { [weak self] in self?.cancel() }
+    transfer = Transfer(session, self, content, completion)
+  }
+
+  func change<Result>(_ body: (inout Facts) -> Result) -> Result { monitor.withLock { body(&facts) } }
+  func look<Value>(_ path: KeyPath<Facts, Value>) -> Value { monitor.withLock { facts[keyPath: path] } }
+
+  // MARK: What the transfer says
+
+  var runningTransfer: Transfer? { monitor.withLock { transfer } }
+
+  func isOver(_ error: (any Error)?) {
+    let transfer = monitor.withLock {
+      (facts.state, facts.error) = (.completed, error)
+      return self.transfer.take()
+    }
+    withExtendedLifetime(transfer) {}
+  }
+
+  func updateProgress() {
+    let (done, expected) = monitor.withLock {
+      (
+        facts.bytesSent + facts.bytesReceived,
+        max(0, facts.bytesExpectedToSend) + max(0, facts.bytesExpectedToReceive)
+      )
+    }
+    progress.totalUnitCount = max(expected, done)
+    progress.completedUnitCount = done
+  }
+
+  // MARK: Orders
+
+  /// Begins the transfer, or continues it after ``suspend()``.
+  open func resume() {
+    let transfer = monitor.withLock {
+      guard facts.state == .suspended else { return nil as Transfer? }
+      facts.state = .running
+      return self.transfer
+    }
+    transfer?.resume()
+  }
+
+  /// Sends nothing until ``resume()``. The connection stays as long as the server permits.
+  open func suspend() {
+    let transfer = monitor.withLock {
+      guard facts.state == .running else { return nil as Transfer? }
+      facts.state = .suspended
+      return self.transfer
+    }
+    transfer?.suspend()
+  }
+
+  /// Ends the transfer with `URLError.cancelled`, soon.
+  open func cancel() { cancelTransfer()?.cancel(nil) }
+
+  /// The transfer, to be cancelled; nil if the task is over or cancelled.
+  func cancelTransfer() -> Transfer? {
+    monitor.withLock {
+      guard facts.state == .running || facts.state == .suspended else { return nil }
+      facts.state = .canceling
+      return transfer
+    }
+  }
+
+  // MARK: Members
+
+  /// Where the task stands.
+  open var state: State { look(\.state) }
+  /// Other than ``originalRequest`` after a redirect.
+  open var currentRequest: URLRequest? { look(\.currentRequest) }
+  /// The response, once its head is there.
+  open var response: URLResponse? { look(\.response) }
+  /// Why the task has failed.
+  open var error: (any Error)? { look(\.error) }
+  /// Told about this task in place of the session's delegate.
+  open var delegate: (any URLSessionTaskDelegate)? {
+    get { look(\.delegate) }
+    set { change { $0.delegate = newValue } }
+  }
+  /// Bytes of the body that this machine's TCP has taken.
+  open var countOfBytesSent: Int64 { look(\.bytesSent) }
+  /// Bytes of the body; -1 for a stream.
+  open var countOfBytesExpectedToSend: Int64 { look(\.bytesExpectedToSend) }
+  /// Bytes of the response's body.
+  open var countOfBytesReceived: Int64 { look(\.bytesReceived) }
+  /// Bytes that the response's body will have; -1 where the server does not say.
+  open var countOfBytesExpectedToReceive: Int64 { look(\.bytesExpectedToReceive) }
+  /// A hint, without effect.
+  open var countOfBytesClientExpectsToSend: Int64 {
+    get { look(\.clientExpectsToSend) }
+    set { change { $0.clientExpectsToSend = newValue } }
+  }
+  /// A hint, without effect.
+  open var countOfBytesClientExpectsToReceive: Int64 {
+    get { look(\.clientExpectsToReceive) }
+    set { change { $0.clientExpectsToReceive = newValue } }
+  }
+  /// The transfer does not begin before, however early it is resumed.
+  open var earliestBeginDate: Date? {
+    get { look(\.earliestBeginDate) }
+    set { change { $0.earliestBeginDate = newValue } }
+  }
+  /// A text for the program's own use.
+  open var taskDescription: String? {
+    get { look(\.text) }
+    set { change { $0.text = newValue } }
+  }
+  /// A hint, without effect.
+  open var priority: Float {
+    get { look(\.priority) }
+    set { change { $0.priority = newValue } }
+  }
+}
+
+/// A task whose response's body is delivered as data.
+open class URLSessionDataTask: URLSessionTask, @unchecked Sendable {}
+
+/// A task that uploads a file, bytes or a stream.
+open class URLSessionUploadTask: URLSessionDataTask, @unchecked Sendable {
+  /// Continues an upload; with data that cannot be read, the task fails.
+  convenience init(_ session: URLSession, resuming data: Data, _ completion: Transfer.Completion) {
+    let record = UploadRecord(data)
+    self.init(session, record?.urlRequest, record.map { .resumedUpload($0) } ?? .unusable, completion)
+  }
+
+  /// Cancels the upload, and passes what a new task continues with to `completionHandler`, on the delegate queue: nil if
+  /// the server cannot resume it.
+  ///
+  /// If the server has not said by now whether it can, nothing more is sent, and the task waits for that up to a second.
+  open func cancel(byProducingResumeData completionHandler: @escaping @Sendable (Data?) -> Void) {
+    guard let transfer = cancelTransfer() else { return completionHandler(nil) }
+    transfer.cancel(completionHandler)
+  }
+
+  /// Cancels the upload.
+  ///
+  /// - Returns: what a new task continues with; nil if the server cannot resume it.
+  open func cancelByProducingResumeData() async -> Data? {
+    await withCheckedContinuation { continuation in cancel { continuation.resume(returning: $0) } }
+  }
+}
+
+/// A task whose response's body is written to a file.
+open class URLSessionDownloadTask: URLSessionTask, @unchecked Sendable {
+  /// Continues a download; with data that cannot be read, the task fails.
+  convenience init(_ session: URLSession, resuming data: Data, _ completion: Transfer.Completion) {
+    let record = DownloadRecord(data)
+    self.init(session, record?.urlRequest, record.map { .resumedDownload($0) } ?? .unusable, completion)
+  }
+
+  /// Cancels the download, and passes what a new task continues with to `completionHandler`, on the delegate queue: nil
+  /// if the server cannot resume it.
+  open func cancel(byProducingResumeData completionHandler: @escaping @Sendable (Data?) -> Void) {
+    guard let transfer = cancelTransfer() else { return completionHandler(nil) }
+    transfer.cancel(completionHandler)
+  }
+
+  /// Cancels the download.
+  ///
+  /// - Returns: what a new task continues with; nil if the server cannot resume it.
+  open func cancelByProducingResumeData() async -> Data? {
+    await withCheckedContinuation { continuation in cancel { continuation.resume(returning: $0) } }
+  }
+}

@@ -1,0 +1,27 @@
+// Bytes as a file that is nowhere but in memory, for what sends files.
+
+internal import CLinux
+internal import EventLoops
+internal import Foundation
+internal import Glibc
+
+/// Closed when it is dropped. Until then, its path names it in this process.
+final class MemoryFile {
+  let path: String
+  private let descriptor: Int32
+
+  /// - Throws: `SystemError` when the system refuses memory or a descriptor.
+  init(_ data: Data) throws(SystemError) {
+    descriptor = try retryingInterrupts("memfd_create") { memfd_create("upload", SLUICE_MFD_CLOEXEC) }
+    path = "/proc/self/fd/\(descriptor)"
+    var rest = Array(data)[...]
+    while !rest.isEmpty {
+      let count = try retryingInterrupts("writing to memory") {
+        rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+      }
+      rest = rest.dropFirst(count)
+    }
+  }
+
+  deinit { close(descriptor) }
+}

@@ -1,0 +1,159 @@
+// Downloads: a response's body into a file, and the rest of it later.
+
+internal import Foundation
+internal import FoundationNetworking
+internal import Glibc
+internal import UploadClient
+
+/// The file that a download goes into. Owned by the network thread.
+final class DownloadFile {
+  let url: URL
+  private var descriptor: Int32 = -1
+  /// How many of its bytes are part of the download.
+  private(set) var byteCount: Int64 = 0
+  /// What the rest is asked for with; nil if the server cannot resume.
+  private var validator: String?
+  /// What to ask the server for; nil to ask for all.
+  private var wanted: DownloadRecord?
+  /// Whether the response continues what there was.
+  private(set) var isResumed = false
+  /// Why the file is not what it should be.
+  private(set) var problem: URLError?
+
+  init() {
+    url = FileManager.default.temporaryDirectory.appendingPathComponent("sluice-\(UUID().uuidString).part")
+  }
+
+  /// Continues with the file of `record`, if it is still there.
+  init(resuming record: DownloadRecord) {
+    url = URL(fileURLWithPath: record.path)
+    var status = stat()
+    if stat(record.path, &status) == 0, Int64(status.st_size) >= record.byteCount, record.byteCount > 0 {
+      wanted = record
+    }
+  }
+
+  deinit { close() }
+
+  /// Asks for the rest, if the resource has not changed (RFC 9110, section 13.1.5).
+  func addRange(to request: inout UploadRequest) {
+    guard let wanted else { return }
+    request.fields.append(.init(name: "Range", value: "bytes=\(wanted.byteCount)-"))
+    request.fields.append(.init(name: "If-Range", value: wanted.validator))
+  }
+
+  /// The response begins.
+  ///
+  /// - Returns: false if it is not what was asked for: then everything is to be asked for.
+  func begin(_ response: HTTPResponse, _ source: URL) -> Bool {
+    if let wanted {
+      self.wanted = nil
+      // RFC 9110, section 15.3.7: a part is only what says that it is, of this very range.
+      if response.status == 206 {
+        guard Self.start(ofRange: response["Content-Range"]) == wanted.byteCount else { return false }
+        (isResumed, byteCount, validator) = (true, wanted.byteCount, wanted.validator)
+        return open(truncatingTo: wanted.byteCount)
+      }
+      if [412, 416].contains(response.status) { return false }
+    }
+    let canResume = response["Accept-Ranges"]?.lowercased() == "bytes" && response.status == 200
+    // A weak validator does not promise the same bytes.
+    let tag = response["ETag"].flatMap { $0.hasPrefix("W/") ? nil : $0 }
+    validator = canResume ? tag ?? response["Last-Modified"] : nil
+    (isResumed, byteCount) = (false, 0)
+    return open(truncatingTo: 0)
+  }
+
+  /// The first byte of `bytes 5-9/10`, if it reaches to the end.
+  static func start(ofRange text: String?) -> Int64? {
+    guard let text, text.lowercased().hasPrefix("bytes ") else { return nil }
+    let parts = text.dropFirst(6).split(separator: "/", omittingEmptySubsequences: false)
+    let ends = parts.first?.split(separator: "-") ?? []
+    guard parts.count == 2, ends.count == 2, let start = Int64(ends[0]), let last = Int64(ends[1]), start >= 0,
+      last >= start
+    else { return nil }
+    if parts[1] == "*" { return start }
+    guard let total = Int64(parts[1]), total > last, total - last == 1 else { return nil }
+    return start
+  }
+
+  private func open(truncatingTo size: Int64) -> Bool {
+    close()
+    descriptor = Glibc.open(url.path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+    guard descriptor >= 0, ftruncate(descriptor, off_t(size)) == 0, lseek(descriptor, off_t(size), SEEK_SET) == size
+    else {
+      problem = URLError(.cannotCreateFile, url, "\(url.path): \(String(cString: strerror(errno)))")
+      return true
+    }
+    return true
+  }
+
+  func write(_ bytes: [UInt8]) {
+    guard problem == nil else { return }
+    let isWritten = bytes.withUnsafeBytes { bytes in
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        let count = Glibc.write(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count)
+        if count < 0, errno == EINTR { continue }
+        if count <= 0 { return false }
+        rest = rest.dropFirst(count)
+      }
+      return true
+    }
+    guard isWritten else {
+      problem = URLError(.cannotWriteToFile, url, "\(url.path): \(String(cString: strerror(errno)))")
+      return
+    }
+    byteCount += Int64(bytes.count)
+  }
+
+  func close() {
+    if descriptor >= 0 { Glibc.close(descriptor) }
+    descriptor = -1
+  }
+
+  /// What a later task continues with; nil where there is nothing to continue, or the server cannot.
+  func record(of request: URLRequest) -> DownloadRecord? {
+    if let wanted { return wanted }
+    guard let validator, byteCount > 0, request.httpMethod ?? "GET" == "GET", problem == nil else { return nil }
+    return DownloadRecord(request, path: url.path, byteCount: byteCount, validator: validator)
+  }
+}
+
+extension Transfer {
+  func write(_ bytes: [UInt8], to file: DownloadFile) {
+    file.write(bytes)
+    if let problem = file.problem { return end(problem) }
+    guard completion.isDelegate, let delegate = taskDelegate as? any URLSessionDownloadDelegate,
+      let task = task as? URLSessionDownloadTask
+    else { return }
+    let (new, total) = (Int64(bytes.count), file.byteCount)
+    let rest = task.countOfBytesExpectedToReceive
+    let expected = rest < 0 ? rest : rest + total - task.countOfBytesReceived
+    session.call { [session] in
+      delegate.urlSession(
+        session, downloadTask: task, didWriteData: new, totalBytesWritten: total, totalBytesExpectedToWrite: expected)
+    }
+  }
+
+  func tellResumed(_ file: DownloadFile, _ rest: Int64) {
+    guard let delegate = taskDelegate as? any URLSessionDownloadDelegate, let task = task as? URLSessionDownloadTask
+    else { return }
+    let offset = file.byteCount
+    session.call { [session] in
+      delegate.urlSession(
+        session, downloadTask: task, didResumeAtOffset: offset, expectedTotalBytes: rest < 0 ? rest : rest + offset)
+    }
+  }
+
+  /// The server has answered something else than the part that was asked for: it is asked for all.
+  func startOver() {
+    number += 1
+    running?.cancel()
+    running = nil
+    task.change { $0.response = nil }
+    content = .none
+    download = DownloadFile()
+    send()
+  }
+}

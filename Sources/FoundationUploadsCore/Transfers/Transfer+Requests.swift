@@ -1,0 +1,176 @@
+// The transfer's requests, and what follows from each event.
+
+internal import EventLoops
+internal import Foundation
+internal import FoundationNetworking
+internal import LiveStreaming
+internal import ResumableUploads
+internal import UploadClient
+
+extension Transfer {
+  /// Sends the request of the moment.
+  func send() {
+    guard !isOver else { return }
+    task.change { $0.currentRequest = request }
+    switch content {
+    case .stream, .givenStream: return sendStream()
+    case .resumedUpload(let record): return resume(record)
+    case .unusable:
+      return end(
+        session.acceptsTasks
+          ? URLError(.cannotDecodeRawData, nil, "this is not resume data of such a task")
+          : URLError(.cancelled, request.url, "the session is invalid"))
+    case .resumedDownload(let record): download = download ?? DownloadFile(resuming: record)
+    case .none, .bytes, .file: break
+    }
+    if task is URLSessionDownloadTask, download == nil { download = DownloadFile() }
+    do {
+      try sendOnce()
+    } catch let error as URLError {
+      end(error)
+    } catch let error as UploadError {
+      end(URLError(error, request.url))
+    } catch {
+      end(URLError(.cannotOpenFile, request.url, "\(error)"))
+    }
+  }
+
+  private func sendOnce() throws {
+    guard let engine, var upload = UploadRequest(request, settings) else {
+      throw URLError(.unsupportedURL, request.url)
+    }
+    upload.tellsResponse = true
+    download?.addRange(to: &upload)
+    let body: UploadBody
+    switch content {
+    case .bytes(let data): body = .bytes(Array(data))
+    case .file(let url):
+      let file = try openFile(url)
+      task.change { $0.bytesExpectedToSend = Int64(clamping: file.size) }
+      body = try file.body(0..<file.size)
+    default: body = ["POST", "PUT", "PATCH"].contains(upload.method) ? .empty : .none
+    }
+    if offersResumption { Self.offer(resumptionOf: task.countOfBytesExpectedToSend, &upload) }
+    upload.tellsAccepted = true
+    number += 1
+    let number = number
+    sent = upload
+    running = try engine.upload(upload, body: body) { [self] event in
+      guard self.number == number else { return }
+      handle(event)
+    }
+    if isSuspended { running?.suspend() }
+  }
+
+  private func openFile(_ url: URL) throws -> UploadFile {
+    do throws(UploadFileError) {
+      let file = try UploadFile(path: url.path)
+      self.file = file
+      return file
+    } catch { throw URLError(error, url) }
+  }
+
+  /// Whether the request carries what could be sent again from any offset.
+  private var offersResumption: Bool {
+    guard task is URLSessionUploadTask, ["POST", "PUT", "PATCH"].contains(request.httpMethod ?? "") else {
+      return false
+    }
+    switch content {
+    case .bytes, .file: return true
+    default: return false
+    }
+  }
+
+  /// The whole of it is in this request, and can be resumed if the server wants it so
+  /// (draft-ietf-httpbis-resumable-upload, section "Upgrading To Resumable Uploads").
+  private static func offer(resumptionOf length: Int64, _ upload: inout UploadRequest) {
+    upload.fields.append(.init(name: InteropVersion.fieldName, value: "\(InteropVersion.newest.number ?? 0)"))
+    upload.fields.append(.init(name: "Upload-Complete", value: "?1"))
+    upload.fields.append(.init(name: "Upload-Length", value: "\(max(0, length))"))
+  }
+
+  // MARK: Events
+
+  private func handle(_ event: UploadTask.Event) {
+    guard !isOver else { return }
+    switch event {
+    case .connected:
+      (hasConnected, outageStart) = (true, nil)
+      if resumeHandler != nil { running?.suspend() }
+    case .accepted(let count): noteSent(count)
+    case .interimResponse(let response):
+      noteAnnouncement(response)
+      tellInterim(response)
+      if let handler = resumeHandler, announced != nil {
+        resumeHandler = nil
+        return endCancelled(handler, uploadRecord()?.data, URLError.ResumeKey.upload)
+      }
+      // libcurl would fail the request; see UploadTask.
+      if announced != nil, running?.responseHeaderByteCount ?? 0 > UploadTask.responseHeaderLimit * 2 / 3 {
+        running?.cancel()
+        continueUpload()
+      }
+    case .response(let response): answered(response)
+    case .responseBody(let bytes): receive(bytes)
+    case .finished(let result):
+      running = nil
+      finished(result)
+    }
+  }
+
+  /// A 104 with a `Location` says where the upload can be resumed.
+  private func noteAnnouncement(_ response: HTTPResponse) {
+    guard offersResumption, response.status == 104, announced == nil, let sent,
+      response[InteropVersion.fieldName] == "\(InteropVersion.newest.number ?? 0)",
+      let url = response["Location"].flatMap({ sent.resolving(location: $0) }),
+      !sent.isSecure || UploadRequest(url: url).isSecure
+    else { return }
+    announced = url
+  }
+
+  func finished(_ result: Result<UploadTask.Outcome, UploadError>) {
+    switch pending {
+    case .nothing: break
+    case .redirect(let response, let next): return askRedirect(response, next, result)
+    case .challenge(let response, let realm): return askChallenge(response, realm, result)
+    case .decision:
+      heldEnd = result
+      return
+    }
+    switch result {
+    case .success(let outcome):
+      if let failure = outcome.bodyFailure, !outcome.isEarly { return fail(URLError(failure, request.url)) }
+      if !outcome.isEarly { noteSent(UInt64(clamping: task.countOfBytesExpectedToSend)) }
+      if let download, let problem = download.problem { return end(problem) }
+      end(nil)
+    case .failure(let error): failed(error)
+    }
+  }
+
+  private func failed(_ error: UploadError) {
+    switch error.kind {
+    case .unreachable, .unknownHost:
+      if !hasConnected, settings.waitsForConnectivity { return waitForConnectivity() }
+      if announced != nil { return continueUpload() }
+    case .connectionLost, .timedOut, .http2Violation, .other:
+      if announced != nil { return continueUpload() }
+    default: break
+    }
+    fail(URLError(error, request.url))
+  }
+
+  private func waitForConnectivity() {
+    tellWaiting()
+    let start = outageStart ?? .now
+    outageStart = start
+    let delay = RetryPolicy().delay(outage: .now - start, retryAfter: nil, draw: .random(in: .min ... .max))
+    after(delay.seconds) { [unowned self] in send() }
+  }
+
+  func tellWaiting() {
+    guard !hasToldWaiting else { return }
+    hasToldWaiting = true
+    guard let delegate = taskDelegate else { return }
+    session.call { [session, task] in delegate.urlSession(session, taskIsWaitingForConnectivity: task) }
+  }
+}

@@ -1,0 +1,255 @@
+// Uploads through Sluice's live streams: bodies of unknown length, and what is resumed.
+
+internal import EventLoops
+internal import Foundation
+internal import FoundationNetworking
+internal import LiveStreaming
+internal import ResumableUploads
+internal import UploadClient
+
+/// What the events of a stream have told.
+struct StreamFacts {
+  /// Whether the server has an upload resource for it; nil until that is known.
+  var isResumable: Bool?
+  var hasConnected = false
+  /// What ended the last attempt.
+  var cause: Dropout.Cause?
+  var resumeData: ResumeData?
+  /// Why the transfer has ended the stream.
+  var failure: URLError?
+}
+
+extension Transfer {
+  /// The most of a response that is kept for a stream's end, in bytes.
+  private static let responseLimit = 64 << 20
+
+  // MARK: Bodies of unknown length
+
+  func sendStream() {
+    if case .givenStream(let stream) = content { return start(stream) }
+    guard let delegate = taskDelegate else { return end(URLError(.requestBodyStreamExhausted, request.url)) }
+    ask { [session, task] answer in
+      delegate.urlSession(session, task: task, needNewBodyStream: { answer(GivenStream($0)) })
+    } then: { [self] (given: GivenStream) in
+      guard let stream = given.stream else {
+        return end(URLError(.requestBodyStreamExhausted, request.url, "the delegate gave no stream for the body"))
+      }
+      start(stream)
+    }
+  }
+
+  private func start(_ stream: InputStream) {
+    guard let engine, let upload = UploadRequest(request, settings) else {
+      return end(URLError(.unsupportedURL, request.url))
+    }
+    var configuration = configuration(upload)
+    configuration.overflow = .wait
+    // For bodies that flow fast: fewer wake-ups.
+    configuration.pairSize = 64 << 10
+    configuration.request.uploadBufferSize = 64 << 10
+    let source = InputStreamSource(stream) { [unowned self] words in
+      stopStream(URLError(.requestBodyStreamExhausted, request.url, words))
+    }
+    self.source = source
+    do {
+      run(try LiveStreamer(source, configuration: configuration, session: engine))
+    } catch {
+      end(URLError(.unknown, request.url, "no memory for the stream's buffer: \(error)"))
+    }
+  }
+
+  private func configuration(_ upload: UploadRequest) -> LiveStreamConfiguration {
+    sent = upload
+    var configuration = LiveStreamConfiguration(request: upload)
+    configuration.request.tellsAccepted = true
+    configuration.request.responseBodyLimit = Self.responseLimit
+    configuration.retry.giveUpAfter = .milliseconds(
+      Int64(max(0, min(settings.timeoutIntervalForResumption, 1e9)) * 1000))
+    return configuration
+  }
+
+  // MARK: What is resumed
+
+  /// Continues an upload whose request has broken off, where the server has announced it.
+  func continueUpload() {
+    guard let record = uploadRecord() else { return end(URLError(.networkConnectionLost, request.url)) }
+    number += 1
+    running = nil
+    resume(record)
+  }
+
+  /// What a later task, or this one, continues with; nil if the server has not announced an upload resource.
+  func uploadRecord() -> UploadRecord? {
+    let data =
+      streamFacts.resumeData
+      ?? announced.map {
+        ResumeData(
+          upload: UploadRequest.withoutCredentials($0),
+          target: UploadRequest.withoutCredentials(request.url?.absoluteString ?? ""), base: 0,
+          length: UInt64(clamping: task.countOfBytesExpectedToSend), streamID: nil, version: .newest)
+      }
+    guard let data else { return nil }
+    switch content {
+    case .resumedUpload(var record):
+      record.upload = data.text ?? record.upload
+      return record
+    case .bytes(let bytes): return UploadRecord(request, .bytes(bytes), data)
+    case .file(let url):
+      return file.flatMap { UploadRecord(request, .file(url.path, version: "\($0.version)"), data) }
+    default: return nil
+    }
+  }
+
+  func resume(_ record: UploadRecord) {
+    guard let engine, let upload = UploadRequest(request, settings), let data = ResumeData(record.upload) else {
+      return end(URLError(.unsupportedURL, request.url))
+    }
+    do {
+      let file = try self.file ?? open(record.body)
+      self.file = file
+      task.change { $0.bytesExpectedToSend = Int64(clamping: file.size) }
+      var configuration = configuration(upload)
+      configuration.resumeData = data
+      configuration.streamID = data.streamID ?? configuration.streamID
+      configuration.rollOver.size = .max
+      streamFacts.isResumable = true
+      streamFacts.resumeData = data
+      run(LiveStreamer(file, configuration: configuration, session: engine))
+    } catch let error as UploadFileError {
+      end(URLError(error, request.url))
+    } catch {
+      end(URLError(.unknown, request.url, "\(error)"))
+    }
+  }
+
+  private func open(_ body: UploadRecord.Body) throws -> UploadFile {
+    switch body {
+    case .file(let path, let version):
+      let file = try UploadFile(path: path)
+      guard "\(file.version)" == version else {
+        throw UploadFileError.changed("it is not the file that was interrupted")
+      }
+      return file
+    case .bytes(let data):
+      let memory = try MemoryFile(data)
+      self.memory = memory
+      return try UploadFile(path: memory.path)
+    case .stream: throw UploadFileError.notRegular
+    }
+  }
+
+  // MARK: Events
+
+  private func run(_ streamer: LiveStreamer) {
+    self.streamer = streamer
+    number += 1
+    let number = number
+    streamer.start { [self] event in
+      guard self.number == number, !isOver else { return }
+      handle(event)
+    }
+    if isSuspended { streamer.suspend() }
+  }
+
+  private func handle(_ event: LiveStreamEvent) {
+    switch event {
+    case .connected:
+      streamFacts.hasConnected = true
+      streamFacts.cause = nil
+    case .accepted(let count): noteSent(count)
+    case .interimResponse(let response): tellInterim(response)
+    case .upload(.created(let data)): (streamFacts.isResumable, streamFacts.resumeData) = (true, data)
+    case .upload(.notSupported): streamFacts.isResumable = false
+    case .dropout(let dropout), .attemptFailed(let dropout): interrupted(dropout.cause)
+    case .ended(let summary): ended(summary)
+    default: break
+    }
+  }
+
+  private func interrupted(_ cause: Dropout.Cause) {
+    streamFacts.cause = cause
+    if !streamFacts.hasConnected, streamFacts.isResumable != true {
+      // As every request to a server that is not there.
+      guard settings.waitsForConnectivity else {
+        return stopStream(URLError(URLError.code(of: cause), request.url, "\(cause)"))
+      }
+      return tellWaiting()
+    }
+    // A server that cannot resume gets no second request with the rest of a body.
+    if streamFacts.isResumable == false {
+      if case .response = cause { return stopStream(nil) }
+      stopStream(URLError(URLError.code(of: cause), request.url, "\(cause)"))
+    }
+  }
+
+  /// Ends the stream, and the transfer with it.
+  private func stopStream(_ error: URLError?) {
+    if streamFacts.failure == nil { streamFacts.failure = error }
+    streamer?.cancel()
+  }
+
+  private func ended(_ summary: StreamSummary) {
+    number += 1
+    streamer = nil
+    streamFacts.resumeData = summary.resumeData
+    if let handler = resumeHandler.take() {
+      return endCancelled(handler, uploadRecord()?.data, URLError.ResumeKey.upload)
+    }
+    guard let error = summary.error else {
+      noteSent(summary.progress.captured)
+      return respond(summary)
+    }
+    if let failure = streamFacts.failure { return fail(failure) }
+    // An answer that is no success is an answer all the same, if it is the last that was heard.
+    var isAnswered = error.kind != .unreachable && error.kind != .source && error.kind != .cancelled
+    if case .response? = streamFacts.cause { isAnswered = true }
+    if isAnswered, let response = summary.response, !response.isInterim { return respond(summary) }
+    fail(URLError(error, cause: streamFacts.cause, request.url))
+  }
+
+  /// The stream has its final response.
+  private func respond(_ summary: StreamSummary) {
+    source?.close(failure: summary.error?.description)
+    source = nil
+    let response = summary.response ?? HTTPResponse(status: 200)
+    let result = Result<UploadTask.Outcome, UploadError>.success(.init(response: response, isEarly: true))
+    answered(response)
+    if !isOver, !response.body.isEmpty { receive(response.body) }
+    if !isOver { finished(result) }
+  }
+
+  // MARK: Resume data
+
+  /// Ends the transfer, as soon as it is known what a later one can continue with.
+  func produceResumeData(_ handler: @escaping @Sendable (Data?) -> Void) {
+    if let download {
+      return endCancelled(handler, download.record(of: request)?.data, URLError.ResumeKey.download)
+    }
+    if let streamer {
+      resumeHandler = handler
+      return streamer.cancel()
+    }
+    if announced != nil || running == nil || sent?.fields.contains(where: { $0.name == "Upload-Complete" }) != true {
+      return endCancelled(handler, uploadRecord()?.data, URLError.ResumeKey.upload)
+    }
+    // The server may be about to announce an upload resource. It is sent nothing more until then.
+    resumeHandler = handler
+    // A request that has not begun would not begin.
+    if hasConnected { running?.suspend() }
+    after(1) { [unowned self] in
+      guard let handler = resumeHandler.take() else { return }
+      endCancelled(handler, nil, URLError.ResumeKey.upload)
+    }
+  }
+
+  func endCancelled(_ handler: @escaping @Sendable (Data?) -> Void, _ data: Data?, _ key: String) {
+    session.call { handler(data) }
+    end(URLError(.cancelled, request.url).with(data, key))
+  }
+}
+
+/// A stream on its way from the delegate to the network thread.
+private struct GivenStream: @unchecked Sendable {
+  let stream: InputStream?
+  init(_ stream: InputStream?) { self.stream = stream }
+}

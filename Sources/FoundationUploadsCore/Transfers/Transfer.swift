@@ -1,0 +1,296 @@
+// What a task does: requests, one after another, until there is a response for the program.
+
+internal import EventLoops
+internal import Foundation
+internal import FoundationNetworking
+internal import LiveStreaming
+internal import UploadClient
+
+/// Owned by the session's network thread, but for its orders, which may come from any thread; unchecked for that
+/// reason. It keeps its task and its session until it is over.
+final class Transfer: @unchecked Sendable {
+  /// What the request carries.
+  enum Content {
+    case none
+    case bytes(Data)
+    case file(URL)
+    /// The delegate gives it.
+    case stream
+    /// The request has it. After a redirect, the delegate gives another.
+    case givenStream(InputStream)
+    case resumedUpload(UploadRecord)
+    case resumedDownload(DownloadRecord)
+    /// There is none, because the resume data cannot be read, or the session takes no tasks.
+    case unusable
+
+    static func body(of request: URLRequest) -> Content {
+      if let stream = request.httpBodyStream { return .givenStream(stream) }
+      return request.httpBody.map { .bytes($0) } ?? .none
+    }
+
+    var byteCount: Int64? {
+      switch self {
+      case .none: 0
+      case .bytes(let data): Int64(data.count)
+      case .file(let url):
+        (try? FileManager.default.attributesOfItem(atPath: url.path))?[.size].flatMap { ($0 as? NSNumber)?.int64Value }
+      case .stream, .givenStream, .resumedUpload, .resumedDownload, .unusable: nil
+      }
+    }
+  }
+
+  /// Who is told of the end.
+  enum Completion {
+    case delegate
+    case data(URLSession.DataHandler)
+    case download(URLSession.DownloadHandler)
+
+    var isDelegate: Bool { if case .delegate = self { true } else { false } }
+  }
+
+  let session: URLSession
+  let task: URLSessionTask
+  var content: Content
+  let completion: Completion
+  let settings: URLSessionConfiguration
+
+  // MARK: On the network thread
+
+  /// From its first order on.
+  var engine: UploadSession?
+  /// The request of the moment, without the fields of a protocol.
+  var request: URLRequest
+  var isStarted = false
+  var isSuspended = false
+  var isOver = false
+  /// Counts requests and questions: what belongs to an earlier one is ignored.
+  var number = 0
+  var running: UploadTask?
+  /// The request that ``running`` sends.
+  var sent: UploadRequest?
+  /// The file that is uploaded; in memory, for bytes.
+  var file: UploadFile?
+  var memory: MemoryFile?
+  /// Where the server has said that the upload can be resumed.
+  var announced: String?
+  var streamer: LiveStreamer?
+  var source: InputStreamSource?
+  /// What is known of the stream that runs.
+  var streamFacts = StreamFacts()
+  var redirects = 0
+  var failedChallenges = 0
+  var hasConnected = false
+  var hasToldWaiting = false
+  /// When the server could not be reached for the first time.
+  var outageStart: MonotonicInstant?
+  var timers: [EventLoop.Timer] = []
+  /// What the response is waiting for.
+  var pending = Pending.nothing
+  /// Bytes of a response that is waiting, and how its request ended.
+  var held: [[UInt8]] = []
+  var heldEnd: Result<UploadTask.Outcome, UploadError>?
+  /// The response's body, for a completion handler.
+  var received = Data()
+  /// Who waits for resume data.
+  var resumeHandler: (@Sendable (Data?) -> Void)?
+  var download: DownloadFile?
+
+  /// What a response is waiting for.
+  enum Pending {
+    case nothing
+    /// Whether to follow a redirect, or to answer a challenge: asked when the response is complete.
+    case redirect(HTTPResponse, URLRequest)
+    case challenge(HTTPResponse, realm: String?)
+    /// The program has been asked.
+    case decision(HTTPResponse)
+  }
+
+  init(_ session: URLSession, _ task: URLSessionTask, _ content: Content, _ completion: Completion) {
+    (self.session, self.task, self.content, self.completion) = (session, task, content, completion)
+    settings = session.configuration
+    // It is replaced by an error at the start where there is none.
+    request = task.originalRequest ?? URLRequest(url: URL(fileURLWithPath: "/"))
+  }
+
+  /// The session takes no new tasks.
+  func refuse() { content = .unusable }
+
+  // MARK: Orders, from any thread
+
+  func resume() {
+    onLoop { [self] in
+      guard !isOver else { return }
+      isSuspended = false
+      if isStarted {
+        running?.resume()
+        streamer?.resume()
+      } else {
+        isStarted = true
+        start()
+      }
+    }
+  }
+
+  func suspend() {
+    onLoop { [self] in
+      isSuspended = true
+      running?.suspend()
+      streamer?.suspend()
+    }
+  }
+
+  /// - Parameter handler: given what a new task can continue with.
+  func cancel(_ handler: (@Sendable (Data?) -> Void)?) {
+    onLoop { [self] in
+      guard !isOver else { return session.call { handler?(nil) } }
+      guard let handler else { return end(URLError(.cancelled, request.url)) }
+      produceResumeData(handler)
+    }
+  }
+
+  /// Runs `work` on the network thread. Without one, the transfer has failed.
+  func onLoop(_ work: @escaping @Sendable () -> Void) {
+    do {
+      let engine = try session.engine()
+      engine.loop.execute { [self] in
+        self.engine = engine
+        work()
+      }
+    } catch {
+      end(URLError(.unknown, request.url, "cannot start the network thread: \(error)"))
+    }
+  }
+
+  func after(_ delay: TimeInterval, _ work: @escaping () -> Void) {
+    guard let loop = engine?.loop else { return }
+    timers.append(loop.schedule(after: .milliseconds(Int64(max(0, min(delay, 1e10)) * 1000)), work))
+  }
+
+  // MARK: Start and end
+
+  private func start() {
+    guard !isOver else { return }
+    if let date = task.earliestBeginDate, date.timeIntervalSinceNow > 0 {
+      return after(date.timeIntervalSinceNow) { [unowned self] in
+        begin()
+      }
+    }
+    begin()
+  }
+
+  private func begin() {
+    guard !isOver else { return }
+    after(settings.timeoutIntervalForResource) { [unowned self] in
+      fail(URLError(.timedOut, request.url, "the task took longer than \(settings.timeoutIntervalForResource) s"))
+    }
+    send()
+  }
+
+  /// Ends with an error, and with resume data where there is any.
+  func fail(_ error: URLError) {
+    if let download { return end(error.with(download.record(of: request)?.data, URLError.ResumeKey.download)) }
+    end(error.with(uploadRecord()?.data, URLError.ResumeKey.upload))
+  }
+
+  /// The last thing that happens.
+  func end(_ error: URLError?) {
+    guard !isOver else { return }
+    isOver = true
+    number += 1
+    for timer in timers { engine?.loop.cancel(timer) }
+    timers = []
+    running?.cancel()
+    streamer?.cancel()
+    source?.close(failure: error?.localizedDescription)
+    (running, streamer, source, file, memory) = (nil, nil, nil, nil, nil)
+    task.isOver(error)
+    tellEnd(error)
+    session.end(task)
+    if let handler = resumeHandler.take() { session.call { handler(nil) } }
+  }
+
+  private func tellEnd(_ error: URLError?) {
+    let (session, task, response) = (session, task, task.response)
+    let file = download.take()
+    file?.close()
+    let place = error == nil ? file?.url : nil
+    // What resume data names stays.
+    let unwanted = error?.userInfo[URLError.ResumeKey.download] == nil ? file?.url : nil
+    let remove: @Sendable () -> Void = { if let unwanted { try? FileManager.default.removeItem(at: unwanted) } }
+    switch completion {
+    case .data(let handler):
+      let data = error == nil ? received : nil
+      session.call { handler(data, error == nil ? response : nil, error) }
+    case .download(let handler):
+      session.call {
+        handler(place, response, error)
+        remove()
+      }
+    case .delegate:
+      let delegate = taskDelegate
+      session.call {
+        if let place, let task = task as? URLSessionDownloadTask {
+          (delegate as? any URLSessionDownloadDelegate)?
+            .urlSession(session, downloadTask: task, didFinishDownloadingTo: place)
+        }
+        remove()
+        delegate?.urlSession(session, task: task, didCompleteWithError: error)
+      }
+    }
+  }
+
+  // MARK: The delegate
+
+  var taskDelegate: (any URLSessionTaskDelegate)? {
+    task.delegate ?? session.delegate as? any URLSessionTaskDelegate
+  }
+
+  /// Asks the program something. Its first answer counts, unless the transfer has gone on without it.
+  func ask<Answer: Sendable>(
+    _ question: @escaping @Sendable (@escaping @Sendable (Answer) -> Void) -> Void,
+    then next: @escaping @Sendable (Answer) -> Void
+  ) {
+    number += 1
+    let number = number
+    session.call { [self] in
+      question { answer in
+        self.onLoop {
+          guard !self.isOver, self.number == number else { return }
+          self.number += 1
+          next(answer)
+        }
+      }
+    }
+  }
+
+  /// Body bytes that this machine's TCP has taken, in all.
+  func noteSent(_ count: UInt64) {
+    let tells = task.change { facts in
+      facts.bytesSent = max(facts.bytesSent, Int64(clamping: count))
+      guard facts.bytesSent > facts.bytesTold, !facts.isTelling else { return false }
+      facts.isTelling = true
+      return true
+    }
+    task.updateProgress()
+    guard tells, let delegate = taskDelegate else { return }
+    session.call { [session, task] in
+      // Everything since the last call, however many pieces that were.
+      let (new, total, expected) = task.change { facts in
+        facts.isTelling = false
+        defer { facts.bytesTold = facts.bytesSent }
+        return (facts.bytesSent - facts.bytesTold, facts.bytesSent, facts.bytesExpectedToSend)
+      }
+      delegate.urlSession(
+        session, task: task, didSendBodyData: new, totalBytesSent: total, totalBytesExpectedToSend: expected)
+    }
+  }
+
+  func tellInterim(_ response: HTTPResponse) {
+    guard let delegate = taskDelegate, let url = request.url, let response = HTTPURLResponse.make(response, url) else {
+      return
+    }
+    session.call { [session, task] in
+      delegate.urlSession(session, task: task, didReceiveInformationalResponse: response)
+    }
+  }
+}

@@ -1,0 +1,171 @@
+import EventLoops
+import FoundationUploads
+import NetworkTesting
+import Testing
+
+@Suite("Downloads")
+struct DownloadTests {
+  /// A server of one resource that may change, and that breaks off where it is told.
+  final class Resource: Sendable {
+    struct State: Sendable {
+      var body = [UInt8]()
+      var tag = "\"one\""
+      /// After how many bytes of the next response the connection is reset.
+      var breaksAfter: Int?
+      /// Whether it then says nothing more, in place of that.
+      var isSilent = false
+      /// Replaces the right `Content-Range`.
+      var falseRange: String?
+      var fields: [String] = ["Accept-Ranges: bytes"]
+      var requests: [String?] = []
+    }
+
+    let state = Lock(State())
+
+    func serve(_ connection: ServerConnection) throws {
+      while true {
+        let head = try connection.head()
+        let state = state.withLock { state in
+          state.requests.append(head["Range"])
+          defer { state.breaksAfter = nil }
+          return state
+        }
+        var start = 0
+        var lines = state.fields + ["ETag: \(state.tag)"]
+        if let range = head["Range"], head["If-Range"] == state.tag {
+          start = Int(range.dropFirst(6).dropLast()) ?? 0
+          let actual = "bytes \(start)-\(state.body.count - 1)/\(state.body.count)"
+          lines = ["HTTP/1.1 206 Partial Content", "Content-Range: \(state.falseRange ?? actual)"] + lines
+        } else {
+          lines = ["HTTP/1.1 200 OK"] + lines
+        }
+        let body = state.body[start...]
+        try connection.send((lines + ["Content-Length: \(body.count)"]).map { "\($0)\r\n" }.joined() + "\r\n")
+        if let count = state.breaksAfter {
+          try connection.send(Array(body.prefix(count)))
+          if state.isSilent { _ = connection.waitForEnd() }
+          connection.shutdownWriting()
+          return
+        }
+        try connection.send(Array(body))
+      }
+    }
+  }
+
+  private static let body = (0..<500_000).map { UInt8(truncatingIfNeeded: $0 &* 29) }
+
+  private func served(_ change: (inout Resource.State) -> Void = { _ in }) throws -> (Resource, ScriptedServer) {
+    let resource = Resource()
+    resource.state.withLock { state in
+      state.body = Self.body
+      change(&state)
+    }
+    return (resource, try ScriptedServer { connection, _ in try resource.serve(connection) })
+  }
+
+  @Test("a download ends in a file, which is gone when the delegate returns")
+  func download() throws {
+    let (_, server) = try served()
+    let test = TestSession()
+    defer { test.end() }
+    test.session.downloadTask(with: try request(server.url)).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.downloaded(Data(Self.body))))
+    let count = Int64(Self.body.count)
+    #expect(test.recorder.log.all.contains(.wrote(total: count, expected: count)))
+  }
+
+  @Test("a program that awaits a download owns its file")
+  func asynchronous() async throws {
+    let (_, server) = try served()
+    let (file, response) = try await URLSession.shared.download(for: try request(server.url))
+    defer { try? FileManager.default.removeItem(at: file) }
+    #expect(try Data(contentsOf: file) == Data(Self.body))
+    #expect((response as? HTTPURLResponse)?.statusCode == 200)
+  }
+
+  /// A download that was broken off, and its resume data.
+  private func broken(_ test: TestSession, _ server: ScriptedServer) throws -> Data? {
+    test.session.downloadTask(with: try request(server.url)).resume()
+    #expect(try test.recorder.end() == .networkConnectionLost)
+    return test.recorder.error?.downloadTaskResumeData
+  }
+
+  @Test("a download that broke off is resumed where it was")
+  func resumed() throws {
+    let (resource, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(next.recorder.log.all.contains(.downloaded(Data(Self.body))))
+    #expect(next.recorder.log.all.contains(.resumedAt(200_000)))
+    #expect(resource.state.withLock { $0.requests } == [nil, "bytes=200000-"])
+  }
+
+  @Test("a resource that has changed is loaded from its start")
+  func changed() throws {
+    let (resource, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    resource.state.withLock { ($0.body, $0.tag) = ([1, 2, 3], "\"two\"") }
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(next.recorder.log.all.contains(.downloaded(Data([1, 2, 3]))))
+  }
+
+  @Test(
+    "a part that is not the one that was asked for is not appended",
+    arguments: ["bytes 0-299999/500000", "bytes 200000-400000/500000", "none", "bytes 200000-99999999999999999999/1"])
+  func wrongRange(_ range: String) throws {
+    let (resource, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    resource.state.withLock { $0.falseRange = range }
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(next.recorder.log.all.contains(.downloaded(Data(Self.body))))
+    #expect(resource.state.withLock { $0.requests } == [nil, "bytes=200000-", nil])
+  }
+
+  @Test("a download that was paused is resumed, also if its part is gone", arguments: [false, true])
+  func paused(_ isRemoved: Bool) async throws {
+    let (_, server) = try served { ($0.breaksAfter, $0.isSilent) = (200_000, true) }
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.downloadTask(with: try request(server.url))
+    task.resume()
+    try test.recorder.log.wait("some bytes") {
+      $0.contains { if case .wrote = $0 { true } else { false } } ? true : nil
+    }
+    let data = try #require(await task.cancelByProducingResumeData())
+    #expect(try test.recorder.end() == .cancelled)
+    if isRemoved {
+      let record = try #require(try JSONSerialization.jsonObject(with: data) as? [String: Any])
+      try FileManager.default.removeItem(atPath: try #require(record["path"] as? String))
+    }
+    let (file, _) = try await test.session.download(resumeFrom: data)
+    defer { try? FileManager.default.removeItem(at: file) }
+    #expect(try Data(contentsOf: file) == Data(Self.body))
+  }
+
+  @Test("a server without ranges or validators gives no resume data", arguments: [true, false])
+  func notResumable(_ hasRanges: Bool) throws {
+    let (_, server) = try served { state in
+      state.breaksAfter = 200_000
+      if hasRanges { state.tag = "W/\"weak\"" } else { state.fields = [] }
+    }
+    let test = TestSession()
+    defer { test.end() }
+    #expect(try broken(test, server) == nil)
+  }
+}

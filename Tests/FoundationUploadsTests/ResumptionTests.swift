@@ -1,0 +1,118 @@
+import FoundationUploads
+import NetworkTesting
+import Testing
+
+@Suite("Uploads that are resumed")
+struct ResumptionTests {
+  private static let bytes = (0..<8_000_000).map { UInt8(truncatingIfNeeded: $0 &* 13 &+ $0 >> 8) }
+
+  enum Body: String, CaseIterable { case bytes, file }
+
+  private func task(
+    _ body: Body, _ session: URLSession, _ url: String, _ directory: TemporaryDirectory
+  ) throws -> URLSessionUploadTask {
+    let request = try request("\(url)/big", "POST")
+    switch body {
+    case .bytes: return session.uploadTask(with: request, from: Data(Self.bytes))
+    case .file:
+      let path = try directory.write(".source", Self.bytes)
+      return session.uploadTask(with: request, fromFile: URL(fileURLWithPath: path))
+    }
+  }
+
+  @Test("a momentary interruption is resumed without the program's help", arguments: Body.allCases)
+  func interruption(_ body: Body) throws {
+    let server = try StreamServer()
+    let relay = try SwitchedRelay(to: "127.0.0.1:\(server.port)")
+    let test = TestSession()
+    defer { test.end() }
+    let task = try task(body, test.session, "http://\(relay.address)", server.directory)
+    task.resume()
+    try test.recorder.log.first("the offer") { $0 == .interim(104) }
+    try relay.set(.resets)
+    try relay.set(.passes)
+    #expect(try test.recorder.end() == nil)
+    #expect(try stored(test.recorder.data, server) == Self.bytes)
+    #expect(task.countOfBytesSent == Int64(Self.bytes.count))
+  }
+
+  @Test("an upload that was paused is resumed by another session", arguments: Body.allCases)
+  func pause(_ body: Body) async throws {
+    let server = try StreamServer()
+    let relay = try SwitchedRelay(to: "127.0.0.1:\(server.port)")
+    let test = TestSession()
+    defer { test.end() }
+    let task = try task(body, test.session, "http://\(relay.address)", server.directory)
+    task.resume()
+    try test.recorder.log.first("the offer") { $0 == .interim(104) }
+    let data = try #require(await task.cancelByProducingResumeData())
+    #expect(try test.recorder.end() == .cancelled)
+    #expect(test.recorder.error?.uploadTaskResumeData == data)
+    #expect(await task.cancelByProducingResumeData() == nil)
+    let next = TestSession()
+    defer { next.end() }
+    next.session.uploadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(try stored(next.recorder.data, server) == Self.bytes)
+  }
+
+  @Test("an upload is paused right after it began, as the talk does")
+  func earlyPause() async throws {
+    let server = try StreamServer()
+    let test = TestSession()
+    defer { test.end() }
+    let task = try task(.file, test.session, server.url, server.directory)
+    task.resume()
+    let data = try #require(await task.cancelByProducingResumeData())
+    let (body, _) = try await test.session.upload(resumeFrom: data)
+    #expect(try stored(body, server) == Self.bytes)
+  }
+
+  @Test("an upload to a server that has gone fails with resume data, which continues it when the server is back")
+  func lostServer() async throws {
+    let server = try StreamServer()
+    let relay = try SwitchedRelay(to: "127.0.0.1:\(server.port)")
+    let test = TestSession { $0.timeoutIntervalForResumption = 0.1 }
+    defer { test.end() }
+    let task = try task(.file, test.session, "http://\(relay.address)", server.directory)
+    task.resume()
+    try test.recorder.log.first("the offer") { $0 == .interim(104) }
+    try relay.set(.resets)
+    _ = try test.recorder.end()
+    let error = try #require(test.recorder.error)
+    let data = try #require(error.uploadTaskResumeData)
+    #expect(error.userInfo[NSURLSessionUploadTaskResumeData] as? Data == data)
+    try relay.set(.passes)
+    let (body, response) = try await test.session.upload(resumeFrom: data)
+    #expect((response as? HTTPURLResponse)?.statusCode == 201)
+    #expect(try stored(body, server) == Self.bytes)
+  }
+
+  @Test("a server that cannot resume gives no resume data")
+  func plainServer() async throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = connection.waitForEnd()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.uploadTask(with: try request(server.url, "POST"), from: Data([1, 2, 3]))
+    task.resume()
+    #expect(await task.cancelByProducingResumeData() == nil)
+    #expect(try test.recorder.end() == .cancelled)
+    #expect(test.recorder.error?.uploadTaskResumeData == nil)
+  }
+
+  @Test("a file that has changed is not resumed, and other data is no resume data")
+  func refused() async throws {
+    let server = try StreamServer()
+    let test = TestSession()
+    defer { test.end() }
+    let task = try task(.file, test.session, server.url, server.directory)
+    task.resume()
+    let data = try #require(await task.cancelByProducingResumeData())
+    _ = try server.directory.write(".source", [1, 2, 3])
+    await #expect(throws: URLError.self) { try await test.session.upload(resumeFrom: data) }
+    await #expect(throws: URLError.self) { try await test.session.upload(resumeFrom: Data("other".utf8)) }
+  }
+}

@@ -1,0 +1,183 @@
+import FoundationNetworking
+import FoundationUploads
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+// `FoundationNetworking` is imported on purpose: its classes of the same names must not be in the way.
+
+@Suite("Sessions")
+struct SessionTests {
+  @Test("a data task delivers response, body and end, in this order")
+  func dataTask() throws {
+    let body = String(repeating: "0123456789", count: 50_000)
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK", ["X-A: 1", "x-a: 2"], body: body)
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.dataTask(with: try request(server.url))
+    #expect(task.state == .suspended)
+    task.resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.data == Data(body.utf8))
+    let rest = test.recorder.log.all.filter { if case .data = $0 { false } else { true } }
+    #expect(rest == [.created, .response(200), .completed(nil)])
+    let response = try #require(task.response as? HTTPURLResponse)
+    #expect(response.value(forHTTPHeaderField: "X-A") == "1, 2")
+    #expect(task.state == .completed)
+    #expect(task.countOfBytesReceived == Int64(body.utf8.count))
+    #expect(task.progress.fractionCompleted == 1)
+  }
+
+  @Test("a program can await a response, however long it is")
+  func asynchronous() async throws {
+    let body = String(repeating: "x", count: 300_000)
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("404 Not Found", body: body)
+    }
+    let (data, response) = try await URLSession.shared.data(for: try request(server.url))
+    #expect(data == Data(body.utf8))
+    #expect((response as? HTTPURLResponse)?.statusCode == 404)
+  }
+
+  @Test("bytes and files are uploaded, with their progress", arguments: [0, 5, 300_000])
+  func upload(_ count: Int) throws {
+    let server = try StreamServer()
+    let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31) }
+    let path = try server.directory.write(".source", bytes)
+    for (name, isFile) in [("bytes", false), ("file", true)] {
+      let test = TestSession()
+      defer { test.end() }
+      let request = try request("\(server.url)/\(name)", "PUT")
+      let task =
+        isFile
+        ? test.session.uploadTask(with: request, fromFile: URL(fileURLWithPath: path))
+        : test.session.uploadTask(with: request, from: Data(bytes))
+      task.resume()
+      #expect(try test.recorder.end() == nil)
+      #expect(test.recorder.log.all.contains(.response(201)))
+      #expect(try stored(test.recorder.data, server) == bytes)
+      #expect(task.countOfBytesSent == Int64(count) && task.countOfBytesExpectedToSend == Int64(count))
+      if count > 0 { #expect(test.recorder.log.all.contains(.sent(total: Int64(count), expected: Int64(count)))) }
+    }
+  }
+
+  @Test("a file that is not there fails the task")
+  func missingFile() async throws {
+    do {
+      let request = try request("http://127.0.0.1:9/", "PUT")
+      _ = try await URLSession.shared.upload(for: request, fromFile: URL(fileURLWithPath: "/nonexistent"))
+      Issue.record("it was uploaded")
+    } catch let error as URLError {
+      #expect(error.code == .fileDoesNotExist)
+    }
+  }
+
+  @Test("a server that is not there is an error of its own, with the URL")
+  func unreachable() async throws {
+    let url = "http://127.0.0.1:\(try freePort())/a"
+    do {
+      _ = try await URLSession.shared.data(for: try request(url))
+      Issue.record("there was an answer")
+    } catch let error as URLError {
+      #expect(error.code == .cannotConnectToHost)
+      #expect(error.failingURL?.absoluteString == url)
+    }
+  }
+
+  @Test("a task that waits for connectivity says so, and goes on when the server is there")
+  func waitsForConnectivity() throws {
+    let port = try freePort()
+    let test = TestSession { $0.waitsForConnectivity = true }
+    defer { test.end() }
+    test.session.dataTask(with: try request("http://127.0.0.1:\(port)/")).resume()
+    try test.recorder.log.first("the news") { $0 == .waiting }
+    let server = try ScriptedServer(.port(port)) { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK")
+    }
+    defer { server.close() }
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.count { $0 == .waiting } == 1)
+  }
+
+  @Test("cancelling ends a task, once, and a Swift task that awaits it")
+  func cancellation() async throws {
+    let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.dataTask(with: try request(server.url))
+    task.resume()
+    task.cancel()
+    task.cancel()
+    #expect(try test.recorder.end() == .cancelled)
+    #expect(task.state == .completed)
+    let url = server.url
+    let awaiting = Task { try await URLSession.shared.data(for: try request(url)) }
+    awaiting.cancel()
+    await #expect(throws: URLError.self) { try await awaiting.value }
+  }
+
+  @Test("a server that says nothing times out")
+  func timeout() throws {
+    let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
+    for isResource in [false, true] {
+      let test = TestSession {
+        if isResource { $0.timeoutIntervalForResource = 1 } else { $0.timeoutIntervalForRequest = 1 }
+      }
+      defer { test.end() }
+      test.session.dataTask(with: try request(server.url)).resume()
+      #expect(try test.recorder.end() == .timedOut)
+    }
+  }
+
+  @Test("a delegate can refuse a response")
+  func refusedResponse() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK", body: "secret")
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.recorder.disposition = .cancel
+    test.session.dataTask(with: try request(server.url)).resume()
+    #expect(try test.recorder.end() == .cancelled)
+    #expect(test.recorder.data.isEmpty)
+  }
+
+  @Test("interim responses are told")
+  func interim() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+      try connection.respond("204 No Content")
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.session.dataTask(with: try request(server.url)).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all == [.created, .interim(102), .interim(103), .response(204), .completed(nil)])
+  }
+
+  @Test("an invalidated session finishes its tasks, says that it is invalid, and takes no more")
+  func invalidation() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK")
+    }
+    let test = TestSession()
+    let task = test.session.dataTask(with: try request(server.url))
+    test.session.finishTasksAndInvalidate()
+    let late = test.session.dataTask(with: try request(server.url))
+    task.resume()
+    try test.recorder.log.wait("the first end") { $0.contains(.completed(nil)) ? true : nil }
+    late.resume()
+    try test.recorder.log.wait("the second end") { $0.contains(.completed(.cancelled)) ? true : nil }
+    try test.recorder.log.first("the end") { $0 == .invalid }
+    #expect(test.recorder.log.all.last == .invalid)
+    #expect(test.session.delegate == nil || test.recorder.log.count { $0 == .invalid } == 1)
+  }
+}
