@@ -9,9 +9,9 @@ final class BlockReader {
   private let descriptor: SpoolDescriptor
   private let blockCount: UInt64
   private let seed: UInt32
-  /// Whole blocks to use where the file has no valid one of that index: copies that checkpoints have of blocks that were
-  /// completed later, and whose writes did not reach the disk.
-  var substitutes: [UInt64: [UInt8]] = [:]
+  /// Blocks by their index, to use where the file has none with all of their bytes: copies that checkpoints have of blocks
+  /// that were completed later, and whose writes did not reach the disk.
+  var substitutes: [UInt64: SpoolTail] = [:]
 
   init(_ descriptor: SpoolDescriptor, _ header: SpoolHeader) {
     self.descriptor = descriptor
@@ -31,7 +31,7 @@ final class BlockReader {
 
     /// The bytes of the stream that belong to it, and zeros where it has none.
     var payload: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[SpoolFormat.blockHeaderSize...]) }
-    var shape: BlockShape? { if case .valid(let shape)? = content { shape } else { nil } }
+    var shape: BlockShape? { content?.shape }
   }
 
   /// Shows each of `blocks` to `body`, in order, until it returns false.
@@ -49,8 +49,8 @@ final class BlockReader {
         let bytes = UnsafeRawBufferPointer(memory)
         let current = index + UInt64(number)
         var content = unreadable.contains(number) ? nil : BlockContent(bytes, index: current, seed: seed)
-        if let substitute = substitutes[current], Block(index: current, content: content, bytes: bytes).shape == nil {
-          memory.copyBytes(from: substitute)
+        if let substitute = substitutes[current], content?.shape?.contains(substitute.shape) != true {
+          memory.copyBytes(from: substitute.encoded(seed: seed))
           content = BlockContent(bytes, index: current, seed: seed)
         }
         guard try body(Block(index: current, content: content, bytes: bytes)) else { return }

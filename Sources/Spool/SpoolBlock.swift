@@ -31,16 +31,22 @@ struct BlockShape: Equatable {
     return place < Int(holeStart) ? Int(first)..<Int(holeStart) : Int(holeStart) + Int(holeLength)..<end
   }
 
-  /// Adds a hole from the last byte to `place`. A block keeps one hole between its bytes: a second one is joined with it,
-  /// and the bytes between them become missing.
-  mutating func openHole(upTo place: Int) {
-    if length == 0 {
-      first = UInt16(clamping: place)
-    } else {
-      if holeLength == 0 { holeStart = UInt16(clamping: end) }
-      holeLength = UInt16(clamping: place - Int(holeStart))
-      length = UInt16(clamping: place - Int(first))
+  /// Whether it has every byte that `other` has of the same block.
+  func contains(_ other: BlockShape) -> Bool {
+    var place = 0
+    while let run = other.run(at: place) {
+      guard let own = self.run(at: run.lowerBound), own.lowerBound <= run.lowerBound, own.upperBound >= run.upperBound
+      else { return false }
+      place = run.upperBound
     }
+    return true
+  }
+
+  /// Adds a hole from the last byte to `place`. A block keeps one hole between its bytes, so there must be none yet.
+  mutating func openHole(upTo place: Int) {
+    holeStart = UInt16(clamping: end)
+    holeLength = UInt16(clamping: place - end)
+    length = UInt16(clamping: place - Int(first))
   }
 }
 
@@ -88,6 +94,9 @@ enum BlockContent: Equatable {
   case flippedBit
   /// Part of it was written, or several bits differ.
   case torn
+
+  /// What a valid block holds.
+  var shape: BlockShape? { if case .valid(let shape) = self { shape } else { nil } }
 
   /// - Parameter block: ``SpoolFormat/blockSize`` bytes.
   init(_ block: UnsafeRawBufferPointer, index: UInt64, seed: UInt32) {

@@ -7,8 +7,8 @@ extension SpoolFile {
   /// If this fails, nothing has changed, and the same call can be made again. Blocks that it did write are harmless: they
   /// hold the bytes that belong there.
   ///
-  /// A block keeps one hole between its bytes. If three runs would meet in one block, the middle one is discarded, and
-  /// ``read(at:into:)`` names it as missing with the holes beside it.
+  /// A block keeps one hole between its bytes. If a second one begins in the same 4064 bytes, it reaches to their end: the
+  /// bytes before are discarded, and ``head`` stays where it is if these are all. ``read(at:into:)`` names them as missing.
   ///
   /// - Parameter time: when the first of the bytes was captured, in milliseconds since 1970.
   /// - Throws: ``SpoolError/Cause/full`` before anything is written, if the ring does not reach from ``oldest`` to the end of
@@ -22,8 +22,15 @@ extension SpoolFile {
     guard !bytes.isEmpty else { return }
     try checkRoom(from: position, count: bytes.count)
 
+    var (position, bytes) = (position, bytes)
     var work = tail
     var batch = BlockBatch(self)
+    if position > head, work.shape.holeLength > 0, SpoolFormat.blockIndex(position) == work.index {
+      let skipped = SpoolFormat.payloadSize - SpoolFormat.place(position)
+      guard bytes.count > skipped else { return }
+      position += UInt64(skipped)
+      bytes = UnsafeRawBufferPointer(rebasing: bytes[skipped...])
+    }
     if position > head {
       let index = SpoolFormat.blockIndex(position)
       if !work.isEmpty, index != work.index {
@@ -32,7 +39,7 @@ extension SpoolFile {
       } else if work.isEmpty {
         work = SpoolTail(at: position, missingBefore: index - work.index)
       } else {
-        work.openHole(upTo: SpoolFormat.place(position))
+        work.shape.openHole(upTo: SpoolFormat.place(position))
       }
     }
     var rest = bytes

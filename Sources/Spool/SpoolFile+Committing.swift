@@ -51,7 +51,7 @@ extension SpoolFile {
       hasFailedSync = true
       // The block may be in the file by now, and gone with its page.
       if !durableTail.isEmpty, durableTail.index < tail.index {
-        reader.substitutes[durableTail.index] = durableTail.encoded(seed: seed)
+        reader.substitutes[durableTail.index] = durableTail
       }
       throw error
     }
@@ -65,7 +65,8 @@ extension SpoolFile {
   /// Puts blocks in the ring that only checkpoints have, before their places are taken.
   private func writeSubstitutes() throws(SpoolError) {
     guard !reader.substitutes.isEmpty else { return }
-    for (index, block) in reader.substitutes where index >= SpoolFormat.blockIndex(oldest) {
+    for (index, substitute) in reader.substitutes where index >= SpoolFormat.blockIndex(oldest) {
+      let block = substitute.encoded(seed: seed)
       // The reader returns the substitute itself where the file has nothing better.
       var isNeeded = false
       try reader.visit(index..<index + 1) { found throws(SpoolError) in

@@ -73,7 +73,7 @@ public final class SpoolFile: @unchecked Sendable {
     recoveredDamage = recovered.damage
     tail = recovered.tail
     slots = recovered.slots
-    unsyncedBlock = SpoolFormat.blockIndex(head)
+    unsyncedBlock = recovered.unsyncedBlock
     reader = BlockReader(descriptor, header)
     reader.substitutes = recovered.substitutes
   }

@@ -12,7 +12,9 @@ struct RecoveredState {
   /// Whether no byte can be added.
   var isSealed: Bool
   /// See ``BlockReader/substitutes``.
-  var substitutes: [UInt64: [UInt8]] = [:]
+  var substitutes: [UInt64: SpoolTail] = [:]
+  /// The first block that an intact checkpoint does not take for complete: it and those behind it may not be on the disk.
+  var unsyncedBlock: UInt64 = 0
 }
 
 extension SpoolFile {
@@ -36,12 +38,25 @@ extension SpoolFile {
     let isReadOnly = access == .readOnly
     let descriptor = try SpoolDescriptor(
       path, flags: (isReadOnly ? O_RDONLY : O_RDWR) | O_NOFOLLOW, disk: folder?.disk ?? disk)
-    // What a killed process wrote is in the page cache. What follows relies on it being on the disk.
-    if !isReadOnly { try descriptor.synchronize() }
     let recovery = try SpoolRecovery(descriptor)
-    return SpoolFile(
+    let file = SpoolFile(
       descriptor: descriptor, header: recovery.header, folder: folder, isReadOnly: isReadOnly,
       recovered: recovery.state)
+    if !isReadOnly { try file.makeDurable() }
+    return file
+  }
+
+  /// What a killed process wrote is in the page cache, and what follows relies on it being on the disk. Perhaps a
+  /// synchronization of that process failed. Then the cache may have pages that no other will write: the next commit with
+  /// `sync` writes the blocks again, and this the newest checkpoint. It is the same as it was, so that no write can tear it.
+  private func makeDurable() throws(SpoolError) {
+    if let newest = slots.newest {
+      let offset = SpoolFormat.checkpointOffsets[newest]
+      let bytes = try descriptor.read(SpoolFormat.regionSize, at: offset)
+      try descriptor.write(bytes, at: offset)
+    }
+    try descriptor.synchronize()
+    hasFailedSync = true
   }
 }
 
@@ -67,6 +82,7 @@ struct SpoolRecovery {
       state.checkpoint = newest.checkpoint
       state.tail = SpoolTail(newest)
       if !newest.isSealed, !newest.checkpoint.isFinished { try searchBehindHead() }
+      // Newest first: of the same block, it has the most.
       for stored in checkpoints { try substitute(SpoolTail(stored)) }
     } else {
       state.damage.append(SpoolDamage(.allCheckpoints, fileOffset: SpoolFormat.checkpointOffsets[0]))
@@ -125,6 +141,7 @@ struct SpoolRecovery {
       }
     }
     intact.sort { $0.stored.sequence > $1.stored.sequence }
+    state.unsyncedBlock = intact.map { SpoolFormat.blockIndex($0.stored.checkpoint.head) }.min() ?? 0
     if let newest = intact.first {
       state.slots = CheckpointSlots(newest: newest.slot, durable: newest.slot, sequence: newest.stored.sequence)
     }
@@ -140,8 +157,8 @@ struct SpoolRecovery {
     var last: UInt64?
     var gap: UInt64 = 0
     try reader.visit(first..<first + header.blockCount) { block throws(SpoolError) in
-      // The head's own block may be in the file as it was when it had fewer bytes.
-      guard let shape = block.shape, block.index > first || shape.end >= state.tail.shape.end else {
+      // The head's own block may be in the file as an append that failed left it.
+      guard let shape = block.shape, block.index > first || shape.contains(state.tail.shape) else {
         missing.add(block)
         gap += 1
         return gap < SpoolFormat.longestGapInSearch
@@ -161,16 +178,18 @@ struct SpoolRecovery {
   /// A power cut can leave a checkpoint or a block that relies on an earlier block in the ring, and not that block. What a
   /// checkpoint has of it was synchronized with the checkpoint.
   private mutating func substitute(_ copy: SpoolTail) throws(SpoolError) {
-    guard !copy.isEmpty, copy.index < state.tail.index, copy.head > state.checkpoint.oldest else { return }
+    guard !copy.isEmpty, copy.index < state.tail.index, copy.head > state.checkpoint.oldest,
+      state.substitutes[copy.index] == nil
+    else { return }
     var found = BlockReader.Block(index: copy.index, content: nil, bytes: UnsafeRawBufferPointer(start: nil, count: 0))
     try reader.visit(copy.index..<copy.index + 1) { block throws(SpoolError) in
       found = block
       return false
     }
-    if let shape = found.shape, shape.end >= copy.shape.end { return }
+    if let shape = found.shape, shape.contains(copy.shape) { return }
     // A place that has a newer block was given up on purpose.
     if found.content == .laterLap { return }
-    state.substitutes[copy.index] = copy.encoded(seed: header.seed)
+    state.substitutes[copy.index] = copy
     var missing = MissingBlocks()
     missing.add(found)
     for run in missing.runs { note(run, from: copy.head, to: state.checkpoint.head) }

@@ -42,12 +42,6 @@ struct SpoolTail {
     return count
   }
 
-  /// Leaves a hole up to `place`, and clears what becomes part of it.
-  mutating func openHole(upTo place: Int) {
-    shape.openHole(upTo: place)
-    for missing in Int(shape.holeStart)..<Int(shape.holeStart) + Int(shape.holeLength) { payload[missing] = 0 }
-  }
-
   /// The bytes for a checkpoint: from the first to the head.
   var bytes: [UInt8] { Array(payload[Int(shape.first)..<shape.end]) }
 

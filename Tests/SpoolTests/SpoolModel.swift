@@ -45,11 +45,13 @@ struct SpoolModel {
 
   /// A call that succeeded.
   mutating func append(_ range: Range<UInt64>) {
-    let isInHeadsBlock = head % Self.payload != 0 && range.lowerBound / Self.payload == head / Self.payload
-    if range.lowerBound > head, isInHeadsBlock {
-      if let holeStart {
-        // Two holes in one block become one.
-        for position in holeStart..<head where states[Int(position)] == .present { states[Int(position)] = .possible }
+    var range = range
+    if range.lowerBound > head, head % Self.payload != 0, range.lowerBound / Self.payload == head / Self.payload {
+      if holeStart != nil {
+        // A second hole in one block reaches to its end.
+        let next = (head / Self.payload + 1) * Self.payload
+        guard range.upperBound > next else { return }
+        range = next..<range.upperBound
       } else {
         holeStart = head
       }
@@ -60,6 +62,7 @@ struct SpoolModel {
     promise.head = range.upperBound
   }
 
+  /// A call that failed may have written any of its blocks.
   mutating func appendFailed(_ range: Range<UInt64>) { set(range, .possible) }
 
   mutating func release(upTo position: UInt64) {
@@ -127,7 +130,9 @@ struct SpoolModel {
     for range in missing {
       for position in range.clamped(to: mustHave) where states[Int(position)] == .present { silent.append(position) }
     }
-    #expect(silent.isEmpty, "\(silent.count) bytes are missing from \(silent.first ?? 0) on")
+    #expect(
+      silent.count == 0,
+      "\(silent.count) bytes are missing from \(silent.first ?? 0) on, of \(mustHave); \(file.damage)")
     // Whatever is missing is named.
     let verification = try file.verify()
     #expect(verification.intactByteCount == count)

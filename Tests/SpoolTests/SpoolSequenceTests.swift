@@ -106,7 +106,13 @@ struct SpoolSequence {
 
 @Suite("Sequences of spool calls")
 struct SpoolSequenceTests {
-  @Test("a spool holds what a model of it says", arguments: Seed.several(10))
+  /// `make chaos-spool` asks for many times as many.
+  static func seeds(_ count: Int) -> [Seed] {
+    let factor = getenv("SLUICE_SPOOL_SEQUENCES").flatMap { Int(String(cString: $0)) } ?? 1
+    return Seed.several(count * max(1, factor))
+  }
+
+  @Test("a spool holds what a model of it says", arguments: seeds(10))
   func model(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     for _ in 0..<120 { #expect(try sequence.step()) }
@@ -114,7 +120,7 @@ struct SpoolSequenceTests {
     #expect(try sequence.file.verify().damage.isEmpty)
   }
 
-  @Test("whatever was committed survives SIGKILL at any moment", arguments: Seed.several(20))
+  @Test("whatever was committed survives SIGKILL at any moment", arguments: seeds(20))
   func kill(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     sequence.disk.dies = sequence.disk.callCount + sequence.random.size(upTo: 300)
@@ -124,7 +130,7 @@ struct SpoolSequenceTests {
     try sequence.recover(afterPowerCut: false)
   }
 
-  @Test("whatever was synchronized survives a power cut at any moment", arguments: Seed.several(25))
+  @Test("whatever was synchronized survives a power cut at any moment", arguments: seeds(25))
   func powerCut(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     sequence.disk.dies = sequence.disk.callCount + sequence.random.size(upTo: 300)
@@ -134,7 +140,7 @@ struct SpoolSequenceTests {
     try sequence.recover(afterPowerCut: true)
   }
 
-  @Test("random errors of the disk cost nothing that was promised", arguments: Seed.several(25))
+  @Test("random errors of the disk cost nothing that was promised", arguments: seeds(25))
   func faults(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     for operation: TestDisk.Operation in [.write, .read, .synchronizeData, .punchHole] {
