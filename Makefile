@@ -3,6 +3,7 @@
 # Debian packages: to build and run, to test, to measure.
 BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev zlib1g-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
 TEST_PACKAGES  := systemd mandoc zsh fish curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber ffmpeg sox strace
+DEB_PACKAGES   := dpkg-dev binutils
 BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
   gstreamer1.0-alsa strace gcc nghttp2-client wrk hey darkice python3-matplotlib python3-venv
 
@@ -34,7 +35,8 @@ UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scra
 AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run build truth listings test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install clean \
+.PHONY: help run build truth listings test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install install-built clean \
+        deb \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
@@ -164,7 +166,9 @@ C_BENCHMARK = gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $@ $(filter %.c,$^) $$
 
 libcurl-load: .build/libcurl-load ## live streams by libcurl alone, in C: what sluice load is compared with
 
-install: build ## the command, its manual pages and completions, into PREFIX (/usr/local)
+install: build install-built ## the command, its manual pages and completions, into PREFIX (/usr/local)
+
+install-built:
 	install -D -m 755 .build/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
 	@for page in $$(.build/release/sluice help man); do \
 	  install -d $(DESTDIR)$(PREFIX)/share/man/man1 && \
@@ -174,6 +178,10 @@ install: build ## the command, its manual pages and completions, into PREFIX (/u
 	.build/release/sluice help completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 	.build/release/sluice help completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
 	.build/release/sluice help completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
+
+deb: build ## the Debian package, in .build/packages; needs no network
+	$(call install-missing,$(DEB_PACKAGES))
+	packaging/build-deb.sh
 
 clean: ## remove what was built
 	rm -rf .build recordings

@@ -114,26 +114,35 @@ struct ServiceManagerTests {
 
   // MARK: Units
 
-  private static let samples =
-    #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" } + "/samples/systemd"
+  private static let repository = #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" }
 
-  @Test("systemd accepts the units, and rates their exposure below 3", arguments: ["sluice-mic", "sluice-serve"])
-  func units(_ name: String) throws {
-    let unit = "\(Self.samples)/\(name).service"
+  @Test(
+    "systemd accepts the units and those of the package, and rates their exposure below 3",
+    arguments: ["sluice-mic", "sluice-serve"], [false, true])
+  func units(_ name: String, isPackaged: Bool) throws {
+    let directory = try TemporaryDirectory()
+    var text = try String(
+      decoding: InputFile.contents(of: "\(Self.repository)/samples/systemd/\(name).service"), as: UTF8.self)
+    if isPackaged {
+      let packaged = try TestProcess(
+        "\(Self.repository)/packaging/unit.sh", [try directory.write("\(name).service", text)])
+      #expect(try packaged.wait() == 0)
+      text = packaged.output.joined(separator: "\n") + "\n"
+    }
+    let unit = try directory.write("\(name).service", text)
     let security = try TestProcess(
       "systemd-analyze", ["security", "--offline=true", "--threshold=30", "--no-pager", unit])
     #expect(try security.wait() == 0, "\(security.output.suffix(1))")
     // The command of the unit is this one, not an installed one.
-    let directory = try TemporaryDirectory()
-    let text = try String(decoding: InputFile.contents(of: unit), as: UTF8.self)
-      .replacing("/usr/local/bin/sluice", with: try sluicePath())
+    text = text.replacing(isPackaged ? "/usr/bin/sluice" : "/usr/local/bin/sluice", with: try sluicePath())
     let verify = try TestProcess(
       "systemd-analyze", ["verify", "--man=no", try directory.write("\(name).service", text)])
     #expect(try verify.wait() == 0, "\(verify.errors)")
     #expect(verify.errors.allSatisfy { !$0.contains(name) }, "\(verify.errors)")
     // What it runs is a command line that the command accepts.
     let line = try #require(text.split(separator: "\n").first { $0.hasPrefix("ExecStart=") })
-    let words = line.split(separator: " ").dropFirst().map(String.init)
+    let words = line.split(separator: " ").dropFirst().map(String.init).filter { $0 != "$SLUICE_OPTIONS" }
+    #expect(line.contains("$SLUICE_OPTIONS") == isPackaged)
     let subcommand = try SluiceCommand.find(words[0])
     _ = try subcommand.syntax.parse(words.dropFirst())
   }
