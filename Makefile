@@ -4,6 +4,7 @@
 BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev zlib1g-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
 TEST_PACKAGES  := systemd mandoc zsh fish curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber ffmpeg sox strace
 DEB_PACKAGES   := dpkg-dev binutils
+DEB_TEST_PACKAGES := lintian mmdebstrap
 BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \
   gstreamer1.0-alsa strace gcc nghttp2-client wrk hey darkice python3-matplotlib python3-venv
 
@@ -36,7 +37,7 @@ AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|Microp
 
 .DEFAULT_GOAL := help
 .PHONY: help run build truth listings test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install install-built clean \
-        deb \
+        deb test-deb \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
@@ -182,6 +183,10 @@ install-built:
 deb: build ## the Debian package, in .build/packages; needs no network
 	$(call install-missing,$(DEB_PACKAGES))
 	packaging/build-deb.sh
+
+test-deb: deb ## install the package in a fresh root, stream, upgrade while it streams, remove and purge it. Needs root
+	$(call install-missing,$(DEB_TEST_PACKAGES))
+	$(PYTHON) packaging/test_deb.py $(TEST_DEB)
 
 clean: ## remove what was built
 	rm -rf .build recordings
