@@ -37,7 +37,7 @@ AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|Microp
 
 .DEFAULT_GOAL := help
 .PHONY: help run build truth listings test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install install-built clean \
-        deb test-deb \
+        deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
@@ -184,9 +184,15 @@ deb: build ## the Debian package, in .build/packages; needs no network
 	$(call install-missing,$(DEB_PACKAGES))
 	packaging/build-deb.sh
 
+tarball: build ## the command for other distributions with glibc 2.35 or newer, in .build/packages
+	packaging/build-tarball.sh
+
 test-deb: deb ## install the package in a fresh root, stream, upgrade while it streams, remove and purge it. Needs root
 	$(call install-missing,$(DEB_TEST_PACKAGES))
 	$(PYTHON) packaging/test_deb.py $(TEST_DEB)
+
+test-tarball: tarball ## does the tarball's command run from any directory?
+	packaging/test-tarball.sh
 
 clean: ## remove what was built
 	rm -rf .build recordings
