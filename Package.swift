@@ -49,6 +49,7 @@ let rooms: [Target] =
     "Recordings", imports: ["CJansson", "Digests", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room("Spool", imports: ["CLinux", "CZlib", "EventLoops"])
+  + room("SpooledStreams", imports: ["EventLoops", "Spool", "StreamBuffers"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])
@@ -57,7 +58,10 @@ let rooms: [Target] =
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
     "LiveStreaming",
-    imports: ["EventLoops", "HTTPMessages", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests"],
+    imports: [
+      "EventLoops", "HTTPMessages", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests", "Spool",
+      "SpooledStreams",
+    ],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
     "MicrophoneStreaming",
@@ -112,7 +116,7 @@ let command: Target = .executableTarget(
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
     "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "HTTPMessages", "ResumableUploads", "Digests",
-    "LoadTesting", "Metrics", "Recordings",
+    "LoadTesting", "Metrics", "Recordings", "Spool", "SpooledStreams",
   ],
   swiftSettings: settings, plugins: ["CommitName"])
 
@@ -266,7 +270,7 @@ let package = Package(
     .library(name: "EventLoops", targets: ["EventLoops"]),
     .library(name: "ResumableUploads", targets: ["ResumableUploads"]),
     .library(name: "StreamBuffers", targets: ["StreamBuffers"]),
-    .library(name: "Spool", targets: ["Spool"]),
+    .library(name: "Spool", targets: ["Spool", "SpooledStreams"]),
     .library(name: "AudioCapture", targets: ["AudioCapture"]),
     .library(name: "Digests", targets: ["Digests"]),
     .library(name: "Recordings", targets: ["Recordings"]),

@@ -59,6 +59,8 @@ public enum CircularBuffer {
     public var position: UInt64
     /// How many bytes are left out.
     public var length: UInt64
+
+    package init(position: UInt64, length: UInt64) { (self.position, self.length) = (position, length) }
   }
 
   /// The two ends. Move each to the thread that will own it.

@@ -87,8 +87,8 @@ extension CircularBuffer {
     package func wake() { storage.dataAvailable.signal() }
   }
 
-  /// The copying end. One thread owns it.
-  public struct Copier: ~Copyable, Sendable {
+  /// The copying end. One thread at a time uses it.
+  public struct Copier: Sendable {
     private let storage: CircularStorage
 
     init(storage: CircularStorage) { self.storage = storage }
@@ -104,8 +104,11 @@ extension CircularBuffer {
     /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
     package var isFinished: Bool { storage.words.pointee.finished.load(ordering: .acquiring) }
 
+    /// The pauses that the consumer has not passed.
+    package var pauses: [NumberedPause] { storage.pauses?.all ?? [] }
+
     /// Copies as many bytes from `offset` on as there are, at most as `target` holds.
-    package borrowing func copy(
+    package func copy(
       at offset: UInt64, into target: UnsafeMutableRawBufferPointer
     ) -> Consumer.ReadResult<Int> {
       let words = storage.words

@@ -5,6 +5,12 @@ internal import Glibc
 internal import Synchronization
 
 extension CircularBuffer {
+  /// A pause, and how many there were before it.
+  package struct NumberedPause: Equatable, Sendable {
+    package var number: Int
+    package var pause: Pause
+  }
+
   /// The bytes of a buffer whose file another process has left in memory.
   package final class Remains {
     private let memory: CircularMemory
@@ -15,7 +21,7 @@ extension CircularBuffer {
     /// Whether the stream had ended.
     package let isFinished: Bool
     /// The pauses that the consumer had not passed.
-    package let pauses: [Pause]
+    package let pauses: [NumberedPause]
 
     /// Opens the file of a buffer; nil if it is none, or one that another version has written.
     ///
@@ -29,13 +35,7 @@ extension CircularBuffer {
       // More than it can hold, it does not.
       oldest = max(released, head - min(head, UInt64(memory.capacity)))
       isFinished = words.pointee.finished.load(ordering: .relaxed)
-      var pauses: [Pause] = []
-      let written = words.pointee.pausesWritten.load(ordering: .relaxed)
-      let read = words.pointee.pausesRead.load(ordering: .relaxed)
-      if read >= 0, written >= read, written - read <= CircularWords.pauseCapacity {
-        for index in read..<written { pauses.append(words.pointee.pauses[index % CircularWords.pauseCapacity]) }
-      }
-      self.pauses = pauses
+      pauses = PauseRing(words: words).all
     }
 
     /// Copies bytes from `offset` on, which is not before ``oldest``, and returns how many.

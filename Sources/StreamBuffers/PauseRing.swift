@@ -31,4 +31,15 @@ struct PauseRing {
     guard index != words.pointee.pausesWritten.load(ordering: .acquiring) else { return }
     words.pointee.pausesRead.store(index + 1, ordering: .releasing)
   }
+
+  /// Those that wait for the consumer. Any thread, while fewer than all slots are taken.
+  var all: [CircularBuffer.NumberedPause] {
+    let written = words.pointee.pausesWritten.load(ordering: .acquiring)
+    let read = words.pointee.pausesRead.load(ordering: .acquiring)
+    // Not so in a file that somebody else has written.
+    guard read >= 0, written >= read, written - read <= CircularWords.pauseCapacity else { return [] }
+    return (read..<written).map { number in
+      CircularBuffer.NumberedPause(number: number, pause: words.pointee.pauses[number % CircularWords.pauseCapacity])
+    }
+  }
 }

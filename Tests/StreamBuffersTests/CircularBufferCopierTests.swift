@@ -85,6 +85,11 @@ struct CircularBufferCopierTests {
         var consumer = consumer.take()
         var random = SplitMix64(state: seed.value ^ 1)
         var cursor: UInt64 = 0
+        // The buffer holds a quarter of that, so the rest is a copy.
+        while overflow == .refuse, consumer.requestWakeUp(beyond: 64 << 10) {
+          guard waitUntilReadable(consumer.dataDescriptor) else { return Self.fail("the producer stopped (\(seed))") }
+          takeSignals(consumer.dataDescriptor)
+        }
         while true {
           if consumer.isFinished, cursor == consumer.head { break }
           switch consumer.read(at: cursor, maximum: random.size(upTo: 4096), { Self.check($0, at: cursor) }) {
@@ -113,7 +118,7 @@ struct CircularBufferCopierTests {
       })
     #expect(read.load(ordering: .relaxed) + lost.load(ordering: .relaxed) == total)
     #expect(overflow == .dropOldest || lost.load(ordering: .relaxed) == 0)
-    #expect(copy.byteCountRead > 0, "nothing was read from the copy")
+    #expect(overflow == .dropOldest || copy.byteCountRead > 0, "nothing was read from the copy")
   }
 
   @Test("what a killed process had in its buffer is found in the buffer's file", arguments: Seed.several(20))
@@ -143,8 +148,8 @@ struct CircularBufferCopierTests {
     let remains = try #require(try CircularBuffer.Remains(path: path), "\(seed)")
     #expect(remains.head == ends.producer.head && remains.oldest == ends.consumer.released, "\(seed)")
     #expect(
-      remains.isFinished == finishes && remains.pauses.map(\.position) == pauses
-        && remains.pauses.allSatisfy { $0.length == 77 }, "\(seed)")
+      remains.isFinished == finishes && remains.pauses.map(\.pause.position) == pauses
+        && remains.pauses.allSatisfy { $0.pause.length == 77 }, "\(seed)")
     var found = [UInt8](repeating: 0, count: Int(remains.head - remains.oldest) + 1)
     let count = found.withUnsafeMutableBytes { remains.copy(at: remains.oldest, into: $0) }
     #expect(count == found.count - 1, "\(seed)")

@@ -1,0 +1,150 @@
+// A stretch of a stream on disk, as the consumer of its circular buffer sees it.
+
+internal import EventLoops
+package import StreamBuffers
+
+/// What lies behind a circular buffer: the bytes of one stretch. The consumer's thread reads; the spool's thread writes and
+/// loads. No call waits for the disk.
+package final class SpooledStretch: CircularBacking, Sendable {
+  private struct State {
+    var readAhead = SpoolReadAhead()
+    /// Everything before it was evicted, or is known to be missing.
+    var oldest: UInt64 = 0
+    /// The server has acknowledged everything before it.
+    var released: UInt64 = 0
+    /// Up to here bytes can be loaded.
+    var end: UInt64 = 0
+    /// Up to here they were taken from the circular buffer: the rest is on its way.
+    var taken: UInt64 = 0
+    var resumption = Resumption()
+    /// Whether the spool's thread waits for room.
+    var isStarved = false
+    /// Whether the consumer waits for bytes that are on their way.
+    var isAwaited = false
+  }
+
+  /// What another process needs to go on with the stream.
+  package struct Resumption: Equatable, Sendable {
+    /// The stream's own words.
+    package var text = ""
+    /// The lengths of the pauses that the consumer has passed, in bytes.
+    package var pausedByteCount: UInt64 = 0
+    /// How many these are.
+    package var passedPauses = 0
+
+    package init() {}
+  }
+
+  private let state: Lock<State>
+  private let maximum: Int
+  /// Called on the consumer's thread, to have bytes loaded from a position on.
+  private let load: @Sendable (UInt64) -> Void
+  /// Called on the consumer's thread when there is room again.
+  private let roomIsThere: @Sendable () -> Void
+  /// Called on the consumer's thread, to have another process find how to go on with the stream.
+  private let keep: @Sendable (_ resumption: Resumption, _ isUrgent: Bool) -> Void
+
+  /// - Parameters:
+  ///   - kept: the positions that are kept already.
+  ///   - capacity: in bytes.
+  init(
+    kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: Resumption = Resumption(),
+    load: @escaping @Sendable (UInt64) -> Void, roomIsThere: @escaping @Sendable () -> Void = {},
+    keep: @escaping @Sendable (_ resumption: Resumption, _ isUrgent: Bool) -> Void
+  ) {
+    var state = State()
+    (state.oldest, state.released) = (kept.lowerBound, released)
+    (state.end, state.taken) = (kept.upperBound, kept.upperBound)
+    state.resumption = resumption
+    self.state = Lock(state)
+    maximum = Int(clamping: capacity)
+    self.load = load
+    self.roomIsThere = roomIsThere
+    self.keep = keep
+  }
+
+  // MARK: The consumer's thread
+
+  package var oldest: UInt64 { state.withLock { max($0.oldest, $0.released) } }
+
+  package var capacity: Int { maximum }
+
+  package func read(
+    at offset: UInt64, maximum: Int
+  ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>? {
+    let (result, wanted) = state.withLock {
+      state -> (CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>?, UInt64?) in
+      guard offset >= state.oldest else { return (.overwritten(oldest: state.oldest), nil) }
+      // What the consumer skips was discarded, or never came this far.
+      guard offset < state.taken else { return (nil, nil) }
+      if let hole = state.readAhead.hole, hole.contains(offset) {
+        if offset <= max(state.oldest, state.released) { state.oldest = hole.upperBound }
+        return (.overwritten(oldest: hole.upperBound), nil)
+      }
+      let bytes = state.readAhead.bytes(at: offset)
+      let wanted = state.readAhead.wanted(at: offset, before: state.end)
+      guard let bytes else {
+        state.isAwaited = state.readAhead.loading == nil
+        return (.empty, wanted)
+      }
+      return (.bytes(UnsafeRawBufferPointer(rebasing: bytes.prefix(maximum))), wanted)
+    }
+    if let wanted { load(wanted) }
+    return result
+  }
+
+  package func release(upTo offset: UInt64) {
+    let isStarved = state.withLock { state in
+      state.released = max(state.released, offset)
+      if state.released >= state.end { state.readAhead.forget() }
+      defer { state.isStarved = false }
+      return state.isStarved
+    }
+    if isStarved { roomIsThere() }
+  }
+
+  /// Replaces the words that are kept with the bytes.
+  ///
+  /// - Parameter isUrgent: whether a power cut must not take them.
+  package func note(_ text: String, isUrgent: Bool) { change(isUrgent: isUrgent) { $0.text = text } }
+
+  /// The consumer is about to pass a pause.
+  package func notePause(passed: Int, byteCount: UInt64) {
+    change(isUrgent: false) { ($0.passedPauses, $0.pausedByteCount) = (passed, byteCount) }
+  }
+
+  private func change(isUrgent: Bool, _ body: (inout Resumption) -> Void) {
+    let changed = state.withLock { state -> Resumption? in
+      let before = state.resumption
+      body(&state.resumption)
+      return state.resumption == before ? nil : state.resumption
+    }
+    if let changed { keep(changed, isUrgent) }
+  }
+
+  // MARK: The spool's thread
+
+  var released: UInt64 { state.withLock { $0.released } }
+
+  var resumption: Resumption { state.withLock { $0.resumption } }
+
+  func took(upTo position: UInt64) { state.withLock { $0.taken = position } }
+
+  /// What was taken can be loaded up to here, and no more of it is on its way. Returns whether the consumer waits for that.
+  func wrote(upTo position: UInt64) -> Bool {
+    state.withLock { state in
+      (state.taken, state.end) = (position, position)
+      defer { state.isAwaited = false }
+      return state.isAwaited
+    }
+  }
+
+  func evicted(upTo position: UInt64) { state.withLock { $0.oldest = max($0.oldest, position) } }
+
+  func isStarved() { state.withLock { $0.isStarved = true } }
+
+  /// A load is over.
+  func loaded(_ piece: SpoolReadAhead.Piece?, hole: Range<UInt64>?) {
+    state.withLock { $0.readAhead.loaded(piece, hole: hole) }
+  }
+}
