@@ -18,11 +18,22 @@ final class BufferedBytes: StreamBytes {
   private var floor: UInt64 = 0
   private(set) var pause: Range<UInt64>?
   private let frames: FrameGrid
+  /// Told before a pause is passed: how many that makes, and their lengths.
+  private let passingPause: (Int, UInt64) -> Void
+  private var passedPauses = 0
 
-  /// - Parameter frames: where the oldest byte may lie: what begins there can be played.
-  init(_ consumer: consuming CircularBuffer.Consumer, frames: FrameGrid = .bytes) {
+  /// - Parameters:
+  ///   - frames: where the oldest byte may lie: what begins there can be played.
+  ///   - pausedByteCount: the lengths of the pauses that an earlier process has passed.
+  ///   - passingPause: called before a pause is passed.
+  init(
+    _ consumer: consuming CircularBuffer.Consumer, frames: FrameGrid = .bytes, pausedByteCount: UInt64 = 0,
+    passingPause: @escaping (_ passed: Int, _ byteCount: UInt64) -> Void = { _, _ in }
+  ) {
     self.consumer = consumer
     self.frames = frames
+    self.pausedByteCount = pausedByteCount
+    self.passingPause = passingPause
   }
 
   /// Readable when what ``requestWakeUp(beyond:)`` waits for is there.
@@ -42,6 +53,8 @@ final class BufferedBytes: StreamBytes {
       pausedByteCount = pausedByteCount.addingSaturated(next.length)
       pause = first..<next.position.addingSaturated(pausedByteCount)
       floor = next.position
+      passedPauses += 1
+      passingPause(passedPauses, pausedByteCount)
       consumer.passPause()
     }
     return head
@@ -91,6 +104,11 @@ final class BufferedBytes: StreamBytes {
     case .empty: return .empty
     case .overwritten: return .overwritten(oldest: oldest)
     }
+  }
+
+  func isLoading(at offset: UInt64) -> Bool {
+    offset >= pausedByteCount && offset - pausedByteCount >= floor && consumer.isBacked(at: offset - pausedByteCount)
+      && offset - pausedByteCount >= consumer.released
   }
 
   func requestWakeUp(beyond offset: UInt64) -> Bool {

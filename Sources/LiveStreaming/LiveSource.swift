@@ -1,6 +1,8 @@
 // A source, and how its stream hears of new bytes, until the stream ends.
 
 internal import EventLoops
+internal import Spool
+internal import SpooledStreams
 internal import StreamBuffers
 internal import UploadClient
 
@@ -9,11 +11,15 @@ final class LiveSource {
   private enum Kind {
     /// Fills a circular buffer, on whatever thread.
     case buffered(any StreamSource, BufferedBytes)
+    /// What an earlier process has left in the spool, with what each part of the stream begins with.
+    case spooled(header: [UInt8], BufferedBytes)
     /// On the stream's own loop.
     case repeatable(any RepeatableSource)
   }
 
   let writer: StreamWriter
+  /// Where the bytes are kept until the server has them; nil for memory alone.
+  let spool: SpoolLink?
   private let kind: Kind
   /// Until the source has it.
   private var producer: CircularBuffer.Producer?
@@ -34,6 +40,43 @@ final class LiveSource {
     self.init(.buffered(source, bytes), bytes, producer: ends.producer, configuration)
   }
 
+  /// With a spool behind the circular buffer.
+  ///
+  /// - Throws: ``SpoolError`` when the spool cannot begin a stretch.
+  convenience init(
+    _ source: any StreamSource, _ configuration: LiveStreamConfiguration, _ spool: StreamSpool
+  ) throws(SpoolError) {
+    var description = StretchDescription(url: configuration.request.url, streamID: configuration.streamID)
+    description.contentType = configuration.request.fields.first { $0.name.lowercased() == "content-type" }?.value
+    (description.header, description.frameLength) = (source.header, source.frameLength)
+    if case .time(_, let rate) = configuration.buffer { description.bytesPerSecond = rate }
+    let buffer = try spool.begin(
+      description: description.text ?? "", capacity: configuration.buffer.byteCount,
+      overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse)
+    // Taken for the first time.
+    let ends = buffer.takeEnds()!
+    let stretch = buffer.stretch
+    let bytes = BufferedBytes(
+      ends.consumer, frames: FrameGrid(headerLength: source.header.count, frameLength: source.frameLength),
+      passingPause: { stretch.notePause(passed: $0, byteCount: $1) })
+    self.init(
+      .buffered(source, bytes), bytes, producer: ends.producer, configuration, spool: SpoolLink(spool, stretch))
+  }
+
+  /// What an earlier process has left in the spool. Nil if another stream has it already.
+  convenience init?(_ backlog: SpooledBacklog, _ configuration: LiveStreamConfiguration, _ spool: StreamSpool) {
+    guard let ends = backlog.takeEnds(), let description = StretchDescription(backlog.description) else { return nil }
+    let stretch = backlog.stretch
+    let bytes = BufferedBytes(
+      ends.consumer,
+      frames: FrameGrid(headerLength: description.header.count, frameLength: description.frameLength),
+      pausedByteCount: backlog.resumption.pausedByteCount,
+      passingPause: { stretch.notePause(passed: $0, byteCount: $1) })
+    self.init(
+      .spooled(header: description.header, bytes), bytes, producer: nil, configuration,
+      spool: SpoolLink(spool, stretch, resumption: StretchResumption(backlog.resumption.text)))
+  }
+
   convenience init(_ source: any RepeatableSource, _ configuration: LiveStreamConfiguration) {
     self.init(
       .repeatable(source), RepeatableBytes(source, capacity: configuration.buffer.byteCount), producer: nil,
@@ -42,9 +85,10 @@ final class LiveSource {
 
   private init(
     _ kind: Kind, _ bytes: any StreamBytes, producer: consuming CircularBuffer.Producer?,
-    _ configuration: LiveStreamConfiguration
+    _ configuration: LiveStreamConfiguration, spool: SpoolLink? = nil
   ) {
     self.kind = kind
+    self.spool = spool
     self.producer = producer
     writer = StreamWriter(
       bytes, pairSize: configuration.pairSize, digest: configuration.digest,
@@ -61,13 +105,20 @@ final class LiveSource {
       try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
       isRegistered = true
       try source.start(into: producer, context: context())
+    case .spooled(_, let bytes):
+      try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
+      isRegistered = true
     }
   }
+
+  /// Whether the bytes are those that an earlier process has captured.
+  var isSpooled: Bool { if case .spooled = kind { true } else { false } }
 
   /// What each part of the stream begins with.
   var header: [UInt8] {
     switch kind {
     case .buffered(let source, _): source.header
+    case .spooled(let header, _): header
     case .repeatable: []
     }
   }
@@ -77,12 +128,16 @@ final class LiveSource {
     switch kind {
     case .repeatable(let source): source.stop()
     case .buffered(let source, _): source.stop()
+    case .spooled: break
     }
   }
 
   func stop(on loop: EventLoop) {
     finish()
-    if isRegistered, case .buffered(_, let bytes) = kind { loop.deregister(bytes.descriptor) }
+    switch kind {
+    case .buffered(_, let bytes), .spooled(_, let bytes): if isRegistered { loop.deregister(bytes.descriptor) }
+    case .repeatable: break
+    }
     isRegistered = false
   }
 }

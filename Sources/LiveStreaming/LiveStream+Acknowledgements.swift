@@ -56,6 +56,12 @@ extension LiveStream {
     }
   }
 
+  /// Has the spool keep how another process would go on.
+  func noteResumption() {
+    guard let spool = live?.spool, !machine.isEnded else { return }
+    spool.note(machine.resumeData, acknowledged: trustsTransport ? machine.acknowledged : nil)
+  }
+
   func release(upTo offset: UInt64) {
     released = max(released, offset)
     content.release(upTo: offset)

@@ -22,6 +22,7 @@ extension LiveStream {
     // Once for the part that begins there: a pause divides one loss into two gaps.
     if let gapEnd { writer?.gaveUp(upTo: gapEnd) }
     settleAcknowledged()
+    noteResumption()
     switch step {
     case .none: break
     case .end(let error): end(error ?? content.fault)
@@ -104,8 +105,10 @@ extension LiveStream {
       var whole = next.uploadRequest(configuration, token: token)
       if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
       whole.countsChunks = trustsTransport
-      if next.content != .absent, let value = describer?.value(at: content.head, now: .now) {
-        whole.fields.append(.init(name: StreamDescription.fieldName, value: value))
+      let description = describer?.value(at: content.head, now: .now) ?? configuration.sentDescription
+      if next.content != .absent, let description {
+        whole.fields.append(.init(name: StreamDescription.fieldName, value: description))
+        live?.spool?.note(description: description)
       }
       let task = try session.upload(whole, body: body, lane: configuration.lane) { [self] event in
         guard let request, request.number == number else { return }

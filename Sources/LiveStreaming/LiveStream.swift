@@ -140,7 +140,8 @@ final class LiveStream: @unchecked Sendable {
   ) -> any StreamStateMachine {
     PlainStream(
       policy: configuration.retry, streamID: configuration.streamID, target: configuration.request.url, isLive: isLive,
-      method: method ?? configuration.request.method, mayUsePOST: configuration.mayUsePOST)
+      method: method ?? configuration.request.method, mayUsePOST: configuration.mayUsePOST,
+      acknowledged: configuration.acknowledged)
   }
 
   // MARK: Start and end
@@ -150,7 +151,7 @@ final class LiveStream: @unchecked Sendable {
     isStarted = true
     self.handler = handler
     startTime = .now
-    if live != nil { describer = configuration.description.map { StreamDescriber($0, now: .now) } }
+    if live?.isSpooled == false { describer = configuration.description.map { StreamDescriber($0, now: .now) } }
     guard !machine.isEnded else { return end(Self.cancelled) }
     keptAlive = self
     if isAbandoned { return perform(machine.abandon(Self.cancelled)) }
@@ -160,7 +161,7 @@ final class LiveStream: @unchecked Sendable {
           LiveStreamError(
             .invalidRequest, "the field \(field.name) cannot be set: a stream sets it itself, or must not have it")))
     }
-    if live != nil, configuration.resumeData != nil {
+    if live?.isSpooled == false, configuration.resumeData != nil {
       return perform(
         machine.stop(
           LiveStreamError(
@@ -276,8 +277,14 @@ final class LiveStream: @unchecked Sendable {
     awaitedOffset = nil
     guard let live else { return conclude(error, resumeData) }
     live.stop(on: loop)
+    let spool = live.spool
     // Behind what the source has reported by now.
-    loop.execute { [self] in conclude(error, resumeData) }
+    loop.execute { [self] in
+      guard let spool else { return conclude(error, resumeData) }
+      spool.end(isDelivered: error == nil || isAbandoned) { [self] in
+        loop.execute { [self] in conclude(error, resumeData) }
+      }
+    }
   }
 
   private func conclude(_ error: LiveStreamError?, _ resumeData: ResumeData?) {

@@ -41,6 +41,11 @@ public struct LiveStreamConfiguration: Sendable {
   public var description: SourceDescription?
   /// Goes on with an upload that another process began.
   public var resumeData: ResumeData?
+  /// Of a stream that another process began at a plain server: the stream offset up to which that server has it, as far as
+  /// is known.
+  package var acknowledged: UInt64 = 0
+  /// Likewise, `Stream-Description` as that process sent it last.
+  package var sentDescription: String?
   /// Asked before each request for the token to send, so that one that was renewed is used; nil leaves it to
   /// ``request``. While it returns nothing that can be sent, the token before it is used: the file may just be being
   /// written.

@@ -1,6 +1,8 @@
 // The public type: source, circular buffer, writer, bound pair and upload, joined, and joined again after each dropout.
 
 public import EventLoops
+public import Spool
+public import SpooledStreams
 internal import StreamBuffers
 public import UploadClient
 
@@ -16,6 +18,25 @@ public final class LiveStreamer: Sendable {
     _ source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession
   ) throws(SystemError) {
     stream = LiveStream(try LiveSource(source, configuration), configuration: configuration, session: session)
+  }
+
+  /// Streams a source with a spool behind the circular buffer: what the server does not have survives outages that are
+  /// longer than the buffer, the end of the process, and a power cut.
+  ///
+  /// - Throws: ``SpoolError`` when the spool cannot begin a stretch.
+  public init(
+    _ source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession, spool: StreamSpool
+  ) throws(SpoolError) {
+    stream = LiveStream(try LiveSource(source, configuration, spool), configuration: configuration, session: session)
+  }
+
+  /// Streams what an earlier process has left in the spool, from where the server has it. Nil if another stream sends
+  /// it already, or if nobody can say what it is.
+  package init?(
+    _ backlog: SpooledBacklog, configuration: LiveStreamConfiguration, session: UploadSession, spool: StreamSpool
+  ) {
+    guard let source = LiveSource(backlog, configuration, spool) else { return nil }
+    stream = LiveStream(source, configuration: configuration, session: session)
   }
 
   /// Streams a source that can give its bytes again: there is no buffer to fill, and the configuration's says what a

@@ -18,12 +18,15 @@ struct PlainStream: StreamStateMachine {
 
   /// - Parameter isLive: whether its bytes come once. Others are sent whole after a dropout, unless the server itself
   ///   says where to go on: one that knows nothing of `Stream-Offset` would keep the last part for the whole.
+  /// - Parameter acknowledged: what an earlier process has delivered of it.
   /// - Parameter mayUsePOST: whether POST may take the method's place where the server takes it and not that one.
   init(
-    policy: RetryPolicy, streamID: String, target: String, isLive: Bool, method: String, mayUsePOST: Bool
+    policy: RetryPolicy, streamID: String, target: String, isLive: Bool, method: String, mayUsePOST: Bool,
+    acknowledged: UInt64 = 0
   ) {
     // PUT replaces what is at the URL: a request has to carry everything that it may replace, or go elsewhere.
-    machine = PlainStreamStateMachine(policy: policy, replaces: isLive && method == "PUT", isLive: isLive)
+    machine = PlainStreamStateMachine(
+      policy: policy, replaces: isLive && method == "PUT", isLive: isLive, acknowledged: acknowledged)
     self.streamID = streamID
     self.target = target
     self.isLive = isLive
@@ -48,7 +51,7 @@ struct PlainStream: StreamStateMachine {
 
   mutating func takeLifetime() -> Duration? { nil }
 
-  mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep { step(machine.start(now: now)) }
+  mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep { step(machine.start(supply)) }
 
   mutating func connected() {
     machine.connected()

@@ -75,7 +75,9 @@ struct PlainStreamStateMachine {
   /// A whole stream is not sent more often than this if each time its answer is lost.
   private static let maximumUnanswered = 3
 
-  init(policy: RetryPolicy, replaces: Bool = false, isLive: Bool = true) {
+  /// - Parameter acknowledged: what an earlier process has delivered of the stream.
+  init(policy: RetryPolicy, replaces: Bool = false, isLive: Bool = true, acknowledged: UInt64 = 0) {
+    (self.acknowledged, sent, furthest, partSent) = (acknowledged, acknowledged, acknowledged, acknowledged)
     clock = RetryClock(policy: policy)
     clockAtOpen = clock
     self.replaces = replaces
@@ -85,7 +87,11 @@ struct PlainStreamStateMachine {
   /// Outages so far.
   var dropouts: Int { outages.count }
 
-  mutating func start(now: MonotonicInstant) -> Action { open(at: 0, gap: nil) }
+  mutating func start(_ supply: Supply) -> Action {
+    guard acknowledged > 0 else { return open(at: 0, gap: nil) }
+    state = .waiting
+    return retryIsDue(supply)
+  }
 
   /// The current request's connection stands.
   mutating func connected() { isConnected = true }

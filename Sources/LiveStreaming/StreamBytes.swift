@@ -27,6 +27,9 @@ protocol StreamBytes: AnyObject {
   func pauses(at offset: UInt64) -> Bool
   /// Hands `body` up to `maximum` contiguous bytes from `offset` on, and returns what it returned.
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> CircularBuffer.Consumer.ReadResult<Int>
+  /// Whether the bytes at `offset`, which a read did not find, are being loaded: the data handler is called when they are
+  /// there.
+  func isLoading(at offset: UInt64) -> Bool
   /// Asks for one call of the data handler once there is something beyond `offset`, or the stream has ended; false when
   /// that is so already.
   func requestWakeUp(beyond offset: UInt64) -> Bool
@@ -41,4 +44,5 @@ extension StreamBytes {
   func aligned(_ offset: UInt64) -> UInt64 { offset }
   func byteCount(from offset: UInt64) -> UInt64 { head - min(head, offset) }
   func pauses(at offset: UInt64) -> Bool { false }
+  func isLoading(at offset: UInt64) -> Bool { false }
 }

@@ -159,6 +159,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       case .empty:
         // In this order: after the producer has finished, the head is final.
         if isAtPause { return didReachPause() }
+        if bytes.isLoading(at: cursor) { return }
         if bytes.isFinished, bytes.head == cursor {
           closeBody()
         } else if bytes.requestWakeUp(beyond: cursor) {

@@ -29,6 +29,11 @@ struct CurlOptions {
     try set(CURLOPT_QUICK_EXIT, 1)
     // A proxy's answer to CONNECT is not the server's.
     try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+    if let rate = request.maximumSendRate {
+      try check(
+        CURLOPT_MAX_SEND_SPEED_LARGE,
+        sluice_setopt_offset(easy, CURLOPT_MAX_SEND_SPEED_LARGE, curl_off_t(clamping: max(1, rate))))
+    }
     try setConnectionUse(request)
     try setFields(request)
     try setCredentials(request)

@@ -34,6 +34,8 @@ public struct UploadRequest: Equatable, Sendable {
   public var uploadBufferSize = 16 * 1024
   /// libcurl's buffer for what the server says, in bytes; at least 1 KiB.
   public var receiveBufferSize = 4096
+  /// The most bytes per second to send; nil for as many as the connection takes.
+  public var maximumSendRate: Int?
   /// Whether ``UploadTask/Event/accepted(_:)`` is told, which costs a little with every message.
   public var tellsAccepted = false
   /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are told. Then the response's body

@@ -14,7 +14,7 @@ enum Heartbeat {
       Option("duration", short: "d", value: "T", "end after T (default: at a signal)"),
       StreamOptions.buffer(default: "1MiB"), StreamOptions.overflow(default: "drop-oldest"),
     ] + StreamOptions.shown,
-    topics: [StreamOptions.resuming, StreamOptions.connection],
+    topics: [SpoolOptions.topic, StreamOptions.resuming, StreamOptions.connection],
     example: "sluice heartbeat http://localhost:8080/pulse --interval 10s")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
@@ -37,7 +37,7 @@ enum Heartbeat {
     return try StreamRun(
       url: request.url, progress: try ProgressKind(values), duration: duration,
       finishTimeout: try StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
-      metrics: values["metrics"]
+      metrics: values["metrics"], spool: try SpoolOptions(values, configuration)
     ).run(source, configuration)
   }
 }

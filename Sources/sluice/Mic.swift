@@ -26,7 +26,7 @@ enum Mic {
       Option("test", "record 3 s, show the level, and send nothing; needs no URL"),
       StreamOptions.buffer(default: "5min"), StreamOptions.overflow(default: "drop-oldest"),
     ] + StreamOptions.shown,
-    topics: [StreamOptions.resuming, StreamOptions.connection],
+    topics: [SpoolOptions.topic, StreamOptions.resuming, StreamOptions.connection],
     example: "sluice mic http://localhost:8080/kitchen -D hw:CARD=Mic --buffer 10min", optionWithoutOperands: "test")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
@@ -43,9 +43,10 @@ enum Mic {
     let bytesPerSecond = capture.rate * capture.channels * capture.format.bytesPerSample
     var configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: bytesPerSecond,
-      buffer: .time(.seconds(300), bytesPerSecond: bytesPerSecond), overflow: .dropOldest)
+      buffer: .time(.seconds(values.has("spool") ? 10 : 300), bytesPerSecond: bytesPerSecond), overflow: .dropOldest)
     if !values.has("digest") { configuration.digest = .sha256 }
     let finishTimeout = try StreamOptions.finishTimeout(values)
+    let spool = try SpoolOptions(values, configuration)
     let (signals, microphone) = try open(capture)
     let source = MicrophoneSource(microphone, container: container)
     configuration.request.fields.addDefault("Content-Type", source.contentType)
@@ -57,7 +58,7 @@ enum Mic {
     configuration.description?.splitTimeOfDay = split?.timeOfDay
     return try StreamRun(
       url: request.url, progress: progress, levels: { microphone.levels() }, finishTimeout: finishTimeout,
-      digest: StreamOptions.digest(values), metrics: values["metrics"], signals: signals
+      digest: StreamOptions.digest(values), metrics: values["metrics"], signals: signals, spool: spool
     ).run(source, configuration)
   }
 

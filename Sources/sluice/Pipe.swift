@@ -14,7 +14,7 @@ enum Pipe {
       Option("duration", short: "d", value: "T", "end after T (default: at the end of the input)"),
       StreamOptions.buffer(default: "16MiB"), StreamOptions.overflow(default: "wait"),
     ] + StreamOptions.shown,
-    topics: [StreamOptions.resuming, StreamOptions.connection],
+    topics: [SpoolOptions.topic, StreamOptions.resuming, StreamOptions.connection],
     example: "journalctl -f | sluice pipe http://localhost:8080/journal.log")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
@@ -33,7 +33,7 @@ enum Pipe {
     return try StreamRun(
       url: request.url, progress: try ProgressKind(values), duration: duration,
       finishTimeout: try StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
-      metrics: values["metrics"]
+      metrics: values["metrics"], spool: try SpoolOptions(values, configuration)
     ).run(source, configuration)
   }
 

@@ -182,6 +182,7 @@ enum StreamOptions {
       configuration.retry.giveUpOnRefusalAfter = try Units.duration(text, of: "give-up-on-refusal")
     }
     try resumable(values, &configuration)
+    try SpoolOptions.adapt(&configuration, values)
     return configuration
   }
 

@@ -5,6 +5,7 @@ internal import Digests
 internal import EventLoops
 internal import HTTPServer
 internal import LiveStreaming
+internal import SpooledStreams
 internal import Synchronization
 internal import UploadClient
 
@@ -68,17 +69,26 @@ struct StreamRun {
   /// Where the signals are taken already; nil to begin with that here.
   var signals: Signals?
 
+  /// Where the stream is kept until the server has it; nil for memory only.
+  var spool: SpoolOptions?
+
   /// Streams `source` until it ends or signals end it.
   func run(_ source: any StreamSource, _ chosen: LiveStreamConfiguration) throws(CommandError) -> ExitCode {
-    try run(chosen) { (configuration, session) throws(SystemError) in
-      try LiveStreamer(source, configuration: configuration, session: session)
+    guard let spool else {
+      return try run(chosen) { (configuration, session) throws(SystemError) in
+        try LiveStreamer(source, configuration: configuration, session: session)
+      }
+    }
+    let backlog = BacklogRun(spool, try spool.open())
+    return try run(chosen, backlog) { configuration, session in
+      try LiveStreamer(source, configuration: configuration, session: session, spool: backlog.spool)
     }
   }
 
   /// Streams what `make` makes.
   func run(
-    _ chosen: LiveStreamConfiguration,
-    _ make: (LiveStreamConfiguration, UploadSession) throws(SystemError) -> LiveStreamer
+    _ chosen: LiveStreamConfiguration, _ backlog: BacklogRun? = nil,
+    _ make: (LiveStreamConfiguration, UploadSession) throws -> LiveStreamer
   ) throws(CommandError) -> ExitCode {
     var configuration = chosen
     switch progress {
@@ -90,7 +100,7 @@ struct StreamRun {
     let figures = StreamRunFigures()
     let listener = try MetricsOption.listener(metrics) { $0(figures.page) }
     defer { listener?.stop() }
-    do throws(SystemError) {
+    do {
       // Before the first thread, so that no thread takes a signal away from this one.
       let signals = if let taken = self.signals { taken } else { try Signals() }
       try Console.shared.beginQueueing()
@@ -98,6 +108,8 @@ struct StreamRun {
       try listener?.begin()
       let session = try UploadSession()
       let streamer = try make(configuration, session)
+      if let spool { say(spool) }
+      backlog?.begin(beside: streamer, configuration, session) { show($0) }
       streamer.start { event in
         let event = if case .ended(let summary) = event { LiveStreamEvent.ended(conclude(summary)) } else { event }
         observe(event)
@@ -108,7 +120,11 @@ struct StreamRun {
         if case .streaming = event { StartupPages.giveBack() }
         if case .ended(let summary) = event {
           ending.summary.withLock { $0 = summary }
-          ending.done.signal()
+          if let backlog {
+            backlog.whenDone { ending.done.signal() }
+          } else {
+            ending.done.signal()
+          }
         }
       }
       let manager = ServiceManager.current
@@ -123,20 +139,45 @@ struct StreamRun {
         if count == 1, !endsAtOnce {
           if progress != .json { Console.shared.say(finishing) }
           streamer.finish(within: finishTimeout)
+          session.loop.execute { backlog?.cancel() }
         } else {
+          session.loop.execute { backlog?.cancel() }
           streamer.cancel()
         }
       }
       session.close()
-      return ending.summary.withLock { $0.map(report)?.code ?? .done }
+      let code = ending.summary.withLock { summary -> ExitCode in
+        guard let summary else { return .done }
+        return backlog == nil ? report(summary).code : ExitCode(spooled: summary)
+      }
+      return code == .done ? backlog?.exitCode ?? .done : code
+    } catch let error as CommandError {
+      throw error
     } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(.inputOutput, "\(error)")
     }
   }
 
   private var finishing: String {
     let limit = finishTimeout.map { "; it may be silent for at most \(Units.text($0))" } ?? ""
     return "finishing: waiting for the server to acknowledge what is buffered\(limit). A second signal stops at once."
+  }
+
+  private func say(_ spool: SpoolOptions) {
+    guard progress != .json else { return }
+    let reason = spool.isLimitChosen ? ", half of the free space" : ""
+    Console.shared.say(
+      "keeping at most \(Units.text(bytes: spool.settings.limit)) in the spool \(spool.directory.shown)\(reason)")
+  }
+
+  private func show(_ event: BacklogStreamer.Event) {
+    if progress == .json {
+      if let line = SpoolReport.jsonLine(event, time: WallClock.now.iso8601) {
+        Console.shared.put(line, isRoutine: false)
+      }
+    } else if let line = SpoolReport.line(event) {
+      Console.shared.say(line)
+    }
   }
 
   private func show(_ event: LiveStreamEvent, _ levels: [ChannelLevel]) {
@@ -153,6 +194,11 @@ struct StreamRun {
     case .ended(let summary):
       console.keepStatus()
       for line in report(summary).lines { console.say(line) }
+      if let spool, summary.error != nil, summary.progress.unsent > 0 {
+        console.say(
+          "\(Units.text(bytes: summary.progress.unsent)) stay in the spool \(spool.directory.shown). The next run with the same URL sends them, or sluice spool drain does."
+        )
+      }
       if let digest, summary.error == nil, summary.verified == nil {
         console.say("not verified: the server sent no \(digest.name) digest")
       }

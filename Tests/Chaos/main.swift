@@ -13,6 +13,8 @@ let usage = """
     --seed N        the first run's seed; the next ones follow (default: drawn)
     --kinds LIST    only these: \(ChaosFault.Kind.allCases.map(\.rawValue).joined(separator: ","))
     --rate BYTES    of the source, a second (default: by the seed)
+    --spool         kills the client as well, which keeps the stream in a spool
+    --plain         with --spool: plain uploads instead of resumable ones
   """
 
 /// Written at once, for whoever watches: no buffer of the C library in between.
@@ -29,11 +31,16 @@ func fail(_ message: String, _ code: Int32) -> Never {
 var options = ChaosRun.Options(seed: UInt64.random(in: 0...999_999_999), faults: 1000)
 var runs = 1
 var chosenKinds = ""
+var (isSpooled, isPlain) = (false, false)
 var arguments = CommandLine.arguments.dropFirst()
 while let name = arguments.popFirst() {
   if name == "--help" {
     say(usage)
     exit(0)
+  }
+  if name == "--spool" || name == "--plain" {
+    if name == "--spool" { isSpooled = true } else { isPlain = true }
+    continue
   }
   guard let value = arguments.popFirst() else { fail("\(name) wants a value\n\(usage)", 64) }
   func positive() -> Int {
@@ -61,9 +68,18 @@ while let name = arguments.popFirst() {
 
 for index in 0..<runs {
   do {
+    if isSpooled {
+      var spooled = SpoolChaosRun.Options(seed: options.seed, faults: options.faults)
+      spooled.isResumable = !isPlain
+      if let rate = options.bytesPerSecond { spooled.bytesPerSecond = rate }
+      say(try SpoolChaosRun(spooled).perform())
+      options.seed &+= 1
+      continue
+    }
     say(try ChaosRun(options).perform().description)
   } catch {
     var again = "chaos --seed \(options.seed) --faults \(options.faults)"
+    if isSpooled { again += isPlain ? " --spool --plain" : " --spool" }
     if let rate = options.bytesPerSecond { again += " --rate \(rate)" }
     if !chosenKinds.isEmpty { again += " --kinds \(chosenKinds)" }
     fail("run \(index + 1) of \(runs) failed: \(error)\nagain with: \(again)", 1)

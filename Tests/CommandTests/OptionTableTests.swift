@@ -53,6 +53,9 @@ struct OptionTableTests {
     "discard": .nothing,
     "names": .other(["", "x", "/x", "../x", "a/../b", "a/", "{x}/y", "%n/%Y", "a/%", "a/b\\c", "-a/b", ".a/b", "a b/c"]
     ),
+    "spool": .text, "spool-limit": .size, "spool-keep": .other(["many", "-1s", "5kB", "59s", "0", Value.huge]),
+    "sync-interval": .other(["soon", "-1s", "5kB", "0", "9ms", "2h", Value.huge]), "backlog": .choice,
+    "catch-up-rate": .size,
     "keep": .other(["many", "-1s", "30", "59s", "1ms", "0s", "1kB", Value.huge + "d"]),
     "keep-size": .other(["many", "-1", "500", "5s", "0", Value.huge + "GB"]),
     "keep-free": .other(["many", "-1%", "10", "0%", "100%", "%", "5s", "1e3", Value.huge + "GB"]),

@@ -99,7 +99,7 @@ struct PlainStreamStateMachineTests {
     arguments: Seed.several(200))
   func anyOrder(_ seed: Seed) {
     var world = World(seed.value)
-    world.perform(world.machine.start(now: world.now))
+    world.perform(world.machine.start(Supply(oldest: 0, head: 0, isFinished: false)))
     for _ in 0..<500 { world.step() }
     // Gaps and requests together leave no byte of the stream out: each request begins at or before what was reached
     // by then, or right behind a gap that does.
@@ -121,7 +121,7 @@ struct PlainStreamStateMachineTests {
   @Test("after a lost connection it goes on from the last byte acknowledged, and the rest is sent again")
   func goesOn() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
-    #expect(machine.start(now: Self.at(0)) == .open(at: 0, attempt: 1, gap: nil))
+    #expect(machine.start(Supply(oldest: 0, head: 0, isFinished: false)) == .open(at: 0, attempt: 1, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
     guard
@@ -144,7 +144,7 @@ struct PlainStreamStateMachineTests {
   @Test("bytes that had to make room are a gap from the last acknowledged one to a little behind the oldest")
   func overflow() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
     _ = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
@@ -156,7 +156,7 @@ struct PlainStreamStateMachineTests {
   @Test("a server that says it has less than TCP acknowledged is believed, and what is no longer kept for it is a gap")
   func serverWentBack() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
     _ = machine.requestEnded(Self.refused(40), Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
@@ -171,7 +171,7 @@ struct PlainStreamStateMachineTests {
   @Test("a refusal without an offset takes back what TCP acknowledged of the refused request, as far as it is kept")
   func refusedRequest() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(1))
     let kept = machine.requestEnded(Self.refused(), Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
@@ -190,7 +190,7 @@ struct PlainStreamStateMachineTests {
     "a server may have more than TCP's word for it had reached us; one that claims what was never sent is not believed")
   func serverIsAhead() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
     _ = machine.requestEnded(Self.refused(95), Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
@@ -206,7 +206,7 @@ struct PlainStreamStateMachineTests {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(600)
     var (machine, random) = (PlainStreamStateMachine(policy: policy), SplitMix64(state: 7))
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     var (now, delays) = (Self.at(0), [Duration]())
     while delays.count < 1_000 {
       machine.connected()
@@ -260,7 +260,7 @@ struct PlainStreamStateMachineTests {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(60)
     var (machine, random) = (PlainStreamStateMachine(policy: policy), SplitMix64(state: 1))
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     machine.connected()
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 100, now: Self.at(1))
@@ -307,7 +307,7 @@ struct PlainStreamStateMachineTests {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(60)
     var (machine, random) = (PlainStreamStateMachine(policy: policy), SplitMix64(state: 1))
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     machine.connected()
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 50, now: Self.at(10))
@@ -336,7 +336,7 @@ struct PlainStreamStateMachineTests {
   /// A stream of 1,000 bytes so far whose server has acknowledged 500 of them, in so many seconds.
   private func streaming(_ seconds: Int64) -> PlainStreamStateMachine {
     var machine = PlainStreamStateMachine(policy: RetryPolicy())
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     machine.connected()
     machine.wrote(upTo: 1000)
     machine.acknowledged(bodyCount: 10, now: Self.at(0))
@@ -389,7 +389,7 @@ struct PlainStreamStateMachineTests {
   func lostAnswerOfPUT(_ isKept: Bool) {
     for isAcknowledged in [true, false] {
       var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
-      _ = machine.start(now: Self.at(0))
+      _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
       machine.connected()
       machine.wrote(upTo: 1000)
       machine.acknowledged(bodyCount: isAcknowledged ? 1000 : 900, now: Self.at(1))
@@ -411,7 +411,7 @@ struct PlainStreamStateMachineTests {
   func brokenPUT() {
     for told in [nil, 300] as [UInt64?] {
       var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
-      _ = machine.start(now: Self.at(0))
+      _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
       machine.connected()
       machine.wrote(upTo: 500)
       machine.acknowledged(bodyCount: 400, now: Self.at(1))
@@ -429,7 +429,7 @@ struct PlainStreamStateMachineTests {
     policy.giveUpAfter = .seconds(60)
     var machine = PlainStreamStateMachine(policy: policy, replaces: !isWhole)
     let supply = Self.supply(0, 1000, isFinished: isWhole)
-    var action = machine.start(now: Self.at(0))
+    var action = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     var second: Int64 = 0
     while case .open = action, second < 1000 {
       machine.connected()
@@ -509,7 +509,7 @@ struct PlainStreamStateMachineTests {
     arguments: Seed.several(200))
   func replacedNowhere(_ seed: Seed) {
     var server = ReplacingServer(seed)
-    server.perform(server.machine.start(now: Self.at(0)))
+    server.perform(server.machine.start(Supply(oldest: 0, head: 0, isFinished: false)))
     for step in 1...500 { server.step(Self.at(Int64(step))) }
     #expect(server.machine.part > 1)
   }
@@ -518,7 +518,7 @@ struct PlainStreamStateMachineTests {
     "a PUT whose beginning has left the buffer is not replaced: the stream continues elsewhere, from the oldest byte")
   func brokenPUTWithoutBeginning() {
     var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
-    _ = machine.start(now: Self.at(0))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     machine.connected()
     machine.wrote(upTo: 500)
     machine.acknowledged(bodyCount: 400, now: Self.at(1))
@@ -539,7 +539,7 @@ struct PlainStreamStateMachineTests {
     var machine = PlainStreamStateMachine(policy: RetryPolicy(), isLive: false)
     let late = Verdict.transient(.timedOut("no response"), retryAfter: nil, serverOffset: nil)
     let supply = Self.supply(0, 1000, isFinished: true)
-    var action = machine.start(now: Self.at(0))
+    var action = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
     var sends = 0
     while case .open = action, sends < 10 {
       sends += 1

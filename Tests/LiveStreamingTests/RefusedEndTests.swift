@@ -32,7 +32,7 @@ struct RefusedEndTests {
             // Its second request begins where the server has said that it has the stream.
             var machine = PlainStreamStateMachine(policy: RetryPolicy())
             let now = MonotonicInstant(nanoseconds: 1)
-            _ = machine.start(now: now)
+            _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
             machine.wrote(upTo: 500)
             if start > 0 {
               let cut = Verdict.transient(.response(503), retryAfter: nil, serverOffset: start)

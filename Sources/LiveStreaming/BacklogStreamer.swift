@@ -1,0 +1,111 @@
+// What earlier processes have left in a spool, on its way to the server.
+
+internal import EventLoops
+public import SpooledStreams
+public import UploadClient
+
+/// Sends the stretches that earlier processes have left in a spool, one after another, oldest first. Each continues the
+/// upload that its process has begun, from where the server has it to the stretch's end.
+///
+/// All calls may come from any thread; events come on the session's thread. Keep it until ``Event/ended``.
+public final class BacklogStreamer: @unchecked Sendable {
+  // Unchecked: all of it is used on the session's thread after `init`.
+
+  /// Something happened to the backlog.
+  public enum Event: Sendable {
+    /// A stretch begins: so many bytes, captured since that time (milliseconds since 1970).
+    case begins(stretch: String, byteCount: UInt64, created: Int64)
+    case stream(stretch: String, LiveStreamEvent)
+    /// Nobody can say what a stretch is: it stays in the spool.
+    case unreadable(stretch: String)
+    /// The last event. Stretches that were not delivered stay in the spool.
+    case ended(delivered: Int, kept: Int)
+  }
+
+  private let spool: StreamSpool
+  private let configuration: LiveStreamConfiguration
+  private let session: UploadSession
+  private var waiting: [SpooledBacklog]
+  private var current: LiveStreamer?
+  private var handler: @Sendable (Event) -> Void = { _ in }
+  private var delivered = 0
+  private var kept = 0
+  private var isCancelled = false
+
+  /// - Parameter configuration: how to send. URL, stream ID and media type are those of each stretch.
+  public init(_ spool: StreamSpool, configuration: LiveStreamConfiguration, session: UploadSession) {
+    self.spool = spool
+    self.configuration = configuration
+    self.session = session
+    waiting = spool.backlog
+  }
+
+  /// How many bytes wait to be sent.
+  public var byteCount: UInt64 {
+    spool.backlog.reduce(0) { $0 + ($1.kept.upperBound - $1.kept.lowerBound) }
+  }
+
+  /// Begins with the oldest stretch.
+  public func start(_ handler: @escaping @Sendable (Event) -> Void) {
+    session.loop.execute { [self] in
+      self.handler = handler
+      next()
+    }
+  }
+
+  /// Ends at once. What was not acknowledged stays in the spool.
+  public func cancel() {
+    session.loop.execute { [self] in
+      isCancelled = true
+      current?.cancel()
+    }
+  }
+
+  private func next() {
+    current = nil
+    guard !isCancelled, !waiting.isEmpty else {
+      handler(.ended(delivered: delivered, kept: kept + waiting.count))
+      handler = { _ in }
+      return
+    }
+    let stretch = waiting.removeFirst()
+    guard let description = StretchDescription(stretch.description),
+      let streamer = LiveStreamer(
+        stretch, configuration: configuration(for: stretch, description), session: session, spool: spool)
+    else {
+      kept += 1
+      handler(.unreadable(stretch: stretch.name))
+      return next()
+    }
+    current = streamer
+    handler(
+      .begins(
+        stretch: stretch.name, byteCount: stretch.kept.upperBound - stretch.kept.lowerBound, created: stretch.created))
+    streamer.start { [self] event in
+      handler(.stream(stretch: stretch.name, event))
+      guard case .ended(let summary) = event else { return }
+      if summary.error == nil { delivered += 1 } else { kept += 1 }
+      next()
+    }
+  }
+
+  private func configuration(
+    for stretch: SpooledBacklog, _ description: StretchDescription
+  ) -> LiveStreamConfiguration {
+    let resumption = StretchResumption(stretch.resumption.text)
+    var configuration = configuration
+    configuration.request = configuration.request.directed(to: description.url)
+    configuration.request.fields.removeAll { $0.name.lowercased() == "content-type" }
+    if let type = description.contentType {
+      configuration.request.fields.append(.init(name: "Content-Type", value: type))
+    }
+    configuration.streamID = description.streamID
+    if let rate = description.bytesPerSecond { configuration.buffer = .time(.seconds(2), bytesPerSecond: rate) }
+    configuration.resumeData = configuration.resumable == .never ? nil : resumption.upload
+    configuration.acknowledged = resumption.acknowledged ?? 0
+    configuration.sentDescription = resumption.description
+    // The bytes that the server already has are not here to be digested.
+    (configuration.description, configuration.digest) = (nil, nil)
+    return configuration
+  }
+}

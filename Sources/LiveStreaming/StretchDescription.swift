@@ -1,0 +1,102 @@
+// What a spool keeps of a stream beside its bytes, so that another process can send them.
+
+internal import HTTPMessages
+public import ResumableUploads
+internal import UploadClient
+
+/// What never changes of a stretch in the spool. Its text is one structured dictionary (RFC 9651).
+public struct StretchDescription: Equatable, Sendable {
+  /// Where to, without user and password.
+  public var url: String
+  /// The stream's name at the server.
+  public var streamID: String
+  /// `Content-Type`.
+  public var contentType: String?
+  /// What each part of the stream begins with.
+  public var header: [UInt8] = []
+  /// In bytes.
+  public var frameLength = 1
+  /// How many bytes a second of the stream has; nil where nobody knows.
+  public var bytesPerSecond: Int?
+
+  static let format: Int64 = 1
+
+  public init(url: String, streamID: String) {
+    self.url = UploadRequest.withoutCredentials(url)
+    self.streamID = streamID
+  }
+
+  /// Reads ``text``; nil for anything else, an unknown format included.
+  public init?(_ text: String) {
+    guard let fields = StructuredDictionary(parsing: text), fields.integer("format") == Self.format,
+      let url = fields.string("url"), let streamID = fields.string("stream-id")
+    else { return nil }
+    self.init(url: url, streamID: streamID)
+    contentType = fields.string("content-type")
+    if case .item(let item)? = fields["header"], case .bytes(let bytes) = item.value { header = bytes }
+    guard let length = Int(exactly: fields.integer("frame-length") ?? 1), (1...1 << 20).contains(length) else {
+      return nil
+    }
+    frameLength = length
+    bytesPerSecond = fields.integer("bytes-per-second").flatMap { Int(exactly: $0) }.flatMap { $0 > 0 ? $0 : nil }
+  }
+
+  /// nil for texts that structured fields cannot hold.
+  public var text: String? {
+    var fields = StructuredDictionary()
+    fields.set("format", .item(Item(.integer(Self.format))))
+    fields.set("url", .item(Item(.string(url))))
+    fields.set("stream-id", .item(Item(.string(streamID))))
+    if let contentType { fields.set("content-type", .item(Item(.string(contentType)))) }
+    if !header.isEmpty { fields.set("header", .item(Item(.bytes(header)))) }
+    fields.set("frame-length", .item(Item(.integer(Int64(frameLength)))))
+    if let bytesPerSecond { fields.set("bytes-per-second", .item(Item(.integer(Int64(bytesPerSecond))))) }
+    return fields.serialized
+  }
+}
+
+/// How far a stream has come: what changes of a stretch in the spool. Its text is one structured dictionary.
+public struct StretchResumption: Equatable, Sendable {
+  /// The upload resource; nil where there is none.
+  public var upload: ResumeData?
+  /// Stream offset up to which a plain server has the stream, as far as TCP can tell; nil where that is not the rule.
+  public var acknowledged: UInt64?
+  /// The stream's `Stream-Description`, as it was sent last.
+  public var description: String?
+
+  static let format: Int64 = 1
+
+  public init() {}
+
+  /// Reads ``text``. What cannot be read of it is nil.
+  public init(_ text: String) {
+    guard let fields = StructuredDictionary(parsing: text), fields.integer("format") == Self.format else { return }
+    upload = fields.string("upload").flatMap { ResumeData($0) }
+    acknowledged = fields.integer("acknowledged").flatMap { UInt64(exactly: $0) }
+    description = fields.string("description")
+  }
+
+  /// At most 8 KiB: without the description where it would be longer.
+  public var text: String {
+    var fields = StructuredDictionary()
+    fields.set("format", .item(Item(.integer(Self.format))))
+    if let text = upload?.text { fields.set("upload", .item(Item(.string(text)))) }
+    if let acknowledged { fields.set("acknowledged", .item(Item(.integer(Int64(clamping: acknowledged))))) }
+    let short = fields.serialized ?? ""
+    if let description { fields.set("description", .item(Item(.string(description)))) }
+    guard let long = fields.serialized, long.utf8.count <= 8 << 10 else {
+      return short.utf8.count <= 8 << 10 ? short : ""
+    }
+    return long
+  }
+}
+
+extension StructuredDictionary {
+  fileprivate func string(_ key: String) -> String? {
+    if case .item(let item)? = self[key], case .string(let text) = item.value { text } else { nil }
+  }
+
+  fileprivate func integer(_ key: String) -> Int64? {
+    if case .item(let item)? = self[key], case .integer(let number) = item.value { number } else { nil }
+  }
+}

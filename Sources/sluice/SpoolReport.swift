@@ -1,0 +1,95 @@
+// What a spool reports, in words.
+
+internal import EventLoops
+internal import JSONLines
+internal import LiveStreaming
+internal import Spool
+internal import SpooledStreams
+
+enum SpoolReport {
+  static func line(_ event: SpoolEvent) -> String {
+    switch event {
+    case .failing(let error):
+      "the spool cannot be written (\(error)): the stream continues in memory, and the spool is tried again"
+    case .recovered: "the spool can be written again"
+    case .withoutSharedMemory(let error):
+      "\(error.description): the spool is written more often, because only the disk survives the end of this process"
+    case .damaged(let stretch, let damage):
+      "the spool's \(stretch) is damaged at byte \(damage.fileOffset) (\(damage.kind.rawValue)): "
+        + (damage.lostPositions.isEmpty ? "nothing is lost." : "\(damage.lostPositions.count) bytes are lost.")
+    case .unreadable(let error): "the spool has a file that cannot be used: \(error). It stays where it is."
+    }
+  }
+
+  static func commandError(_ error: SpoolError) -> CommandError {
+    switch error.cause {
+    case .inUse(let process):
+      let user = process.map { "process \($0)" } ?? "another process"
+      return CommandError(
+        .inputOutput,
+        "the spool \(error.path.shown) is in use by \(user). Stop it, or give this stream a name of its own with --stream-id."
+      )
+    case .invalidStreamName:
+      return .usage("--stream-id: invalid name. Write 1 to 64 of A-Z a-z 0-9 . _ - without a dot in front.")
+    default:
+      return CommandError(.inputOutput, "the spool cannot be used: \(error). Check --spool.")
+    }
+  }
+
+  // MARK: The backlog
+
+  static func line(_ event: BacklogStreamer.Event) -> String? {
+    switch event {
+    case .begins(_, let byteCount, let created):
+      "sending \(Units.text(bytes: byteCount)) that were captured from \(time(created)) on"
+    case .stream(_, .ended(let summary)):
+      if let error = summary.error {
+        "not all of the backlog was sent: \(error.description). \(Units.text(bytes: summary.progress.unsent)) stay in the spool."
+      } else if summary.progress.lost > 0 {
+        "the backlog was sent, but \(Units.text(bytes: summary.progress.lost)) of it are lost"
+      } else {
+        "that part of the backlog was sent"
+      }
+    case .stream(_, let event):
+      switch event {
+      case .dropout, .gap, .discarding: StreamReport.line(event, url: "").map { "backlog: \($0)" }
+      default: nil
+      }
+    case .unreadable(let stretch): "the spool's \(stretch) does not say where it belongs. It stays where it is."
+    case .ended: nil
+    }
+  }
+
+  static func jsonLine(_ event: BacklogStreamer.Event, time now: String) -> String? {
+    var line: JSONLine
+    switch event {
+    case .begins(let stretch, let byteCount, let created):
+      line = JSONLine(event: "backlog-begins")
+      line.add("stretch", stretch)
+      line.add("length", byteCount)
+      line.add("created", time(created))
+    case .stream(let stretch, .ended(let summary)):
+      line = JSONLine(event: "backlog-ends")
+      line.add("stretch", stretch)
+      line.add("acknowledged", summary.progress.acknowledged)
+      line.add("lost", summary.progress.lost)
+      line.add("unsent", summary.progress.unsent)
+      line.add("error", summary.error?.description)
+    case .stream: return nil
+    case .unreadable(let stretch):
+      line = JSONLine(event: "backlog-unreadable")
+      line.add("stretch", stretch)
+    case .ended(let delivered, let kept):
+      line = JSONLine(event: "backlog-done")
+      line.add("delivered", delivered)
+      line.add("kept", kept)
+    }
+    line.add("time", now)
+    return line.line
+  }
+
+  private static func time(_ milliseconds: Int64) -> String {
+    let (seconds, rest) = milliseconds.quotientAndRemainder(dividingBy: 1000)
+    return WallClock(seconds: seconds, milliseconds: Int(max(0, rest))).iso8601
+  }
+}

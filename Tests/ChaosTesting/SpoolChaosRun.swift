@@ -1,0 +1,214 @@
+// A spooled stream whose client, server and network are killed at random moments: is every byte stored once, in order?
+
+internal import CommandTesting
+internal import EventLoops
+internal import Glibc
+internal import NetworkTesting
+internal import PropertyTesting
+
+/// One source writes into a FIFO without a pause. Clients stream it one after another, each from where the one before was
+/// killed. What they have captured must be on the server at the end: one recording per client that captured anything.
+package final class SpoolChaosRun {
+  package struct Options: Sendable {
+    package var seed: UInt64
+    /// How often client or server are killed, or the network is cut.
+    package var faults: Int
+    /// In bytes.
+    package var bytesPerSecond = 1_000_000
+    /// Whether the streams are resumable uploads, or one plain request each.
+    package var isResumable = true
+
+    package init(seed: UInt64, faults: Int) { (self.seed, self.faults) = (seed, faults) }
+  }
+
+  /// What strikes.
+  private enum Fault: String, CaseIterable {
+    case clientKill, clientTerm, serverKill, networkCut
+    case everything
+
+    /// Those after which a plain upload is complete: what TCP has acknowledged and a server has not read is gone with it.
+    static let plain: [Fault] = [.clientKill, .clientTerm]
+  }
+
+  private static let limit = Duration.seconds(60)
+
+  private let options: Options
+  private let directory: TemporaryDirectory
+  private let pattern: StampedPattern
+  private var random: SplitMix64
+  private let input: PacedInput
+  private let relay: SwitchedRelay
+  private let address: String
+  /// Where clients connect to: a plain upload relies on what the server's own TCP acknowledges.
+  private let host: String
+  private var server: ServeProcess
+  private var client: StreamProcess
+  private var counts: [String: Int] = [:]
+  private var clients = 1
+
+  package init(_ options: Options) throws {
+    self.options = options
+    random = SplitMix64(state: options.seed)
+    pattern = StampedPattern(seed: options.seed)
+    directory = try TemporaryDirectory()
+    guard mkdir("\(directory.path)/stored", 0o700) == 0 else { throw SystemError.last("mkdir stored") }
+    server = try ServeProcess("\(directory.path)/stored", more: ["--durability", "none"])
+    address = server.address
+    relay = try SwitchedRelay(to: address)
+    input = try PacedInput("\(directory.path)/input", pattern, bytesPerSecond: options.bytesPerSecond)
+    try input.start()
+    host = options.isResumable ? relay.address : address
+    client = try Self.client(directory, host, options)
+  }
+
+  private static func client(
+    _ directory: TemporaryDirectory, _ host: String, _ options: Options
+  ) throws -> StreamProcess {
+    try StreamProcess(
+      "pipe", "http://\(host)/chaos.bin",
+      more: [
+        "--spool", "\(directory.path)/spool", "--spool-limit", "1GB", "--buffer", "256KiB", "--sync-interval", "50ms",
+        "--resumable", options.isResumable ? "always" : "never", "--roll-over-bytes", "256KiB",
+        "--response-timeout", "500ms", "--stall-timeout", "500ms", "--connect-timeout", "1s", "--retry-ceiling", "20ms",
+        "--finish-timeout", "100ms",
+      ], input: "\(directory.path)/input")
+  }
+
+  /// Runs to the end; the report.
+  ///
+  /// - Throws: ``TestFailure`` when a byte is missing, or there twice; everything is kept then, and the error says where.
+  package func perform() throws -> String {
+    do {
+      return try run()
+    } catch {
+      directory.keep()
+      throw TestFailure(
+        "seed \(options.seed): \(error)\nlogs and what was stored: \(directory.path)\n"
+          + client.output.text.suffix(20).joined(separator: "\n"))
+    }
+  }
+
+  private func run() throws -> String {
+    let start = MonotonicInstant.now
+    for _ in 0..<options.faults { try strike() }
+    // The FIFO's end is the stream's end.
+    let length = input.finish()
+    let summary = try client.event("ended", limit: Self.limit)
+    guard try client.exitCode(limit: Self.limit) == 0, summary.integer("lost") == 0 else {
+      throw TestFailure("the last client: \(summary)")
+    }
+    let missing = try check(length)
+    let faults = counts.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }.joined(separator: ", ")
+    return
+      "seed \(options.seed): \(length) bytes, \(clients) clients, \(faults): every captured byte stored once, in order; "
+      + "\(missing) bytes between the kernel and a client that was killed (\((.now - start).seconds) s)"
+  }
+
+  /// One fault, or several at once, and the way back.
+  private func strike() throws {
+    guard let fault = (options.isResumable ? Fault.allCases : Fault.plain).randomElement(using: &random) else { return }
+    counts[fault.rawValue, default: 0] += 1
+    // The moment: any.
+    elapse(.milliseconds(Int.random(in: 0...250, using: &random)))
+    switch fault {
+    case .clientKill:
+      client.kill()
+      try restartClient()
+    case .clientTerm:
+      client.signal(SIGTERM)
+      _ = try client.exitCode(limit: Self.limit)
+      try restartClient()
+    case .serverKill:
+      server.kill()
+      elapse(.milliseconds(Int.random(in: 0...200, using: &random)))
+      try restartServer()
+    case .networkCut:
+      try relay.set(.resets)
+      elapse(.milliseconds(Int.random(in: 0...300, using: &random)))
+      if random.chance(50) {
+        client.kill()
+        try restartClient()
+        elapse(.milliseconds(Int.random(in: 0...100, using: &random)))
+      }
+      try relay.set(.passes)
+    case .everything:
+      server.kill()
+      client.kill()
+      elapse(.milliseconds(Int.random(in: 0...50, using: &random)))
+      try restartClient()
+      elapse(.milliseconds(Int.random(in: 0...100, using: &random)))
+      try restartServer()
+    }
+  }
+
+  private func restartClient() throws {
+    client = try Self.client(directory, host, options)
+    clients += 1
+  }
+
+  private func restartServer() throws {
+    server = try ServeProcess("\(directory.path)/stored", address: address, more: ["--durability", "none"])
+  }
+
+  // MARK: What was stored
+
+  /// Returns how many bytes were lost between the kernel and a client.
+  private func check(_ length: UInt64) throws -> UInt64 {
+    let names = try fileNames(in: "\(directory.path)/stored").filter { $0.hasSuffix(".bin") }
+    if let part = try fileNames(in: "\(directory.path)/stored").first(where: { $0.hasSuffix(".part") }) {
+      throw TestFailure("\(part) is not complete")
+    }
+    let stream = pattern.bytes(Int(length))
+    var recordings: [(start: UInt64, end: UInt64, name: String)] = []
+    for name in names {
+      let path = "\(directory.path)/stored/\(name)"
+      let bytes = try fileContents(path)
+      guard let first = position(of: bytes, in: stream) else {
+        throw TestFailure("\(name): its \(bytes.count) bytes are none of the stream's")
+      }
+      recordings.append((first, first + UInt64(bytes.count), name))
+    }
+    recordings.sort { $0.start < $1.start }
+    var (end, missing): (UInt64, UInt64) = (0, 0)
+    for recording in recordings {
+      guard recording.start >= end else {
+        throw TestFailure("\(end - recording.start) bytes before \(end) are there twice: \(recordings)")
+      }
+      // What a client had read from the FIFO, and was killed before it could count it.
+      guard recording.start - end <= 64 << 10 else {
+        throw TestFailure("\(recording.start - end) bytes are missing at \(end): \(recordings)")
+      }
+      missing += recording.start - end
+      end = recording.end
+    }
+    guard end == length else {
+      throw TestFailure("the recordings end at \(end), the stream at \(length): \(recordings)")
+    }
+    let spool = "\(directory.path)/spool"
+    for folder in try fileNames(in: spool) {
+      let left = try fileNames(in: "\(spool)/\(folder)").filter { $0 != "lock" }
+      guard left.isEmpty else { throw TestFailure("the spool still has \(left)") }
+    }
+    guard Int(missing) <= clients * (64 << 10) / 20 else {
+      throw TestFailure("\(missing) bytes are missing: \(recordings)")
+    }
+    return missing
+  }
+}
+
+/// Where in `stream` all of `part` is; nil for nowhere.
+private func position(of part: [UInt8], in stream: [UInt8]) -> UInt64? {
+  stream.withUnsafeBytes { stream in
+    part.withUnsafeBytes { part in
+      guard let first = part.first, let wanted = part.baseAddress, let start = stream.baseAddress else { return nil }
+      var place = 0
+      while place + part.count <= stream.count {
+        guard let found = memchr(start + place, Int32(first), stream.count - place - part.count + 1) else { return nil }
+        place = UnsafeRawPointer(found) - start
+        if memcmp(found, wanted, part.count) == 0 { return UInt64(place) }
+        place += 1
+      }
+      return nil
+    }
+  }
+}
