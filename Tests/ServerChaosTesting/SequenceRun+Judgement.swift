@@ -70,7 +70,8 @@ extension SequenceRun {
     guard call.mustBeRefused else { return }
     if call.isDropped, call.upload == nil { call.stream.mayBeginLate = true }
     guard let final = call.outcome.final else { return }
-    guard [401, 403, 404].contains(final.status) else {
+    // A server that stops looks at no request any more.
+    guard [401, 403, 404].contains(final.status) || final.status == 503 && isStopping else {
       throw fail(
         "another token's \(call.intent.rawValue) is answered with \(final.status)",
         "\(call.stream.base): \(call.outcome.text)")
@@ -252,7 +253,7 @@ extension SequenceRun {
       }
     } else if [404, 410].contains(final.status) {
       try gone(upload, others, "DELETE: \(call.outcome.text)")
-    } else if others.isEmpty {
+    } else if others.isEmpty, !(final.status == 503 && isStopping) {
       throw fail("DELETE is answered with \(final.status)", call.outcome.text)
     }
   }
