@@ -176,7 +176,11 @@ extension FileStore {
     unlinkat(directory, name.gaps, 0)
     try note(GapRecord(offset: part.start, length: 0, cause: .nextPart), name)
     if let end = previous.end, offset > end {
-      try note(GapRecord(offset: end, length: offset - end, cause: .notReceived), name)
+      // An earlier part may hold what lies between: the last one may have repeated a piece of it.
+      for gap in try parts.lines(of: name.base).notReceived(in: end..<offset) {
+        try note(
+          GapRecord(offset: gap.lowerBound, length: gap.upperBound - gap.lowerBound, cause: .notReceived), name)
+      }
     }
     try parts.append(part, to: name.base)
     if durability != .none {

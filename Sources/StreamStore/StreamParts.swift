@@ -105,6 +105,22 @@ struct RecordingPart: Equatable, Sendable {
   }
 }
 
+extension [RecordingPart] {
+  /// The stream offsets in `range` that none of these recordings was closed with.
+  func notReceived(in range: Range<UInt64>) -> [Range<UInt64>] {
+    var rest = [range]
+    for part in self {
+      guard let end = part.end, part.start < end else { continue }
+      rest = rest.flatMap { range in
+        let held = (part.start..<end).clamped(to: range)
+        return [range.lowerBound..<held.lowerBound, held.upperBound..<range.upperBound]
+      }
+      rest.removeAll(where: \.isEmpty)
+    }
+    return rest
+  }
+}
+
 /// The directory `.parts` of a store: a file for each stream of which the server has closed a recording, with a line
 /// for each thing that happened. Streams that end by themselves have none.
 struct StreamParts: Sendable {

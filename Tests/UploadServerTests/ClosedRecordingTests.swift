@@ -194,6 +194,20 @@ struct ClosedRecordingTests {
     try send((44 + 302)..<444, completes: true)
   }
 
+  @Test("behind a part that repeats a piece of an earlier one, only bytes that never came are noted as not received")
+  func repeatingPart() throws {
+    let test = try server()
+    // The client of the second knew of less than the server had.
+    for (number, range) in [0..<20, 5..<10, 20..<25, 12..<15, 30..<31].enumerated() {
+      try test.plain(id: "a", offset: range.lowerBound, range.map { UInt8($0) })
+      _ = try test.events.wait(.closed, count: number + 1)
+    }
+    for (part, gaps) in [2: [], 3: [], 4: [], 5: ["{\"offset\":25,\"length\":5,\"cause\":\"not-received\"}"]] {
+      let lines = try test.directory.text("t-a~\(part).gaps").split(separator: "\n").map(String.init)
+      #expect(lines.filter { $0.contains("not-received") } == gaps, "part \(part)")
+    }
+  }
+
   @Test("a next part outlives the server, and knows where it begins; text needs no header")
   func nextPartAfterRestart() throws {
     let directory = TemporaryDirectory()
