@@ -292,8 +292,7 @@ final class LiveStream: @unchecked Sendable {
     var summary = StreamSummary(
       progress: progress(), gaps: gaps, resent: beforeFallBack.resent + machine.resent, sourceLost: sourceLost,
       response: response,
-      // What the source left out is missing there, and is no loss.
-      missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }.map { $0 - min($0, content.pausedByteCount) },
+      missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }.map(missingAtServer),
       error: error ?? sourceError)
     if let missing = summary.missingAtServer, missing > summary.progress.lost {
       // TCP acknowledged what the server never got to store.
@@ -315,5 +314,12 @@ final class LiveStream: @unchecked Sendable {
     handler = { _ in }
     // Not at once: it is still on the stack.
     loop.atEndOfTurn { [self] in keptAlive = nil }
+  }
+
+  /// How many bytes a server misses that says so. What the source left out is missing there, and is no loss. What was
+  /// never sent cannot be missing.
+  private func missingAtServer(_ told: UInt64) -> UInt64 {
+    let count = min(told, progress().sent)
+    return count - min(count, content.pausedByteCount)
   }
 }

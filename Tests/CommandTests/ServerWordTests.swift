@@ -52,6 +52,7 @@ import Testing
     let ended = try process.event("ended")
     #expect(ended.integer("lost") == Int(lost) && ended.integer("gaps") == (lost > 0 ? 1 : 0), "\(ended)")
     #expect(ended.integer("acknowledged") == 4 - Int(lost) && ended.integer("unsent") == 0, "\(ended)")
+    #expect(ended.integer("missing_at_server") == (UInt64(count) == nil ? nil : Int(lost)), "\(ended)")
     #expect(process.events("missing-at-server").map { $0.integer("length") } == (lost > 0 ? [Int(lost)] : []))
   }
 
