@@ -13,8 +13,6 @@ struct Signals {
   /// is opened.
   init() throws(SystemError) {
     signal(SIGPIPE, SIG_IGN)
-    // Or else the Swift runtime reports a crash.
-    signal(SIGQUIT, SIG_DFL)
     var set = Self.set
     pthread_sigmask(SIG_BLOCK, &set, nil)
     descriptor = try retryingInterrupts("signalfd") { signalfd(-1, &set, Int32(SFD_CLOEXEC | SFD_NONBLOCK)) }

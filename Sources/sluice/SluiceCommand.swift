@@ -102,6 +102,8 @@ enum SluiceCommand {
     StandardDescriptors.fill()
     // A file size limit is then an error of write(2), which each writer reports, instead of the end of the process.
     signal(SIGXFSZ, SIG_IGN)
+    // Or else the Swift runtime reports a crash.
+    signal(SIGQUIT, SIG_DFL)
     let code: ExitCode
     do throws(CommandError) {
       code = try run(CommandLine.arguments.dropFirst())

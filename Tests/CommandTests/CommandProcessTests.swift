@@ -235,6 +235,36 @@ struct CommandProcessTests {
     #expect(!process.errors.contains { $0.contains("crash") }, "\(process.errors)")
   }
 
+  @Test("SIGQUIT ends a command that waits for a file as any program, and is no crash")
+  func quitBeforeStream() throws {
+    let directory = try TemporaryDirectory()
+    let fifo = "\(directory.path)/profile"
+    guard mkfifo(fifo, 0o600) == 0 else { throw SystemError.last("mkfifo") }
+    // A program inherits what is blocked in the thread that starts it.
+    var (quit, before) = (sigset_t(), sigset_t())
+    sigemptyset(&quit)
+    sigaddset(&quit, SIGQUIT)
+    pthread_sigmask(SIG_UNBLOCK, &quit, &before)
+    defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+    let process = try sluice(["load", "http://127.0.0.1:9/", "--profile", fifo])
+    // Opens when the process does.
+    let writer = open(fifo, O_WRONLY | O_CLOEXEC)
+    defer { close(writer) }
+    process.signal(SIGQUIT)
+    #expect(try process.wait() == 128 + SIGQUIT)
+    #expect(process.errors == [])
+  }
+
+  @Test("load refuses a body that is a FIFO at once")
+  func fifoBody() throws {
+    let directory = try TemporaryDirectory()
+    let fifo = "\(directory.path)/body"
+    guard mkfifo(fifo, 0o600) == 0 else { throw SystemError.last("mkfifo") }
+    let process = try sluice(["load", "http://127.0.0.1:9/", "--body", fifo])
+    #expect(try process.wait() == 66)
+    #expect(process.errors.contains { $0.contains(fifo) && $0.contains("no regular file") }, "\(process.errors)")
+  }
+
   @Test("a digest that was asked for and that the server did not send is reported as not verified")
   func notVerified() throws {
     let server = try ScriptedServer { connection, _ in

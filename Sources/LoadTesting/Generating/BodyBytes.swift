@@ -75,7 +75,11 @@ final class BodyBytes: Sendable {
   }
 
   private static func contents(of path: String) throws(LoadError) -> [UInt8] {
-    guard let file = fopen(path, "r") else { throw .unreadableBody(path, String(cString: strerror(errno))) }
+    // The open of a FIFO would wait for its writer.
+    let descriptor = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+    guard descriptor >= 0, let file = fdopen(descriptor, "r") else {
+      throw .unreadableBody(path, String(cString: strerror(errno)))
+    }
     defer { fclose(file) }
     var status = stat()
     guard fstat(fileno(file), &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_size > 0 else {
