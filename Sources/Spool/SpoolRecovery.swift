@@ -168,11 +168,14 @@ struct SpoolRecovery {
       last = block.index
       return true
     }
-    // A block that was being written when the process or the power ended: nothing behind it was found.
-    for run in missing.runs where run.kind != .unwritten && run.kind != .overwritten {
+    if let last, last >= header.blockCount { raiseOldest(toBlock: last - header.blockCount + 1) }
+    // A block that was being written when the process or the power ended: nothing behind it was found. Further on are the
+    // places of blocks that are kept.
+    let kept = SpoolFormat.blockIndex(state.checkpoint.oldest) + header.blockCount
+    for run in missing.runs where run.kind != .unwritten && run.kind != .overwritten && run.blocks.lowerBound < kept {
+      let run = MissingBlocks.Run(kind: run.kind, blocks: run.blocks.clamped(to: 0..<kept))
       note(run, from: state.checkpoint.head, to: SpoolFormat.start(ofBlock: run.blocks.upperBound))
     }
-    if let last, last >= header.blockCount { raiseOldest(toBlock: last - header.blockCount + 1) }
   }
 
   /// A power cut can leave a checkpoint or a block that relies on an earlier block in the ring, and not that block. What a

@@ -25,10 +25,23 @@ final class TemporaryFolder: Sendable {
   }
 }
 
+extension OffsetPattern {
+  /// The stream's bytes from `position` on.
+  func bytes(_ count: Int, at position: UInt64) -> [UInt8] {
+    [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
+      for start in stride(from: 0, to: count, by: 65_000) {
+        let part = UnsafeMutableRawBufferPointer(buffer)[start..<min(count, start + 65_000)]
+        fill(UnsafeMutableRawBufferPointer(rebasing: part), at: position + UInt64(start))
+      }
+      initialized = count
+    }
+  }
+}
+
 extension SpoolFile {
   /// Appends what the pattern has at a position.
   func append(_ pattern: OffsetPattern, at position: UInt64, count: Int, time: Int64 = 0) throws {
-    let bytes = (0..<count).map { pattern[position + UInt64($0)] }
+    let bytes = pattern.bytes(count, at: position)
     try bytes.withUnsafeBytes { try append($0, at: position, time: time) }
   }
 

@@ -47,7 +47,7 @@ struct SpoolSequence {
   private mutating func append() throws {
     var position = model.head
     if random.chance(15) { position += UInt64(random.size(upTo: random.chance(80) ? 9000 : 200_000)) }
-    let bytes = (0..<random.size(upTo: 30_000)).map { pattern[position + UInt64($0)] }
+    let bytes = pattern.bytes(random.size(upTo: 30_000), at: position)
     let range = position..<position + UInt64(bytes.count)
     do throws(SpoolError) {
       var result: SpoolError?

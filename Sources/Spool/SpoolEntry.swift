@@ -1,0 +1,44 @@
+// The stretches below a path that a person names.
+
+/// A stretch in a spool directory.
+public struct SpoolEntry: Equatable, Sendable {
+  /// The spool directory.
+  public var directory: String
+  /// The stream's name.
+  public var stream: String
+  /// The stretch's file.
+  public var path: String
+
+  /// The stream's folder.
+  public var folder: String { "\(directory)/\(stream)" }
+
+  /// The stretches of a spool directory, of a stream's folder in one, or the stretch itself: by stream, oldest first.
+  ///
+  /// - Parameter path: an existing file or folder. A relative path is relative to the current folder.
+  public static func all(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [SpoolEntry] {
+    var path = path
+    while path.count > 1, path.hasSuffix("/") { path.removeLast() }
+    if Stretch(lastPart(path)) != nil {
+      let folder = SpoolFolder.folder(of: path)
+      return [SpoolEntry(directory: SpoolFolder.folder(of: folder), stream: lastPart(folder), path: path)]
+    }
+    let streams = try SpoolFolder.streams(in: path, disk: disk)
+    if streams.isEmpty, SpoolFolder.isValid(stream: lastPart(path)) {
+      return try entries(SpoolFolder.folder(of: path), lastPart(path), disk)
+    }
+    var all: [SpoolEntry] = []
+    for stream in streams { all += try entries(path, stream, disk) }
+    return all
+  }
+
+  private static func entries(
+    _ directory: String, _ stream: String, _ disk: any SpoolDisk
+  ) throws(SpoolError) -> [SpoolEntry] {
+    try SpoolFolder.stretches(in: "\(directory)/\(stream)", disk: disk)
+      .map { SpoolEntry(directory: directory, stream: stream, path: $0) }
+  }
+
+  private static func lastPart(_ path: String) -> String {
+    path.split(separator: "/").last.map(String.init) ?? ""
+  }
+}
