@@ -23,7 +23,7 @@ TEST     := SWIFT=$(SWIFT) $(PYTHON) Tests/run.py $(TEST_OPTIONS)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 # Suites in which several threads meet: the pure parts of the rooms have one, and what a test says of time is not true at a tenth
 # of the speed.
-THREADED := StreamBuffersTests EventLoopsTests \
+THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(BoundStream|StreamLikeness) \
   HTTPServerTests.(HandlerSeam|PageMaker) \
   UploadServerTests.(UploadTrouble|ResumableUpload|WrappedHandler|Threads|MetricsListener) \
   UploadClientTests.(Acknowledgement|ConnectionReuse|Peer|ShortRequest|Suspension|UploadSession) \
@@ -33,10 +33,10 @@ THREADED := StreamBuffersTests EventLoopsTests \
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread
 # Tests that await. They run alone, because the other tests block the few threads that resume tasks.
-AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests
+AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Download|Resumption|Session|StreamedUpload)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build truth listings test test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install install-built clean \
+.PHONY: help run build truth listings test test-articles test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers soak model install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -62,6 +62,10 @@ listings: packages ## the listings of README and docs, built as a package of the
 	for product in sluice testmic-control TestDevice; do $(SWIFT) build --product $$product || exit; done
 	$(SWIFT) build --package-path samples/listings --scratch-path .build/listings
 	$(PYTHON) samples/listings/run.py .build/debug .build/listings/debug
+
+test-articles: packages ## the code of Apple's articles, with one changed import, against sluice serve; SECONDS=20 for a shorter stream
+	$(SWIFT) build --product sluice
+	SWIFT=$(SWIFT) $(PYTHON) Tests/Articles/articles.py .build/debug/sluice $(SECONDS)
 
 # Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
 test-thread: packages test-packages ## buffers, loops, server, client, streams and load tests under ThreadSanitizer

@@ -176,6 +176,9 @@ let samples: [Target] = [
     name: "sample-microphone", dependencies: ["MicrophoneStreaming"], path: "samples/microphone",
     swiftSettings: settings),
   .executableTarget(
+    name: "sample-foundation-uploads", dependencies: ["FoundationUploads"], path: "samples/foundation-uploads",
+    swiftSettings: settings),
+  .executableTarget(
     name: "sample-resumable-handler", dependencies: ["UploadServer", "Digests"], path: "samples/resumable-handler",
     swiftSettings: settings),
 ]

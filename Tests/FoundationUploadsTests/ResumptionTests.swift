@@ -23,14 +23,13 @@ struct ResumptionTests {
   @Test("a momentary interruption is resumed without the program's help", arguments: Body.allCases)
   func interruption(_ body: Body) throws {
     let server = try StreamServer()
-    let relay = try SwitchedRelay(to: "127.0.0.1:\(server.port)")
+    let way = try Bottleneck(to: server)
     let test = TestSession()
     defer { test.end() }
-    let task = try task(body, test.session, "http://\(relay.address)", server.directory)
+    let task = try task(body, test.session, way.url, server.directory)
     task.resume()
     try test.recorder.log.first("the offer") { $0 == .interim(104) }
-    try relay.set(.resets)
-    try relay.set(.passes)
+    way.breakOff()
     #expect(try test.recorder.end() == nil)
     #expect(try stored(test.recorder.data, server) == Self.bytes)
     #expect(task.countOfBytesSent == Int64(Self.bytes.count))
@@ -39,13 +38,14 @@ struct ResumptionTests {
   @Test("an upload that was paused is resumed by another session", arguments: Body.allCases)
   func pause(_ body: Body) async throws {
     let server = try StreamServer()
-    let relay = try SwitchedRelay(to: "127.0.0.1:\(server.port)")
+    let way = try Bottleneck(to: server)
     let test = TestSession()
     defer { test.end() }
-    let task = try task(body, test.session, "http://\(relay.address)", server.directory)
+    let task = try task(body, test.session, way.url, server.directory)
     task.resume()
     try test.recorder.log.first("the offer") { $0 == .interim(104) }
     let data = try #require(await task.cancelByProducingResumeData())
+    way.breakOff()
     #expect(try test.recorder.end() == .cancelled)
     #expect(test.recorder.error?.uploadTaskResumeData == data)
     #expect(await task.cancelByProducingResumeData() == nil)
@@ -71,18 +71,19 @@ struct ResumptionTests {
   @Test("an upload to a server that has gone fails with resume data, which continues it when the server is back")
   func lostServer() async throws {
     let server = try StreamServer()
-    let relay = try SwitchedRelay(to: "127.0.0.1:\(server.port)")
+    let way = try Bottleneck(to: server)
     let test = TestSession { $0.timeoutIntervalForResumption = 0.1 }
     defer { test.end() }
-    let task = try task(.file, test.session, "http://\(relay.address)", server.directory)
+    let task = try task(.file, test.session, way.url, server.directory)
     task.resume()
     try test.recorder.log.first("the offer") { $0 == .interim(104) }
-    try relay.set(.resets)
+    way.isClosed = true
+    way.breakOff()
     _ = try test.recorder.end()
     let error = try #require(test.recorder.error)
     let data = try #require(error.uploadTaskResumeData)
     #expect(error.userInfo[NSURLSessionUploadTaskResumeData] as? Data == data)
-    try relay.set(.passes)
+    way.isClosed = false
     let (body, response) = try await test.session.upload(resumeFrom: data)
     #expect((response as? HTTPURLResponse)?.statusCode == 201)
     #expect(try stored(body, server) == Self.bytes)
