@@ -100,7 +100,9 @@ let rooms: [Target] =
     // Sources/FoundationUploads/Exports.swift.
     .target(
       name: "FoundationUploadsCore",
-      dependencies: ["CLinux", "EventLoops", "LiveStreaming", "ResumableUploads", "StreamBuffers", "UploadClient"],
+      dependencies: [
+        "CLinux", "EventLoops", "HTTPMessages", "LiveStreaming", "ResumableUploads", "StreamBuffers", "UploadClient",
+      ],
       swiftSettings: settings)
   ]
   + room(

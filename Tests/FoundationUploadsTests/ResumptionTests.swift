@@ -116,4 +116,33 @@ struct ResumptionTests {
     await #expect(throws: URLError.self) { try await test.session.upload(resumeFrom: data) }
     await #expect(throws: URLError.self) { try await test.session.upload(resumeFrom: Data("other".utf8)) }
   }
+
+  @Test("a stream that was paused is resumed with a stream from the offset that the server has")
+  func pausedStream() async throws {
+    let server = try StreamServer()
+    let test = TestSession()
+    defer { test.end() }
+    let (pair, whole) = (try Pair(), Data("before the pause, after it".utf8))
+    test.recorder.stream = { pair.input }
+    let task = test.session.uploadTask(withStreamedRequest: try request("\(server.url)/live", "POST"))
+    task.resume()
+    pair.output.open()
+    #expect(pair.output.write(Array(whole), maxLength: 18) == 18)
+    try waitUntil("the first bytes are sent") { task.countOfBytesSent == 18 }
+    let data = try #require(await task.cancelByProducingResumeData())
+    #expect(try test.recorder.end() == .cancelled)
+    let next = TestSession()
+    defer { next.end() }
+    next.recorder.streamFrom = { InputStream(data: whole.dropFirst(Int($0))) }
+    next.session.uploadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(try stored(next.recorder.data, server) == Array(whole))
+    let offsets = next.recorder.log.all.compactMap { if case .needsStreamFrom(let offset) = $0 { offset } else { nil } }
+    #expect(offsets.count == 1 && offsets[0] <= 18)
+    // Without a stream, the upload stays where it is.
+    let empty = TestSession()
+    defer { empty.end() }
+    empty.session.uploadTask(withResumeData: data).resume()
+    #expect(try empty.recorder.end() != nil)
+  }
 }

@@ -72,7 +72,7 @@ if arguments[1] == "clock" {
   let session = URLSession(configuration: .default, delegate: clock, delegateQueue: .main)
   session.uploadTask(withStreamedRequest: request).resume()
   let interrupt = onInterrupt { clock.end() }
-  Timer.scheduledTimer(withTimeInterval: 1, repeats: true) { _ in clock.tick() }
+  _ = Timer.scheduledTimer(withTimeInterval: 1, repeats: true) { _ in clock.tick() }
   RunLoop.main.run()
   withExtendedLifetime(interrupt) {}
 }

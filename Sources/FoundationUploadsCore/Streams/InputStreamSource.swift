@@ -137,6 +137,8 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
 
   private func didRead(_ bytes: [UInt8], isEnd: Bool, words: String?) {
     isReading = false
+    // It may have been stopped, and closed, while it was read.
+    guard producer != nil else { return }
     if let words { return fail(words) }
     if isEnd { return stop() }
     rest = bytes
@@ -144,7 +146,7 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
   }
 
   private func fail(_ words: String) {
-    guard !hasFailed else { return }
+    guard !hasFailed, producer != nil else { return }
     hasFailed = true
     // The buffer stays unfinished: an upload of half a stream must not look complete.
     failed("the body's stream cannot be read: \(words)")

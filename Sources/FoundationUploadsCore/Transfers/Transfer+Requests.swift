@@ -51,7 +51,14 @@ extension Transfer {
     default: body = ["POST", "PUT", "PATCH"].contains(upload.method) ? .empty : .none
     }
     if offersResumption { Self.offer(resumptionOf: task.countOfBytesExpectedToSend, &upload) }
-    upload.tellsAccepted = true
+    try begin(upload, body)
+  }
+
+  /// Sends one request, whose response is the program's unless it leads elsewhere.
+  func begin(_ upload: UploadRequest, _ body: consuming UploadBody) throws {
+    guard let engine else { return }
+    var upload = upload
+    (upload.tellsResponse, upload.tellsAccepted) = (true, true)
     number += 1
     let number = number
     sent = upload

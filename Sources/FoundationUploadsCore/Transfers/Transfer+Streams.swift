@@ -47,7 +47,8 @@ extension Transfer {
     // For bodies that flow fast: fewer wake-ups.
     configuration.pairSize = 64 << 10
     configuration.request.uploadBufferSize = 64 << 10
-    let source = InputStreamSource(stream) { [unowned self] words in
+    let source = InputStreamSource(stream) { [weak self] words in
+      guard let self else { return }
       stopStream(URLError(.requestBodyStreamExhausted, request.url, words))
     }
     self.source = source
@@ -96,6 +97,7 @@ extension Transfer {
     case .bytes(let bytes): return UploadRecord(request, .bytes(bytes), data)
     case .file(let url):
       return file.flatMap { UploadRecord(request, .file(url.path, version: "\($0.version)"), data) }
+    case .stream, .givenStream: return UploadRecord(request, .stream, data)
     default: return nil
     }
   }
@@ -104,6 +106,7 @@ extension Transfer {
     guard let engine, let upload = UploadRequest(request, settings), let data = ResumeData(record.upload) else {
       return end(URLError(.unsupportedURL, request.url))
     }
+    if case .stream = record.body { return resumeStream(upload, data) }
     do {
       let file = try self.file ?? open(record.body)
       self.file = file
@@ -249,7 +252,7 @@ extension Transfer {
 }
 
 /// A stream on its way from the delegate to the network thread.
-private struct GivenStream: @unchecked Sendable {
+struct GivenStream: @unchecked Sendable {
   let stream: InputStream?
   init(_ stream: InputStream?) { self.stream = stream }
 }

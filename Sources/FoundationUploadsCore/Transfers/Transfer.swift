@@ -75,6 +75,7 @@ final class Transfer: @unchecked Sendable {
   var announced: String?
   var streamer: LiveStreamer?
   var source: InputStreamSource?
+  var feed: StreamFeed?
   /// What is known of the stream that runs.
   var streamFacts = StreamFacts()
   var redirects = 0
@@ -202,7 +203,8 @@ final class Transfer: @unchecked Sendable {
     running?.cancel()
     streamer?.cancel()
     source?.close(failure: error?.localizedDescription)
-    (running, streamer, source, file, memory) = (nil, nil, nil, nil, nil)
+    feed?.close(failure: error?.localizedDescription)
+    (running, streamer, source, feed, file, memory) = (nil, nil, nil, nil, nil, nil)
     task.isOver(error)
     tellEnd(error)
     session.end(task)

@@ -1,0 +1,60 @@
+// Any of Foundation's input streams as the body of one request.
+
+internal import Dispatch
+internal import Foundation
+internal import StreamBuffers
+
+/// Reads a stream on a queue of its own, where it may block, into a bound pair that a request reads.
+final class StreamFeed: @unchecked Sendable {
+  private let stream: InputStream
+  private let output: BoundPair.Output
+  private let queue = DispatchQueue(label: "FoundationUploads.StreamFeed")
+  /// Signalled when there may be room, or nobody reads any more.
+  private let news = DispatchSemaphore(value: 0)
+
+  /// The most that is read at once, in bytes.
+  private static let readSize = 64 << 10
+
+  private init(_ stream: InputStream, _ output: consuming BoundPair.Output) {
+    self.stream = stream
+    self.output = output
+  }
+
+  /// Begins to read `stream`.
+  ///
+  /// - Parameter use: given the feed, to be closed with the request, and what the request reads.
+  static func start(_ stream: InputStream, _ use: (StreamFeed, consuming BoundPair.Input) -> Void) {
+    let ends = BoundPair.make(bufferSize: readSize)
+    let feed = StreamFeed(stream, ends.output)
+    feed.queue.async { feed.run() }
+    use(feed, ends.input)
+  }
+
+  private func run() {
+    output.open { [news] _ in news.signal() }
+    if stream.streamStatus == .notOpen { stream.open() }
+    var buffer = [UInt8](repeating: 0, count: Self.readSize)
+    while true {
+      let count = stream.read(&buffer, maxLength: buffer.count)
+      guard count > 0 else {
+        // Half a body must not look complete.
+        if count == 0 { output.close() } else { output.fail(.init("the body's stream cannot be read")) }
+        return
+      }
+      var sent = 0
+      while sent < count {
+        switch output.write(buffer.span.bytes.extracting(sent..<count)) {
+        case .accepted(let more): sent += more
+        case .refused(.noSpaceSignalled): news.wait()
+        case .refused: return
+        }
+      }
+    }
+  }
+
+  /// Nobody reads the stream any more. Its writer learns why.
+  func close(failure: String?) {
+    guard let pair = (stream as? BoundInputStream)?.pair else { return }
+    if let failure { pair.failInputEnd(failure) } else { pair.closeInput() }
+  }
+}
