@@ -8,8 +8,11 @@ public struct SpoolDamage: Equatable, Sendable {
   public enum Kind: String, Equatable, Sendable, CaseIterable {
     /// The header or its copy has a wrong checksum. The other one was used.
     case header
-    /// A checkpoint has a wrong checksum: a torn write, or flipped bits. The newest intact one was used.
+    /// A checkpoint has a wrong checksum: a torn write, or flipped bits. A newer one is intact.
     case checkpoint
+    /// The same, and it may be newer than the intact ones: the commit that wrote it never ended, or flipped bits took what
+    /// it had. That is at most the bytes of the block that the head is in.
+    case newestCheckpoint
     /// No checkpoint is intact. The blocks say what the file holds; what was released, and the state, are unknown.
     case allCheckpoints
     /// The file ends before the ring does.

@@ -1,5 +1,7 @@
 // The stretches below a path that a person names.
 
+internal import EventLoops
+
 /// A stretch in a spool directory.
 public struct SpoolEntry: Equatable, Sendable {
   /// The spool directory.
@@ -29,6 +31,12 @@ public struct SpoolEntry: Equatable, Sendable {
     var all: [SpoolEntry] = []
     for stream in streams { all += try entries(path, stream, disk) }
     return all
+  }
+
+  /// Removes the stretch's file from its folder, durably, whatever is in it. The caller has the folder's lock.
+  public func remove(disk: any SpoolDisk = .system) throws(SpoolError) {
+    try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
+    try disk.retrying(folder) { () throws(SystemError) in try disk.synchronizeFolder(folder) }
   }
 
   private static func entries(

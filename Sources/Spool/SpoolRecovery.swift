@@ -131,16 +131,24 @@ struct SpoolRecovery {
   /// The intact ones, newest first.
   private mutating func checkpoints(_ descriptor: SpoolDescriptor) throws(SpoolError) -> [StoredCheckpoint] {
     var intact: [(slot: Int, stored: StoredCheckpoint)] = []
+    // With the numbers that they seem to have.
+    var damaged: [(offset: UInt64, sequence: UInt64)] = []
     for (slot, offset) in SpoolFormat.checkpointOffsets.enumerated() {
-      let decoding = try Self.region(at: offset, descriptor)?
+      let region = try Self.region(at: offset, descriptor)
+      let decoding = region?
         .withUnsafeBytes { StoredCheckpoint.decoded($0, seed: header.seed, blockCount: header.blockCount) }
       switch decoding ?? .damaged {
       case .checkpoint(let stored): intact.append((slot, stored))
       case .empty: continue
-      case .damaged: state.damage.append(SpoolDamage(.checkpoint, fileOffset: offset))
+      case .damaged:
+        damaged.append((offset, region?.withUnsafeBytes { $0.count < 24 ? .max : $0.integer(at: 16) } ?? .max))
       }
     }
     intact.sort { $0.stored.sequence > $1.stored.sequence }
+    for (offset, sequence) in damaged {
+      let isStale = intact.first.map { sequence < $0.stored.sequence } ?? true
+      state.damage.append(SpoolDamage(isStale ? .checkpoint : .newestCheckpoint, fileOffset: offset))
+    }
     state.unsyncedBlock = intact.map { SpoolFormat.blockIndex($0.stored.checkpoint.head) }.min() ?? 0
     if let newest = intact.first {
       state.slots = CheckpointSlots(newest: newest.slot, durable: newest.slot, sequence: newest.stored.sequence)

@@ -26,8 +26,16 @@ public struct SpoolVerification: Equatable, Sendable {
     return count
   }
 
+  /// Forgets findings before `position`, which are of no interest any more.
+  public mutating func forget(before position: UInt64) {
+    holes.removeAll { $0.upperBound <= position }
+    damage.removeAll { !$0.lostPositions.isEmpty && $0.lostPositions.upperBound <= position }
+  }
+
   /// Whether bytes are missing, or may be.
-  public var hasLoss: Bool { lostByteCount > 0 || damage.contains { $0.kind == .allCheckpoints } }
+  public var hasLoss: Bool {
+    lostByteCount > 0 || damage.contains { $0.kind == .allCheckpoints || $0.kind == .newestCheckpoint }
+  }
 }
 
 extension SpoolFile {

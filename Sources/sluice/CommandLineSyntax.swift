@@ -46,6 +46,8 @@ struct CommandLineSyntax: Sendable {
   let summary: String
   /// Names of the operands, all required. The last one may be repeated if its name ends with `…`.
   let operands: [String]
+  /// The words that the first operand can be, if it is one of a few, and what each does.
+  var actions: [(label: String, text: String)] = []
   /// Shown by `--help`.
   let options: [Option]
   /// Options that are accepted as well, and that the pages of these topics show.
@@ -153,6 +155,7 @@ struct CommandLineSyntax: Sendable {
 
   var help: String {
     var lines = ["usage: \(usage)", ""] + HelpLayout.wrapped(summary) + [""]
+    if !actions.isEmpty { lines += ["Actions:"] + HelpLayout.table(actions) + ["", "Options:"] }
     lines += HelpLayout.table(options + [Self.helpOption])
     if !topics.isEmpty {
       lines += ["", "More options:"]

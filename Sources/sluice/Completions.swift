@@ -63,7 +63,7 @@ enum Completions {
         \(values)      esac
               case $word in
                 -*) COMPREPLY=($(compgen -W '\(all)' -- "$word")) ;;
-                *) COMPREPLY=($(compgen -f -- "$word")) ;;
+        \(actions(syntax))        *) COMPREPLY=($(compgen -f -- "$word")) ;;
               esac ;;
 
         """
@@ -82,6 +82,14 @@ enum Completions {
       }
       complete -o filenames -F _sluice sluice
       """
+  }
+
+  /// The branch for the first operand.
+  private static func actions(_ syntax: CommandLineSyntax) -> String {
+    guard !syntax.actions.isEmpty else { return "" }
+    let words = syntax.actions.map(\.label).joined(separator: " ")
+    return
+      "        *) if [[ $COMP_CWORD == 2 ]]; then COMPREPLY=($(compgen -W '\(words)' -- \"$word\")); return; fi ;;&\n"
   }
 
   // MARK: zsh
@@ -105,6 +113,9 @@ enum Completions {
         }
         let exclusion = option.mayRepeat ? "*" : "(\(names.joined(separator: " ")))"
         for name in names { lines.append("'\(exclusion)\(name)[\(zshQuoted(option.help))]\(value ?? "")'") }
+      }
+      if !syntax.actions.isEmpty {
+        lines.append("'1:action:(\(syntax.actions.map(\.label).joined(separator: " ")))'")
       }
       lines.append("'*:operand:_files'")
       cases +=
@@ -154,6 +165,11 @@ enum Completions {
       "complete -c sluice -f -n '__fish_seen_subcommand_from help' -a \(fishQuoted((helpNames + shells).joined(separator: " ")))"
     )
     for syntax in subcommands {
+      for action in syntax.actions {
+        lines.append(
+          "complete -c sluice -n '__fish_seen_subcommand_from \(syntax.name)' -a \(action.label) -d \(fishQuoted(action.text))"
+        )
+      }
       for option in syntax.allOptions {
         var line = "complete -c sluice -n '__fish_seen_subcommand_from \(syntax.name)' -l \(option.name)"
         if let short = option.short { line += " -s \(short)" }

@@ -19,7 +19,9 @@ enum ManualPage {
     lines += syntax.operands.map { operand in
       operand.hasSuffix("…") ? ".Ar \(macro(String(operand.dropLast()))) ..." : ".Ar \(macro(operand))"
     }
-    lines += [".Sh DESCRIPTION", escaped(syntax.summary), ".Pp", "The options are:"]
+    lines += [".Sh DESCRIPTION", escaped(syntax.summary), ".Pp"]
+    if !syntax.actions.isEmpty { lines += ["The actions are:"] + rows(syntax.actions) + [".Pp"] }
+    lines += ["The options are:"]
     lines += list(syntax.options + [CommandLineSyntax.helpOption])
     for topic in syntax.topics {
       lines += [".Ss \(macro(topic.title))"]

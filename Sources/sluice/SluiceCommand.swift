@@ -19,6 +19,7 @@ enum SluiceCommand {
     Subcommand(syntax: Devices.syntax, run: Devices.run),
     Subcommand(syntax: Serve.syntax, run: Serve.run),
     Subcommand(syntax: Verify.syntax, run: Verify.run),
+    Subcommand(syntax: SpoolCommand.syntax, run: SpoolCommand.run),
     Subcommand(syntax: Load.syntax, run: Load.run),
     Subcommand(syntax: Report.syntax, run: Report.run),
   ]

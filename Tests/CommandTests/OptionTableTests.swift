@@ -50,7 +50,7 @@ struct OptionTableTests {
     "split": .other([
       "many", "-1s", "3600", "1ms", "9s", "0s", "1kB", "24:00", "00:60", "1:00", ":", "0:0:0", Value.huge,
     ]),
-    "discard": .nothing,
+    "discard": .nothing, "force": .nothing,
     "names": .other(["", "x", "/x", "../x", "a/../b", "a/", "{x}/y", "%n/%Y", "a/%", "a/b\\c", "-a/b", ".a/b", "a b/c"]
     ),
     "spool": .text, "spool-limit": .size, "spool-keep": .other(["many", "-1s", "5kB", "59s", "0", Value.huge]),
@@ -110,6 +110,7 @@ struct OptionTableTests {
     case "report": [file]
     case "serve", "devices": []
     case "verify": ["/nowhere"]
+    case "spool": ["list", "/nowhere"]
     default: [url]
     }
   }

@@ -120,7 +120,9 @@ struct SpoolDamageTests {
       var bytes = original
       bytes[Int(offset) + bit / 8] ^= 1 << UInt8(bit % 8)
       let (file, verification) = try judge(bytes, "bit \(bit)")
-      #expect(verification.damage.contains(SpoolDamage(.checkpoint, fileOffset: offset)), "bit \(bit)")
+      let kinds = verification.damage.filter { $0.fileOffset == offset }.map(\.kind)
+      // The third slot has the newest. A damaged number may make another seem newer.
+      #expect(kinds == [.newestCheckpoint] || slot != 2 && kinds == [.checkpoint], "bit \(bit): \(kinds)")
       #expect(file.checkpoint.state.hasPrefix("commit"))
       #expect(file.head == 12 * 4064, "bit \(bit)")
     }

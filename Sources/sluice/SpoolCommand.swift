@@ -1,0 +1,80 @@
+// sluice spool list|show|verify|remove DIR
+
+internal import EventLoops
+internal import Glibc
+internal import JSONLines
+internal import Spool
+
+enum SpoolCommand {
+  static let syntax = CommandLineSyntax(
+    name: "spool", summary: "Lists, shows, verifies or removes what a spool directory holds.",
+    operands: ["ACTION", "DIR"], actions: Action.allCases.map { ($0.rawValue, $0.summary) },
+    options: [
+      Option("json", "print one JSON object per line"),
+      Option("force", short: "f", "remove: also what the server has not acknowledged"),
+    ],
+    example: "sluice spool list /var/spool/sluice")
+
+  enum Action: String, CaseIterable {
+    case list, show, verify, remove
+
+    var summary: String {
+      switch self {
+      case .list: "list the stretches in DIR, in DIR/STREAM, or one file"
+      case .show: "print the checkpoint and the description of each"
+      case .verify: "read all blocks and print each damage and each loss"
+      case .remove: "remove stretches whose bytes are all acknowledged"
+      }
+    }
+  }
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let (word, path) = (values.operands[0], values.operands[1])
+    guard let action = Action(rawValue: word) else {
+      let names = Action.allCases.map(\.rawValue).joined(separator: ", ")
+      throw .usage("sluice spool \(word.shown): no such action. Choose one of: \(names).")
+    }
+    guard action == .remove || !values.has("force") else { throw .usage("--force is for sluice spool remove only.") }
+    // As the kernel knows it: "." has no stream's name.
+    guard let resolved = realpath(path, nil) else {
+      throw CommandError(.noInput, "cannot open \(path.shown): \(String(cString: strerror(errno))).")
+    }
+    defer { free(resolved) }
+    let entries: [SpoolEntry]
+    do throws(SpoolError) { entries = try SpoolEntry.all(at: String(cString: resolved)) } catch {
+      throw commandError("read", error)
+    }
+    if action == .remove {
+      return try SpoolRemoval(entries, isForced: values.has("force"), isJSON: values.has("json")).run()
+    }
+    let report = StretchReport(isJSON: values.has("json"))
+    var code = ExitCode.done
+    for entry in entries {
+      do throws(SpoolError) {
+        let file = try SpoolFile.open(entry.path, access: .readOnly)
+        switch action {
+        case .list: try report.list(entry, file)
+        case .show: try report.show(entry, file)
+        case .verify: if try report.verify(entry, file) { code = code == .inputOutput ? code : .dataLost }
+        case .remove: break
+        }
+      } catch {
+        // The others are of interest all the more.
+        report.failed(entry, error)
+        code = .inputOutput
+      }
+    }
+    return code
+  }
+
+  static func commandError(_ verb: String, _ error: SpoolError) -> CommandError {
+    let (path, reason) = (error.path.shown, reason(error))
+    return CommandError(error.code == ENOENT ? .noInput : .inputOutput, "cannot \(verb) \(path): \(reason).")
+  }
+
+  /// Why, without the path.
+  static func reason(_ error: SpoolError) -> String {
+    if case .system(let error) = error.cause { return error.reason }
+    return String(error.description.dropFirst(error.path.count + 2))
+  }
+}

@@ -1,0 +1,58 @@
+// sluice spool remove: what is acknowledged, or on request what is not.
+
+internal import Spool
+
+/// Removes stretches: all of them, or none and an error.
+struct SpoolRemoval {
+  private let entries: [SpoolEntry]
+  private let isForced: Bool
+  private let report: StretchReport
+
+  init(_ entries: [SpoolEntry], isForced: Bool, isJSON: Bool) {
+    self.entries = entries
+    self.isForced = isForced
+    report = StretchReport(isJSON: isJSON)
+  }
+
+  func run() throws(CommandError) -> ExitCode {
+    // The locks are kept until everything is removed.
+    var folders: [String: SpoolFolder] = [:]
+    do throws(SpoolError) {
+      for entry in entries where folders[entry.folder] == nil {
+        folders[entry.folder] = try SpoolFolder(directory: entry.directory, stream: entry.stream)
+      }
+    } catch {
+      if case .inUse = error.cause {
+        throw CommandError(
+          .inputOutput,
+          "cannot remove \(error.path.shown): \(SpoolCommand.reason(error)). End that process, and try again.")
+      }
+      throw SpoolCommand.commandError("lock", error)
+    }
+    if !isForced { for entry in entries { try checkIsAcknowledged(entry) } }
+    for entry in entries {
+      do throws(SpoolError) {
+        try entry.remove()
+      } catch { throw SpoolCommand.commandError("remove", error) }
+      report.removed(entry)
+    }
+    return .done
+  }
+
+  private func checkIsAcknowledged(_ entry: SpoolEntry) throws(CommandError) {
+    let isAcknowledged: Bool
+    do throws(SpoolError) {
+      let file = try SpoolFile.open(entry.path, access: .readOnly)
+      isAcknowledged =
+        file.unacknowledged == 0 && !file.damage.contains { $0.kind == .allCheckpoints || $0.kind == .newestCheckpoint }
+    } catch {
+      throw CommandError(
+        .inputOutput, "cannot remove \(entry.path.shown): \(SpoolCommand.reason(error)). Use --force to remove it.")
+    }
+    guard isAcknowledged else {
+      throw CommandError(
+        .notPermitted,
+        "cannot remove \(entry.path.shown): the server has not acknowledged all of it. Use --force to lose the rest.")
+    }
+  }
+}

@@ -1,0 +1,178 @@
+// What sluice spool prints of a stretch.
+
+internal import EventLoops
+internal import JSONLines
+internal import Spool
+
+/// Prints stretches as text or as JSON.
+struct StretchReport {
+  let isJSON: Bool
+
+  /// One stretch: when it began, how long it is, and what the server does not have yet.
+  func list(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) {
+    let user = try SpoolFolder.user(of: entry.folder)
+    let disk = try file.diskByteCount
+    if isJSON {
+      var line = line("stretch", entry, file)
+      line.add("disk_bytes", disk)
+      if case .process(let process) = user {
+        line.add("in_use", true)
+        line.add("process", process)
+      } else {
+        line.add("in_use", false)
+      }
+      return Console.shared.put(line.line)
+    }
+    var facts = [
+      "started \(time(file.created))", "\(Units.text(bytes: file.head)) long",
+      "\(Units.text(bytes: file.unacknowledged)) not acknowledged", "\(Units.text(bytes: disk)) on disk",
+    ]
+    if file.checkpoint.isFinished { facts.append("finished") }
+    if case .process(let process) = user { facts.append("in use by process \(process.map(String.init) ?? "unknown")") }
+    Console.shared.put("\(entry.path.escaped)\n    \(facts.joined(separator: ", "))")
+  }
+
+  /// Everything that the file says of itself.
+  func show(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) {
+    let checkpoint = file.checkpoint
+    if isJSON {
+      var line = line("checkpoint", entry, file)
+      line.add("released", file.released)
+      line.add("oldest", file.oldest)
+      line.add("head", file.head)
+      line.add("paused_bytes", checkpoint.pausedByteCount)
+      line.add("pause_positions", checkpoint.pauses.map(\.position))
+      line.add("pause_lengths", checkpoint.pauses.map(\.length))
+      line.add("description", file.description)
+      line.add("state", checkpoint.state)
+      Console.shared.put(line.line)
+      for damage in file.damage { put(damage, entry) }
+      return
+    }
+    Console.shared.put(
+      """
+      \(entry.path.escaped)
+          started:      \(time(file.created))
+          capacity:     \(file.capacity) bytes
+          acknowledged: up to \(file.released)
+          oldest:       \(file.oldest)
+          head:         \(file.head)\(checkpoint.isFinished ? ", finished" : "")
+          paused:       \(checkpoint.pausedByteCount) bytes
+      """)
+    for pause in checkpoint.pauses {
+      Console.shared.put("    pause:        \(pause.length) bytes at \(pause.position)")
+    }
+    Console.shared.put("    description:  \(file.description.escaped)\n    state:        \(checkpoint.state.escaped)")
+    for damage in file.damage { put(damage, entry) }
+  }
+
+  /// - Returns: whether bytes are lost that the server does not have.
+  func verify(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) -> Bool {
+    var found = try file.verify()
+    // A process that uses the file may have released or replaced blocks before they were read.
+    if try SpoolFolder.user(of: entry.folder) != .nobody {
+      found.forget(before: try SpoolFile.open(entry.path, access: .readOnly).oldest)
+    }
+    for damage in found.damage { put(damage, entry) }
+    for hole in found.holes { put("hole", "lost before they were spooled", hole, entry) }
+    if !found.evicted.isEmpty { put("evicted", "discarded to make room", found.evicted, entry) }
+    if isJSON {
+      var line = line("verified", entry, file)
+      line.add("intact_bytes", found.intactByteCount)
+      line.add("lost_bytes", found.lostByteCount)
+      line.add("lost", found.hasLoss)
+      Console.shared.put(line.line)
+    } else {
+      Console.shared.say(
+        "\(entry.path.escaped): \(found.intactByteCount) bytes intact, \(found.lostByteCount) bytes lost")
+    }
+    return found.hasLoss
+  }
+
+  func removed(_ entry: SpoolEntry) {
+    if isJSON {
+      var line = JSONLine(event: "removed")
+      line.add("stream", entry.stream)
+      line.add("path", entry.path)
+      Console.shared.put(line.line)
+    } else {
+      Console.shared.put("removed \(entry.path.escaped)")
+    }
+  }
+
+  func failed(_ entry: SpoolEntry, _ error: SpoolError) {
+    if isJSON {
+      var line = JSONLine(event: "error")
+      line.add("stream", entry.stream)
+      line.add("path", entry.path)
+      line.add("reason", SpoolCommand.reason(error))
+      Console.shared.put(line.line)
+    }
+    Console.shared.say("sluice: \(SpoolCommand.commandError("read", error).message)")
+  }
+
+  // MARK: Lines
+
+  private func line(_ event: String, _ entry: SpoolEntry, _ file: SpoolFile) -> JSONLine {
+    var line = JSONLine(event: event)
+    line.add("stream", entry.stream)
+    line.add("path", entry.path)
+    line.add("started", time(file.created))
+    line.add("bytes", file.head)
+    line.add("unacknowledged_bytes", file.unacknowledged)
+    line.add("finished", file.checkpoint.isFinished)
+    return line
+  }
+
+  private func put(_ damage: SpoolDamage, _ entry: SpoolEntry) {
+    if isJSON {
+      var line = JSONLine(event: "damage")
+      line.add("path", entry.path)
+      line.add("kind", damage.kind.rawValue)
+      line.add("file_offset", damage.fileOffset)
+      line.add("lost_from", damage.lostPositions.isEmpty ? nil : damage.lostPositions.lowerBound)
+      line.add("lost_bytes", damage.lostPositions.count)
+      return Console.shared.put(line.line)
+    }
+    let lost = damage.lostPositions
+    let loss = lost.isEmpty ? "" : ": bytes \(lost.lowerBound) to \(lost.upperBound - 1) are lost"
+    Console.shared.put("\(entry.path.escaped): \(words(damage.kind)) at \(damage.fileOffset) in the file\(loss)")
+  }
+
+  private func put(_ kind: String, _ words: String, _ range: Range<UInt64>, _ entry: SpoolEntry) {
+    if isJSON {
+      var line = JSONLine(event: kind)
+      line.add("path", entry.path)
+      line.add("lost_from", range.lowerBound)
+      line.add("lost_bytes", range.count)
+      return Console.shared.put(line.line)
+    }
+    Console.shared.put("\(entry.path.escaped): bytes \(range.lowerBound) to \(range.upperBound - 1) were \(words)")
+  }
+
+  private func words(_ kind: SpoolDamage.Kind) -> String {
+    switch kind {
+    case .header: "damaged header (its copy is intact)"
+    case .checkpoint: "damaged checkpoint (a newer one is intact)"
+    case .newestCheckpoint: "damaged checkpoint (the last bytes may be lost)"
+    case .allCheckpoints: "no intact checkpoint"
+    case .truncated: "end of the truncated file"
+    case .torn: "torn block"
+    case .flippedBit: "flipped bit in a block"
+    case .unwritten: "block that was never written"
+    case .overwritten: "block that a newer one replaced"
+    case .unreadable: "unreadable block"
+    }
+  }
+
+  private func time(_ milliseconds: Int64) -> String {
+    // A header may have any number: years beyond 9999 and before 1970 are none that a stretch began in.
+    guard (0..<253_402_300_800_000).contains(milliseconds) else { return "at an unknown time" }
+    return WallClock(seconds: milliseconds / 1000, milliseconds: Int(milliseconds % 1000)).iso8601
+  }
+}
+
+extension SpoolFile {
+  /// Bytes in the file that the server has not acknowledged.
+  var unacknowledged: UInt64 { head - oldest }
+}
