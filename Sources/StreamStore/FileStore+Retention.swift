@@ -86,7 +86,7 @@ extension FileStore {
         let files = try names.next(Self.retentionSlice)
         for file in files where file.first != "." {
           guard let (base, ending) = StreamName.parts(ofFile: file[...]), ending == RecordingSidecar.fileExtension,
-            let (recording, _) = removable(String(base), retention)
+            let (recording, _) = try removable(String(base), retention)
           else { continue }
           retention.ledger.insert(recording)
         }
@@ -101,22 +101,34 @@ extension FileStore {
 
   /// A recording has got its sidecar. On the worker's thread.
   func countRetained(_ name: StreamName) {
-    guard let retention, let (recording, _) = removable(name.fileBase, retention) else { return }
-    retention.ledger.insert(recording)
+    guard let retention else { return }
+    do throws(SystemError) {
+      if let (recording, _) = try removable(name.fileBase, retention) { retention.ledger.insert(recording) }
+    } catch {
+      // All are looked at again.
+      if retention.listing == .done { retention.listing = .wanted }
+    }
   }
 
   /// The recording of that name, if it is one that may be removed: complete, as its sidecar says, and nobody at work on
   /// it.
+  ///
+  /// - Throws: ``SystemError`` if nobody can tell at this moment, because descriptors or memory are short.
   private func removable(
     _ fileBase: String, _ retention: RetentionState
-  ) -> (RetentionLedger.Recording, RecordingSidecar)? {
-    guard let (sidecar, room) = completeSidecar(ofFiles: fileBase, in: directory), let stored = sidecar.stored,
+  ) throws(SystemError) -> (RetentionLedger.Recording, RecordingSidecar)? {
+    guard let (sidecar, room) = try completeSidecar(ofFiles: fileBase, in: directory), let stored = sidecar.stored,
       !isThere(fileBase + ".part"), !isThere(".\(fileBase).sidecar"),
       let stream = fileBase.split(separator: "~").first
     else { return nil }
     let owner: [UInt8]?
     // Where nobody can tell whose it is, it stays.
-    do throws(SystemError) { owner = try owners.owner(ofStream: String(stream)) } catch { return nil }
+    do throws(SystemError) {
+      owner = try owners.owner(ofStream: String(stream))
+    } catch {
+      if error.isShortage { throw error }
+      return nil
+    }
     let now = retention.clock.now().sinceEpoch
     var since: Int64?
     if let seen = sidecar.firstSeen.flatMap({ WallClock(iso8601: $0) }) {
@@ -130,8 +142,10 @@ extension FileStore {
   }
 
   /// The sidecar of a recording that is there, and as long as it says; and how many bytes of the disk that takes.
-  private func completeSidecar(ofFiles fileBase: String, in directory: Int32) -> (RecordingSidecar, room: UInt64)? {
-    guard let sidecar = sidecar(fileBase + RecordingSidecar.fileExtension, in: directory),
+  private func completeSidecar(
+    ofFiles fileBase: String, in directory: Int32
+  ) throws(SystemError) -> (RecordingSidecar, room: UInt64)? {
+    guard let sidecar = try readSidecar(fileBase + RecordingSidecar.fileExtension, in: directory),
       let stored = sidecar.stored, stored.sha256 != nil,
       let (base, ending) = StreamName.parts(ofFile: sidecar.file[...]), base == fileBase,
       ![".part", ".gaps", RecordingSidecar.fileExtension].contains(String(ending)),
@@ -213,7 +227,7 @@ extension FileStore {
       recording.since = now.sinceEpoch
       retention.ledger.insert(recording)
       guard let name = StreamName(partialFile: recording.fileBase + ".part"),
-        var (sidecar, _) = completeSidecar(ofFiles: recording.fileBase, in: directory)
+        var (sidecar, _) = try? completeSidecar(ofFiles: recording.fileBase, in: directory)
       else { continue }
       sidecar.firstSeen = now.iso8601
       // If the disk refuses it, the next server begins to count later.
@@ -228,11 +242,15 @@ extension FileStore {
     worker.executeSlice { [self] in
       guard !isEnded.load(ordering: .acquiring) else { return }
       for fileBase in fileBases.prefix(Self.retentionSlice) {
-        if var (recording, _) = removable(fileBase, retention) {
-          recording.since = recording.since ?? retention.ledger.recordings[fileBase]?.since
-          retention.ledger.insert(recording)
-        } else {
-          retention.ledger.remove(fileBase)
+        do throws(SystemError) {
+          if var (recording, _) = try removable(fileBase, retention) {
+            recording.since = recording.since ?? retention.ledger.recordings[fileBase]?.since
+            retention.ledger.insert(recording)
+          } else {
+            retention.ledger.remove(fileBase)
+          }
+        } catch {
+          // It stays as it was known.
         }
       }
       let rest = fileBases.dropFirst(Self.retentionSlice)
@@ -269,7 +287,9 @@ extension FileStore {
   /// False if it was not removed.
   private func remove(_ removal: RetentionLedger.Removal, _ retention: RetentionState) -> Bool {
     let fileBase = removal.recording.fileBase
-    guard let (recording, sidecar) = removable(fileBase, retention), recording.size == removal.recording.size else {
+    let found: (RetentionLedger.Recording, RecordingSidecar)?
+    do throws(SystemError) { found = try removable(fileBase, retention) } catch { return false }
+    guard let (recording, sidecar) = found, recording.size == removal.recording.size else {
       // It has changed since, and is judged anew when it is listed again.
       retention.ledger.remove(fileBase)
       return false
@@ -432,4 +452,9 @@ extension FileStore {
     defer { close(descriptor) }
     return ftruncate(descriptor, off_t(length)) == 0
   }
+}
+
+extension SystemError {
+  /// Whether the same may succeed in a moment.
+  var isShortage: Bool { code == EMFILE || code == ENFILE || code == ENOMEM }
 }

@@ -251,8 +251,20 @@ extension FileStore {
 
   /// - Parameter parent: nil for the directory of recordings.
   func sidecar(_ file: String, in parent: Int32? = nil) -> RecordingSidecar? {
-    guard let bytes = try? contents(file, in: parent ?? directory) else { return nil }
-    return try? RecordingSidecar(parsing: bytes)
+    (try? readSidecar(file, in: parent ?? directory)) ?? nil
+  }
+
+  /// nil if it is not there, or not to be understood.
+  ///
+  /// - Throws: ``SystemError`` if it cannot be read at this moment, because descriptors or memory are short.
+  func readSidecar(_ file: String, in directory: Int32) throws(SystemError) -> RecordingSidecar? {
+    do throws(SystemError) {
+      let bytes = try contents(file, in: directory)
+      return try? RecordingSidecar(parsing: bytes)
+    } catch {
+      if error.isShortage { throw error }
+      return nil
+    }
   }
 
   private func contents(_ file: String, in directory: Int32) throws(SystemError) -> [UInt8] {

@@ -126,6 +126,12 @@ struct RetentionTests {
         + "\(seenAge.map { "\($0)" } ?? "-"), \(size) bytes, \(oddity)"
     }
 
+    /// The parts of a stream one after another: r1~2 comes before r12.
+    var place: (String, Int) {
+      let pieces = base.split(separator: "~")
+      return (String(pieces[0]), pieces.count > 1 ? 2 : 1)
+    }
+
     /// Since when it is kept, before the test's time; nil if no clock has told that can be trusted.
     var keptFor: Int64? { seenAge ?? (isTrusted == true && age >= 0 ? age : nil) }
 
@@ -187,7 +193,7 @@ struct RetentionTests {
         let own = left.filter { $0.owner == candidate.owner }
         let oldest = own.max { a, b in
           let (left, right) = (a.keptFor ?? 0, b.keptFor ?? 0)
-          return left != right ? left < right : a.base > b.base
+          return left != right ? left < right : a.place > b.place
         }
         let size = own.reduce(0) { $0 + UInt64($1.size) }
         guard oldest?.base == candidate.base, size - UInt64(candidate.size) >= rules.leastSize else { return false }
