@@ -34,9 +34,12 @@ NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread
 # Tests that await. They run alone, because the other tests block the few threads that resume tasks.
 AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Download|Resumption|Session|StreamedUpload)
+# Suites of UploadServerTests that choose the number of a server's threads themselves, or whose claims are about one
+# recording at a time. All others run a second time, with two threads.
+NO_MORE_WITH_THREADS := AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run build truth listings test test-articles test-thread test-address mutation fuzz lint format chaos chaos-server chaos-answers chaos-spool soak model install install-built clean \
+.PHONY: help run build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-server chaos-answers chaos-spool soak model install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -56,7 +59,7 @@ test: packages test-packages ## all tests: real ALSA, real sockets, real faults
 	$(SWIFT) build --build-tests
 	$(TEST) --skip-build --filter '$(AWAITING)'
 	$(TEST) --skip-build --skip '$(AWAITING)'
-	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests
+	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests --skip 'UploadServerTests\.($(NO_MORE_WITH_THREADS))/'
 
 listings: packages ## the listings of README and docs, built as a package of their own and run
 	for product in sluice testmic-control TestDevice; do $(SWIFT) build --product $$product || exit; done
@@ -71,6 +74,10 @@ test-articles: packages ## the code of Apple's articles, with one changed import
 test-thread: packages test-packages ## buffers, loops, server, client, streams and load tests under ThreadSanitizer
 	$(TEST) $(UNDER_THREAD) --filter '$(AWAITING)'
 	$(TEST) $(UNDER_THREAD) --skip '$(NOT_THREADED)|$(AWAITING)' $(foreach suite,$(THREADED),--filter '$(suite)')
+
+test-durations: packages test-packages ## what each test suite takes alone, the slowest first; TARGETS="UploadServerTests …" for some
+	$(SWIFT) build --build-tests
+	$(PYTHON) Tests/durations.py $(TARGETS)
 
 test-address: packages test-packages ## all tests under AddressSanitizer
 	LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks-not-ours.txt \

@@ -38,7 +38,7 @@ struct AnnouncedOffsetTests {
       if !setting.isStored { $0.handler = { _ in Gatherer { bytes in received.withLock { $0 = bytes } } } }
     }
     for disturbance in Disturbance.allCases {
-      for round in 0..<4 {
+      for round in 0..<2 {
         let size = Int.random(in: 1...150_000, using: &random)
         let id = "\(disturbance)\(round)"
         let upload = GrowingUpload(test, id, size: size, isDisturbed: disturbance != .none)
