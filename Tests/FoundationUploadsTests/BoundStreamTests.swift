@@ -160,4 +160,37 @@ struct BoundStreamTests {
     #expect(input.read(&bytes, maxLength: 4) == 0)
     #expect(input.streamStatus == .atEnd)
   }
+
+  @Test("pairs that are dropped leave no memory behind, also if they were scheduled and had bytes in them")
+  func flatMemory() throws {
+    let thread = LoopThread()
+    defer { thread.end() }
+    let turns = try EventLog<Bool>()
+    let bytes = [UInt8](repeating: 1, count: 65_536)
+    /// In KiB.
+    func resident() throws -> Int {
+      let status = try String(contentsOfFile: "/proc/self/status", encoding: .utf8)
+      let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("RssAnon:") })
+      return try #require(Int(line.filter(\.isNumber)))
+    }
+    func make(_ count: Int) throws {
+      let before = turns.all.count
+      for _ in 0..<count {
+        let pair = try Pair(bufferSize: bytes.count)
+        for stream in [pair.input, pair.output] as [Stream] {
+          stream.schedule(in: thread.loop, forMode: .default)
+          stream.open()
+        }
+        #expect(pair.output.write(bytes, maxLength: bytes.count) == bytes.count)
+      }
+      // The run loop lets go of the last one, too.
+      thread.perform { turns.append(true) }
+      try turns.wait("the run loop's turn") { $0.count > before ? true : nil }
+    }
+    try make(100)
+    let before = try resident()
+    try make(600)
+    // Pairs that stayed would be 38 MiB, and other suites run at the same time.
+    #expect(try resident() - before < 20 << 10)
+  }
 }

@@ -115,7 +115,9 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
   /// Passes on what was read, and reads on when all of it has found room.
   private func absorb() {
     while producer != nil, !rest.isEmpty {
-      switch producer?.write(copying: rest.span.bytes) {
+      // A copy of its own: without checks of exclusive access, the compiler lends no bytes of a property.
+      let piece = rest
+      switch producer?.write(copying: piece.span.bytes) {
       case .written(let count)?: rest.removeFirst(count)
       default: if waitsForSpace() { return }
       }

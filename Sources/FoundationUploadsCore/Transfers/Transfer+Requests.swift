@@ -36,10 +36,7 @@ extension Transfer {
   }
 
   private func sendOnce() throws {
-    guard let engine, var upload = UploadRequest(request, settings) else {
-      throw URLError(.unsupportedURL, request.url)
-    }
-    upload.tellsResponse = true
+    guard var upload = UploadRequest(request, settings) else { throw URLError(.unsupportedURL, request.url) }
     download?.addRange(to: &upload)
     let body: UploadBody
     switch content {
