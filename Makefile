@@ -39,7 +39,7 @@ AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|Microp
 NO_MORE_WITH_THREADS := AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-server chaos-answers chaos-spool soak model install install-built clean \
+.PHONY: help run build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-spool soak model install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -86,6 +86,11 @@ test-address: packages test-packages ## all tests under AddressSanitizer
 chaos: packages ## 1,000 faults in one run, and 100 runs of 50: is every byte stored, once? CHAOS="--seed 1" for another choice
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
 	.build/chaos/release/chaos $(or $(CHAOS),--faults 1000)
+
+chaos-spool: packages ## 500 kills of client, server and network: is every byte that a spooled stream has captured stored, once? CHAOS="--seed 1"
+	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
+	.build/chaos/release/chaos --spool $(or $(CHAOS),--faults 500)
+	$(if $(CHAOS),,.build/chaos/release/chaos --spool --plain --faults 100)
 
 chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts: does the server keep its word? CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos-server --scratch-path .build/chaos

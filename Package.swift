@@ -49,7 +49,8 @@ let rooms: [Target] =
     "Recordings", imports: ["CJansson", "Digests", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room("Spool", imports: ["CLinux", "CZlib", "EventLoops"])
-  + room("SpooledStreams", imports: ["EventLoops", "Spool", "StreamBuffers"])
+  + room(
+    "SpooledStreams", imports: ["EventLoops", "Spool", "StreamBuffers"], testsImport: ["NetworkTesting"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])

@@ -23,7 +23,9 @@ extension SpoolFile {
     try checkRoom(from: position, count: bytes.count)
 
     var (position, bytes) = (position, bytes)
-    var work = tail
+    // Where everything so far is released or evicted, the head's block is of no use, and the ring begins anew.
+    let isFresh = position > head && oldest == head
+    var work = isFresh ? SpoolTail(index: tail.index) : tail
     var batch = BlockBatch(self)
     if position > head, work.shape.holeLength > 0, SpoolFormat.blockIndex(position) == work.index {
       let skipped = SpoolFormat.payloadSize - SpoolFormat.place(position)
@@ -34,7 +36,7 @@ extension SpoolFile {
     if position > head {
       let index = SpoolFormat.blockIndex(position)
       if !work.isEmpty, index != work.index {
-        if oldest < head { try batch.add(work) }
+        try batch.add(work)
         work = SpoolTail(at: position, missingBefore: index - work.index - 1)
       } else if work.isEmpty {
         work = SpoolTail(at: position, missingBefore: index - work.index)
@@ -63,7 +65,7 @@ extension SpoolFile {
     }
     try batch.write()
     // Nothing before the hole was to be kept. Now the ring begins behind it.
-    if position > head, oldest == head { oldest = position }
+    if isFresh { oldest = position }
     tail = work
     head = position + UInt64(bytes.count)
   }

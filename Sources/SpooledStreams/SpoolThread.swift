@@ -52,8 +52,11 @@ final class SpoolThread: @unchecked Sendable {
     self.settings = settings
     self.report = report
     loop = try EventLoop()
-    let loop = loop
-    try NamedThread("spool") { loop.run() }.detach()
+    // Kept by its thread, and that until ``stop()``.
+    try NamedThread("spool") { [self] in
+      loop.run()
+      (writers, live) = ([], nil)
+    }.detach()
   }
 
   deinit { buffer.deallocate() }
@@ -130,7 +133,7 @@ final class SpoolThread: @unchecked Sendable {
   }
 
   private func copy(_ writer: StretchWriter) -> StretchWriter.Copied {
-    let copied = writer.copy(through: buffer) { count in makeRoom(for: count) }
+    let copied = writer.copy(through: buffer) { count in makeRoom(for: count, writer) }
     switch copied {
     case .blocked(let error): failed(error, writer)
     case .some: worked()
@@ -166,9 +169,12 @@ final class SpoolThread: @unchecked Sendable {
 
   // MARK: Room
 
-  /// Lets the oldest bytes go if there is no room for `count` more; false if they must stay.
-  private func makeRoom(for count: UInt64) -> Bool {
+  /// Lets the oldest bytes go if there is no room for `count` more of a stretch; false if they must stay.
+  private func makeRoom(for count: UInt64, _ writer: StretchWriter) -> Bool {
     for writer in writers { writer.releaseAcknowledged() }
+    if settings.evicts, writer.position + count > writer.file.oldest + writer.file.capacity {
+      evict(writer, upTo: writer.leastOldest(for: count))
+    }
     let kept = writers.reduce(UInt64(0)) { $0 + $1.keptByteCount }
     guard kept + count > settings.limit else { return true }
     guard settings.evicts else { return false }
@@ -206,9 +212,9 @@ final class SpoolThread: @unchecked Sendable {
     let id = ObjectIdentifier(file)
     return SpooledStretch(
       kept: file.oldest..<file.head, released: file.released, capacity: file.capacity, resumption: resumption,
-      load: { [unowned self] position in load(from: position, of: id) },
-      roomIsThere: { [unowned self] in loop.execute { [self] in copyLive() } },
-      keep: { [unowned self] resumption, isUrgent in
+      load: { [self] position in load(from: position, of: id) },
+      roomIsThere: { [self] in loop.execute { [self] in copyLive() } },
+      keep: { [self] resumption, isUrgent in
         shared?.write(resumption)
         // Without that, the next commit has it. A backlog has no other commits.
         if isUrgent || shared == nil { keepResumption(of: id) }

@@ -81,19 +81,25 @@ final class StretchWriter: @unchecked Sendable {
           let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
           try file.append(bytes, at: position, time: WallClock.now.sinceEpoch)
         } catch {
-          wrote(upTo: position)
+          wrote()
           return .blocked(error)
         }
         position = end
-        wrote(upTo: end)
+        wrote()
         copier.copied(upTo: end)
         (result, isDirty) = (.some, true)
       }
     }
   }
 
-  private func wrote(upTo end: UInt64) {
-    if stretch.wrote(upTo: end) { waker.wake() }
+  private func wrote() {
+    if stretch.wrote(upTo: file.head) { waker.wake() }
+  }
+
+  /// Up to where bytes must go for `count` more: the ring counts a hole, too.
+  func leastOldest(for count: UInt64) -> UInt64 {
+    let end = position + count
+    return min(file.head, SpoolFile.nextBlock(after: end - min(end, file.capacity)))
   }
 
   /// Has the file keep what was copied, and how to go on with it.

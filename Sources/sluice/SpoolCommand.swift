@@ -1,4 +1,4 @@
-// sluice spool list|show|verify|remove DIR
+// sluice spool list|show|verify|drain|remove DIR
 
 internal import EventLoops
 internal import Glibc
@@ -7,22 +7,29 @@ internal import Spool
 
 enum SpoolCommand {
   static let syntax = CommandLineSyntax(
-    name: "spool", summary: "Lists, shows, verifies or removes what a spool directory holds.",
+    name: "spool", summary: "Lists, shows, verifies, sends or removes what a spool holds.",
     operands: ["ACTION", "DIR"], actions: Action.allCases.map { ($0.rawValue, $0.summary) },
     options: [
-      Option("json", "print one JSON object per line"),
+      Option("json", "print one JSON object per line (drain: --progress json)"),
       Option("force", short: "f", "remove: also what the server has not acknowledged"),
-    ],
+    ], topics: [sending, StreamOptions.resuming, StreamOptions.connection],
     example: "sluice spool list /var/spool/sluice")
 
+  private static let sending = HelpTopic(
+    name: "draining", title: "Options of sluice spool drain",
+    options: StreamOptions.shown + [
+      Option("catch-up-rate", value: "SIZE", "most bytes per second to send (default: as fast as possible)")
+    ])
+
   enum Action: String, CaseIterable {
-    case list, show, verify, remove
+    case list, show, verify, drain, remove
 
     var summary: String {
       switch self {
       case .list: "list the stretches in DIR, in DIR/STREAM, or one file"
       case .show: "print the checkpoint and the description of each"
       case .verify: "read all blocks and print each damage and each loss"
+      case .drain: "send everything to where it belongs, and capture nothing"
       case .remove: "remove stretches whose bytes are all acknowledged"
       }
     }
@@ -35,6 +42,13 @@ enum SpoolCommand {
       throw .usage("sluice spool \(word.shown): no such action. Choose one of: \(names).")
     }
     guard action == .remove || !values.has("force") else { throw .usage("--force is for sluice spool remove only.") }
+    for option in syntax.topics.flatMap(\.options) where action != .drain && values.has(option.name) {
+      throw .usage("--\(option.name) is for sluice spool drain only.")
+    }
+    guard action != .drain || !values.has("json") else {
+      throw .usage("--json is not for sluice spool drain. Use --progress json.")
+    }
+    if action == .drain { try SpoolDrain.check(values) }
     // As the kernel knows it: "." has no stream's name.
     guard let resolved = realpath(path, nil) else {
       throw CommandError(.noInput, "cannot open \(path.shown): \(String(cString: strerror(errno))).")
@@ -43,6 +57,12 @@ enum SpoolCommand {
     let entries: [SpoolEntry]
     do throws(SpoolError) { entries = try SpoolEntry.all(at: String(cString: resolved)) } catch {
       throw commandError("read", error)
+    }
+    if action == .drain {
+      return try SpoolDrain(
+        folders: entries.reduce(into: []) { if $0.last != $1.folder { $0.append($1.folder) } }, values: values
+      )
+      .run()
     }
     if action == .remove {
       return try SpoolRemoval(entries, isForced: values.has("force"), isJSON: values.has("json")).run()
@@ -56,7 +76,7 @@ enum SpoolCommand {
         case .list: try report.list(entry, file)
         case .show: try report.show(entry, file)
         case .verify: if try report.verify(entry, file) { code = code == .inputOutput ? code : .dataLost }
-        case .remove: break
+        case .drain, .remove: break
         }
       } catch {
         // The others are of interest all the more.

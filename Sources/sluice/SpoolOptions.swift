@@ -33,10 +33,11 @@ struct SpoolOptions: Sendable {
       Option("catch-up-rate", value: "SIZE", "most bytes per second to send (default: as fast as possible)"),
     ],
     notes: [
-      "With --spool, --buffer is the memory in front of the disk (default: mic 10s), and the stream survives outages "
-        + "up to --spool-limit, SIGKILL and a power cut. The next run with the same DIR and URL sends what is left. "
-        + "One process at a time streams to a URL from a spool: --stream-id names further streams. Each run is a stream "
-        + "of its own; with --stream-id its name at the server is ID.TIME. See sluice spool."
+      "With --spool, --buffer is the memory in front of the disk (default: mic 10s).",
+      "The stream survives outages up to --spool-limit, SIGKILL and a power cut.",
+      "The next run with the same DIR and URL sends what is left, or sluice spool drain does.",
+      "One process at a time streams to a URL from a spool: --stream-id names further streams.",
+      "Each run is a stream of its own; with --stream-id its name at the server is ID.TIME.",
     ])
 
   /// nil without `--spool`.
@@ -71,6 +72,13 @@ struct SpoolOptions: Sendable {
     stream = values["stream-id"] ?? Self.stream(of: configuration.request.url)
     self.settings = settings
     self.backlog = backlog
+  }
+
+  /// For what is in the spool already.
+  init(directory: String, stream: String) {
+    (self.directory, self.stream) = (directory, stream)
+    settings = SpoolSettings(limit: .max)
+    (isLimitChosen, backlog) = (false, .first)
   }
 
   private static let smallestLimit = 1 << 20

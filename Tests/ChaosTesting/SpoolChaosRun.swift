@@ -91,7 +91,8 @@ package final class SpoolChaosRun {
   private func run() throws -> String {
     let start = MonotonicInstant.now
     for _ in 0..<options.faults { try strike() }
-    // The FIFO's end is the stream's end.
+    // The FIFO's end is the stream's end, for a client that has opened it.
+    try client.event("connecting", limit: Self.limit)
     let length = input.finish()
     let summary = try client.event("ended", limit: Self.limit)
     guard try client.exitCode(limit: Self.limit) == 0, summary.integer("lost") == 0 else {

@@ -110,7 +110,7 @@ struct OptionTableTests {
     case "report": [file]
     case "serve", "devices": []
     case "verify": ["/nowhere"]
-    case "spool": ["list", "/nowhere"]
+    case "spool": ["drain", "/nowhere"]
     default: [url]
     }
   }

@@ -14,4 +14,13 @@ struct ChaosTests {
     #expect(report.faults == 60)
     #expect(report.resent < report.resentBound)
   }
+
+  @Test(
+    "12 kills of client, server or network: what spooled streams have captured is stored once, in order",
+    arguments: [true, false])
+  func spool(isResumable: Bool) throws {
+    var options = SpoolChaosRun.Options(seed: 20_261_123, faults: isResumable ? 12 : 6)
+    options.isResumable = isResumable
+    print(try SpoolChaosRun(options).perform())
+  }
 }

@@ -1,1 +1,220 @@
+// A circular buffer over a stretch on disk, with its real thread, on a real file system.
+
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import Spool
+import SpooledStreams
+import StreamBuffers
+import Synchronization
 import Testing
+
+@Suite("A circular buffer over a spool")
+struct SpooledStretchTests {
+  static let pattern = OffsetPattern()
+
+  /// How a stream and its consumer behave.
+  private struct Course {
+    var overflow = CircularBuffer.Overflow.refuse
+    var limit: UInt64 = 64 << 20
+    /// The consumer begins when so many bytes were written.
+    var readsFrom: UInt64
+    /// In percent, after each read.
+    var releases: Int
+    let total: UInt64 = 2 << 20
+    let capacity = 32 << 10
+  }
+
+  @Test(
+    "each byte is read once, in order, from memory or disk, whenever it is read and released",
+    arguments: Seed.several(6))
+  func complete(seed: Seed) throws {
+    var random = seed.generator
+    let course = Course(
+      readsFrom: [0, 64 << 10, 1 << 20, 2 << 20].randomElement(using: &random)!,
+      releases: [0, 5, 100].randomElement(using: &random)!)
+    let directory = try Directory()
+    let spool = try directory.open(limit: course.limit)
+    let buffer = try spool.begin(description: "test", capacity: course.capacity, overflow: .refuse)
+    let lost = try Self.run(course, buffer, seed)
+    #expect(lost == 0, "\(seed)")
+    try Self.end(spool, buffer.stretch, isDelivered: true)
+    #expect(try directory.stretches() == [], "\(seed)")
+    #expect(directory.events.isEmpty, "\(seed): \(directory.events)")
+  }
+
+  @Test("what does not fit is evicted, oldest first, and the rest is read in order", arguments: Seed.several(4))
+  func evicted(seed: Seed) throws {
+    let course = Course(overflow: .dropOldest, limit: 512 << 10, readsFrom: 2 << 20, releases: 5)
+    let directory = try Directory()
+    let spool = try directory.open(limit: course.limit)
+    let buffer = try spool.begin(description: "test", capacity: course.capacity, overflow: .dropOldest)
+    let lost = try Self.run(course, buffer, seed)
+    // The producer does not wait, so the disk may have fallen behind besides.
+    #expect(lost >= course.total - course.limit - UInt64(course.capacity) - (64 << 10), "\(seed): \(lost)")
+    #expect(lost < course.total, "\(seed)")
+    try Self.end(spool, buffer.stretch, isDelivered: true)
+  }
+
+  @Test(
+    "what was not delivered is there for the next process, with how to go on, and what was acknowledged is not",
+    arguments: Seed.several(8))
+  func reopened(seed: Seed) throws {
+    var random = seed.generator
+    let directory = try Directory()
+    let total = UInt64(random.size(upTo: 300_000))
+    let acknowledged = UInt64.random(in: 0..<total, using: &random)
+    do {
+      let spool = try directory.open(limit: 64 << 20)
+      let buffer = try spool.begin(description: "whose", capacity: 64 << 10, overflow: .refuse)
+      guard var ends = buffer.takeEnds() else { throw Failure(reason: "taken already") }
+      while ends.producer.head < total {
+        let (head, size) = (ends.producer.head, min(random.size(upTo: 2048), Int(total - ends.producer.head)))
+        while ends.producer.requestSpace(size) {
+          try #require(waitUntilReadable(ends.producer.spaceDescriptor))
+          ends.producer.drainSpaceSignals()
+        }
+        _ = ends.producer.write(minimum: size, maximum: size) { span in
+          span.withUnsafeMutableBytes { Self.pattern.fill($0, at: head) }
+          return size
+        }
+        ends.consumer.release(upTo: min(head, acknowledged))
+      }
+      ends.consumer.release(upTo: acknowledged)
+      buffer.stretch.note("how", isUrgent: random.chance(50))
+      if random.chance(50) { ends.producer.finish() }
+      try Self.end(spool, buffer.stretch, isDelivered: false)
+    }
+    let spool = try directory.open(limit: 64 << 20)
+    let backlog = try #require(spool.backlog.first, "\(seed)")
+    #expect(spool.backlog.count == 1 && backlog.description == "whose" && backlog.resumption.text == "how", "\(seed)")
+    #expect(backlog.kept == acknowledged..<total, "\(seed): \(backlog.kept) of \(total)")
+    guard let ends = backlog.takeEnds() else { throw Failure(reason: "taken already") }
+    var consumer = ends.consumer
+    var cursor = acknowledged
+    while cursor < total {
+      try #require(try Self.read(&consumer, &cursor, random.size(upTo: 8192), seed) == 0)
+    }
+    #expect(consumer.isFinished && consumer.head == total)
+    try Self.end(spool, backlog.stretch, isDelivered: true)
+    #expect(try directory.stretches() == [], "\(seed)")
+  }
+
+  @Test("a second process on the same spool is refused, and another stream is not")
+  func locked() throws {
+    let directory = try Directory()
+    let spool = try directory.open(limit: 1 << 20)
+    #expect(throws: SpoolError.self) { _ = try directory.open(limit: 1 << 20) }
+    _ = try directory.open(limit: 1 << 20, stream: "other")
+    withExtendedLifetime(spool) {}
+  }
+
+  // MARK: Both threads
+
+  /// Streams to the end; how many bytes were lost.
+  private static func run(_ course: Course, _ buffer: SpooledBuffer, _ seed: Seed) throws -> UInt64 {
+    guard let ends = buffer.takeEnds() else { throw Failure(reason: "taken already") }
+    let (producer, consumer) = (Handover(ends.producer), Handover(ends.consumer))
+    let lost = Atomic<UInt64>(0)
+    let random = seed.generator
+    try concurrently(
+      {
+        var producer = producer.take()
+        var random = random
+        while producer.head < course.total {
+          let (head, size) = (producer.head, min(random.size(upTo: 4096), Int(course.total - producer.head)))
+          while course.overflow == .refuse, producer.requestSpace(size) {
+            guard waitUntilReadable(producer.spaceDescriptor) else {
+              fail("no space at \(head) (\(seed))")
+              return producer.finish()
+            }
+            producer.drainSpaceSignals()
+          }
+          _ = producer.write(minimum: size, maximum: size) { span in
+            span.withUnsafeMutableBytes { pattern.fill($0, at: head) }
+            return size
+          }
+        }
+        producer.finish()
+      },
+      {
+        var consumer = consumer.take()
+        var random = SplitMix64(state: seed.value ^ 1)
+        while consumer.requestWakeUp(beyond: course.readsFrom) {
+          guard waitUntilReadable(consumer.dataDescriptor) else { return fail("no bytes (\(seed))") }
+          takeSignals(consumer.dataDescriptor)
+        }
+        var cursor: UInt64 = 0
+        while !(consumer.isFinished && consumer.head == cursor) {
+          do {
+            lost.wrappingAdd(try read(&consumer, &cursor, random.size(upTo: 8192), seed), ordering: .relaxed)
+          } catch {
+            return fail("\(error)")
+          }
+          if random.chance(course.releases) { consumer.release(upTo: cursor) }
+        }
+      })
+    return lost.load(ordering: .relaxed)
+  }
+
+  private struct Failure: Error { var reason: String }
+
+  /// Reads and compares once, when there is something; how many bytes were lost before it.
+  private static func read(
+    _ consumer: inout CircularBuffer.Consumer, _ cursor: inout UInt64, _ maximum: Int, _ seed: Seed
+  ) throws -> UInt64 {
+    while true {
+      let start = cursor
+      switch consumer.read(
+        at: cursor, maximum: maximum, { $0.withUnsafeBytes { pattern.matches($0, at: start) ? $0.count : nil } })
+      {
+      case .bytes(let count?):
+        cursor += UInt64(count)
+        return 0
+      case .bytes(nil): throw Failure(reason: "wrong bytes at \(cursor) (\(seed))")
+      case .overwritten(let oldest):
+        guard oldest > cursor else { throw Failure(reason: "overwritten up to \(oldest), at \(cursor) (\(seed))") }
+        defer { cursor = oldest }
+        return oldest - cursor
+      case .empty:
+        if !consumer.isBacked(at: cursor), !consumer.requestWakeUp(beyond: cursor) {
+          if consumer.isFinished, consumer.head == cursor { return 0 }
+          continue
+        }
+        guard waitUntilReadable(consumer.dataDescriptor) else {
+          throw Failure(reason: "the wake-up at \(cursor) of \(consumer.head) was lost (\(seed))")
+        }
+        takeSignals(consumer.dataDescriptor)
+      }
+    }
+  }
+
+  private static func fail(_ reason: String) { Issue.record(Comment(rawValue: reason)) }
+
+  private static func end(_ spool: StreamSpool, _ stretch: SpooledStretch, isDelivered: Bool) throws {
+    let done = try EventCounter()
+    let descriptor = done.descriptor
+    spool.end(stretch, isDelivered: isDelivered) { done.signal() }
+    try #require(waitUntilReadable(descriptor))
+  }
+}
+
+/// A spool directory of its own, and what its spools have reported.
+private final class Directory: Sendable {
+  private let directory: TemporaryDirectory
+  private let reported = Lock<[SpoolEvent]>([])
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  var events: [SpoolEvent] { reported.withLock { $0 } }
+
+  func open(limit: UInt64, stream: String = "test") throws -> StreamSpool {
+    var settings = SpoolSettings(limit: limit)
+    settings.syncInterval = .milliseconds(10)
+    return try StreamSpool(directory: directory.path, stream: stream, settings: settings) { [self] event in
+      reported.withLock { $0.append(event) }
+    }
+  }
+
+  func stretches() throws -> [String] { try SpoolFolder.stretches(in: "\(directory.path)/test") }
+}

@@ -1,0 +1,94 @@
+// sluice spool drain: sends what earlier runs have left, and captures nothing.
+
+internal import EventLoops
+internal import LiveStreaming
+internal import Spool
+internal import SpooledStreams
+internal import Synchronization
+internal import UploadClient
+
+/// Sends the backlog of one stream after another.
+struct SpoolDrain {
+  /// `DIR/STREAM` of each.
+  let folders: [String]
+  let values: CommandLineSyntax.Values
+
+  private final class Ending: Sendable {
+    let done: EventCounter
+    let code = Mutex(ExitCode.done)
+    init() throws(SystemError) { done = try EventCounter() }
+
+    func note(_ new: ExitCode) { code.withLock { if $0 == .done { $0 = new } } }
+  }
+
+  /// Whether the options can be used, before anything is opened.
+  static func check(_ values: CommandLineSyntax.Values) throws(CommandError) {
+    _ = try ProgressKind(values)
+    _ = try configuration(values, url: "http://localhost/")
+  }
+
+  private static func configuration(
+    _ values: CommandLineSyntax.Values, url: String
+  ) throws(CommandError) -> LiveStreamConfiguration {
+    let request = try StreamOptions.request(values, url: url)
+    return try StreamOptions.configuration(
+      values, request: request, bytesPerSecond: 1_000_000, buffer: .bytes(1 << 20), overflow: .dropOldest)
+  }
+
+  func run() throws(CommandError) -> ExitCode {
+    var code = ExitCode.done
+    do {
+      let signals = try Signals()
+      try Console.shared.beginQueueing()
+      let session = try UploadSession()
+      defer { session.close() }
+      for folder in folders {
+        let ending = try Ending()
+        guard let backlog = try begin(folder, session, ending) else { continue }
+        var isStopped = false
+        signals.wait(for: ending.done) { _ in
+          isStopped = true
+          backlog.cancel()
+        }
+        let ended = ending.code.withLock { $0 }
+        if code == .done { code = ended }
+        if isStopped { return code == .done ? .interrupted : code }
+      }
+    } catch let error as CommandError {
+      throw error
+    } catch {
+      throw CommandError(.inputOutput, "\(error)")
+    }
+    return code
+  }
+
+  /// nil where nothing waits.
+  private func begin(_ folder: String, _ session: UploadSession, _ ending: Ending) throws -> BacklogStreamer? {
+    let progress = try ProgressKind(values)
+    let end = folder.lastIndex(of: "/") ?? folder.startIndex
+    let options = SpoolOptions(directory: String(folder[..<end]), stream: String(folder[end...].dropFirst()))
+    let spool = try options.open()
+    guard let url = spool.backlog.lazy.compactMap({ StretchDescription($0.description)?.url }).first else { return nil }
+    let configuration = try Self.configuration(values, url: url)
+    let backlog = BacklogStreamer(spool, configuration: configuration, session: session)
+    backlog.start { event in
+      if progress == .json {
+        if let line = SpoolReport.jsonLine(event, time: WallClock.now.iso8601) {
+          Console.shared.put(line, isRoutine: false)
+        }
+      } else if let line = SpoolReport.line(event) {
+        Console.shared.say(line)
+      }
+      switch event {
+      case .stream(_, .ended(let summary)): ending.note(ExitCode(spooled: summary))
+      case .unreadable: ending.note(.badData)
+      case .ended:
+        // The files are closed with the last reference to the spool.
+        withExtendedLifetime(spool) {}
+        ending.done.signal()
+      default: break
+      }
+    }
+    return backlog
+  }
+}
