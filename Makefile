@@ -39,7 +39,7 @@ AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|Microp
 NO_MORE_WITH_THREADS := AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-spool soak model install install-built clean \
+.PHONY: help run build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -102,8 +102,8 @@ chaos-answers: packages ## 100,000 streams whose servers answer oddly: does each
 	  $(SWIFT) build -c release --product $$product --scratch-path .build/chaos || exit; done
 	.build/chaos/release/chaos-answers $(or $(CHAOS),--count 100000)
 
-chaos-spool: packages ## 40,000 sequences of calls on spool files, killed, without power and with errors: is every committed byte there? SLUICE_SEED=1
-	SLUICE_SPOOL_SEQUENCES=$(if $(SLUICE_SEED),1,500) $(SWIFT) test -c release -Xswiftc -enable-testing --scratch-path .build/chaos-spool \
+model-spool: packages ## 40,000 sequences of calls on spool files, killed, without power and with errors: is every committed byte there? SLUICE_SEED=1
+	SLUICE_SPOOL_SEQUENCES=$(if $(SLUICE_SEED),1,500) $(SWIFT) test -c release -Xswiftc -enable-testing --scratch-path .build/model-spool \
 	  --filter SpoolSequenceTests
 
 soak: packages test-packages ## a simulated week of sluice mic with faults: does it lose a frame, does it grow? SOAK="--seed 1", BENCH=--write
