@@ -99,5 +99,19 @@ struct SharedStretch: Sendable {
   func remove() {
     unlink(bufferPath)
     unlink(resumptionPath)
+    unlink(resumptionPath + ".new")
   }
+}
+
+extension SpoolFile {
+  /// How many bytes the process that captured this stretch has left in memory only, because it was killed.
+  package var byteCountInMemory: UInt64 {
+    guard !checkpoint.isFinished,
+      let remains = (try? CircularBuffer.Remains(path: SharedStretch(id: id).bufferPath)) ?? nil
+    else { return 0 }
+    return remains.head - min(remains.head, max(head, remains.oldest))
+  }
+
+  /// Removes what the process that captured this stretch has left in memory.
+  package func removeFromMemory() { SharedStretch(id: id).remove() }
 }

@@ -80,11 +80,11 @@ final class SpoolThread: @unchecked Sendable {
   /// The circular buffer has something to copy, or waits for room.
   private func copyLive() {
     guard let live else { return }
-    _ = copy(live)
+    let copied = copy(live)
     if isEager { commit(live, sync: false) }
     if live.isAtEnd { return finishLive() }
-    if timer == nil { timer = loop.schedule(after: settings.syncInterval) { [unowned self] in synchronize() } }
-    awaitBytes(live)
+    armTimer()
+    awaitBytes(live, after: copied)
   }
 
   /// Once in each interval in which there was something new.
@@ -96,15 +96,19 @@ final class SpoolThread: @unchecked Sendable {
     live.releaseAcknowledged()
     if live.isDirty || live.hasNewResumption { commit(live, sync: true) }
     if live.isAtEnd { return finishLive() }
-    if copied != .nothing {
-      timer = loop.schedule(after: settings.syncInterval) { [unowned self] in synchronize() }
-    }
-    awaitBytes(live)
+    if copied != .nothing { armTimer() }
+    awaitBytes(live, after: copied)
   }
 
-  private func awaitBytes(_ live: StretchWriter) {
-    // The timer tries again.
-    guard let copier = live.copier, !isFailing else { return }
+  private func armTimer() {
+    guard timer == nil else { return }
+    timer = loop.schedule(after: settings.syncInterval) { [unowned self] in synchronize() }
+  }
+
+  private func awaitBytes(_ live: StretchWriter, after copied: StretchWriter.Copied) {
+    // Where there is no room, more bytes bring none: the timer tries again, and so does the consumer when it releases some.
+    if case .blocked = copied { return }
+    guard let copier = live.copier else { return }
     // While the timer runs, only a buffer that fills quickly cannot wait for it.
     let step = isEager || timer == nil ? 1 : UInt64(copier.capacity / 4)
     if !copier.requestWakeUp(atHead: live.position + step) {
@@ -155,7 +159,7 @@ final class SpoolThread: @unchecked Sendable {
   }
 
   private func failed(_ error: SpoolError, _ writer: StretchWriter) {
-    if timer == nil { timer = loop.schedule(after: settings.syncInterval) { [unowned self] in synchronize() } }
+    armTimer()
     // A full spool is as it was asked for: the source waits.
     if case .full = error.cause, !settings.evicts { return writer.stretch.isStarved() }
     if !isFailing { report(.failing(error)) }

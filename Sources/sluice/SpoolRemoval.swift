@@ -1,6 +1,7 @@
 // sluice spool remove: what is acknowledged, or on request what is not.
 
 internal import Spool
+internal import SpooledStreams
 
 /// Removes stretches: all of them, or none and an error.
 struct SpoolRemoval {
@@ -32,7 +33,9 @@ struct SpoolRemoval {
     if !isForced { for entry in entries { try checkIsAcknowledged(entry) } }
     for entry in entries {
       do throws(SpoolError) {
+        let file = try? SpoolFile.open(entry.path, access: .readOnly)
         try entry.remove()
+        file?.removeFromMemory()
       } catch { throw SpoolCommand.commandError("remove", error) }
       report.removed(entry)
     }
@@ -44,7 +47,8 @@ struct SpoolRemoval {
     do throws(SpoolError) {
       let file = try SpoolFile.open(entry.path, access: .readOnly)
       isAcknowledged =
-        file.unacknowledged == 0 && !file.damage.contains { $0.kind == .allCheckpoints || $0.kind == .newestCheckpoint }
+        file.unacknowledged == 0 && file.byteCountInMemory == 0
+        && !file.damage.contains { $0.kind == .allCheckpoints || $0.kind == .newestCheckpoint }
     } catch {
       throw CommandError(
         .inputOutput, "cannot remove \(entry.path.shown): \(SpoolCommand.reason(error)). Use --force to remove it.")

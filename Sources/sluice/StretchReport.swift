@@ -3,6 +3,7 @@
 internal import EventLoops
 internal import JSONLines
 internal import Spool
+internal import SpooledStreams
 
 /// Prints stretches as text or as JSON.
 struct StretchReport {
@@ -15,6 +16,7 @@ struct StretchReport {
     if isJSON {
       var line = line("stretch", entry, file)
       line.add("disk_bytes", disk)
+      if user == .nobody { line.add("memory_bytes", file.byteCountInMemory) }
       if case .process(let process) = user {
         line.add("in_use", true)
         line.add("process", process)
@@ -28,6 +30,9 @@ struct StretchReport {
       "\(Units.text(bytes: file.unacknowledged)) not acknowledged", "\(Units.text(bytes: disk)) on disk",
     ]
     if file.checkpoint.isFinished { facts.append("finished") }
+    if user == .nobody, file.byteCountInMemory > 0 {
+      facts.append("\(Units.text(bytes: file.byteCountInMemory)) more in memory")
+    }
     if case .process(let process) = user { facts.append("in use by process \(process.map(String.init) ?? "unknown")") }
     Console.shared.put("\(entry.path.escaped)\n    \(facts.joined(separator: ", "))")
   }
