@@ -245,18 +245,22 @@ final class SpoolThread: @unchecked Sendable {
   /// - Parameter isDelivered: whether nothing of the stretch is needed any more.
   func end(_ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable () -> Void) {
     loop.execute { [self] in
-      if let index = writers.firstIndex(where: { $0.stretch === stretch }) {
-        let writer = writers[index]
-        writer.releaseAcknowledged()
-        if writer === live { endLive() }
-        writers.remove(at: index)
-        if isDelivered {
-          do throws(SpoolError) { try writer.remove() } catch { report(.failing(error)) }
-        } else if keep(writer) {
-          writer.close()
-        }
-      }
+      end(stretch, isDelivered: isDelivered)
+      // Nothing here refers to the file any more.
       done()
+    }
+  }
+
+  private func end(_ stretch: SpooledStretch, isDelivered: Bool) {
+    guard let index = writers.firstIndex(where: { $0.stretch === stretch }) else { return }
+    let writer = writers[index]
+    writer.releaseAcknowledged()
+    if writer === live { endLive() }
+    writers.remove(at: index)
+    if isDelivered {
+      do throws(SpoolError) { try writer.remove() } catch { report(.failing(error)) }
+    } else if keep(writer) {
+      writer.close()
     }
   }
 

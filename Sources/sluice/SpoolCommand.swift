@@ -11,7 +11,7 @@ enum SpoolCommand {
     operands: ["ACTION", "DIR"], actions: Action.allCases.map { ($0.rawValue, $0.summary) },
     options: [
       Option("json", "print one JSON object per line (drain: --progress json)"),
-      Option("force", short: "f", "remove: also what the server has not acknowledged"),
+      Option("force", "remove: also what the server has not acknowledged"),
     ], topics: [sending, StreamOptions.resuming, StreamOptions.connection],
     example: "sluice spool list /var/spool/sluice")
 

@@ -46,7 +46,12 @@ struct SpoolModel {
   /// A call that succeeded.
   mutating func append(_ range: Range<UInt64>) {
     var range = range
-    if range.lowerBound > head, head % Self.payload != 0, range.lowerBound / Self.payload == head / Self.payload {
+    // Where nothing before it is needed, the block begins anew.
+    let isFresh = range.lowerBound > head && oldest == head
+    if isFresh { holeStart = nil }
+    if !isFresh, range.lowerBound > head, head % Self.payload != 0,
+      range.lowerBound / Self.payload == head / Self.payload
+    {
       if holeStart != nil {
         // A second hole in one block reaches to its end.
         let next = (head / Self.payload + 1) * Self.payload
@@ -56,7 +61,7 @@ struct SpoolModel {
         holeStart = head
       }
     }
-    if range.lowerBound > head, oldest == head { promise.oldest = range.lowerBound }
+    if isFresh { promise.oldest = range.lowerBound }
     if range.upperBound / Self.payload != head / Self.payload { holeStart = nil }
     set(range, .present)
     promise.head = range.upperBound
