@@ -23,7 +23,7 @@ extension CircularStorage {
   ///   - claimed: the producer's note of what it took from the consumer and may not use yet: the offset up to
   ///     which it moved `released` itself, until it has seen that no read is going on below; 0 when nothing is open.
   private func makeRoom(for count: Int, maximum: Int, claimed: inout UInt64) -> Int? {
-    let free = usableByteCount()
+    let free = usableByteCount(from: 0)
     if free < count {
       guard let oldest = oldestAfterTaking(count, maximum: maximum) else { return nil }
       // Bytes in use cannot go now: better to try again later than to give them up for nothing.
@@ -36,15 +36,17 @@ extension CircularStorage {
     // A read that began between the look and the claim keeps the room from being used, in this call and in later ones:
     // that it counts as free by now does not mean that the reader has left it.
     guard !isRead(before: claimed) else { return nil }
-    claimed = 0
-    return usableByteCount()
+    defer { claimed = 0 }
+    return usableByteCount(from: claimed)
   }
 
   /// Bytes that are released, and that the copier has left.
-  private func usableByteCount() -> Int {
+  ///
+  /// - Parameter floor: nothing before it is read: a copier that pins a byte there will find it gone.
+  private func usableByteCount(from floor: UInt64) -> Int {
     // In this order: a copier pins before it looks at `released`, see above.
     var kept = words.pointee.released.load(ordering: .sequentiallyConsistent)
-    if hasCopier { kept = min(kept, words.pointee.pinnedByCopier.load(ordering: .sequentiallyConsistent)) }
+    if hasCopier { kept = max(floor, min(kept, words.pointee.pinnedByCopier.load(ordering: .sequentiallyConsistent))) }
     return capacity - Int(words.pointee.head.load(ordering: .relaxed) - kept)
   }
 

@@ -16,7 +16,7 @@ struct CircularBufferCopierTests {
     [CircularBuffer.Overflow.refuse, .dropOldest])
   func threeThreads(seed: Seed, overflow: CircularBuffer.Overflow) throws {
     let random = seed.generator
-    let total: UInt64 = 8 << 20
+    let total: UInt64 = 3 << 20
     let copy = CopyInMemory()
     var settings = CircularBuffer.Settings(capacity: 16 << 10)
     (settings.overflow, settings.hasCopier, settings.backing) = (overflow, true, copy)
