@@ -69,7 +69,7 @@ public final class LiveStreamer: Sendable {
   public func cancel() { stream.loop.execute { [stream] in stream.cancel() } }
 
   /// As ``cancel()``, at once. On the session's thread only.
-  func cancelNow() { stream.cancel() }
+  package func cancelNow() { stream.cancel() }
 
   /// Ends, and asks the server to forget what it has of a resumable upload.
   public func abandon() { stream.loop.execute { [stream] in stream.abandon() } }

@@ -7,18 +7,23 @@ internal import UploadClient
 
 extension UploadRequest {
   /// The engine's request for one of Foundation's.
-  init?(_ request: URLRequest, _ settings: URLSessionConfiguration) {
+  ///
+  /// - Parameter isAtOtherOrigin: whether a redirect has led there: the configuration's secrets are not for that place.
+  init?(_ request: URLRequest, _ settings: URLSessionConfiguration, isAtOtherOrigin: Bool = false) {
     guard let url = request.url, ["http", "https"].contains(url.scheme?.lowercased()) else { return nil }
     self.init(url: url.absoluteString)
     method = request.httpMethod ?? "GET"
     for (name, value) in request.allHTTPHeaderFields ?? [:] { add(name, value) }
     for (name, value) in settings.httpAdditionalHeaders ?? [:] {
       let name = "\(name)"
+      if isAtOtherOrigin, ["authorization", "cookie"].contains(name.lowercased()) { continue }
       if !fields.contains(where: { $0.name.lowercased() == name.lowercased() }) { add(name, "\(value)") }
     }
     certificateAuthorities = settings.certificateAuthorityFile
-    clientCertificate = settings.clientCertificateFile
-    clientKey = settings.clientKeyFile
+    if !isAtOtherOrigin {
+      clientCertificate = settings.clientCertificateFile
+      clientKey = settings.clientKeyFile
+    }
     // 60 is what a request has that says nothing.
     let timeout = request.timeoutInterval == 60 ? settings.timeoutIntervalForRequest : request.timeoutInterval
     let limit = Duration.milliseconds(Int64(max(1, min(timeout, 1e9)) * 1000))

@@ -167,7 +167,9 @@ open class URLSession: NSObject, @unchecked Sendable {
     guard isLast else { return }
     call { [self] in
       delegate?.urlSession(self, didBecomeInvalidWithError: nil)
-      monitor.withLock { keptDelegate = nil }
+      // Released outside the lock: its end may be an order to this session.
+      let old = monitor.withLock { keptDelegate.take() }
+      withExtendedLifetime(old) {}
     }
   }
 }

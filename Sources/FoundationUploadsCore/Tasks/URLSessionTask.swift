@@ -1,5 +1,6 @@
 // A task: what a program holds of a transfer.
 
+internal import EventLoops
 public import Foundation
 public import FoundationNetworking
 
@@ -84,7 +85,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     let (done, expected) = monitor.withLock {
       (
         facts.bytesSent + facts.bytesReceived,
-        max(0, facts.bytesExpectedToSend) + max(0, facts.bytesExpectedToReceive)
+        max(0, facts.bytesExpectedToSend).addingSaturated(max(0, facts.bytesExpectedToReceive))
       )
     }
     progress.totalUnitCount = max(expected, done)
@@ -138,7 +139,14 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   /// Told about this task in place of the session's delegate.
   open var delegate: (any URLSessionTaskDelegate)? {
     get { look(\.delegate) }
-    set { change { $0.delegate = newValue } }
+    set {
+      // Released outside the lock: its end may be an order to this task.
+      let old = change { facts in
+        defer { facts.delegate = newValue }
+        return facts.delegate
+      }
+      withExtendedLifetime(old) {}
+    }
   }
   /// Bytes of the body that this machine's TCP has taken.
   open var countOfBytesSent: Int64 { look(\.bytesSent) }

@@ -87,6 +87,8 @@ extension Transfer {
   private func redirect(_ response: HTTPResponse) -> URLRequest? {
     guard [301, 302, 303, 307, 308].contains(response.status), let sent, let base = request.url,
       let location = response["Location"], let target = sent.resolving(location: location),
+      // What was asked for encrypted is not sent in clear text.
+      !sent.isSecure || UploadRequest(url: target).isSecure,
       let url = URL(string: UploadRequest.withoutCredentials(target), relativeTo: base)?.absoluteURL
     else { return nil }
     var next = request
@@ -124,6 +126,11 @@ extension Transfer {
   private func follow(_ next: URLRequest) {
     if next.httpMethod == "GET", request.httpMethod != "GET" { content = .none }
     if case .givenStream = content { content = .stream }
+    if UploadRequest.origin(of: next.url?.absoluteString ?? "")
+      != UploadRequest.origin(of: request.url?.absoluteString ?? "")
+    {
+      isAtOtherOrigin = true
+    }
     request = next
     repeatRequest()
   }

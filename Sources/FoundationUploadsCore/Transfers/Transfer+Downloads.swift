@@ -1,5 +1,6 @@
 // Downloads: a response's body into a file, and the rest of it later.
 
+internal import EventLoops
 internal import Foundation
 internal import FoundationNetworking
 internal import Glibc
@@ -7,7 +8,7 @@ internal import UploadClient
 
 /// The file that a download goes into. Owned by the network thread.
 final class DownloadFile {
-  let url: URL
+  private(set) var url: URL
   private var descriptor: Int32 = -1
   /// How many of its bytes are part of the download.
   private(set) var byteCount: Int64 = 0
@@ -17,11 +18,17 @@ final class DownloadFile {
   private var wanted: DownloadRecord?
   /// Whether the response continues what there was.
   private(set) var isResumed = false
+  /// Where the part that the server sends ends; nil where it does not say.
+  private var end: Int64?
   /// Why the file is not what it should be.
   private(set) var problem: URLError?
 
   init() {
-    url = FileManager.default.temporaryDirectory.appendingPathComponent("sluice-\(UUID().uuidString).part")
+    url = Self.freshURL
+  }
+
+  private static var freshURL: URL {
+    FileManager.default.temporaryDirectory.appendingPathComponent("sluice-\(UUID().uuidString).part")
   }
 
   /// Continues with the file of `record`, if it is still there.
@@ -50,11 +57,16 @@ final class DownloadFile {
       self.wanted = nil
       // RFC 9110, section 15.3.7: a part is only what says that it is, of this very range.
       if response.status == 206 {
-        guard Self.start(ofRange: response["Content-Range"]) == wanted.byteCount else { return false }
-        (isResumed, byteCount, validator) = (true, wanted.byteCount, wanted.validator)
+        guard let range = Self.range(response["Content-Range"]), range.lowerBound == wanted.byteCount,
+          // A server that ignores If-Range sends a part of whatever is there now.
+          Self.isPart(of: wanted.validator, response)
+        else { return false }
+        (isResumed, byteCount, validator, end) = (true, wanted.byteCount, wanted.validator, range.upperBound)
         return open(truncatingTo: wanted.byteCount)
       }
       if [412, 416].contains(response.status) { return false }
+      // What is not the resource does not take the place of what there is of it.
+      if response.status != 200 { url = Self.freshURL }
     }
     let canResume = response["Accept-Ranges"]?.lowercased() == "bytes" && response.status == 200
     // A weak validator does not promise the same bytes.
@@ -64,17 +76,25 @@ final class DownloadFile {
     return open(truncatingTo: 0)
   }
 
-  /// The first byte of `bytes 5-9/10`, if it reaches to the end.
-  static func start(ofRange text: String?) -> Int64? {
+  /// Whether a part is one of the resource that the rest was asked of, as far as the response says.
+  private static func isPart(of validator: String, _ response: HTTPResponse) -> Bool {
+    let found = validator.hasPrefix("\"") ? response["ETag"] : response["Last-Modified"]
+    return found == nil || found == validator
+  }
+
+  /// Whether everything has come that the server has announced.
+  var isWhole: Bool { end == nil || byteCount == end }
+
+  /// `bytes 5-9/10` as `5..<10`, if it reaches to the end.
+  static func range(_ text: String?) -> Range<Int64>? {
     guard let text, text.lowercased().hasPrefix("bytes ") else { return nil }
     let parts = text.dropFirst(6).split(separator: "/", omittingEmptySubsequences: false)
     let ends = parts.first?.split(separator: "-") ?? []
     guard parts.count == 2, ends.count == 2, let start = Int64(ends[0]), let last = Int64(ends[1]), start >= 0,
       last >= start
     else { return nil }
-    if parts[1] == "*" { return start }
     guard let total = Int64(parts[1]), total > last, total - last == 1 else { return nil }
-    return start
+    return start..<total
   }
 
   private func open(truncatingTo size: Int64) -> Bool {
@@ -129,7 +149,7 @@ extension Transfer {
     else { return }
     let (new, total) = (Int64(bytes.count), file.byteCount)
     let rest = task.countOfBytesExpectedToReceive
-    let expected = rest < 0 ? rest : rest + total - task.countOfBytesReceived
+    let expected = rest < 0 ? rest : rest.addingSaturated(total - task.countOfBytesReceived)
     session.call { [session] in
       delegate.urlSession(
         session, downloadTask: task, didWriteData: new, totalBytesWritten: total, totalBytesExpectedToWrite: expected)
@@ -142,7 +162,8 @@ extension Transfer {
     let offset = file.byteCount
     session.call { [session] in
       delegate.urlSession(
-        session, downloadTask: task, didResumeAtOffset: offset, expectedTotalBytes: rest < 0 ? rest : rest + offset)
+        session, downloadTask: task, didResumeAtOffset: offset,
+        expectedTotalBytes: rest < 0 ? rest : rest.addingSaturated(offset))
     }
   }
 
@@ -153,6 +174,7 @@ extension Transfer {
     running = nil
     task.change { $0.response = nil }
     content = .none
+    if let old = download?.url { try? FileManager.default.removeItem(at: old) }
     download = DownloadFile()
     send()
   }

@@ -36,7 +36,9 @@ extension Transfer {
   }
 
   private func sendOnce() throws {
-    guard var upload = UploadRequest(request, settings) else { throw URLError(.unsupportedURL, request.url) }
+    guard var upload = UploadRequest(request, settings, isAtOtherOrigin: isAtOtherOrigin) else {
+      throw URLError(.unsupportedURL, request.url)
+    }
     download?.addRange(to: &upload)
     let body: UploadBody
     switch content {
@@ -146,6 +148,7 @@ extension Transfer {
       if let failure = outcome.bodyFailure, !outcome.isEarly { return fail(URLError(failure, request.url)) }
       if !outcome.isEarly { noteSent(UInt64(clamping: task.countOfBytesExpectedToSend)) }
       if let download, let problem = download.problem { return end(problem) }
+      if let download, !download.isWhole { return fail(URLError(.networkConnectionLost, request.url)) }
       end(nil)
     case .failure(let error): failed(error)
     }

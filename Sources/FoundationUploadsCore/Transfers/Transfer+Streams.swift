@@ -39,7 +39,7 @@ extension Transfer {
   }
 
   private func start(_ stream: InputStream) {
-    guard let engine, let upload = UploadRequest(request, settings) else {
+    guard let engine, let upload = UploadRequest(request, settings, isAtOtherOrigin: isAtOtherOrigin) else {
       return end(URLError(.unsupportedURL, request.url))
     }
     var configuration = configuration(upload)
@@ -103,7 +103,9 @@ extension Transfer {
   }
 
   func resume(_ record: UploadRecord) {
-    guard let engine, let upload = UploadRequest(request, settings), let data = ResumeData(record.upload) else {
+    guard let engine, let upload = UploadRequest(request, settings, isAtOtherOrigin: isAtOtherOrigin),
+      let data = ResumeData(record.upload)
+    else {
       return end(URLError(.unsupportedURL, request.url))
     }
     if case .stream = record.body { return resumeStream(upload, data) }
@@ -232,7 +234,9 @@ extension Transfer {
       resumeHandler = handler
       return streamer.cancel()
     }
-    if announced != nil || running == nil || sent?.fields.contains(where: { $0.name == "Upload-Complete" }) != true {
+    if announced != nil || running == nil || streamFacts.resumeData != nil
+      || sent?.fields.contains(where: { $0.name == "Upload-Complete" }) != true
+    {
       return endCancelled(handler, uploadRecord()?.data, URLError.ResumeKey.upload)
     }
     // The server may be about to announce an upload resource. It is sent nothing more until then.

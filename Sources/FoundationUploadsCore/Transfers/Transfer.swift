@@ -79,6 +79,8 @@ final class Transfer: @unchecked Sendable {
   /// What is known of the stream that runs.
   var streamFacts = StreamFacts()
   var redirects = 0
+  /// Whether a redirect has led to another origin: what is a secret of the first is not sent there.
+  var isAtOtherOrigin = false
   var failedChallenges = 0
   var hasConnected = false
   var hasToldWaiting = false
@@ -201,7 +203,8 @@ final class Transfer: @unchecked Sendable {
     for timer in timers { engine?.loop.cancel(timer) }
     timers = []
     running?.cancel()
-    streamer?.cancel()
+    // In this order: a source that ends first would complete the body of a plain server.
+    streamer?.cancelNow()
     source?.close(failure: error?.localizedDescription)
     feed?.close(failure: error?.localizedDescription)
     (running, streamer, source, feed, file, memory) = (nil, nil, nil, nil, nil, nil)
