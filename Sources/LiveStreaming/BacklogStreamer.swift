@@ -94,6 +94,9 @@ public final class BacklogStreamer: @unchecked Sendable {
   ) -> LiveStreamConfiguration {
     let resumption = StretchResumption(stretch.resumption.text)
     var configuration = configuration
+    if UploadRequest.origin(of: configuration.request.url) != UploadRequest.origin(of: description.url) {
+      configuration.bearerToken = nil
+    }
     configuration.request = configuration.request.directed(to: description.url)
     configuration.request.fields.removeAll { $0.name.lowercased() == "content-type" }
     if let type = description.contentType {
@@ -102,7 +105,11 @@ public final class BacklogStreamer: @unchecked Sendable {
     configuration.streamID = description.streamID
     if let rate = description.bytesPerSecond { configuration.buffer = .time(.seconds(2), bytesPerSecond: rate) }
     configuration.resumeData = configuration.resumable == .never ? nil : resumption.upload
-    configuration.acknowledged = resumption.acknowledged ?? 0
+    // The spool has heard of later acknowledgements than the resumption.
+    configuration.acknowledged =
+      resumption.acknowledged.map {
+        max($0, stretch.released.addingSaturated(stretch.resumption.pausedByteCount))
+      } ?? 0
     configuration.sentDescription = resumption.description
     // The bytes that the server already has are not here to be digested.
     (configuration.description, configuration.digest) = (nil, nil)

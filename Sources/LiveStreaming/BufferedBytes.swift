@@ -106,6 +106,10 @@ final class BufferedBytes: StreamBytes {
     }
   }
 
+  func isMissing(at offset: UInt64) -> Bool {
+    offset >= pausedByteCount && offset - pausedByteCount >= floor && consumer.isMissing(at: offset - pausedByteCount)
+  }
+
   func isLoading(at offset: UInt64) -> Bool {
     offset >= pausedByteCount && offset - pausedByteCount >= floor && consumer.isBacked(at: offset - pausedByteCount)
       && offset - pausedByteCount >= consumer.released

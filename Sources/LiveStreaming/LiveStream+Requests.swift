@@ -12,6 +12,9 @@ extension LiveStream {
     var gapEnd: UInt64?
     for event in machine.takeEvents() {
       if case .upload(.nextURL(_, _, let count)) = event { unconfirmed += count }
+      if case .upload(.impossibleOffset(let offset)) = event, live?.isSpooled == true, offset >= content.head {
+        isAhead = true
+      }
       guard case .gap(let gap) = event else {
         handler(event)
         continue

@@ -50,6 +50,8 @@ final class LiveStream: @unchecked Sendable {
   var heldStep: StreamStep?
   var verified: UInt64?
   var sourceError: LiveStreamError?
+  /// Whether the server has all that an earlier process has left, and more: a power cut has taken the rest from here.
+  var isAhead = false
   /// The newest bearer token that could be sent.
   var token: String?
   var sourceLost: UInt64 = 0
@@ -152,6 +154,7 @@ final class LiveStream: @unchecked Sendable {
     self.handler = handler
     startTime = .now
     if live?.isSpooled == false { describer = configuration.description.map { StreamDescriber($0, now: .now) } }
+    if let description = describer?.value(at: 0, now: .now) { live?.spool?.note(description: description) }
     guard !machine.isEnded else { return end(Self.cancelled) }
     keptAlive = self
     if isAbandoned { return perform(machine.abandon(Self.cancelled)) }
@@ -277,7 +280,7 @@ final class LiveStream: @unchecked Sendable {
     awaitedOffset = nil
     guard let live else { return conclude(error, resumeData) }
     live.stop(on: loop)
-    let spool = live.spool
+    let (spool, error) = (live.spool, isAhead ? nil : error)
     // Behind what the source has reported by now.
     loop.execute { [self] in
       guard let spool else { return conclude(error, resumeData) }

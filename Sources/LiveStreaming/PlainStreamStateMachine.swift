@@ -88,6 +88,8 @@ struct PlainStreamStateMachine {
   var dropouts: Int { outages.count }
 
   mutating func start(_ supply: Supply) -> Action {
+    // What another process has delivered may not be here any more.
+    acknowledged = min(acknowledged, supply.head)
     guard acknowledged > 0 else { return open(at: 0, gap: nil) }
     state = .waiting
     return retryIsDue(supply)

@@ -27,6 +27,8 @@ protocol StreamBytes: AnyObject {
   func pauses(at offset: UInt64) -> Bool
   /// Hands `body` up to `maximum` contiguous bytes from `offset` on, and returns what it returned.
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> CircularBuffer.Consumer.ReadResult<Int>
+  /// Whether the byte at `offset` is missing although it was not given up, and others follow it.
+  func isMissing(at offset: UInt64) -> Bool
   /// Whether the bytes at `offset`, which a read did not find, are being loaded: the data handler is called when they are
   /// there.
   func isLoading(at offset: UInt64) -> Bool
@@ -45,4 +47,5 @@ extension StreamBytes {
   func byteCount(from offset: UInt64) -> UInt64 { head - min(head, offset) }
   func pauses(at offset: UInt64) -> Bool { false }
   func isLoading(at offset: UInt64) -> Bool { false }
+  func isMissing(at offset: UInt64) -> Bool { false }
 }

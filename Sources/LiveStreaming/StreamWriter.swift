@@ -21,6 +21,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   private(set) var cursor: UInt64 = 0
 
   private var output: BoundPair.Output?
+  /// Stream offset at which the body under way began.
+  private var bodyStart: UInt64 = 0
   /// Stream offset at which the body under way ends at the latest.
   private var bodyEnd: UInt64 = .max
   /// What of the header still comes in front of the stream's bytes.
@@ -33,7 +35,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   /// Called when the next byte is behind a pause of the source, likewise. The body under way must not go on there.
   var didReachPause: () -> Void = {}
 
-  var isAtPause: Bool { bytes.pauses(at: cursor) }
+  /// Whether the next byte belongs into another request: behind a pause of the source, or behind bytes that are missing.
+  var isAtPause: Bool { bytes.pauses(at: cursor) || cursor > bodyStart && bytes.isMissing(at: cursor) }
 
   /// - Parameter headroom: how many bytes the source may bring before the first ones of a new request are sent. After a
   ///   loss so much of the buffer is left free, at most an eighth.
@@ -72,7 +75,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   func openBody(_ header: [UInt8], from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody {
     let pair = BoundPair.make(bufferSize: pairSize)
     let (end, overflows) = offset.addingReportingOverflow(maximum ?? .max)
-    cursor = offset
+    (cursor, bodyStart) = (offset, offset)
     bodyEnd = overflows ? .max : end
     unsentHeader = header[...]
     canWrite = false
@@ -152,6 +155,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
         unsentHeader = unsentHeader.dropFirst(count)
         continue
       }
+      // Before the read: what is in memory now may have to be loaded a moment later.
+      let isLoading = bytes.isLoading(at: cursor)
       switch bytes.read(at: cursor, maximum: Int(clamping: bodyEnd - cursor), { write($0) }) {
       case .bytes(let count):
         cursor += UInt64(count)
@@ -159,8 +164,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       case .empty:
         // In this order: after the producer has finished, the head is final.
         if isAtPause { return didReachPause() }
-        if bytes.isLoading(at: cursor) { return }
-        if bytes.isFinished, bytes.head == cursor {
+        if isLoading { return }
+        if bytes.isFinished, bytes.head <= cursor {
           closeBody()
         } else if bytes.requestWakeUp(beyond: cursor) {
           return

@@ -14,7 +14,7 @@ struct SharedStretch: Sendable {
   /// - Parameter id: the stretch's.
   init(id: [UInt8]) {
     let digits = id.map { String(UInt16($0) + 0x100, radix: 16).dropFirst() }.joined()
-    bufferPath = "/dev/shm/sluice-\(getuid())-\(digits)"
+    bufferPath = "/dev/shm/sluice-\(digits)"
     resumptionPath = bufferPath + ".resumption"
   }
 
@@ -63,8 +63,8 @@ struct SharedStretch: Sendable {
     var resumption = SpooledStretch.Resumption()
     (resumption.text, resumption.pausedByteCount) = (committed.state, committed.pausedByteCount)
     var pauses = committed.pauses.map { CircularBuffer.Pause(position: $0.position, length: $0.length) }
+    if let newer = readResumption() { resumption = newer }
     if let remains = (try? CircularBuffer.Remains(path: bufferPath)) ?? nil, !committed.isFinished {
-      if let newer = readResumption() { resumption = newer }
       pauses = remains.pauses.filter { $0.number >= resumption.passedPauses }.map(\.pause)
       try append(remains, to: file)
     }

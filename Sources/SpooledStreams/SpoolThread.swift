@@ -48,6 +48,9 @@ final class SpoolThread: @unchecked Sendable {
   private var isFailing = false
   private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
 
+  /// How many blocks are looked at for their age in each interval: each is a read.
+  private static let evictedAtOnce = 1024
+
   init(_ settings: SpoolSettings, report: @escaping @Sendable (SpoolEvent) -> Void) throws(SystemError) {
     self.settings = settings
     self.report = report
@@ -94,7 +97,11 @@ final class SpoolThread: @unchecked Sendable {
     guard let live else { return }
     let copied = copy(live)
     live.releaseAcknowledged()
-    if live.isDirty || live.hasNewResumption { commit(live, sync: true) }
+    var isCommitted = true
+    if live.isDirty || live.hasNewResumption { isCommitted = commit(live, sync: true) }
+    for writer in writers where writer !== live && writer.holdsRoom { commit(writer, sync: true) }
+    if case .blocked = copied { isCommitted = false }
+    if isCommitted { worked() }
     if live.isAtEnd { return finishLive() }
     if copied != .nothing { armTimer() }
     awaitBytes(live, after: copied)
@@ -138,11 +145,7 @@ final class SpoolThread: @unchecked Sendable {
 
   private func copy(_ writer: StretchWriter) -> StretchWriter.Copied {
     let copied = writer.copy(through: buffer) { count in makeRoom(for: count, writer) }
-    switch copied {
-    case .blocked(let error): failed(error, writer)
-    case .some: worked()
-    case .nothing: break
-    }
+    if case .blocked(let error) = copied { failed(error, writer) }
     return copied
   }
 
@@ -150,7 +153,6 @@ final class SpoolThread: @unchecked Sendable {
   private func commit(_ writer: StretchWriter, sync: Bool) -> Bool {
     do throws(SpoolError) {
       try writer.commit(sync: sync)
-      worked()
       return true
     } catch {
       failed(error, writer)
@@ -201,7 +203,9 @@ final class SpoolThread: @unchecked Sendable {
     guard let retention = settings.retention, WallClock.isSynchronized == true else { return }
     let limit = WallClock.now.sinceEpoch - retention.nanoseconds / 1_000_000
     for writer in writers {
-      while let time = try? writer.file.time(at: writer.file.oldest), time < limit {
+      for _ in 0..<Self.evictedAtOnce where writer.file.oldest < writer.file.head {
+        // What cannot be read is of no age.
+        if let time = (try? writer.file.time(at: writer.file.oldest)) ?? nil, time >= limit { break }
         evict(writer, upTo: SpoolFile.nextBlock(after: writer.file.oldest))
       }
     }

@@ -21,6 +21,13 @@ package final class SpooledStretch: CircularBacking, Sendable {
     var isStarved = false
     /// Whether the consumer waits for bytes that are on their way.
     var isAwaited = false
+
+    /// Where the bytes continue if there is none at `offset`: behind a hole, or in memory, because the disk did not take
+    /// what came before.
+    func missing(at offset: UInt64, oldestInMemory: UInt64) -> UInt64? {
+      if let hole = readAhead.hole, hole.contains(offset) { return hole.upperBound }
+      return offset >= taken ? max(oldestInMemory, offset + 1) : nil
+    }
   }
 
   /// What another process needs to go on with the stream.
@@ -70,16 +77,15 @@ package final class SpooledStretch: CircularBacking, Sendable {
   package var capacity: Int { maximum }
 
   package func read(
-    at offset: UInt64, maximum: Int
-  ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>? {
+    at offset: UInt64, maximum: Int, oldestInMemory: UInt64
+  ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> {
     let (result, wanted) = state.withLock {
-      state -> (CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>?, UInt64?) in
+      state -> (CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>, UInt64?) in
       guard offset >= state.oldest else { return (.overwritten(oldest: state.oldest), nil) }
-      // What the consumer skips was discarded, or never came this far.
-      guard offset < state.taken else { return (nil, nil) }
-      if let hole = state.readAhead.hole, hole.contains(offset) {
-        if offset <= max(state.oldest, state.released) { state.oldest = hole.upperBound }
-        return (.overwritten(oldest: hole.upperBound), nil)
+      if let missing = state.missing(at: offset, oldestInMemory: oldestInMemory) {
+        // Everything before it is acknowledged: the stream continues behind it.
+        if offset <= max(state.oldest, state.released) { state.oldest = missing }
+        return (.overwritten(oldest: missing), nil)
       }
       let bytes = state.readAhead.bytes(at: offset)
       let wanted = state.readAhead.wanted(at: offset, before: state.end)
@@ -91,6 +97,10 @@ package final class SpooledStretch: CircularBacking, Sendable {
     }
     if let wanted { load(wanted) }
     return result
+  }
+
+  package func isMissing(at offset: UInt64) -> Bool {
+    state.withLock { $0.readAhead.hole?.contains(offset) == true || offset >= $0.taken }
   }
 
   package func release(upTo offset: UInt64) {

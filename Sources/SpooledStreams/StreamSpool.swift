@@ -74,7 +74,7 @@ public final class StreamSpool: Sendable {
       thread.loop.execute { thread.add(writer) }
       return SpooledBacklog(
         name: file.name, created: file.created, description: file.description, stretch: stretch,
-        kept: file.oldest..<file.head,
+        kept: file.oldest..<file.head, released: file.released,
         resumption: resumption, ends: ends)
     } catch {
       throw SpoolError(.system(error), path: path)
@@ -90,7 +90,7 @@ public final class StreamSpool: Sendable {
   package func begin(
     description: String, capacity: Int, overflow: CircularBuffer.Overflow
   ) throws(SpoolError) -> SpooledBuffer {
-    let file = try SpoolFile.create(in: folder, description: description, capacity: settings.limit)
+    let file = try SpoolFile.create(in: folder, description: description, capacity: ringSize(capacity))
     let shared = SharedStretch(id: file.id)
     let stretch = thread.makeStretch(file, shared: shared)
     var buffer = CircularBuffer.Settings(capacity: capacity)
@@ -116,6 +116,12 @@ public final class StreamSpool: Sendable {
     }
   }
 
+  /// The file is sparse, and the limit holds all the same: with room for what a killed process leaves in memory.
+  private func ringSize(_ buffer: Int) -> UInt64 {
+    let (sum, overflows) = settings.limit.addingReportingOverflow(UInt64(buffer) + 1 << 20)
+    return overflows ? settings.limit : sum
+  }
+
   /// The stream of a stretch is over.
   ///
   /// - Parameters:
@@ -137,18 +143,20 @@ package final class SpooledBacklog: Sendable {
   package let stretch: SpooledStretch
   /// The positions that are kept.
   package let kept: Range<UInt64>
+  /// The server has acknowledged everything before it.
+  package let released: UInt64
   /// How to go on with it.
   package let resumption: SpooledStretch.Resumption
   private let ends: Lock<CircularBuffer.FinishedEnds?>
 
   init(
-    name: String, created: Int64, description: String, stretch: SpooledStretch, kept: Range<UInt64>,
+    name: String, created: Int64, description: String, stretch: SpooledStretch, kept: Range<UInt64>, released: UInt64,
     resumption: SpooledStretch.Resumption, ends: consuming sending CircularBuffer.FinishedEnds
   ) {
     (self.name, self.created) = (name, created)
     self.description = description
     self.stretch = stretch
-    self.kept = kept
+    (self.kept, self.released) = (kept, released)
     self.resumption = resumption
     self.ends = Lock(consume ends)
   }

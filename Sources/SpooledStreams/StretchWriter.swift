@@ -21,6 +21,7 @@ final class StretchWriter: @unchecked Sendable {
   private var committedResumption: SpooledStretch.Resumption
   /// Those that an earlier process has left.
   private let oldPauses: [SpoolPause]
+  private var committedOldest: UInt64 = 0
 
   /// What became of a copy.
   enum Copied: Equatable {
@@ -69,13 +70,18 @@ final class StretchWriter: @unchecked Sendable {
     var result = Copied.nothing
     while true {
       position = max(position, min(stretch.released, copier.head))
+      // Before the copy: from here on, what the producer takes may be on its way.
+      stretch.took(upTo: position.addingSaturated(UInt64(buffer.count)))
       switch copier.copy(at: position, into: buffer) {
-      case .empty: return result
+      case .empty:
+        wrote()
+        return result
       // Acknowledged meanwhile, or lost: the consumer finds that where it reads.
-      case .overwritten(let oldest): position = oldest
+      case .overwritten(let oldest):
+        position = oldest
+        wrote()
       case .bytes(let count):
         let end = position + UInt64(count)
-        stretch.took(upTo: end)
         do throws(SpoolError) {
           guard makeRoom(UInt64(count)) else { throw SpoolError(.full, path: file.path) }
           let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
@@ -86,7 +92,8 @@ final class StretchWriter: @unchecked Sendable {
         }
         position = end
         wrote()
-        copier.copied(upTo: end)
+        // The rest of it is in this process's memory: the buffer's survives it.
+        copier.copied(upTo: min(end, file.writtenPosition))
         (result, isDirty) = (.some, true)
       }
     }
@@ -116,8 +123,9 @@ final class StretchWriter: @unchecked Sendable {
           .map { SpoolPause(position: $0.pause.position, length: $0.pause.length) }
       } ?? Array(oldPauses.dropFirst(resumption.passedPauses)),
       isFinished: isAtEnd, sync: sync)
+    copier?.copied(upTo: position)
     if sync { isDirty = false }
-    committedResumption = resumption
+    (committedResumption, committedOldest) = (resumption, file.oldest)
   }
 
   /// Nothing of the stretch is needed any more.
@@ -131,6 +139,9 @@ final class StretchWriter: @unchecked Sendable {
     file.close()
     shared?.remove()
   }
+
+  /// Whether a commit gives much room back to the file system.
+  var holdsRoom: Bool { file.oldest - min(file.oldest, committedOldest) >= 4 << 20 }
 
   var hasNewResumption: Bool { stretch.resumption != committedResumption }
 

@@ -232,6 +232,11 @@ extension CircularBuffer {
     /// the consumer when they are there.
     package func isBacked(at offset: UInt64) -> Bool { storage.isBacked(at: offset) }
 
+    /// Whether the byte at `offset` is known to be missing from what is kept elsewhere, and others follow.
+    package func isMissing(at offset: UInt64) -> Bool {
+      storage.isBacked(at: offset) && storage.backing?.isMissing(at: offset) == true
+    }
+
     /// Gives up all bytes before `offset`, making their room free. Offsets already given up are ignored. With
     /// ``Memory/returned`` only whole steps are given up: ``released`` may stay up to 64 KiB behind `offset`.
     public mutating func release(upTo offset: UInt64) { storage.release(upTo: offset) }

@@ -12,11 +12,15 @@ package protocol CircularBacking: AnyObject, Sendable {
   var oldest: UInt64 { get }
   /// How many bytes it can keep.
   var capacity: Int { get }
-  /// Up to `maximum` bytes at `offset`, which stay as they are until the next call.
+  /// Up to `maximum` bytes at `offset`, which stay as they are until the next call. `empty` means that they are being
+  /// loaded, and that the consumer will be woken.
   ///
-  /// `empty` means that they are being loaded, and that the consumer will be woken; nil that there is none up to
-  /// the buffer's oldest one.
-  func read(at offset: UInt64, maximum: Int) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>?
+  /// - Parameter oldestInMemory: the buffer's oldest byte, behind `offset`.
+  func read(
+    at offset: UInt64, maximum: Int, oldestInMemory: UInt64
+  ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>
+  /// Whether the byte at `offset` is known to be missing, and others follow.
+  func isMissing(at offset: UInt64) -> Bool
   /// Everything before `offset` is given up.
   func release(upTo offset: UInt64)
 }
@@ -125,7 +129,8 @@ extension CircularBuffer {
 
     /// Everything before `offset` exists elsewhere: the producer may take it.
     package func copied(upTo offset: UInt64) {
-      storage.words.pointee.copied.store(offset, ordering: .sequentiallyConsistent)
+      let before = storage.words.pointee.copied.load(ordering: .relaxed)
+      storage.words.pointee.copied.store(max(before, offset), ordering: .sequentiallyConsistent)
       storage.wakeProducer()
     }
 

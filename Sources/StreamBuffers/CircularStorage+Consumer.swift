@@ -12,7 +12,8 @@ extension CircularStorage {
     at offset: UInt64, maximum: Int
   ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> {
     if let oldest = pin(offset) {
-      return backing?.read(at: offset, maximum: maximum) ?? .overwritten(oldest: oldest)
+      guard let backing else { return .overwritten(oldest: oldest) }
+      return backing.read(at: offset, maximum: maximum, oldestInMemory: oldest)
     }
     let head = words.pointee.head.load(ordering: .acquiring)
     precondition(offset <= head, "reading beyond the head")

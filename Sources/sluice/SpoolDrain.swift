@@ -24,7 +24,9 @@ struct SpoolDrain {
   /// Whether the options can be used, before anything is opened.
   static func check(_ values: CommandLineSyntax.Values) throws(CommandError) {
     _ = try ProgressKind(values)
-    _ = try configuration(values, url: "http://localhost/")
+    guard try configuration(values, url: "http://localhost/").request.method != "PUT" else {
+      throw .usage("--method \("PUT".shown) is not for sluice spool drain: a stretch would replace another.")
+    }
   }
 
   private static func configuration(

@@ -60,6 +60,9 @@ struct SpoolOptions: Sendable {
     guard let backlog = Backlog(rawValue: values["backlog"] ?? "parallel") else {
       throw .usage("--backlog \((values["backlog"] ?? "").shown): unknown. Choose first or parallel.")
     }
+    if values.has("spool"), configuration.request.method == "PUT" {
+      throw .usage("--spool requires another method than PUT: each run would replace what the one before has stored.")
+    }
     guard let directory = values["spool"] else {
       for name in ["spool-limit", "spool-keep", "sync-interval", "backlog", "catch-up-rate"] where values.has(name) {
         throw .usage("--\(name) requires --spool DIR. Name the directory, or leave --\(name) out.")
@@ -67,9 +70,9 @@ struct SpoolOptions: Sendable {
       return nil
     }
     isLimitChosen = limit == nil
-    if isLimitChosen { settings.limit = try Self.half(ofFreeSpaceAt: directory) }
     self.directory = directory
     stream = values["stream-id"] ?? Self.stream(of: configuration.request.url)
+    if isLimitChosen { settings.limit = try Self.half(ofFreeSpaceAt: directory, stream) }
     self.settings = settings
     self.backlog = backlog
   }
@@ -94,7 +97,8 @@ struct SpoolOptions: Sendable {
     // What another run has left has that name already.
     if let id = values["stream-id"] {
       let time = WallClock.now.iso8601.prefix(19).filter { $0 != "-" && $0 != ":" }
-      configuration.streamID = "\(id.prefix(47)).\(time)Z"
+      let digits = String(UInt16.random(in: 0x1000 ... .max), radix: 16)
+      configuration.streamID = "\(id.prefix(42)).\(time)Z-\(digits)"
     }
   }
 
@@ -110,7 +114,12 @@ struct SpoolOptions: Sendable {
     return "\(String(readable.prefix(50)))-\(String(sum, radix: 16))"
   }
 
-  private static func half(ofFreeSpaceAt directory: String) throws(CommandError) -> UInt64 {
+  /// Half of what is free, and of what earlier runs have taken.
+  private static func half(ofFreeSpaceAt directory: String, _ stream: String) throws(CommandError) -> UInt64 {
+    let taken = ((try? SpoolFolder.stretches(in: "\(directory)/\(stream)")) ?? []).reduce(UInt64(0)) { sum, path in
+      var status = stat()
+      return stat(path, &status) == 0 ? sum + UInt64(max(0, status.st_blocks)) * 512 : sum
+    }
     var path = directory
     var status = statvfs()
     while statvfs(path, &status) != 0 {
@@ -122,7 +131,7 @@ struct SpoolOptions: Sendable {
       path = parent.isEmpty ? "/" : parent
     }
     let free = UInt64(status.f_bavail).multipliedReportingOverflow(by: UInt64(status.f_frsize))
-    return max(UInt64(smallestLimit), (free.overflow ? .max : free.partialValue) / 2)
+    return max(UInt64(smallestLimit), (free.overflow ? .max : free.partialValue.addingSaturated(taken)) / 2)
   }
 
   /// Opens the spool.

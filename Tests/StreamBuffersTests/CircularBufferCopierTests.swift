@@ -212,10 +212,14 @@ private final class CopyInMemory: CircularBacking, Sendable {
     }
   }
 
-  func read(at offset: UInt64, maximum: Int) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>? {
+  func isMissing(at offset: UInt64) -> Bool { false }
+
+  func read(
+    at offset: UInt64, maximum: Int, oldestInMemory: UInt64
+  ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> {
     state.withLock { state in
       if let gap = state.gaps.first(where: { $0.contains(offset) }) { return .overwritten(oldest: gap.upperBound) }
-      guard offset < UInt64(state.bytes.count) else { return nil }
+      guard offset < UInt64(state.bytes.count) else { return .overwritten(oldest: oldestInMemory) }
       let end = state.gaps.first { $0.lowerBound > offset }?.lowerBound ?? UInt64(state.bytes.count)
       let count = min(Int(end - offset), maximum, 8192)
       state.bytes.withUnsafeBytes {
