@@ -136,8 +136,11 @@ public final class UploadServer: Sendable {
   public func drain(within limit: Duration) { stop(grace: limit / 2, linger: limit / 4) }
 
   private func stop(grace: Duration, linger: Duration?) {
-    loops[0].execute { self.acceptor.stop() }
-    for (loop, core) in zip(loops, cores) { loop.execute { core.connections.stop(grace: grace, linger: linger) } }
+    // First of all: whoever sees its connection closed finds nobody who accepts another.
+    loops[0].execute { [self] in
+      acceptor.stop()
+      for (loop, core) in zip(loops, cores) { loop.execute { core.connections.stop(grace: grace, linger: linger) } }
+    }
   }
 
   /// A loop has no request that must end before the server does. With the last of them, who is still sending is turned
