@@ -78,8 +78,11 @@ extension UploadResource {
       transfer.resource = nil
       progress.end()
       touch()
+      let reached = state.offset
       settle { [self] failure in
         if let failure { return refuse(transfer, failure) }
+        // A sync that was under way before has failed: a 2xx would acknowledge what it has lost.
+        if state.offset < reached, let lostBySync { return refuse(transfer, UploadRefusal(lostBySync)) }
         let version = transfer.request.version
         var answer: ServerAnswer
         if transfer.isCreation {

@@ -133,6 +133,7 @@ extension UploadResource {
     if error.isForeignChange { return lostFile("\(error)") }
     resources.figures.values.storageFailures += 1
     if state.lostUnsynced() != nil {
+      lostBySync = error
       // What comes next would take the place of what is dropped: the client begins again where it was told.
       if dropUncounted(), let transfer { reject(transfer, UploadRefusal(error)) }
     } else {

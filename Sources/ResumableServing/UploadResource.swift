@@ -56,6 +56,8 @@ final class UploadResource {
   var isIncomparable = false
   /// Why acknowledged bytes may be lost.
   var refusedByDisk: SystemError?
+  /// Why bytes that were not synced were dropped last.
+  var lostBySync: SystemError?
   /// Whether the disk is to be asked soon to take what was kept.
   var isUnsynced = false
   /// How many answers, and requests before their first byte, wait for the disk.
