@@ -21,8 +21,12 @@ public struct NamedThread: @unchecked Sendable {
   /// - Parameters:
   ///   - name: the characters that fit into 15 bytes are shown, pthread_setname_np(3).
   ///   - body: what it runs. All signals are blocked on it: they belong to the thread that asked for them.
-  /// - Throws: ``SystemError`` when the system allows no more threads.
+  /// - Throws: ``SystemError`` when the system allows no more threads, or has no memory for the stack of one and what it
+  ///   will allocate.
   public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(SystemError) {
+    guard AddressSpace.hasRoom(for: Self.stackSize) else {
+      throw SystemError(operation: "starting the thread \(name)", code: ENOMEM)
+    }
     let start = Unmanaged.passRetained(Start(name: name, body: body))
     var handle = pthread_t()
     var all = sigset_t()
@@ -47,6 +51,16 @@ public struct NamedThread: @unchecked Sendable {
       throw SystemError(operation: "starting the thread \(name)", code: code)
     }
     thread = handle
+  }
+
+  /// That of a thread without attributes, in bytes.
+  private static var stackSize: Int {
+    var attributes = pthread_attr_t()
+    var size = 0
+    pthread_attr_init(&attributes)
+    pthread_attr_getstacksize(&attributes, &size)
+    pthread_attr_destroy(&attributes)
+    return size
   }
 
   /// Waits for the thread to end. Call either this or ``detach()``, once.

@@ -96,13 +96,15 @@ final class CircularMemory: @unchecked Sendable {
   private static func mapTwice(
     _ file: Int32, _ capacity: Int, offset: Int
   ) throws(SystemError) -> UnsafeMutableRawPointer {
+    let mapping = "mapping \(capacity) bytes for a circular buffer"
+    guard AddressSpace.hasRoom(for: 2 * capacity) else { throw SystemError(operation: mapping, code: ENOMEM) }
     guard let reserved = mmap(nil, 2 * capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), reserved != MAP_FAILED
     else {
-      throw .last("mapping \(capacity) bytes for a circular buffer")
+      throw .last(mapping)
     }
     for half in [reserved, reserved + capacity] {
       if mmap(half, capacity, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, offset) == MAP_FAILED {
-        let error = SystemError.last("mapping \(capacity) bytes for a circular buffer")
+        let error = SystemError.last(mapping)
         munmap(reserved, 2 * capacity)
         throw error
       }

@@ -1,5 +1,6 @@
 // The command: finds the subcommand, and turns what went wrong into a line and an exit code.
 
+internal import EventLoops
 internal import Glibc
 internal import UploadClient
 
@@ -99,6 +100,9 @@ enum SluiceCommand {
     throw .usage("no subcommand or help topic is called \(name.shown)\(hint) See: sluice --help")
   }
 
+  /// What libcurl and the threads of any subcommand map before the first byte is sent, in bytes.
+  private static let leastMemory = 32 << 20
+
   static func main() {
     StandardDescriptors.fill()
     // A file size limit is then an error of write(2), which each writer reports, instead of the end of the process.
@@ -107,6 +111,10 @@ enum SluiceCommand {
     signal(SIGQUIT, SIG_DFL)
     let code: ExitCode
     do throws(CommandError) {
+      guard AddressSpace.hasRoom(for: leastMemory) else {
+        throw CommandError(
+          .inputOutput, "a limit leaves less than \(leastMemory >> 20) MiB of memory; raise it: ulimit -v")
+      }
       code = try run(CommandLine.arguments.dropFirst())
     } catch {
       Console.shared.say("sluice: \(error.message)")

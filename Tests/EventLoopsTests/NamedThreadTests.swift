@@ -73,8 +73,8 @@ struct NamedThreadTests {
       var limits = rlimit()
       getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
       let enough = limits.rlim_cur
-      // Room for all but a stack.
-      limits.rlim_cur = rlim_t(addressSpace() + (1 << 20))
+      // Room for a stack, but not for what the thread would allocate.
+      limits.rlim_cur = rlim_t(addressSpace() + (12 << 20))
       setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
       var code: Int32 = 0
       do {
@@ -86,7 +86,7 @@ struct NamedThreadTests {
       }
       limits.rlim_cur = enough
       setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
-      guard code == EAGAIN else { fatalError("error \(code)") }
+      guard code == ENOMEM else { fatalError("error \(code)") }
       guard left == nil else { fatalError("what the thread was to run stays") }
       guard unblockedSignals() == before else { fatalError("signals stay blocked") }
     }
