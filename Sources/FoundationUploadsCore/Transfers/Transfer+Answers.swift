@@ -2,6 +2,8 @@
 
 internal import Foundation
 internal import FoundationNetworking
+internal import HTTPMessages
+internal import ResumableUploads
 internal import UploadClient
 
 extension Transfer {
@@ -10,13 +12,30 @@ extension Transfer {
 
   /// The head of a final response.
   func answered(_ response: HTTPResponse) {
-    if let next = redirect(response) {
+    if let reason = incompleteness(response) {
+      pending = .refused(URLError(.badServerResponse, request.url, reason))
+    } else if let next = redirect(response) {
       pending = .redirect(response, next)
     } else if response.status == 401, let realm = Self.basicRealm(response) {
       pending = .challenge(response, realm: realm)
     } else {
       deliver(response)
     }
+  }
+
+  /// Why a success response does not say that the server has the whole body; nil where it does.
+  ///
+  /// RFC 9110, section 15.3, lets a 2xx mean that the request was received and accepted. A server that has not read a
+  /// body to its end has not received it, whatever it answers.
+  private func incompleteness(_ response: HTTPResponse) -> String? {
+    guard response.isSuccess, let running, let sent else { return nil }
+    if running.contentEndedAt == nil {
+      return "the server answered \(response.status) before the end of the body: it has not read all of it"
+    }
+    guard sent.fields.contains(where: { $0.name == "Upload-Complete" }) else { return nil }
+    let fields = HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) })
+    return InteropVersion.completeness(fields) == false
+      ? "the server answered \(response.status), but says that the upload is not complete" : nil
   }
 
   /// The program's response.
@@ -65,10 +84,10 @@ extension Transfer {
 
   /// The next bytes of the response's body.
   func receive(_ bytes: [UInt8]) {
-    if case .nothing = pending {
-    } else {
-      held.append(bytes)
-      return
+    switch pending {
+    case .nothing: break
+    case .refused: return
+    case .redirect, .challenge, .decision: return held.append(bytes)
     }
     task.change { $0.bytesReceived += Int64(bytes.count) }
     task.updateProgress()

@@ -139,6 +139,9 @@ extension Transfer {
     case .nothing: break
     case .redirect(let response, let next): return askRedirect(response, next, result)
     case .challenge(let response, let realm): return askChallenge(response, realm, result)
+    case .refused(let error):
+      pending = .nothing
+      return announced == nil ? fail(error) : continueUpload()
     case .decision:
       heldEnd = result
       return

@@ -182,7 +182,7 @@ extension Transfer {
     }
     // A server that cannot resume gets no second request with the rest of a body.
     if streamFacts.isResumable == false {
-      if case .response = cause { return stopStream(nil) }
+      if case .response(let status) = cause, !(200..<300).contains(status) { return stopStream(nil) }
       stopStream(URLError(URLError.code(of: cause), request.url, "\(cause)"))
     }
   }
@@ -208,7 +208,8 @@ extension Transfer {
     // An answer that is no success is an answer all the same, if it is the last that was heard.
     var isAnswered = error.kind != .unreachable && error.kind != .source && error.kind != .cancelled
     if case .response? = streamFacts.cause { isAnswered = true }
-    if isAnswered, let response = summary.response, !response.isInterim { return respond(summary) }
+    // A success of a stream that has failed is one of another request, or came before the stream's end.
+    if isAnswered, let response = summary.response, !response.isInterim, !response.isSuccess { return respond(summary) }
     fail(URLError(error, cause: streamFacts.cause, request.url))
   }
 

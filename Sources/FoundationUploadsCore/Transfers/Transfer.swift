@@ -106,6 +106,8 @@ final class Transfer: @unchecked Sendable {
     case challenge(HTTPResponse, realm: String?)
     /// The program has been asked.
     case decision(HTTPResponse)
+    /// Nothing: it is a success that the upload is not, and the program does not get it.
+    case refused(URLError)
   }
 
   init(_ session: URLSession, _ task: URLSessionTask, _ content: Content, _ completion: Completion) {

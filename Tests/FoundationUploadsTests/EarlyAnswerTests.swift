@@ -1,0 +1,75 @@
+import FoundationUploads
+import NetworkTesting
+import Testing
+
+@Suite("Answers before the end of a body")
+struct EarlyAnswerTests {
+  /// More than the kernels of both sides take.
+  private static let body = Data(count: 32 << 20)
+
+  /// Answers the first request with content when its head is there, and reads nothing of the content.
+  private func hasty(_ status: String) throws -> ScriptedServer {
+    try ScriptedServer(receiveBuffer: 4096) { connection, _ in
+      while true {
+        if try connection.head().line.hasPrefix("OPTIONS") {
+          try connection.respond("404 Not Found")
+          continue
+        }
+        try connection.respond(status, body: "early")
+        _ = connection.waitForEnd()
+        return
+      }
+    }
+  }
+
+  @Test("a success that comes before the end of the body fails the upload")
+  func earlySuccess() throws {
+    let server = try hasty("200 OK")
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.uploadTask(with: try request(server.url, "POST"), from: Self.body)
+    task.resume()
+    #expect(try test.recorder.end() == .badServerResponse)
+    #expect(task.countOfBytesSent < Int64(Self.body.count))
+    #expect(!test.recorder.log.all.contains(.response(200)) && test.recorder.data.isEmpty)
+  }
+
+  @Test("a success that comes before the end of a stream fails the upload")
+  func earlySuccessOfStream() throws {
+    let server = try hasty("201 Created")
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    test.recorder.stream = { pair.input }
+    test.session.uploadTask(withStreamedRequest: try request("\(server.url)/live", "POST")).resume()
+    pair.output.open()
+    #expect(pair.output.write("begin", maxLength: 5) == 5)
+    #expect(try test.recorder.end() == .badServerResponse)
+    #expect(!test.recorder.log.all.contains(.response(201)))
+  }
+
+  @Test("an error that comes before the end of the body is the response")
+  func earlyError() throws {
+    let server = try hasty("413 Content Too Large")
+    let test = TestSession()
+    defer { test.end() }
+    test.session.uploadTask(with: try request(server.url, "POST"), from: Self.body).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(413)))
+    #expect(test.recorder.data == Data("early".utf8))
+  }
+
+  @Test("a success that says that the upload is not complete fails the upload")
+  func incomplete() throws {
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      var count = head["Content-Length"].flatMap { Int($0) } ?? 0
+      while count > 0, let piece = try connection.receive(count) { count -= piece.count }
+      try connection.respond("200 OK", ["Upload-Complete: ?0", "Upload-Offset: 3"])
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.session.uploadTask(with: try request(server.url, "POST"), from: Data("hello".utf8)).resume()
+    #expect(try test.recorder.end() == .badServerResponse)
+  }
+}
