@@ -44,8 +44,10 @@ extension SpoolFile {
     var found = SpoolVerification()
     found.released = released
     found.evicted = released..<oldest
-    // Reads may have found the same blocks.
-    found.damage = recoveredDamage
+    // Reads may have found the same blocks. Those that the disk failed to read are read again here.
+    found.damage = recoveredDamage.filter {
+      $0.kind != .unreadable || $0.lostPositions.isEmpty || $0.lostPositions.upperBound > head
+    }
     var missing = MissingBlocks()
     var cursor = oldest
     func take(_ index: UInt64, _ shape: BlockShape) {

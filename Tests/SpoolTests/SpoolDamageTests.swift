@@ -67,6 +67,32 @@ struct SpoolDamageTests {
     #expect(file.checkpoint.state == "commit 2")
   }
 
+  @Test("what the disk failed to read at first is not named as lost when it can be read later")
+  func unreadableAtFirst() throws {
+    let bytes = try Self.file()
+    let disk = TestDisk()
+    try disk.makeFolder("/tmp", mode: 0)
+    disk.place(bytes, at: Self.path)
+    _ = try SpoolFile.open(Self.path, access: .readOnly, disk: disk)
+    var recovered = 0
+    for call in 1...(disk.calls[.read] ?? 0) {
+      disk.resetCalls()
+      // The step, and one block twice; or a checkpoint twice.
+      disk.faults[.read] = [call: .error(EIO), call + 1: .error(EIO), call + 2: .error(EIO)]
+      guard let file = try? SpoolFile.open(Self.path, access: .readOnly, disk: disk) else { continue }
+      disk.faults = [:]
+      let verification = try file.verify()
+      let (pieces, missing) = try file.readAll(from: file.oldest)
+      #expect(pieces.reduce(0) { $0 + UInt64($1.1.count) } == verification.intactByteCount, "call \(call)")
+      for damage in verification.damage where damage.lostPositions.overlaps(file.oldest..<file.head) {
+        #expect(
+          missing.contains { $0.overlaps(damage.lostPositions) }, "call \(call): \(damage), and \(missing) is missing")
+      }
+      if file.damage.contains(where: { $0.kind == .unreadable && !$0.lostPositions.isEmpty }) { recovered += 1 }
+    }
+    #expect(recovered > 0)
+  }
+
   @Test("any flipped bit of the header leaves its copy, and the other way round")
   func header() throws {
     let original = try Self.file()

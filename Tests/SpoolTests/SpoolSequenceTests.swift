@@ -83,6 +83,18 @@ struct SpoolSequence {
     }
   }
 
+  /// Whether a read that ends with call `number` may have failed once before: a signal and a short count are part of one
+  /// read, so that EIO, EINTR and EIO are two failures in a row.
+  func failsBefore(read number: Int) -> Bool {
+    let faults = disk.faults[.read] ?? [:]
+    var call = number - 1
+    while let fault = faults[call] {
+      if fault == .error(EIO) { return true }
+      call -= 1
+    }
+    return false
+  }
+
   /// Opens what is left, judges it, and opens it once more after a commit.
   mutating func recover(afterPowerCut: Bool) throws {
     let folder = try SpoolFolder(directory: "/tmp/spool", stream: "s", disk: disk)
@@ -150,9 +162,7 @@ struct SpoolSequenceTests {
         // One failed read is read again.
         let isShort = sequence.random.chance(25) && operation != .synchronizeData && operation != .punchHole
         let fault: TestDisk.Fault = isShort ? .short : .error(operation == .read && code == ENOSPC ? EINTR : code)
-        if operation == .read, fault == .error(EIO), sequence.disk.faults[.read]?[number - 1] == .error(EIO) {
-          continue
-        }
+        if operation == .read, fault == .error(EIO), sequence.failsBefore(read: number) { continue }
         sequence.disk.faults[operation, default: [:]][number] = fault
       }
     }
