@@ -131,6 +131,11 @@ struct ResumptionTests {
     try waitUntil("the first bytes are sent") { task.countOfBytesSent == 18 }
     let data = try #require(await task.cancelByProducingResumeData())
     #expect(try test.recorder.end() == .cancelled)
+    // Without a stream, the upload stays where it is.
+    let empty = TestSession()
+    defer { empty.end() }
+    empty.session.uploadTask(withResumeData: data).resume()
+    #expect(try empty.recorder.end() == .requestBodyStreamExhausted)
     let next = TestSession()
     defer { next.end() }
     next.recorder.streamFrom = { InputStream(data: whole.dropFirst(Int($0))) }
@@ -139,10 +144,11 @@ struct ResumptionTests {
     #expect(try stored(next.recorder.data, server) == Array(whole))
     let offsets = next.recorder.log.all.compactMap { if case .needsStreamFrom(let offset) = $0 { offset } else { nil } }
     #expect(offsets.count == 1 && offsets[0] <= 18)
-    // Without a stream, the upload stays where it is.
-    let empty = TestSession()
-    defer { empty.end() }
-    empty.session.uploadTask(withResumeData: data).resume()
-    #expect(try empty.recorder.end() != nil)
+    // What is complete needs no stream.
+    let again = TestSession()
+    defer { again.end() }
+    again.session.uploadTask(withResumeData: data).resume()
+    #expect(try again.recorder.end() == nil)
+    #expect(try stored(again.recorder.data, server) == Array(whole))
   }
 }

@@ -6,6 +6,21 @@ internal import Glibc
 internal import LiveStreaming
 internal import UploadClient
 
+extension UploadError {
+  /// Whether there was no way to the server.
+  var isUnreachability: Bool { kind == .unreachable || kind == .unknownHost }
+
+  /// Whether another attempt may go better.
+  var isTemporary: Bool {
+    switch kind {
+    case .unreachable, .unknownHost, .connectionLost, .cut, .timedOut, .tlsFailed, .http2Violation, .other: true
+    case .invalidRequest, .proxyRefused, .certificateNotTrusted, .certificateNotYetValid, .badCredentialsFile,
+      .protocolViolation, .http2NotSupported, .cancelled, .bodyFailed:
+      false
+    }
+  }
+}
+
 extension URLError {
   /// The keys under which an error carries resume data, as on Apple's systems.
   enum ResumeKey {

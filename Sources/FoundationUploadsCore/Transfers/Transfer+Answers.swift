@@ -14,6 +14,8 @@ extension Transfer {
   func answered(_ response: HTTPResponse) {
     if let reason = incompleteness(response) {
       pending = .refused(URLError(.badServerResponse, request.url, reason))
+    } else if resumption != nil, StreamResumption.isTemporary(status: response.status) {
+      pending = .outage(response)
     } else if let next = redirect(response) {
       pending = .redirect(response, next)
     } else if response.status == 401, let realm = Self.basicRealm(response) {
@@ -87,7 +89,7 @@ extension Transfer {
     switch pending {
     case .nothing: break
     case .refused: return
-    case .redirect, .challenge, .decision: return held.append(bytes)
+    case .redirect, .challenge, .decision, .outage: return held.append(bytes)
     }
     task.change { $0.bytesReceived += Int64(bytes.count) }
     task.updateProgress()
@@ -161,7 +163,7 @@ extension Transfer {
   }
 
   /// The response is the program's, although it could have led elsewhere.
-  private func accept(_ response: HTTPResponse, _ result: Result<UploadTask.Outcome, UploadError>) {
+  func accept(_ response: HTTPResponse, _ result: Result<UploadTask.Outcome, UploadError>) {
     pending = .nothing
     heldEnd = result
     deliver(response)
@@ -171,7 +173,7 @@ extension Transfer {
   // MARK: Challenges
 
   /// The realm of a Basic challenge (RFC 7617); nil for none.
-  private static func basicRealm(_ response: HTTPResponse) -> String?? {
+  static func basicRealm(_ response: HTTPResponse) -> String?? {
     guard let challenge = response["WWW-Authenticate"], challenge.lowercased().hasPrefix("basic") else { return nil }
     guard let start = challenge.range(of: "realm=\"", options: .caseInsensitive)?.upperBound else { return .some(nil) }
     return .some(String(challenge[start...].prefix { $0 != "\"" }))

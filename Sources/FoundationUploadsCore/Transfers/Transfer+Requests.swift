@@ -3,6 +3,7 @@
 internal import EventLoops
 internal import Foundation
 internal import FoundationNetworking
+internal import Glibc
 internal import LiveStreaming
 internal import ResumableUploads
 internal import UploadClient
@@ -101,9 +102,9 @@ extension Transfer {
     guard !isOver else { return }
     switch event {
     case .connected:
-      (hasConnected, outageStart) = (true, nil)
+      noteConnected()
       if resumeHandler != nil { running?.suspend() }
-    case .accepted(let count): noteSent(count)
+    case .accepted(let count): noteSent(sentBefore.addingSaturated(count))
     case .interimResponse(let response):
       noteAnnouncement(response)
       tellInterim(response)
@@ -119,10 +120,18 @@ extension Transfer {
     case .response(let response): answered(response)
     case .responseBody(let bytes): receive(bytes)
     case .finished(let result):
+      noteContentEnd()
       running = nil
       finished(result)
     }
   }
+
+  private func noteContentEnd() {
+    guard let running, running.contentEndedAt != nil, let offset = resumption?.offset else { return }
+    resumption?.end = offset.addingSaturated(running.sentByteCount)
+  }
+
+  func noteConnected() { (hasConnected, outageStart) = (true, nil) }
 
   /// A 104 with a `Location` says where the upload can be resumed.
   private func noteAnnouncement(_ response: HTTPResponse) {
@@ -139,9 +148,12 @@ extension Transfer {
     case .nothing: break
     case .redirect(let response, let next): return askRedirect(response, next, result)
     case .challenge(let response, let realm): return askChallenge(response, realm, result)
+    case .outage(let response):
+      return retryResumption(retryAfter: response.retryAfter(wallClock: time(nil))) { accept(response, result) }
     case .refused(let error):
       pending = .nothing
-      return announced == nil ? fail(error) : continueUpload()
+      if announced != nil { return continueUpload() }
+      return retryResumption { fail(error) }
     case .decision:
       heldEnd = result
       return
@@ -157,16 +169,11 @@ extension Transfer {
     }
   }
 
-  private func failed(_ error: UploadError) {
-    switch error.kind {
-    case .unreachable, .unknownHost:
-      if !hasConnected, settings.waitsForConnectivity { return waitForConnectivity() }
-      if announced != nil { return continueUpload() }
-    case .connectionLost, .timedOut, .http2Violation, .other:
-      if announced != nil { return continueUpload() }
-    default: break
-    }
-    fail(URLError(error, request.url))
+  func failed(_ error: UploadError) {
+    if !hasConnected, settings.waitsForConnectivity, error.isUnreachability { return waitForConnectivity() }
+    guard error.isTemporary else { return fail(URLError(error, request.url)) }
+    if announced != nil { return continueUpload() }
+    retryResumption { fail(URLError(error, request.url)) }
   }
 
   private func waitForConnectivity() {

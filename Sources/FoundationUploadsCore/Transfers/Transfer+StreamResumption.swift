@@ -1,53 +1,102 @@
-// An upload of a stream that is resumed: the server says where it stands, and the delegate gives a stream from there.
+// An upload of a stream that is resumed: the server says where it stands, and the delegate gives a stream from there, as
+// often as it takes.
 
+internal import EventLoops
 internal import Foundation
 internal import FoundationNetworking
+internal import Glibc
 internal import HTTPMessages
 internal import LiveStreaming
 internal import ResumableUploads
 internal import StreamBuffers
 internal import UploadClient
 
+/// What is known of an upload while it is resumed.
+struct StreamResumption {
+  /// The request for the upload resource, without method and fields of the protocol.
+  let upload: UploadRequest
+  let data: ResumeData
+  /// How many bytes the server had when it was first asked, and when it was last asked; nil before.
+  var firstOffset: UInt64?
+  var offset: UInt64?
+  /// Since when nothing goes forward.
+  var outageStart: MonotonicInstant?
+  var failures = 0
+  /// Whether a part of a stream was sent.
+  var hasAppended = false
+  /// Where the upload ends, as bytes; nil until a stream has ended.
+  var end: UInt64?
+
+  /// Answers that tell of a state which may pass (RFC 9110, section 15). 400 and 409 are what servers say of a wrong
+  /// offset, and where that is right the next question shows it.
+  static func isTemporary(status: Int) -> Bool {
+    [400, 408, 409, 423, 425, 429, 500, 502, 503, 504].contains(status) || status >= 506
+  }
+}
+
 extension Transfer {
-  /// Asks the server how much it has (section "Offset Retrieval").
+  /// Attempts after which a resumption may fail for lack of time.
+  private static let leastAttempts = 3
+
+  /// Continues an upload of a stream.
   func resumeStream(_ upload: UploadRequest, _ data: ResumeData) {
-    guard let engine, let place = upload.resolving(location: data.upload) else {
+    guard let place = upload.resolving(location: data.upload) else {
       return end(URLError(.unsupportedURL, request.url))
     }
     streamFacts.resumeData = data
-    var question = upload.directed(to: place)
+    resumption = StreamResumption(upload: upload.directed(to: place), data: data)
+    askOffset()
+  }
+
+  /// Asks the server how much it has (section "Offset Retrieval").
+  private func askOffset() {
+    guard let engine, let resumption else { return }
+    var question = resumption.upload
     question.method = "HEAD"
     question.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
-    question.addVersion(of: data)
+    question.addVersion(of: resumption.data)
     number += 1
     let number = number
     do {
       running = try engine.upload(question, body: .none) { [self] event in
-        guard self.number == number, !isOver, case .finished(let result) = event else { return }
-        running = nil
-        told(result, upload.directed(to: place), data)
+        guard self.number == number, !isOver else { return }
+        switch event {
+        case .connected: noteConnected()
+        case .finished(let result):
+          running = nil
+          told(result)
+        default: break
+        }
       }
+      if isSuspended { running?.suspend() }
     } catch {
       end(URLError(error, request.url))
     }
   }
 
-  private func told(
-    _ result: Result<UploadTask.Outcome, UploadError>, _ upload: UploadRequest, _ data: ResumeData
-  ) {
+  private func told(_ result: Result<UploadTask.Outcome, UploadError>) {
     let response: HTTPResponse
     switch result {
     case .success(let outcome): response = outcome.response
-    case .failure(let error): return fail(URLError(error, request.url))
+    case .failure(let error): return failed(error)
     }
+    if response.status == 401, let realm = Self.basicRealm(response) { return askChallenge(response, realm, result) }
     let fields = HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) })
-    guard response.isSuccess, let offset = UploadFields.offset(fields),
-      let position = Int64(exactly: data.base.addingReportingOverflow(offset).partialValue)
+    guard let resumption, response.isSuccess, let offset = UploadFields.offset(fields),
+      let position = Int64(exactly: resumption.data.base.addingReportingOverflow(offset).partialValue)
     else {
-      streamFacts.resumeData = nil
-      return end(
-        URLError(.badServerResponse, request.url, "the server has nothing to resume: it answers \(response.status)"))
+      let error = URLError(
+        .badServerResponse, request.url, "the server has nothing to resume: it answers \(response.status)")
+      if StreamResumption.isTemporary(status: response.status) {
+        return retryResumption(retryAfter: response.retryAfter(wallClock: time(nil))) { fail(error) }
+      }
+      if [404, 410].contains(response.status) { streamFacts.resumeData = nil }
+      return fail(error)
     }
+    if let last = resumption.offset, offset > last { noteProgress() }
+    self.resumption?.firstOffset = resumption.firstOffset ?? offset
+    self.resumption?.offset = offset
+    if InteropVersion.completeness(fields) == true { return isComplete(response, at: offset) }
     guard let delegate = taskDelegate else { return end(URLError(.requestBodyStreamExhausted, request.url)) }
     ask { [session, task] answer in
       delegate.urlSession(session, task: task, needNewBodyStreamFrom: position) { answer(GivenStream($0)) }
@@ -56,27 +105,96 @@ extension Transfer {
         let words = "the delegate gave no stream from byte \(position)"
         return fail(URLError(.requestBodyStreamExhausted, request.url, words))
       }
-      append(stream, at: offset, upload, data)
+      append(stream, at: offset)
     }
   }
 
   /// Sends the rest (section "Upload Append").
-  private func append(_ stream: InputStream, at offset: UInt64, _ upload: UploadRequest, _ data: ResumeData) {
-    var append = upload
-    append.method = "PATCH"
-    append.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
-    append.addVersion(of: data)
-    append.fields.append(.init(name: UploadFields.offset, value: "\(offset)"))
-    var completeness = HeaderFields()
-    data.interopVersion.setCompleteness(true, &completeness)
-    append.fields += completeness.all.map { .init(name: $0.displayName, value: $0.value) }
-    if data.interopVersion.namesMediaType {
-      append.fields.append(.init(name: "Content-Type", value: UploadFields.partialUpload))
-    }
+  private func append(_ stream: InputStream, at offset: UInt64) {
+    guard let resumption else { return }
+    self.resumption?.hasAppended = true
+    self.resumption?.end = nil
+    sentBefore = offset - min(offset, resumption.firstOffset ?? offset)
+    let append = appendRequest(at: offset, resumption)
     StreamFeed.start(stream) { feed, input in
       self.feed = feed
       do { try begin(append, .stream(input)) } catch { end(URLError(.badURL, request.url, "\(error)")) }
     }
+  }
+
+  private func appendRequest(at offset: UInt64, _ resumption: StreamResumption) -> UploadRequest {
+    var append = resumption.upload
+    append.method = "PATCH"
+    append.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
+    append.addVersion(of: resumption.data)
+    append.fields.append(.init(name: UploadFields.offset, value: "\(offset)"))
+    var completeness = HeaderFields()
+    let version = resumption.data.interopVersion
+    version.setCompleteness(true, &completeness)
+    append.fields += completeness.all.map { .init(name: $0.displayName, value: $0.value) }
+    if version.namesMediaType {
+      append.fields.append(.init(name: "Content-Type", value: UploadFields.partialUpload))
+    }
+    return append
+  }
+
+  // MARK: Completion
+
+  /// The server has everything, and its final response was lost. It is asked for that with an append of nothing; where it
+  /// does not repeat it, its answer to the question takes the place of the final response.
+  private func isComplete(_ answer: HTTPResponse, at offset: UInt64) {
+    guard let engine, let resumption else { return }
+    guard !resumption.hasAppended || resumption.end == offset else {
+      let words = "the server says that the upload is complete with \(offset) bytes, which are not all"
+      return fail(URLError(.badServerResponse, request.url, words))
+    }
+    var append = appendRequest(at: offset, resumption)
+    append.responseBodyLimit = Self.responseLimit
+    number += 1
+    let number = number
+    do {
+      running = try engine.upload(append, body: .empty) { [self] event in
+        guard self.number == number, !isOver, case .finished(let result) = event else { return }
+        running = nil
+        if case .success(let outcome) = result, outcome.response.isSuccess { return respond(outcome.response) }
+        respond(answer)
+      }
+    } catch {
+      end(URLError(error, request.url))
+    }
+  }
+
+  // MARK: Outages
+
+  private func noteProgress() {
+    resumption?.outageStart = nil
+    resumption?.failures = 0
+  }
+
+  /// Asks the server again, after a delay, unless nothing has gone forward for `timeoutIntervalForResumption`.
+  ///
+  /// - Parameters:
+  ///   - retryAfter: what the server has asked for.
+  ///   - giveUp: called in place of that.
+  func retryResumption(retryAfter: Duration? = nil, orElse giveUp: () -> Void) {
+    guard var resumption else { return giveUp() }
+    let now = MonotonicInstant.now
+    let start = resumption.outageStart ?? now
+    resumption.outageStart = start
+    resumption.failures += 1
+    let limit = Duration.milliseconds(Int64(max(0, min(settings.timeoutIntervalForResumption, 1e9)) * 1000))
+    let left = limit - (now - start)
+    guard left > .zero || resumption.failures < Self.leastAttempts else { return giveUp() }
+    self.resumption = resumption
+    number += 1
+    (running, pending, held, heldEnd) = (nil, .nothing, [], nil)
+    feed?.close(failure: "the connection broke, and the upload is resumed with another stream")
+    feed = nil
+    var delay = RetryPolicy().delay(
+      outage: now - start, retryAfter: retryAfter, draw: .random(in: .min ... .max))
+    if left > .zero { delay = min(delay, left) }
+    let number = number
+    after(delay.seconds) { [unowned self] in if self.number == number { askOffset() } }
   }
 }
 

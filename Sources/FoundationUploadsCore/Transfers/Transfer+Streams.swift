@@ -21,7 +21,7 @@ struct StreamFacts {
 
 extension Transfer {
   /// The most of a response that is kept for a stream's end, in bytes.
-  private static let responseLimit = 64 << 20
+  static let responseLimit = 64 << 20
 
   // MARK: Bodies of unknown length
 
@@ -217,7 +217,11 @@ extension Transfer {
   private func respond(_ summary: StreamSummary) {
     source?.close(failure: summary.error?.description)
     source = nil
-    let response = summary.response ?? HTTPResponse(status: 200)
+    respond(summary.response ?? HTTPResponse(status: 200))
+  }
+
+  /// The upload ends with a response that is complete.
+  func respond(_ response: HTTPResponse) {
     let result = Result<UploadTask.Outcome, UploadError>.success(.init(response: response, isEarly: true))
     answered(response)
     if !isOver, !response.body.isEmpty { receive(response.body) }

@@ -78,6 +78,10 @@ final class Transfer: @unchecked Sendable {
   var feed: StreamFeed?
   /// What is known of the stream that runs.
   var streamFacts = StreamFacts()
+  /// Of a stream that is resumed with resume data.
+  var resumption: StreamResumption?
+  /// Bytes of the body in front of those that ``running`` sends, as far as this task has sent them.
+  var sentBefore: UInt64 = 0
   var redirects = 0
   /// Whether a redirect has led to another origin: what is a secret of the first is not sent there.
   var isAtOtherOrigin = false
@@ -106,6 +110,8 @@ final class Transfer: @unchecked Sendable {
     case challenge(HTTPResponse, realm: String?)
     /// The program has been asked.
     case decision(HTTPResponse)
+    /// Nothing: it tells of an outage, after which the resumption is tried again.
+    case outage(HTTPResponse)
     /// Nothing: it is a success that the upload is not, and the program does not get it.
     case refused(URLError)
   }

@@ -1,0 +1,137 @@
+import EventLoops
+import FoundationUploads
+import NetworkTesting
+import Testing
+
+@Suite("Streams that are resumed with resume data")
+struct StreamResumptionTests {
+  private static let whole = Data((0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 11 &+ $0 >> 8) })
+
+  /// What a server counts once the first task is over.
+  private final class Phase: Sendable {
+    /// Requests by method; nil before.
+    let counts = Lock<[String: Int]?>(nil)
+
+    func next(_ method: String) -> Int? {
+      counts.withLock { counts in
+        defer { counts?[method, default: 0] += 1 }
+        return counts.map { $0[method, default: 0] }
+      }
+    }
+  }
+
+  /// A server with a part of a stream, and the resume data of that.
+  ///
+  /// - Parameter conduct: what to do with requests of the resumption, by their numbers among those of their method.
+  private func paused(
+    _ conduct: @escaping @Sendable (ResumableServer.Request, Int) -> ResumableServer.Conduct
+  ) async throws -> (ResumableServer, Data) {
+    let phase = Phase()
+    let server = try ResumableServer { request, _ in
+      phase.next(request.method).map { conduct(request, $0) } ?? .proper
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    test.recorder.stream = { pair.input }
+    let task = test.session.uploadTask(withStreamedRequest: try request("\(server.url)/live", "POST"))
+    task.resume()
+    pair.output.open()
+    #expect(pair.output.write(Array(Self.whole), maxLength: 1000) == 1000)
+    try waitUntil("the first bytes are sent") { task.countOfBytesSent == 1000 }
+    let data = try #require(await task.cancelByProducingResumeData())
+    phase.counts.withLock { $0 = [:] }
+    return (server, data)
+  }
+
+  private func offsets(_ test: TestSession) -> [Int64] {
+    test.recorder.log.all.compactMap { if case .needsStreamFrom(let offset) = $0 { offset } else { nil } }
+  }
+
+  enum Outage: String, CaseIterable {
+    case cutAppends, cutQuestions, unavailable, conflict, lostAnswer
+
+    func conduct(_ request: ResumableServer.Request, _ number: Int) -> ResumableServer.Conduct {
+      switch (self, request.method, number) {
+      case (.cutAppends, "PATCH", 0...1): .cut(after: 20_000)
+      case (.cutQuestions, "HEAD", 0...1): .close
+      case (.unavailable, "HEAD", 0), (.unavailable, "PATCH", 0):
+        .odd(OddAnswer(status: "503 Service Unavailable", body: "later"))
+      case (.conflict, "PATCH", 0): .odd(OddAnswer(status: "409 Conflict"))
+      case (.lostAnswer, "PATCH", 0): .hangUp
+      default: .proper
+      }
+    }
+
+    /// How often the delegate is asked for a stream.
+    var streamCount: Int {
+      switch self {
+      case .cutAppends: 3
+      case .cutQuestions, .lostAnswer: 1
+      case .unavailable, .conflict: 2
+      }
+    }
+  }
+
+  @Test(
+    "a resumed stream outlives outages: the delegate is asked again from where the server stands",
+    arguments: Outage.allCases)
+  func outage(_ outage: Outage) async throws {
+    let (server, data) = try await paused { outage.conduct($0, $1) }
+    let test = TestSession()
+    defer { test.end() }
+    test.recorder.streamFrom = { InputStream(data: Self.whole.dropFirst(Int($0))) }
+    let task = test.session.uploadTask(withResumeData: data)
+    task.resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(server.upload(0).isComplete && server.upload(0).bytes == Array(Self.whole))
+    #expect(offsets(test).count == outage.streamCount)
+    #expect(offsets(test) == offsets(test).sorted())
+    #expect(task.countOfBytesSent == Int64(Self.whole.count) - (offsets(test).first ?? 0))
+    let responses = test.recorder.log.all.filter { if case .response = $0 { true } else { false } }
+    #expect(responses == [.response(outage == .lostAnswer ? 204 : 200)])
+  }
+
+  @Test("a resumed stream whose server stays away fails with resume data, after its limit")
+  func lostServer() async throws {
+    let (server, data) = try await paused { _, _ in .close }
+    let test = TestSession { $0.timeoutIntervalForResumption = 0.1 }
+    defer { test.end() }
+    test.session.uploadTask(withResumeData: data).resume()
+    #expect(try test.recorder.end() == .networkConnectionLost)
+    #expect(test.recorder.error?.uploadTaskResumeData != nil)
+    #expect(server.of("HEAD").count >= 3)
+  }
+
+  @Test("a server that only answers with a temporary error is the response, after the limit")
+  func unavailable() async throws {
+    let (server, data) = try await paused { request, _ in
+      request.method == "PATCH" ? .odd(OddAnswer(status: "503 Service Unavailable", body: "later")) : .proper
+    }
+    let test = TestSession { $0.timeoutIntervalForResumption = 0.1 }
+    defer { test.end() }
+    test.recorder.streamFrom = { InputStream(data: Self.whole.dropFirst(Int($0))) }
+    test.session.uploadTask(withResumeData: data).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(503)))
+    #expect(test.recorder.data == Data("later".utf8))
+    #expect(!server.upload(0).isComplete)
+  }
+
+  @Test("an upload that the server calls complete before the stream's end is not")
+  func completeTooEarly() async throws {
+    let (server, data) = try await paused { request, number in
+      switch (request.method, number) {
+      case ("PATCH", 0): .cut(after: 20_000)
+      case ("HEAD", 1): .answer("204 No Content", ["Upload-Offset: 21000", "Upload-Complete: ?1"])
+      default: .proper
+      }
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.recorder.streamFrom = { InputStream(data: Self.whole.dropFirst(Int($0))) }
+    test.session.uploadTask(withResumeData: data).resume()
+    #expect(try test.recorder.end() == .badServerResponse)
+    #expect(!server.upload(0).isComplete)
+  }
+}
