@@ -1,8 +1,8 @@
 # The two commands of the README are `make run` and `make test`; both install what is missing first.
 
 # Debian packages: to build and run, to test, to measure.
-BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev zlib1g-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
-TEST_PACKAGES  := systemd mandoc zsh fish curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber ffmpeg sox strace
+BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev libnats-dev zlib1g-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
+TEST_PACKAGES  := systemd mandoc zsh fish curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber ffmpeg sox strace nats-server
 DEB_PACKAGES   := dpkg-dev binutils
 DEB_TEST_PACKAGES := lintian mmdebstrap
 BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \

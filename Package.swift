@@ -32,6 +32,7 @@ let systemLibraries: [Target] = [
   .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
   .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
   .systemLibrary(name: "CJansson", pkgConfig: "jansson", providers: [.apt(["libjansson-dev"])]),
+  .systemLibrary(name: "CNats", pkgConfig: "libnats", providers: [.apt(["libnats-dev"])]),
   .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
 ]
 
@@ -47,6 +48,7 @@ let rooms: [Target] =
   + room("ResumableUploads", imports: ["HTTPMessages"])
   + room(
     "Recordings", imports: ["CJansson", "Digests", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
+  + room("JetStream", imports: ["CJansson", "CNats", "EventLoops"], testsImport: ["BrokerTesting", "NetworkTesting"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room("Spool", imports: ["CLinux", "CZlib", "EventLoops"])
   + room(
@@ -205,6 +207,10 @@ let testSupport: [Target] = [
     name: "NetworkTesting",
     dependencies: ["EventLoops", "HTTPServer", "PropertyTesting", "UploadServer", "CLinux", "CSSL"],
     path: "Tests/NetworkTesting", swiftSettings: settings),
+  // A real nats-server as a process, with a store of its own.
+  .target(
+    name: "BrokerTesting", dependencies: ["EventLoops", "JetStream", "NetworkTesting"], path: "Tests/BrokerTesting",
+    swiftSettings: settings),
   .target(
     name: "CommandTesting", dependencies: ["EventLoops", "LoadTesting", "NetworkTesting", "TestRigs"],
     path: "Tests/CommandTesting", swiftSettings: settings),

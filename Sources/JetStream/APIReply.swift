@@ -1,0 +1,64 @@
+// The JSON that JetStream's API answers with, by Jansson: a parser that many have fuzzed.
+
+internal import CJansson
+
+/// One object of an answer. The document lives as long as any object of it.
+struct APIReply {
+  private final class Document {
+    let root: UnsafeMutablePointer<json_t>
+    init(_ root: UnsafeMutablePointer<json_t>) { self.root = root }
+    deinit { json_decref(root) }
+  }
+
+  private let document: Document
+  private let json: UnsafeMutablePointer<json_t>
+
+  /// - Throws: ``BrokerError/invalidReply(_:)``, or ``BrokerError/refused(code:number:reason:)`` if the answer is that.
+  init(_ text: [UInt8]) throws(BrokerError) {
+    var failure = json_error_t()
+    let parsed = text.withUnsafeBytes {
+      json_loadb($0.baseAddress?.assumingMemoryBound(to: CChar.self), $0.count, Int(JSON_ALLOW_NUL), &failure)
+    }
+    guard let parsed else { throw .invalidReply("not JSON") }
+    document = Document(parsed)
+    json = parsed
+    guard json.pointee.type == JSON_OBJECT else { throw .invalidReply("not a JSON object") }
+    guard let error = self["error"] else { return }
+    throw .refused(
+      code: Int(clamping: error.integer("code") ?? 0), number: Int(clamping: error.integer("err_code") ?? 0),
+      reason: error.text("description") ?? "no reason given")
+  }
+
+  private init(_ document: Document, _ json: UnsafeMutablePointer<json_t>) {
+    (self.document, self.json) = (document, json)
+  }
+
+  /// The object that is called so.
+  subscript(key: String) -> APIReply? {
+    guard let value = json_object_get(json, key), value.pointee.type == JSON_OBJECT else { return nil }
+    return APIReply(document, value)
+  }
+
+  func text(_ key: String) -> String? { json_object_get(json, key).flatMap(Self.text) }
+
+  func texts(_ key: String) -> [String] {
+    guard let list = json_object_get(json, key) else { return [] }
+    return (0..<json_array_size(list)).compactMap { json_array_get(list, $0).flatMap(Self.text) }
+  }
+
+  func integer(_ key: String) -> Int64? {
+    guard let value = json_object_get(json, key), value.pointee.type == JSON_INTEGER else { return nil }
+    return Int64(json_integer_value(value))
+  }
+
+  func flag(_ key: String) -> Bool {
+    guard let value = json_object_get(json, key) else { return false }
+    return value.pointee.type == JSON_TRUE
+  }
+
+  private static func text(_ value: UnsafeMutablePointer<json_t>) -> String? {
+    json_string_value(value).map {
+      String(decoding: UnsafeRawBufferPointer(start: $0, count: json_string_length(value)), as: UTF8.self)
+    }
+  }
+}

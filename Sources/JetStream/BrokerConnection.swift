@@ -1,0 +1,252 @@
+// One connection to a NATS system. libnats has threads of its own that read; what we send goes out on one more, because
+// its calls write to the socket and may wait for it.
+
+internal import CNats
+internal import EventLoops
+internal import Glibc
+internal import Synchronization
+
+/// A connection that libnats keeps up: it reconnects by itself, to any broker of the cluster. Any thread.
+///
+/// Each loop that asks a broker something has a ``BrokerClient`` of its own on this connection.
+public final class BrokerConnection: Sendable {
+  /// Sends. Its thread may wait for the socket; nobody waits for it.
+  private let writer: EventLoop
+  private nonisolated(unsafe) let connection: OpaquePointer
+  private let observer: ConnectionObserver
+
+  /// Connects, and waits for it. Not for the thread of a loop.
+  ///
+  /// - Throws: ``BrokerError/unreachable(_:)``, ``BrokerError/notAuthorized``, ``BrokerError/unusableFile(_:reason:)``
+  ///   or ``BrokerError/resources(_:)``.
+  public init(_ options: BrokerOptions) throws(BrokerError) {
+    let observer = ConnectionObserver()
+    self.observer = observer
+    connection = try Self.connect(options, observer)
+    observer.connected(connection)
+    do throws(SystemError) {
+      let writer = try EventLoop()
+      self.writer = writer
+      try NamedThread("sluice-nats") { writer.run() }.detach()
+    } catch {
+      natsConnection_Destroy(connection)
+      throw .resources(error.description)
+    }
+  }
+
+  deinit {
+    // Closing waits for libnats's threads.
+    let connection = UInt(bitPattern: connection)
+    writer.execute { natsConnection_Destroy(OpaquePointer(bitPattern: connection)) }
+    writer.stop()
+  }
+
+  /// Whether a broker is connected now.
+  public var isConnected: Bool { observer.isConnected.load(ordering: .relaxed) }
+
+  /// The longest message that the connected broker takes, headers included, in bytes.
+  public var maximumMessageLength: Int { observer.maximumPayload.load(ordering: .relaxed) }
+
+  /// How often the connection was lost and made again.
+  public var reconnectCount: UInt64 { observer.reconnects.load(ordering: .relaxed) }
+
+  /// Calls `work` with each change between connected and not connected, on a thread of libnats's.
+  func observe(_ work: @escaping @Sendable (Bool) -> Void) { observer.observers.withLock { $0.append(work) } }
+
+  /// Sends a message.
+  ///
+  /// - Parameters:
+  ///   - reply: the subject for an answer.
+  ///   - failed: why it was not sent; on the thread that sends.
+  func send(
+    _ content: MessageContent, to subject: String, reply: String, failed: @escaping @Sendable (BrokerError) -> Void
+  ) {
+    writer.execute { [self] in
+      // libnats would keep it until it has a connection again, and nobody would be waiting for it any more.
+      guard isConnected else { return failed(.disconnected) }
+      let status = Self.publish(content, to: subject, reply: reply, on: connection)
+      guard status == NATS_OK else { return failed(BrokerError(status)) }
+    }
+  }
+
+  /// Subscribes to the answers of a client. The subscription ends with ``unsubscribe(_:)``.
+  func subscribe(
+    _ subject: String, _ received: @escaping @Sendable (_ subject: String, BrokerReply) -> Void
+  ) throws(BrokerError) -> Subscription {
+    let receiver = Unmanaged.passRetained(ReplyReceiver(received))
+    var subscription: OpaquePointer?
+    let status = natsConnection_Subscribe(
+      &subscription, connection, subject,
+      { _, _, message, closure in
+        // The closure is the retained receiver of this subscription, and there is a message with each call.
+        guard let message, let closure else { return }
+        Unmanaged<ReplyReceiver>.fromOpaque(closure).takeUnretainedValue().take(message)
+      }, receiver.toOpaque())
+    guard status == NATS_OK, let subscription else {
+      receiver.release()
+      throw BrokerError(status)
+    }
+    // Called when no message will be delivered any more.
+    natsSubscription_SetOnCompleteCB(
+      subscription,
+      { closure in
+        guard let closure else { return }
+        Unmanaged<ReplyReceiver>.fromOpaque(closure).release()
+      }, receiver.toOpaque())
+    // Answers are as many as requests, and these are bounded.
+    natsSubscription_SetPendingLimits(subscription, -1, -1)
+    return Subscription(pointer: UInt(bitPattern: subscription))
+  }
+
+  func unsubscribe(_ subscription: Subscription) {
+    writer.execute {
+      let pointer = OpaquePointer(bitPattern: subscription.pointer)
+      natsSubscription_Unsubscribe(pointer)
+      natsSubscription_Destroy(pointer)
+    }
+  }
+
+  struct Subscription: Sendable { fileprivate let pointer: UInt }
+
+  // MARK: libnats
+
+  private static func publish(
+    _ content: MessageContent, to subject: String, reply: String, on connection: OpaquePointer
+  ) -> natsStatus {
+    var message: OpaquePointer?
+    let status = content.payload.withUnsafeBytes { bytes in
+      natsMsg_Create(
+        &message, subject, reply, bytes.baseAddress?.assumingMemoryBound(to: CChar.self), Int32(bytes.count))
+    }
+    guard status == NATS_OK else { return status }
+    defer { natsMsg_Destroy(message) }
+    for header in content.headers {
+      let status = natsMsgHeader_Add(message, header.name, header.value)
+      guard status == NATS_OK else { return status }
+    }
+    return natsConnection_PublishMsg(connection, message)
+  }
+
+  private static func connect(
+    _ options: BrokerOptions, _ observer: ConnectionObserver
+  ) throws(BrokerError) -> OpaquePointer {
+    var created: OpaquePointer?
+    guard natsOptions_Create(&created) == NATS_OK, let settings = created else {
+      throw .resources("libnats cannot be initialized")
+    }
+    defer { natsOptions_Destroy(settings) }
+    let servers = options.servers.map { strdup($0) }
+    defer { for server in servers { free(server) } }
+    var list = servers.map { UnsafePointer($0) }
+    var status = natsOptions_SetServers(settings, &list, Int32(list.count))
+    guard status == NATS_OK else { throw .unreachable(lastError(status)) }
+    natsOptions_SetName(settings, options.name)
+    natsOptions_SetTimeout(settings, max(1, options.connectTimeout.nanoseconds / 1_000_000))
+    // For ever: a server that lost its broker is to be back as soon as there is one.
+    natsOptions_SetMaxReconnect(settings, -1)
+    natsOptions_SetReconnectWait(settings, 250)
+    // A broker that has stopped without closing its connections is found within 30 s.
+    natsOptions_SetPingInterval(settings, 10_000)
+    // libnats would wait up to a millisecond for more before it writes.
+    natsOptions_SetSendAsap(settings, true)
+    natsOptions_SetWriteDeadline(settings, 10_000)
+    if options.requiresTLS { natsOptions_SetSecure(settings, true) }
+    if let path = options.authorityFile {
+      status = natsOptions_LoadCATrustedCertificates(settings, path)
+      guard status == NATS_OK else { throw .unusableFile(path, reason: lastError(status)) }
+    }
+    if let path = options.credentialsFile {
+      guard access(path, R_OK) == 0 else { throw .unusableFile(path, reason: String(cString: strerror(errno))) }
+      status = natsOptions_SetUserCredentialsFromFiles(settings, path, nil)
+      guard status == NATS_OK else { throw .unusableFile(path, reason: lastError(status)) }
+    }
+    if let token = options.token { natsOptions_SetToken(settings, token) }
+    observer.attach(to: settings)
+    var connection: OpaquePointer?
+    status = natsConnection_Connect(&connection, settings)
+    guard status == NATS_OK, let connection else {
+      observer.detach()
+      throw status == NATS_CONNECTION_AUTH_FAILED ? .notAuthorized : .unreachable(lastError(status))
+    }
+    return connection
+  }
+
+  private static func lastError(_ status: natsStatus) -> String {
+    var last = NATS_OK
+    if let text = nats_GetLastError(&last), text.pointee != 0 { return String(cString: text) }
+    return String(cString: natsStatus_GetText(status))
+  }
+}
+
+extension BrokerError {
+  fileprivate init(_ status: natsStatus) {
+    self =
+      switch status {
+      case NATS_MAX_PAYLOAD: .messageTooLarge
+      case NATS_NO_MEMORY, NATS_SYS_ERROR: .resources(String(cString: natsStatus_GetText(status)))
+      default: .disconnected
+      }
+  }
+}
+
+/// What libnats says of a connection. It outlives the connection until libnats has closed it.
+private final class ConnectionObserver: Sendable {
+  let isConnected = Atomic<Bool>(false)
+  let maximumPayload = Atomic<Int>(0)
+  let reconnects = Atomic<UInt64>(0)
+  let observers = Lock<[@Sendable (Bool) -> Void]>([])
+
+  /// Retains itself until the connection is closed.
+  func attach(to settings: OpaquePointer) {
+    let this = Unmanaged.passRetained(self).toOpaque()
+    natsOptions_SetDisconnectedCB(
+      settings, { _, closure in ConnectionObserver.from(closure)?.changed(to: false) }, this)
+    natsOptions_SetReconnectedCB(
+      settings,
+      { connection, closure in
+        guard let connection, let observer = ConnectionObserver.from(closure) else { return }
+        observer.reconnects.add(1, ordering: .relaxed)
+        observer.connected(connection)
+      }, this)
+    natsOptions_SetClosedCB(
+      settings,
+      { _, closure in
+        guard let closure else { return }
+        let observer = Unmanaged<ConnectionObserver>.fromOpaque(closure).takeRetainedValue()
+        observer.changed(to: false)
+      }, this)
+  }
+
+  /// There was no connection, and nothing will be called.
+  func detach() { Unmanaged.passUnretained(self).release() }
+
+  func connected(_ connection: OpaquePointer) {
+    maximumPayload.store(Int(natsConnection_GetMaxPayload(connection)), ordering: .relaxed)
+    changed(to: true)
+  }
+
+  private func changed(to isConnected: Bool) {
+    self.isConnected.store(isConnected, ordering: .relaxed)
+    for observer in observers.withLock({ $0 }) { observer(isConnected) }
+  }
+
+  fileprivate static func from(_ closure: UnsafeMutableRawPointer?) -> ConnectionObserver? {
+    closure.map { Unmanaged<ConnectionObserver>.fromOpaque($0).takeUnretainedValue() }
+  }
+}
+
+/// Makes values of libnats's messages.
+private final class ReplyReceiver: Sendable {
+  private let received: @Sendable (String, BrokerReply) -> Void
+
+  init(_ received: @escaping @Sendable (String, BrokerReply) -> Void) { self.received = received }
+
+  func take(_ message: OpaquePointer) {
+    defer { natsMsg_Destroy(message) }
+    guard let subject = natsMsg_GetSubject(message) else { return }
+    let bytes = UnsafeRawBufferPointer(start: natsMsg_GetData(message), count: Int(natsMsg_GetDataLength(message)))
+    received(
+      String(cString: subject),
+      BrokerReply(payload: Array(bytes), isNoResponders: natsMsg_IsNoResponders(message)))
+  }
+}

@@ -1,0 +1,65 @@
+// Why something that a broker was asked for was not done, as a value.
+
+/// What failed between us and a broker. ``description`` has the cause in words; what to do is for the caller to say.
+public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// None of the brokers could be reached, or none accepted the connection.
+  case unreachable(String)
+  /// The broker does not accept the credentials.
+  case notAuthorized
+  /// A file that the options name cannot be used.
+  case unusableFile(String, reason: String)
+  /// There is no connection at the moment. A request that was under way may have been carried out.
+  case disconnected
+  /// No answer came in time. The request may have been carried out.
+  case timedOut
+  /// Nobody answers such requests: the broker has no JetStream, or no broker leads the stream now.
+  case noResponders
+  /// JetStream says no. `number` is its own (`err_code`), `code` resembles an HTTP status.
+  case refused(code: Int, number: Int, reason: String)
+  /// An answer that is not what JetStream's API answers.
+  case invalidReply(String)
+  /// The message is larger than the broker allows.
+  case messageTooLarge
+  /// A stream of that name exists and may drop or refuse what it has acknowledged.
+  case unsuitableStream(String, reason: String)
+  /// The process lacks memory, threads or descriptors.
+  case resources(String)
+
+  /// The error number of a publish that names another sequence than that of the subject's last message.
+  static let wrongLastSequence = 10071
+  /// There is no such stream.
+  static let streamNotFound = 10059
+  /// There is no such message.
+  static let messageNotFound = 10037
+
+  /// Whether a publish was refused because the subject's last message is another one than the publish names.
+  public var isWrongLastSequence: Bool {
+    if case .refused(_, Self.wrongLastSequence, _) = self { true } else { false }
+  }
+
+  /// Whether the same may succeed a little later, with this broker or with another one.
+  public var isTransient: Bool {
+    switch self {
+    case .unreachable, .disconnected, .timedOut, .noResponders: true
+    // 408, 500 and 503: a cluster without a leader, or one that has no time.
+    case .refused(let code, let number, _): number != Self.wrongLastSequence && (code == 408 || code >= 500)
+    case .notAuthorized, .unusableFile, .invalidReply, .messageTooLarge, .unsuitableStream, .resources: false
+    }
+  }
+
+  public var description: String {
+    switch self {
+    case .unreachable(let reason): "no broker can be reached: \(reason)"
+    case .notAuthorized: "the broker does not accept the credentials"
+    case .unusableFile(let path, let reason): "cannot use \"\(path)\": \(reason)"
+    case .disconnected: "there is no connection to a broker"
+    case .timedOut: "the broker did not answer in time"
+    case .noResponders: "no broker answers for JetStream"
+    case .refused(_, let number, let reason): "JetStream refused: \(reason) (error \(number))"
+    case .invalidReply(let reason): "the broker's answer cannot be read: \(reason)"
+    case .messageTooLarge: "the message is larger than the broker's max_payload"
+    case .unsuitableStream(let name, let reason): "the JetStream stream \"\(name)\" is unsuitable: \(reason)"
+    case .resources(let reason): reason
+    }
+  }
+}

@@ -1,0 +1,167 @@
+// One JetStream stream: what can be published to it and read from it.
+
+/// A stream of messages with subjects `NAME.<token>`, which keeps each message that it has acknowledged. Only on the
+/// thread of its client's loop.
+public final class MessageStream {
+  /// How long an answer may take before the request counts as lost.
+  public static let patience = Duration.seconds(5)
+
+  private let client: BrokerClient
+  public let name: String
+  /// What the stream itself allows.
+  private let ownLimit: Int?
+
+  private init(_ client: BrokerClient, name: String, ownLimit: Int?) {
+    (self.client, self.name, self.ownLimit) = (client, name, ownLimit)
+  }
+
+  /// The longest message that can be published now, headers included, in bytes.
+  public var maximumMessageLength: Int { min(client.connection.maximumMessageLength, ownLimit ?? .max) }
+
+  /// Whether a broker is connected now.
+  public var isConnected: Bool { client.connection.isConnected }
+
+  /// Whether the text can be the name of a stream and the first token of its subjects.
+  public static func isValidName(_ name: String) -> Bool {
+    (1...64).contains(name.utf8.count)
+      && name.utf8.allSatisfy { octet in
+        (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(octet | 0x20)
+          || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(octet) || octet == UInt8(ascii: "_")
+          || octet == UInt8(ascii: "-")
+      }
+  }
+
+  // MARK: Opening
+
+  /// Opens the stream of that name, or creates it with `replicas` copies, each on a broker of its own.
+  ///
+  /// - Parameters:
+  ///   - name: accepted by ``isValidName(_:)``.
+  ///   - completion: ``BrokerError/unsuitableStream(_:reason:)`` if a stream of that name may drop messages.
+  public static func open(
+    _ name: String, replicas: Int, with client: BrokerClient,
+    _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
+  ) {
+    ask(client, "STREAM.INFO.\(name)") { answer in
+      switch answer {
+      case .success(let info): completion(judged(info, name, replicas, client))
+      case .failure(.refused(_, BrokerError.streamNotFound, _)):
+        create(name, replicas, client, completion)
+      case .failure(let error): completion(.failure(error))
+      }
+    }
+  }
+
+  private static func create(
+    _ name: String, _ replicas: Int, _ client: BrokerClient,
+    _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
+  ) {
+    let configuration = StreamConfiguration.json(name: name, replicas: replicas)
+    ask(client, "STREAM.CREATE.\(name)", configuration) { answer in
+      switch answer {
+      case .success(let info): completion(judged(info, name, replicas, client))
+      case .failure(let error): completion(.failure(error))
+      }
+    }
+  }
+
+  private static func judged(
+    _ info: APIReply, _ name: String, _ replicas: Int, _ client: BrokerClient
+  ) -> Result<MessageStream, BrokerError> {
+    guard let json = info["config"] else { return .failure(.invalidReply("a stream without its configuration")) }
+    let configuration = StreamConfiguration(json)
+    if let flaw = configuration.flaw(name: name, replicas: replicas) {
+      return .failure(.unsuitableStream(name, reason: flaw))
+    }
+    return .success(MessageStream(client, name: name, ownLimit: configuration.maximumMessageLength))
+  }
+
+  // MARK: Messages
+
+  /// Publishes a message behind another one of its subject.
+  ///
+  /// - Parameters:
+  ///   - token: the second token of the subject: letters, digits, `_` and `-`.
+  ///   - sequence: of the subject's last message, 0 if there is none. If that is another one, nothing is published and
+  ///     ``BrokerError/isWrongLastSequence`` is true of the error.
+  ///   - completion: the sequence of the message. With an error that is transient, the message may have been published.
+  public func publish(
+    _ content: MessageContent, to token: String, after sequence: UInt64,
+    _ completion: @escaping (Result<UInt64, BrokerError>) -> Void
+  ) {
+    var content = content
+    content.headers.append(.init("Nats-Expected-Last-Subject-Sequence", String(sequence)))
+    client.request(content, to: "\(name).\(token)", within: Self.patience) { answer in
+      completion(
+        Self.read(answer) { reply throws(BrokerError) in
+          guard let sequence = reply.integer("seq"), sequence > 0 else { throw .invalidReply("no sequence") }
+          return UInt64(sequence)
+        })
+    }
+  }
+
+  /// The last message of a subject; nil if it has none. The broker that leads the stream is asked.
+  public func lastMessage(
+    of token: String, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
+  ) {
+    message("{\"last_by_subj\":\"\(name).\(token)\"}", completion)
+  }
+
+  /// The first message of a subject with at least that sequence; nil if there is none yet.
+  public func message(
+    of token: String, from sequence: UInt64, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
+  ) {
+    message("{\"seq\":\(sequence),\"next_by_subj\":\"\(name).\(token)\"}", completion)
+  }
+
+  private func message(
+    _ question: String, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
+  ) {
+    Self.ask(client, "STREAM.MSG.GET.\(name)", question) { answer in
+      switch answer {
+      case .success(let reply): completion(Self.message(in: reply).map { .some($0) })
+      case .failure(.refused(_, BrokerError.messageNotFound, _)): completion(.success(nil))
+      case .failure(let error): completion(.failure(error))
+      }
+    }
+  }
+
+  private static func message(in reply: APIReply) -> Result<StoredMessage, BrokerError> {
+    guard let message = reply["message"], let subject = message.text("subject"),
+      let sequence = message.integer("seq"), sequence > 0,
+      let payload = Base64.decoded(message.text("data") ?? ""),
+      let headers = message.text("hdrs").map({ Base64.decoded($0).flatMap(MessageHeaders.parsed) }) ?? []
+    else { return .failure(.invalidReply("a message that cannot be read")) }
+    return .success(
+      StoredMessage(
+        subject: subject, sequence: UInt64(sequence), content: MessageContent(headers: headers, payload: payload)))
+  }
+
+  /// Removes all messages of a subject but the last one.
+  public func purge(_ token: String, _ completion: @escaping (Result<Void, BrokerError>) -> Void) {
+    Self.ask(client, "STREAM.PURGE.\(name)", "{\"filter\":\"\(name).\(token)\",\"keep\":1}") { answer in
+      completion(answer.map { _ in })
+    }
+  }
+
+  // MARK: Requests
+
+  private static func ask(
+    _ client: BrokerClient, _ question: String, _ body: String = "",
+    _ completion: @escaping (Result<APIReply, BrokerError>) -> Void
+  ) {
+    client.request(MessageContent(payload: Array(body.utf8)), to: "$JS.API.\(question)", within: patience) { answer in
+      completion(read(answer) { reply throws(BrokerError) in reply })
+    }
+  }
+
+  private static func read<Value>(
+    _ answer: Result<[UInt8], BrokerError>, _ value: (APIReply) throws(BrokerError) -> Value
+  ) -> Result<Value, BrokerError> {
+    do throws(BrokerError) {
+      return .success(try value(APIReply(try answer.get())))
+    } catch {
+      return .failure(error)
+    }
+  }
+}

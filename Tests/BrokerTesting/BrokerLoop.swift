@@ -1,0 +1,83 @@
+// A client of a broker on a loop of its own, for a test that asks one thing after another.
+
+public import EventLoops
+public import JetStream
+public import NetworkTesting
+
+/// Runs a loop with a ``BrokerClient`` and waits for what is asked there. The loop ends when the test forgets it.
+public final class BrokerLoop: Sendable {
+  public let connection: BrokerConnection
+  private let loop: EventLoop
+  /// Touched on the loop's thread only.
+  private nonisolated(unsafe) let client: BrokerClient
+
+  public init(_ options: BrokerOptions) throws {
+    connection = try BrokerConnection(options)
+    loop = try EventLoop()
+    client = try BrokerClient(connection, on: loop)
+    let loop = loop
+    try NamedThread("test-broker-loop") { loop.run() }.detach()
+  }
+
+  deinit { loop.stop() }
+
+  /// Runs `ask` on the loop's thread and returns what it completes with.
+  public func wait<Value: Sendable>(
+    _ what: String, _ ask: @escaping @Sendable (BrokerClient, @escaping (Value) -> Void) -> Void
+  ) throws -> Value {
+    let answers = try EventLog<Value>()
+    loop.execute { [self] in ask(client) { answers.append($0) } }
+    return try answers.wait(what) { $0.first }
+  }
+
+  /// Opens a stream.
+  public func open(_ name: String, replicas: Int = 1) throws -> TestStream {
+    let opened: StreamBox = try wait("the stream \(name)") { client, done in
+      MessageStream.open(name, replicas: replicas, with: client) { done(StreamBox(result: $0)) }
+    }
+    return TestStream(loop: self, stream: try opened.result.get())
+  }
+}
+
+/// Carries a stream from the loop to the test, which touches it on the loop only.
+private struct StreamBox: @unchecked Sendable { let result: Result<MessageStream, BrokerError> }
+
+/// A stream whose calls wait.
+public final class TestStream: Sendable {
+  private let loop: BrokerLoop
+  /// Touched on the loop's thread only.
+  private nonisolated(unsafe) let stream: MessageStream
+
+  init(loop: BrokerLoop, stream: MessageStream) { (self.loop, self.stream) = (loop, stream) }
+
+  public func publish(_ content: MessageContent, to token: String, after sequence: UInt64) throws -> Result<
+    UInt64, BrokerError
+  > {
+    try loop.wait("the acknowledgement") { [self] _, done in
+      stream.publish(content, to: token, after: sequence, done)
+    }
+  }
+
+  public func lastMessage(of token: String) throws -> StoredMessage? {
+    try loop.wait("the last message") { [self] _, done in stream.lastMessage(of: token, done) }.get()
+  }
+
+  public func message(of token: String, from sequence: UInt64) throws -> StoredMessage? {
+    try loop.wait("a message") { [self] _, done in stream.message(of: token, from: sequence, done) }.get()
+  }
+
+  /// All messages of a subject, in order.
+  public func messages(of token: String) throws -> [StoredMessage] {
+    var messages: [StoredMessage] = []
+    while let next = try message(of: token, from: (messages.last?.sequence ?? 0) + 1) { messages.append(next) }
+    return messages
+  }
+
+  public func purge(_ token: String) throws {
+    try loop.wait("the purge") { [self] _, done in stream.purge(token, done) }.get()
+  }
+
+  public var maximumMessageLength: Int {
+    get throws { try loop.wait("the limit") { [self] _, done in done(stream.maximumMessageLength) } }
+  }
+}

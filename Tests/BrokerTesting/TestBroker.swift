@@ -1,0 +1,65 @@
+// A real nats-server with a store of its own, on a port that the kernel chose.
+
+public import EventLoops
+public import Glibc
+public import NetworkTesting
+
+/// A broker as a process. It keeps its port and its store when it is killed and started again. Killed when the test
+/// forgets it.
+public final class TestBroker: Sendable {
+  private let directory: TemporaryDirectory
+  private let settings: String
+  private let process: Lock<TestProcess>
+  public let port: UInt16
+
+  /// `SLUICE_NATS_SERVER` names another one than the system's.
+  private static var program: String {
+    if let path = getenv("SLUICE_NATS_SERVER") { return String(cString: path) }
+    // Not in the path of everybody.
+    return access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server"
+  }
+
+  /// - Parameter settings: lines for its configuration.
+  public init(_ settings: String = "", jetStream: Bool = true) throws {
+    directory = try TemporaryDirectory()
+    self.settings =
+      settings + "\n" + (jetStream ? "jetstream { store_dir: \"\(directory.path)/store\" }\n" : "")
+    let (process, port) = try Self.start(in: directory, self.settings, port: nil)
+    self.process = Lock(process)
+    self.port = port
+  }
+
+  /// The URL of the broker.
+  public var url: String { "nats://127.0.0.1:\(port)" }
+
+  /// Ends it without a word, and returns when it has ended.
+  public func kill() throws {
+    let process = process.withLock { $0 }
+    process.signal(SIGKILL)
+    try process.wait()
+  }
+
+  /// Starts it again, after ``kill()``, and returns when it is ready.
+  public func start() throws {
+    let (process, _) = try Self.start(in: directory, settings, port: port)
+    self.process.withLock { $0 = process }
+  }
+
+  public func signal(_ number: Int32) { process.withLock { $0.signal(number) } }
+
+  private static func start(
+    in directory: TemporaryDirectory, _ settings: String, port: UInt16?
+  ) throws -> (TestProcess, UInt16) {
+    let listen = "listen: \"127.0.0.1:\(port.map { String($0) } ?? "-1")\"\n"
+    let file = try directory.write("nats.conf", "server_name: test\n" + listen + settings)
+    let process = try TestProcess(program, ["-c", file])
+    let announced: String = try process.lines.wait("the port of the broker") { lines in
+      lines.lazy.map(\.text).first { $0.contains("Listening for client connections on") }
+    }
+    guard let text = announced.split(separator: ":").last, let bound = UInt16(text) else {
+      throw TestFailure("no port in \(announced)")
+    }
+    try process.lines.first("the broker to be ready") { $0.text.contains("Server is ready") }
+    return (process, bound)
+  }
+}

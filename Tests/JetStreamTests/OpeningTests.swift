@@ -1,0 +1,144 @@
+// What a broker must be like, and what a stream.
+
+import BrokerTesting
+import NetworkTesting
+import Testing
+
+@testable import JetStream
+
+@Suite("Opening a stream")
+struct OpeningTests {
+  @Test("a stream that may drop messages is refused, with the reason")
+  func unsuitable() throws {
+    let broker = try TestBroker()
+    let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
+    let settings: [(String, String)] = [
+      (#""discard":"old""#, "discards old"), (#""discard":"new","max_age":1000000000000"#, "max_age"),
+      (#""discard":"new","storage":"memory""#, "in memory"),
+      (#""discard":"new","retention":"interest""#, "retention"),
+      (#""discard":"new","retention":"workqueue""#, "retention"),
+      (#""discard":"new","max_msgs_per_subject":5"#, "max_msgs_per_subject"),
+      (#""discard":"new","no_ack":true"#, "no_ack"),
+      (#""discard":"new","subjects":["other.*"]"#, "does not have the subjects"),
+    ]
+    for (index, (setting, reason)) in settings.enumerated() {
+      let name = "s\(index)"
+      let subjects = setting.contains("subjects") ? "" : #","subjects":["\#(name).*"]"#
+      let created: String = try loop.wait("the stream") { client, done in
+        client.ask("STREAM.CREATE.\(name)", "{\"name\":\"\(name)\",\(setting)\(subjects)}", done)
+      }
+      #expect(created.contains("config"), "\(created)")
+      do {
+        _ = try loop.open(name)
+        Issue.record("\(setting) was accepted")
+      } catch BrokerError.unsuitableStream(name, let text) {
+        #expect(text.contains(reason))
+      }
+    }
+  }
+
+  @Test("a stream that is opened again is the same one, also with limits of its own that refuse what is new")
+  func suitable() throws {
+    let broker = try TestBroker()
+    let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
+    let last = try loop.open("audio").publish(MessageContent(payload: [1]), to: "a", after: 0).get()
+    #expect(try loop.open("audio").lastMessage(of: "a")?.sequence == last)
+    let created: String = try loop.wait("the stream") { client, done in
+      client.ask(
+        "STREAM.CREATE.small",
+        #"{"name":"small","subjects":["small.>"],"discard":"new","max_msgs":1,"max_msg_size":99}"#,
+        done)
+    }
+    #expect(created.contains("config"), "\(created)")
+    let small = try loop.open("small")
+    #expect(try small.maximumMessageLength == 99)
+    let first = try small.publish(MessageContent(payload: [1]), to: "a", after: 0).get()
+    let full = try small.publish(MessageContent(payload: [2]), to: "a", after: first)
+    #expect(throws: BrokerError.self) { try full.get() }
+    #expect(try small.messages(of: "a").map(\.content.payload) == [[1]])
+  }
+
+  @Test("more replicas than brokers are refused by the broker")
+  func replicas() throws {
+    let broker = try TestBroker()
+    let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
+    #expect(throws: BrokerError.self) { try loop.open("audio", replicas: 3) }
+    _ = try loop.open("audio", replicas: 1)
+    #expect(throws: BrokerError.unsuitableStream("audio", reason: "it has 1 replicas, and not 3")) {
+      try loop.open("audio", replicas: 3)
+    }
+  }
+
+  @Test("a broker without JetStream does not respond")
+  func noJetStream() throws {
+    let broker = try TestBroker(jetStream: false)
+    let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
+    #expect(throws: BrokerError.noResponders) { try loop.open("audio") }
+  }
+
+  @Test("a broker that nobody runs is unreachable")
+  func nobody() throws {
+    let broker = try TestBroker()
+    try broker.kill()
+    do {
+      _ = try BrokerConnection(BrokerOptions(servers: [broker.url]))
+      Issue.record("connected to nobody")
+    } catch BrokerError.unreachable(let reason) {
+      #expect(!reason.isEmpty)
+    }
+  }
+
+  @Test("a token lets in, and a wrong one does not")
+  func token() throws {
+    let broker = try TestBroker("authorization { token: \"right\" }")
+    var options = BrokerOptions(servers: [broker.url])
+    options.token = "right"
+    _ = try BrokerLoop(options).open("audio")
+    options.token = "wrong"
+    #expect(throws: BrokerError.notAuthorized) { try BrokerConnection(options) }
+  }
+
+  @Test("a credentials file that is missing is named in the error")
+  func noCredentials() throws {
+    var options = BrokerOptions(servers: ["nats://127.0.0.1:1"])
+    options.credentialsFile = "/nonexistent/a.creds"
+    #expect(throws: BrokerError.unusableFile("/nonexistent/a.creds", reason: "No such file or directory")) {
+      try BrokerConnection(options)
+    }
+  }
+
+  @Test("over TLS, a broker with a certificate of the given authority is accepted, and one of another is not")
+  func encrypted() throws {
+    let directory = try TemporaryDirectory()
+    try TestCertificates.make(in: directory)
+    let path = directory.path
+    let broker = try TestBroker("tls { cert_file: \"\(path)/server.pem\", key_file: \"\(path)/server.key\" }")
+    var options = BrokerOptions(servers: ["tls://127.0.0.1:\(broker.port)"])
+    options.authorityFile = "\(path)/ca.pem"
+    _ = try BrokerLoop(options).open("audio")
+    options.authorityFile = "\(path)/foreign.pem"
+    #expect(throws: BrokerError.self) { try BrokerConnection(options) }
+  }
+
+  @Test("lists of servers are NATS URLs, with or without the scheme")
+  func lists() {
+    #expect(BrokerOptions(list: "nats://a:1,b:2")?.servers == ["nats://a:1", "nats://b:2"])
+    #expect(BrokerOptions(list: "tls://u:p@a")?.servers == ["tls://u:p@a"])
+    for text in ["", "nats://", "nats://a,", "http://a", "nats://:4222", "nats://a/b"] {
+      #expect(BrokerOptions(list: text) == nil, "\(text)")
+    }
+  }
+}
+
+extension BrokerClient {
+  /// Asks JetStream's API, and answers with the text of its reply, or of the error.
+  fileprivate func ask(_ question: String, _ body: String, _ answer: @escaping (String) -> Void) {
+    let content = MessageContent(payload: Array(body.utf8))
+    request(content, to: "$JS.API.\(question)", within: MessageStream.patience) { result in
+      switch result {
+      case .success(let reply): answer(String(decoding: reply, as: UTF8.self))
+      case .failure(let error): answer("\(error)")
+      }
+    }
+  }
+}
