@@ -158,6 +158,72 @@ struct DownloadTests {
     #expect(try Data(contentsOf: file) == Data(Self.body))
   }
 
+  enum Substitute: String, CaseIterable {
+    case symbolicLink, otherFile, directory, secondName
+  }
+
+  @Test("what has taken the place of a download's part is neither written nor removed", arguments: Substitute.allCases)
+  func substitute(_ kind: Substitute) throws {
+    let (_, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    let record = try #require(try JSONSerialization.jsonObject(with: data) as? [String: Any])
+    let path = try #require(record["path"] as? String)
+    let directory = try TemporaryDirectory()
+    let precious = try directory.write("precious", [UInt8](repeating: 7, count: 300_000))
+    let manager = FileManager.default
+    defer { try? manager.removeItem(atPath: path) }
+    switch kind {
+    case .symbolicLink:
+      try manager.removeItem(atPath: path)
+      try manager.createSymbolicLink(atPath: path, withDestinationPath: precious)
+    case .otherFile:
+      try manager.moveItem(atPath: path, toPath: directory.path + "/part")
+      try manager.copyItem(atPath: precious, toPath: path)
+    case .directory:
+      try manager.removeItem(atPath: path)
+      try manager.createDirectory(atPath: path, withIntermediateDirectories: false)
+    case .secondName: try manager.linkItem(atPath: path, toPath: directory.path + "/second")
+    }
+    let before = try? Data(contentsOf: URL(fileURLWithPath: path))
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == .cannotOpenFile)
+    #expect(manager.fileExists(atPath: path))
+    #expect((try? Data(contentsOf: URL(fileURLWithPath: path))) == before)
+    #expect(try directory.contents("precious") == [UInt8](repeating: 7, count: 300_000))
+  }
+
+  @Test("of two tasks that continue one download, the second fails, and the first is complete")
+  func twice() throws {
+    let (resource, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    resource.state.withLock { ($0.breaksAfter, $0.isSilent) = (100_000, true) }
+    let (first, second) = (TestSession(), TestSession())
+    defer {
+      first.end()
+      second.end()
+    }
+    let task = first.session.downloadTask(withResumeData: data)
+    task.resume()
+    try first.recorder.log.first("the resumption") { $0 == .resumedAt(200_000) }
+    second.session.downloadTask(withResumeData: data).resume()
+    #expect(try second.recorder.end() == .cannotOpenFile)
+    // The data is good again as soon as the first task has given it up.
+    let more = try EventLog<Data?>()
+    task.cancel { more.append($0) }
+    let newer = try #require(try more.wait("resume data") { $0.first } ?? nil)
+    let third = TestSession()
+    defer { third.end() }
+    third.session.downloadTask(withResumeData: newer).resume()
+    #expect(try third.recorder.end() == nil)
+    #expect(third.recorder.log.all.contains(.downloaded(Data(Self.body))))
+  }
+
   @Test("a server without ranges or validators gives no resume data", arguments: [true, false])
   func notResumable(_ hasRanges: Bool) throws {
     let (_, server) = try served { state in

@@ -65,23 +65,24 @@ struct UploadRecord: Codable {
 
 /// An unfinished download, part of which is in a file.
 struct DownloadRecord: Codable {
-  var format = "sluice-url-session-download-1"
+  var format = "sluice-url-session-download-2"
   var request: RequestRecord
   /// Of the part.
   var path: String
+  var inode: UInt64
   /// How many bytes of the file are part of the download.
   var byteCount: Int64
   /// The `ETag`, or else the `Last-Modified`, of the response that they are from.
   var validator: String
 
-  init(_ request: URLRequest, path: String, byteCount: Int64, validator: String) {
+  init(_ request: URLRequest, path: String, inode: UInt64, byteCount: Int64, validator: String) {
     self.request = RequestRecord(request)
-    (self.path, self.byteCount, self.validator) = (path, byteCount, validator)
+    (self.path, self.inode, self.byteCount, self.validator) = (path, inode, byteCount, validator)
   }
 
   init?(_ data: Data) {
     guard let record = try? JSONDecoder().decode(DownloadRecord.self, from: data), record.urlRequest != nil,
-      record.format == "sluice-url-session-download-1", record.byteCount >= 0
+      record.format == "sluice-url-session-download-2", record.byteCount >= 0
     else { return nil }
     self = record
   }

@@ -6,10 +6,13 @@ internal import FoundationNetworking
 internal import Glibc
 internal import UploadClient
 
-/// The file that a download goes into. Owned by the network thread.
-final class DownloadFile {
+/// The file that a download goes into. Owned by the network thread, and at the end by the delegate's; unchecked for that
+/// reason.
+final class DownloadFile: @unchecked Sendable {
   private(set) var url: URL
+  /// Locked while it is open.
   private var descriptor: Int32 = -1
+  private var inode: UInt64 = 0
   /// How many of its bytes are part of the download.
   private(set) var byteCount: Int64 = 0
   /// What the rest is asked for with; nil if the server cannot resume.
@@ -32,12 +35,44 @@ final class DownloadFile {
   }
 
   /// Continues with the file of `record`, if it is still there.
+  ///
+  /// The record has been out of this process, and what is at its path is not believed: a file that is not the part of a
+  /// download that this user has begun, or that another task has open, is a ``problem``, and stays as it is.
   init(resuming record: DownloadRecord) {
     url = URL(fileURLWithPath: record.path)
-    var status = stat()
-    if stat(record.path, &status) == 0, Int64(status.st_size) >= record.byteCount, record.byteCount > 0 {
-      wanted = record
+    let file = Glibc.open(record.path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    if file < 0, errno == ENOENT || errno == ENOTDIR {
+      url = Self.freshURL
+      return
     }
+    var status = stat()
+    guard file >= 0, fstat(file, &status) == 0 else {
+      problem = URLError(.cannotOpenFile, url, "\(record.path): \(String(cString: strerror(errno)))")
+      if file >= 0 { Glibc.close(file) }
+      return
+    }
+    if let reason = Self.mismatch(status, record) ?? Self.lock(file) {
+      problem = URLError(.cannotOpenFile, url, "\(record.path) is not continued: \(reason)")
+      Glibc.close(file)
+      return
+    }
+    descriptor = file
+    if record.byteCount > 0, Int64(status.st_size) >= record.byteCount { wanted = record }
+  }
+
+  /// Why a file is not the one that a record names; nil if it is.
+  private static func mismatch(_ status: stat, _ record: DownloadRecord) -> String? {
+    if status.st_mode & S_IFMT != S_IFREG { return "it is not a regular file" }
+    if status.st_uid != geteuid() { return "it belongs to another user" }
+    if status.st_nlink != 1 { return "it has another name, too" }
+    // Without the device, which some file systems number anew each time they are mounted.
+    if UInt64(status.st_ino) != record.inode { return "another file took its place" }
+    return nil
+  }
+
+  /// Two tasks that continue one download would write into one file.
+  private static func lock(_ file: Int32) -> String? {
+    flock(file, LOCK_EX | LOCK_NB) == 0 ? nil : "another task has it open"
   }
 
   deinit { close() }
@@ -66,7 +101,10 @@ final class DownloadFile {
       }
       if [412, 416].contains(response.status) { return false }
       // What is not the resource does not take the place of what there is of it.
-      if response.status != 200 { url = Self.freshURL }
+      if response.status != 200 {
+        close()
+        url = Self.freshURL
+      }
     }
     let canResume = response["Accept-Ranges"]?.lowercased() == "bytes" && response.status == 200
     // A weak validator does not promise the same bytes.
@@ -98,13 +136,19 @@ final class DownloadFile {
   }
 
   private func open(truncatingTo size: Int64) -> Bool {
-    close()
-    descriptor = Glibc.open(url.path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
-    guard descriptor >= 0, ftruncate(descriptor, off_t(size)) == 0, lseek(descriptor, off_t(size), SEEK_SET) == size
+    if descriptor < 0 {
+      descriptor = Glibc.open(url.path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
+      // Nobody else knows the name yet.
+      if descriptor >= 0 { _ = Self.lock(descriptor) }
+    }
+    var status = stat()
+    guard descriptor >= 0, ftruncate(descriptor, off_t(size)) == 0, lseek(descriptor, off_t(size), SEEK_SET) == size,
+      fstat(descriptor, &status) == 0
     else {
       problem = URLError(.cannotCreateFile, url, "\(url.path): \(String(cString: strerror(errno)))")
       return true
     }
+    inode = UInt64(status.st_ino)
     return true
   }
 
@@ -127,6 +171,10 @@ final class DownloadFile {
     byteCount += Int64(bytes.count)
   }
 
+  /// Whether the file is this task's, to be removed where nobody wants it.
+  var isOwned: Bool { descriptor >= 0 }
+
+  /// Lets another task have the file.
   func close() {
     if descriptor >= 0 { Glibc.close(descriptor) }
     descriptor = -1
@@ -136,7 +184,7 @@ final class DownloadFile {
   func record(of request: URLRequest) -> DownloadRecord? {
     if let wanted { return wanted }
     guard let validator, byteCount > 0, request.httpMethod ?? "GET" == "GET", problem == nil else { return nil }
-    return DownloadRecord(request, path: url.path, byteCount: byteCount, validator: validator)
+    return DownloadRecord(request, path: url.path, inode: inode, byteCount: byteCount, validator: validator)
   }
 }
 
@@ -174,7 +222,7 @@ extension Transfer {
     running = nil
     task.change { $0.response = nil }
     content = .none
-    if let old = download?.url { try? FileManager.default.removeItem(at: old) }
+    if let old = download, old.isOwned { try? FileManager.default.removeItem(at: old.url) }
     download = DownloadFile()
     send()
   }

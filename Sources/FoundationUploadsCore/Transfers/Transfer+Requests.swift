@@ -25,6 +25,7 @@ extension Transfer {
     case .none, .bytes, .file: break
     }
     if task is URLSessionDownloadTask, download == nil { download = DownloadFile() }
+    if let problem = download?.problem { return end(problem) }
     do {
       try sendOnce()
     } catch let error as URLError {

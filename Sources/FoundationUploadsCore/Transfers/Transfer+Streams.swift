@@ -255,6 +255,8 @@ extension Transfer {
   }
 
   func endCancelled(_ handler: @escaping @Sendable (Data?) -> Void, _ data: Data?, _ key: String) {
+    // Whoever gets the data may continue with the file at once.
+    if data != nil { download?.close() }
     session.call { handler(data) }
     end(URLError(.cancelled, request.url).with(data, key))
   }

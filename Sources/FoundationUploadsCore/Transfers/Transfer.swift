@@ -225,11 +225,16 @@ final class Transfer: @unchecked Sendable {
   private func tellEnd(_ error: URLError?) {
     let (session, task, response) = (session, task, task.response)
     let file = download.take()
-    file?.close()
     let place = error == nil ? file?.url : nil
-    // What resume data names stays.
-    let unwanted = error?.userInfo[URLError.ResumeKey.download] == nil ? file?.url : nil
-    let remove: @Sendable () -> Void = { if let unwanted { try? FileManager.default.removeItem(at: unwanted) } }
+    // What resume data names stays, and a task that continues with it may be there soon.
+    let isWanted = error?.userInfo[URLError.ResumeKey.download] != nil
+    if isWanted { file?.close() }
+    // Only then: a task with older resume data must not change what the program moves.
+    let remove: @Sendable () -> Void = {
+      guard let file, file.isOwned else { return }
+      try? FileManager.default.removeItem(at: file.url)
+      file.close()
+    }
     switch completion {
     case .data(let handler):
       let data = error == nil ? received : nil
