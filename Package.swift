@@ -20,7 +20,8 @@ func room(
     .target(name: name, dependencies: imports, swiftSettings: settings),
     .testTarget(
       name: "\(name)Tests",
-      dependencies: [.init(stringLiteral: name), "PropertyTesting", "CallCounter"] + imports + testsImport,
+      dependencies: [.init(stringLiteral: name), "PropertyTesting", "CallCounter", "TestThreads"] + imports
+        + testsImport,
       exclude: testData, swiftSettings: settings),
   ]
 }
@@ -194,13 +195,14 @@ let testLibraries: [Target] = [
     name: "CSSL", path: "Tests/CSSL", pkgConfig: "libssl", providers: [.apt(["libssl-dev"])])
 ]
 
-/// What the tests of several rooms share: seeds that can be run again, counts of allocations and calls, real ALSA and
-/// PulseAudio.
+/// What the tests of several rooms share: seeds that can be run again, counts of allocations and calls, more threads
+/// for tests that wait, real ALSA and PulseAudio.
 let testSupport: [Target] = [
   .target(
     name: "PropertyTesting", dependencies: ["EventLoops", "HTTPMessages"], path: "Tests/PropertyTesting",
     swiftSettings: settings),
   .target(name: "CallCounter", path: "Tests/CallCounter"),
+  .target(name: "TestThreads", path: "Tests/TestThreads"),
   .target(name: "SyncGate", path: "Tests/SyncGate"),
   .target(name: "SoundCards", path: "Tests/SoundCards"),
   .target(

@@ -32,8 +32,9 @@ final class TestServer {
 
   deinit { stop() }
 
+  /// Does not wait for clients to read their answers.
   func stop() {
-    server.shutdown(grace: .zero)
+    server.drain(within: .zero)
     server.waitUntilEnded()
   }
 
