@@ -150,6 +150,12 @@ final class CurlMulti: @unchecked Sendable {
     enter { curl_easy_pause(transfer.easy, CURLPAUSE_SEND) }
   }
 
+  /// Lets a transfer that keeps a piece of its response pass that on, and read on.
+  func resumeReceiving(_ transfer: CurlTransfer) {
+    guard transfers[transfer.easy] != nil else { return }
+    enter { curl_easy_pause(transfer.easy, transfer.isPaused ? CURLPAUSE_SEND : CURLPAUSE_CONT) }
+  }
+
   /// libcurl closes a socket through here.
   func close(socket: curl_socket_t) -> Int32 {
     awaitedPrefaces.remove(socket)

@@ -119,6 +119,13 @@ extension CurlTransfer {
     }
   }
 
+  /// The response's body may come again.
+  func receptionResumes() {
+    guard isReceptionHeld, !machine.isOver, !task.isReceptionPaused else { return }
+    isReceptionHeld = false
+    multi?.resumeReceiving(self)
+  }
+
   /// libcurl wants body bytes.
   func readBody(into buffer: UnsafeMutableRawBufferPointer) -> Int {
     guard ownFailure == nil else { return Int(CURL_READFUNC_ABORT) }

@@ -25,8 +25,15 @@ extension CurlTransfer {
     _ = sluice_setopt_pointer(easy, CURLOPT_HEADERDATA, context)
     _ = sluice_setopt_transfer(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, context in
       let piece = UnsafeRawBufferPointer(start: bytes, count: size * count)
-      CurlTransfer.with(context) { $0.received(body: piece) }
-      return size * count
+      return CurlTransfer.with(context) { transfer in
+        // libcurl keeps the piece, and passes it on later.
+        if transfer.task.isReceptionPaused {
+          transfer.isReceptionHeld = true
+          return Int(CURL_WRITEFUNC_PAUSE)
+        }
+        transfer.received(body: piece)
+        return piece.count
+      }
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_WRITEDATA, context)
     installConnectionCallbacks(context)

@@ -25,6 +25,8 @@ final class CurlTransfer: @unchecked Sendable {
   var hasBegun = false
   var isPaused = false
   var resumeIsDue = false
+  /// Whether libcurl keeps a piece of the response's body, and asks the peer for no more.
+  var isReceptionHeld = false
   /// Up to where ``UploadTask/Event/accepted(_:)`` was told; nil where nobody wants to be.
   var toldAccepted: UInt64?
   var acknowledgement = AcknowledgedBytes()
@@ -139,7 +141,8 @@ final class CurlTransfer: @unchecked Sendable {
 
   /// Nothing more will come from the peer: what it has answered by now is its answer.
   func peerEndedConnection() {
-    guard isPaused else { return }
+    // What libcurl keeps came before the end.
+    guard isPaused, !isReceptionHeld else { return }
     finish(
       with: machine.ended(failure: UploadError(.connectionLost, "the peer ended the connection without a response")))
   }
@@ -215,7 +218,7 @@ final class CurlTransfer: @unchecked Sendable {
       updateAcknowledged()
       // The kernel was still delivering what it had taken: a slow line may need longer than the limit for that alone.
       if task.acknowledgedByteCount > acknowledged { return endLater(after: limit) }
-      if request.tellsResponse, heardByteCount > heard { return endLater(after: limit) }
+      if request.tellsResponse, heardByteCount > heard || isReceptionHeld { return endLater(after: limit) }
       end(timedOut: "no response within \(limit.seconds) s after the end of the body")
     }
   }

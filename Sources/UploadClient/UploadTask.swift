@@ -44,6 +44,7 @@ public final class UploadTask: Sendable {
   /// Nanoseconds of the monotonic clock; 0 while the content goes on.
   private let contentEnd = Atomic<Int64>(0)
   private let suspended = Atomic<Bool>(false)
+  private let receptionPaused = Atomic<Bool>(false)
   /// Until the request is over: who keeps the task for its counts keeps nothing else. Not weak, which would make every
   /// other reference to the transfer slower.
   private let transfer = Lock<CurlTransfer?>(nil)
@@ -111,6 +112,18 @@ public final class UploadTask: Sendable {
   /// Lets the body flow again, or the request begin. One that is not suspended is left alone. Any thread.
   public func resume() {
     if suspended.exchange(false, ordering: .acquiringAndReleasing) { order { $0.suspensionChanged() } }
+  }
+
+  /// Whether the response's body rests.
+  package var isReceptionPaused: Bool { receptionPaused.load(ordering: .acquiring) }
+
+  /// Takes no more of the response's body until ``resumeReception()``: one more piece may come. The peer's TCP is held
+  /// up, and ``UploadRequest/Limits/response`` does not count meanwhile. Any thread, and from within a handler.
+  package func pauseReception() { receptionPaused.store(true, ordering: .releasing) }
+
+  /// Lets the response's body come again. Any thread, and from within a handler.
+  package func resumeReception() {
+    if receptionPaused.exchange(false, ordering: .acquiringAndReleasing) { order { $0.receptionResumes() } }
   }
 
   func note(responseHeaderBytes count: Int) { responseHeaders.wrappingAdd(count, ordering: .relaxed) }

@@ -124,4 +124,109 @@ struct AnswerTests {
     #expect(try test.recorder.end() == nil)
     #expect(seen.all == ["none"])
   }
+
+  enum Body: String, CaseIterable { case endless, silent }
+
+  @Test("a redirect and a challenge are followed up, although their bodies do not end", arguments: Body.allCases)
+  func endlessBody(_ body: Body) throws {
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      if head.line.contains(" /a ") {
+        try connection.send("HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 1000000000\r\n\r\n")
+      } else if head["Authorization"] == nil {
+        try connection.send(
+          "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic\r\nContent-Length: 1000000000\r\n\r\n")
+      } else {
+        return try connection.respond("200 OK", body: "welcome")
+      }
+      let piece = [UInt8](repeating: 1, count: 10_000)
+      while body == .endless { try connection.send(piece) }
+      _ = connection.waitForEnd()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.recorder.credential = { _ in URLCredential(user: "a", password: "b", persistence: .none) }
+    test.session.dataTask(with: try request("\(server.url)/a")).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.data == Data("welcome".utf8))
+  }
+
+  @Test("a redirect that is not followed is the response with all of a long body")
+  func longBody() throws {
+    let body = String((0..<300_000).map { Character(Unicode.Scalar(UInt8(97 + $0 % 26))) })
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("302 Found", ["Location: /b"], body: body)
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.recorder.redirect = { _ in nil }
+    test.session.dataTask(with: try request("\(server.url)/a")).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(302)))
+    #expect(test.recorder.data == Data(body.utf8))
+  }
+
+  @Test("user and password of a URL are sent after a redirect, too, to the same origin only")
+  func credentialsInURL() throws {
+    let seen = try EventLog<String>()
+    let other = try ScriptedServer { connection, _ in
+      seen.append(try connection.head()["Authorization"] ?? "none")
+      try connection.respond("200 OK")
+    }
+    let target = "\(other.url)/c"
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        seen.append(head["Authorization"] ?? "none")
+        try connection.respond(
+          "307 Temporary Redirect", ["Location: \(head.line.contains(" /a ") ? "/b" : target)"])
+      }
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.session.dataTask(with: try request("http://user:right@127.0.0.1:\(server.port)/a")).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(seen.all == ["Basic dXNlcjpyaWdodA==", "Basic dXNlcjpyaWdodA==", "none"])
+  }
+
+  @Test(
+    "Basic is found wherever a server offers it",
+    arguments: [
+      (["Basic realm=\"here\""], "here"), (["bAsIc  REALM = here , charset=\"UTF-8\""], "here"),
+      (["Digest realm=\"a, Basic b\", qop=\"auth\", Basic realm=\"here\""], "here"),
+      (["Negotiate YWJj==, Basic realm=\"a \\\"b\\\", c\""], "a \"b\", c"),
+      (["Bearer", "Basic charset=x, realm=here"], "here"),
+      ([",Basic,,Bearer realm=\"there\""], nil), (["Basic realm=\"here\", Basic realm=\"there\""], "here"),
+    ] as [([String], String?)])
+  func basicInList(_ fields: [String], _ realm: String?) throws {
+    let test = TestSession()
+    defer { test.end() }
+    let server = try challenging(fields)
+    test.session.dataTask(with: try request(server.url)).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.challenge(failures: 0, realm: realm)))
+  }
+
+  @Test(
+    "a response that offers no Basic is no challenge",
+    arguments: [[], ["Bearer realm=\"Basic\""], ["Basically"], ["Digest Basic=\"x\""], ["Digest a=\"\\\", Basic \""]])
+  func noBasic(_ fields: [String]) throws {
+    let test = TestSession()
+    defer { test.end() }
+    let server = try challenging(fields)
+    test.session.dataTask(with: try request(server.url)).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(401)))
+    #expect(test.recorder.log.count { if case .challenge = $0 { true } else { false } } == 0)
+  }
+
+  private func challenging(_ fields: [String]) throws -> ScriptedServer {
+    try ScriptedServer { connection, _ in
+      while true {
+        _ = try connection.head()
+        try connection.respond("401 Unauthorized", fields.map { "WWW-Authenticate: \($0)" })
+      }
+    }
+  }
 }

@@ -30,6 +30,8 @@ final class SessionRecorder: NSObject, URLSessionDataDelegate, URLSessionDownloa
   var streamFrom: (Int64) -> InputStream? = { _ in nil }
   var redirect: (URLRequest) -> URLRequest? = { $0 }
   var credential: (Int) -> URLCredential? = { _ in nil }
+  /// Called for each piece of a response, before it is noted.
+  var received: () -> Void = {}
   var disposition = URLSession.ResponseDisposition.allow
   /// The error of the last task that failed.
   private(set) var error: URLError?
@@ -112,6 +114,7 @@ final class SessionRecorder: NSObject, URLSessionDataDelegate, URLSessionDownloa
   }
 
   func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+    received()
     log.append(.data(data))
   }
 

@@ -9,6 +9,9 @@ internal import UploadClient
 extension Transfer {
   /// As Apple's systems do.
   private static let redirectLimit = 16
+  /// How much of the response is awaited before the program is asked whether to follow a redirect, or to answer a
+  /// challenge, in bytes and seconds: as long as it is short, the connection can be used for the next request.
+  private static let preludeLimit = (byteCount: 64 << 10, time: 1.0)
 
   /// The head of a final response.
   func answered(_ response: HTTPResponse) {
@@ -18,8 +21,10 @@ extension Transfer {
       pending = .outage(response)
     } else if let next = redirect(response) {
       pending = .redirect(response, next)
-    } else if response.status == 401, let realm = Self.basicRealm(response) {
-      pending = .challenge(response, realm: realm)
+      askSoon()
+    } else if response.status == 401, let challenge = BasicChallenge(response) {
+      pending = .challenge(response, challenge)
+      askSoon()
     } else {
       deliver(response)
     }
@@ -79,9 +84,38 @@ extension Transfer {
   /// Passes on what came while the program was asked.
   private func releaseHeld() {
     let pieces = held
-    held = []
+    dropHeld()
     for piece in pieces { receive(piece) }
+    updateReception()
     if let result = heldEnd.take() { finished(result) }
+  }
+
+  /// Forgets what came of a response that nobody gets.
+  func dropHeld() {
+    _ = intake.take(heldByteCount)
+    (held, heldByteCount) = ([], 0)
+  }
+
+  /// Keeps a piece for later.
+  private func hold(_ bytes: [UInt8]) {
+    held.append(bytes)
+    heldByteCount += bytes.count
+    if intake.add(bytes.count) { updateReception() }
+    if heldByteCount > Self.preludeLimit.byteCount { askNow() }
+  }
+
+  /// Asks about a redirect or a challenge in a moment, if the response has not ended then.
+  private func askSoon() {
+    let number = number
+    after(Self.preludeLimit.time) { [unowned self] in if self.number == number { askNow() } }
+  }
+
+  private func askNow() {
+    switch pending {
+    case .redirect(let response, let next): askRedirect(response, next, nil)
+    case .challenge(let response, let challenge): askChallenge(response, challenge, nil)
+    case .nothing, .decision, .outage, .refused: break
+    }
   }
 
   /// The next bytes of the response's body.
@@ -89,7 +123,7 @@ extension Transfer {
     switch pending {
     case .nothing: break
     case .refused: return
-    case .redirect, .challenge, .decision, .outage: return held.append(bytes)
+    case .redirect, .challenge, .decision, .outage: return hold(bytes)
     }
     task.change { $0.bytesReceived += Int64(bytes.count) }
     task.updateProgress()
@@ -99,7 +133,11 @@ extension Transfer {
     guard let delegate = taskDelegate as? any URLSessionDataDelegate, let dataTask = task as? URLSessionDataTask else {
       return
     }
-    session.call { [session] in delegate.urlSession(session, dataTask: dataTask, didReceive: data) }
+    if intake.add(bytes.count) { updateReception() }
+    session.call { [self, session] in
+      delegate.urlSession(session, dataTask: dataTask, didReceive: data)
+      took(data.count)
+    }
   }
 
   // MARK: Redirects
@@ -110,7 +148,8 @@ extension Transfer {
       let location = response["Location"], let target = sent.resolving(location: location),
       // What was asked for encrypted is not sent in clear text.
       !sent.isSecure || UploadRequest(url: target).isSecure,
-      let url = URL(string: UploadRequest.withoutCredentials(target), relativeTo: base)?.absoluteURL
+      // With user and password of this request's URL, if it is the same origin.
+      let url = URL(string: target)
     else { return nil }
     var next = request
     next.url = url
@@ -128,11 +167,11 @@ extension Transfer {
   }
 
   func askRedirect(
-    _ response: HTTPResponse, _ next: URLRequest, _ result: Result<UploadTask.Outcome, UploadError>
+    _ response: HTTPResponse, _ next: URLRequest, _ result: Result<UploadTask.Outcome, UploadError>?
   ) {
     redirects += 1
     guard redirects <= Self.redirectLimit else { return end(URLError(.httpTooManyRedirects, request.url)) }
-    pending = .decision(response)
+    (pending, heldEnd) = (.decision(response), result)
     guard let delegate = taskDelegate, let url = request.url, let head = HTTPURLResponse.make(response, url) else {
       return follow(next)
     }
@@ -140,7 +179,7 @@ extension Transfer {
       delegate.urlSession(
         session, task: task, willPerformHTTPRedirection: head, newRequest: next, completionHandler: answer)
     } then: { [self] (chosen: URLRequest?) in
-      if let chosen { follow(chosen) } else { accept(response, result) }
+      if let chosen { follow(chosen) } else { accept(response) }
     }
   }
 
@@ -158,36 +197,31 @@ extension Transfer {
 
   /// The request of the moment once more, or another in its place.
   private func repeatRequest() {
-    (pending, held, heldEnd, announced) = (.nothing, [], nil, nil)
+    number += 1
+    running?.cancel()
+    (running, pending, heldEnd, announced) = (nil, .nothing, nil, nil)
+    dropHeld()
     send()
   }
 
   /// The response is the program's, although it could have led elsewhere.
-  func accept(_ response: HTTPResponse, _ result: Result<UploadTask.Outcome, UploadError>) {
+  func accept(_ response: HTTPResponse) {
     pending = .nothing
-    heldEnd = result
     deliver(response)
     if case .nothing = pending { releaseHeld() }
   }
 
   // MARK: Challenges
 
-  /// The realm of a Basic challenge (RFC 7617); nil for none.
-  static func basicRealm(_ response: HTTPResponse) -> String?? {
-    guard let challenge = response["WWW-Authenticate"], challenge.lowercased().hasPrefix("basic") else { return nil }
-    guard let start = challenge.range(of: "realm=\"", options: .caseInsensitive)?.upperBound else { return .some(nil) }
-    return .some(String(challenge[start...].prefix { $0 != "\"" }))
-  }
-
   func askChallenge(
-    _ response: HTTPResponse, _ realm: String?, _ result: Result<UploadTask.Outcome, UploadError>
+    _ response: HTTPResponse, _ basic: BasicChallenge, _ result: Result<UploadTask.Outcome, UploadError>?
   ) {
     guard let url = request.url else { return }
-    pending = .decision(response)
+    (pending, heldEnd) = (.decision(response), result)
     let isSecure = url.scheme?.lowercased() == "https"
     let space = URLProtectionSpace(
       host: url.host ?? "", port: url.port ?? (isSecure ? 443 : 80),
-      protocol: isSecure ? NSURLProtectionSpaceHTTPS : NSURLProtectionSpaceHTTP, realm: realm,
+      protocol: isSecure ? NSURLProtectionSpaceHTTPS : NSURLProtectionSpaceHTTP, realm: basic.realm,
       authenticationMethod: NSURLAuthenticationMethodHTTPBasic)
     let proposed = settings.urlCredentialStorage?.defaultCredential(for: space)
     let challenge = URLAuthenticationChallenge(
@@ -195,25 +229,23 @@ extension Transfer {
       failureResponse: HTTPURLResponse.make(response, url), error: nil, sender: NoSender())
     failedChallenges += 1
     let byDefault = failedChallenges == 1 ? proposed : nil
-    guard let delegate = taskDelegate else { return answer(byDefault, response, result) }
+    guard let delegate = taskDelegate else { return answer(byDefault, response) }
     ask { [session, task] answer in
       delegate.urlSession(session, task: task, didReceive: challenge) { answer(ChallengeAnswer($0, $1)) }
     } then: { [self] (chosen: ChallengeAnswer) in
       switch chosen.disposition {
-      case .useCredential: answer(chosen.credential, response, result)
-      case .performDefaultHandling: answer(byDefault, response, result)
+      case .useCredential: answer(chosen.credential, response)
+      case .performDefaultHandling: answer(byDefault, response)
       case .cancelAuthenticationChallenge: end(URLError(.cancelled, request.url))
-      case .rejectProtectionSpace: accept(response, result)
+      case .rejectProtectionSpace: accept(response)
       }
     }
   }
 
   /// Sends the request again with a credential. Without one, the response is the program's.
-  private func answer(
-    _ credential: URLCredential?, _ response: HTTPResponse, _ result: Result<UploadTask.Outcome, UploadError>
-  ) {
+  private func answer(_ credential: URLCredential?, _ response: HTTPResponse) {
     guard let credential, let user = credential.user, let password = credential.password else {
-      return accept(response, result)
+      return accept(response)
     }
     let token = Data("\(user):\(password)".utf8).base64EncodedString()
     request.setValue("Basic \(token)", forHTTPHeaderField: "Authorization")

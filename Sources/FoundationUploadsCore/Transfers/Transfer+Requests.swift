@@ -68,6 +68,7 @@ extension Transfer {
       handle(event)
     }
     if isSuspended { running?.suspend() }
+    updateReception()
   }
 
   private func openFile(_ url: URL) throws -> UploadFile {
@@ -148,9 +149,12 @@ extension Transfer {
     switch pending {
     case .nothing: break
     case .redirect(let response, let next): return askRedirect(response, next, result)
-    case .challenge(let response, let realm): return askChallenge(response, realm, result)
+    case .challenge(let response, let challenge): return askChallenge(response, challenge, result)
     case .outage(let response):
-      return retryResumption(retryAfter: response.retryAfter(wallClock: time(nil))) { accept(response, result) }
+      return retryResumption(retryAfter: response.retryAfter(wallClock: time(nil))) {
+        heldEnd = result
+        accept(response)
+      }
     case .refused(let error):
       pending = .nothing
       if announced != nil { return continueUpload() }

@@ -80,7 +80,9 @@ extension Transfer {
     case .success(let outcome): response = outcome.response
     case .failure(let error): return failed(error)
     }
-    if response.status == 401, let realm = Self.basicRealm(response) { return askChallenge(response, realm, result) }
+    if response.status == 401, let challenge = BasicChallenge(response) {
+      return askChallenge(response, challenge, result)
+    }
     let fields = HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) })
     guard let resumption, response.isSuccess, let offset = UploadFields.offset(fields),
       let position = Int64(exactly: resumption.data.base.addingReportingOverflow(offset).partialValue)
@@ -187,7 +189,8 @@ extension Transfer {
     guard left > .zero || resumption.failures < Self.leastAttempts else { return giveUp() }
     self.resumption = resumption
     number += 1
-    (running, pending, held, heldEnd) = (nil, .nothing, [], nil)
+    (running, pending, heldEnd) = (nil, .nothing, nil)
+    dropHeld()
     feed?.close(failure: "the connection broke, and the upload is resumed with another stream")
     feed = nil
     var delay = RetryPolicy().delay(

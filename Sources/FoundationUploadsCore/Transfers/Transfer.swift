@@ -63,8 +63,10 @@ final class Transfer: @unchecked Sendable {
   var isStarted = false
   var isSuspended = false
   var isOver = false
-  /// Counts requests and questions: what belongs to an earlier one is ignored.
+  /// Counts requests: what belongs to an earlier one is ignored.
   var number = 0
+  /// Counts questions to the program, of which each has one answer.
+  var questions = 0
   var running: UploadTask?
   /// The request that ``running`` sends.
   var sent: UploadRequest?
@@ -95,7 +97,10 @@ final class Transfer: @unchecked Sendable {
   var pending = Pending.nothing
   /// Bytes of a response that is waiting, and how its request ended.
   var held: [[UInt8]] = []
+  var heldByteCount = 0
   var heldEnd: Result<UploadTask.Outcome, UploadError>?
+  /// Bytes of responses that the program, or the disk, has not taken.
+  let intake = Intake()
   /// The response's body, for a completion handler.
   var received = Data()
   /// Who waits for resume data.
@@ -105,9 +110,9 @@ final class Transfer: @unchecked Sendable {
   /// What a response is waiting for.
   enum Pending {
     case nothing
-    /// Whether to follow a redirect, or to answer a challenge: asked when the response is complete.
+    /// Whether to follow a redirect, or to answer a challenge: asked when the response is complete, or long.
     case redirect(HTTPResponse, URLRequest)
-    case challenge(HTTPResponse, realm: String?)
+    case challenge(HTTPResponse, BasicChallenge)
     /// The program has been asked.
     case decision(HTTPResponse)
     /// Nothing: it tells of an outage, after which the resumption is tried again.
@@ -268,13 +273,13 @@ final class Transfer: @unchecked Sendable {
     _ question: @escaping @Sendable (@escaping @Sendable (Answer) -> Void) -> Void,
     then next: @escaping @Sendable (Answer) -> Void
   ) {
-    number += 1
-    let number = number
+    questions += 1
+    let asked = questions
     session.call { [self] in
       question { answer in
         self.onLoop {
-          guard !self.isOver, self.number == number else { return }
-          self.number += 1
+          guard !self.isOver, self.questions == asked else { return }
+          self.questions += 1
           next(answer)
         }
       }
