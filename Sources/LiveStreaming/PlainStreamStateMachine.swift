@@ -96,7 +96,11 @@ struct PlainStreamStateMachine {
   }
 
   /// The current request's connection stands.
-  mutating func connected() { isConnected = true }
+  mutating func connected() {
+    isConnected = true
+    clock.noteConnected()
+    clockAtOpen.noteConnected()
+  }
 
   /// The writer has handed over bytes up to `cursor`.
   mutating func wrote(upTo cursor: UInt64) { sent = max(sent, cursor) }

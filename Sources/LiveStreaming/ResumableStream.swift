@@ -89,6 +89,7 @@ struct ResumableStream: StreamStateMachine {
 
   mutating func connected() {
     isConnected = true
+    clock.noteConnected()
     guard case .appending = upload.state, !isStreaming else { return }
     (isStreaming, isConnecting) = (true, false)
     events.append(.streaming(offset: requestStart))

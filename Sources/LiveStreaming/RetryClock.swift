@@ -30,6 +30,7 @@ struct RetryClock: Equatable {
   private var refusals = 0
   /// When the attempt under way began.
   private var attemptStart = MonotonicInstant(nanoseconds: 0)
+  private var hasConnected = false
 
   init(policy: RetryPolicy) { self.policy = policy }
 
@@ -40,6 +41,13 @@ struct RetryClock: Equatable {
   mutating func noteProgress() {
     (outageStart, refusedSince) = (nil, nil)
     (attempts, refusals) = (0, 0)
+  }
+
+  /// A connection stands. The first ends the time that ``RetryPolicy/waitsForConnectivity`` leaves out.
+  mutating func noteConnected() {
+    guard !hasConnected else { return }
+    hasConnected = true
+    if policy.waitsForConnectivity { noteProgress() }
   }
 
   /// The connection stood, and there was nothing that could have gone forward: the time to give up begins anew.
@@ -68,7 +76,7 @@ struct RetryClock: Equatable {
     try judge(failure, now: now)
     var delay = policy.delay(outage: now - (outageStart ?? now), retryAfter: failure.retryAfter, draw: draw)
     if isFirst, let soon { delay = min(soon, policy.maximumCeiling) }
-    if let limit = policy.giveUpAfter {
+    if let limit = policy.giveUpAfter, hasConnected || !policy.waitsForConnectivity {
       let left = limit - (now - patienceStart)
       if left <= .zero, attempts >= Self.leastAttempts {
         throw LiveStreamError(

@@ -18,6 +18,8 @@ public struct RetryPolicy: Equatable, Sendable {
   /// Give up when the server has refused the stream for this long (401, 403, an untrusted certificate); nil for ten
   /// minutes once it has acknowledged data, and at once before.
   public var giveUpOnRefusalAfter: Duration?
+  /// Whether ``giveUpAfter`` counts only once a connection has stood.
+  package var waitsForConnectivity = false
 
   public init() {}
 

@@ -55,6 +55,23 @@ struct RetryClockTests {
     }
   }
 
+  @Test("where the first connection is awaited, the time to give up begins with it")
+  func connectivity() throws {
+    var policy = Self.policy(.seconds(10))
+    policy.waitsForConnectivity = true
+    var clock = RetryClock(policy: policy)
+    var now = 0.0
+    func fail(_ clock: inout RetryClock) throws {
+      now += 100
+      _ = try clock.failed(Self.away, now: Self.at(now), draw: .max)
+    }
+    for _ in 0..<10 { try fail(&clock) }
+    clock.noteConnected()
+    for _ in 0..<2 { try fail(&clock) }
+    clock.noteConnected()
+    #expect(throws: LiveStreamError.self) { try fail(&clock) }
+  }
+
   @Test("a connection that stood for a while without anything to do ends the outage")
   func steady() throws {
     var clock = RetryClock(policy: Self.policy())

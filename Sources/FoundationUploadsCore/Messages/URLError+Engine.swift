@@ -7,8 +7,8 @@ internal import LiveStreaming
 internal import UploadClient
 
 extension UploadError {
-  /// Whether there was no way to the server.
-  var isUnreachability: Bool { kind == .unreachable || kind == .unknownHost }
+  /// Whether there is no way to the server, where no connection has stood.
+  var isUnreachability: Bool { [.unreachable, .unknownHost, .timedOut].contains(kind) }
 
   /// Whether another attempt may go better.
   var isTemporary: Bool {
@@ -17,6 +17,16 @@ extension UploadError {
     case .invalidRequest, .proxyRefused, .certificateNotTrusted, .certificateNotYetValid, .badCredentialsFile,
       .protocolViolation, .http2NotSupported, .cancelled, .bodyFailed:
       false
+    }
+  }
+}
+
+extension Dropout.Cause {
+  /// Whether there is no way to the server, where no connection has stood.
+  var isUnreachability: Bool {
+    switch self {
+    case .unreachable, .unknownHost, .timedOut: true
+    default: false
     }
   }
 }

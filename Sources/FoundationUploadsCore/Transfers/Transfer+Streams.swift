@@ -66,6 +66,7 @@ extension Transfer {
     configuration.request.responseBodyLimit = Self.responseLimit
     configuration.retry.giveUpAfter = .milliseconds(
       Int64(max(0, min(settings.timeoutIntervalForResumption, 1e9)) * 1000))
+    configuration.retry.waitsForConnectivity = settings.waitsForConnectivity && !hasConnected
     return configuration
   }
 
@@ -159,6 +160,7 @@ extension Transfer {
   private func handle(_ event: LiveStreamEvent) {
     switch event {
     case .connected:
+      noteConnected()
       streamFacts.hasConnected = true
       streamFacts.cause = nil
     case .accepted(let count): noteSent(count)
@@ -173,12 +175,10 @@ extension Transfer {
 
   private func interrupted(_ cause: Dropout.Cause) {
     streamFacts.cause = cause
-    if !streamFacts.hasConnected, streamFacts.isResumable != true {
-      // As every request to a server that is not there.
-      guard settings.waitsForConnectivity else {
-        return stopStream(URLError(URLError.code(of: cause), request.url, "\(cause)"))
-      }
-      return tellWaiting()
+    // As every request to a server that is not there.
+    if settings.waitsForConnectivity, !hasConnected, cause.isUnreachability { return tellWaiting() }
+    if !streamFacts.hasConnected, streamFacts.isResumable != true || settings.waitsForConnectivity && !hasConnected {
+      return stopStream(URLError(URLError.code(of: cause), request.url, "\(cause)"))
     }
     // A server that cannot resume gets no second request with the rest of a body.
     if streamFacts.isResumable == false {
