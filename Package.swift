@@ -105,13 +105,14 @@ let rooms: [Target] =
     .target(
       name: "FoundationUploadsCore",
       dependencies: [
-        "CLinux", "EventLoops", "HTTPMessages", "LiveStreaming", "ResumableUploads", "StreamBuffers", "UploadClient",
+        "CLinux", "DiskFiles", "EventLoops", "HTTPMessages", "LiveStreaming", "ResumableUploads", "StreamBuffers",
+        "UploadClient",
       ],
       swiftSettings: settings)
   ]
   + room(
     "FoundationUploads", imports: ["FoundationUploadsCore"],
-    testsImport: ["EventLoops", "NetworkTesting", "StreamServing"])
+    testsImport: ["DiskFiles", "EventLoops", "NetworkTesting", "StreamServing"])
   + room(
     "LoadTesting",
     imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],

@@ -1,9 +1,12 @@
+import DiskFiles
 import Dispatch
 import EventLoops
 import FoundationUploads
 import Glibc
 import NetworkTesting
 import Testing
+
+@testable import FoundationUploadsCore
 
 @Suite("Backpressure")
 struct BackpressureTests {
@@ -74,6 +77,62 @@ struct BackpressureTests {
     mayGoOn.signal()
     #expect(try test.recorder.end() == nil)
     #expect(test.recorder.data.count == Self.count)
+  }
+
+  /// Keeps the disk's thread of a session busy until it is told otherwise, as a slow disk would.
+  private func slowDisk(_ session: FoundationUploads.URLSession) -> DispatchSemaphore {
+    let mayGoOn = DispatchSemaphore(value: 0)
+    session.disk.execute { mayGoOn.wait() }
+    return mayGoOn
+  }
+
+  @Test("a slow disk holds up the server of a download, and no other task of its session")
+  func slowDownload() throws {
+    let heldUp = try EventLog<Int>()
+    let server = try pouring(heldUp, "HTTP/1.1 200 OK")
+    let other = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK", body: "meanwhile")
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let disk = slowDisk(test.session)
+    let task = test.session.downloadTask(with: try request(server.url))
+    task.resume()
+    #expect(try heldUp.wait("the server is held up") { $0.first } < Self.count)
+    let answers = try EventLog<Data?>()
+    test.session.dataTask(with: try request(other.url)) { data, _, _ in answers.append(data) }.resume()
+    #expect(try answers.first("the other task's answer") { _ in true } == Data("meanwhile".utf8))
+    disk.signal()
+    #expect(try test.recorder.end() == nil)
+    let count = Int64(Self.count)
+    #expect(task.countOfBytesReceived == count)
+    #expect(test.recorder.log.all.contains(.wrote(total: count, expected: count)))
+    #expect(test.recorder.log.all.contains(.downloaded(Data(count: Self.count))))
+  }
+
+  @Test("a download that is paused while the disk is slow is resumed behind what is in its file")
+  func slowPause() throws {
+    let resource = DownloadTests.Resource()
+    let body = (0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 29) }
+    resource.state.withLock { ($0.body, $0.breaksAfter, $0.isSilent) = (body, 200_000, true) }
+    let server = try ScriptedServer { connection, _ in try resource.serve(connection) }
+    let test = TestSession()
+    defer { test.end() }
+    let disk = slowDisk(test.session)
+    let task = test.session.downloadTask(with: try request(server.url))
+    task.resume()
+    try waitUntil("all of the part has come") { task.countOfBytesReceived == 200_000 }
+    let paused = try EventLog<Data?>()
+    task.cancel { paused.append($0) }
+    disk.signal()
+    let data = try #require(try paused.wait("resume data") { $0.first } ?? nil)
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(next.recorder.log.all.contains(.resumedAt(200_000)))
+    #expect(next.recorder.log.all.contains(.downloaded(Data(body))))
   }
 }
 

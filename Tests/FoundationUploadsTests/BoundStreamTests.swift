@@ -1,3 +1,4 @@
+import EventLoops
 import FoundationUploads
 import NetworkTesting
 import PropertyTesting
@@ -192,5 +193,40 @@ struct BoundStreamTests {
     try make(600)
     // Pairs that stayed would be 38 MiB, and other suites run at the same time.
     #expect(try resident() - before < 20 << 10)
+  }
+
+  @Test("the delegate of a stream may change while its events are delivered")
+  func changingDelegate() throws {
+    let (pair, thread) = (try Pair(bufferSize: 1), LoopThread())
+    defer { thread.end() }
+    let count = 5_000
+    pair.input.schedule(in: thread.loop, forMode: .default)
+    pair.input.open()
+    pair.output.open()
+    nonisolated(unsafe) let output = pair.output
+    let writer = try EventLog<Bool>()
+    Thread.detachNewThread {
+      for _ in 0..<count where output.write([1], maxLength: 1) != 1 { break }
+      output.close()
+      writer.append(true)
+    }
+    let total = Lock(0)
+    let delegates = try (0..<2).map { _ in
+      try EventRecorder { stream, event in
+        guard event == .hasBytesAvailable, let stream = stream as? InputStream else { return }
+        var byte: UInt8 = 0
+        let count = stream.read(&byte, maxLength: 1)
+        if count > 0 { total.withLock { $0 += count } }
+      }
+    }
+    var turn = 0
+    while writer.all.isEmpty {
+      turn = (turn + 1) % 3
+      pair.input.delegate = turn == 2 ? nil : delegates[turn]
+    }
+    pair.input.delegate = nil
+    var rest = [UInt8](repeating: 0, count: 10)
+    while case let more = pair.input.read(&rest, maxLength: 10), more > 0 { total.withLock { $0 += more } }
+    #expect(total.withLock { $0 } == count)
   }
 }

@@ -1,5 +1,6 @@
 // The session: settings, delegate, queue, and one network thread for all of its tasks.
 
+internal import DiskFiles
 internal import EventLoops
 public import Foundation
 internal import UploadClient
@@ -33,6 +34,9 @@ open class URLSession: NSObject, @unchecked Sendable {
   open var configuration: URLSessionConfiguration { settings.copy() as? URLSessionConfiguration ?? settings }
   /// Where delegates and completion handlers are called.
   public let delegateQueue: OperationQueue
+
+  /// Writes what is downloaded.
+  let disk = BackgroundWorker()
 
   private let monitor = Monitor()
   private var keptDelegate: (any URLSessionDelegate)?

@@ -32,8 +32,15 @@ final class BoundInputStream: InputStream {
   override func property(forKey key: Stream.PropertyKey) -> AnyObject? { nil }
   override func setProperty(_ property: AnyObject?, forKey key: Stream.PropertyKey) -> Bool { false }
 
-  override weak var delegate: (any StreamDelegate)? {
-    didSet { pair.withLock { pair.inputEvents.signal() } }
+  // Not the property of the superclass: the run loop's thread reads it while another may change it.
+  override var delegate: (any StreamDelegate)? {
+    get { pair.withLock { pair.inputEvents.delegate } }
+    set {
+      pair.withLock {
+        pair.inputEvents.delegate = newValue
+        pair.inputEvents.signal()
+      }
+    }
   }
 
   override func schedule(in aRunLoop: RunLoop, forMode mode: RunLoop.Mode) {

@@ -33,8 +33,15 @@ final class BoundOutputStream: OutputStream {
   override func property(forKey key: Stream.PropertyKey) -> AnyObject? { nil }
   override func setProperty(_ property: AnyObject?, forKey key: Stream.PropertyKey) -> Bool { false }
 
-  override weak var delegate: (any StreamDelegate)? {
-    didSet { pair.withLock { pair.outputEvents.signal() } }
+  // Not the property of the superclass: the run loop's thread reads it while another may change it.
+  override var delegate: (any StreamDelegate)? {
+    get { pair.withLock { pair.outputEvents.delegate } }
+    set {
+      pair.withLock {
+        pair.outputEvents.delegate = newValue
+        pair.outputEvents.signal()
+      }
+    }
   }
 
   override func schedule(in aRunLoop: RunLoop, forMode mode: RunLoop.Mode) {

@@ -49,7 +49,7 @@ final class BoundStreamPair: @unchecked Sendable {
     return result
   }
 
-  func withLock(_ body: () -> Void) { monitor.withLock(body) }
+  func withLock<Result>(_ body: () -> Result) -> Result { monitor.withLock(body) }
 
   // MARK: The output end
 

@@ -15,6 +15,7 @@ final class StreamEvents: @unchecked Sendable {
 
   private let monitor: Monitor
   private weak var stream: Stream?
+  weak var delegate: (any StreamDelegate)?
   private var schedules: [Schedule] = []
   private var pending: Stream.Event = []
   /// Whether the run loops know that something is pending.
@@ -85,12 +86,12 @@ final class StreamEvents: @unchecked Sendable {
 
   /// Tells the delegate what is pending, in Foundation's order.
   private func deliver() {
-    let stream = monitor.withLock {
+    let (stream, delegate) = monitor.withLock {
       isSignalled = false
-      return self.stream
+      return (self.stream, self.delegate)
     }
     // Without a delegate, the events wait for one.
-    guard let stream, let delegate = stream.delegate else { return }
+    guard let stream, let delegate else { return }
     for event in Self.order where monitor.withLock({ take(event) }) { delegate.stream(stream, handle: event) }
     monitor.withLock { signal() }
   }

@@ -40,6 +40,9 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     /// What the delegate was told of ``bytesSent``.
     var bytesTold: Int64 = 0
     var isTelling = false
+    /// The same of bytes of a download.
+    var bytesToldWritten: Int64 = 0
+    var isTellingWritten = false
   }
 
   /// Unique within its session.

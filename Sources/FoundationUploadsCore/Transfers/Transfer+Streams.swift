@@ -233,7 +233,11 @@ extension Transfer {
   /// Ends the transfer, as soon as it is known what a later one can continue with.
   func produceResumeData(_ handler: @escaping @Sendable (Data?) -> Void) {
     if let download {
-      return endCancelled(handler, download.record(of: request)?.data, URLError.ResumeKey.download)
+      resumeHandler = handler
+      return stopDownload { [unowned self] in
+        guard let handler = resumeHandler.take() else { return }
+        endCancelled(handler, download.record(of: request)?.data, URLError.ResumeKey.download)
+      }
     }
     if let streamer {
       resumeHandler = handler

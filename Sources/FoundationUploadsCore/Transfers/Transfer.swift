@@ -106,6 +106,8 @@ final class Transfer: @unchecked Sendable {
   /// Who waits for resume data.
   var resumeHandler: (@Sendable (Data?) -> Void)?
   var download: DownloadFile?
+  /// Waits until all that has come of the download is written.
+  var afterWriting: (() -> Void)?
 
   /// What a response is waiting for.
   enum Pending {
@@ -204,7 +206,11 @@ final class Transfer: @unchecked Sendable {
 
   /// Ends with an error, and with resume data where there is any.
   func fail(_ error: URLError) {
-    if let download { return end(error.with(download.record(of: request)?.data, URLError.ResumeKey.download)) }
+    if let download {
+      return stopDownload { [unowned self] in
+        end(error.with(download.record(of: request)?.data, URLError.ResumeKey.download))
+      }
+    }
     end(error.with(uploadRecord()?.data, URLError.ResumeKey.upload))
   }
 
@@ -221,6 +227,7 @@ final class Transfer: @unchecked Sendable {
     source?.close(failure: error?.localizedDescription)
     feed?.close(failure: error?.localizedDescription)
     (running, streamer, source, feed, file, memory) = (nil, nil, nil, nil, nil, nil)
+    afterWriting = nil
     task.isOver(error)
     tellEnd(error)
     session.end(task)
@@ -238,7 +245,7 @@ final class Transfer: @unchecked Sendable {
     let remove: @Sendable () -> Void = {
       guard let file, file.isOwned else { return }
       try? FileManager.default.removeItem(at: file.url)
-      file.close()
+      file.close(session.disk)
     }
     switch completion {
     case .data(let handler):
