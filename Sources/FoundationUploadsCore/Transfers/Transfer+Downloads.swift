@@ -25,7 +25,7 @@ extension Transfer {
     if file.isWritten, let work = afterWriting.take() { work() }
   }
 
-  private func tellWritten(_ file: DownloadFile) {
+  func tellWritten(_ file: DownloadFile) {
     guard completion.isDelegate, let delegate = taskDelegate as? any URLSessionDownloadDelegate,
       let task = task as? URLSessionDownloadTask
     else { return }
@@ -53,8 +53,14 @@ extension Transfer {
 
   /// Calls `work` when all that has come of a download is written. Nothing more comes then: the request must be over.
   func whenWritten(_ work: @escaping () -> Void) {
-    guard let download, !download.isWritten else { return work() }
-    afterWriting = work
+    guard let download else { return work() }
+    guard download.isWritten else {
+      afterWriting = work
+      return
+    }
+    // The news of that may still be on its way.
+    tellWritten(download)
+    work()
   }
 
   /// Ends the request, and writes what has come.

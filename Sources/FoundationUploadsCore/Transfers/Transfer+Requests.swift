@@ -168,6 +168,7 @@ extension Transfer {
       if let failure = outcome.bodyFailure, !outcome.isEarly { return fail(URLError(failure, request.url)) }
       if !outcome.isEarly { noteSent(UInt64(clamping: task.countOfBytesExpectedToSend)) }
       if let download, !download.isWritten { return whenWritten { [unowned self] in finished(result) } }
+      if let download { tellWritten(download) }
       if let download, let problem = download.problem { return end(problem) }
       if let download, !download.isWhole { return fail(URLError(.networkConnectionLost, request.url)) }
       end(nil)
