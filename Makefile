@@ -33,10 +33,10 @@ THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(BoundStre
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread
 # Tests that await. They run alone, because the other tests block the few threads that resume tasks.
-AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Download|Resumption|Session|StreamedUpload)
+AWAITING := AsynchronousHandlerTests|LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Download|Resumption|Session|StreamedUpload)
 # Suites of UploadServerTests that choose the number of a server's threads themselves, or whose claims are about one
 # recording at a time. All others run a second time, with two threads.
-NO_MORE_WITH_THREADS := AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
+NO_MORE_WITH_THREADS := AsynchronousHandlerTests|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
 
 .DEFAULT_GOAL := help
 .PHONY: help run build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers soak model model-spool install install-built clean \

@@ -53,6 +53,9 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
     byteCount += UInt64(bytes.byteCount)
   }
 
+  /// Takes more bytes.
+  public mutating func update(_ bytes: [UInt8]) { update(bytes.span.bytes) }
+
   /// A second digest that goes on from here.
   ///
   /// - Throws: ``DigestError`` when there is no memory.

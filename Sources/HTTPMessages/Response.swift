@@ -18,6 +18,11 @@ public struct Response: Sendable, Equatable {
     if !self.body.isEmpty { self.fields.append("content-type", type) }
   }
 
+  /// `200 OK` with a text.
+  public static func ok(_ body: String = "", type: String = "text/plain") -> Response {
+    Response(200, body: body, type: type)
+  }
+
   /// Why this cannot be sent in answer to a request with that method; nil if it can.
   package func flaw(inAnswerTo method: String) -> String? {
     guard (200...599).contains(status) else { return "its status is not that of a final response" }

@@ -22,6 +22,8 @@ final class SpooledBody: UploadBody {
   /// How many it may be given; nil for all.
   private var heldFrom: UInt64?
   private var accepted = false
+  /// Whether the handler takes no more for now.
+  private var isPaused = false
   private var ended = false
   private var isOver = false
   private var isPumping = false
@@ -61,7 +63,7 @@ final class SpooledBody: UploadBody {
     let (written, error) = BodyWriter.write(descriptor, bytes, pieces, skipping: 0, at: keptCount)
     stored.release()
     account.shrink(to: keptCount + UInt64(written))
-    let isNext = accepted && heldFrom == nil && fed == keptCount && !isPumping
+    let isNext = accepted && !isPaused && heldFrom == nil && fed == keptCount && !isPumping
     keptCount += UInt64(written)
     if isNext {
       fed = keptCount
@@ -75,6 +77,13 @@ final class SpooledBody: UploadBody {
   /// The handler wants the body.
   func accept() {
     accepted = true
+    pump()
+  }
+
+  func pause() { isPaused = true }
+
+  func resume() {
+    isPaused = false
     pump()
   }
 
@@ -111,7 +120,7 @@ final class SpooledBody: UploadBody {
 
   /// Gives the handler what it lacks, a piece at a time.
   private func pump() {
-    guard accepted, !isPumping, !isOver else { return }
+    guard accepted, !isPaused, !isPumping, !isOver else { return }
     let limit = heldFrom ?? keptCount
     guard fed < limit else {
       if ended, heldFrom == nil {
@@ -130,7 +139,7 @@ final class SpooledBody: UploadBody {
   }
 
   private func readBack(upTo limit: UInt64) {
-    guard !isOver, fed < limit else { return }
+    guard !isPaused, !isOver, fed < limit else { return }
     guard let descriptor = try? stored.acquire() else {
       isOver = true
       return unreadable()

@@ -62,6 +62,10 @@ extension UploadResource {
     recordBeginning()
   }
 
+  /// The handler within takes no more of its body for now. Its bytes are kept all the same, and acknowledged.
+  func handlerPauses() { (body as? SpooledBody)?.pause() }
+  func handlerResumes() { (body as? SpooledBody)?.resume() }
+
   /// Before the first byte: a server that comes after us must know that there is something to go on with. If the disk
   /// refuses that, the next request tries again.
   private func recordBeginning() {

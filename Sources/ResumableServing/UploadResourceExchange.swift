@@ -1,5 +1,6 @@
 // What a wrapped handler sees of its upload: one request, whose connection never breaks.
 
+internal import EventLoops
 internal import HTTPMessages
 internal import HTTPServer
 
@@ -8,10 +9,12 @@ internal import HTTPServer
 final class UploadResourceExchange: Exchange {
   private var resource: UploadResource?
   private let firstPeer: String
+  let loop: EventLoop
 
   init(_ resource: UploadResource, peer: String) {
     self.resource = resource
     firstPeer = peer
+    loop = resource.resources.loop
   }
 
   /// The other end of the request at work.
@@ -29,6 +32,8 @@ final class UploadResourceExchange: Exchange {
   }
 
   func takeArrived() { resource?.takeArrived() }
+  func pauseBody() { resource?.handlerPauses() }
+  func resumeBody() { resource?.handlerResumes() }
 
   func disconnect() {
     let resource = resource

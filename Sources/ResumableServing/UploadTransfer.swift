@@ -84,8 +84,8 @@ final class UploadTransfer: RequestHandler {
   var isOpen: Bool { exchange != nil }
 
   /// Has no more content come until ``resume()``.
-  func pause() { (exchange as? ConnectionExchange)?.pauseBody() }
-  func resume() { (exchange as? ConnectionExchange)?.resumeBody() }
+  func pause() { exchange?.pauseBody() }
+  func resume() { exchange?.resumeBody() }
 
   /// Ends the connection without an answer.
   func cutOff() {

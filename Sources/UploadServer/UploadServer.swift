@@ -25,6 +25,7 @@ public final class UploadServer: Sendable {
   private let loops: [EventLoop]
   private let shared: SharedStorage
   private let acceptor: Acceptor
+  let routes: Routes
   private let started = Lock(false)
   private let ended = EndSignal()
   /// How many loops have requests that a server which stops waits for.
@@ -44,6 +45,11 @@ public final class UploadServer: Sendable {
     configuration.bootIdentifier = configuration.bootIdentifier ?? BootIdentifier.read()
     let shared = try SharedStorage(configuration)
     self.shared = shared
+    let routes = Routes { [onEvent = configuration.onEvent] error, head in
+      onEvent(ServerEvent(.warning, reason: "the handler of \(head.method) \(head.target.path) failed: \(error)"))
+    }
+    self.routes = routes
+    configuration.handler = { [handler = configuration.handler] in routes.handler(for: $0) ?? handler($0) }
     var loops: [EventLoop] = []
     var cores: [ServerCore] = []
     for index in 0..<count {

@@ -1,16 +1,23 @@
 // A command in a process that may have little memory: at some limit it cannot even start a thread to write its message.
 
 import NetworkTesting
+import PropertyTesting
 import Testing
 
 @Suite("A command under a limit of memory", .serialized)
 struct MemoryLimitTests {
+  /// One of each 2,000, in units of 1,024 bytes.
+  private static let limits = {
+    var random = Seed.several(1)[0].generator
+    return stride(from: 44_000, through: 136_000, by: 2_000).map { Int.random(in: $0..<$0 + 2_000, using: &random) }
+  }()
+
   @Test(
     "whatever the limit, a command that fails says why",
     arguments: [
       ["pipe", "http://127.0.0.1:1/x", "--resumable", "never", "--give-up", "1ms", "--retry-ceiling", "1ms"],
       ["put", "/proc/self/exe", "http://127.0.0.1:1/x", "--resumable", "never", "--give-up", "1ms"],
-    ], stride(from: 44_000, through: 136_000, by: 2_000).map { $0 + Int.random(in: 0..<2_000) })
+    ], limits)
   func message(command: [String], kibibytes: Int) throws {
     let limited = ["-c", "ulimit -v \(kibibytes); exec \"$@\"", "sh", try sluicePath()]
     let process = try TestProcess(

@@ -15,7 +15,7 @@ final class TestServer {
 
   init(
     in directory: TemporaryDirectory = TemporaryDirectory(), listen: String = "127.0.0.1:0",
-    _ change: (inout UploadServer.Configuration) -> Void = { _ in }
+    _ change: (inout UploadServer.Configuration) -> Void = { _ in }, routes: (UploadServer) -> Void = { _ in }
   ) throws {
     self.directory = directory
     let events = try EventLog<ServerEvent>()
@@ -27,6 +27,7 @@ final class TestServer {
     configuration.threads = getenv("SLUICE_SERVER_THREADS").flatMap { Int(String(cString: $0)) } ?? 1
     change(&configuration)
     server = try UploadServer(configuration: configuration)
+    routes(server)
     try server.start()
   }
 

@@ -3,9 +3,9 @@
 
 import PackageDescription
 
-/// One listing, which needs one module.
-func listing(_ name: String, _ module: String) -> Target {
-  .executableTarget(name: name, dependencies: [.product(name: module, package: "sluice")])
+/// One listing, and the products that it needs.
+func listing(_ name: String, _ modules: String...) -> Target {
+  .executableTarget(name: name, dependencies: modules.map { .product(name: $0, package: "sluice") })
 }
 
 let package = Package(
@@ -16,5 +16,6 @@ let package = Package(
     listing("resume-upload", "LiveStreaming"),
     listing("stream-lines", "LiveStreaming"),
     listing("stream-microphone", "MicrophoneStreaming"),
+    listing("serve-checksum", "Digests", "UploadServer"),
   ]
 )

@@ -7,8 +7,10 @@ TOOLS is the directory with sluice, testmic-control and libTestDevice.so, LISTIN
 `make listings` builds both.
 """
 
+import hashlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -79,6 +81,21 @@ class Bed:
             process.communicate()
         print(f"{name}: {len(found)} bytes stored")
 
+    def serves(self, name: str):
+        """A server with a handler of its own: what curl sends is answered with its checksum."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        process = subprocess.Popen([self.listings / name, address], cwd=self.directory)
+        upload = ["curl", "--silent", "--retry", "20", "--retry-connrefused", "--retry-delay", "1", "--max-time",
+                  str(TIME_LIMIT), "--upload-file", "film.mkv", f"http://{address}/checksum"]
+        try:
+            answer = subprocess.run(upload, cwd=self.directory, check=True, capture_output=True, text=True).stdout
+        finally:
+            process.terminate()
+            process.wait()
+        assert answer == hashlib.sha256(self.film).hexdigest(), f"{name} answered {answer}"
+        print(f"{name}: {answer}")
+
 
 def main():
     tools, listings = (Path(path).resolve() for path in sys.argv[1:3])
@@ -91,6 +108,7 @@ def main():
             bed.completes("resume-upload")
             line = rb"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \+0000\n"
             bed.streams("stream-lines", lambda found: re.fullmatch(b"(" + line + b"){2,}", found))
+            bed.serves("serve-checksum")
             bed.streams("stream-microphone", lambda found: found.startswith(b"RIFF") and len(found) > 48_000)
         finally:
             bed.server.terminate()

@@ -1,14 +1,19 @@
 // What a handler holds of a connection: one request's worth of it.
 
+package import EventLoops
+package import HTTPMessages
+
 /// A connection, for as long as one request lasts. After its answer, or its end, every call is ignored: the connection
 /// may be busy with the next request by then.
 package final class ConnectionExchange: Exchange {
   package let peer: String
+  package let loop: EventLoop
   private var connection: HTTPConnection?
 
   init(_ connection: HTTPConnection) {
     self.connection = connection
     peer = connection.peer
+    loop = connection.loop
   }
 
   /// The request is over.
@@ -18,7 +23,6 @@ package final class ConnectionExchange: Exchange {
   package func sendInterim(_ status: Int, _ fields: HeaderFields) { connection?.sendInterim(status, fields) }
   package func respond(_ response: Response) { connection?.respond(response) }
   package func takeArrived() { connection?.takeArrived() }
-  /// Leaves the rest of the body to TCP until ``resumeBody()``.
   package func pauseBody() { connection?.pauseBody() }
   package func resumeBody() { connection?.resumeBody() }
   package func disconnect() { connection?.disconnect() }

@@ -21,6 +21,7 @@ final class HTTPConnection {
   let descriptor: Int32
   let peer: String
   var timeoutLink = TimeoutLink()
+  var loop: EventLoop { context.loop }
 
   private let context: ConnectionContext
   private var state = HTTPConnectionState()

@@ -1,6 +1,9 @@
 // The seam between HTTP and what is done with a request. Whoever wants to stand in between (a resumable upload handler
 // around any other) is a `RequestHandler` towards the connection and an `Exchange` towards the handler within.
 
+public import EventLoops
+public import HTTPMessages
+
 /// One request and the answer to it, from the handler's side. Only on the loop's thread.
 public protocol Exchange: AnyObject {
   /// The other end, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
@@ -17,8 +20,14 @@ public protocol Exchange: AnyObject {
   /// Hands the handler everything that has arrived on the socket by now: TCP has told the client that we have it. Ends
   /// within a bound if the client sends faster than we read.
   func takeArrived()
+  /// Hands on no more of the body until ``resumeBody()``: the handler cannot keep up. What waits lies with TCP, or where
+  /// the bytes of a resumable upload are kept.
+  func pauseBody()
+  func resumeBody()
   /// Closes the connection without an answer. The handler hears nothing more.
   func disconnect()
+  /// The loop on whose thread all of this happens. Another thread gets there with ``EventLoop/execute(_:)``.
+  var loop: EventLoop { get }
 }
 
 /// Why a request ended without its body being complete.

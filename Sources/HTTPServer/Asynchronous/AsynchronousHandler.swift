@@ -1,0 +1,84 @@
+// A handler that is a task: it reads the body when it likes, and what it returns is the response.
+
+internal import EventLoops
+public import HTTPMessages
+
+/// Runs a closure for one request. The task is cancelled when the request has come to nothing.
+///
+/// Made and called on the loop's thread; the closure runs wherever Swift runs tasks.
+public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
+  // Unchecked because of what only the loop's thread touches: `exchange` and `channel`.
+
+  /// What a handler does with a request.
+  public typealias Work = @Sendable (Request) async throws -> Response
+
+  private let head: RequestHead
+  private let work: Work
+  private let failed: @Sendable (any Error) -> Void
+  private var exchange: (any Exchange)?
+  private var channel: RequestBodyChannel?
+  private var task: Task<Void, Never>?
+
+  /// - Parameters:
+  ///   - failed: told of an error that `work` throws, unless the request had come to nothing. The client gets 500.
+  ///   - work: called once, when the request begins.
+  public init(
+    head: RequestHead, failed: @escaping @Sendable (any Error) -> Void = { _ in }, _ work: @escaping Work
+  ) {
+    (self.head, self.failed, self.work) = (head, failed, work)
+  }
+
+  public func begin(_ exchange: any Exchange) {
+    self.exchange = exchange
+    let loop = exchange.loop
+    let channel = RequestBodyChannel { [weak self] demand in loop.execute { [self] in self?.demanded(demand) } }
+    self.channel = channel
+    let request = Request(head: head, peer: exchange.peer, body: RequestBody(channel: channel))
+    task = Task { [work, failed] in
+      let response: Response
+      do {
+        response = try await work(request)
+      } catch {
+        if !Task.isCancelled { failed(error) }
+        response = Response(500, body: "The server could not process this request.\n")
+      }
+      loop.execute { [self] in respond(response) }
+    }
+  }
+
+  public func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+    var copy: [UInt8] = []
+    for piece in pieces { bytes.extracting(piece).withUnsafeBufferPointer { copy.append(contentsOf: $0) } }
+    if channel?.received(copy) == true { exchange?.pauseBody() }
+  }
+
+  public func end() { channel?.end() }
+
+  public func aborted(_ reason: AbortReason) {
+    channel?.end(RequestAborted(reason: reason), cancelling: task)
+    letGo()
+  }
+
+  /// The task goes on until the server has no patience left: it may be about to answer.
+  public func serverStops() {}
+
+  private func demanded(_ demand: RequestBodyChannel.Demand) {
+    switch demand {
+    case .accept: exchange?.acceptBody()
+    case .resume: exchange?.resumeBody()
+    }
+  }
+
+  private func respond(_ response: Response) {
+    let exchange = exchange
+    letGo()
+    exchange?.respond(response)
+  }
+
+  private func letGo() {
+    exchange = nil
+    channel = nil
+    task?.cancel()
+    task = nil
+  }
+}

@@ -1,0 +1,24 @@
+// A request as a task sees it: its head at once, its body as it comes.
+
+public import HTTPMessages
+
+/// One request to a server, for a handler that is a task.
+///
+///     { request in
+///       var byteCount = 0
+///       for try await chunk in request.body { byteCount += chunk.count }
+///       return .ok("\(byteCount) bytes\n")
+///     }
+public struct Request: Sendable {
+  public let head: RequestHead
+  /// The other end, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
+  public let peer: String
+  /// The content, without its framing. Of a resumable upload it is the whole representation, by however many
+  /// connections it came.
+  public let body: RequestBody
+
+  public var method: RequestMethod { RequestMethod(head.method) }
+  /// As it was sent, percent-encoding and dot segments and all.
+  public var path: String { head.target.path }
+  public var fields: HeaderFields { head.fields }
+}

@@ -1,0 +1,120 @@
+// The body of a request as an asynchronous sequence. It holds the sender back when nobody reads.
+
+internal import EventLoops
+
+/// The bytes of a request's content, in pieces of any size. One task reads it, once.
+///
+/// Reading throws ``RequestAborted`` when the body will never be complete.
+public struct RequestBody: AsyncSequence, Sendable {
+  public typealias Element = [UInt8]
+
+  /// Reads the body.
+  public struct AsyncIterator: AsyncIteratorProtocol {
+    fileprivate var pieces: AsyncStream<[UInt8]>.Iterator
+    fileprivate let channel: RequestBodyChannel
+
+    /// The next bytes; nil behind the last.
+    ///
+    /// - Throws: ``RequestAborted``.
+    public mutating func next() async throws -> [UInt8]? {
+      channel.accept()
+      guard let piece = await pieces.next() else {
+        // A task that is cancelled reads nothing more, which is not the end of the body.
+        guard channel.isComplete else { throw channel.error ?? RequestAborted(reason: .uploadEnded("cancelled")) }
+        return nil
+      }
+      channel.taken(piece.count)
+      return piece
+    }
+  }
+
+  let channel: RequestBodyChannel
+
+  public func makeAsyncIterator() -> AsyncIterator {
+    AsyncIterator(pieces: channel.pieces.makeAsyncIterator(), channel: channel)
+  }
+}
+
+/// Why the body of a request, or the request itself, has come to nothing.
+public struct RequestAborted: Error, Equatable, Sendable, CustomStringConvertible {
+  public let reason: AbortReason
+  public var description: String { reason.description }
+}
+
+/// What lies between the loop that receives a body and the task that reads it.
+final class RequestBodyChannel: Sendable {
+  /// How many bytes may wait for the task before the sender is held back.
+  static let capacity = 256 * 1024
+
+  /// What the channel asks of the connection, from the task's side.
+  enum Demand: Sendable { case accept, resume }
+
+  private struct State {
+    var isAccepted = false
+    var isPaused = false
+    var waiting = 0
+    var isComplete = false
+    var error: RequestAborted?
+  }
+
+  let pieces: AsyncStream<[UInt8]>
+  private let input: AsyncStream<[UInt8]>.Continuation
+  private let state = Lock(State())
+  private let ask: @Sendable (Demand) -> Void
+
+  /// - Parameter ask: called on the task's thread.
+  init(_ ask: @escaping @Sendable (Demand) -> Void) {
+    self.ask = ask
+    (pieces, input) = AsyncStream.makeStream()
+  }
+
+  // MARK: From the loop
+
+  /// Takes bytes; returns whether no more are to come until the channel asks for them.
+  func received(_ bytes: [UInt8]) -> Bool {
+    let isFull = state.withLock { state in
+      state.waiting += bytes.count
+      state.isPaused = state.waiting >= Self.capacity
+      return state.isPaused
+    }
+    input.yield(bytes)
+    return isFull
+  }
+
+  /// The body is complete.
+  func end() {
+    state.withLock { $0.isComplete = true }
+    input.finish()
+  }
+
+  /// The body will never be complete: reading throws this error from now on, in a task that is cancelled.
+  func end(_ error: RequestAborted, cancelling task: Task<Void, Never>?) {
+    state.withLock { $0.error = error }
+    task?.cancel()
+    input.finish()
+  }
+
+  // MARK: From the task
+
+  var isComplete: Bool { state.withLock { $0.isComplete } }
+  var error: RequestAborted? { state.withLock { $0.error } }
+
+  /// The handler wants the body: only now is the sender told to go on, if it waits for that.
+  func accept() {
+    let isFirst = state.withLock { state in
+      defer { state.isAccepted = true }
+      return !state.isAccepted
+    }
+    if isFirst { ask(.accept) }
+  }
+
+  func taken(_ count: Int) {
+    let resumes = state.withLock { state in
+      state.waiting -= count
+      guard state.isPaused, state.waiting < Self.capacity / 2 else { return false }
+      state.isPaused = false
+      return true
+    }
+    if resumes { ask(.resume) }
+  }
+}
