@@ -14,8 +14,12 @@ struct DownloadTests {
       var breaksAfter: Int?
       /// Whether it then says nothing more, in place of that.
       var isSilent = false
+      /// Whether a part is sent of whatever is there, whatever `If-Range` says.
+      var ignoresValidator = false
       /// Replaces the right `Content-Range`.
       var falseRange: String?
+      /// How many bytes of a part are sent, as `Content-Length` says, whatever `Content-Range` does.
+      var partCount: Int?
       var fields: [String] = ["Accept-Ranges: bytes"]
       var requests: [String?] = []
     }
@@ -32,14 +36,14 @@ struct DownloadTests {
         }
         var start = 0
         var lines = state.fields + ["ETag: \(state.tag)"]
-        if let range = head["Range"], head["If-Range"] == state.tag {
+        if let range = head["Range"], head["If-Range"] == state.tag || state.ignoresValidator {
           start = Int(range.dropFirst(6).dropLast()) ?? 0
           let actual = "bytes \(start)-\(state.body.count - 1)/\(state.body.count)"
           lines = ["HTTP/1.1 206 Partial Content", "Content-Range: \(state.falseRange ?? actual)"] + lines
         } else {
           lines = ["HTTP/1.1 200 OK"] + lines
         }
-        let body = state.body[start...]
+        let body = state.body[start...].prefix(start > 0 ? state.partCount ?? .max : .max)
         try connection.send((lines + ["Content-Length: \(body.count)"]).map { "\($0)\r\n" }.joined() + "\r\n")
         if let count = state.breaksAfter {
           try connection.send(Array(body.prefix(count)))
@@ -156,6 +160,102 @@ struct DownloadTests {
     let (file, _) = try await test.session.download(resumeFrom: data)
     defer { try? FileManager.default.removeItem(at: file) }
     #expect(try Data(contentsOf: file) == Data(Self.body))
+  }
+
+  @Test("a part of another version is not joined to what there is")
+  func otherVersion() throws {
+    let (resource, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    let changed = Self.body.map { ~$0 }
+    resource.state.withLock { ($0.body, $0.tag, $0.ignoresValidator) = (changed, "\"two\"", true) }
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(next.recorder.log.all.contains(.downloaded(Data(changed))))
+    #expect(resource.state.withLock { $0.requests } == [nil, "bytes=200000-", nil])
+  }
+
+  @Test("a part that ends before its end is no success, and can be resumed")
+  func shortPart() throws {
+    let (resource, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    resource.state.withLock { $0.partCount = 1000 }
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == .networkConnectionLost)
+    let more = try #require(next.recorder.error?.downloadTaskResumeData)
+    resource.state.withLock { $0.partCount = nil }
+    let last = TestSession()
+    defer { last.end() }
+    last.session.downloadTask(withResumeData: more).resume()
+    #expect(try last.recorder.end() == nil)
+    #expect(last.recorder.log.all.contains(.resumedAt(201_000)))
+    #expect(last.recorder.log.all.contains(.downloaded(Data(Self.body))))
+  }
+
+  @Test("an error in answer to the question for the rest leaves what there is alone")
+  func errorInstead() throws {
+    let (resource, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    let sick = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("503 Service Unavailable", body: "later")
+    }
+    // The same data, for a server that is sick.
+    let text = String(decoding: data, as: UTF8.self).replacingOccurrences(of: ":\(server.port)", with: ":\(sick.port)")
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: Data(text.utf8)).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(next.recorder.log.all.contains(.downloaded(Data("later".utf8))))
+    let last = TestSession()
+    defer { last.end() }
+    last.session.downloadTask(withResumeData: data).resume()
+    #expect(try last.recorder.end() == nil)
+    #expect(last.recorder.log.all.contains(.resumedAt(200_000)))
+    #expect(last.recorder.log.all.contains(.downloaded(Data(Self.body))))
+    #expect(resource.state.withLock { $0.requests.count } == 2)
+  }
+
+  @Test("lengths near the largest number fail a task, and nothing else")
+  func longLengths() async throws {
+    let (_, server) = try served { $0.breaksAfter = 200_000 }
+    let test = TestSession()
+    defer { test.end() }
+    let data = try #require(try broken(test, server))
+    let huge = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      if let count = head["Content-Length"].flatMap({ Int($0) }), count > 0 { _ = try connection.receive(count) }
+      let isPart = head["Range"] != nil
+      try connection.send(
+        "HTTP/1.1 \(isPart ? "206 Partial Content" : "200 OK")\r\nContent-Length: \(Int64.max)\r\n"
+          + (isPart ? "Content-Range: bytes 200000-\(Int64.max - 1)/\(Int64.max)\r\n" : "") + "\r\nsome")
+      connection.shutdownWriting()
+    }
+    let text = String(decoding: data, as: UTF8.self).replacingOccurrences(of: ":\(server.port)", with: ":\(huge.port)")
+    let post = try request(huge.url, "POST")
+    let tasks: [(URLSession) -> URLSessionTask] = [
+      { $0.dataTask(with: URL(string: huge.url)!) },  // as the server's URL is one
+      { $0.uploadTask(with: post, from: Data("hello".utf8)) }, { $0.downloadTask(with: URL(string: huge.url)!) },
+      { $0.downloadTask(withResumeData: Data(text.utf8)) },
+    ]
+    for make in tasks {
+      let next = TestSession()
+      defer { next.end() }
+      let task = make(next.session)
+      task.resume()
+      #expect(try next.recorder.end() == .networkConnectionLost)
+      #expect(task.countOfBytesExpectedToReceive == .max)
+      #expect(task.progress.totalUnitCount == .max)
+    }
   }
 
   enum Substitute: String, CaseIterable {

@@ -134,4 +134,29 @@ struct StreamResumptionTests {
     #expect(try test.recorder.end() == .badServerResponse)
     #expect(!server.upload(0).isComplete)
   }
+
+  @Test("a resumed stream that is paused again gives resume data again")
+  func pausedAgain() async throws {
+    let (server, data) = try await paused { _, _ in .proper }
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    test.recorder.streamFrom = { _ in pair.input }
+    let task = test.session.uploadTask(withResumeData: data)
+    task.resume()
+    try test.recorder.log.first("the question") { if case .needsStreamFrom = $0 { true } else { false } }
+    let offset = Int(offsets(test)[0])
+    pair.output.open()
+    #expect(pair.output.write(Array(Self.whole[offset...]), maxLength: 1000) == 1000)
+    try waitUntil("the server has the bytes") { server.upload(0).bytes.count == offset + 1000 }
+    let newer = try #require(await task.cancelByProducingResumeData())
+    #expect(try test.recorder.end() == .cancelled)
+    let next = TestSession()
+    defer { next.end() }
+    next.recorder.streamFrom = { InputStream(data: Self.whole.dropFirst(Int($0))) }
+    next.session.uploadTask(withResumeData: newer).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(offsets(next) == [Int64(offset + 1000)])
+    #expect(server.upload(0).isComplete && server.upload(0).bytes == Array(Self.whole))
+  }
 }

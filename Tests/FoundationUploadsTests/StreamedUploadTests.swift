@@ -87,6 +87,43 @@ struct StreamedUploadTests {
     }
   }
 
+  enum End: String, CaseIterable { case cancel, cancelByProducingResumeData, invalidate, timeout, dropOfStream }
+
+  @Test("a stream that is cancelled never looks complete at a plain server", arguments: End.allCases)
+  func cancelled(_ end: End) throws {
+    let chunks = try EventLog<Int?>()
+    let ends = try EventLog<Bool>()
+    let server = try ScriptedServer { connection, _ in
+      while try connection.head().line.hasPrefix("OPTIONS") { try connection.respond("404 Not Found") }
+      var isComplete = false
+      do {
+        while let chunk = try connection.chunk() { chunks.append(chunk.count) }
+        isComplete = true
+      } catch {}
+      ends.append(isComplete)
+    }
+    let test = TestSession { if end == .timeout { $0.timeoutIntervalForResource = 1 } }
+    defer { test.end() }
+    let pair = try Pair()
+    test.recorder.stream = { pair.input }
+    let task = test.session.uploadTask(withStreamedRequest: try request("\(server.url)/a", "POST"))
+    task.resume()
+    pair.output.open()
+    #expect(pair.output.write("hello", maxLength: 5) == 5)
+    try chunks.first("the chunk") { $0 == 5 }
+    switch end {
+    case .cancel: task.cancel()
+    case .cancelByProducingResumeData: task.cancel { _ in }
+    case .invalidate: test.session.invalidateAndCancel()
+    case .timeout: break
+    case .dropOfStream:
+      task.cancel()
+      pair.output.close()
+    }
+    #expect(try test.recorder.end() == (end == .timeout ? .timedOut : .cancelled))
+    #expect(try ends.first("the connection's end") { _ in true } == false)
+  }
+
   @Test("a stream that the delegate does not give is an error")
   func noStream() throws {
     let test = TestSession()

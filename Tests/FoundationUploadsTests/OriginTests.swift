@@ -1,0 +1,110 @@
+import FoundationUploads
+import NetworkTesting
+import Testing
+
+@Suite("What stays at an origin")
+struct OriginTests {
+  /// Notes credentials, cookie and a plain field of each request that is not a question.
+  private func noting(
+    _ seen: EventLog<[String?]>, _ answer: @escaping @Sendable (ServerConnection) throws -> Void
+  ) throws -> ScriptedServer {
+    try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        if head.line.hasPrefix("OPTIONS") {
+          try connection.respond("404 Not Found")
+          continue
+        }
+        seen.append([head["Authorization"], head["Cookie"], head["X-Plain"]])
+        if head["Transfer-Encoding"] == "chunked" { _ = try connection.body() }
+        if let count = head["Content-Length"].flatMap({ Int($0) }), count > 0 { _ = try connection.receive(count) }
+        try answer(connection)
+      }
+    }
+  }
+
+  enum Kind: String, CaseIterable { case data, bytes, stream, download }
+
+  @Test("a session's secrets do not follow a redirect to another origin", arguments: Kind.allCases)
+  func secrets(_ kind: Kind) throws {
+    let seen = try EventLog<[String?]>()
+    let last = try noting(seen) { try $0.respond("200 OK") }
+    let url = "\(last.url)/c"
+    let first = try noting(seen) { try $0.respond("307 Temporary Redirect", ["Location: \(url)"]) }
+    let test = TestSession {
+      $0.httpAdditionalHeaders = ["Authorization": "Bearer secret", "cookie": "id=secret", "X-Plain": "1"]
+    }
+    defer { test.end() }
+    test.recorder.stream = { InputStream(data: Data("hello".utf8)) }
+    let post = try request(first.url, "POST")
+    let task =
+      switch kind {
+      case .data: test.session.dataTask(with: try request(first.url))
+      case .bytes: test.session.uploadTask(with: post, from: Data("hello".utf8))
+      case .stream: test.session.uploadTask(withStreamedRequest: post)
+      case .download: test.session.downloadTask(with: try request(first.url))
+      }
+    task.resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(seen.all == [["Bearer secret", "id=secret", "1"], [nil, nil, "1"]])
+  }
+
+  @Test("a request's own cookie does not follow a redirect to another origin")
+  func cookie() throws {
+    let seen = try EventLog<[String?]>()
+    let last = try noting(seen) { try $0.respond("200 OK") }
+    let url = "\(last.url)/c"
+    let first = try noting(seen) { try $0.respond("302 Found", ["Location: \(url)"]) }
+    let test = TestSession()
+    defer { test.end() }
+    var request = try request(first.url)
+    request.setValue("id=secret", forHTTPHeaderField: "Cookie")
+    test.session.dataTask(with: request).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(seen.all == [[nil, "id=secret", nil], [nil, nil, nil]])
+  }
+
+  @Test("a client's certificate is not shown to another origin")
+  func certificate() throws {
+    let backend = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK")
+    }
+    let front = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
+    let url = "https://127.0.0.1:\(front.clientCertificatePort)/"
+    let redirecting = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("302 Found", ["Location: \(url)"])
+    }
+    for (start, status) in [(url, 200), (redirecting.url, 400)] {
+      let test = TestSession {
+        $0.certificateAuthorityFile = front.authority
+        $0.clientCertificateFile = front.clientCertificate
+        $0.clientKeyFile = front.clientKey
+      }
+      defer { test.end() }
+      test.session.dataTask(with: try request(start)).resume()
+      #expect(try test.recorder.end() == nil)
+      #expect(test.recorder.log.all.contains(.response(status)))
+    }
+  }
+
+  @Test("what was asked for encrypted is not sent in clear text: the redirect is the response")
+  func downgrade() throws {
+    let seen = try EventLog<[String?]>()
+    let clear = try noting(seen) { try $0.respond("200 OK") }
+    let url = "\(clear.url)/c"
+    let backend = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("302 Found", ["Location: \(url)"], body: "moved")
+    }
+    let front = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
+    let test = TestSession { $0.certificateAuthorityFile = front.authority }
+    defer { test.end() }
+    test.session.dataTask(with: try request("https://127.0.0.1:\(front.port)/")).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(302)))
+    #expect(test.recorder.data == Data("moved".utf8))
+    #expect(seen.all.isEmpty)
+  }
+}
