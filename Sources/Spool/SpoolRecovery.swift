@@ -165,8 +165,9 @@ struct SpoolRecovery {
     var last: UInt64?
     var gap: UInt64 = 0
     try reader.visit(first..<first + header.blockCount) { block throws(SpoolError) in
-      // The head's own block may be in the file as an append that failed left it.
-      guard let shape = block.shape, block.index > first || shape.contains(state.tail.shape) else {
+      // The head's own block may be in the file as an append that failed left it. Where nothing before the head was to be
+      // kept, it may have begun anew behind it.
+      guard let shape = block.shape, block.index > first || shape.contains(state.tail.shape) || isFresh(shape) else {
         missing.add(block)
         gap += 1
         return gap < SpoolFormat.longestGapInSearch
@@ -184,6 +185,10 @@ struct SpoolRecovery {
       let run = MissingBlocks.Run(kind: run.kind, blocks: run.blocks.clamped(to: 0..<kept))
       note(run, from: state.checkpoint.head, to: SpoolFormat.start(ofBlock: run.blocks.upperBound))
     }
+  }
+
+  private func isFresh(_ shape: BlockShape) -> Bool {
+    state.checkpoint.oldest == state.checkpoint.head && Int(shape.first) >= state.tail.shape.end
   }
 
   /// A power cut can leave a checkpoint or a block that relies on an earlier block in the ring, and not that block. What a

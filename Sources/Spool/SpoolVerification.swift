@@ -44,9 +44,9 @@ extension SpoolFile {
     var found = SpoolVerification()
     found.released = released
     found.evicted = released..<oldest
-    // Reads may have found the same blocks. Those that the disk failed to read are read again here.
+    // What the ring has between these is read again here, and may be better than the recovery found it.
     found.damage = recoveredDamage.filter {
-      $0.kind != .unreadable || $0.lostPositions.isEmpty || $0.lostPositions.upperBound > head
+      $0.lostPositions.isEmpty || $0.lostPositions.lowerBound < oldest || $0.lostPositions.upperBound > head
     }
     var missing = MissingBlocks()
     var cursor = oldest
