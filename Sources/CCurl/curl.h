@@ -42,6 +42,11 @@ static inline CURLcode sluice_getinfo_long(CURL *easy, CURLINFO info, long *valu
 static inline CURLcode sluice_getinfo_offset(CURL *easy, CURLINFO info, curl_off_t *value) {
   return curl_easy_getinfo(easy, info, value);
 }
+/// Valid until the handle is used again; NULL where there is none.
+static inline const char *sluice_getinfo_string(CURL *easy, CURLINFO info) {
+  char *value = NULL;
+  return curl_easy_getinfo(easy, info, &value) == CURLE_OK ? value : NULL;
+}
 /// What CURLOPT_PRIVATE was given; NULL for a handle of libcurl's own.
 static inline void *sluice_getinfo_private(CURL *easy) {
   char *value = NULL;

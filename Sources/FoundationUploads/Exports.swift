@@ -24,4 +24,6 @@
 @_exported public import class FoundationUploadsCore.URLSessionDownloadTask
 @_exported public import class FoundationUploadsCore.URLSessionTask
 @_exported public import protocol FoundationUploadsCore.URLSessionTaskDelegate
+@_exported public import class FoundationUploadsCore.URLSessionTaskMetrics
+@_exported public import class FoundationUploadsCore.URLSessionTaskTransactionMetrics
 @_exported public import class FoundationUploadsCore.URLSessionUploadTask

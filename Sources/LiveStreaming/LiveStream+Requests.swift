@@ -163,6 +163,9 @@ extension LiveStream {
       if isLast || request.task.responseHeaderByteCount > configuration.rollOver.responseHeadSize { rollOver() }
     case .finished(let result):
       takeCounts()
+      if let measured = configuration.measured, let measurements = request.task.measure() {
+        measured(measurements, request.whole, result)
+      }
       let sentUpTo = request.sentUpTo
       self.request = nil
       content.dropBody()

@@ -53,6 +53,11 @@ public struct LiveStreamConfiguration: Sendable {
   /// How often to tell ``LiveStreamEvent/progress(_:)``; nil for never, which costs nothing.
   public var progressInterval: Duration?
 
+  /// Called on the session's thread at the end of each request, with what it was and how it ended, if
+  /// ``UploadRequest/isMeasured``.
+  package var measured:
+    (@Sendable (RequestMeasurements, UploadRequest, Result<UploadTask.Outcome, UploadError>) -> Void)?
+
   /// Whether resumable uploads are used (draft-ietf-httpbis-resumable-upload).
   public enum ResumableUse: String, CaseIterable, Sendable {
     /// Where the server supports them.

@@ -1,6 +1,7 @@
 // What libcurl calls while it serves a request.
 
 internal import CCurl
+internal import EventLoops
 
 extension CurlTransfer {
   /// libcurl's callbacks get this transfer back as their context; it outlives its easy handle, which `deinit` ends.
@@ -84,6 +85,7 @@ extension CurlTransfer {
     if complete.isHTTP10 || complete.status >= 400 && !kind.isWithoutBytes {
       _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
     }
+    if !complete.isInterim, clock?.response == nil { clock?.response = .now }
     if request.tellsResponse, !complete.isInterim, !machine.isAnswered { handler(.response(complete)) }
     perform(machine.received(head: complete))
   }

@@ -52,6 +52,8 @@ final class CurlTransfer: @unchecked Sendable {
   var isFirstOnConnection = false
   /// Until the request is over: a session that nobody else refers to ends after its last request.
   private var session: UploadSession?
+  /// Where the request is measured, once it has begun.
+  var clock: RequestClock?
 
   init(
     request: UploadRequest, body: consuming UploadBody, loop: EventLoop, session: UploadSession,
@@ -84,6 +86,7 @@ final class CurlTransfer: @unchecked Sendable {
   func prepare(multi: CurlMulti) -> Bool {
     self.multi = multi
     isStarted = true
+    if request.isMeasured { clock = RequestClock() }
     do {
       try request.checkFiles()
       var options = CurlOptions(easy: easy)
@@ -164,10 +167,11 @@ final class CurlTransfer: @unchecked Sendable {
     if let responseTimer { loop.cancel(responseTimer) }
     if let stallTimer { loop.cancel(stallTimer) }
     updateAcknowledged()
+    let measured = measure()
     multi?.remove(self)
     if isLookingUp { multi?.lookups.abandon() }
     multi = nil
-    task.isOver()
+    task.isOver(measured)
     // It may carry another request from here on.
     connection?.isLeft(by: self)
     (connection, isConnectionUnknown) = (nil, false)
@@ -181,6 +185,8 @@ final class CurlTransfer: @unchecked Sendable {
     handler(.finished(result))
     session = nil
   }
+
+  func measure() -> RequestMeasurements? { clock.map { RequestMeasurements(self, clock: $0) } }
 
   // MARK: In between
 

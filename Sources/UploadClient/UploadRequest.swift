@@ -41,6 +41,8 @@ public struct UploadRequest: Equatable, Sendable {
   /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are told. Then the response's body
   /// is not kept, and ``Limits/response`` counts from the last of its bytes.
   public var tellsResponse = false
+  /// Whether ``UploadTask/measure()`` has something to tell, which costs a few calls of libcurl per request.
+  package var isMeasured = false
   /// How much of a response's body is kept, in bytes.
   public var responseBodyLimit = HTTPResponse.bodyLimit
   /// Whether account is kept of each chunk under way, up to 16 KiB of memory, so that

@@ -45,6 +45,8 @@ public final class UploadTask: Sendable {
   private let contentEnd = Atomic<Int64>(0)
   private let suspended = Atomic<Bool>(false)
   private let receptionPaused = Atomic<Bool>(false)
+  /// Once the request is over.
+  private let measurements = Lock<RequestMeasurements?>(nil)
   /// Until the request is over: who keeps the task for its counts keeps nothing else. Not weak, which would make every
   /// other reference to the transfer slower.
   private let transfer = Lock<CurlTransfer?>(nil)
@@ -53,7 +55,16 @@ public final class UploadTask: Sendable {
 
   func begins(_ transfer: CurlTransfer) { self.transfer.withLock { $0 = transfer } }
 
-  func isOver() { transfer.withLock { $0 = nil } }
+  func isOver(_ measured: RequestMeasurements?) {
+    if let measured { measurements.withLock { $0 = measured } }
+    transfer.withLock { $0 = nil }
+  }
+
+  /// What is known of the request by now, or at its end; nil unless it is ``UploadRequest/isMeasured`` and was begun. On
+  /// the session's thread only.
+  package func measure() -> RequestMeasurements? {
+    transfer.withLock { $0 }?.measure() ?? measurements.withLock { $0 }
+  }
 
   private func order(_ action: @escaping @Sendable (CurlTransfer) -> Void) {
     guard let transfer = transfer.withLock({ $0 }) else { return }

@@ -18,6 +18,7 @@ enum Told: Sendable, Equatable {
   case wrote(total: Int64, expected: Int64)
   case resumedAt(Int64)
   case downloaded(Data)
+  case metrics
   case completed(URLError.Code?)
   case invalid
 }
@@ -35,6 +36,8 @@ final class SessionRecorder: NSObject, URLSessionDataDelegate, URLSessionDownloa
   var disposition = URLSession.ResponseDisposition.allow
   /// The error of the last task that failed.
   private(set) var error: URLError?
+  /// Of the last task that has ended.
+  private(set) var metrics: URLSessionTaskMetrics?
 
   override init() {
     // Only descriptors can be lacking, and then no test works.
@@ -99,6 +102,13 @@ final class SessionRecorder: NSObject, URLSessionDataDelegate, URLSessionDownloa
   ) { log.append(.interim(response.statusCode)) }
 
   func urlSession(_ session: URLSession, taskIsWaitingForConnectivity task: URLSessionTask) { log.append(.waiting) }
+
+  func urlSession(
+    _ session: URLSession, task: URLSessionTask, didFinishCollecting metrics: URLSessionTaskMetrics
+  ) {
+    self.metrics = metrics
+    log.append(.metrics)
+  }
 
   func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
     self.error = error as? URLError

@@ -23,7 +23,7 @@ struct SessionTests {
     #expect(try test.recorder.end() == nil)
     #expect(test.recorder.data == Data(body.utf8))
     let rest = test.recorder.log.all.filter { if case .data = $0 { false } else { true } }
-    #expect(rest == [.created, .response(200), .completed(nil)])
+    #expect(rest == [.created, .response(200), .metrics, .completed(nil)])
     let response = try #require(task.response as? HTTPURLResponse)
     #expect(response.value(forHTTPHeaderField: "X-A") == "1, 2")
     #expect(task.state == .completed)
@@ -159,7 +159,8 @@ struct SessionTests {
     defer { test.end() }
     test.session.dataTask(with: try request(server.url)).resume()
     #expect(try test.recorder.end() == nil)
-    #expect(test.recorder.log.all == [.created, .interim(102), .interim(103), .response(204), .completed(nil)])
+    #expect(
+      test.recorder.log.all == [.created, .interim(102), .interim(103), .response(204), .metrics, .completed(nil)])
   }
 
   @Test("an invalidated session finishes its tasks, says that it is invalid, and takes no more")

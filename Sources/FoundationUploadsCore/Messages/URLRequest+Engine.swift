@@ -28,6 +28,7 @@ extension UploadRequest {
     let timeout = request.timeoutInterval == 60 ? settings.timeoutIntervalForRequest : request.timeoutInterval
     let limit = Duration.milliseconds(Int64(max(1, min(timeout, 1e9)) * 1000))
     (limits.connect, limits.unacknowledged, limits.response) = (limit, limit, limit)
+    isMeasured = true
     (uploadBufferSize, receiveBufferSize) = (512 << 10, 64 << 10)
   }
 

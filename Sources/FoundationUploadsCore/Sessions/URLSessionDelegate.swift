@@ -52,6 +52,11 @@ public protocol URLSessionTaskDelegate: URLSessionDelegate {
   /// The server cannot be reached, and the task waits for it.
   func urlSession(_ session: URLSession, taskIsWaitingForConnectivity task: URLSessionTask)
 
+  /// The task is over, and this is what its requests have taken. Comes before the last call, and before a completion
+  /// handler.
+  func urlSession(
+    _ session: URLSession, task: URLSessionTask, didFinishCollecting metrics: URLSessionTaskMetrics)
+
   /// The last call about the task.
   func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?)
 }
@@ -89,6 +94,10 @@ extension URLSessionTaskDelegate {
   ) {}
 
   public func urlSession(_ session: URLSession, taskIsWaitingForConnectivity task: URLSessionTask) {}
+
+  public func urlSession(
+    _ session: URLSession, task: URLSessionTask, didFinishCollecting metrics: URLSessionTaskMetrics
+  ) {}
 
   public func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {}
 }

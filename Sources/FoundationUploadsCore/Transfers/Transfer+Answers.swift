@@ -192,12 +192,14 @@ extension Transfer {
       isAtOtherOrigin = true
     }
     request = next
+    redirectCount += 1
     repeatRequest()
   }
 
   /// The request of the moment once more, or another in its place.
   private func repeatRequest() {
     number += 1
+    if running != nil { noteRunning(nil, of: sent) }
     running?.cancel()
     (running, pending, heldEnd, announced) = (nil, .nothing, nil, nil)
     dropHeld()

@@ -122,6 +122,7 @@ extension Transfer {
     case .response(let response): answered(response)
     case .responseBody(let bytes): receive(bytes)
     case .finished(let result):
+      noteRunning(result, of: sent)
       noteContentEnd()
       running = nil
       finished(result)

@@ -51,10 +51,7 @@ extension Transfer {
   /// Asks the server how much it has (section "Offset Retrieval").
   private func askOffset() {
     guard let engine, let resumption else { return }
-    var question = resumption.upload
-    question.method = "HEAD"
-    question.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
-    question.addVersion(of: resumption.data)
+    let question = question(resumption)
     number += 1
     let number = number
     do {
@@ -63,6 +60,7 @@ extension Transfer {
         switch event {
         case .connected: noteConnected()
         case .finished(let result):
+          noteRunning(result, of: question)
           running = nil
           told(result)
         default: break
@@ -72,6 +70,14 @@ extension Transfer {
     } catch {
       end(URLError(error, request.url))
     }
+  }
+
+  private func question(_ resumption: StreamResumption) -> UploadRequest {
+    var question = resumption.upload
+    question.method = "HEAD"
+    question.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
+    question.addVersion(of: resumption.data)
+    return question
   }
 
   private func told(_ result: Result<UploadTask.Outcome, UploadError>) {
@@ -150,13 +156,15 @@ extension Transfer {
       let words = "the server says that the upload is complete with \(offset) bytes, which are not all"
       return fail(URLError(.badServerResponse, request.url, words))
     }
-    var append = appendRequest(at: offset, resumption)
-    append.responseBodyLimit = Self.responseLimit
+    var upload = appendRequest(at: offset, resumption)
+    upload.responseBodyLimit = Self.responseLimit
+    let append = upload
     number += 1
     let number = number
     do {
       running = try engine.upload(append, body: .empty) { [self] event in
         guard self.number == number, !isOver, case .finished(let result) = event else { return }
+        noteRunning(result, of: append)
         running = nil
         if case .success(let outcome) = result, outcome.response.isSuccess { return respond(outcome.response) }
         respond(answer)

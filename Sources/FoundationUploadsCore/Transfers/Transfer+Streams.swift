@@ -63,6 +63,9 @@ extension Transfer {
     sent = upload
     var configuration = LiveStreamConfiguration(request: upload)
     configuration.request.tellsAccepted = true
+    configuration.measured = { [weak self] measured, sent, result in
+      self?.note(measured, of: sent, try? result.get().response)
+    }
     configuration.request.responseBodyLimit = Self.responseLimit
     configuration.retry.giveUpAfter = .milliseconds(
       Int64(max(0, min(settings.timeoutIntervalForResumption, 1e9)) * 1000))

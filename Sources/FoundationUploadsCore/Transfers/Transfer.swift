@@ -93,6 +93,12 @@ final class Transfer: @unchecked Sendable {
   /// When the server could not be reached for the first time.
   var outageStart: MonotonicInstant?
   var timers: [EventLoop.Timer] = []
+  /// Of the requests that are over.
+  var transactions: [URLSessionTaskTransactionMetrics] = []
+  /// When the task was resumed for the first time.
+  var resumeDate: Date?
+  /// How many redirects were followed.
+  var redirectCount = 0
   /// What the response is waiting for.
   var pending = Pending.nothing
   /// Bytes of a response that is waiting, and how its request ended.
@@ -143,7 +149,7 @@ final class Transfer: @unchecked Sendable {
         running?.resume()
         streamer?.resume()
       } else {
-        isStarted = true
+        (isStarted, resumeDate) = (true, Date())
         start()
       }
     }
@@ -221,6 +227,7 @@ final class Transfer: @unchecked Sendable {
     number += 1
     for timer in timers { engine?.loop.cancel(timer) }
     timers = []
+    if running != nil { noteRunning(nil, of: sent) }
     running?.cancel()
     // In this order: a source that ends first would complete the body of a plain server.
     streamer?.cancelNow()
@@ -236,6 +243,11 @@ final class Transfer: @unchecked Sendable {
 
   private func tellEnd(_ error: URLError?) {
     let (session, task, response) = (session, task, task.response)
+    let delegate = taskDelegate
+    let metrics = delegate == nil ? nil : metrics
+    let tellMetrics: @Sendable () -> Void = {
+      if let metrics { delegate?.urlSession(session, task: task, didFinishCollecting: metrics) }
+    }
     let file = download.take()
     let place = error == nil ? file?.url : nil
     // What resume data names stays, and a task that continues with it may be there soon.
@@ -250,20 +262,24 @@ final class Transfer: @unchecked Sendable {
     switch completion {
     case .data(let handler):
       let data = error == nil ? received : nil
-      session.call { handler(data, error == nil ? response : nil, error) }
+      session.call {
+        tellMetrics()
+        handler(data, error == nil ? response : nil, error)
+      }
     case .download(let handler):
       session.call {
+        tellMetrics()
         handler(place, response, error)
         remove()
       }
     case .delegate:
-      let delegate = taskDelegate
       session.call {
         if let place, let task = task as? URLSessionDownloadTask {
           (delegate as? any URLSessionDownloadDelegate)?
             .urlSession(session, downloadTask: task, didFinishDownloadingTo: place)
         }
         remove()
+        tellMetrics()
         delegate?.urlSession(session, task: task, didCompleteWithError: error)
       }
     }

@@ -1,0 +1,31 @@
+// What a task's requests are measured with, and who gets it.
+
+internal import Foundation
+internal import FoundationNetworking
+internal import UploadClient
+
+extension Transfer {
+  /// A request of the task is over, or is about to be broken off.
+  func note(_ measured: RequestMeasurements?, of sent: UploadRequest?, _ response: HTTPResponse?) {
+    guard let measured, let sent, let url = URL(string: UploadRequest.withoutCredentials(sent.url)) else { return }
+    var request = URLRequest(url: url)
+    request.httpMethod = sent.method
+    for field in sent.fields { request.addValue(field.value, forHTTPHeaderField: field.name) }
+    transactions.append(
+      URLSessionTaskTransactionMetrics(request, response.flatMap { HTTPURLResponse.make($0, url) }, measured))
+  }
+
+  /// The same for ``running``, with its result.
+  func noteRunning(_ result: Result<UploadTask.Outcome, UploadError>?, of sent: UploadRequest?) {
+    note(running?.measure(), of: sent, try? result?.get().response)
+  }
+
+  /// The whole, at the end.
+  var metrics: URLSessionTaskMetrics {
+    let end = Date()
+    // The clock may have been set meanwhile.
+    let start = min(resumeDate ?? end, end)
+    return URLSessionTaskMetrics(
+      transactions, DateInterval(start: start, end: end), redirects: redirectCount)
+  }
+}
