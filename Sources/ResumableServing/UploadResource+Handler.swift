@@ -390,7 +390,9 @@ extension UploadResource {
     keeper?.park()
     _ = takeWaiting()
     digests?.abandon()
+    let handler = keeper == nil ? handler : nil
     release()
+    handler?.aborted(.uploadEnded("the server ends"))
   }
 
   // MARK: Rest

@@ -181,6 +181,64 @@ struct AsynchronousHandlerTests {
     #expect(!test.events.all.contains { $0.kind == .warning })
   }
 
+  @Test("a read that was cancelled is not the end of the body", arguments: [false, true])
+  func cancelledRead(_ comesBefore: Bool) throws {
+    let test = try TestServer()
+    let (cancelled, ended) = (try EventLog<Bool>(), try EventLog<String>())
+    let gate = Gate()
+    test.server.on(.put, "/x") { request in
+      if comesBefore {
+        for try await _ in request.body { break }
+      }
+      let reading = Task {
+        for try await _ in request.body {}
+      }
+      reading.cancel()
+      let first = await reading.result
+      cancelled.append(true)
+      await gate.wait()
+      var count = 0
+      do {
+        for try await chunk in request.body { count += chunk.count }
+        ended.append("complete with \(count) bytes")
+      } catch {
+        ended.append("\(error)")
+      }
+      if case .success = first { ended.append("the cancelled read was complete") }
+      return .ok()
+    }
+    let client = try test.connect()
+    try client.send("PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n\(comesBefore ? "01234" : "")")
+    _ = try cancelled.wait("the cancelled read") { $0.first }
+    try client.send(comesBefore ? "56789" : "0123456789")
+    gate.open()
+    _ = try client.final()
+    #expect(ended.all == ["cancelled"])
+  }
+
+  @Test("a handler hears that the server ends, though its upload goes on with the next one")
+  func serverEnds() throws {
+    let ended = try EventLog<String>()
+    let test = try TestServer(routes: { server in
+      server.on(.post, "/x") { request in
+        do {
+          for try await _ in request.body {}
+          ended.append("complete")
+        } catch {
+          ended.append("\(error)")
+        }
+        return .ok()
+      }
+    })
+    let location = try test.create("/x")
+    let client = try test.connect()
+    try client.patch(location, at: 0, chunked: true)
+    try client.sendChunk("01234")
+    try client.awaitProgress(5)
+    test.stop()
+    #expect(try ended.wait("the handler's end") { $0.first } == "the server ends")
+  }
+
   @Test("a handler that answers without the body refuses it before it is sent")
   func early() throws {
     let test = try TestServer()

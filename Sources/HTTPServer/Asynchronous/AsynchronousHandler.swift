@@ -3,7 +3,7 @@
 internal import EventLoops
 public import HTTPMessages
 
-/// Runs a closure for one request. The task is cancelled when the request has come to nothing.
+/// Runs a closure for one request. The task is cancelled when no response can be sent any more.
 ///
 /// Made and called on the loop's thread; the closure runs wherever Swift runs tasks.
 public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
@@ -20,7 +20,7 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
   private var task: Task<Void, Never>?
 
   /// - Parameters:
-  ///   - failed: told of an error that `work` throws, unless the request had come to nothing. The client gets 500.
+  ///   - failed: told of an error that `work` throws while a response can be sent. The client gets 500.
   ///   - work: called once, when the request begins.
   public init(
     head: RequestHead, failed: @escaping @Sendable (any Error) -> Void = { _ in }, _ work: @escaping Work

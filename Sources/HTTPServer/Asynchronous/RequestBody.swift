@@ -19,8 +19,8 @@ public struct RequestBody: AsyncSequence, Sendable {
     public mutating func next() async throws -> [UInt8]? {
       channel.accept()
       guard let piece = await pieces.next() else {
-        // A task that is cancelled reads nothing more, which is not the end of the body.
-        guard channel.isComplete else { throw channel.error ?? RequestAborted(reason: .uploadEnded("cancelled")) }
+        // A task that was cancelled while it waited is given nothing either, and what came since is gone.
+        guard channel.isRead else { throw channel.error ?? RequestAborted(reason: .uploadEnded("cancelled")) }
         return nil
       }
       channel.taken(piece.count)
@@ -96,7 +96,8 @@ final class RequestBodyChannel: Sendable {
 
   // MARK: From the task
 
-  var isComplete: Bool { state.withLock { $0.isComplete } }
+  /// Whether the body was read to its end.
+  var isRead: Bool { state.withLock { $0.isComplete && $0.waiting == 0 } }
   var error: RequestAborted? { state.withLock { $0.error } }
 
   /// The handler wants the body: only now is the sender told to go on, if it waits for that.

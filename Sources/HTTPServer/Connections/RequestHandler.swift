@@ -40,7 +40,8 @@ public enum AbortReason: Equatable, Sendable, CustomStringConvertible {
   case idle
   /// The body broke the rules of HTTP; why, in words.
   case malformed(String)
-  /// The upload that the request is was cancelled, or given up; why, in words.
+  /// The upload that the request is was cancelled, or given up, or the server has ended: the next one begins the upload's
+  /// handler anew. Why, in words.
   case uploadEnded(String)
 
   public var description: String {
