@@ -1,7 +1,7 @@
 // What happened to a request when, and how large it was: for those who report it.
 
 internal import CCurl
-package import EventLoops
+internal import EventLoops
 internal import Glibc
 
 /// Times and counts of one request, as far as it has come.

@@ -17,6 +17,8 @@ extension Transfer {
   func answered(_ response: HTTPResponse) {
     if let reason = incompleteness(response) {
       pending = .refused(URLError(.badServerResponse, request.url, reason))
+    } else if refusesVersion(response) {
+      pending = .otherVersion(response)
     } else if resumption != nil, StreamResumption.isTemporary(status: response.status) {
       pending = .outage(response)
     } else if let next = redirect(response) {
@@ -39,7 +41,7 @@ extension Transfer {
     if running.contentEndedAt == nil {
       return "the server answered \(response.status) before the end of the body: it has not read all of it"
     }
-    guard sent.fields.contains(where: { $0.name == "Upload-Complete" }) else { return nil }
+    guard sent.tellsCompleteness else { return nil }
     let fields = HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) })
     return InteropVersion.completeness(fields) == false
       ? "the server answered \(response.status), but says that the upload is not complete" : nil
@@ -114,7 +116,7 @@ extension Transfer {
     switch pending {
     case .redirect(let response, let next): askRedirect(response, next, nil)
     case .challenge(let response, let challenge): askChallenge(response, challenge, nil)
-    case .nothing, .decision, .outage, .refused: break
+    case .nothing, .decision, .outage, .otherVersion, .refused: break
     }
   }
 
@@ -122,7 +124,7 @@ extension Transfer {
   func receive(_ bytes: [UInt8]) {
     switch pending {
     case .nothing: break
-    case .refused: return
+    case .refused, .otherVersion: return
     case .redirect, .challenge, .decision, .outage: return hold(bytes)
     }
     task.change { $0.bytesReceived += Int64(bytes.count) }
@@ -197,7 +199,7 @@ extension Transfer {
   }
 
   /// The request of the moment once more, or another in its place.
-  private func repeatRequest() {
+  func repeatRequest() {
     number += 1
     if running != nil { noteRunning(nil, of: sent) }
     running?.cancel()

@@ -51,7 +51,7 @@ extension Transfer {
       body = try file.body(0..<file.size)
     default: body = ["POST", "PUT", "PATCH"].contains(upload.method) ? .empty : .none
     }
-    if offersResumption { Self.offer(resumptionOf: task.countOfBytesExpectedToSend, &upload) }
+    if offersResumption { offered?.offer(resumptionOf: task.countOfBytesExpectedToSend, &upload) }
     try begin(upload, body)
   }
 
@@ -77,25 +77,6 @@ extension Transfer {
       self.file = file
       return file
     } catch { throw URLError(error, url) }
-  }
-
-  /// Whether the request carries what could be sent again from any offset.
-  private var offersResumption: Bool {
-    guard task is URLSessionUploadTask, ["POST", "PUT", "PATCH"].contains(request.httpMethod ?? "") else {
-      return false
-    }
-    switch content {
-    case .bytes, .file: return true
-    default: return false
-    }
-  }
-
-  /// The whole of it is in this request, and can be resumed if the server wants it so
-  /// (draft-ietf-httpbis-resumable-upload, section "Upgrading To Resumable Uploads").
-  private static func offer(resumptionOf length: Int64, _ upload: inout UploadRequest) {
-    upload.fields.append(.init(name: InteropVersion.fieldName, value: "\(InteropVersion.newest.number ?? 0)"))
-    upload.fields.append(.init(name: "Upload-Complete", value: "?1"))
-    upload.fields.append(.init(name: "Upload-Length", value: "\(max(0, length))"))
   }
 
   // MARK: Events
@@ -136,16 +117,6 @@ extension Transfer {
 
   func noteConnected() { (hasConnected, outageStart) = (true, nil) }
 
-  /// A 104 with a `Location` says where the upload can be resumed.
-  private func noteAnnouncement(_ response: HTTPResponse) {
-    guard offersResumption, response.status == 104, announced == nil, let sent,
-      response[InteropVersion.fieldName] == "\(InteropVersion.newest.number ?? 0)",
-      let url = response["Location"].flatMap({ sent.resolving(location: $0) }),
-      !sent.isSecure || UploadRequest(url: url).isSecure
-    else { return }
-    announced = url
-  }
-
   func finished(_ result: Result<UploadTask.Outcome, UploadError>) {
     switch pending {
     case .nothing: break
@@ -156,6 +127,9 @@ extension Transfer {
         heldEnd = result
         accept(response)
       }
+    case .otherVersion(let response):
+      stepDown(response)
+      return repeatRequest()
     case .refused(let error):
       pending = .nothing
       if announced != nil { return continueUpload() }

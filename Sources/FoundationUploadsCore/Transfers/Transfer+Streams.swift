@@ -91,7 +91,7 @@ extension Transfer {
         ResumeData(
           upload: UploadRequest.withoutCredentials($0),
           target: UploadRequest.withoutCredentials(request.url?.absoluteString ?? ""), base: 0,
-          length: UInt64(clamping: task.countOfBytesExpectedToSend), streamID: nil, version: .newest)
+          length: UInt64(clamping: task.countOfBytesExpectedToSend), streamID: nil, version: offered ?? .newest)
       }
     guard let data else { return nil }
     switch content {
@@ -247,7 +247,7 @@ extension Transfer {
       return streamer.cancel()
     }
     if announced != nil || running == nil || streamFacts.resumeData != nil
-      || sent?.fields.contains(where: { $0.name == "Upload-Complete" }) != true
+      || sent?.tellsCompleteness != true
     {
       return endCancelled(handler, uploadRecord()?.data, URLError.ResumeKey.upload)
     }

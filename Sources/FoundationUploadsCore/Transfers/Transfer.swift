@@ -4,6 +4,7 @@ internal import EventLoops
 internal import Foundation
 internal import FoundationNetworking
 internal import LiveStreaming
+internal import ResumableUploads
 internal import UploadClient
 
 /// Owned by the session's network thread, but for its orders, which may come from any thread; unchecked for that
@@ -73,6 +74,8 @@ final class Transfer: @unchecked Sendable {
   /// The file that is uploaded; in memory, for bytes.
   var file: UploadFile?
   var memory: MemoryFile?
+  /// The version in which resumption is offered; nil once the server has refused the oldest.
+  var offered: InteropVersion? = .newest
   /// Where the server has said that the upload can be resumed.
   var announced: String?
   var streamer: LiveStreamer?
@@ -123,6 +126,8 @@ final class Transfer: @unchecked Sendable {
     case challenge(HTTPResponse, BasicChallenge)
     /// The program has been asked.
     case decision(HTTPResponse)
+    /// Nothing: the request is sent again, with an older version of the protocol.
+    case otherVersion(HTTPResponse)
     /// Nothing: it tells of an outage, after which the resumption is tried again.
     case outage(HTTPResponse)
     /// Nothing: it is a success that the upload is not, and the program does not get it.

@@ -1,0 +1,77 @@
+// The offer of a request with a body that could be sent again: that the server may have it resumed.
+
+internal import Foundation
+internal import FoundationNetworking
+internal import HTTPMessages
+internal import ResumableUploads
+internal import UploadClient
+
+extension Transfer {
+  /// Whether the request carries what could be sent again from any offset.
+  var offersResumption: Bool {
+    guard task is URLSessionUploadTask, ["POST", "PUT", "PATCH"].contains(request.httpMethod ?? "") else {
+      return false
+    }
+    switch content {
+    case .bytes, .file: return true
+    default: return false
+    }
+  }
+
+  /// A 104 with a `Location` says where the upload can be resumed.
+  func noteAnnouncement(_ response: HTTPResponse) {
+    guard offersResumption, response.status == 104, announced == nil, let sent, let offered,
+      versionNamed(by: response) == .known(offered),
+      let url = response["Location"].flatMap({ sent.resolving(location: $0) }),
+      !sent.isSecure || UploadRequest(url: url).isSecure
+    else { return }
+    announced = url
+  }
+
+  /// Whether a final response refuses the offer for its version, so that an older one may be accepted.
+  ///
+  /// Only where the response itself says that it is a matter of versions: a body is not sent again for a guess.
+  func refusesVersion(_ response: HTTPResponse) -> Bool {
+    guard offersResumption, offered != nil, announced == nil, [400, 412, 501].contains(response.status) else {
+      return false
+    }
+    return response.status == 412 || versionNamed(by: response) != .absent
+      || ["Tus-Version", "Tus-Resumable"].contains { response[$0] != nil }
+  }
+
+  /// Goes to the version that the server has named, or to the next older one; below the oldest there is no offer.
+  func stepDown(_ response: HTTPResponse) {
+    guard let current = offered else { return }
+    var next = current.older
+    // Only downwards: so that it ends.
+    if case .known(let named) = versionNamed(by: response), let number = named.number,
+      number < current.number ?? .max
+    {
+      next = named
+    }
+    offered = next
+  }
+
+  private func versionNamed(by response: HTTPResponse) -> InteropVersion.Named {
+    InteropVersion.Named(HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) }))
+  }
+}
+
+extension InteropVersion {
+  /// The whole of it is in this request, and can be resumed if the server wants it so
+  /// (draft-ietf-httpbis-resumable-upload, section "Upgrading To Resumable Uploads").
+  func offer(resumptionOf length: Int64, _ upload: inout UploadRequest) {
+    var fields = HeaderFields()
+    setVersion(&fields)
+    setCompleteness(true, &fields)
+    if hasLimits { fields.append("Upload-Length", "\(max(0, length))") }
+    upload.fields += fields.all.map { .init(name: $0.displayName, value: $0.value) }
+  }
+}
+
+extension UploadRequest {
+  /// Whether it says whether it completes an upload, as only a creation or an append does.
+  var tellsCompleteness: Bool {
+    fields.contains { ["upload-complete", "upload-incomplete"].contains($0.name.lowercased()) }
+  }
+}

@@ -1,0 +1,57 @@
+import FoundationUploads
+import NetworkTesting
+import Testing
+
+@Suite("Versions of the protocol that a server speaks")
+struct VersionTests {
+  private static let body = Data((0..<2_000_000).map { UInt8(truncatingIfNeeded: $0 &* 13 &+ $0 >> 8) })
+
+  @Test(
+    "a file or bytes are uploaded, and resumed after an interruption, in the version that the server speaks",
+    arguments: [3, 4, 5, 6, 7, 8], [false, true])
+  func steps(_ version: Int, _ namesIt: Bool) throws {
+    // tusd says nothing of the version, but that it speaks tus.
+    let named = namesIt ? "Upload-Draft-Interop-Version: \(version)" : "Tus-Version: 1.0.0"
+    let server = try ResumableServer(.init(versions: [version], strange: ("400 Bad Request", [named]))) { request, _ in
+      request.version == version && request.method == "PUT" ? .cut(after: 500_000) : .proper
+    }
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("source", Array(Self.body))
+    let test = TestSession()
+    defer { test.end() }
+    let put = try request("\(server.url)/file", "PUT")
+    let task =
+      namesIt
+      ? test.session.uploadTask(with: put, from: Self.body)
+      : test.session.uploadTask(with: put, fromFile: URL(fileURLWithPath: path))
+    task.resume()
+    #expect(try test.recorder.end() == nil)
+    let upload = server.upload(0)
+    #expect(upload.isComplete && upload.bytes == Array(Self.body))
+    #expect(server.uploads.count == 1)
+    let offered = server.of("PUT").map { $0.version ?? 0 }
+    #expect(offered == (namesIt ? Array(Set([8, version])).sorted(by: >) : Array((version...8).reversed())))
+    #expect(!test.recorder.log.all.contains(.response(400)))
+  }
+
+  @Test("a server that refuses every version gets the upload without an offer")
+  func none() throws {
+    let server = try ResumableServer(.init(versions: [], strange: ("412 Precondition Failed", [])))
+    let test = TestSession()
+    defer { test.end() }
+    test.session.uploadTask(with: try request("\(server.url)/file", "PUT"), from: Self.body).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(server.plain.count == 1 && server.plain.first?.bytes == Array(Self.body))
+  }
+
+  @Test("a refusal that does not speak of versions is the response")
+  func otherRefusal() throws {
+    let server = try ResumableServer(.init(versions: [], strange: ("400 Bad Request", [])))
+    let test = TestSession()
+    defer { test.end() }
+    test.session.uploadTask(with: try request("\(server.url)/file", "PUT"), from: Self.body).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(400)))
+    #expect(server.of("PUT").count == 1)
+  }
+}
