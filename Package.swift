@@ -93,10 +93,16 @@ let rooms: [Target] =
       ], swiftSettings: settings),
   ]
   + room(
+    "LogServing",
+    imports: [
+      "CZlib", "EventLoops", "HTTPMessages", "HTTPServer", "JSONLines", "JetStream", "Metrics",
+      "ResumableUploads", "StreamServing",
+    ], testsImport: ["BrokerTesting", "NetworkTesting", "UploadServer"])
+  + room(
     "UploadServer",
     imports: [
-      "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "Metrics", "ResumableServing",
-      "StreamServing", "StreamStore",
+      "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JetStream", "LogServing", "Metrics",
+      "ResumableServing", "StreamServing", "StreamStore",
     ],
     testsImport: ["NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines", "CLinux"])
   + [
@@ -133,7 +139,8 @@ let commitName: Target = .plugin(name: "CommitName", capability: .buildTool)
 let commandTests: Target = .testTarget(
   name: "CommandTests",
   dependencies: [
-    "sluice", "CommandTesting", "NetworkTesting", "PropertyTesting", "TestRigs", "EventLoops", "JSONLines",
+    "sluice", "BrokerTesting", "CommandTesting", "Digests", "JetStream", "NetworkTesting", "PropertyTesting",
+    "TestRigs", "EventLoops", "JSONLines",
     "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer", "UploadServer", "LoadTesting",
     "Metrics", "Recordings", "SyncGate",
   ],

@@ -166,14 +166,23 @@ public final class BrokerConnection: Sendable {
     status = natsConnection_Connect(&connection, settings)
     guard status == NATS_OK, let connection else {
       observer.detach()
-      throw status == NATS_CONNECTION_AUTH_FAILED ? .notAuthorized : .unreachable(lastError(status))
+      if status == NATS_CONNECTION_AUTH_FAILED { throw .notAuthorized }
+      let reason = lastError(status)
+      // It is read when a broker asks for it.
+      if let path = options.credentialsFile, reason.contains(path) { throw .unusableFile(path, reason: reason) }
+      throw .unreachable(reason)
     }
     return connection
   }
 
   private static func lastError(_ status: natsStatus) -> String {
     var last = NATS_OK
-    if let text = nats_GetLastError(&last), text.pointee != 0 { return String(cString: text) }
+    if let text = nats_GetLastError(&last), text.pointee != 0 {
+      let text = String(cString: text)
+      // libnats begins with the place in its own source: (conn.c:4212).
+      guard text.hasPrefix("("), let end = text.firstRange(of: "): ") else { return text }
+      return String(text[end.upperBound...])
+    }
     return String(cString: natsStatus_GetText(status))
   }
 }

@@ -37,12 +37,18 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
     if case .refused(_, Self.wrongLastSequence, _) = self { true } else { false }
   }
 
+  /// Whether the stream, the account or the brokers' disks have no room: 10002 and 10047 are limits of an account and a
+  /// broker, 10023 a broker that lacks resources, 10077 a store that does not take the message.
+  public var isFull: Bool {
+    if case .refused(_, let number, _) = self { [10002, 10023, 10047, 10077].contains(number) } else { false }
+  }
+
   /// Whether the same may succeed a little later, with this broker or with another one.
   public var isTransient: Bool {
     switch self {
     case .unreachable, .disconnected, .timedOut, .noResponders: true
     // 408, 500 and 503: a cluster without a leader, or one that has no time.
-    case .refused(let code, let number, _): number != Self.wrongLastSequence && (code == 408 || code >= 500)
+    case .refused(let code, _, _): !isWrongLastSequence && !isFull && (code == 408 || code >= 500)
     case .notAuthorized, .unusableFile, .invalidReply, .messageTooLarge, .unsuitableStream, .resources: false
     }
   }

@@ -15,6 +15,11 @@ public final class MessageStream {
     (self.client, self.name, self.ownLimit) = (client, name, ownLimit)
   }
 
+  /// The same stream, for another loop.
+  public func attached(to client: BrokerClient) -> MessageStream {
+    MessageStream(client, name: name, ownLimit: ownLimit)
+  }
+
   /// The longest message that can be published now, headers included, in bytes.
   public var maximumMessageLength: Int { min(client.connection.maximumMessageLength, ownLimit ?? .max) }
 

@@ -3,6 +3,7 @@
 internal import HTTPMessages
 internal import HTTPServer
 internal import ResumableUploads
+internal import StreamServing
 
 /// Asks something of a resource and is answered now, or when the disk is done.
 final class UploadQuery: RequestHandler {

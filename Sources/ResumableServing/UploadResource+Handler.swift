@@ -540,8 +540,6 @@ extension Response {
   /// Whether the same request may succeed later: then it does not answer for an upload that can be resumed.
   fileprivate var asksToRetry: Bool { (status == 503 || status == 507) && hasRetryTime }
   fileprivate var hasRetryTime: Bool { fields.count("retry-after") > 0 }
-
-  mutating func add(_ fields: HeaderFields) { self.fields.append(contentsOf: fields) }
 }
 
 extension KeepingRequestHandler {

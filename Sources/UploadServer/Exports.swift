@@ -2,5 +2,6 @@
 // handlers, events and what can be chosen of the store come with it.
 
 @_exported public import HTTPServer
+@_exported public import JetStream
 @_exported public import StreamServing
 @_exported public import StreamStore

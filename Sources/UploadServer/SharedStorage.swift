@@ -25,6 +25,8 @@ final class SharedStorage: Sendable {
 
   let usage: UploadUsage
   let openFiles = OpenFiles()
+  /// The log that is shared with other servers, where there is one.
+  let brokers: BrokerStorage?
   private let configuration: UploadServer.Configuration
   /// The directory, which is locked until the end; nil where nothing is stored.
   private let files: FileStore?
@@ -35,6 +37,11 @@ final class SharedStorage: Sendable {
     self.configuration = configuration
     running = Atomic(configuration.threads)
     usage = UploadUsage(configuration.uploads)
+    if case .brokers(let brokers) = configuration.storage {
+      self.brokers = try BrokerStorage(brokers)
+    } else {
+      brokers = nil
+    }
     switch configuration.storage {
     case .directory(let path):
       do throws(DirectoryError) {
@@ -47,7 +54,7 @@ final class SharedStorage: Sendable {
       } catch {
         throw UploadServerError(error, of: path)
       }
-    case .discarding: files = nil
+    case .discarding, .brokers: files = nil
     }
   }
 

@@ -84,7 +84,7 @@ public final class UploadServer: Sendable {
       core.ended = { shared.loopEnded() }
       core.connections.handOver = { [unowned self] connection, index in give(connection, to: index) }
       core.connections.drained = { [unowned self] in drained() }
-      core.gather = { [unowned self] work in gather(for: index, work) }
+      core.gather { [unowned self] work in gather(for: index, work) }
     }
   }
 
@@ -158,6 +158,9 @@ public final class UploadServer: Sendable {
 
   /// Returns when the server has ended. Any thread but the server's.
   public func waitUntilEnded() { ended.wait() }
+
+  /// Whether the server can store what it is sent now: not while no broker is connected. Any thread.
+  public var isReady: Bool { shared.brokers?.isConnected ?? true }
 
   /// Has the server's figures put together, for a ``MetricsListener``: it answers as soon as each loop has had its
   /// turn. Any thread. A server that has ended does not answer.

@@ -3,6 +3,7 @@
 public import DiskFiles
 public import HTTPMessages
 public import HTTPServer
+public import JetStream
 internal import ResumableServing
 public import StreamServing
 public import StreamStore
@@ -108,5 +109,22 @@ extension UploadServer {
     /// that are sent again are not compared. A handler of one's own that is sent a resumable upload needs a directory:
     /// it is answered with 500.
     case discarding
+    /// As messages of a JetStream stream, which any number of servers share: each answers any request for any upload.
+    /// A byte is acknowledged when the brokers have acknowledged it. Of the limits, the sizes of uploads and requests
+    /// apply.
+    case brokers(Brokers)
+  }
+
+  /// The brokers that keep uploads, and the stream that they keep them in.
+  public struct Brokers: Sendable, Equatable {
+    public var options: BrokerOptions
+    /// The name of the stream, and the first part of each upload's subject: letters, digits, `_` and `-`.
+    public var stream: String
+    /// How many brokers have each message, where the stream is created. A stream that exists must have as many.
+    public var replicas: Int
+
+    public init(_ options: BrokerOptions, stream: String = "sluice", replicas: Int = 1) {
+      (self.options, self.stream, self.replicas) = (options, stream, replicas)
+    }
   }
 }

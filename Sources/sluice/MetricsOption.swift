@@ -10,11 +10,12 @@ enum MetricsOption {
   /// Binds the address that the option's value says; nil without it. Nothing is answered, and no thread made, before it
   /// is started.
   static func listener(
-    _ value: String?, _ makePage: @escaping MetricsListener.PageMaker
+    _ value: String?, isReady: @escaping @Sendable () -> Bool = { true },
+    _ makePage: @escaping MetricsListener.PageMaker
   ) throws(CommandError) -> MetricsListener? {
     guard let text = value else { return nil }
     do throws(ListenError) {
-      return try MetricsListener(listen: try ListenAddress(text)) { answer in
+      return try MetricsListener(listen: try ListenAddress(text), isReady: isReady) { answer in
         makePage { page in
           var page = page
           page.counter(

@@ -42,7 +42,8 @@ enum Serve {
       Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
       StreamOptions.metrics,
     ],
-    topics: [limits, KeepOptions.topic], example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
+    topics: [StoreOptions.topic, limits, KeepOptions.topic],
+    example: "sluice serve --listen 0.0.0.0:8080 --directory recordings")
 
   static let limits = HelpTopic(
     name: "uploads", title: "Limits of sluice serve",
@@ -72,8 +73,10 @@ enum Serve {
       try values["drain-timeout"].map { text throws(CommandError) in try Units.duration(text, of: "drain-timeout") }
       ?? .seconds(10)
     let server = try open(try configuration(values))
-    let disk = values.has("discard") ? nil : FreeDiskSpace(directory: values["directory"] ?? ".")
-    let metrics = try MetricsOption.listener(values["metrics"]) { answer in
+    let storesFiles = !values.has("discard") && values["store"] == nil
+    let disk = storesFiles ? FreeDiskSpace(directory: values["directory"] ?? ".") : nil
+    let isReady = { @Sendable in server.isReady }
+    let metrics = try MetricsOption.listener(values["metrics"], isReady: isReady) { answer in
       server.figures { page in
         guard let disk else { return answer(page) }
         disk.add(to: page, answer)
@@ -101,7 +104,9 @@ enum Serve {
         if !isInterrupted {
           ServiceManager.current.extendTimeout(by: drainTimeout + leastDiskTime)
           Console.shared.say(
-            "ending: unfinished streams stay as .part files and can be continued. A second signal stops at once.")
+            storesFiles
+              ? "ending: unfinished streams stay as .part files and can be continued. A second signal stops at once."
+              : "ending: clients are told where their uploads stand. A second signal stops at once.")
         }
         let limit = isInterrupted ? .zero : drainTimeout
         server.drain(within: limit)
@@ -158,7 +163,9 @@ enum Serve {
     if values.has("discard"), values.has("directory") {
       throw .usage("--discard keeps nothing, so there is nothing to put into a --directory: leave one of them out")
     }
-    let storage: UploadServer.Storage = values.has("discard") ? .discarding : .directory(values["directory"] ?? ".")
+    let brokers = try StoreOptions.parse(values)
+    let storage: UploadServer.Storage =
+      brokers.map { .brokers($0) } ?? (values.has("discard") ? .discarding : .directory(values["directory"] ?? "."))
     var configuration = UploadServer.Configuration(listen: addresses, storage: storage) {
       Console.shared.put($0.jsonLine)
     }
@@ -298,6 +305,14 @@ extension ExitCode {
       switch error {
       case .listening(let error): ExitCode(error)
       case .tokenFile(_, let line, _): line == nil ? .noInput : .badData
+      case .brokers(let error):
+        switch error {
+        case .unreachable, .disconnected, .timedOut, .noResponders: .unavailable
+        case .notAuthorized: .notPermitted
+        case .unusableFile: .noInput
+        case .unsuitableStream, .refused, .invalidReply, .messageTooLarge: .protocolBroken
+        case .resources: .inputOutput
+        }
       case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
       }
   }

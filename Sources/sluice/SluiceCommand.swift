@@ -27,7 +27,8 @@ enum SluiceCommand {
 
   /// What is too much for the subcommands' own help.
   static let topics = [
-    StreamOptions.resuming, StreamOptions.connection, Serve.limits, KeepOptions.topic, Load.more, Report.metrics,
+    StreamOptions.resuming, StreamOptions.connection, StoreOptions.topic, Serve.limits, KeepOptions.topic, Load.more,
+    Report.metrics,
   ]
 
   static let overview = [

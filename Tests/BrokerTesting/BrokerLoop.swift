@@ -1,8 +1,9 @@
 // A client of a broker on a loop of its own, for a test that asks one thing after another.
 
-public import EventLoops
-public import JetStream
-public import NetworkTesting
+internal import EventLoops
+internal import NetworkTesting
+
+@testable public import JetStream
 
 /// Runs a loop with a ``BrokerClient`` and waits for what is asked there. The loop ends when the test forgets it.
 public final class BrokerLoop: Sendable {
@@ -28,6 +29,14 @@ public final class BrokerLoop: Sendable {
     let answers = try EventLog<Value>()
     loop.execute { [self] in ask(client) { answers.append($0) } }
     return try answers.wait(what) { $0.first }
+  }
+
+  /// Changes how many bytes a stream may have; -1 for no limit.
+  public func limit(_ name: String, toBytes count: Int) throws {
+    let settings =
+      "{\"name\":\"\(name)\",\"subjects\":[\"\(name).*\"],\"discard\":\"new\",\"storage\":\"file\",\"max_bytes\":\(count)}"
+    let answer: String = try wait("the limit") { client, done in client.ask("STREAM.UPDATE.\(name)", settings, done) }
+    guard answer.contains("config") else { throw TestFailure(answer) }
   }
 
   /// Opens a stream.
@@ -79,5 +88,18 @@ public final class TestStream: Sendable {
 
   public var maximumMessageLength: Int {
     get throws { try loop.wait("the limit") { [self] _, done in done(stream.maximumMessageLength) } }
+  }
+}
+
+extension BrokerClient {
+  /// Asks JetStream's API, and answers with the text of its reply, or of the error.
+  public func ask(_ question: String, _ body: String, _ answer: @escaping (String) -> Void) {
+    let content = MessageContent(payload: Array(body.utf8))
+    request(content, to: "$JS.API.\(question)", within: MessageStream.patience) { result in
+      switch result {
+      case .success(let reply): answer(String(decoding: reply, as: UTF8.self))
+      case .failure(let error): answer("\(error)")
+      }
+    }
   }
 }

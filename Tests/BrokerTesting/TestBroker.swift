@@ -1,8 +1,8 @@
 // A real nats-server with a store of its own, on a port that the kernel chose.
 
-public import EventLoops
-public import Glibc
-public import NetworkTesting
+internal import EventLoops
+internal import Glibc
+internal import NetworkTesting
 
 /// A broker as a process. It keeps its port and its store when it is killed and started again. Killed when the test
 /// forgets it.
@@ -45,7 +45,18 @@ public final class TestBroker: Sendable {
     self.process.withLock { $0 = process }
   }
 
-  public func signal(_ number: Int32) { process.withLock { $0.signal(number) } }
+  /// Stops it, and returns when it has stopped: it answers nothing, and its connections stay.
+  public func pause() throws {
+    let process = process.withLock { $0 }
+    process.signal(SIGSTOP)
+    var status: Int32 = 0
+    while waitpid(process.pid, &status, WUNTRACED) == -1 {
+      guard errno == EINTR else { throw TestFailure("waitpid: \(String(cString: strerror(errno)))") }
+    }
+  }
+
+  /// Lets it continue, after ``pause()``.
+  public func resume() { process.withLock { $0.signal(SIGCONT) } }
 
   private static func start(
     in directory: TemporaryDirectory, _ settings: String, port: UInt16?

@@ -97,6 +97,10 @@ struct OptionTableTests {
     "part": .other(["1", "0/0", "5/4", "-1/2", "1/\(Value.huge)", "a/b"]),
     "slow-fraction": .other(["many", "-1", "2", "nan", "5s"]),
     "public-url": .other(["nowhere", "ftp://host/"]),
+    "store": .other(["http://h", "nats://", "nats://h,", "nats://:4222", "tls://h/x"]),
+    "store-stream": .other(["a b", "a.b", "a*", "ü", ">", String(repeating: "a", count: 65)]),
+    "replicas": .other(["many", "-1", "0", "6", "1.5", Value.huge]),
+    "store-token-file": .inputFile, "store-credentials": .inputFile, "store-ca": .inputFile,
   ]
 
   private static func value(_ option: String, of subcommand: String) -> Value? {
@@ -215,7 +219,9 @@ struct OptionTableTests {
       ["load", "http://localhost/", "--stage", "5s:5", "--ramp", "1s"],
       ["put", "/dev/null", "http://h/", "--resume", "--abandon"],
       ["report", "a", "b", "--merge", "--compare"], ["serve", "--discard", "--directory", "/tmp"],
-      ["serve", "--min-append-size", "2MB", "--max-append-size", "1MB"],
+      ["serve", "--store", "nats://h", "--directory", "/tmp"], ["serve", "--store", "nats://h", "--discard"],
+      ["serve", "--store", "nats://h", "--quota", "1GB"], ["serve", "--store", "nats://h", "--keep", "30d"],
+      ["serve", "--replicas", "3"], ["serve", "--min-append-size", "2MB", "--max-append-size", "1MB"],
       ["serve", "--min-append-size", "2MB", "--max-size", "1MB"],
       ["mic", "http://h/", "--period", "1s", "--device-buffer", "1s"],
       ["load", "http://localhost/", "--ramp", "2s", "--duration", "1s"],

@@ -88,7 +88,7 @@ struct MessageStreamTests {
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
     let stream = try loop.open("audio")
     // A stopped broker answers nothing, and nobody notices until it is killed.
-    broker.signal(SIGSTOP)
+    try broker.pause()
     let killer = try NamedThread("killer") {
       poll(nil, 0, 50)
       try? broker.kill()

@@ -1,10 +1,9 @@
 // What a broker must be like, and what a stream.
 
 import BrokerTesting
+import JetStream
 import NetworkTesting
 import Testing
-
-@testable import JetStream
 
 @Suite("Opening a stream")
 struct OpeningTests {
@@ -126,19 +125,6 @@ struct OpeningTests {
     #expect(BrokerOptions(list: "tls://u:p@a")?.servers == ["tls://u:p@a"])
     for text in ["", "nats://", "nats://a,", "http://a", "nats://:4222", "nats://a/b"] {
       #expect(BrokerOptions(list: text) == nil, "\(text)")
-    }
-  }
-}
-
-extension BrokerClient {
-  /// Asks JetStream's API, and answers with the text of its reply, or of the error.
-  fileprivate func ask(_ question: String, _ body: String, _ answer: @escaping (String) -> Void) {
-    let content = MessageContent(payload: Array(body.utf8))
-    request(content, to: "$JS.API.\(question)", within: MessageStream.patience) { result in
-      switch result {
-      case .success(let reply): answer(String(decoding: reply, as: UTF8.self))
-      case .failure(let error): answer("\(error)")
-      }
     }
   }
 }

@@ -4,8 +4,8 @@ public import EventLoops
 internal import Glibc
 public import Metrics
 
-/// A small HTTP server that answers `GET /metrics` with a page of figures, for Prometheus. Whatever else is asked is
-/// 404.
+/// A small HTTP server that answers `GET /metrics` with a page of figures, for Prometheus, `GET /healthz` with 200 while
+/// its thread runs, and `GET /readyz` with 200 or 503. Whatever else is asked is 404.
 ///
 ///     let listener = try MetricsListener(listen: ListenAddress("127.0.0.1:9090")) { answer in
 ///       var page = MetricsText()
@@ -31,10 +31,12 @@ public final class MetricsListener: Sendable {
   /// - Parameters:
   ///   - address: who can reach it can read the figures.
   ///   - loop: runs on this one, which somebody else runs; nil for a thread of its own.
+  ///   - isReady: whether `/readyz` is to be answered with 200; on the loop.
   ///   - makePage: is called for each question.
   /// - Throws: ``ListenError``, whose description says what to do.
   public init(
-    listen address: ListenAddress, on loop: EventLoop? = nil, makePage: @escaping PageMaker
+    listen address: ListenAddress, on loop: EventLoop? = nil, isReady: @escaping @Sendable () -> Bool = { true },
+    makePage: @escaping PageMaker
   ) throws(ListenError) {
     ownsLoop = loop == nil
     do throws(SystemError) {
@@ -42,7 +44,7 @@ public final class MetricsListener: Sendable {
     } catch {
       throw .resources(error.description)
     }
-    core = try MetricsCore(address, self.loop, makePage)
+    core = try MetricsCore(address, self.loop, isReady, makePage)
     localAddresses = core.listeners.map(\.address)
   }
 
@@ -71,7 +73,8 @@ private final class MetricsCore: @unchecked Sendable {
   private var connections: [Int32: HTTPConnection] = [:]
 
   init(
-    _ address: ListenAddress, _ loop: EventLoop, _ makePage: @escaping MetricsListener.PageMaker
+    _ address: ListenAddress, _ loop: EventLoop, _ isReady: @escaping @Sendable () -> Bool,
+    _ makePage: @escaping MetricsListener.PageMaker
   ) throws(ListenError) {
     listeners = try Listener.all(at: address, Listener.Options(), loop)
     let timeouts = Timeouts(loop: loop) { kind in kind == .idle ? .seconds(120) : .seconds(10) }
@@ -80,13 +83,19 @@ private final class MetricsCore: @unchecked Sendable {
     context = ConnectionContext(
       loop: loop, timeouts: timeouts, parserLimits: limits, bufferCapacity: 8 * 1024,
       router: { head in
-        guard head.target.path == "/metrics" else {
+        let path = head.target.path
+        guard ["/metrics", "/healthz", "/readyz"].contains(path) else {
           return FixedResponseHandler(Response(404, body: "Figures for Prometheus are at /metrics.\n"))
         }
         guard head.method == "GET" || head.method == "HEAD" else {
           return FixedResponseHandler(Response(405, ["allow": "GET, HEAD"], body: "Figures are only to be read.\n"))
         }
-        return PageHandler(loop, makePage)
+        switch path {
+        case "/healthz": return FixedResponseHandler(Response(200, body: "alive\n"))
+        case "/readyz":
+          return FixedResponseHandler(isReady() ? Response(200, body: "ready\n") : Response(503, body: "not ready\n"))
+        default: return PageHandler(loop, makePage)
+        }
       }, refused: { _, _ in })
   }
 

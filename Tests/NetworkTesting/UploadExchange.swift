@@ -1,13 +1,8 @@
 // The protocol spoken by hand, one field at a time, so that a test shows what goes over the wire.
 
-import Glibc
-import NetworkTesting
-import Testing
-import UploadServer
-
 extension RawClient {
   /// Sends a request; with `body` it has a Content-Length, with `chunked` its content is to be sent by the test.
-  func request(
+  package func request(
     _ method: String, _ target: String, version: Int? = 8, _ lines: [String] = [], body: String? = nil,
     chunked: Bool = false
   ) throws {
@@ -19,7 +14,7 @@ extension RawClient {
   }
 
   /// An append in the newest version.
-  func patch(
+  package func patch(
     _ location: String, at offset: Int, completes: Bool = false, _ lines: [String] = [], body: String? = nil,
     chunked: Bool = false
   ) throws {
@@ -33,7 +28,7 @@ extension RawClient {
   }
 
   /// The next final answer, and the interim ones before it.
-  func final(withBody: Bool = true) throws -> (answer: Answer, interim: [Answer]) {
+  package func final(withBody: Bool = true) throws -> (answer: Answer, interim: [Answer]) {
     var interim: [Answer] = []
     while true {
       let answer = try answer(withBody: withBody)
@@ -43,7 +38,7 @@ extension RawClient {
   }
 
   /// Waits for the 104 that announces this number of bytes.
-  func awaitProgress(_ offset: Int) throws {
+  package func awaitProgress(_ offset: Int) throws {
     while true {
       let answer = try answer()
       guard answer.status == 104 else { throw TestFailure("no progress to \(offset), but \(answer)") }
@@ -52,22 +47,8 @@ extension RawClient {
   }
 
   /// What the resource says of itself.
-  func head(_ location: String) throws -> Answer {
+  package func head(_ location: String) throws -> Answer {
     try request("HEAD", location)
     return try final(withBody: false).answer
   }
-}
-
-extension TestServer {
-  /// Creates an upload without content.
-  func create(_ path: String = "/t.txt", _ lines: [String] = []) throws -> String {
-    let client = try connect()
-    try client.request("POST", path, ["Upload-Complete: ?0"] + lines, body: "")
-    let answer = try client.final().answer
-    guard answer.status == 201, let location = answer["location"] else { throw TestFailure("no upload: \(answer)") }
-    return location
-  }
-
-  /// The only stream's file.
-  var onlyFile: String { directory.names.first { !$0.hasPrefix(".") } ?? "none" }
 }

@@ -1,0 +1,114 @@
+// What one message of an upload says: the whole state of the upload up to it, so that its last message is all that a
+// server needs to know.
+
+internal import CZlib
+internal import HTTPMessages
+internal import JetStream
+internal import ResumableUploads
+
+/// A message of an upload's subject. `docs/jetstream.md` describes it for other readers.
+struct LogEntry: Equatable {
+  /// Who has published a message, and which of its messages it is: a publisher whose acknowledgement was lost knows its
+  /// own by it.
+  struct Mark: Equatable {
+    var publisher: String
+    var number: UInt64
+    var text: String { "\(publisher).\(number)" }
+  }
+
+  /// Where the message's bytes begin, counted from the upload's first byte.
+  var offset: UInt64
+  /// How many bytes it brings; none for one that only changes the state.
+  var count: UInt64
+  /// Of the whole upload, if it is known.
+  var length: UInt64?
+  /// Whether the upload is complete with this message.
+  var isComplete = false
+  /// Why the upload is over without more bytes.
+  var deactivation: Deactivation?
+  /// The stream that the upload is of, and where the upload begins in it.
+  var streamID: String
+  var streamStart: UInt64
+  /// What identifies the credential of the upload's creator.
+  var owner: [UInt8]?
+  var mark: Mark
+
+  /// How many bytes the upload has with this message.
+  var end: UInt64 { offset + count }
+
+  // MARK: Messages
+
+  private enum Name {
+    static let streamOffset = "Stream-Offset"
+    static let streamID = "Stream-ID"
+    static let checksum = "Sluice-CRC32"
+    static let publisher = "Sluice-Publisher"
+    static let owner = "Sluice-Owner"
+    static let ended = "Sluice-Ended"
+    static let complete = "Upload-Complete"
+  }
+
+  /// The message, with what else is to be said in it.
+  func message(_ payload: [UInt8], more: [MessageContent.Header]) -> MessageContent {
+    var headers: [MessageContent.Header] = [
+      .init(Name.streamID, streamID), .init(Name.streamOffset, String(streamStart + offset)),
+      .init(UploadFields.offset, String(offset)), .init(Name.checksum, Self.checksum(payload)),
+      .init(Name.publisher, mark.text),
+    ]
+    if let length { headers.append(.init(UploadFields.length, String(length))) }
+    if isComplete { headers.append(.init(Name.complete, "?1")) }
+    if let deactivation { headers.append(.init(Name.ended, deactivation.rawValue)) }
+    if let owner { headers.append(.init(Name.owner, Self.hex(owner))) }
+    return MessageContent(headers: headers + more, payload: payload)
+  }
+
+  /// nil if the message is not what a server has published: damaged, or somebody else's.
+  init?(_ content: MessageContent) {
+    func number(_ name: String) -> UInt64? { content[name].flatMap { UInt64($0) } }
+    guard let offset = number(UploadFields.offset), let streamOffset = number(Name.streamOffset),
+      streamOffset >= offset, streamOffset - offset <= UInt64(BareItem.largestInteger),
+      let streamID = content[Name.streamID],
+      content[Name.checksum] == Self.checksum(content.payload), offset <= UInt64(BareItem.largestInteger),
+      let mark = content[Name.publisher]?.split(separator: "."), mark.count == 2, let count = UInt64(mark[1])
+    else { return nil }
+    (self.offset, self.count) = (offset, UInt64(content.payload.count))
+    (self.streamID, streamStart) = (streamID, streamOffset - offset)
+    self.mark = Mark(publisher: String(mark[0]), number: count)
+    length = number(UploadFields.length)
+    isComplete = content[Name.complete] == "?1"
+    if let text = content[Name.ended] {
+      guard let cause = Deactivation(rawValue: text) else { return nil }
+      deactivation = cause
+    }
+    if let text = content[Name.owner] {
+      guard let owner = Self.bytes(ofHex: text) else { return nil }
+      self.owner = owner
+    }
+  }
+
+  init(offset: UInt64, count: UInt64, streamID: String, streamStart: UInt64, owner: [UInt8]?, mark: Mark) {
+    (self.offset, self.count) = (offset, count)
+    (self.streamID, self.streamStart) = (streamID, streamStart)
+    (self.owner, self.mark) = (owner, mark)
+  }
+
+  // MARK: Text
+
+  /// CRC-32 as zlib computes it, in eight hexadecimal digits.
+  static func checksum(_ payload: [UInt8]) -> String {
+    let value = payload.withUnsafeBufferPointer { crc32_z(0, $0.baseAddress, $0.count) }
+    // Without any byte zlib returns its start value, which is 0.
+    let digits = String(UInt32(truncatingIfNeeded: payload.isEmpty ? 0 : value), radix: 16)
+    return String(repeating: "0", count: 8 - digits.count) + digits
+  }
+
+  private static func hex(_ bytes: [UInt8]) -> String {
+    bytes.map { $0 < 16 ? "0" + String($0, radix: 16) : String($0, radix: 16) }.joined()
+  }
+
+  private static func bytes(ofHex text: String) -> [UInt8]? {
+    let digits = text.utf8.compactMap(Octet.hexValue)
+    guard digits.count == text.utf8.count, digits.count % 2 == 0 else { return nil }
+    return stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
+  }
+}

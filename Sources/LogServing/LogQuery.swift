@@ -1,0 +1,118 @@
+// A request to an upload resource that brings no bytes: HEAD, GET, DELETE.
+
+internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
+internal import JetStream
+internal import ResumableUploads
+internal import StreamServing
+
+/// Asks where an upload stands, or cancels it. Either ends a request that appends to it, on whichever server: a message
+/// without bytes goes out behind the last one, so that the broker refuses what the other server publishes next.
+///
+/// So the offset that is told is one that an append may follow. A request that publishes as fast as it can may be ahead
+/// of us many times in a row. After a while the client is told to ask again.
+final class LogQuery: RequestHandler {
+  enum Purpose { case retrieve, cancel }
+
+  private static let patience = Duration.seconds(3)
+  private static let longestPause = Duration.milliseconds(100)
+
+  private let log: UploadLog
+  private let head: RequestHead
+  private let token: String
+  private let version: InteropVersion
+  private let purpose: Purpose
+  private var exchange: (any Exchange)?
+  private var peer = ""
+  private let publisher: String
+  private let deadline = MonotonicInstant.now + LogQuery.patience
+  private var attempts = 0
+
+  init(_ log: UploadLog, _ head: RequestHead, token: String, _ version: InteropVersion, _ purpose: Purpose) {
+    (self.log, self.head, self.token) = (log, head, token)
+    (self.version, self.purpose) = (version, purpose)
+    publisher = log.newPublisher(isQuery: true)
+  }
+
+  func begin(_ exchange: any Exchange) {
+    self.exchange = exchange
+    peer = exchange.peer
+    ask()
+  }
+
+  // Content of such a request has no meaning (RFC 9110, section 9.3.1), and is never asked for.
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+  func end() {}
+  func aborted(_ reason: AbortReason) { exchange = nil }
+  // The answer is a message away.
+  func serverStops() {}
+
+  private func ask() {
+    log.find(token, for: head.credential) { [self] found in
+      if let refusal = found.refusal { return refuse(refusal) }
+      guard case .entry(let entry, let sequence) = found else { return }
+      if purpose == .retrieve && entry.isComplete {
+        return respond(ServerAnswer.retrieved(log.standing(entry, token), version))
+      }
+      change(entry, sequence)
+    }
+  }
+
+  private func change(_ last: LogEntry, _ sequence: UInt64) {
+    attempts += 1
+    var entry = last
+    (entry.offset, entry.count) = (last.end, 0)
+    entry.mark = .init(publisher: publisher, number: UInt64(attempts))
+    if purpose == .cancel { entry.deactivation = .cancelled }
+    log.stream.publish(entry.message([], more: []), to: token, after: sequence) { [self] result in
+      switch result {
+      case .success: changed(entry)
+      case .failure(let error) where error.isWrongLastSequence: askAgain()
+      case .failure(let error): refuse(UploadRefusal(error))
+      }
+    }
+  }
+
+  /// A request that appends was faster.
+  private func askAgain() {
+    guard exchange != nil else { return }
+    guard MonotonicInstant.now < deadline else {
+      return refuse(.outOfResources("a request that appends to the upload does not come to an end"))
+    }
+    let pause = min(Duration.milliseconds(1 << min(attempts, 10)), Self.longestPause)
+    log.loop.schedule(after: pause) { [self] in ask() }
+  }
+
+  private func changed(_ entry: LogEntry) {
+    guard purpose == .cancel else {
+      return respond(ServerAnswer.retrieved(log.standing(entry, token), version))
+    }
+    var event = ServerEvent(.cancelled, peer: peer)
+    event.stream = entry.streamID
+    event.offset = entry.streamStart + entry.end
+    log.context.emit(event)
+    // What is complete stays as what it was for.
+    guard !entry.isComplete else { return respond(ServerAnswer.cancelled(version)) }
+    log.stream.purge(token) { [self] result in
+      if case .failure(let error) = result {
+        log.context.emit(
+          ServerEvent(.warning, reason: "the messages of the cancelled upload \(token) stay: \(error)"))
+      }
+      respond(ServerAnswer.cancelled(version))
+    }
+  }
+
+  private func refuse(_ refusal: UploadRefusal) {
+    let status = refusal.status(version)
+    log.context.emit(ServerEvent(.refusal(status: status), peer: peer, status: status, reason: refusal.reason))
+    respond(ServerAnswer.refused(refusal, version, limits: log.limits))
+  }
+
+  private func respond(_ answer: ServerAnswer) {
+    // Let go of first: the connection lets go of us in turn.
+    let exchange = exchange
+    self.exchange = nil
+    exchange?.respond(Response(answer))
+  }
+}

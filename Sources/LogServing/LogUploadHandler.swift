@@ -1,0 +1,79 @@
+// Which request is which: creations, appends, questions, plain streams.
+
+package import HTTPMessages
+package import HTTPServer
+internal import ResumableUploads
+internal import StreamServing
+
+/// Serves the requests of one loop from the log of uploads. Nothing of an upload is kept here longer than a request
+/// lasts, so any server with the same log serves any request.
+package final class LogUploadHandler {
+  /// Where upload resources are.
+  static let prefix = "/.uploads/"
+  private static let methods = "GET, HEAD, POST, PUT, OPTIONS"
+
+  private let log: UploadLog
+
+  package init(_ log: UploadLog) { self.log = log }
+
+  /// The handler of a request.
+  package func handler(for head: RequestHead) -> any RequestHandler {
+    let path = head.target.path
+    let token = path.hasPrefix(Self.prefix) ? String(path.dropFirst(Self.prefix.count)) : nil
+    let summary = RequestSummary(
+      method: head.method, target: token == nil ? .other : .uploadResource, fields: head.fields,
+      content: .init(head.framing))
+    switch ServerRequest(summary) {
+    case .plain: return plain(head)
+    case .refuse(let refusal, let version):
+      return FixedResponseHandler(Response(ServerAnswer.refused(refusal, version, limits: log.limits)))
+    case .discover(let version):
+      return FixedResponseHandler(Response(ServerAnswer.discovered(log.limits, version, allow: Self.methods)))
+    case .discoverResource(let version):
+      return FixedResponseHandler(Response(ServerAnswer.discoveredResource(version)))
+    case .create(let request):
+      if let refusal = Self.flaw(head) { return refusal }
+      return LogTransfer(log, head, request, creatingIn: StreamName.randomID())
+    case .append(let request): return LogTransfer(log, head, request, appendingTo: token ?? "")
+    case .retrieve(let version): return LogQuery(log, head, token: token ?? "", version, .retrieve)
+    case .cancel(let version): return LogQuery(log, head, token: token ?? "", version, .cancel)
+    }
+  }
+
+  /// A request without the protocol: a stream in one piece.
+  private func plain(_ head: RequestHead) -> any RequestHandler {
+    switch head.method {
+    case "POST", "PUT":
+      if let refusal = Self.flaw(head) { return refusal }
+      guard head.fields.single("stream-offset").map({ $0 == "0" }) ?? true else {
+        return FixedResponseHandler(
+          Response(
+            409, body: "This server continues a stream by resumable uploads only: send Upload-Complete and PATCH.\n"))
+      }
+      return LogTransfer(plain: log, head, creatingIn: StreamName.randomID())
+    case "GET", "HEAD":
+      guard head.target.path == "/" else {
+        return FixedResponseHandler(Response(404, body: "This server receives streams; it does not hand them out.\n"))
+      }
+      return FixedResponseHandler(
+        Response(
+          200, body: "Sluice receives streams here: POST or PUT to any path, chunked or with a Content-Length.\n"))
+    case "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT":
+      return FixedResponseHandler(
+        Response(405, ["allow": Self.methods], body: "Streams are sent with POST or PUT.\n"))
+    default: return FixedResponseHandler(Response(501, body: "This server does not know that method.\n"))
+    }
+  }
+
+  /// The response to a request whose fields about its stream cannot be used; nil if they can.
+  private static func flaw(_ head: RequestHead) -> FixedResponseHandler? {
+    if let id = head.fields["stream-id"], head.fields.count("stream-id") > 1 || !StreamName.isValidID(id) {
+      return FixedResponseHandler(
+        Response(400, body: "Stream-ID is one to 64 letters, digits, dots, hyphens and underscores.\n"))
+    }
+    if head.fields.count("stream-offset") > 0, LogTransfer.streamStart(head) == nil {
+      return FixedResponseHandler(Response(400, body: "Stream-Offset is a number of bytes.\n"))
+    }
+    return nil
+  }
+}

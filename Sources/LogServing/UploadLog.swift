@@ -1,0 +1,120 @@
+// The log of all uploads, for one loop: subjects by their tokens, messages by what they say.
+
+internal import EventLoops
+internal import HTTPMessages
+package import JetStream
+internal import ResumableUploads
+package import StreamServing
+
+/// What the uploads of one loop are served with. Only on the loop's thread.
+package final class UploadLog {
+  /// How many bytes of an upload one message has at most.
+  private static let largestBatch = 256 * 1024
+  /// What a message needs besides its bytes: fields of a request, at most.
+  private static let headerRoom = 20 * 1024
+  /// The shortest `max_payload` that uploads can be served with.
+  package static let leastMessageLength = 32 * 1024
+
+  /// What the marks of this loop's messages begin with: nobody else's do.
+  private let name = StreamName.randomID()
+  private var publisherCount: UInt64 = 0
+  let stream: MessageStream
+  let context: ServingContext
+  let options: UploadLimitsConfiguration
+  let limits: UploadLimits
+  var loop: EventLoop { context.loop }
+
+  /// - Parameter maximumBodyLength: of a request, which the parser judges.
+  package init(
+    _ context: ServingContext, stream: MessageStream, options: UploadLimitsConfiguration, maximumBodyLength: UInt64?
+  ) {
+    (self.context, self.stream, self.options) = (context, stream, options)
+    var limits = UploadLimits()
+    limits.maximumSize = options.maximumSize
+    limits.maximumAppendSize = [options.maximumAppendSize, maximumBodyLength].compactMap(\.self).min()
+    limits.minimumAppendSize = options.minimumAppendSize
+    self.limits = limits
+  }
+
+  /// How many bytes of an upload a message may have now.
+  var batchLimit: Int {
+    max(1, min(Self.largestBatch, stream.maximumMessageLength - min(Self.headerRoom, stream.maximumMessageLength / 2)))
+  }
+
+  /// A publisher that there was never before.
+  func newPublisher(isQuery: Bool = false) -> String {
+    publisherCount += 1
+    return "\(name)-\(isQuery ? "q" : "")\(publisherCount)"
+  }
+
+  /// Whether a message is of an append that this loop has served.
+  func isOwn(_ mark: LogEntry.Mark) -> Bool { mark.publisher.hasPrefix("\(name)-") && !mark.publisher.contains("-q") }
+
+  func location(of token: String) -> String { options.publicURL + LogUploadHandler.prefix + token }
+
+  func standing(_ entry: LogEntry, _ token: String) -> ServerAnswer.Standing {
+    .init(
+      offset: entry.end, length: entry.length, isComplete: entry.isComplete, limits: limits,
+      location: location(of: token))
+  }
+
+  /// What the log says of an upload.
+  enum Found {
+    case entry(LogEntry, sequence: UInt64)
+    /// There is none of that name, or it is somebody else's.
+    case unknown
+    /// Its last message is not what a server has written.
+    case damaged
+    case unavailable(BrokerError)
+  }
+
+  /// Reads where an upload stands.
+  ///
+  /// - Parameter credential: of who asks: somebody else's upload is as good as none (section "Security
+  ///   Considerations").
+  func find(_ token: String, for credential: [UInt8]?, _ completion: @escaping (Found) -> Void) {
+    guard Self.isToken(token) else { return completion(.unknown) }
+    guard stream.isConnected else { return completion(.unavailable(.disconnected)) }
+    stream.lastMessage(of: token) { [context] answer in
+      switch answer {
+      case .failure(let error): completion(.unavailable(error))
+      case .success(nil): completion(.unknown)
+      case .success(let message?):
+        guard let entry = LogEntry(message.content) else {
+          context.emit(
+            ServerEvent(.warning, reason: "message \(message.sequence) of \(message.subject) is damaged"))
+          return completion(.damaged)
+        }
+        completion(entry.owner == credential ? .entry(entry, sequence: message.sequence) : .unknown)
+      }
+    }
+  }
+
+  /// 32 hexadecimal digits, as ``StreamName/randomID()`` makes them.
+  private static func isToken(_ text: String) -> Bool {
+    text.utf8.count == 32 && text.utf8.allSatisfy { Octet.hexValue($0) != nil }
+  }
+}
+
+extension UploadLog.Found {
+  /// The refusal of a request to what was found; nil if there is an upload that is not over.
+  var refusal: UploadRefusal? {
+    switch self {
+    case .entry(let entry, _): entry.deactivation.map { .deactivated($0) }
+    case .unknown: .unknownResource
+    case .damaged: .deactivated(.stateLost)
+    case .unavailable(let error): UploadRefusal(error)
+    }
+  }
+}
+
+extension UploadRefusal {
+  /// What a client is told of a broker's error.
+  init(_ error: BrokerError) {
+    switch error {
+    case _ where error.isFull: self = .notStored("the brokers have no room: \(error)", isFull: true)
+    case _ where error.isTransient: self = .outOfResources("the brokers cannot store anything now: \(error)")
+    default: self = .notStored("the brokers did not store it: \(error)", isFull: false)
+    }
+  }
+}

@@ -1,0 +1,109 @@
+// What serves the requests of one loop: streams and uploads of a directory, or of a log that other servers share.
+
+internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
+internal import LogServing
+internal import ResumableServing
+internal import StreamServing
+internal import StreamStore
+
+/// Everything behind the connections of a loop. Only on the loop's thread.
+protocol LoopService: AnyObject {
+  /// The handler of a request that was let in.
+  func handler(for head: RequestHead) -> any RequestHandler
+  /// The loop that a request belongs to, where it is another one than this.
+  func otherLoop(of head: RequestHead) -> Int?
+  /// Takes up what an earlier server has left, as far as `patience` goes. Before any loop runs.
+  func load(patience: Duration)
+  /// The last connection has ended: completes what must be, and calls `ended`.
+  func end(_ ended: @escaping () -> Void)
+}
+
+/// Streams as files, and upload resources with records beside them.
+final class DirectoryService: LoopService {
+  let registry: StreamRegistry
+  private let uploads: UploadResources
+  private let assignment: LoopAssignment
+  private let resumable: ResumableUploadHandler
+
+  init(
+    _ context: ServingContext, _ configuration: UploadServer.Configuration, _ shared: SharedStorage
+  ) throws(UploadServerError) {
+    let (loop, storage) = (context.loop, try shared.parts(context.assignment, context.loop))
+    assignment = context.assignment
+    let registry = StreamRegistry(
+      context, store: storage.streams,
+      limits: StreamLimits(
+        options: configuration.uploads, usage: shared.usage, accounts: storage.accounts, worker: storage.worker,
+        loop: loop),
+      maximumHole: configuration.maximumHoleLength)
+    self.registry = registry
+    uploads = UploadResources(
+      context,
+      .init(
+        options: configuration.uploads, durability: storage.durability,
+        bootIdentifier: configuration.bootIdentifier ?? "", finishedLimits: storage.finishedLimits,
+        maximumBodyLength: configuration.maximumBodyLength),
+      store: storage.records, worker: storage.worker, usage: shared.usage, accounts: storage.accounts,
+      router: { head in configuration.handler(head) ?? Self.route(head, registry) })
+    uploads.loaded = { registry.restored() }
+    resumable = ResumableUploadHandler(uploads)
+  }
+
+  func handler(for head: RequestHead) -> any RequestHandler { resumable.handler(for: head) }
+
+  func otherLoop(of head: RequestHead) -> Int? {
+    let owner = ResumableUploadHandler.owner(of: head, among: assignment)
+    return owner == assignment.index ? nil : owner
+  }
+
+  func load(patience: Duration) { uploads.load(patience: patience) }
+
+  /// How work on this loop is done when each request that has reached the server by now has reached its loop.
+  func gather(by gather: @escaping (@escaping @Sendable () -> Void) -> Void) { uploads.gather = gather }
+
+  func end(_ ended: @escaping () -> Void) {
+    registry.stop()
+    // The disk may still be at work on a stream that has ended: its file gets its name, and its event, first.
+    registry.whenNothingFinishes { [self] in uploads.end(ended) }
+  }
+
+  private static func route(_ head: RequestHead, _ registry: StreamRegistry) -> any RequestHandler {
+    switch head.method {
+    case "POST", "PUT": return StreamStoreHandler(head: head, registry: registry)
+    case "GET", "HEAD":
+      guard head.target.path == "/" else {
+        return FixedResponseHandler(Response(404, body: "This server receives streams; it does not hand them out.\n"))
+      }
+      return FixedResponseHandler(
+        Response(
+          200, body: "Sluice receives streams here: POST or PUT to any path, chunked or with a Content-Length.\n"))
+    case "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT":
+      return FixedResponseHandler(
+        Response(405, ["allow": "GET, HEAD, POST, PUT, OPTIONS"], body: "Streams are sent with POST or PUT.\n"))
+    default: return FixedResponseHandler(Response(501, body: "This server does not know that method.\n"))
+    }
+  }
+}
+
+/// Uploads in a log of brokers. Any loop serves any request, and nothing has to be completed.
+final class LogService: LoopService {
+  private let uploads: LogUploadHandler
+  private let other: @Sendable (RequestHead) -> (any RequestHandler)?
+
+  init(
+    _ context: ServingContext, _ configuration: UploadServer.Configuration, _ brokers: BrokerStorage
+  ) throws(UploadServerError) {
+    uploads = LogUploadHandler(
+      UploadLog(
+        context, stream: try brokers.stream(on: context.loop), options: configuration.uploads,
+        maximumBodyLength: configuration.maximumBodyLength))
+    other = configuration.handler
+  }
+
+  func handler(for head: RequestHead) -> any RequestHandler { other(head) ?? uploads.handler(for: head) }
+  func otherLoop(of head: RequestHead) -> Int? { nil }
+  func load(patience: Duration) {}
+  func end(_ ended: @escaping () -> Void) { ended() }
+}

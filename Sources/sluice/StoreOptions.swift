@@ -1,0 +1,66 @@
+// --store and its relatives, of serve: uploads in a log that several servers share.
+
+internal import UploadServer
+
+enum StoreOptions {
+  static let topic = HelpTopic(
+    name: "store", title: "How sluice serve stores uploads in NATS JetStream",
+    options: [
+      Option(
+        "store", value: "URL[,URL…]",
+        "brokers that keep the uploads, such as nats://a:4222,nats://b:4222 (default: none, see --directory)"),
+      Option("store-stream", value: "NAME", "JetStream stream; created if it is missing (default: sluice)"),
+      Option("replicas", value: "N", "number of brokers that have each message, 1 to 5 (default: 1)"),
+      Option("store-token-file", value: "FILE", "token for the brokers (default: none)"),
+      Option("store-credentials", value: "FILE", "NATS credentials file, .creds (default: none)"),
+      Option("store-ca", value: "FILE", "PEM file of authorities for TLS to the brokers (default: the system's)"),
+    ],
+    notes: [
+      "Several servers with the same --store share their uploads: any of them answers any request.",
+      "A byte is acknowledged when the brokers have acknowledged it.",
+      "docs/scaling.md describes which failure loses what, and docs/jetstream.md the messages.",
+      "Options about files, recordings, ages, counts and quotas do not apply with --store.",
+    ])
+
+  /// Options of `serve` that mean nothing without a directory.
+  private static let ofDirectories: [String] =
+    [
+      "directory", "discard", "durability", "finish-after", "split", "names", "no-sidecars", "max-age", "max-hole",
+      "max-uploads", "max-uploads-per-client", "quota", "quota-per-client", "max-finished", "max-finished-size",
+      "min-rate",
+    ] + KeepOptions.topic.options.map(\.name)
+
+  /// What the options say; nil without `--store`.
+  static func parse(_ values: CommandLineSyntax.Values) throws(CommandError) -> UploadServer.Brokers? {
+    let stream = values["store-stream"] ?? "sluice"
+    guard MessageStream.isValidName(stream) else {
+      throw .usage("--store-stream \(stream.shown): invalid name. Use letters, digits, hyphens and underscores.")
+    }
+    let replicas =
+      try values["replicas"].map { text throws(CommandError) in try Units.integer(text, of: "replicas", in: 1...5) }
+      ?? 1
+    let files = ["store-token-file", "store-credentials", "store-ca"]
+    for option in files { if let path = values[option] { try InputFile.check(path, option: option) } }
+    guard let list = values["store"] else {
+      if let option = (["store-stream", "replicas"] + files).first(where: { values[$0] != nil }) {
+        throw .usage("--\(option) \((values[option] ?? "").shown) requires --store. Add --store nats://HOST:4222.")
+      }
+      return nil
+    }
+    guard var options = BrokerOptions(list: list) else {
+      throw .usage(
+        "--store \(list.shown): invalid URL. Write nats://HOST:4222 or tls://HOST:4222, with commas between.")
+    }
+    if let option = ofDirectories.first(where: { values.has($0) || values[$0] != nil || !values.all($0).isEmpty }) {
+      throw .usage("--\(option) does not apply with --store. Leave one of them out.")
+    }
+    if let path = values["store-token-file"] {
+      let text = String(
+        decoding: try InputFile.contents(of: path, option: "store-token-file", limit: 4096), as: UTF8.self)
+      options.token = String(text.prefix { !$0.isNewline })
+    }
+    options.credentialsFile = values["store-credentials"]
+    options.authorityFile = values["store-ca"]
+    return UploadServer.Brokers(options, stream: stream, replicas: replicas)
+  }
+}

@@ -1,0 +1,136 @@
+// serve --store as a process: brokers and servers that are killed in the middle of a stream of the real client.
+
+import BrokerTesting
+import Digests
+import Glibc
+import JetStream
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadServer
+
+@Suite("serve --store")
+struct StoreTests {
+  /// The bytes of the only stream that the log has, in the order of its uploads.
+  private static func stored(_ broker: TestBroker, _ id: String) throws -> [UInt8] {
+    let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
+    let stream = try loop.open("sluice")
+    var messages: [StoredMessage] = []
+    while let next = try stream.message(of: "*", from: (messages.last?.sequence ?? 0) + 1) { messages.append(next) }
+    var bytes: [UInt8] = []
+    for message in messages where message.content["Stream-ID"] == id {
+      #expect(message.content["Stream-Offset"] == String(bytes.count))
+      bytes += message.content.payload
+    }
+    return bytes
+  }
+
+  private static func serve(_ broker: TestBroker, at address: String = "127.0.0.1:0") throws -> (TestProcess, String) {
+    let server = try sluice(["serve", "--listen", address, "--store", broker.url])
+    let line = try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }.text
+    return (server, String(line.dropFirst("listening on ".count)))
+  }
+
+  /// What is streamed: a piece at a time, so that the faults come in the middle.
+  private static func piece(_ number: Int) -> [UInt8] {
+    var random = SplitMix64(state: UInt64(number))
+    return (0..<10_000).map { _ in UInt8(truncatingIfNeeded: random.next()) }
+  }
+
+  @Test("a stream survives brokers and servers that are killed: the log has each byte once")
+  func kills() throws {
+    let broker = try TestBroker()
+    var (server, address) = try Self.serve(broker)
+    let client = try sluice(
+      [
+        "pipe", "http://\(address)/t.bin", "--stream-id", "s", "--roll-over-after", "300ms", "--buffer", "4MiB",
+        "--retry-ceiling", "200ms",
+      ], input: .pipe)
+    let log = try BrokerLoop(BrokerOptions(servers: [broker.url])).open("sluice")
+    var sent: [UInt8] = []
+    func send(_ count: Int) throws {
+      for _ in 0..<count {
+        let piece = Self.piece(sent.count)
+        sent += piece
+        client.send(piece)
+        poll(nil, 0, 5)
+      }
+      // The log has got somewhere before the next fault.
+      let target = sent.count - 20_000
+      try waitUntil("\(target) bytes are stored") {
+        // While the broker is away, nobody answers.
+        guard let last = try? log.lastMessage(of: "*"),
+          let offset = last.content["Stream-Offset"].flatMap({ Int($0) })
+        else { return false }
+        return offset + last.content.payload.count >= target
+      }
+    }
+    try send(20)
+    try broker.kill()
+    for _ in 0..<10 {
+      let piece = Self.piece(sent.count)
+      sent += piece
+      client.send(piece)
+    }
+    try broker.start()
+    try send(20)
+    // Another server takes the place of one that is killed. It knows nothing but the log.
+    server.signal(SIGKILL)
+    try server.wait()
+    (server, _) = try Self.serve(broker, at: address)
+    try send(20)
+    client.endInput()
+    #expect(try client.wait() == 0, "\(client.errors)")
+    let stored = try Self.stored(broker, "s")
+    #expect(try Digest(.sha256, of: stored.span.bytes).bytes == Digest(.sha256, of: sent.span.bytes).bytes)
+    #expect(stored.count == sent.count)
+    server.signal(SIGTERM)
+    #expect(try server.wait() == 0, "\(server.errors)")
+  }
+
+  @Test("readiness follows the broker, and liveness does not")
+  func probes() throws {
+    let broker = try TestBroker()
+    let server = try sluice([
+      "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--store", broker.url,
+    ])
+    let line = try server.lines.first("the figures") { $0.text.hasPrefix("figures at ") }.text
+    try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
+    let address = line.dropFirst("figures at http://".count).prefix { $0 != "/" }
+    func status(_ path: String) throws -> Int {
+      let client = try RawClient(try .init(String(address)))
+      try client.request("GET", path, version: nil)
+      return try client.final().answer.status
+    }
+    #expect(try status("/healthz") == 200)
+    #expect(try status("/readyz") == 200)
+    try broker.kill()
+    try waitUntil("the server is not ready") { try status("/readyz") == 503 }
+    #expect(try status("/healthz") == 200)
+    try broker.start()
+    try waitUntil("the server is ready again") { try status("/readyz") == 200 }
+  }
+
+  @Test("a broker that cannot be used has an exit code, and the message says what to do")
+  func exitCodes() throws {
+    let plain = try TestBroker(jetStream: false)
+    let guarded = try TestBroker("authorization { token: \"right\" }")
+    let gone = try TestBroker()
+    try gone.kill()
+    let directory = try TemporaryDirectory()
+    let token = try directory.write("token", "right\n")
+    let wrong = try directory.write("wrong", "wrong\n")
+    let cases: [([String], Int32, String)] = [
+      ([gone.url], 69, "Start a broker there"), ([plain.url], 69, "Enable JetStream"),
+      ([guarded.url, "--store-token-file", wrong], 77, "Correct the token"),
+      ([guarded.url, "--store-token-file", token, "--replicas", "3"], 76, "replicas"),
+      ([guarded.url, "--store-credentials", token], 66, "Correct the file"),
+    ]
+    for (arguments, code, text) in cases {
+      let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--store"] + arguments)
+      #expect(try server.wait() == code, "\(arguments): \(server.errors)")
+      #expect(server.errors.joined().contains(text), "\(server.errors)")
+      #expect(!server.errors.joined().contains("wrong"), "a secret is shown")
+    }
+  }
+}

@@ -1,0 +1,152 @@
+// Brokers that die, stop, are full, or are not as they have to be.
+
+import BrokerTesting
+import EventLoops
+import Glibc
+import JetStream
+import NetworkTesting
+import Synchronization
+import Testing
+import UploadServer
+
+@Suite("Servers and the faults of their brokers")
+struct BrokerFaultTests {
+  @Test("bytes that come while the broker is dead are stored when it is back, and acknowledged only then")
+  func killed() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let location = try server.create()
+    let client = try server.connect()
+    try client.patch(location, at: 0, completes: true, chunked: true)
+    try client.sendChunk("before ")
+    try client.awaitProgress(7)
+    try broker.kill()
+    try client.sendChunk("meanwhile ")
+    try waitUntil("the server knows") { !server.server.isReady }
+    // Whoever comes now is told to come back.
+    let other = try server.connect()
+    try other.request("POST", "/t", ["Upload-Complete: ?0"], body: "")
+    let refused = try other.final().answer
+    #expect(refused.status == 503 && refused["retry-after"] != nil)
+    #expect(try server.head(location).status == 503)
+    try broker.start()
+    try client.awaitProgress(17)
+    try client.sendChunk("after")
+    try client.send("0\r\n\r\n")
+    #expect(try client.final().answer.status == 201)
+    #expect(try broker.bytes(of: location) == Array("before meanwhile after".utf8))
+  }
+
+  @Test("a broker that takes nothing holds the client back, and memory with it")
+  func backpressure() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker) { $0.receiveBufferSize = 64 * 1024 }
+    let location = try server.create()
+    let client = try server.connect()
+    try client.patch(location, at: 0, completes: true, chunked: true)
+    try client.sendChunk("a")
+    try client.awaitProgress(1)
+    try broker.pause()
+    let total = 24
+    let sent = Atomic<Int>(0)
+    // Touched by this thread only until it has ended.
+    nonisolated(unsafe) let sender = client
+    let thread = try NamedThread("sender") {
+      for _ in 0..<total {
+        guard (try? sender.sendChunk([UInt8](repeating: 0x62, count: 1 << 20))) != nil else { return }
+        sent.add(1, ordering: .relaxed)
+      }
+    }
+    var (last, unchanged) = (-1, 0)
+    try waitUntil("the sender stands still") {
+      let now = sent.load(ordering: .relaxed)
+      unchanged = now == last ? unchanged + 1 : 0
+      last = now
+      return unchanged > 300
+    }
+    // What sockets, the server and its one message under way hold, in MiB.
+    #expect(last < 12, "\(last) MiB were taken from the client")
+    broker.resume()
+    thread.join()
+    try client.send("0\r\n\r\n")
+    #expect(try client.final().answer.status == 201)
+    #expect(try server.head(location)["upload-offset"] == "\(total << 20 + 1)")
+  }
+
+  @Test("content is split below the broker's max_payload, and a max_payload that is too small is refused")
+  func maximumPayload() throws {
+    let broker = try TestBroker("max_payload: 40000")
+    let server = try LogServer(broker)
+    let location = try server.create()
+    let client = try server.connect()
+    let content = String(repeating: "0123456789", count: 50_000)
+    try client.patch(location, at: 0, completes: true, body: content)
+    #expect(try client.final().answer.status == 201)
+    let messages = try broker.messages(of: location)
+    #expect(messages.flatMap(\.content.payload) == Array(content.utf8))
+    #expect(messages.count > 20)
+    let small = try TestBroker("max_payload: 20000")
+    #expect(throws: UploadServerError.self) { try LogServer(small) }
+  }
+
+  @Test("a stream that is full refuses bytes with 507, and those that it has stay")
+  func full() throws {
+    let broker = try TestBroker()
+    let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
+    _ = try loop.open("sluice")
+    let server = try LogServer(broker)
+    let location = try server.create("hello")
+    try loop.limit("sluice", toBytes: 20_000)
+    let client = try server.connect()
+    try client.patch(location, at: 5, body: String(repeating: "x", count: 30_000))
+    let answer = try client.final().answer
+    #expect(answer.status == 507 && answer["retry-after"] != nil, "\(answer)")
+    #expect(try broker.bytes(of: location) == Array("hello".utf8))
+    try loop.limit("sluice", toBytes: -1)
+    client.disconnect()
+    let again = try server.connect()
+    try again.patch(location, at: 5, completes: true, body: " again")
+    #expect(try again.final().answer.status == 201)
+  }
+
+  @Test("brokers and streams that cannot keep uploads are refused at the start, with what to do")
+  func unsuitable() throws {
+    func message(_ broker: TestBroker, _ change: (inout UploadServer.Brokers) -> Void = { _ in }) -> String {
+      do {
+        _ = try LogServer(broker) {
+          var brokers = UploadServer.Brokers(BrokerOptions(servers: [broker.url]))
+          change(&brokers)
+          $0.storage = .brokers(brokers)
+        }
+        return "started"
+      } catch {
+        return "\(error)"
+      }
+    }
+    let broker = try TestBroker()
+    #expect(message(broker) { $0.replicas = 3 }.contains("replicas"))
+    #expect(message(broker) { $0.stream = "other" } == "started")
+    #expect(message(try TestBroker(jetStream: false)).contains("Enable JetStream"))
+    #expect(message(try TestBroker("authorization { token: \"t\" }")).contains("credentials"))
+    try broker.kill()
+    #expect(message(broker).contains("Start a broker there"))
+  }
+
+  @Test("a server that stops tells a live client its offset, and the client continues at another server")
+  func drained() throws {
+    let broker = try TestBroker()
+    let (one, other) = (try LogServer(broker), try LogServer(broker))
+    let location = try one.create()
+    let client = try one.connect()
+    try client.patch(location, at: 0, chunked: true)
+    try client.sendChunk("first")
+    try client.awaitProgress(5)
+    one.server.drain(within: .seconds(4))
+    let answer = try client.final().answer
+    #expect(answer.status == 503 && answer["upload-offset"] == "5", "\(answer)")
+    let next = try other.connect()
+    try next.patch(location, at: 5, completes: true, body: " second")
+    #expect(try next.final().answer.status == 201)
+    #expect(try broker.bytes(of: location) == Array("first second".utf8))
+  }
+}

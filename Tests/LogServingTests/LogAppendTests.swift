@@ -1,0 +1,176 @@
+// The state machine of an append against a model of a broker: random losses, repetitions and rivals.
+
+import JetStream
+import PropertyTesting
+import Testing
+
+@testable import LogServing
+
+@Suite("The state machine of an append")
+struct LogAppendTests {
+  /// A subject of a broker, which decides by sequences alone.
+  private struct Log {
+    struct Message { var sequence: UInt64, bytes: [UInt8], publisher: Int, number: UInt64, completes: Bool }
+    var messages: [Message] = []
+    var last: UInt64 { messages.last?.sequence ?? 0 }
+    var bytes: [UInt8] { messages.flatMap(\.bytes) }
+
+    mutating func publish(_ batch: LogAppend.Batch, after sequence: UInt64, by publisher: Int) -> UInt64? {
+      guard sequence == last else { return nil }
+      messages.append(
+        Message(
+          sequence: last + UInt64.random(in: 1...3), bytes: batch.bytes, publisher: publisher, number: batch.number,
+          completes: batch.completes))
+      return last
+    }
+  }
+
+  /// A request: what it has sent of the pattern, and what it has heard.
+  private struct Appender {
+    var machine: LogAppend
+    var isOver = false
+    var hasFailed = false
+    var acknowledged: UInt64
+    var sent: UInt64
+  }
+
+  private static let refused = BrokerError.refused(code: 400, number: 10071, reason: "wrong last sequence")
+
+  @Test("whatever is lost on the way, the log has no hole and no byte twice, and everything that was acknowledged")
+  func faults() {
+    for seed in UInt64(1)...2000 {
+      var random = SplitMix64(state: seed)
+      var (log, now, rounds) = (Log(), Int64(0), 0)
+      var appenders: [Appender] = []
+      // Requests that were answered before they arrived: a broker may take a message long after its sender gave up.
+      var late: [(Int, LogAppend.Batch, UInt64)] = []
+      while rounds < 60 {
+        rounds += 1
+        if appenders.isEmpty || random.chance(10) {
+          // A client continues at what the log has.
+          let offset = UInt64(log.bytes.count)
+          appenders.append(
+            Appender(
+              machine: LogAppend(after: log.last, at: offset, announcing: log.messages.isEmpty), acknowledged: offset,
+              sent: offset))
+        }
+        let index = Int.random(in: 0..<appenders.count, using: &random)
+        guard !appenders[index].isOver else { continue }
+        let count = Int.random(in: 0...9, using: &random)
+        appenders[index].machine.take((0..<count).map { UInt8(truncatingIfNeeded: appenders[index].sent + UInt64($0)) })
+        appenders[index].sent += UInt64(count)
+        var action = appenders[index].machine.next(limit: 5)
+        var steps = 0
+        // A few steps, then others have their turn, while a message may be under way.
+        while action != .nothing, steps < 6 {
+          steps += 1
+          switch action {
+          case .nothing: break
+          case .publish(let batch, let sequence):
+            switch Int.random(in: 0..<10, using: &random) {
+            case 0:  // Lost before it arrived, or arrives later.
+              if random.chance(50) { late.append((index, batch, sequence)) }
+              action = appenders[index].machine.failed(.timedOut, now: now)
+            case 1:  // The acknowledgement is lost.
+              _ = log.publish(batch, after: sequence, by: index)
+              action = appenders[index].machine.failed(random.chance(50) ? .disconnected : .timedOut, now: now)
+            default:
+              if let sequence = log.publish(batch, after: sequence, by: index) {
+                action = appenders[index].machine.published(sequence: sequence)
+              } else {
+                action = appenders[index].machine.failed(Self.refused, now: now)
+              }
+            }
+          case .readLast:
+            if random.chance(10) {
+              action = appenders[index].machine.failed(.noResponders, now: now)
+            } else {
+              // Sometimes a broker answers that is behind.
+              let isStale = random.chance(10) && log.messages.count > 1
+              let message = isStale ? log.messages[log.messages.count - 2] : log.messages.last
+              action = appenders[index].machine.found(
+                sequence: message?.sequence ?? 0,
+                isOwn: message?.publisher == index && message?.number == appenders[index].machine.lastNumber, now: now)
+            }
+          case .wait(let time):
+            now = max(now, time)
+            if !late.isEmpty, random.chance(50) {
+              let (publisher, batch, sequence) = late.removeFirst()
+              _ = log.publish(batch, after: sequence, by: publisher)
+            }
+            action = appenders[index].machine.retry()
+          case .advanced:
+            appenders[index].acknowledged = appenders[index].machine.durable
+            action = appenders[index].machine.next(limit: 5)
+          case .takenOver, .failed:
+            appenders[index].isOver = true
+            action = .nothing
+          }
+        }
+        if steps == 6 { appenders[index].isOver = true }
+        let bytes = log.bytes
+        #expect(bytes == (0..<bytes.count).map { UInt8(truncatingIfNeeded: $0) }, "seed \(seed)")
+        #expect(appenders.allSatisfy { $0.acknowledged <= UInt64(bytes.count) }, "seed \(seed)")
+      }
+      #expect(!log.messages.isEmpty, "seed \(seed)")
+    }
+  }
+
+  @Test("an append whose acknowledgement is lost recognizes its message and continues")
+  func lostAcknowledgement() {
+    var machine = LogAppend(after: 4, at: 10, announcing: false)
+    machine.take([1, 2, 3])
+    #expect(machine.next(limit: 9) == .publish(.init(number: 1, offset: 10, bytes: [1, 2, 3]), after: 4))
+    #expect(machine.failed(.timedOut, now: 0) == .wait(until: 20_000_000))
+    #expect(machine.retry() == .publish(.init(number: 1, offset: 10, bytes: [1, 2, 3]), after: 4))
+    #expect(machine.failed(Self.refused, now: 0) == .readLast)
+    #expect(machine.found(sequence: 5, isOwn: true, now: 0) == .advanced)
+    #expect(machine.durable == 13 && machine.sequence == 5 && machine.isDrained)
+  }
+
+  @Test("an append that another one has overtaken is over")
+  func overtaken() {
+    var machine = LogAppend(after: 4, at: 10, announcing: false)
+    machine.take([1])
+    _ = machine.next(limit: 9)
+    #expect(machine.failed(Self.refused, now: 0) == .readLast)
+    #expect(machine.found(sequence: 6, isOwn: false, now: 0) == .takenOver)
+    machine.take([2])
+    #expect(machine.next(limit: 9) == .nothing)
+    #expect(machine.durable == 10)
+  }
+
+  @Test("brokers that take nothing are waited for with growing pauses, and not for ever")
+  func patience() {
+    var machine = LogAppend(after: 0, at: 0, announcing: true)
+    _ = machine.next(limit: 9)
+    var (now, pauses): (Int64, [Int64]) = (0, [])
+    while case .wait(let time) = machine.failed(.disconnected, now: now) {
+      pauses.append(time - now)
+      now = time
+      _ = machine.retry()
+    }
+    #expect(pauses.first == 20_000_000 && pauses.last == 500_000_000 && pauses == pauses.sorted())
+    #expect(now >= LogAppend.patience && now < LogAppend.patience + 500_000_000)
+    #expect(machine.retry() == .nothing)
+  }
+
+  @Test("what is longer than a message is split, and only the last part completes the upload")
+  func splitting() {
+    var machine = LogAppend(after: 0, at: 0, announcing: false)
+    machine.take(Array(0..<7))
+    machine.complete()
+    var (batches, sequence): ([LogAppend.Batch], UInt64) = ([], 0)
+    while case .publish(let batch, let after) = machine.next(limit: 3) {
+      #expect(after == sequence)
+      sequence += 1
+      batches.append(batch)
+      #expect(machine.next(limit: 3) == .nothing, "one message at a time")
+      #expect(machine.published(sequence: sequence) == .advanced)
+    }
+    #expect(batches.map(\.bytes) == [[0, 1, 2], [3, 4, 5], [6]])
+    #expect(batches.map(\.offset) == [0, 3, 6])
+    #expect(batches.map(\.completes) == [false, false, true])
+    #expect(machine.isDrained)
+  }
+}
