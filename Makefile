@@ -39,7 +39,7 @@ AWAITING := AsynchronousHandlerTests|LiveStreamTaskTests|FileUploadTaskTests|Liv
 NO_MORE_WITH_THREADS := AsynchronousHandlerTests|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers soak model model-spool install install-built clean \
+.PHONY: help run run-cluster build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -50,6 +50,10 @@ help: ## this list
 
 run: build ## stream a microphone (a virtual one where there is none), kill the server, check what was stored
 	@SLUICE=$(CURDIR)/.build/release/sluice samples/demo.sh
+
+run-cluster: build ## stream a microphone through HAProxy to three servers and three brokers, kill one of each, check what was stored
+	$(call install-missing,nats-server haproxy)
+	@SLUICE=$(CURDIR)/.build/release/sluice samples/cluster.sh
 
 build: packages ## the command, as .build/release/sluice
 	@[ .build/release/sluice -nt Linking/symbol-order.txt ] || rm -f .build/release/sluice # the order is no input that SwiftPM knows
