@@ -23,7 +23,7 @@ TEST     := SWIFT=$(SWIFT) $(PYTHON) Tests/run.py $(TEST_OPTIONS)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 # Suites in which several threads meet: the pure parts of the rooms have one, and what a test says of time is not true at a tenth
 # of the speed.
-THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(BoundStream|StreamLikeness) \
+THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(Backpressure|BoundStream|StreamLikeness) \
   HTTPServerTests.(HandlerSeam|PageMaker) \
   UploadServerTests.(UploadTrouble|ResumableUpload|WrappedHandler|Threads|MetricsListener) \
   UploadClientTests.(Acknowledgement|ConnectionReuse|Peer|ShortRequest|Suspension|UploadSession) \
@@ -33,7 +33,7 @@ THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(BoundStre
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread
 # Tests that await. They run alone, because the other tests block the few threads that resume tasks.
-AWAITING := AsynchronousHandlerTests|LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Download|Resumption|Session|StreamedUpload)
+AWAITING := AsynchronousHandlerTests|LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Connectivity|Download|Metrics|Resumption|Session|StreamResumption|StreamedUpload)
 # Suites of UploadServerTests that choose the number of a server's threads themselves, or whose claims are about one
 # recording at a time. All others run a second time, with two threads.
 NO_MORE_WITH_THREADS := AsynchronousHandlerTests|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
