@@ -65,7 +65,7 @@ final class LogQuery: RequestHandler {
     (entry.offset, entry.count) = (last.end, 0)
     entry.mark = .init(publisher: publisher, number: UInt64(attempts))
     if purpose == .cancel { entry.deactivation = .cancelled }
-    log.stream.publish(entry.message([], more: []), to: token, after: sequence) { [self] result in
+    log.publish(entry.message([], more: []), to: token, after: sequence) { [self] result in
       switch result {
       case .success: changed(entry)
       case .failure(let error) where error.isWrongLastSequence: askAgain()

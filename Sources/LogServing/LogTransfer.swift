@@ -246,12 +246,10 @@ final class LogTransfer: RequestHandler {
     entry.isComplete = batch.completes
     entry.deactivation = batch.deactivation
     let message = entry.message(batch.bytes, more: batch.number == 1 ? description : [])
-    log.stream.publish(message, to: token, after: sequence) { [self] result in
+    log.publish(message, to: token, after: sequence) { [self] result in
       switch result {
       case .success(let sequence): perform(append.published(sequence: sequence))
-      case .failure(let error):
-        log.context.figures.values.storageFailures += error.isWrongLastSequence ? 0 : 1
-        perform(append.failed(error, now: now))
+      case .failure(let error): perform(append.failed(error, now: now))
       }
     }
   }

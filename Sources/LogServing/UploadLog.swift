@@ -3,6 +3,7 @@
 internal import EventLoops
 internal import HTTPMessages
 package import JetStream
+internal import Metrics
 internal import ResumableUploads
 package import StreamServing
 
@@ -56,6 +57,24 @@ package final class UploadLog {
     .init(
       offset: entry.end, length: entry.length, isComplete: entry.isComplete, limits: limits,
       location: location(of: token))
+  }
+
+  /// Publishes a message behind the one with that sequence, and counts what becomes of it.
+  func publish(
+    _ message: MessageContent, to token: String, after sequence: UInt64,
+    _ completion: @escaping (Result<UInt64, BrokerError>) -> Void
+  ) {
+    let (figures, began) = (context.figures, MonotonicInstant.now)
+    figures.values.publishesInFlight += 1
+    stream.publish(message, to: token, after: sequence) { result in
+      figures.values.publishesInFlight -= 1
+      switch result {
+      case .success: figures.values.publishDelays.record((MonotonicInstant.now - began).seconds)
+      case .failure(let error) where error.isWrongLastSequence: figures.values.refusedPublishes += 1
+      case .failure: figures.values.storageFailures += 1
+      }
+      completion(result)
+    }
   }
 
   /// What the log says of an upload.

@@ -17,6 +17,11 @@ package struct ServerFigures: Sendable {
   package var acknowledgedBytes: UInt64 = 0
   /// From the arrival of an upload's oldest unacknowledged byte to the 104 or 2xx that acknowledges it, in seconds.
   package var acknowledgementDelays = Distribution()
+  /// From a publish to its acknowledgement by the brokers, in seconds; where uploads are stored there.
+  package var publishDelays = Distribution()
+  package var publishesInFlight = 0
+  /// Publishes that were refused because somebody else had changed the upload.
+  package var refusedPublishes: UInt64 = 0
   /// How long work from another thread waited for its turn in the loop, when it was asked last; in seconds.
   package var lags: [Double] = []
 
@@ -34,6 +39,9 @@ package struct ServerFigures: Sendable {
     storedBytes += other.storedBytes
     acknowledgedBytes += other.acknowledgedBytes
     acknowledgementDelays.add(other.acknowledgementDelays)
+    publishDelays.add(other.publishDelays)
+    publishesInFlight += other.publishesInFlight
+    refusedPublishes += other.refusedPublishes
     lags += other.lags
   }
 }
@@ -113,6 +121,22 @@ extension ServerFigures {
       "What the process has grown by since its start, divided by the connections that are open.",
       connections.open == 0 ? 0 : Double(grown) / Double(connections.open))
     return page
+  }
+
+  /// Adds what there is to say of the brokers that keep the uploads.
+  ///
+  /// - Parameter reconnects: how often the connection to them was made again.
+  package func addBrokers(to page: inout MetricsText, reconnects: UInt64) {
+    page.histogram(
+      "sluice_server_publish_delay_seconds", "From a publish to its acknowledgement by the brokers.", publishDelays)
+    page.gauge(
+      "sluice_server_publishes_in_flight", "Publishes that the brokers have not answered.", Double(publishesInFlight))
+    page.counter(
+      "sluice_server_publishes_refused_total", "Publishes that came after another change of the same upload.",
+      refusedPublishes)
+    page.counter(
+      "sluice_server_broker_reconnects_total", "How often the connection to a broker was lost and made again.",
+      reconnects)
   }
 
   /// How often something failed, by the word for its label.

@@ -13,6 +13,9 @@ final class BrokerStorage: @unchecked Sendable {
   /// Whether a broker is connected now.
   var isConnected: Bool { connection.isConnected }
 
+  /// How often the connection was lost and made again.
+  var reconnectCount: UInt64 { connection.reconnectCount }
+
   /// Connects, and opens the stream or creates it; waits for both.
   init(_ brokers: UploadServer.Brokers) throws(UploadServerError) {
     do throws(BrokerError) {

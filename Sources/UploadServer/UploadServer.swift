@@ -165,11 +165,14 @@ public final class UploadServer: Sendable {
   /// Has the server's figures put together, for a ``MetricsListener``: it answers as soon as each loop has had its
   /// turn. Any thread. A server that has ended does not answer.
   public func figures(_ answer: @escaping @Sendable (MetricsText) -> Void) {
-    let start = residentBytesAtStart
+    let (start, brokers) = (residentBytesAtStart, shared.brokers)
     let sum = FigureSum(of: cores.count)
     for core in cores {
       core.figures { values in
-        if let all = sum.add(values) { answer(all.page(residentBytesAtStart: start)) }
+        guard let all = sum.add(values) else { return }
+        var page = all.page(residentBytesAtStart: start)
+        if let brokers { all.addBrokers(to: &page, reconnects: brokers.reconnectCount) }
+        answer(page)
       }
     }
   }

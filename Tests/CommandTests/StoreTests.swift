@@ -109,6 +109,11 @@ struct StoreTests {
     #expect(try status("/healthz") == 200)
     try broker.start()
     try waitUntil("the server is ready again") { try status("/readyz") == 200 }
+    let client = try RawClient(try .init(String(address)))
+    try client.request("GET", "/metrics", version: nil)
+    let page = try client.final().answer.body
+    #expect(page.contains("\nsluice_server_broker_reconnects_total 1\n"))
+    #expect(page.contains("\nsluice_server_publishes_in_flight 0\n"))
   }
 
   @Test("a broker that cannot be used has an exit code, and the message says what to do")

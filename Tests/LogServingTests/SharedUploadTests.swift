@@ -164,7 +164,7 @@ struct SharedUploadTests {
     let seed = UInt64.random(in: 0..<1_000_000)
     print("seed \(seed)")
     let broker = try TestBroker()
-    let servers = [try LogServer(broker), try LogServer(broker)]
+    let servers = [try LogServer(broker), try LogServer(broker) { $0.threads = 2 }]
     let location = try servers[0].create()
     let pattern = OffsetPattern(seed: 3)
     let acknowledged = Lock<UInt64>(0)
