@@ -25,7 +25,10 @@ public final class BacklogStreamer: @unchecked Sendable {
   private let spool: StreamSpool
   private let configuration: LiveStreamConfiguration
   private let session: UploadSession
-  private var waiting: [SpooledBacklog]
+  /// The names of those that come next.
+  private var waiting: [String]
+  /// Whether the spool opens one.
+  private var isOpening = false
   private var current: LiveStreamer?
   private var handler: @Sendable (Event) -> Void = { _ in }
   private var delivered = 0
@@ -38,11 +41,6 @@ public final class BacklogStreamer: @unchecked Sendable {
     self.configuration = configuration
     self.session = session
     waiting = spool.backlog
-  }
-
-  /// How many bytes wait to be sent.
-  public var byteCount: UInt64 {
-    spool.backlog.reduce(0) { $0 + ($1.kept.upperBound - $1.kept.lowerBound) }
   }
 
   /// Begins with the oldest stretch.
@@ -58,31 +56,48 @@ public final class BacklogStreamer: @unchecked Sendable {
     session.loop.execute { [self] in
       isCancelled = true
       current?.cancel()
+      // The disk may take for ever to open the next one.
+      if isOpening { end(kept: 1) }
     }
   }
 
   private func next() {
     current = nil
-    guard !isCancelled, !waiting.isEmpty else {
-      handler(.ended(delivered: delivered, kept: kept + waiting.count))
-      handler = { _ in }
-      return
+    guard !isCancelled, !waiting.isEmpty else { return end(kept: 0) }
+    let name = waiting.removeFirst()
+    isOpening = true
+    spool.open(name) { [self] stretch in
+      session.loop.execute { [self] in
+        guard isOpening else { return }
+        isOpening = false
+        opened(stretch, name)
+      }
     }
-    let stretch = waiting.removeFirst()
-    guard let description = StretchDescription(stretch.description),
+  }
+
+  private func end(kept more: Int) {
+    isOpening = false
+    handler(.ended(delivered: delivered, kept: kept + more + waiting.count))
+    handler = { _ in }
+  }
+
+  private func opened(_ result: OpenedStretch, _ name: String) {
+    guard case .backlog(let stretch) = result, let description = StretchDescription(stretch.description),
       let streamer = LiveStreamer(
         stretch, configuration: configuration(for: stretch, description), session: session, spool: spool)
     else {
+      // The server has everything of it.
+      if case .nothingLeft = result { return next() }
       kept += 1
-      handler(.unreadable(stretch: stretch.name))
+      handler(.unreadable(stretch: name))
       return next()
     }
     current = streamer
     handler(
       .begins(
-        stretch: stretch.name, byteCount: stretch.kept.upperBound - stretch.kept.lowerBound, created: stretch.created))
+        stretch: name, byteCount: stretch.kept.upperBound - stretch.kept.lowerBound, created: stretch.created))
     streamer.start { [self] event in
-      handler(.stream(stretch: stretch.name, event))
+      handler(.stream(stretch: name, event))
       guard case .ended(let summary) = event else { return }
       if summary.error == nil { delivered += 1 } else { kept += 1 }
       next()
@@ -92,7 +107,7 @@ public final class BacklogStreamer: @unchecked Sendable {
   private func configuration(
     for stretch: SpooledBacklog, _ description: StretchDescription
   ) -> LiveStreamConfiguration {
-    let resumption = StretchResumption(stretch.resumption.text)
+    let resumption = StretchResumption(stretch.resumption)
     var configuration = configuration
     if UploadRequest.origin(of: configuration.request.url) != UploadRequest.origin(of: description.url) {
       configuration.bearerToken = nil
@@ -108,7 +123,7 @@ public final class BacklogStreamer: @unchecked Sendable {
     // The spool has heard of later acknowledgements than the resumption.
     configuration.acknowledged =
       resumption.acknowledged.map {
-        max($0, stretch.released.addingSaturated(stretch.resumption.pausedByteCount))
+        max($0, stretch.released.addingSaturated(stretch.pausedByteCount))
       } ?? 0
     configuration.sentDescription = resumption.description
     // The bytes that the server already has are not here to be digested.

@@ -10,30 +10,20 @@ internal import StreamBuffers
 /// Owned by the network loop's thread.
 final class BufferedBytes: StreamBytes {
   private var consumer: CircularBuffer.Consumer
-  /// The lengths of all pauses passed so far: what stream offsets are more than the buffer's.
-  private(set) var pausedByteCount: UInt64 = 0
+  /// The lengths of all pauses passed so far: what stream offsets are more than the buffer's. As the buffer says it.
+  private(set) var pausedByteCount: UInt64
   /// The buffer's offset up to which bytes were released. The buffer itself may keep some more.
   private var released: UInt64 = 0
   /// The buffer's offset of the last pause that was passed.
   private var floor: UInt64 = 0
   private(set) var pause: Range<UInt64>?
   private let frames: FrameGrid
-  /// Told before a pause is passed: how many that makes, and their lengths.
-  private let passingPause: (Int, UInt64) -> Void
-  private var passedPauses = 0
 
-  /// - Parameters:
-  ///   - frames: where the oldest byte may lie: what begins there can be played.
-  ///   - pausedByteCount: the lengths of the pauses that an earlier process has passed.
-  ///   - passingPause: called before a pause is passed.
-  init(
-    _ consumer: consuming CircularBuffer.Consumer, frames: FrameGrid = .bytes, pausedByteCount: UInt64 = 0,
-    passingPause: @escaping (_ passed: Int, _ byteCount: UInt64) -> Void = { _, _ in }
-  ) {
+  /// - Parameter frames: where the oldest byte may lie: what begins there can be played.
+  init(_ consumer: consuming CircularBuffer.Consumer, frames: FrameGrid = .bytes) {
+    pausedByteCount = consumer.pausedByteCount
     self.consumer = consumer
     self.frames = frames
-    self.pausedByteCount = pausedByteCount
-    self.passingPause = passingPause
   }
 
   /// Readable when what ``requestWakeUp(beyond:)`` waits for is there.
@@ -50,12 +40,10 @@ final class BufferedBytes: StreamBytes {
       let start = next.position.addingSaturated(pausedByteCount)
       // Two in a row are one.
       let first = pause?.upperBound == start ? pause?.lowerBound ?? start : start
-      pausedByteCount = pausedByteCount.addingSaturated(next.length)
+      consumer.passPause()
+      pausedByteCount = consumer.pausedByteCount
       pause = first..<next.position.addingSaturated(pausedByteCount)
       floor = next.position
-      passedPauses += 1
-      passingPause(passedPauses, pausedByteCount)
-      consumer.passPause()
     }
     return head
   }

@@ -57,8 +57,7 @@ final class LiveSource {
     let ends = buffer.takeEnds()!
     let stretch = buffer.stretch
     let bytes = BufferedBytes(
-      ends.consumer, frames: FrameGrid(headerLength: source.header.count, frameLength: source.frameLength),
-      passingPause: { stretch.notePause(passed: $0, byteCount: $1) })
+      ends.consumer, frames: FrameGrid(headerLength: source.header.count, frameLength: source.frameLength))
     self.init(
       .buffered(source, bytes), bytes, producer: ends.producer, configuration, spool: SpoolLink(spool, stretch))
   }
@@ -69,12 +68,10 @@ final class LiveSource {
     let stretch = backlog.stretch
     let bytes = BufferedBytes(
       ends.consumer,
-      frames: FrameGrid(headerLength: description.header.count, frameLength: description.frameLength),
-      pausedByteCount: backlog.resumption.pausedByteCount,
-      passingPause: { stretch.notePause(passed: $0, byteCount: $1) })
+      frames: FrameGrid(headerLength: description.header.count, frameLength: description.frameLength))
     self.init(
       .spooled(header: description.header, bytes), bytes, producer: nil, configuration,
-      spool: SpoolLink(spool, stretch, resumption: StretchResumption(backlog.resumption.text)))
+      spool: SpoolLink(spool, stretch, resumption: StretchResumption(backlog.resumption)))
   }
 
   convenience init(_ source: any RepeatableSource, _ configuration: LiveStreamConfiguration) {

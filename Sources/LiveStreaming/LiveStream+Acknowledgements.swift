@@ -45,9 +45,13 @@ extension LiveStream {
     if trustsTransport {
       // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed
       // again.
-      release(
-        upTo: transport.releasable(acknowledged: acknowledged, newest: content.newest, capacity: content.capacity))
+      let end = transport.releasable(acknowledged: acknowledged, newest: content.newest, capacity: content.capacity)
+      // First: another process must not find bytes gone, and nobody who has them. No more than these: what TCP has
+      // acknowledged and the server has not read is lost with a connection that is reset, and is sent again from here.
+      if !machine.isEnded { live?.spool?.noteReleased(upTo: end) }
+      release(upTo: end)
     } else {
+      noteResumption()
       release(upTo: acknowledged)
       if acknowledged > toldAcknowledged {
         toldAcknowledged = acknowledged

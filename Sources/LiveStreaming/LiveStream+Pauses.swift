@@ -21,6 +21,16 @@ extension LiveStream {
     if pauseTimer == nil { lookForDelivery(rest: .zero) }
   }
 
+  /// The server has what is before `offset`, and an earlier process has passed the pauses before it: so they are passed
+  /// here, too.
+  func passPauses(before offset: UInt64) {
+    while offset > content.head, content.head < content.newest {
+      let head = content.head
+      release(upTo: head)
+      guard content.head > head else { return }
+    }
+  }
+
   private func lookForDelivery(rest: Duration) {
     pauseTimer = loop.schedule(after: Self.deliveryLook) { [unowned self] in
       pauseTimer = nil

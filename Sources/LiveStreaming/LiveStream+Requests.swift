@@ -12,8 +12,9 @@ extension LiveStream {
     var gapEnd: UInt64?
     for event in machine.takeEvents() {
       if case .upload(.nextURL(_, _, let count)) = event { unconfirmed += count }
-      if case .upload(.impossibleOffset(let offset)) = event, live?.isSpooled == true, offset >= content.head {
-        isAhead = true
+      if case .upload(.impossibleOffset(let offset)) = event, live?.isSpooled == true {
+        passPauses(before: offset)
+        isAhead = offset > content.head
       }
       guard case .gap(let gap) = event else {
         handler(event)

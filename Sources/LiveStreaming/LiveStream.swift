@@ -52,6 +52,11 @@ final class LiveStream: @unchecked Sendable {
   var sourceError: LiveStreamError?
   /// Whether the server has all that an earlier process has left, and more: a power cut has taken the rest from here.
   var isAhead = false
+  /// What is done when the spool has kept what it can, or does not answer.
+  var afterSpool: (() -> Void)?
+  var diskTimer: EventLoop.Timer?
+  /// See ``StreamSummary/notSynchronized``.
+  var notSynchronized: UInt64 = 0
   /// The newest bearer token that could be sent.
   var token: String?
   var sourceLost: UInt64 = 0
@@ -178,6 +183,7 @@ final class LiveStream: @unchecked Sendable {
     } catch {
       return perform(machine.stop(LiveStreamError(.source, "\(error)")))
     }
+    if live?.isSpooled == true { passPauses(before: configuration.acknowledged) }
     writer?.didWrite = { [unowned self] in didWrite() }
     writer?.didReachPause = { [unowned self] in reachedPause() }
     tickProgress()
@@ -284,9 +290,7 @@ final class LiveStream: @unchecked Sendable {
     // Behind what the source has reported by now.
     loop.execute { [self] in
       guard let spool else { return conclude(error, resumeData) }
-      spool.end(isDelivered: error == nil || isAbandoned) { [self] in
-        loop.execute { [self] in conclude(error, resumeData) }
-      }
+      end(spool, isDelivered: error == nil || isAbandoned) { [self] in conclude(error, resumeData) }
     }
   }
 
@@ -313,6 +317,7 @@ final class LiveStream: @unchecked Sendable {
     summary.sourceUnit = sourceUnit
     summary.resumeData = summary.error == nil ? nil : resumeData
     (summary.verified, summary.digest) = (verified, configuration.digest)
+    summary.notSynchronized = notSynchronized
     handler(.ended(summary))
     handler = { _ in }
     // Not at once: it is still on the stack.

@@ -27,16 +27,28 @@ final class SpoolLink: @unchecked Sendable {
     stretch.note(resumption.text, isUrgent: isUrgent)
   }
 
+  /// Plain uploads: what is before `offset` is about to be given up here.
+  func noteReleased(upTo offset: UInt64) {
+    guard offset > resumption.acknowledged ?? 0 else { return }
+    resumption.acknowledged = offset
+    stretch.noteWithRelease(resumption.text)
+  }
+
   func note(description: String) {
     guard description != resumption.description else { return }
     resumption.description = description
     stretch.note(resumption.text, isUrgent: false)
   }
 
+  /// How many of the bytes before position `head` a power cut would take.
+  func notSynchronized(upTo head: UInt64) -> UInt64 { stretch.notSynchronized(upTo: head) }
+
   /// The stream is over.
   ///
-  /// - Parameter isDelivered: whether nothing of the stretch is needed any more.
-  func end(isDelivered: Bool, then done: @escaping @Sendable () -> Void) {
+  /// - Parameters:
+  ///   - isDelivered: whether nothing of the stretch is needed any more.
+  ///   - done: called on the spool's thread, with the number of bytes that the disk did not take.
+  func end(isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void) {
     spool.end(stretch, isDelivered: isDelivered, then: done)
   }
 }

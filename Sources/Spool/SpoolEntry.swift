@@ -33,6 +33,15 @@ public struct SpoolEntry: Equatable, Sendable {
     return all
   }
 
+  /// The folders of streams at a path that a person names: all in a spool directory, or one.
+  ///
+  /// - Parameter path: as for ``all(at:disk:)``.
+  public static func folders(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
+    let streams = try? SpoolFolder.streams(in: path, disk: disk)
+    if let streams, !streams.isEmpty { return streams.map { "\(path)/\($0)" } }
+    return try all(at: path, disk: disk).reduce(into: []) { if $0.last != $1.folder { $0.append($1.folder) } }
+  }
+
   /// Removes the stretch's file from its folder, durably, whatever is in it. The caller has the folder's lock.
   public func remove(disk: any SpoolDisk = .system) throws(SpoolError) {
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }

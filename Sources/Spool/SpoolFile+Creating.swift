@@ -13,16 +13,21 @@ extension SpoolFile {
   public static func create(
     in folder: SpoolFolder, description: String, capacity: UInt64
   ) throws(SpoolError) -> SpoolFile {
+    try create(in: folder, StretchIdentity(), description: description, capacity: capacity)
+  }
+
+  /// The same for a stretch that has begun before it has a file.
+  package static func create(
+    in folder: SpoolFolder, _ identity: StretchIdentity, description: String, capacity: UInt64
+  ) throws(SpoolError) -> SpoolFile {
     let disk = folder.disk
-    var random = SystemRandomNumberGenerator()
-    let id = (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &random) }
-    let created = max(0, WallClock.now.sinceEpoch)
+    let (id, created) = (identity.id, identity.created)
     let blocks = capacity / SpoolFormat.payload + (capacity % SpoolFormat.payload == 0 ? 0 : 1)
     let header = SpoolHeader(
       id: id, created: created,
       blockCount: min(max(blocks, SpoolFormat.smallestBlockCount), SpoolFormat.largestBlockCount),
       description: description)
-    let name = Stretch(created: created, id: id).name
+    let name = identity.fileName
     let path = "\(folder.path)/\(name)"
     guard description.utf8.count <= SpoolFormat.longestDescription else { throw SpoolError(.tooLong, path: path) }
     let hidden = "\(folder.path)/.\(name)\(SpoolFolder.unfinished)"

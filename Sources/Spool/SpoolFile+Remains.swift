@@ -7,6 +7,9 @@ extension SpoolFile {
     if !isReadOnly, !checkpoint.isFinished { isSealed = false }
   }
 
+  /// Whether the newest checkpoint says that nothing was captured behind it.
+  package var wasSealed: Bool { hadSealedCheckpoint }
+
   /// Everything before it is in the file; what follows is in this process's memory until the next commit.
   package var writtenPosition: UInt64 { SpoolFormat.start(ofBlock: SpoolFormat.blockIndex(head)) }
 

@@ -39,6 +39,8 @@ public final class SpoolFile: @unchecked Sendable {
   public internal(set) var checkpoint: SpoolCheckpoint
   /// What was found to be wrong since the file was opened: by the recovery, by reads, and after a failed synchronization.
   public internal(set) var damage: [SpoolDamage]
+  /// Whether the checkpoint that was recovered says that nothing follows.
+  let hadSealedCheckpoint: Bool
   /// What the recovery found.
   let recoveredDamage: [SpoolDamage]
 
@@ -71,6 +73,7 @@ public final class SpoolFile: @unchecked Sendable {
     oldest = recovered.checkpoint.oldest
     damage = recovered.damage
     recoveredDamage = recovered.damage
+    hadSealedCheckpoint = recovered.hasSealedCheckpoint
     tail = recovered.tail
     slots = recovered.slots
     unsyncedBlock = recovered.unsyncedBlock

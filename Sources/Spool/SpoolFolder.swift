@@ -127,6 +127,30 @@ public final class SpoolFolder: Sendable {
   }
 }
 
+/// What tells a stretch from all others.
+package struct StretchIdentity: Equatable, Sendable {
+  /// 16 bytes.
+  package let id: [UInt8]
+  /// Wall clock in milliseconds since 1970.
+  package let created: Int64
+
+  /// A new one.
+  package init() {
+    var random = SystemRandomNumberGenerator()
+    id = (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &random) }
+    created = max(0, WallClock.now.sinceEpoch)
+  }
+
+  /// Nil for what cannot be one.
+  package init?(id: [UInt8], created: Int64) {
+    guard id.count == 16, created >= 0 else { return nil }
+    (self.id, self.created) = (id, created)
+  }
+
+  /// The name of its file in the stream's folder.
+  package var fileName: String { Stretch(created: created, id: id).name }
+}
+
 /// The name of a stretch's file: `<created-ms>-<16 hex of id>.spool`.
 struct Stretch: Equatable {
   var created: Int64

@@ -11,6 +11,8 @@ struct RecoveredState {
   var damage: [SpoolDamage] = []
   /// Whether no byte can be added.
   var isSealed: Bool
+  /// Whether the newest checkpoint says that no block follows its head.
+  var hasSealedCheckpoint = false
   /// See ``BlockReader/substitutes``.
   var substitutes: [UInt64: SpoolTail] = [:]
   /// The first block that an intact checkpoint does not take for complete: it and those behind it may not be on the disk.
@@ -81,7 +83,8 @@ struct SpoolRecovery {
     if let newest = checkpoints.first {
       state.checkpoint = newest.checkpoint
       state.tail = SpoolTail(newest)
-      if !newest.isSealed, !newest.checkpoint.isFinished { try searchBehindHead() }
+      state.hasSealedCheckpoint = newest.isSealed || newest.checkpoint.isFinished
+      if !state.hasSealedCheckpoint { try searchBehindHead() }
       // Newest first: of the same block, it has the most.
       for stored in checkpoints { try substitute(SpoolTail(stored)) }
     } else {

@@ -5,110 +5,130 @@ internal import Glibc
 internal import Spool
 internal import StreamBuffers
 
-/// The files of one stretch in `/dev/shm`: the circular buffer, and how to go on with the stream. A reboot takes them.
+/// The files of one stretch in `/dev/shm`: the circular buffer, and what the stretch is while it has no file on disk. A
+/// reboot takes them.
 struct SharedStretch: Sendable {
+  private static let folder = "/dev/shm"
+  private static let prefix = "sluice-"
+  private static let suffix = ".stretch"
+
   /// Where the circular buffer is.
   let bufferPath: String
-  private let resumptionPath: String
+  private let stretchPath: String
 
   /// - Parameter id: the stretch's.
   init(id: [UInt8]) {
     let digits = id.map { String(UInt16($0) + 0x100, radix: 16).dropFirst() }.joined()
-    bufferPath = "/dev/shm/sluice-\(digits)"
-    resumptionPath = bufferPath + ".resumption"
+    bufferPath = "\(Self.folder)/\(Self.prefix)\(digits)"
+    stretchPath = bufferPath + Self.suffix
   }
 
-  /// Replaces what another process would continue with, all at once. Where that fails nothing is left: the spool has what
-  /// was committed.
-  func write(_ resumption: SpooledStretch.Resumption) {
-    let new = resumptionPath + ".new"
-    let text = "\(resumption.pausedByteCount) \(resumption.passedPauses)\n\(resumption.text)"
-    let file = open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
-    var bytes = Array(text.utf8)[...]
-    while file >= 0, !bytes.isEmpty {
-      let count = bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) }
-      if count < 0, errno == EINTR { continue }
-      if count <= 0 { break }
-      bytes = bytes.dropFirst(count)
-    }
-    if file >= 0 { close(file) }
-    if file < 0 || !bytes.isEmpty || rename(new, resumptionPath) != 0 {
-      unlink(new)
-      unlink(resumptionPath)
-    }
-  }
-
-  private func readResumption() -> SpooledStretch.Resumption? {
-    let file = open(resumptionPath, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-    guard file >= 0 else { return nil }
-    defer { close(file) }
-    var bytes = [UInt8](repeating: 0, count: 16 << 10)
-    let count = bytes.withUnsafeMutableBytes { read(file, $0.baseAddress, $0.count) }
-    guard count > 0, let end = bytes[..<count].firstIndex(of: UInt8(ascii: "\n")) else { return nil }
-    let numbers = String(decoding: bytes[..<end], as: UTF8.self).split(separator: " ")
-    guard numbers.count == 2, let paused = UInt64(numbers[0]), let passed = Int(numbers[1]) else { return nil }
-    var resumption = SpooledStretch.Resumption()
-    resumption.text = String(decoding: bytes[(end + 1)..<count], as: UTF8.self)
-    (resumption.pausedByteCount, resumption.passedPauses) = (paused, passed)
-    return resumption
-  }
-
-  /// Writes what only these files have into the stretch's file, so that they are no longer needed.
+  /// What is left of the buffer; nil for nothing.
   ///
-  /// - Returns: how to go on with the stream, and the pauses ahead.
-  func merge(
-    into file: SpoolFile
-  ) throws(SpoolError) -> (resumption: SpooledStretch.Resumption, pauses: [CircularBuffer.Pause]) {
-    let committed = file.checkpoint
-    var resumption = SpooledStretch.Resumption()
-    (resumption.text, resumption.pausedByteCount) = (committed.state, committed.pausedByteCount)
-    var pauses = committed.pauses.map { CircularBuffer.Pause(position: $0.position, length: $0.length) }
-    if let newer = readResumption() { resumption = newer }
-    if let remains = (try? CircularBuffer.Remains(path: bufferPath)) ?? nil, !committed.isFinished {
-      pauses = remains.pauses.filter { $0.number >= resumption.passedPauses }.map(\.pause)
-      try append(remains, to: file)
+  /// - Throws: ``SpoolError`` when it is there and cannot be used.
+  func remains() throws(SpoolError) -> CircularBuffer.Remains? {
+    do throws(SystemError) {
+      if let remains = try CircularBuffer.Remains(path: bufferPath) { return remains }
+    } catch {
+      if error.code == ENOENT { return nil }
+      throw SpoolError(.system(error), path: bufferPath)
     }
-    try file.commit(
-      state: resumption.text, pausedByteCount: resumption.pausedByteCount,
-      pauses: pauses.map { SpoolPause(position: $0.position, length: $0.length) }, isFinished: true, sync: true)
-    return (resumption, pauses)
+    // Of another version.
+    throw SpoolError(.notASpool, path: bufferPath)
   }
 
-  private func append(_ remains: CircularBuffer.Remains, to file: SpoolFile) throws(SpoolError) {
-    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
-    defer { buffer.deallocate() }
-    var position = max(file.head, remains.oldest)
-    file.acceptRemains()
-    while position < remains.head {
-      let count = remains.copy(at: position, into: buffer)
-      guard count > 0 else { return }
-      let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
-      do throws(SpoolError) {
-        try file.append(bytes, at: position, time: WallClock.now.sinceEpoch)
-      } catch {
-        guard case .full = error.cause else { throw error }
-        // The newest bytes are worth more than the oldest.
-        file.evict(upTo: SpoolFile.nextBlock(after: file.oldest + UInt64(count)))
-        try file.append(bytes, at: position, time: WallClock.now.sinceEpoch)
-      }
-      position += UInt64(count)
-    }
-  }
+  /// Whether there is a buffer.
+  var isThere: Bool { access(bufferPath, F_OK) == 0 }
 
   /// Everything is in the stretch's file, or is not needed.
   func remove() {
     unlink(bufferPath)
-    unlink(resumptionPath)
-    unlink(resumptionPath + ".new")
+    unlink(stretchPath)
+  }
+
+  // MARK: A stretch without a file
+
+  /// A stretch that no file on disk tells of.
+  struct Description: Equatable, Sendable {
+    var identity: StretchIdentity
+    /// Of the stream, as the kernel knows it.
+    var folder: String
+    var text: String
+  }
+
+  /// Has the next process find a stretch that has no file.
+  func write(_ description: Description) throws(SystemError) {
+    let text = "\(description.identity.created)\n\(description.folder)\n\(description.text)"
+    let new = stretchPath + ".new"
+    let writing = "writing \(stretchPath)"
+    do throws(SystemError) {
+      let file = try retryingInterrupts(writing) {
+        open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+      }
+      defer { close(file) }
+      var bytes = Array(text.utf8)[...]
+      while !bytes.isEmpty {
+        let count = try retryingInterrupts(writing) {
+          bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) }
+        }
+        bytes = bytes.dropFirst(count)
+      }
+      try retryingInterrupts(writing) { rename(new, stretchPath) }
+    } catch {
+      unlink(new)
+      throw error
+    }
+  }
+
+  /// The stretch has a file now.
+  func removeDescription() { unlink(stretchPath) }
+
+  /// The stretches of a stream that killed processes have left without a file, oldest first.
+  ///
+  /// - Parameter folder: the stream's.
+  static func withoutFile(in folder: String) -> [Description] {
+    guard let folder = resolved(folder), let names = try? SystemSpoolDisk().names(in: Self.folder) else { return [] }
+    return names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.sorted()
+      .compactMap { read($0) }.filter { $0.folder == folder }
+      .sorted { ($0.identity.created, $0.identity.fileName) < ($1.identity.created, $1.identity.fileName) }
+  }
+
+  private static func read(_ name: String) -> Description? {
+    let digits = Array(name.utf8.dropFirst(prefix.utf8.count).dropLast(suffix.utf8.count))
+    guard digits.count == 32 else { return nil }
+    let id = stride(from: 0, to: 32, by: 2).compactMap {
+      UInt8(String(decoding: digits[$0..<$0 + 2], as: UTF8.self), radix: 16)
+    }
+    let file = open("\(Self.folder)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    guard file >= 0 else { return nil }
+    defer { close(file) }
+    var status = stat()
+    // Anybody may write into this folder.
+    guard fstat(file, &status) == 0, status.st_uid == geteuid() else { return nil }
+    var bytes = [UInt8](repeating: 0, count: 32 << 10)
+    let count = bytes.withUnsafeMutableBytes { Glibc.read(file, $0.baseAddress, $0.count) }
+    guard count > 0 else { return nil }
+    let lines = String(decoding: bytes[..<count], as: UTF8.self).split(
+      separator: "\n", maxSplits: 2, omittingEmptySubsequences: false)
+    guard lines.count == 3, let created = Int64(lines[0]), let identity = StretchIdentity(id: id, created: created)
+    else {
+      return nil
+    }
+    return Description(identity: identity, folder: String(lines[1]), text: String(lines[2]))
+  }
+
+  /// A path as the kernel knows it; nil where there is nothing.
+  static func resolved(_ path: String) -> String? {
+    guard let resolved = realpath(path, nil) else { return nil }
+    defer { free(resolved) }
+    return String(cString: resolved)
   }
 }
 
 extension SpoolFile {
   /// How many bytes the process that captured this stretch has left in memory only, because it was killed.
   package var byteCountInMemory: UInt64 {
-    guard !checkpoint.isFinished,
-      let remains = (try? CircularBuffer.Remains(path: SharedStretch(id: id).bufferPath)) ?? nil
-    else { return 0 }
+    guard !checkpoint.isFinished, let remains = (try? SharedStretch(id: id).remains()) ?? nil else { return 0 }
     return remains.head - min(remains.head, max(head, remains.oldest))
   }
 

@@ -1,55 +1,29 @@
 // The thread that waits for the disk, so that nobody else has to.
 
-public import EventLoops
-internal import Glibc
-public import Spool
+internal import EventLoops
+internal import Spool
 internal import StreamBuffers
-
-/// How a stream is spooled.
-public struct SpoolSettings: Sendable {
-  /// The most bytes that all stretches of the stream keep together.
-  public var limit: UInt64
-  /// How much a power cut may take, in time.
-  public var syncInterval = Duration.seconds(1)
-  /// Whether the oldest bytes make room when ``limit`` is reached. Otherwise nothing more is copied until there is room.
-  public var evicts = true
-  /// Bytes that were captured longer ago are evicted; nil for never.
-  public var retention: Duration?
-
-  public init(limit: UInt64) { self.limit = limit }
-}
-
-/// Something that happened to a spool.
-public enum SpoolEvent: Equatable, Sendable {
-  /// Nothing can be written, for this reason. The stream continues in memory, and the spool tries again.
-  case failing(SpoolError)
-  /// It can be written again.
-  case recovered
-  /// The file system in memory has no room for what must survive the end of the process: bytes are written to the disk more often.
-  case withoutSharedMemory(SystemError)
-  /// A stretch of an earlier process has lost bytes.
-  case damaged(stretch: String, SpoolDamage)
-  /// A stretch of an earlier process cannot be read. It stays where it is.
-  case unreadable(SpoolError)
-}
 
 /// Copies and loads the stretches of one stream. Owned by its own thread; unchecked for that reason.
 final class SpoolThread: @unchecked Sendable {
   let loop: EventLoop
-  private let settings: SpoolSettings
-  private let report: @Sendable (SpoolEvent) -> Void
-  /// Oldest first.
-  private var writers: [StretchWriter] = []
-  /// The one whose source is still there.
+  let settings: SpoolSettings
+  let report: @Sendable (SpoolEvent) -> Void
+  /// What earlier processes have left, oldest first.
+  var left: [LeftStretch] = []
+  /// Those of ``left`` from here on were looked at, newest first.
+  var lookedFrom = 0
+  /// The one whose source is still there, until its stream is over.
+  private(set) var current: StretchWriter?
+  /// The same, until everything of it is on the disk.
   private var live: StretchWriter?
   /// Whether each byte goes to the disk's cache at once, because no other memory survives this process.
   private var isEager = false
   private var timer: EventLoop.Timer?
   private var isFailing = false
-  private let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
-
-  /// How many blocks are looked at for their age in each interval: each is a read.
-  private static let evictedAtOnce = 1024
+  /// Whether something has failed since the disk was tried last.
+  private var hasFailed = false
+  let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
 
   init(_ settings: SpoolSettings, report: @escaping @Sendable (SpoolEvent) -> Void) throws(SystemError) {
     self.settings = settings
@@ -58,27 +32,34 @@ final class SpoolThread: @unchecked Sendable {
     // Kept by its thread, and that until ``stop()``.
     try NamedThread("spool") { [self] in
       loop.run()
-      (writers, live) = ([], nil)
+      (left, current, live) = ([], nil, nil)
     }.detach()
   }
 
   deinit { buffer.deallocate() }
 
-  /// - Parameter isEager: whether this process alone has what is not written.
-  func add(_ writer: StretchWriter, isEager: Bool = false) {
-    writers.append(writer)
-    guard let copier = writer.copier else { return }
-    live = writer
-    self.isEager = isEager
-    do throws(SystemError) {
-      try loop.register(copier.descriptor, [.readable, .edgeTriggered]) { [unowned self] _ in copyLive() }
-    } catch {
-      report(.failing(SpoolError(.system(error), path: writer.file.path)))
-    }
-    copyLive()
+  /// The stretches that are open, oldest first.
+  var writers: [StretchWriter] { left.compactMap { $0.opened?.writer } + (current.map { [$0] } ?? []) }
+
+  /// The file is sparse, and the limit holds all the same: with room for what a killed process leaves in memory.
+  func ringSize(_ buffer: Int) -> UInt64 {
+    // No disk is larger; and nobody has to think of overflows.
+    min(settings.limit, 1 << 52) + min(UInt64(clamping: buffer), 1 << 52) + 1 << 20
   }
 
   // MARK: The live stretch
+
+  /// - Parameter isEager: whether this process alone has what is not written.
+  func add(_ writer: StretchWriter, isEager: Bool) {
+    (current, live) = (writer, writer)
+    self.isEager = isEager
+    do throws(SystemError) {
+      try loop.register(writer.copier.descriptor, [.readable, .edgeTriggered]) { [unowned self] _ in copyLive() }
+    } catch {
+      report(.failing(SpoolError(.system(error), path: writer.file?.path ?? "")))
+    }
+    copyLive()
+  }
 
   /// The circular buffer has something to copy, or waits for room.
   private func copyLive() {
@@ -93,21 +74,26 @@ final class SpoolThread: @unchecked Sendable {
   /// Once in each interval in which there was something new.
   private func synchronize() {
     timer = nil
+    hasFailed = false
     evictOld()
-    guard let live else { return }
-    let copied = copy(live)
-    live.releaseAcknowledged()
-    var isCommitted = true
-    if live.isDirty || live.hasNewResumption { isCommitted = commit(live, sync: true) }
+    let copied = live.map { synchronize($0) } ?? .nothing
     for writer in writers where writer !== live && writer.holdsRoom { commit(writer, sync: true) }
-    if case .blocked = copied { isCommitted = false }
-    if isCommitted { worked() }
+    settleLeft()
+    if !hasFailed { worked() }
+    guard let live else { return }
     if live.isAtEnd { return finishLive() }
     if copied != .nothing { armTimer() }
     awaitBytes(live, after: copied)
   }
 
-  private func armTimer() {
+  private func synchronize(_ live: StretchWriter) -> StretchWriter.Copied {
+    let copied = copy(live)
+    live.releaseAcknowledged()
+    if live.isDirty || live.hasNewResumption { commit(live, sync: true) }
+    return copied
+  }
+
+  func armTimer() {
     guard timer == nil else { return }
     timer = loop.schedule(after: settings.syncInterval) { [unowned self] in synchronize() }
   }
@@ -115,10 +101,9 @@ final class SpoolThread: @unchecked Sendable {
   private func awaitBytes(_ live: StretchWriter, after copied: StretchWriter.Copied) {
     // Where there is no room, more bytes bring none: the timer tries again, and so does the consumer when it releases some.
     if case .blocked = copied { return }
-    guard let copier = live.copier else { return }
     // While the timer runs, only a buffer that fills quickly cannot wait for it.
-    let step = isEager || timer == nil ? 1 : UInt64(copier.capacity / 4)
-    if !copier.requestWakeUp(atHead: live.position + step) {
+    let step = isEager || timer == nil ? 1 : UInt64(live.copier.capacity / 4)
+    if !live.copier.requestWakeUp(atHead: live.position.addingSaturated(step)) {
       loop.afterReady { [unowned self] in copyLive() }
     }
   }
@@ -126,44 +111,44 @@ final class SpoolThread: @unchecked Sendable {
   /// The source has ended.
   private func finishLive() {
     guard let live, keep(live) else { return }
-    endLive()
+    loop.deregister(live.copier.descriptor)
+    self.live = nil
   }
 
-  private func endLive() {
-    if let timer { loop.cancel(timer) }
-    timer = nil
-    if let copier = live?.copier { loop.deregister(copier.descriptor) }
-    live = nil
-  }
+  // MARK: Any stretch
 
   /// Has the file keep everything that there is. False if the disk refuses that: it stays in memory, where the next process
   /// finds it.
-  private func keep(_ writer: StretchWriter) -> Bool {
+  func keep(_ writer: StretchWriter) -> Bool {
     if case .blocked = copy(writer) { return false }
     return commit(writer, sync: true)
   }
 
   private func copy(_ writer: StretchWriter) -> StretchWriter.Copied {
-    let copied = writer.copy(through: buffer) { count in makeRoom(for: count, writer) }
-    if case .blocked(let error) = copied { failed(error, writer) }
+    let copied = writer.copy(through: buffer) { count, file in makeRoom(for: count, writer, file) }
+    if case .blocked(let error) = copied { failed(error, writer.stretch) }
     return copied
   }
 
   @discardableResult
-  private func commit(_ writer: StretchWriter, sync: Bool) -> Bool {
+  func commit(_ writer: StretchWriter, sync: Bool) -> Bool {
     do throws(SpoolError) {
       try writer.commit(sync: sync)
       return true
     } catch {
-      failed(error, writer)
+      failed(error, writer.stretch)
       return false
     }
   }
 
-  private func failed(_ error: SpoolError, _ writer: StretchWriter) {
+  func failed(_ error: SpoolError, _ stretch: SpooledStretch?) {
+    hasFailed = true
     armTimer()
     // A full spool is as it was asked for: the source waits.
-    if case .full = error.cause, !settings.evicts { return writer.stretch.isStarved() }
+    if case .full = error.cause, !settings.evicts {
+      stretch?.isStarved()
+      return
+    }
     if !isFailing { report(.failing(error)) }
     isFailing = true
   }
@@ -173,98 +158,73 @@ final class SpoolThread: @unchecked Sendable {
     isFailing = false
   }
 
-  // MARK: Room
-
-  /// Lets the oldest bytes go if there is no room for `count` more of a stretch; false if they must stay.
-  private func makeRoom(for count: UInt64, _ writer: StretchWriter) -> Bool {
-    for writer in writers { writer.releaseAcknowledged() }
-    if settings.evicts, writer.position + count > writer.file.oldest + writer.file.capacity {
-      evict(writer, upTo: writer.leastOldest(for: count))
-    }
-    let kept = writers.reduce(UInt64(0)) { $0 + $1.keptByteCount }
-    guard kept + count > settings.limit else { return true }
-    guard settings.evicts else { return false }
-    var excess = kept + count - settings.limit
-    for writer in writers where excess > 0 {
-      let evicted = min(excess, writer.keptByteCount)
-      evict(writer, upTo: writer.file.oldest + evicted)
-      excess -= evicted
-    }
-    return excess == 0
-  }
-
-  private func evict(_ writer: StretchWriter, upTo position: UInt64) {
-    writer.file.evict(upTo: position)
-    writer.stretch.evicted(upTo: position)
-  }
-
-  /// Lets go what was captured too long ago.
-  private func evictOld() {
-    guard let retention = settings.retention, WallClock.isSynchronized == true else { return }
-    let limit = WallClock.now.sinceEpoch - retention.nanoseconds / 1_000_000
-    for writer in writers {
-      for _ in 0..<Self.evictedAtOnce where writer.file.oldest < writer.file.head {
-        // What cannot be read is of no age.
-        if let time = (try? writer.file.time(at: writer.file.oldest)) ?? nil, time >= limit { break }
-        evict(writer, upTo: SpoolFile.nextBlock(after: writer.file.oldest))
-      }
-    }
-  }
-
   // MARK: Any thread
 
-  /// - Parameter shared: what survives the process without having been written; nil for a stretch of an earlier one.
   func makeStretch(
-    _ file: SpoolFile, shared: SharedStretch? = nil, resumption: SpooledStretch.Resumption = .init()
+    kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: String = ""
   ) -> SpooledStretch {
-    let id = ObjectIdentifier(file)
-    return SpooledStretch(
-      kept: file.oldest..<file.head, released: file.released, capacity: file.capacity, resumption: resumption,
-      load: { [self] position in load(from: position, of: id) },
+    let owner = Owner()
+    let stretch = SpooledStretch(
+      kept: kept, released: released, capacity: capacity, resumption: resumption,
+      load: { [self] position in loop.execute { [self] in writer(of: owner)?.load(from: position) } },
       roomIsThere: { [self] in loop.execute { [self] in copyLive() } },
-      keep: { [self] resumption, isUrgent in
-        shared?.write(resumption)
-        // Without that, the next commit has it. A backlog has no other commits.
-        if isUrgent || shared == nil { keepResumption(of: id) }
-      })
+      keep: { [self] in loop.execute { [self] in keepResumption(of: owner) } })
+    owner.stretch = stretch
+    return stretch
   }
 
-  private func load(from position: UInt64, of file: ObjectIdentifier) {
-    loop.execute { [self] in
-      for writer in writers where ObjectIdentifier(writer.file) == file { writer.load(from: position) }
-    }
+  /// Whose calls are whose: a stretch cannot refer to itself before it is made.
+  private final class Owner: @unchecked Sendable {
+    // Unchecked: set before anybody can call.
+    weak var stretch: SpooledStretch?
   }
+
+  private func writer(of owner: Owner) -> StretchWriter? { writers.first { $0.stretch === owner.stretch } }
 
   /// Has a stretch keep how to go on with it, now.
-  private func keepResumption(of file: ObjectIdentifier) {
-    loop.execute { [self] in
-      for writer in writers where ObjectIdentifier(writer.file) == file && writer.hasNewResumption {
-        commit(writer, sync: true)
-      }
-    }
+  private func keepResumption(of owner: Owner) {
+    guard let writer = writer(of: owner), writer.hasNewResumption else { return }
+    commit(writer, sync: true)
   }
 
   /// The server has everything, or the stream is over for another reason.
   ///
-  /// - Parameter isDelivered: whether nothing of the stretch is needed any more.
-  func end(_ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable () -> Void) {
-    loop.execute { [self] in
-      end(stretch, isDelivered: isDelivered)
-      // Nothing here refers to the file any more.
-      done()
-    }
+  /// - Parameters:
+  ///   - isDelivered: whether nothing of the stretch is needed any more.
+  ///   - done: called on the spool's thread with the number of bytes that only memory has.
+  func end(_ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void) {
+    loop.execute { [self] in done(end(stretch, isDelivered: isDelivered)) }
   }
 
-  private func end(_ stretch: SpooledStretch, isDelivered: Bool) {
-    guard let index = writers.firstIndex(where: { $0.stretch === stretch }) else { return }
-    let writer = writers[index]
+  private func end(_ stretch: SpooledStretch, isDelivered: Bool) -> UInt64 {
+    let stretchLeft = left.first { $0.opened?.writer.stretch === stretch }
+    guard let writer = stretchLeft?.opened?.writer ?? current, writer.stretch === stretch else { return 0 }
     writer.releaseAcknowledged()
-    if writer === live { endLive() }
-    writers.remove(at: index)
+    if writer === live {
+      loop.deregister(writer.copier.descriptor)
+      live = nil
+    }
+    defer { if writer === current { current = nil } }
     if isDelivered {
-      do throws(SpoolError) { try writer.remove() } catch { report(.failing(error)) }
-    } else if keep(writer) {
-      writer.close()
+      do throws(SpoolError) {
+        if let stretchLeft { try stretchLeft.remove() } else { try writer.remove() }
+      } catch { report(.failing(error)) }
+      left.removeAll { $0.isGone }
+      return 0
+    }
+    let isKept = keep(writer) && settle(writer, stretchLeft)
+    let inMemory = isKept ? 0 : writer.byteCountInMemory
+    if let stretchLeft { stretchLeft.close() } else { writer.close() }
+    return inMemory
+  }
+
+  private func settle(_ writer: StretchWriter, _ stretchLeft: LeftStretch?) -> Bool {
+    do throws(SpoolError) {
+      if let stretchLeft { try stretchLeft.settle() } else { try writer.leaveMemory() }
+      return true
+    } catch {
+      failed(error, writer.stretch)
+      return false
     }
   }
 

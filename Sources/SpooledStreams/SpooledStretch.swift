@@ -12,11 +12,16 @@ package final class SpooledStretch: CircularBacking, Sendable {
     var oldest: UInt64 = 0
     /// The server has acknowledged everything before it.
     var released: UInt64 = 0
+    /// Everything before it survives a power cut.
+    var synchronized: UInt64 = 0
     /// Up to here bytes can be loaded.
     var end: UInt64 = 0
     /// Up to here they were taken from the circular buffer: the rest is on its way.
     var taken: UInt64 = 0
-    var resumption = Resumption()
+    /// What another process needs to go on with the stream, in the stream's own words.
+    var resumption = ""
+    /// Where these words survive the process; nil where only the file's next commit does that.
+    var note: CircularBuffer.Note?
     /// Whether the spool's thread waits for room.
     var isStarved = false
     /// Whether the consumer waits for bytes that are on their way.
@@ -30,38 +35,27 @@ package final class SpooledStretch: CircularBacking, Sendable {
     }
   }
 
-  /// What another process needs to go on with the stream.
-  package struct Resumption: Equatable, Sendable {
-    /// The stream's own words.
-    package var text = ""
-    /// The lengths of the pauses that the consumer has passed, in bytes.
-    package var pausedByteCount: UInt64 = 0
-    /// How many these are.
-    package var passedPauses = 0
-
-    package init() {}
-  }
-
   private let state: Lock<State>
   private let maximum: Int
   /// Called on the consumer's thread, to have bytes loaded from a position on.
   private let load: @Sendable (UInt64) -> Void
   /// Called on the consumer's thread when there is room again.
   private let roomIsThere: @Sendable () -> Void
-  /// Called on the consumer's thread, to have another process find how to go on with the stream.
-  private let keep: @Sendable (_ resumption: Resumption, _ isUrgent: Bool) -> Void
+  /// Called on the consumer's thread, to have the file keep how to go on with the stream.
+  private let keep: @Sendable () -> Void
 
   /// - Parameters:
   ///   - kept: the positions that are kept already.
   ///   - capacity: in bytes.
   init(
-    kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: Resumption = Resumption(),
+    kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: String = "",
     load: @escaping @Sendable (UInt64) -> Void, roomIsThere: @escaping @Sendable () -> Void = {},
-    keep: @escaping @Sendable (_ resumption: Resumption, _ isUrgent: Bool) -> Void
+    keep: @escaping @Sendable () -> Void
   ) {
     var state = State()
     (state.oldest, state.released) = (kept.lowerBound, released)
     (state.end, state.taken) = (kept.upperBound, kept.upperBound)
+    state.synchronized = kept.upperBound
     state.resumption = resumption
     self.state = Lock(state)
     maximum = Int(clamping: capacity)
@@ -113,30 +107,42 @@ package final class SpooledStretch: CircularBacking, Sendable {
     if isStarved { roomIsThere() }
   }
 
-  /// Replaces the words that are kept with the bytes.
-  ///
-  /// - Parameter isUrgent: whether a power cut must not take them.
-  package func note(_ text: String, isUrgent: Bool) { change(isUrgent: isUrgent) { $0.text = text } }
-
-  /// The consumer is about to pass a pause.
-  package func notePause(passed: Int, byteCount: UInt64) {
-    change(isUrgent: false) { ($0.passedPauses, $0.pausedByteCount) = (passed, byteCount) }
+  /// Replaces the words because bytes are about to be released. The file keeps both with one commit, whenever that is.
+  package func noteWithRelease(_ text: String) {
+    state.withLock { state in
+      state.resumption = text
+      state.note?.write(text)
+    }
   }
 
-  private func change(isUrgent: Bool, _ body: (inout Resumption) -> Void) {
-    let changed = state.withLock { state -> Resumption? in
-      let before = state.resumption
-      body(&state.resumption)
-      return state.resumption == before ? nil : state.resumption
+  /// Replaces the words that are kept with the bytes. When this returns, a process that finds the buffer finds them.
+  ///
+  /// - Parameter isUrgent: whether a power cut must not take them.
+  package func note(_ text: String, isUrgent: Bool) {
+    let isKept = state.withLock { state -> Bool in
+      guard state.resumption != text else { return true }
+      state.resumption = text
+      state.note?.write(text)
+      return state.note != nil && !isUrgent
     }
-    if let changed { keep(changed, isUrgent) }
+    if !isKept { keep() }
+  }
+
+  /// How many of the bytes before `head` a power cut would take, and the server does not have.
+  package func notSynchronized(upTo head: UInt64) -> UInt64 {
+    state.withLock { head - min(head, max($0.synchronized, $0.released)) }
   }
 
   // MARK: The spool's thread
 
+  func synchronized(upTo position: UInt64) { state.withLock { $0.synchronized = position } }
+
   var released: UInt64 { state.withLock { $0.released } }
 
-  var resumption: Resumption { state.withLock { $0.resumption } }
+  var resumption: String { state.withLock { $0.resumption } }
+
+  /// Where the words survive the process besides; nil for nowhere.
+  func keepsWords(in note: CircularBuffer.Note?) { state.withLock { $0.note = note } }
 
   func took(upTo position: UInt64) { state.withLock { $0.taken = position } }
 

@@ -1,6 +1,7 @@
 // The spool of one stream: what earlier processes left, and what this one captures.
 
 internal import EventLoops
+internal import Glibc
 public import Spool
 package import StreamBuffers
 
@@ -13,10 +14,12 @@ public final class StreamSpool: Sendable {
   private let settings: SpoolSettings
   private let thread: SpoolThread
   private let report: @Sendable (SpoolEvent) -> Void
-  /// What earlier processes have left, oldest first.
-  package let backlog: [SpooledBacklog]
+  /// The names of the stretches that earlier processes have left, oldest first.
+  package let backlog: [String]
+  /// The descriptions of those that have no file.
+  private let withoutFile: [String: String]
 
-  /// Opens the spool of a stream, and recovers what earlier processes have left in it.
+  /// Opens the spool of a stream. What earlier processes have left in it is recovered afterwards, on a thread of the spool.
   ///
   /// - Parameters:
   ///   - directory: is created if it does not exist.
@@ -26,7 +29,8 @@ public final class StreamSpool: Sendable {
   public init(
     directory: String, stream: String, settings: SpoolSettings, report: @escaping @Sendable (SpoolEvent) -> Void
   ) throws(SpoolError) {
-    folder = try SpoolFolder(directory: directory, stream: stream)
+    let folder = try SpoolFolder(directory: directory, stream: stream)
+    self.folder = folder
     self.settings = settings
     self.report = report
     do throws(SystemError) {
@@ -34,16 +38,15 @@ public final class StreamSpool: Sendable {
     } catch {
       throw SpoolError(.system(error), path: directory)
     }
-    var backlog: [SpooledBacklog] = []
-    for path in try folder.stretches() {
-      do throws(SpoolError) {
-        if let stretch = try Self.recover(path, folder, thread, report) { backlog.append(stretch) }
-      } catch {
-        // It stays as it is, for somebody to look at. The others need not wait for that.
-        report(.unreadable(error))
-      }
-    }
-    self.backlog = backlog
+    let stretches = try folder.stretches().map { LeftStretch(path: $0, folder) }
+    let names = Set(stretches.map(\.name))
+    // Those that the disk had no room for.
+    let others = SharedStretch.withoutFile(in: folder.path).filter { !names.contains($0.identity.fileName) }
+    withoutFile = Dictionary(others.map { ($0.identity.fileName, $0.text) }) { first, _ in first }
+    // A name begins with the time, which has as many digits for centuries.
+    let left = (stretches + others.map { LeftStretch($0, folder) }).sorted { $0.name < $1.name }
+    backlog = left.map(\.name)
+    thread.loop.execute { [thread] in thread.begin(with: left) }
   }
 
   deinit { thread.stop() }
@@ -51,37 +54,21 @@ public final class StreamSpool: Sendable {
   /// The folder of the stream's files.
   public var path: String { folder.path }
 
-  private static func recover(
-    _ path: String, _ folder: SpoolFolder, _ thread: SpoolThread, _ report: @Sendable (SpoolEvent) -> Void
-  ) throws(SpoolError) -> SpooledBacklog? {
-    let file = try SpoolFile.open(path, folder: folder)
-    for damage in file.damage { report(.damaged(stretch: file.name, damage)) }
-    let shared = SharedStretch(id: file.id)
-    var (resumption, pauses) = try shared.merge(into: file)
-    // What is left of the pauses is counted anew.
-    resumption.passedPauses = 0
-    // Where the server has everything, it may still have to be told that nothing follows.
-    guard file.oldest < file.head || !resumption.text.isEmpty else {
-      try file.remove()
-      shared.remove()
-      return nil
-    }
-    shared.remove()
-    let stretch = thread.makeStretch(file, resumption: resumption)
-    do throws(SystemError) {
-      let ends = try CircularBuffer.makeFinished(head: file.head, pauses: pauses, backing: stretch)
-      let writer = StretchWriter(file: file, stretch: stretch, copier: nil, waker: ends.waker)
-      thread.loop.execute { thread.add(writer) }
-      return SpooledBacklog(
-        name: file.name, created: file.created, description: file.description, stretch: stretch,
-        kept: file.oldest..<file.head, released: file.released,
-        resumption: resumption, ends: ends)
-    } catch {
-      throw SpoolError(.system(error), path: path)
+  /// What the oldest stretches of ``backlog`` were created with, as far as that can be read.
+  package var descriptions: some Sequence<String> {
+    backlog.lazy.compactMap { [path, withoutFile] name in
+      withoutFile[name] ?? (try? SpoolFile.open("\(path)/\(name)", access: .readOnly))?.description
     }
   }
 
-  /// Begins a stretch.
+  /// Opens a stretch of ``backlog`` for the stream that sends it.
+  ///
+  /// - Parameter done: called on the spool's thread.
+  package func open(_ name: String, then done: @escaping @Sendable (OpenedStretch) -> Void) {
+    thread.take(name, then: done)
+  }
+
+  /// Begins a stretch. Where the disk has no room for its file, it begins in memory, and the spool makes the file later.
   ///
   /// - Parameters:
   ///   - description: for the process that may have to go on with it, at most 15 KiB.
@@ -90,9 +77,15 @@ public final class StreamSpool: Sendable {
   package func begin(
     description: String, capacity: Int, overflow: CircularBuffer.Overflow
   ) throws(SpoolError) -> SpooledBuffer {
-    let file = try SpoolFile.create(in: folder, description: description, capacity: ringSize(capacity))
-    let shared = SharedStretch(id: file.id)
-    let stretch = thread.makeStretch(file, shared: shared)
+    let identity = StretchIdentity()
+    let ringSize = thread.ringSize(capacity)
+    let makeFile: @Sendable () throws(SpoolError) -> SpoolFile = { [folder] () throws(SpoolError) in
+      try SpoolFile.create(in: folder, identity, description: description, capacity: ringSize)
+    }
+    let shared = SharedStretch(id: identity.id)
+    let file = try makeFileNow(makeFile)
+    if file == nil { leave(description, identity, shared) }
+    let stretch = thread.makeStretch(kept: 0..<0, released: 0, capacity: file?.capacity ?? ringSize)
     var buffer = CircularBuffer.Settings(capacity: capacity)
     (buffer.overflow, buffer.allowsPauses, buffer.hasCopier) = (overflow, true, true)
     (buffer.backing, buffer.path) = (stretch, shared.bufferPath)
@@ -100,81 +93,52 @@ public final class StreamSpool: Sendable {
       let ends: CircularBuffer.CopiedEnds
       do throws(SystemError) {
         ends = try CircularBuffer.makeCopied(buffer)
+        stretch.keepsWords(in: ends.copier.note)
       } catch {
         report(.withoutSharedMemory(error))
         buffer.path = nil
         ends = try CircularBuffer.makeCopied(buffer)
       }
       let isEager = buffer.path == nil
-      let writer = StretchWriter(
-        file: file, stretch: stretch, copier: ends.copier, waker: ends.copier.waker, shared: shared)
+      let writer = StretchWriter(file: file, stretch: stretch, copier: ends.copier, shared: shared, makeFile: makeFile)
       thread.loop.execute { [thread] in thread.add(writer, isEager: isEager) }
       return SpooledBuffer(ends, stretch: stretch)
     } catch {
-      try? file.remove()
-      throw SpoolError(.system(error), path: file.path)
+      try? file?.remove()
+      shared.remove()
+      throw SpoolError(.system(error), path: file?.path ?? folder.path)
     }
   }
 
-  /// The file is sparse, and the limit holds all the same: with room for what a killed process leaves in memory.
-  private func ringSize(_ buffer: Int) -> UInt64 {
-    let (sum, overflows) = settings.limit.addingReportingOverflow(UInt64(buffer) + 1 << 20)
-    return overflows ? settings.limit : sum
+  /// Nil where the disk is full or broken: that may pass. Other errors are for whoever has chosen the directory.
+  private func makeFileNow(_ makeFile: () throws(SpoolError) -> SpoolFile) throws(SpoolError) -> SpoolFile? {
+    do throws(SpoolError) {
+      return try makeFile()
+    } catch {
+      guard let code = error.code, [ENOSPC, EDQUOT, EIO].contains(code) else { throw error }
+      return nil
+    }
+  }
+
+  /// Has the next process find a stretch without a file.
+  private func leave(_ description: String, _ identity: StretchIdentity, _ shared: SharedStretch) {
+    let folder = SharedStretch.resolved(folder.path) ?? folder.path
+    do throws(SystemError) {
+      try shared.write(SharedStretch.Description(identity: identity, folder: folder, text: description))
+    } catch {
+      report(.withoutSharedMemory(error))
+    }
   }
 
   /// The stream of a stretch is over.
   ///
   /// - Parameters:
   ///   - isDelivered: whether the server has everything that can be had; nothing of the stretch is kept then.
-  ///   - done: called on the spool's thread when the disk has that.
-  package func end(_ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable () -> Void) {
+  ///   - done: called on the spool's thread when the disk has that, with the number of bytes that it did not take. Only
+  ///     memory has these.
+  package func end(
+    _ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void
+  ) {
     thread.end(stretch, isDelivered: isDelivered, then: done)
   }
-}
-
-/// A stretch that an earlier process has captured.
-package final class SpooledBacklog: Sendable {
-  /// The name of its file.
-  package let name: String
-  /// When its process began, in milliseconds since 1970.
-  package let created: Int64
-  /// As it was created with.
-  package let description: String
-  package let stretch: SpooledStretch
-  /// The positions that are kept.
-  package let kept: Range<UInt64>
-  /// The server has acknowledged everything before it.
-  package let released: UInt64
-  /// How to go on with it.
-  package let resumption: SpooledStretch.Resumption
-  private let ends: Lock<CircularBuffer.FinishedEnds?>
-
-  init(
-    name: String, created: Int64, description: String, stretch: SpooledStretch, kept: Range<UInt64>, released: UInt64,
-    resumption: SpooledStretch.Resumption, ends: consuming sending CircularBuffer.FinishedEnds
-  ) {
-    (self.name, self.created) = (name, created)
-    self.description = description
-    self.stretch = stretch
-    (self.kept, self.released) = (kept, released)
-    self.resumption = resumption
-    self.ends = Lock(consume ends)
-  }
-
-  /// Its end, for the stream that sends the bytes; once.
-  package func takeEnds() -> CircularBuffer.FinishedEnds? { ends.withLock { $0.take() } }
-}
-
-/// The circular buffer of a stream that begins.
-package final class SpooledBuffer: Sendable {
-  package let stretch: SpooledStretch
-  private let ends: Lock<CircularBuffer.CopiedEnds?>
-
-  init(_ ends: consuming sending CircularBuffer.CopiedEnds, stretch: SpooledStretch) {
-    self.ends = Lock(consume ends)
-    self.stretch = stretch
-  }
-
-  /// Its ends; once.
-  package func takeEnds() -> CircularBuffer.CopiedEnds? { ends.withLock { $0.take() } }
 }

@@ -6,21 +6,20 @@ internal import StreamBuffers
 
 /// Owned by the spool's thread; unchecked for that reason.
 final class StretchWriter: @unchecked Sendable {
-  let file: SpoolFile
+  /// Nil until the disk has room for one: then everything is in the circular buffer.
+  private(set) var file: SpoolFile?
   let stretch: SpooledStretch
-  /// Where the bytes come from; nil for a stretch whose source is gone.
-  let copier: CircularBuffer.Copier?
-  let waker: CircularBuffer.ConsumerWaker
-  /// What survives this process without having been written; nil where nothing does.
+  /// Where the bytes come from. That of a stretch whose source is gone has ended.
+  let copier: CircularBuffer.Copier
+  /// What survives this process without having been written; nil for what cannot be used, and stays.
   private let shared: SharedStretch?
+  private let makeFile: () throws(SpoolError) -> SpoolFile
   /// The next position to be copied.
   private(set) var position: UInt64
   /// Whether there is something that the last commit did not have.
   private(set) var isDirty = false
   /// What the last commit had.
-  private var committedResumption: SpooledStretch.Resumption
-  /// Those that an earlier process has left.
-  private let oldPauses: [SpoolPause]
+  private var committedResumption: String
   private var committedOldest: UInt64 = 0
 
   /// What became of a copy.
@@ -30,34 +29,48 @@ final class StretchWriter: @unchecked Sendable {
     case blocked(SpoolError)
   }
 
+  /// - Parameter makeFile: called until it returns one.
   init(
-    file: SpoolFile, stretch: SpooledStretch, copier: CircularBuffer.Copier?, waker: CircularBuffer.ConsumerWaker,
-    shared: SharedStretch? = nil
+    file: SpoolFile?, stretch: SpooledStretch, copier: CircularBuffer.Copier, shared: SharedStretch?,
+    makeFile: @escaping () throws(SpoolError) -> SpoolFile
   ) {
     self.file = file
     self.shared = shared
     self.stretch = stretch
     self.copier = copier
-    self.waker = waker
-    position = file.head
-    committedResumption = stretch.resumption
-    oldPauses = file.checkpoint.pauses
+    self.makeFile = makeFile
+    position = file?.head ?? 0
+    committedResumption = file?.checkpoint.state ?? ""
+    committedOldest = file?.oldest ?? 0
   }
 
-  /// How many bytes are kept that the server does not have.
-  var keptByteCount: UInt64 { file.head - file.oldest }
+  var waker: CircularBuffer.ConsumerWaker { copier.waker }
+
+  /// How many bytes the file keeps that the server does not have.
+  var keptByteCount: UInt64 { file.map { $0.head - $0.oldest } ?? 0 }
 
   /// Whether everything that the source gave was copied.
   var isAtEnd: Bool {
-    guard let copier else { return true }
     // In this order: after the producer has finished, the head is final.
-    return copier.isFinished && position >= copier.head
+    copier.isFinished && position >= copier.head
+  }
+
+  /// How many bytes only the circular buffer has.
+  var byteCountInMemory: UInt64 {
+    let head = copier.head
+    return head - min(head, max(file?.head ?? 0, stretch.released, copier.oldest))
   }
 
   func releaseAcknowledged() {
+    guard let file else { return }
     let released = stretch.released
     if released > file.released { isDirty = true }
     file.release(upTo: released)
+  }
+
+  func evict(upTo position: UInt64) {
+    file?.evict(upTo: position)
+    stretch.evicted(upTo: position)
   }
 
   /// Copies what the circular buffer has, except for what the server has acknowledged by now.
@@ -65,46 +78,53 @@ final class StretchWriter: @unchecked Sendable {
   /// - Parameters:
   ///   - buffer: for bytes on their way.
   ///   - makeRoom: asked before so many bytes are written; false if there is no room for them.
-  func copy(through buffer: UnsafeMutableRawBufferPointer, makeRoom: (UInt64) -> Bool) -> Copied {
-    guard let copier else { return .nothing }
+  func copy(
+    through buffer: UnsafeMutableRawBufferPointer, makeRoom: (UInt64, SpoolFile) -> Bool
+  ) -> Copied {
     var result = Copied.nothing
-    while true {
-      position = max(position, min(stretch.released, copier.head))
-      // Before the copy: from here on, what the producer takes may be on its way.
-      stretch.took(upTo: position.addingSaturated(UInt64(buffer.count)))
-      switch copier.copy(at: position, into: buffer) {
-      case .empty:
-        wrote()
-        return result
-      // Acknowledged meanwhile, or lost: the consumer finds that where it reads.
-      case .overwritten(let oldest):
-        position = oldest
-        wrote()
-      case .bytes(let count):
-        let end = position + UInt64(count)
-        do throws(SpoolError) {
-          guard makeRoom(UInt64(count)) else { throw SpoolError(.full, path: file.path) }
+    do throws(SpoolError) {
+      if file == nil { try createFile() }
+      guard let file else { return .nothing }
+      while true {
+        position = max(position, min(stretch.released, copier.head))
+        // Before the copy: from here on, what the producer takes may be on its way.
+        stretch.took(upTo: position.addingSaturated(UInt64(buffer.count)))
+        switch copier.copy(at: position, into: buffer) {
+        case .empty:
+          wrote(file)
+          return result
+        // Acknowledged meanwhile, or lost: the consumer finds that where it reads.
+        case .overwritten(let oldest):
+          position = oldest
+          wrote(file)
+        case .bytes(let count):
+          defer { wrote(file) }
+          guard makeRoom(UInt64(count), file) else { throw SpoolError(.full, path: file.path) }
           let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
           try file.append(bytes, at: position, time: WallClock.now.sinceEpoch)
-        } catch {
-          wrote()
-          return .blocked(error)
+          position += UInt64(count)
+          // The rest of it is in this process's memory: the buffer's survives it.
+          copier.copied(upTo: min(position, file.writtenPosition))
+          (result, isDirty) = (.some, true)
         }
-        position = end
-        wrote()
-        // The rest of it is in this process's memory: the buffer's survives it.
-        copier.copied(upTo: min(end, file.writtenPosition))
-        (result, isDirty) = (.some, true)
       }
+    } catch {
+      return .blocked(error)
     }
   }
 
-  private func wrote() {
+  private func createFile() throws(SpoolError) {
+    file = try makeFile()
+    isDirty = true
+    shared?.removeDescription()
+  }
+
+  private func wrote(_ file: SpoolFile) {
     if stretch.wrote(upTo: file.head) { waker.wake() }
   }
 
   /// Up to where bytes must go for `count` more: the ring counts a hole, too.
-  func leastOldest(for count: UInt64) -> UInt64 {
+  func leastOldest(for count: UInt64, in file: SpoolFile) -> UInt64 {
     let end = position + count
     return min(file.head, SpoolFile.nextBlock(after: end - min(end, file.capacity)))
   }
@@ -113,35 +133,54 @@ final class StretchWriter: @unchecked Sendable {
   ///
   /// - Parameter sync: also if the power fails.
   func commit(sync: Bool) throws(SpoolError) {
-    // In this order: the consumer notes a pause before it passes it.
-    let pauses = copier?.pauses
+    guard let file else { return }
+    releaseAcknowledged()
+    // Whatever the consumer does meanwhile: these are the pauses behind the bytes that the file counts as released.
+    var pauses = copier.pauses(from: file.released)
+    while pauses.ahead.count > Self.mostPauses {
+      pauses.byteCountBefore = pauses.byteCountBefore.addingSaturated(pauses.ahead.removeFirst().length)
+    }
     let resumption = stretch.resumption
     try file.commit(
-      state: resumption.text, pausedByteCount: resumption.pausedByteCount,
-      pauses: pauses.map { pauses in
-        pauses.filter { $0.number >= resumption.passedPauses }
-          .map { SpoolPause(position: $0.pause.position, length: $0.pause.length) }
-      } ?? Array(oldPauses.dropFirst(resumption.passedPauses)),
-      isFinished: isAtEnd, sync: sync)
-    copier?.copied(upTo: position)
-    if sync { isDirty = false }
+      state: resumption, pausedByteCount: pauses.byteCountBefore,
+      pauses: pauses.ahead.map { SpoolPause(position: $0.position, length: $0.length) }, isFinished: isAtEnd, sync: sync
+    )
+    copier.copied(upTo: position)
+    if sync {
+      isDirty = false
+      stretch.synchronized(upTo: file.head)
+    }
     (committedResumption, committedOldest) = (resumption, file.oldest)
   }
 
+  /// As many as a checkpoint has room for.
+  private static let mostPauses = 16
+
   /// Nothing of the stretch is needed any more.
   func remove() throws(SpoolError) {
-    try file.remove()
+    // In this order: what is left after a failure is complete.
+    try file?.remove()
     shared?.remove()
   }
 
-  /// Everything is in the file.
-  func close() {
-    file.close()
+  /// Everything is in the file, for good: from now on, only commits keep how to go on with it.
+  func leaveMemory() throws(SpoolError) {
+    stretch.keepsWords(in: nil)
+    if hasNewResumption { try commit(sync: true) }
     shared?.remove()
   }
+
+  /// Another process goes on.
+  func close() { file?.close() }
 
   /// Whether a commit gives much room back to the file system.
-  var holdsRoom: Bool { file.oldest - min(file.oldest, committedOldest) >= 4 << 20 }
+  var holdsRoom: Bool {
+    guard let file else { return false }
+    return file.oldest - min(file.oldest, committedOldest) >= 4 << 20
+  }
+
+  /// Whether bytes were evicted or acknowledged since the last commit.
+  var holdsEviction: Bool { file.map { $0.oldest > committedOldest } ?? false }
 
   var hasNewResumption: Bool { stretch.resumption != committedResumption }
 
@@ -149,7 +188,7 @@ final class StretchWriter: @unchecked Sendable {
   func load(from start: UInt64) {
     let piece = SpoolReadAhead.Piece(start: start)
     var hole: Range<UInt64>?
-    reading: while piece.count < SpoolReadAhead.Piece.capacity {
+    reading: while let file, piece.count < SpoolReadAhead.Piece.capacity {
       let place = UnsafeMutableRawBufferPointer(rebasing: piece.memory[piece.count...])
       // What cannot be read is lost, as far as this process can know: a block, and perhaps the next one.
       switch (try? file.read(at: piece.end, into: place)) ?? .missing(next: SpoolFile.nextBlock(after: piece.end)) {

@@ -209,6 +209,9 @@ extension CircularBuffer {
     /// behind a pause that was not.
     public var nextPause: Pause? { storage.nextPause() }
 
+    /// The lengths of all pauses that were passed, those before this buffer began among them.
+    package var pausedByteCount: UInt64 { storage.pauses?.passedByteCount ?? 0 }
+
     /// Takes ``nextPause`` away.
     public mutating func passPause() { storage.passPause() }
 

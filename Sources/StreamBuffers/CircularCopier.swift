@@ -37,6 +37,8 @@ extension CircularBuffer {
     package var backing: (any CircularBacking)?
     /// The offset at which the buffer begins.
     package var start: UInt64 = 0
+    /// The lengths of all pauses before it.
+    package var pausedBefore: UInt64 = 0
     /// Where another process finds the buffer if this one is killed: in a file system in memory.
     package var path: String?
 
@@ -66,22 +68,39 @@ extension CircularBuffer {
   /// - Parameters:
   ///   - head: the offset at which it ends.
   ///   - pauses: those that the consumer has not passed, at most 16.
+  ///   - pausedBefore: the lengths of those that it has passed.
   package static func makeFinished(
-    head: UInt64, pauses: [Pause], backing: any CircularBacking
+    head: UInt64, pauses: [Pause], pausedBefore: UInt64, backing: any CircularBacking
   ) throws(SystemError) -> FinishedEnds {
     var settings = Settings(capacity: 1)
     (settings.allowsPauses, settings.backing, settings.start) = (true, backing, head)
+    settings.pausedBefore = pausedBefore
     let storage = try CircularStorage(settings)
     for pause in pauses { _ = storage.pauses?.append(pause) }
     storage.finish()
-    return FinishedEnds(consumer: Consumer(storage: storage), waker: ConsumerWaker(storage: storage))
+    return FinishedEnds(consumer: Consumer(storage: storage), copier: Copier(storage: storage))
+  }
+
+  /// The consumer of a buffer that a killed process has left in memory. What is no longer there is in its backing.
+  ///
+  /// The file stays as it is, but for what the consumer says: another process can do the same.
+  ///
+  /// - Parameter position: where the consumer goes on. The pauses from there on are passed once more.
+  /// - Throws: ``SystemError`` when memory or descriptors are refused.
+  package static func makeFinished(
+    _ remains: Remains, from position: UInt64, backing: any CircularBacking
+  ) throws(SystemError) -> FinishedEnds {
+    PauseRing(words: remains.memory.words).rewind(to: position)
+    let storage = try CircularStorage(adopting: remains.memory, backing: backing)
+    storage.advanceReleased(to: remains.oldest)
+    return FinishedEnds(consumer: Consumer(storage: storage), copier: Copier(storage: storage))
   }
 
   /// What is left of a buffer whose producer is gone.
   @frozen
   public struct FinishedEnds: ~Copyable, Sendable {
     public var consumer: Consumer
-    public var waker: ConsumerWaker
+    public var copier: Copier
   }
 
   /// Wakes the consumer from any thread.
@@ -102,14 +121,20 @@ extension CircularBuffer {
     /// Stream offset one past the newest byte.
     package var head: UInt64 { storage.words.pointee.head.load(ordering: .acquiring) }
 
+    /// Offset of the oldest byte in the buffer: those before it were released, or taken by the producer.
+    package var oldest: UInt64 { storage.words.pointee.released.load(ordering: .acquiring) }
+
     /// Capacity in bytes.
     package var capacity: Int { storage.capacity }
 
     /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
     package var isFinished: Bool { storage.words.pointee.finished.load(ordering: .acquiring) }
 
-    /// The pauses that the consumer has not passed.
-    package var pauses: [NumberedPause] { storage.pauses?.all ?? [] }
+    /// The pauses from `position` on, and the lengths of all before.
+    package func pauses(from position: UInt64) -> Pauses { storage.pauses?.pauses(from: position) ?? Pauses() }
+
+    /// Where the consumer's thread leaves a text that survives the process as the buffer does.
+    package var note: Note { Note(storage: storage) }
 
     /// Copies as many bytes from `offset` on as there are, at most as `target` holds.
     package func copy(

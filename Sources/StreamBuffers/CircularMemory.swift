@@ -1,4 +1,4 @@
-// The memory of a circular buffer: one page of words, and the bytes, mapped twice in a row.
+// The memory of a circular buffer: one page of words, the note behind it, and the bytes, mapped twice in a row.
 
 internal import CLinux
 internal import EventLoops
@@ -7,23 +7,29 @@ internal import Glibc
 /// A file in memory and its mappings, until nobody refers to it.
 final class CircularMemory: @unchecked Sendable {
   let words: UnsafeMutablePointer<CircularWords>
+  /// What the consumer leaves for another process.
+  let note: CircularNote
   /// The first of two copies of `capacity` bytes.
   let base: UnsafeMutableRawPointer
   /// In bytes.
   let capacity: Int
-  private let page: Int
+  /// Of the words and the note together, in bytes: whole pages.
+  private let headLength: Int
 
   /// - Parameters:
   ///   - capacity: in bytes, whole pages.
   ///   - start: the offset at which the buffer begins.
+  ///   - pausedBefore: the lengths of all pauses before it.
   ///   - path: where other processes find the buffer's file, in a file system in memory; nil for nowhere. All of its
   ///     memory is taken at once then: where a file system is full, writing to a mapping ends the process.
-  init(capacity: Int, startingAt start: UInt64, path: String?) throws(SystemError) {
+  init(
+    capacity: Int, startingAt start: UInt64, pausedBefore: UInt64, path: String?
+  ) throws(SystemError) {
     self.capacity = capacity
-    page = sysconf(Int32(_SC_PAGESIZE))
+    headLength = Self.headLength
     let file = try Self.open(path)
     defer { close(file) }
-    let size = page + capacity
+    let size = headLength + capacity
     let reserving = "reserving \(capacity) bytes for a circular buffer"
     if let path {
       var code: Int32
@@ -35,51 +41,60 @@ final class CircularMemory: @unchecked Sendable {
     } else {
       try retryingInterrupts(reserving) { ftruncate(file, size) }
     }
-    guard let first = mmap(nil, page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
+    guard let first = mmap(nil, headLength, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
       throw .last("mapping a circular buffer")
     }
     do throws(SystemError) {
-      base = try Self.mapTwice(file, capacity, offset: page)
+      base = try Self.mapTwice(file, capacity, offset: headLength)
     } catch {
-      munmap(first, page)
+      munmap(first, headLength)
       throw error
     }
     words = first.bindMemory(to: CircularWords.self, capacity: 1)
-    words.initialize(to: CircularWords(capacity: capacity, startingAt: start))
+    words.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
+    note = CircularNote(words: words)
   }
 
   /// Maps what another process has left; nil if that is no buffer, or one of another version.
   ///
   /// - Throws: ``SystemError`` when it cannot be read.
   init?(reading path: String) throws(SystemError) {
-    page = sysconf(Int32(_SC_PAGESIZE))
+    headLength = Self.headLength
+    let page = sysconf(Int32(_SC_PAGESIZE))
     let file = try retryingInterrupts("opening \(path)") { Glibc.open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) }
     defer { close(file) }
     var status = stat()
     try retryingInterrupts("reading \(path)") { fstat(file, &status) }
     let size = Int(status.st_size)
-    guard status.st_mode & S_IFMT == S_IFREG, size > page, (size - page) % page == 0, size <= Int.max / 4 else {
-      return nil
-    }
-    capacity = size - page
-    guard let first = mmap(nil, page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
+    guard status.st_mode & S_IFMT == S_IFREG, size > headLength, (size - headLength) % page == 0,
+      size <= Int.max / 4
+    else { return nil }
+    capacity = size - headLength
+    guard let first = mmap(nil, headLength, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
       throw .last("mapping \(path)")
     }
     words = first.assumingMemoryBound(to: CircularWords.self)
     guard words.pointee.layout == CircularWords.currentLayout, words.pointee.capacity == UInt64(capacity) else {
-      munmap(first, page)
+      munmap(first, headLength)
       return nil
     }
     do throws(SystemError) {
-      base = try Self.mapTwice(file, capacity, offset: page)
+      base = try Self.mapTwice(file, capacity, offset: headLength)
     } catch {
-      munmap(first, page)
+      munmap(first, headLength)
       throw error
     }
+    note = CircularNote(words: words)
+  }
+
+  /// A page for the words, and whole pages for the note.
+  private static var headLength: Int {
+    let page = sysconf(Int32(_SC_PAGESIZE))
+    return (CircularNote.offset + CircularNote.length + page - 1) / page * page
   }
 
   deinit {
-    munmap(words, page)
+    munmap(words, headLength)
     munmap(base, 2 * capacity)
   }
 

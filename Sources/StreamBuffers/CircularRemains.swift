@@ -5,23 +5,17 @@ internal import Glibc
 internal import Synchronization
 
 extension CircularBuffer {
-  /// A pause, and how many there were before it.
-  package struct NumberedPause: Equatable, Sendable {
-    package var number: Int
-    package var pause: Pause
-  }
-
   /// The bytes of a buffer whose file another process has left in memory.
   package final class Remains {
-    private let memory: CircularMemory
+    let memory: CircularMemory
     /// Offset of the first byte that is there.
     package let oldest: UInt64
     /// One past the last byte.
     package let head: UInt64
     /// Whether the stream had ended.
     package let isFinished: Bool
-    /// The pauses that the consumer had not passed.
-    package let pauses: [NumberedPause]
+    /// What the consumer has left for another process; nil for nothing.
+    package let note: String?
 
     /// Opens the file of a buffer; nil if it is none, or one that another version has written.
     ///
@@ -31,12 +25,20 @@ extension CircularBuffer {
       self.memory = memory
       let words = memory.words
       head = words.pointee.head.load(ordering: .relaxed)
+      // No stream gets so far.
+      guard head < 1 << 62 else { return nil }
       let released = min(head, words.pointee.released.load(ordering: .relaxed))
       // More than it can hold, it does not.
       oldest = max(released, head - min(head, UInt64(memory.capacity)))
       isFinished = words.pointee.finished.load(ordering: .relaxed)
-      pauses = PauseRing(words: words).all
+      note = memory.note.text
     }
+
+    /// The stream went on behind everything before this offset: where the last pause was that the consumer has passed.
+    package var passed: UInt64 { min(head, PauseRing(words: memory.words).lastPassed ?? 0) }
+
+    /// The pauses from `position` on, and the lengths of all before.
+    package func pauses(from position: UInt64) -> Pauses { PauseRing(words: memory.words).pauses(from: position) }
 
     /// Copies bytes from `offset` on, which is not before ``oldest``, and returns how many.
     package func copy(at offset: UInt64, into target: UnsafeMutableRawBufferPointer) -> Int {

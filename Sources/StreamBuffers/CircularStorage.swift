@@ -66,10 +66,34 @@ final class CircularStorage: Sendable {
     }
     hasCopier = settings.hasCopier
     isTaken = settings.overflow == .dropOldest || settings.hasCopier
-    mapping = try CircularMemory(capacity: capacity, startingAt: settings.start, path: settings.path)
+    mapping = try CircularMemory(
+      capacity: capacity, startingAt: settings.start, pausedBefore: settings.pausedBefore, path: settings.path)
     (words, base) = (mapping.words, mapping.base)
     if memory == .returned { preparePages(from: 0, count: Self.preparedSteps) }
   }
+
+  /// What a process that was killed has left, for reading only: nothing is written any more.
+  init(adopting memory: CircularMemory, backing: (any CircularBacking)?) throws(SystemError) {
+    (allowsPauses, overflow, self.memory) = (true, .refuse, .kept)
+    (capacity, largestMinimum) = (memory.capacity, memory.capacity)
+    self.backing = backing
+    dataAvailable = try EventCounter()
+    spaceAvailable = try EventCounter()
+    copyDue = nil
+    (copyDescriptor, hasCopier, isTaken) = (-1, false, false)
+    mapping = memory
+    (words, base) = (mapping.words, mapping.base)
+    // Nobody of that process waits or reads any more.
+    words.pointee.consumerWaits.store(false, ordering: .relaxed)
+    words.pointee.producerWaits.store(0, ordering: .relaxed)
+    words.pointee.copierWaits.store(.max, ordering: .relaxed)
+    words.pointee.pinned.store(CircularWords.nothingPinned, ordering: .relaxed)
+    words.pointee.pinnedByCopier.store(CircularWords.nothingPinned, ordering: .relaxed)
+    words.pointee.finished.store(true, ordering: .sequentiallyConsistent)
+  }
+
+  /// Behind the words.
+  var note: CircularNote { mapping.note }
 
   /// nil where the consumer knows of none.
   var pauses: PauseRing? { allowsPauses ? PauseRing(words: words) : nil }

@@ -7,10 +7,12 @@ internal import Synchronization
 /// words of another from that thread.
 struct CircularWords: ~Copyable {
   /// Changes with the meaning or the order of the words.
-  static let currentLayout: UInt64 = 0x534c_5549_4345_0001
+  static let currentLayout: UInt64 = 0x534c_5549_4345_0002
   static let nothingPinned = UInt64.max
   /// How many pauses may wait for the consumer.
   static let pauseCapacity = 16
+  /// How many are remembered: those, and as many that the consumer has passed.
+  static let pauseSlots = 2 * pauseCapacity
 
   let layout = CircularWords.currentLayout
   /// In bytes.
@@ -46,13 +48,19 @@ struct CircularWords: ~Copyable {
   private let apartFromTheWaiting = CacheLines()
   let pausesWritten = Atomic<Int>(0)
   let pausesRead = Atomic<Int>(0)
-  var pauses = InlineArray<16, CircularBuffer.Pause>(repeating: CircularBuffer.Pause(position: 0, length: 0))
+  var pauses = InlineArray<32, PauseRing.Slot>(repeating: PauseRing.Slot())
+  /// The lengths of the pauses before the first of these, which another process has passed.
+  let pausedBefore: UInt64
+  /// How often the note was replaced: see ``CircularNote``.
+  let noteCount = Atomic<Int>(0)
 
   /// - Parameters:
   ///   - capacity: in bytes.
   ///   - end: the offset at which the buffer begins, and up to which everything is released.
-  init(capacity: Int, startingAt end: UInt64) {
+  ///   - pausedBefore: the lengths of all pauses before it.
+  init(capacity: Int, startingAt end: UInt64, pausedBefore: UInt64) {
     self.capacity = UInt64(capacity)
+    self.pausedBefore = pausedBefore
     head.store(end, ordering: .relaxed)
     released.store(end, ordering: .relaxed)
     copied.store(end, ordering: .relaxed)

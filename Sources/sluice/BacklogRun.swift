@@ -67,6 +67,11 @@ final class BacklogRun: @unchecked Sendable {
 extension ExitCode {
   /// What a stream's end means where a spool keeps what was not sent.
   init(spooled summary: StreamSummary) {
+    // Only memory has some of it.
+    if summary.notSynchronized > 0 {
+      self = .inputOutput
+      return
+    }
     self = summary.error?.kind == .unfinished && !summary.hasLoss ? .unavailable : ExitCode(summary)
   }
 }

@@ -23,6 +23,8 @@ enum ExitCode: Int32, CaseIterable {
   case unavailable = 69
   /// Reading, writing or capturing failed on this machine.
   case inputOutput = 74
+  /// Another process uses the spool.
+  case busy = 75
   /// The server does not do what a stream needs.
   case protocolBroken = 76
   /// The server does not permit it, or this machine does not.
@@ -41,6 +43,7 @@ enum ExitCode: Int32, CaseIterable {
     case .noDevice: "there is no such device or file, or it cannot be read"
     case .unavailable: "the server was not reached or stopped answering, or the address to listen on is not available"
     case .inputOutput: "reading, writing or capturing failed on this machine"
+    case .busy: "another process uses the spool; drain: the other streams were sent"
     case .protocolBroken: "the server broke the protocol, or cannot receive the stream"
     case .notPermitted: "the server or this machine does not permit it"
     case .interrupted: "a second signal (put: the first) stopped it before everything was sent"

@@ -55,15 +55,14 @@ enum SpoolCommand {
     }
     defer { free(resolved) }
     let entries: [SpoolEntry]
-    do throws(SpoolError) { entries = try SpoolEntry.all(at: String(cString: resolved)) } catch {
+    var folders: [String] = []
+    do throws(SpoolError) {
+      entries = try SpoolEntry.all(at: String(cString: resolved))
+      if action == .drain { folders = try SpoolEntry.folders(at: String(cString: resolved)) }
+    } catch {
       throw commandError("read", error)
     }
-    if action == .drain {
-      return try SpoolDrain(
-        folders: entries.reduce(into: []) { if $0.last != $1.folder { $0.append($1.folder) } }, values: values
-      )
-      .run()
-    }
+    if action == .drain { return try SpoolDrain(folders: folders, values: values).run() }
     if action == .remove {
       return try SpoolRemoval(entries, isForced: values.has("force"), isJSON: values.has("json")).run()
     }

@@ -39,6 +39,7 @@ struct SpoolDrain {
 
   func run() throws(CommandError) -> ExitCode {
     var code = ExitCode.done
+    var inUse: [String] = []
     do {
       let signals = try Signals()
       try Console.shared.beginQueueing()
@@ -46,7 +47,16 @@ struct SpoolDrain {
       defer { session.close() }
       for folder in folders {
         let ending = try Ending()
-        guard let backlog = try begin(folder, session, ending) else { continue }
+        let begun: BacklogStreamer?
+        do {
+          begun = try begin(folder, session, ending)
+        } catch let error as CommandError {
+          // The other streams need not wait for that.
+          Console.shared.say("sluice: \(error.message)")
+          if error.code == .busy { inUse.append(folder) } else if code == .done { code = error.code }
+          continue
+        }
+        guard let backlog = begun else { continue }
         var isStopped = false
         signals.wait(for: ending.done) { _ in
           isStopped = true
@@ -55,6 +65,11 @@ struct SpoolDrain {
         let ended = ending.code.withLock { $0 }
         if code == .done { code = ended }
         if isStopped { return code == .done ? .interrupted : code }
+      }
+      if !inUse.isEmpty {
+        let names = inUse.map { $0.shown }.joined(separator: ", ")
+        Console.shared.say("not sent, because another process uses it: \(names). That process sends it, too.")
+        if code == .done { code = .busy }
       }
     } catch let error as CommandError {
       throw error
@@ -70,8 +85,9 @@ struct SpoolDrain {
     let end = folder.lastIndex(of: "/") ?? folder.startIndex
     let options = SpoolOptions(directory: String(folder[..<end]), stream: String(folder[end...].dropFirst()))
     let spool = try options.open()
-    guard let url = spool.backlog.lazy.compactMap({ StretchDescription($0.description)?.url }).first else { return nil }
-    let configuration = try Self.configuration(values, url: url)
+    guard !spool.backlog.isEmpty else { return nil }
+    let url = spool.descriptions.lazy.compactMap { StretchDescription($0)?.url }.first { _ in true }
+    let configuration = try Self.configuration(values, url: url ?? "http://localhost/")
     let backlog = BacklogStreamer(spool, configuration: configuration, session: session)
     backlog.start { event in
       if progress == .json {

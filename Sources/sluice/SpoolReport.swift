@@ -26,7 +26,7 @@ enum SpoolReport {
     case .inUse(let process):
       let user = process.map { "process \($0)" } ?? "another process"
       return CommandError(
-        .inputOutput,
+        .busy,
         "the spool \(error.path.shown) is in use by \(user). Stop it, or give this stream a name of its own with --stream-id."
       )
     case .invalidStreamName:

@@ -114,6 +114,11 @@ enum StreamReport {
     if let missing = summary.missingAtServer, missing > 0 {
       lines.append("\(missing) bytes are missing from what the server stored")
     }
+    if summary.notSynchronized > 0 {
+      lines.append(
+        "\(summary.notSynchronized) bytes were not synchronized to the disk of the spool. They are in memory, where the next run finds them unless this machine restarts. Check the disk."
+      )
+    }
     if summary.sourceLost > 0 {
       lines.append("\(words(summary.sourceLost, summary.sourceUnit)) lost before they reached the buffer")
     }
@@ -227,6 +232,7 @@ enum StreamReport {
       line.add("source_lost_\(summary.sourceUnit)", summary.sourceLost)
       if summary.sourceSkipped > 0 { line.add("source_skipped_\(summary.sourceUnit)", summary.sourceSkipped) }
       if summary.unconfirmed > 0 { line.add("unconfirmed", summary.unconfirmed) }
+      if summary.notSynchronized > 0 { line.add("not_synchronized", summary.notSynchronized) }
       line.add("status", summary.response?.status)
       line.add("resumable", summary.isResumable)
       if summary.verified == nil, summary.digest != nil {

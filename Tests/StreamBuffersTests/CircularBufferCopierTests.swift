@@ -147,13 +147,101 @@ struct CircularBufferCopierTests {
     if finishes { ends.producer.finish() }
     let remains = try #require(try CircularBuffer.Remains(path: path), "\(seed)")
     #expect(remains.head == ends.producer.head && remains.oldest == ends.consumer.released, "\(seed)")
+    let found = remains.pauses(from: 0)
     #expect(
-      remains.isFinished == finishes && remains.pauses.map(\.pause.position) == pauses
-        && remains.pauses.allSatisfy { $0.pause.length == 77 }, "\(seed)")
-    var found = [UInt8](repeating: 0, count: Int(remains.head - remains.oldest) + 1)
-    let count = found.withUnsafeMutableBytes { remains.copy(at: remains.oldest, into: $0) }
-    #expect(count == found.count - 1, "\(seed)")
-    #expect(found.withUnsafeBytes { Self.pattern.matches(.init(rebasing: $0.prefix(count)), at: remains.oldest) })
+      remains.isFinished == finishes && found.ahead.map(\.position) == pauses
+        && found.ahead.allSatisfy { $0.length == 77 } && found.byteCountBefore == 0, "\(seed)")
+    var bytes = [UInt8](repeating: 0, count: Int(remains.head - remains.oldest) + 1)
+    let count = bytes.withUnsafeMutableBytes { remains.copy(at: remains.oldest, into: $0) }
+    #expect(count == bytes.count - 1, "\(seed)")
+    #expect(bytes.withUnsafeBytes { Self.pattern.matches(.init(rebasing: $0.prefix(count)), at: remains.oldest) })
+  }
+
+  @Test(
+    "whoever finds the buffer of a killed process knows the pauses before and behind each position, and the last note",
+    arguments: Seed.several(10))
+  func pausesAndNote(seed: Seed) throws {
+    var random = seed.generator
+    let path = "/dev/shm/sluice-test-pauses-\(getpid())-\(String(seed.value, radix: 16))"
+    defer { unlink(path) }
+    var settings = CircularBuffer.Settings(capacity: 16 << 10)
+    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
+    settings.pausedBefore = UInt64(random.size(upTo: 1000))
+    var ends = try CircularBuffer.makeCopied(settings)
+    var (pauses, passed, note): ([CircularBuffer.Pause], Int, String?) = ([], 0, nil)
+    for _ in 0..<random.size(upTo: 400) {
+      switch Int.random(in: 0..<4, using: &random) {
+      case 0:
+        let (position, length) = (ends.producer.head, UInt64(random.size(upTo: 1 << 20)))
+        if ends.producer.pause(length) { pauses.append(.init(position: position, length: length)) }
+      case 1: _ = ends.producer.write(maximum: 100) { min($0.byteCount, 7) }
+      case 2:
+        guard let next = ends.consumer.nextPause else { continue }
+        ends.consumer.release(upTo: next.position)
+        ends.consumer.passPause()
+        passed += 1
+      default:
+        note = String(repeating: "\(random.next())", count: random.size(upTo: 300))
+        ends.copier.note.write(note ?? "")
+      }
+      let remains = try #require(try CircularBuffer.Remains(path: path), "\(seed)")
+      #expect(remains.note == note, "\(seed)")
+      let all = pauses[..<passed].reduce(settings.pausedBefore) { $0 + $1.length }
+      #expect(ends.consumer.pausedByteCount == all, "\(seed)")
+      // Where the consumer has passed a pause last, it passes that pause once more, and so knows which bytes there are not.
+      let position = passed > 0 ? pauses[passed - 1].position : 0
+      #expect(remains.passed == position, "\(seed)")
+      let first = max(passed - 16, pauses.firstIndex { $0.position >= position } ?? pauses.count)
+      let found = remains.pauses(from: position)
+      #expect(found.ahead == Array(pauses[first...]), "\(seed)")
+      #expect(found.byteCountBefore == pauses[..<first].reduce(settings.pausedBefore) { $0 + $1.length }, "\(seed)")
+    }
+  }
+
+  @Test("the next process reads what a killed one has left in its buffer, and passes the last pause again")
+  func adopted() throws {
+    let path = "/dev/shm/sluice-test-adopted-\(getpid())"
+    defer { unlink(path) }
+    var settings = CircularBuffer.Settings(capacity: 16 << 10)
+    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
+    var ends = try CircularBuffer.makeCopied(settings)
+    func write(_ count: Int) {
+      let head = ends.producer.head
+      _ = ends.producer.write(minimum: count, maximum: count) { span in
+        span.withUnsafeMutableBytes { Self.pattern.fill($0, at: head) }
+        return count
+      }
+    }
+    write(5000)
+    #expect(ends.producer.pause(700) == true)
+    write(3000)
+    ends.consumer.release(upTo: 5000)
+    ends.consumer.passPause()
+    let remains = try #require(try CircularBuffer.Remains(path: path))
+    var next = try CircularBuffer.makeFinished(remains, from: remains.passed, backing: NoBacking())
+    #expect(next.consumer.pausedByteCount == 0)
+    #expect(next.consumer.nextPause == CircularBuffer.Pause(position: 5000, length: 700))
+    next.consumer.passPause()
+    #expect(next.consumer.pausedByteCount == 700)
+    #expect(next.consumer.isFinished && next.consumer.head == 8000)
+    guard
+      case .bytes(true) = next.consumer.read(at: 5000, { $0.withUnsafeBytes { Self.pattern.matches($0, at: 5000) } })
+    else {
+      Issue.record("other bytes")
+      return
+    }
+    #expect(next.copier.isFinished && next.copier.pauses(from: 5000).ahead.count == 1)
+  }
+
+  /// Nothing is kept elsewhere.
+  private final class NoBacking: CircularBacking {
+    var oldest: UInt64 { 0 }
+    var capacity: Int { 0 }
+    func read(
+      at offset: UInt64, maximum: Int, oldestInMemory: UInt64
+    ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> { .overwritten(oldest: oldestInMemory) }
+    func isMissing(at offset: UInt64) -> Bool { false }
+    func release(upTo offset: UInt64) {}
   }
 
   @Test("a file that is no buffer, is cut short or is of another version is none")
@@ -165,11 +253,11 @@ struct CircularBufferCopierTests {
     let ends = try CircularBuffer.makeCopied(settings)
     #expect(ends.producer.head == 0)
     #expect(throws: SystemError.self) { _ = try CircularBuffer.makeCopied(settings) }
-    for size in [0, 100, 4096, 8191] as [Int] {
+    for size in [0, 100, 4096, 8191, 24576] as [Int] {
       #expect(truncate(path, size) == 0)
       #expect(try CircularBuffer.Remains(path: path) == nil, "\(size)")
     }
-    #expect(truncate(path, 0) == 0 && truncate(path, 8192) == 0)
+    #expect(truncate(path, 0) == 0 && truncate(path, 32768) == 0)
     #expect(try CircularBuffer.Remains(path: path) == nil)
     #expect(throws: SystemError.self) { _ = try CircularBuffer.Remains(path: path + "-missing") }
   }

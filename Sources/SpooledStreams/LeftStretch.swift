@@ -1,0 +1,162 @@
+// A stretch that an earlier process has left: a name at first, and open only as long as somebody needs it.
+
+internal import EventLoops
+internal import Spool
+internal import StreamBuffers
+
+/// Owned by the spool's thread; unchecked for that reason.
+final class LeftStretch: @unchecked Sendable {
+  /// The name of its file.
+  let name: String
+  private let path: String
+  private let folder: SpoolFolder
+  /// Of a stretch that has no file yet, because the disk had no room for one.
+  private let withoutFile: SharedStretch.Description?
+
+  /// What it is as long as it is open.
+  private(set) var opened: (writer: StretchWriter, backlog: SpooledBacklog)?
+  /// Whether a stream sends it.
+  var isTaken = false
+  /// Whether nothing is needed any more.
+  private(set) var isGone = false
+  /// Whether it was tried, and cannot be used.
+  var isUnreadable = false
+  /// Whether everything of it is on the disk.
+  private(set) var isSettled = false
+  /// How many bytes it keeps that the server does not have, as far as that is known.
+  private var knownByteCount: UInt64 = 0
+  private var isReported = false
+  private var hasFile: Bool
+
+  init(path: String, _ folder: SpoolFolder) {
+    name = path.split(separator: "/").last.map(String.init) ?? path
+    hasFile = true
+    (self.path, self.folder, withoutFile) = (path, folder, nil)
+  }
+
+  init(_ withoutFile: SharedStretch.Description, _ folder: SpoolFolder) {
+    name = withoutFile.identity.fileName
+    path = "\(folder.path)/\(name)"
+    hasFile = false
+    (self.folder, self.withoutFile) = (folder, withoutFile)
+  }
+
+  var keptByteCount: UInt64 { opened?.writer.keptByteCount ?? knownByteCount }
+
+  /// Looks what it is, without opening it for longer. A stretch of which everything is on the disk is settled then.
+  ///
+  /// - Throws: ``SpoolError``. It stays where it is.
+  func look(_ thread: SpoolThread) throws(SpoolError) {
+    guard opened == nil, hasFile else { return }
+    let file = try SpoolFile.open(path, access: .readOnly, folder: folder)
+    report(file, thread)
+    knownByteCount = file.head - file.oldest
+    isSettled = file.wasSealed && !SharedStretch(id: file.id).isThere
+  }
+
+  /// Opens it, if it is not open yet.
+  ///
+  /// - Throws: ``SpoolError``. It stays where it is.
+  func open(_ thread: SpoolThread) throws(SpoolError) -> (writer: StretchWriter, backlog: SpooledBacklog) {
+    if let opened { return opened }
+    let new = try openStretch(thread)
+    opened = new
+    return new
+  }
+
+  private func openStretch(_ thread: SpoolThread) throws(SpoolError) -> (StretchWriter, SpooledBacklog) {
+    let file = hasFile ? try SpoolFile.open(path, folder: folder) : nil
+    if let file { report(file, thread) }
+    guard let id = file?.id ?? withoutFile?.identity.id else { throw SpoolError(.notASpool, path: path) }
+    var shared: SharedStretch? = SharedStretch(id: id)
+    var remains: CircularBuffer.Remains?
+    do throws(SpoolError) {
+      remains = try shared?.remains()
+    } catch {
+      // It stays where it is. What the file has is sent.
+      guard file != nil else { throw error }
+      thread.report(.unreadable(error))
+      shared = nil
+    }
+    if let file, file.checkpoint.isFinished || (remains?.head ?? 0) < file.head {
+      // Everything was copied: the process was killed before it removed the rest.
+      remains = nil
+    }
+    guard file != nil || remains != nil else { throw SpoolError(.notASpool, path: path) }
+    let (kept, checkpoint) = (file.map { $0.oldest..<$0.head }, file?.checkpoint ?? SpoolCheckpoint())
+    let released = max(file?.released ?? 0, remains?.passed ?? 0)
+    let resumption = remains?.note ?? checkpoint.state
+    let oldest = remains?.oldest ?? 0
+    // Nothing is captured any more: there is no more than what memory has.
+    let capacity = remains.map { $0.head - $0.oldest + 1 << 20 } ?? 0
+    let stretch = thread.makeStretch(
+      kept: kept ?? oldest..<oldest, released: released, capacity: file?.capacity ?? capacity,
+      resumption: resumption)
+    let ends: CircularBuffer.FinishedEnds
+    do throws(SystemError) {
+      if let remains {
+        ends = try CircularBuffer.makeFinished(remains, from: released, backing: stretch)
+        stretch.keepsWords(in: ends.copier.note)
+        file?.acceptRemains()
+      } else {
+        // A pause behind the last byte was made by a process that a power cut has ended.
+        let pauses = checkpoint.pauses.filter { $0.position <= checkpoint.head }
+        ends = try CircularBuffer.makeFinished(
+          head: file?.head ?? 0, pauses: pauses.map { CircularBuffer.Pause(position: $0.position, length: $0.length) },
+          pausedBefore: checkpoint.pausedByteCount, backing: stretch)
+      }
+    } catch {
+      throw SpoolError(.system(error), path: path)
+    }
+    let (copier, folder, withoutFile) = (ends.copier, folder, withoutFile)
+    let writer = StretchWriter(file: file, stretch: stretch, copier: copier, shared: shared) {
+      () throws(SpoolError) in
+      guard let withoutFile else { throw SpoolError(.notASpool, path: folder.path) }
+      return try SpoolFile.create(
+        in: folder, withoutFile.identity, description: withoutFile.text, capacity: capacity)
+    }
+    let backlog = SpooledBacklog(
+      name: name, created: file?.created ?? withoutFile?.identity.created ?? 0,
+      description: file?.description ?? withoutFile?.text ?? "", stretch: stretch,
+      kept: max(released, kept?.lowerBound ?? oldest)..<max(released, remains?.head ?? 0, kept?.upperBound ?? 0),
+      released: released, pausedByteCount: copier.pauses(from: released).byteCountBefore, resumption: resumption,
+      ends: ends)
+    return (writer, backlog)
+  }
+
+  private func report(_ file: SpoolFile, _ thread: SpoolThread) {
+    guard !isReported else { return }
+    isReported = true
+    for damage in file.damage { thread.report(.damaged(stretch: file.name, damage)) }
+  }
+
+  /// Whether the server has everything, and needs not be told either that nothing follows.
+  var isDone: Bool {
+    guard let opened, !isTaken else { return false }
+    return opened.writer.keptByteCount == 0 && opened.writer.byteCountInMemory == 0
+      && opened.backlog.resumption.isEmpty
+  }
+
+  /// Everything that there is was written.
+  func settle() throws(SpoolError) {
+    try opened?.writer.leaveMemory()
+    isSettled = true
+  }
+
+  /// Nobody needs it open any more.
+  func close() {
+    guard let opened else { return }
+    knownByteCount = opened.writer.keptByteCount
+    hasFile = hasFile || opened.writer.file != nil
+    opened.writer.close()
+    self.opened = nil
+    isTaken = false
+  }
+
+  /// Nothing of it is needed any more.
+  func remove() throws(SpoolError) {
+    isGone = true
+    try opened?.writer.remove()
+    opened = nil
+  }
+}

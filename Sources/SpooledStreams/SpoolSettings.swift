@@ -1,0 +1,32 @@
+// How a stream is spooled, and what happens to its spool.
+
+public import EventLoops
+public import Spool
+
+/// How a stream is spooled.
+public struct SpoolSettings: Sendable {
+  /// The most bytes that all stretches of the stream keep together.
+  public var limit: UInt64
+  /// How much a power cut may take, in time.
+  public var syncInterval = Duration.seconds(1)
+  /// Whether the oldest bytes make room when ``limit`` is reached. Otherwise nothing more is copied until there is room.
+  public var evicts = true
+  /// Bytes that were captured longer ago are evicted; nil for never.
+  public var retention: Duration?
+
+  public init(limit: UInt64) { self.limit = limit }
+}
+
+/// Something that happened to a spool.
+public enum SpoolEvent: Equatable, Sendable {
+  /// Nothing can be written, for this reason. The stream continues in memory, and the spool tries again.
+  case failing(SpoolError)
+  /// It can be written again.
+  case recovered
+  /// The file system in memory has no room for what must survive the end of the process: bytes are written to the disk more often.
+  case withoutSharedMemory(SystemError)
+  /// A stretch of an earlier process has lost bytes.
+  case damaged(stretch: String, SpoolDamage)
+  /// A stretch of an earlier process cannot be read. It stays where it is.
+  case unreadable(SpoolError)
+}

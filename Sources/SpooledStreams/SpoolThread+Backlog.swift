@@ -1,0 +1,103 @@
+// What earlier processes have left: looked at one after the other, and opened one after the other.
+
+internal import EventLoops
+internal import Spool
+
+extension SpoolThread {
+  /// Begins to look at the stretches that are left, the newest first: what the last process has left in memory only goes
+  /// to the disk. Between two of them, the live stretch has its turn.
+  func begin(with stretches: [LeftStretch]) {
+    left = stretches
+    lookedFrom = left.count
+    lookAtNext()
+  }
+
+  private func lookAtNext() {
+    guard lookedFrom > 0 else { return }
+    lookedFrom -= 1
+    // Others may have been removed meanwhile.
+    if lookedFrom < left.count { look(at: left[lookedFrom]) }
+    loop.execute { [weak self] in self?.lookAtNext() }
+  }
+
+  private func look(at stretch: LeftStretch) {
+    do throws(SpoolError) {
+      try stretch.look(self)
+      if !stretch.isSettled || stretch.keptByteCount == 0 { settle(stretch) }
+    } catch {
+      // It stays as it is, for somebody to look at. The others need not wait for that.
+      report(.unreadable(error))
+      stretch.isUnreadable = true
+    }
+  }
+
+  /// What only memory has goes to the disk.
+  private func settle(_ stretch: LeftStretch) {
+    do throws(SpoolError) {
+      let writer = try stretch.open(self).writer
+      if !stretch.isSettled, keep(writer) { try stretch.settle() }
+      if stretch.isDone { try stretch.remove() }
+    } catch {
+      failed(error, nil)
+    }
+    left.removeAll { $0.isGone }
+    closeIdle(but: nil)
+  }
+
+  /// Tries again what has failed.
+  func settleLeft() {
+    for stretch in left[min(lookedFrom, left.count)...] where !stretch.isSettled && !stretch.isUnreadable {
+      settle(stretch)
+      // The others would find the same.
+      if !stretch.isSettled { return armTimer() }
+    }
+  }
+
+  /// Opens a stretch, and closes the one before that nobody sends. Nil if that fails.
+  func open(_ stretch: LeftStretch) -> (writer: StretchWriter, backlog: SpooledBacklog)? {
+    guard !stretch.isUnreadable else { return nil }
+    do throws(SpoolError) {
+      let opened = try stretch.open(self)
+      closeIdle(but: stretch)
+      return opened
+    } catch {
+      report(.unreadable(error))
+      stretch.isUnreadable = true
+      return nil
+    }
+  }
+
+  private func closeIdle(but stretch: LeftStretch?) {
+    for other in left where other !== stretch && other.opened != nil && !other.isTaken {
+      if let writer = other.opened?.writer, writer.holdsEviction { commit(writer, sync: true) }
+      other.close()
+    }
+  }
+
+  /// Opens a stretch for the stream that sends it. Any thread.
+  ///
+  /// - Parameter done: called on the spool's thread.
+  func take(_ name: String, then done: @escaping @Sendable (OpenedStretch) -> Void) {
+    loop.execute { [self] in done(take(name)) }
+  }
+
+  private func take(_ name: String) -> OpenedStretch {
+    guard let stretch = left.first(where: { $0.name == name }) else { return .nothingLeft }
+    guard let opened = open(stretch) else { return .unreadable }
+    stretch.isTaken = true
+    // What only memory has goes to the disk now, or is sent from there.
+    if !stretch.isSettled, keep(opened.writer) {
+      do throws(SpoolError) { try stretch.settle() } catch { failed(error, opened.writer.stretch) }
+    }
+    return .backlog(opened.backlog)
+  }
+}
+
+/// What became of a stretch that was to be sent.
+package enum OpenedStretch: Sendable {
+  case backlog(SpooledBacklog)
+  /// The server has everything.
+  case nothingLeft
+  /// It stays where it is.
+  case unreadable
+}
