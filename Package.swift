@@ -151,7 +151,7 @@ let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
   dependencies: [
     "sluice", "ChaosTesting", "SoakTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl",
-    "PropertyTesting", "EventLoops", "LoadTesting", "UploadClient",
+    "PropertyTesting", "EventLoops", "LoadTesting", "Spool", "UploadClient",
     "CLinux",
   ],
   swiftSettings: settings)

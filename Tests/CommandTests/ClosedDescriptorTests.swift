@@ -44,6 +44,29 @@ struct ClosedDescriptorTests {
     }
   }
 
+  @Test("pipe with a spool streams its input and nothing else, and leaves nothing in the spool")
+  func spool() throws {
+    let server = try StreamServer()
+    let spool = try TemporaryDirectory()
+    let pattern = OffsetPattern()
+    let bytes = (0..<300_000).map { pattern[UInt64($0)] }
+    let file = try server.directory.write("input", bytes)
+    try forEachCombination(input: file) {
+      [
+        "pipe", "\(server.url)/p\($0)", "--spool", "\(spool.path)/\($0)", "--spool-limit", "64MiB", "--progress",
+        "json",
+      ]
+    } check: { run, closed, command throws in
+      #expect(try command.wait() == (closed[0] ? 74 : 0), "\(closed)")
+      guard !closed[0] else { return }
+      let stored = try fileNames(in: server.directory.path).filter { $0.hasPrefix("p\(run)-") && $0.hasSuffix(".bin") }
+      #expect(try stored.map { try server.directory.contents($0) } == [bytes], "\(closed)")
+      for folder in try fileNames(in: "\(spool.path)/\(run)") {
+        #expect(try fileNames(in: "\(spool.path)/\(run)/\(folder)") == ["lock"], "\(closed)")
+      }
+    }
+  }
+
   @Test("heartbeat sends its lines and nothing else", arguments: ["json", "bar", "none"])
   func heartbeat(_ progress: String) throws {
     let server = try StreamServer()

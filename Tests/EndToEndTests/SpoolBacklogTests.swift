@@ -1,0 +1,201 @@
+// What earlier runs have left in a spool, and how the next run and `sluice spool drain` send it.
+
+import CommandTesting
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Spool
+import TestRigs
+import Testing
+
+@Suite("What earlier runs have left in a spool")
+struct SpoolBacklogTests {
+  private let directory: TemporaryDirectory
+  private let server: ServeProcess
+  private let pattern = OffsetPattern(seed: 78)
+
+  init() throws {
+    directory = try TemporaryDirectory()
+    server = try ServeProcess("\(directory.path)/stored", more: ["--durability", "none"])
+  }
+
+  private var spool: String { "\(directory.path)/spool" }
+
+  /// Leaves a stretch as a process does that was killed.
+  ///
+  /// - Parameter time: when it was captured.
+  private func leave(
+    _ parts: [Range<UInt64>], folder: String = "cam", id: String = "left", time: Int64 = WallClock.now.sinceEpoch
+  ) throws {
+    let folder = try SpoolFolder(directory: spool, stream: folder)
+    let description = "format=1, url=\"http://\(server.address)/x.bin\", stream-id=\"\(id)\""
+    let file = try SpoolFile.create(in: folder, description: description, capacity: 1 << 20)
+    for part in parts {
+      let bytes = pattern.bytes(part.count, at: part.lowerBound)
+      try bytes.withUnsafeBytes { try file.append($0, at: part.lowerBound, time: time) }
+    }
+    try file.commit(state: "", pausedByteCount: 0, pauses: [], isFinished: false, sync: true)
+  }
+
+  private func drain(_ more: [String] = [], prefix: [String] = []) throws -> (code: Int32, text: [String]) {
+    let process = try SluiceProcess(["spool", "drain", spool] + more, prefix: prefix)
+    return (try process.exitCode(), process.output.text)
+  }
+
+  private func stored(_ id: String) throws -> [UInt8] {
+    try StoredStream.contents("\(directory.path)/stored/x-\(id).bin")
+  }
+
+  @Test("60 stretches are sent one after another by a process that may open 40 files")
+  func many() throws {
+    for number in 0..<60 { try leave([0..<100], id: "s\(number)") }
+    let result = try drain(prefix: ["sh", "-c", "ulimit -n 40; exec \"$@\"", "sh"])
+    #expect(result.code == 0, "\(result.text.suffix(5))")
+    #expect(try fileNames(in: "\(directory.path)/stored").filter { $0.hasSuffix(".bin") }.count == 60)
+    #expect(try fileNames(in: "\(spool)/cam") == ["lock"])
+  }
+
+  @Test("--catch-up-rate bounds what a backlog takes of the line")
+  func rate() throws {
+    try leave([0..<600_000])
+    let start = MonotonicInstant.now
+    let result = try drain(["--catch-up-rate", "200kB"])
+    // At most one second's worth at once: the rest takes two seconds more.
+    #expect(result.code == 0 && .now - start >= .seconds(2), "\(.now - start)")
+    #expect(try stored("left") == pattern.bytes(600_000, at: 0))
+  }
+
+  @Test("--backlog first sends what is left before the first byte of the new stream")
+  func first() throws {
+    try leave([0..<600_000])
+    let input = try directory.write("input", pattern.bytes(1000, at: 1 << 32))
+    let client = try StreamProcess(
+      "pipe", "http://\(server.address)/x.bin",
+      more: [
+        "--spool", spool, "--spool-limit", "64MiB", "--stream-id", "cam", "--backlog", "first", "--catch-up-rate",
+        "600kB",
+      ], input: input)
+    #expect(try client.exitCode() == 0, "\(client.output.text)")
+    let events = client.output.events.map(\.event)
+    let done = try #require(events.firstIndex(of: "backlog-done"), "\(events)")
+    let streaming = try #require(events.firstIndex(of: "streaming"), "\(events)")
+    #expect(done < streaming, "\(events)")
+    #expect(try stored("left") == pattern.bytes(600_000, at: 0))
+  }
+
+  @Test(
+    "--spool-keep discards what was captured too long ago, and reports it",
+    .enabled(if: WallClock.isSynchronized == true, "the clock of this machine is not synchronized"))
+  func keep() throws {
+    try leave([0..<400_000], time: WallClock.now.sinceEpoch - 3_600_000)
+    let address = server.address
+    server.kill()
+    let input = try HeldInput("\(directory.path)/input")
+    let client = try StreamProcess(
+      "pipe", "http://\(address)/x.bin",
+      more: [
+        "--spool", spool, "--spool-limit", "64MiB", "--stream-id", "cam", "--spool-keep", "1min", "--sync-interval",
+        "20ms",
+      ], input: input.path)
+    try input.write([1])
+    try client.event("progress") { ($0.integer("captured") ?? 0) == 1 }
+    client.kill()
+    let list = try SluiceProcess(["spool", "verify", "--json", spool])
+    #expect(try list.exitCode() == 4)
+    let evicted = try #require(list.output.events.first { $0.event == "evicted" }, "\(list.output.events)")
+    #expect(evicted.integer("lost_bytes") == 400_000)
+  }
+
+  @Test(
+    "the default limit is half of the free space, and what is left counts as free at the next start",
+    .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func defaultLimit() throws {
+    let path = "\(directory.path)/disk"
+    #expect(mkdir(path, 0o700) == 0)
+    let disk = try SpoolDisk(path, size: "20m")
+    let address = server.address
+    server.kill()
+    let input = try HeldInput("\(directory.path)/input")
+    func limit() throws -> Double {
+      let client = try SluiceProcess(
+        [
+          "pipe", "http://\(address)/x.bin", "--spool", "\(path)/spool", "--sync-interval", "20ms", "--progress",
+          "none",
+        ],
+        prefix: disk.prefix, input: input.path)
+      let line = try client.line("half of the free space")
+      try input.write(pattern.bytes(4_000_000, at: 0))
+      // As long as the disk has not got them.
+      var status = stat()
+      while status.st_blocks < 4_000_000 / 512 {
+        let names = try fileNames(in: disk.outside("spool/\(try fileNames(in: disk.outside("spool"))[0])"))
+        if let name = names.filter({ $0.hasSuffix(".spool") }).max() {
+          let folder = try fileNames(in: disk.outside("spool"))[0]
+          stat(disk.outside("spool/\(folder)/\(name)"), &status)
+        }
+        poll(nil, 0, 5)
+      }
+      client.kill()
+      return try #require(line.split(separator: " ").compactMap { Double($0) }.first)
+    }
+    let first = try limit()
+    #expect((10...11).contains(first), "\(first) MB")
+    #expect(abs(try limit() - first) < 0.3)
+  }
+
+  @Test("a hole in the middle of a stretch is a gap of its recording, and drain reports the loss")
+  func hole() throws {
+    try leave([0..<100_000, 150_000..<300_000])
+    let result = try drain()
+    #expect(result.code == 4, "\(result.text)")
+    let stream = try StoredStream("\(directory.path)/stored", "x-left.bin")
+    #expect(stream.bytes.count == 300_000 && stream.holes == [100_000..<150_000], "\(stream.holes)")
+    #expect(stream.bytes[..<100_000] == pattern.bytes(100_000, at: 0)[...])
+    #expect(stream.bytes[150_000...] == pattern.bytes(150_000, at: 150_000)[...])
+  }
+
+  @Test("drain sends the other streams where one is in use or unreadable, and its exit code says which")
+  func exitCodes() throws {
+    try leave([0..<1000], folder: "b", id: "b")
+    let using = try SpoolFolder(directory: spool, stream: "a")
+    var result = try drain()
+    #expect(result.code == 75, "\(result.text)")
+    #expect(result.text.contains { $0.contains("another process uses it") && $0.contains("/a") }, "\(result.text)")
+    #expect(try stored("b") == pattern.bytes(1000, at: 0))
+    withExtendedLifetime(using) {}
+
+    try leave([0..<1000], folder: "c", id: "c")
+    #expect(mkdir("\(spool)/bad", 0o700) == 0)
+    _ = try SpoolFolder(directory: spool, stream: "bad")
+    try directory.write("spool/bad/1795403376004-57f93922e6ee4bd9.spool", "none")
+    result = try drain()
+    #expect(result.code == 65, "\(result.text)")
+    #expect(try stored("c") == pattern.bytes(1000, at: 0))
+
+    server.kill()
+    try leave([0..<1000], folder: "c", id: "d")
+    unlink("\(spool)/bad/1795403376004-57f93922e6ee4bd9.spool")
+    result = try drain(["--give-up", "100ms"])
+    #expect(result.code == 69, "\(result.text)")
+  }
+
+  @Test("a microphone's stretch is sent as a WAV file of its own after the process was killed")
+  func microphone() throws {
+    let address = server.address
+    server.kill()
+    let microphone = TestMicrophone()
+    let client = try StreamProcess(
+      microphone: microphone, to: "http://\(address)/take.wav",
+      more: ["--spool", spool, "--spool-limit", "64MiB", "--stream-id", "mic", "--sync-interval", "50ms"])
+    let captured = try client.event("progress") { ($0.integer("captured") ?? 0) > 100_000 }.integer("captured") ?? 0
+    client.kill()
+    let again = try ServeProcess("\(directory.path)/stored", address: address)
+    let result = try drain()
+    #expect(result.code == 0, "\(result.text)")
+    let name = try #require(try fileNames(in: "\(directory.path)/stored").first { $0.hasSuffix(".wav") })
+    let bytes = try StoredStream.contents("\(directory.path)/stored/\(name)")
+    #expect(bytes.starts(with: Array("RIFF".utf8)) && bytes.count >= captured, "\(bytes.count) of \(captured)")
+    withExtendedLifetime(again) {}
+  }
+}

@@ -1,0 +1,146 @@
+// The spool on disks that are full, or that do not answer.
+
+import CommandTesting
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import TestRigs
+import Testing
+
+@Suite("The spool on a disk that fails")
+struct SpoolFaultTests {
+  private let directory: TemporaryDirectory
+  private let pattern = OffsetPattern(seed: 77)
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  private func stretches(_ folder: String) throws -> [String] {
+    try fileNames(in: folder).filter { $0.hasSuffix(".spool") }.sorted()
+  }
+
+  /// The buffers in memory of a stretch.
+  private func inMemory(_ stretch: String) throws -> [String] {
+    let id = stretch.dropLast(".spool".count).drop { $0 != "-" }.dropFirst()
+    return try fileNames(in: "/dev/shm").filter { $0.hasPrefix("sluice-\(id)") }
+  }
+
+  @Test(
+    "a restart on a full disk streams from memory, what the killed process left stays, and both go to the disk later",
+    .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func fullDiskAndRestart() throws {
+    let server = try ServeProcess("\(directory.path)/stored")
+    let address = server.address
+    server.kill()
+    let path = "\(directory.path)/disk"
+    #expect(mkdir(path, 0o700) == 0)
+    let disk = try SpoolDisk(path, size: "4m")
+    let input = try HeldInput("\(directory.path)/input")
+    func client() throws -> StreamProcess {
+      try StreamProcess(
+        "pipe", "http://\(address)/x.bin",
+        more: [
+          "--spool", "\(path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--buffer", "1MiB",
+          "--sync-interval", "50ms", "--retry-ceiling", "50ms",
+        ], prefix: disk.prefix, input: input.path)
+    }
+    func captured(_ client: StreamProcess, _ count: Int) throws {
+      try client.event("progress") { ($0.integer("captured") ?? 0) >= count }
+    }
+    let folder = disk.outside("spool/cam")
+    let first = try client()
+    let firstBytes = pattern.bytes(3_600_000, at: 0)
+    try input.write(Array(firstBytes[..<3_000_000]))
+    try captured(first, 3_000_000)
+    try disk.fill()
+    try input.write(Array(firstBytes[3_000_000...]))
+    try captured(first, firstBytes.count)
+    _ = try first.line("the spool cannot be written")
+    first.kill()
+    let stretch = try #require(try stretches(folder).first)
+    #expect(try inMemory(stretch).count == 1)
+
+    let second = try client()
+    let secondBytes = pattern.bytes(200_000, at: 1 << 32)
+    try input.write(secondBytes)
+    try captured(second, secondBytes.count)
+    _ = try second.line("the spool cannot be written")
+    #expect(try stretches(folder) == [stretch])
+    #expect(try inMemory(stretch).count == 1)
+    try disk.makeRoom()
+    _ = try second.line("the spool can be written again")
+    #expect(try stretches(folder).count == 2)
+    #expect(try inMemory(stretch).isEmpty)
+    second.kill()
+
+    let again = try ServeProcess("\(directory.path)/stored", address: address)
+    let drain = try SluiceProcess(
+      ["spool", "drain", "\(path)/spool", "--retry-ceiling", "50ms"], prefix: disk.prefix)
+    #expect(try drain.exitCode() == 0, "\(drain.output.text)")
+    try expectStored([firstBytes, secondBytes])
+    withExtendedLifetime(again) {}
+  }
+
+  @Test(
+    "a stretch that never had a file, because the disk was full, is found and sent by the next process",
+    .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func killedWithoutFile() throws {
+    let server = try ServeProcess("\(directory.path)/stored")
+    let address = server.address
+    server.kill()
+    let path = "\(directory.path)/disk"
+    #expect(mkdir(path, 0o700) == 0)
+    let disk = try SpoolDisk(path, size: "1m")
+    let input = try HeldInput("\(directory.path)/input")
+    #expect(mkdir(disk.outside("spool"), 0o700) == 0 && mkdir(disk.outside("spool/cam"), 0o700) == 0)
+    try disk.fill()
+    let client = try StreamProcess(
+      "pipe", "http://\(address)/x.bin",
+      more: ["--spool", "\(path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--sync-interval", "50ms"],
+      prefix: disk.prefix, input: input.path)
+    let bytes = pattern.bytes(100_000, at: 0)
+    try input.write(bytes)
+    try client.event("progress") { ($0.integer("captured") ?? 0) >= bytes.count }
+    client.kill()
+    #expect(try stretches(disk.outside("spool/cam")).isEmpty)
+    let again = try ServeProcess("\(directory.path)/stored", address: address)
+    // The disk is still full: it is sent from memory.
+    let drain = try SluiceProcess(["spool", "drain", "\(path)/spool"], prefix: disk.prefix)
+    #expect(try drain.exitCode() == 0, "\(drain.output.text)")
+    try expectStored([bytes])
+    withExtendedLifetime(again) {}
+  }
+
+  @Test("a disk that does not answer does not keep the command from ending, and it says what was not synchronized")
+  func silentDisk() throws {
+    let server = try ServeProcess("\(directory.path)/stored")
+    let input = try HeldInput("\(directory.path)/input")
+    // Whoever opens it waits for a writer that never comes: the spool's thread is as stuck as in a disk.
+    #expect(mkdir("\(directory.path)/spool", 0o700) == 0 && mkdir("\(directory.path)/spool/cam", 0o700) == 0)
+    #expect(mkfifo("\(directory.path)/spool/cam/1795403376004-57f93922e6ee4bd9.spool", 0o600) == 0)
+    let address = server.address
+    server.kill()
+    let client = try StreamProcess(
+      "pipe", "http://\(address)/x.bin",
+      more: [
+        "--spool", "\(directory.path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--finish-timeout",
+        "100ms", "--retry-ceiling", "50ms", "--backlog", "parallel",
+      ], input: input.path)
+    try input.write(pattern.bytes(100_000, at: 0))
+    try client.event("progress") { ($0.integer("captured") ?? 0) >= 100_000 }
+    client.signal(SIGTERM)
+    #expect(try client.exitCode(limit: .seconds(20)) == 74)
+    let ended = try client.event("ended")
+    #expect(ended.integer("not_synchronized") == 100_000)
+  }
+
+  private func expectStored(_ streams: [[UInt8]]) throws {
+    let stored = "\(directory.path)/stored"
+    var found: [[UInt8]] = []
+    for name in try fileNames(in: stored) where name.hasSuffix(".bin") {
+      found.append(try StoredStream.contents("\(stored)/\(name)"))
+    }
+    #expect(found.map(\.count).sorted() == streams.map(\.count).sorted())
+    #expect(streams.allSatisfy { found.contains($0) }, "other bytes are stored")
+  }
+}
