@@ -90,6 +90,12 @@ struct SharedStretch: Sendable {
     guard let folder = resolved(folder), let names = try? SystemSpoolDisk().names(in: Self.folder) else { return [] }
     return names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.sorted()
       .compactMap { read($0) }.filter { $0.folder == folder }
+      .filter { description in
+        let shared = SharedStretch(id: description.identity.id)
+        // Its process was killed before it captured anything.
+        if !shared.isThere { shared.removeDescription() }
+        return shared.isThere
+      }
       .sorted { ($0.identity.created, $0.identity.fileName) < ($1.identity.created, $1.identity.fileName) }
   }
 

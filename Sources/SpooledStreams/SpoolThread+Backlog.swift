@@ -33,8 +33,8 @@ extension SpoolThread {
 
   /// What only memory has goes to the disk.
   private func settle(_ stretch: LeftStretch) {
+    guard let writer = open(stretch)?.writer else { return }
     do throws(SpoolError) {
-      let writer = try stretch.open(self).writer
       if !stretch.isSettled, keep(writer) { try stretch.settle() }
       if stretch.isDone { try stretch.remove() }
     } catch {
@@ -61,8 +61,12 @@ extension SpoolThread {
       closeIdle(but: stretch)
       return opened
     } catch {
-      report(.unreadable(error))
-      stretch.isUnreadable = true
+      if error.mayPass {
+        failed(error, nil)
+      } else {
+        report(.unreadable(error))
+        stretch.isUnreadable = true
+      }
       return nil
     }
   }

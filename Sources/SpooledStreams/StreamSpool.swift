@@ -96,6 +96,7 @@ public final class StreamSpool: Sendable {
         stretch.keepsWords(in: ends.copier.note)
       } catch {
         report(.withoutSharedMemory(error))
+        shared.removeDescription()
         buffer.path = nil
         ends = try CircularBuffer.makeCopied(buffer)
       }
@@ -115,7 +116,7 @@ public final class StreamSpool: Sendable {
     do throws(SpoolError) {
       return try makeFile()
     } catch {
-      guard let code = error.code, [ENOSPC, EDQUOT, EIO].contains(code) else { throw error }
+      guard error.mayPass else { throw error }
       return nil
     }
   }
@@ -141,4 +142,9 @@ public final class StreamSpool: Sendable {
   ) {
     thread.end(stretch, isDelivered: isDelivered, then: done)
   }
+}
+
+extension SpoolError {
+  /// Whether the disk is full or broken, and may be in order again without anybody changing what was asked for.
+  var mayPass: Bool { code.map { [ENOSPC, EDQUOT, EIO].contains($0) } ?? false }
 }

@@ -1,5 +1,6 @@
 // A circular buffer with pauses, by stream offset, against a model that keeps every byte.
 
+import Glibc
 import PropertyTesting
 import ResumableUploads
 import StreamBuffers
@@ -39,6 +40,41 @@ struct BufferedBytesTests {
     }
     if case .written = result { return true }
     return false
+  }
+
+  @Test("the next process knows the pause that a killed one has just passed, and counts none of it as lost")
+  func killedBehindPause() throws {
+    let path = "/dev/shm/sluice-test-killed-\(getpid())"
+    defer { unlink(path) }
+    var settings = CircularBuffer.Settings(capacity: 4096)
+    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
+    var ends = try CircularBuffer.makeCopied(settings)
+    #expect(Self.write(0..<100, of: OffsetPattern(), &ends.producer))
+    let isPaused = ends.producer.pause(50)
+    #expect(isPaused)
+    let killed = BufferedBytes(ends.consumer)
+    killed.release(upTo: 100)
+    #expect(killed.head == 150)
+
+    let remains = try #require(try CircularBuffer.Remains(path: path))
+    let left = try CircularBuffer.makeFinished(remains, from: remains.passed, backing: ReleasedBytes(upTo: 100))
+    let next = BufferedBytes(left.consumer)
+    #expect(next.head == 150 && next.oldest == 150 && next.pausedByteCount == 50)
+    #expect(LossLedger.lost(100..<150, pause: next.pause).isEmpty)
+  }
+
+  /// The server has everything before an offset.
+  private final class ReleasedBytes: CircularBacking {
+    let oldest: UInt64
+    var capacity: Int { 0 }
+
+    init(upTo offset: UInt64) { oldest = offset }
+
+    func read(
+      at offset: UInt64, maximum: Int, oldestInMemory: UInt64
+    ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> { .overwritten(oldest: oldestInMemory) }
+    func isMissing(at offset: UInt64) -> Bool { false }
+    func release(upTo offset: UInt64) {}
   }
 
   @Test(
