@@ -49,6 +49,39 @@ struct OriginTests {
     #expect(seen.all == [["Bearer secret", "id=secret", "1"], [nil, nil, "1"]])
   }
 
+  @Test("a session's secrets do not follow resume data to the other origin of a redirect")
+  func resumedSecrets() throws {
+    let seen = try EventLog<[String?]>()
+    let last = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      seen.append([head["Range"], head["Authorization"], head["X-Plain"]])
+      if head["Range"] == nil {
+        return try connection.send(
+          "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nAccept-Ranges: bytes\r\nContent-Length: 10\r\n\r\n01234")
+      }
+      try connection.respond(
+        "206 Partial Content", ["ETag: \"1\"", "Content-Range: bytes 5-9/10"], body: "56789")
+    }
+    let url = "\(last.url)/c"
+    let first = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("302 Found", ["Location: \(url)"])
+    }
+    func session() -> TestSession {
+      TestSession { $0.httpAdditionalHeaders = ["Authorization": "Bearer secret", "X-Plain": "1"] }
+    }
+    let test = session()
+    defer { test.end() }
+    test.session.downloadTask(with: try request(first.url)).resume()
+    #expect(try test.recorder.end() == .networkConnectionLost)
+    let data = try #require(test.recorder.error?.downloadTaskResumeData)
+    let next = session()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(seen.all == [[nil, nil, "1"], ["bytes=5-", nil, "1"]])
+  }
+
   @Test("a request's own cookie does not follow a redirect to another origin")
   func cookie() throws {
     let seen = try EventLog<[String?]>()

@@ -118,17 +118,19 @@ struct StreamResumptionTests {
     #expect(!server.upload(0).isComplete)
   }
 
-  @Test("an upload that the server calls complete before the stream's end is not")
-  func completeTooEarly() async throws {
+  @Test("an upload that the server calls complete before the stream's end is not", arguments: [false, true])
+  func completeTooEarly(_ asksForPassword: Bool) async throws {
     let (server, data) = try await paused { request, number in
       switch (request.method, number) {
       case ("PATCH", 0): .cut(after: 20_000)
-      case ("HEAD", 1): .answer("204 No Content", ["Upload-Offset: 21000", "Upload-Complete: ?1"])
+      case ("HEAD", 1) where asksForPassword: .answer("401 Unauthorized", ["WWW-Authenticate: Basic realm=\"a\""])
+      case ("HEAD", 1), ("HEAD", 2): .answer("204 No Content", ["Upload-Offset: 21000", "Upload-Complete: ?1"])
       default: .proper
       }
     }
     let test = TestSession()
     defer { test.end() }
+    test.recorder.credential = { _ in URLCredential(user: "a", password: "b", persistence: .none) }
     test.recorder.streamFrom = { InputStream(data: Self.whole.dropFirst(Int($0))) }
     test.session.uploadTask(withResumeData: data).resume()
     #expect(try test.recorder.end() == .badServerResponse)

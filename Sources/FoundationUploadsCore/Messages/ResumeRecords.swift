@@ -11,8 +11,11 @@ struct RequestRecord: Codable {
   var method: String
   var fields: [String: String]
   var timeout: Double
+  /// Whether a redirect has led there from another origin, whose secrets are not sent.
+  var isAtOtherOrigin: Bool?
 
-  init(_ request: URLRequest) {
+  init(_ request: URLRequest, isAtOtherOrigin: Bool) {
+    self.isAtOtherOrigin = isAtOtherOrigin
     url = request.url?.absoluteString ?? ""
     method = request.httpMethod ?? "GET"
     fields = request.allHTTPHeaderFields ?? [:]
@@ -46,9 +49,9 @@ struct UploadRecord: Codable {
   /// `ResumeData` as text.
   var upload: String
 
-  init?(_ request: URLRequest, _ body: Body, _ upload: ResumeData) {
+  init?(_ request: URLRequest, isAtOtherOrigin: Bool, _ body: Body, _ upload: ResumeData) {
     guard let text = upload.text else { return nil }
-    self.request = RequestRecord(request)
+    self.request = RequestRecord(request, isAtOtherOrigin: isAtOtherOrigin)
     (self.body, self.upload) = (body, text)
   }
 
@@ -75,8 +78,10 @@ struct DownloadRecord: Codable {
   /// The `ETag`, or else the `Last-Modified`, of the response that they are from.
   var validator: String
 
-  init(_ request: URLRequest, path: String, inode: UInt64, byteCount: Int64, validator: String) {
-    self.request = RequestRecord(request)
+  init(
+    _ request: URLRequest, isAtOtherOrigin: Bool, path: String, inode: UInt64, byteCount: Int64, validator: String
+  ) {
+    self.request = RequestRecord(request, isAtOtherOrigin: isAtOtherOrigin)
     (self.path, self.inode, self.byteCount, self.validator) = (path, inode, byteCount, validator)
   }
 

@@ -225,9 +225,11 @@ final class DownloadFile: @unchecked Sendable {
   }
 
   /// What a later task continues with, once all is written; nil where there is nothing to continue, or the server cannot.
-  func record(of request: URLRequest) -> DownloadRecord? {
+  func record(of request: URLRequest, isAtOtherOrigin: Bool) -> DownloadRecord? {
     if let wanted { return wanted }
     guard let validator, byteCount > 0, request.httpMethod ?? "GET" == "GET", problem == nil else { return nil }
-    return DownloadRecord(request, path: url.path, inode: inode, byteCount: byteCount, validator: validator)
+    return DownloadRecord(
+      request, isAtOtherOrigin: isAtOtherOrigin, path: url.path, inode: inode, byteCount: byteCount,
+      validator: validator)
   }
 }

@@ -17,10 +17,13 @@ extension Transfer {
   func answered(_ response: HTTPResponse) {
     if let reason = incompleteness(response) {
       pending = .refused(URLError(.badServerResponse, request.url, reason))
+      askSoon()
     } else if refusesVersion(response) {
       pending = .otherVersion(response)
+      askSoon()
     } else if resumption != nil, StreamResumption.isTemporary(status: response.status) {
       pending = .outage(response)
+      askSoon()
     } else if let next = redirect(response) {
       pending = .redirect(response, next)
       askSoon()
@@ -106,7 +109,7 @@ extension Transfer {
     if heldByteCount > Self.preludeLimit.byteCount { askNow() }
   }
 
-  /// Asks about a redirect or a challenge in a moment, if the response has not ended then.
+  /// Does in a moment what is to be done at the end of a response that is not the program's, if it has not ended then.
   private func askSoon() {
     let number = number
     after(Self.preludeLimit.time) { [unowned self] in if self.number == number { askNow() } }
@@ -116,8 +119,35 @@ extension Transfer {
     switch pending {
     case .redirect(let response, let next): askRedirect(response, next, nil)
     case .challenge(let response, let challenge): askChallenge(response, challenge, nil)
-    case .nothing, .decision, .outage, .otherVersion, .refused: break
+    case .outage(let response): outage(response, nil)
+    case .otherVersion(let response): otherVersion(response)
+    case .refused(let error): refused(error)
+    case .nothing, .decision: break
     }
+  }
+
+  /// The response tells of a state that may pass.
+  func outage(_ response: HTTPResponse, _ result: Result<UploadTask.Outcome, UploadError>?) {
+    retryResumption(retryAfter: response.retryAfter(wallClock: time(nil))) {
+      heldEnd = result
+      accept(response)
+    }
+  }
+
+  /// The server speaks an older version of the protocol.
+  func otherVersion(_ response: HTTPResponse) {
+    stepDown(response)
+    repeatRequest()
+  }
+
+  /// The response is a success, and the upload is none.
+  func refused(_ error: URLError) {
+    pending = .nothing
+    if announced != nil {
+      running?.cancel()
+      return continueUpload()
+    }
+    retryResumption { fail(error) }
   }
 
   /// The next bytes of the response's body.

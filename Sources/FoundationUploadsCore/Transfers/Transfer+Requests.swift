@@ -110,7 +110,7 @@ extension Transfer {
     }
   }
 
-  private func noteContentEnd() {
+  func noteContentEnd() {
     guard let running, running.contentEndedAt != nil, let offset = resumption?.offset else { return }
     resumption?.end = offset.addingSaturated(running.sentByteCount)
   }
@@ -122,18 +122,9 @@ extension Transfer {
     case .nothing: break
     case .redirect(let response, let next): return askRedirect(response, next, result)
     case .challenge(let response, let challenge): return askChallenge(response, challenge, result)
-    case .outage(let response):
-      return retryResumption(retryAfter: response.retryAfter(wallClock: time(nil))) {
-        heldEnd = result
-        accept(response)
-      }
-    case .otherVersion(let response):
-      stepDown(response)
-      return repeatRequest()
-    case .refused(let error):
-      pending = .nothing
-      if announced != nil { return continueUpload() }
-      return retryResumption { fail(error) }
+    case .outage(let response): return outage(response, result)
+    case .otherVersion(let response): return otherVersion(response)
+    case .refused(let error): return refused(error)
     case .decision:
       heldEnd = result
       return

@@ -44,7 +44,12 @@ extension Transfer {
       return end(URLError(.unsupportedURL, request.url))
     }
     streamFacts.resumeData = data
-    resumption = StreamResumption(upload: upload.directed(to: place), data: data)
+    // What was sent before a redirect or a challenge counts.
+    let earlier = resumption
+    resumption = StreamResumption(
+      upload: upload.directed(to: place), data: data, firstOffset: earlier?.firstOffset, offset: earlier?.offset,
+      outageStart: earlier?.outageStart, failures: earlier?.failures ?? 0, hasAppended: earlier?.hasAppended ?? false,
+      end: earlier?.end)
     askOffset()
   }
 
@@ -197,6 +202,8 @@ extension Transfer {
     guard left > .zero || resumption.failures < Self.leastAttempts else { return giveUp() }
     self.resumption = resumption
     number += 1
+    noteContentEnd()
+    running?.cancel()
     (running, pending, heldEnd) = (nil, .nothing, nil)
     dropHeld()
     feed?.close(failure: "the connection broke, and the upload is resumed with another stream")

@@ -98,12 +98,15 @@ extension Transfer {
     case .resumedUpload(var record):
       record.upload = data.text ?? record.upload
       return record
-    case .bytes(let bytes): return UploadRecord(request, .bytes(bytes), data)
-    case .file(let url):
-      return file.flatMap { UploadRecord(request, .file(url.path, version: "\($0.version)"), data) }
-    case .stream, .givenStream: return UploadRecord(request, .stream, data)
+    case .bytes(let bytes): return record(.bytes(bytes), data)
+    case .file(let url): return file.flatMap { record(.file(url.path, version: "\($0.version)"), data) }
+    case .stream, .givenStream: return record(.stream, data)
     default: return nil
     }
+  }
+
+  private func record(_ body: UploadRecord.Body, _ data: ResumeData) -> UploadRecord? {
+    UploadRecord(request, isAtOtherOrigin: isAtOtherOrigin, body, data)
   }
 
   func resume(_ record: UploadRecord) {
@@ -226,9 +229,11 @@ extension Transfer {
   /// The upload ends with a response that is complete.
   func respond(_ response: HTTPResponse) {
     let result = Result<UploadTask.Outcome, UploadError>.success(.init(response: response, isEarly: true))
+    // A long body may be the answer to a question, and the next request under way.
+    let number = number
     answered(response)
-    if !isOver, !response.body.isEmpty { receive(response.body) }
-    if !isOver { finished(result) }
+    if !isOver, self.number == number, !response.body.isEmpty { receive(response.body) }
+    if !isOver, self.number == number { finished(result) }
   }
 
   // MARK: Resume data
@@ -239,7 +244,8 @@ extension Transfer {
       resumeHandler = handler
       return stopDownload { [unowned self] in
         guard let handler = resumeHandler.take() else { return }
-        endCancelled(handler, download.record(of: request)?.data, URLError.ResumeKey.download)
+        endCancelled(
+          handler, download.record(of: request, isAtOtherOrigin: isAtOtherOrigin)?.data, URLError.ResumeKey.download)
       }
     }
     if let streamer {

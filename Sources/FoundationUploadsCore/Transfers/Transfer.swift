@@ -139,6 +139,11 @@ final class Transfer: @unchecked Sendable {
     settings = session.configuration
     // It is replaced by an error at the start where there is none.
     request = task.originalRequest ?? URLRequest(url: URL(fileURLWithPath: "/"))
+    switch content {
+    case .resumedUpload(let record): isAtOtherOrigin = record.request.isAtOtherOrigin ?? false
+    case .resumedDownload(let record): isAtOtherOrigin = record.request.isAtOtherOrigin ?? false
+    default: break
+    }
   }
 
   /// The session takes no new tasks.
@@ -219,7 +224,8 @@ final class Transfer: @unchecked Sendable {
   func fail(_ error: URLError) {
     if let download {
       return stopDownload { [unowned self] in
-        end(error.with(download.record(of: request)?.data, URLError.ResumeKey.download))
+        end(
+          error.with(download.record(of: request, isAtOtherOrigin: isAtOtherOrigin)?.data, URLError.ResumeKey.download))
       }
     }
     end(error.with(uploadRecord()?.data, URLError.ResumeKey.upload))
