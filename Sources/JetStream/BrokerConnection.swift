@@ -142,7 +142,8 @@ public final class BrokerConnection: Sendable {
     guard status == NATS_OK else { throw .unreachable(lastError(status)) }
     natsOptions_SetName(settings, options.name)
     natsOptions_SetTimeout(settings, max(1, options.connectTimeout.nanoseconds / 1_000_000))
-    // For ever: a server that lost its broker is to be back as soon as there is one.
+    // For ever: a server that lost its broker is to be back as soon as there is one. libnats ends the connection all the
+    // same when one broker refuses the credentials twice in a row.
     natsOptions_SetMaxReconnect(settings, -1)
     natsOptions_SetReconnectWait(settings, 250)
     // A broker that has stopped without closing its connections is found within 30 s.

@@ -27,6 +27,8 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
 
   /// The error number of a publish that names another sequence than that of the subject's last message.
   static let wrongLastSequence = 10071
+  /// Another publish for the subject is under way in a cluster, and it is not decided yet which message is the last.
+  static let undecidedLastSequence = 10164
   /// There is no such stream.
   static let streamNotFound = 10059
   /// There is no such message.
@@ -48,7 +50,8 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
     switch self {
     case .unreachable, .disconnected, .timedOut, .noResponders: true
     // 408, 500 and 503: a cluster without a leader, or one that has no time.
-    case .refused(let code, _, _): !isWrongLastSequence && !isFull && (code == 408 || code >= 500)
+    case .refused(let code, let number, _):
+      number == Self.undecidedLastSequence || !isWrongLastSequence && !isFull && (code == 408 || code >= 500)
     case .notAuthorized, .unusableFile, .invalidReply, .messageTooLarge, .unsuitableStream, .resources: false
     }
   }
