@@ -33,10 +33,12 @@ THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(Backpress
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread
 # Tests that await. They run alone, because the other tests block the few threads that resume tasks.
-AWAITING := AsynchronousHandlerTests|LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Connectivity|Download|Metrics|Resumption|Session|StreamResumption|StreamedUpload)
+AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Connectivity|Download|Metrics|Resumption|Session|StreamResumption|StreamedUpload)
+# Tests that block while a task of the server works for them: one at a time, so that the task has a thread.
+BLOCKING := AsynchronousHandlerTests
 # Suites of UploadServerTests that choose the number of a server's threads themselves, or whose claims are about one
 # recording at a time. All others run a second time, with two threads.
-NO_MORE_WITH_THREADS := AsynchronousHandlerTests|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
+NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
 
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers soak model model-spool install install-built clean \
@@ -62,7 +64,8 @@ build: packages ## the command, as .build/release/sluice
 test: packages test-packages ## all tests: real ALSA, real sockets, real faults
 	$(SWIFT) build --build-tests
 	$(TEST) --skip-build --filter '$(AWAITING)'
-	$(TEST) --skip-build --skip '$(AWAITING)'
+	$(TEST) --skip-build --filter '$(BLOCKING)'
+	$(TEST) --skip-build --skip '$(AWAITING)|$(BLOCKING)'
 	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests --skip 'UploadServerTests\.($(NO_MORE_WITH_THREADS))/'
 
 listings: packages ## the listings of README and docs, built as a package of their own and run
@@ -77,7 +80,8 @@ test-articles: packages ## the code of Apple's articles, with one changed import
 # Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
 test-thread: packages test-packages ## buffers, loops, server, client, streams and load tests under ThreadSanitizer
 	$(TEST) $(UNDER_THREAD) --filter '$(AWAITING)'
-	$(TEST) $(UNDER_THREAD) --skip '$(NOT_THREADED)|$(AWAITING)' $(foreach suite,$(THREADED),--filter '$(suite)')
+	$(TEST) $(UNDER_THREAD) --filter '$(BLOCKING)'
+	$(TEST) $(UNDER_THREAD) --skip '$(NOT_THREADED)|$(AWAITING)|$(BLOCKING)' $(foreach suite,$(THREADED),--filter '$(suite)')
 
 test-durations: packages test-packages ## what each test suite takes alone, the slowest first; TARGETS="UploadServerTests …" for some
 	$(SWIFT) build --build-tests
