@@ -50,6 +50,15 @@ final class LogQuery: RequestHandler {
 
   private func ask() {
     log.find(token, for: head.credential) { [self] found in
+      // Nobody waits for the offset any more, and a healthy append need not end for it.
+      guard exchange != nil || purpose == .cancel else { return }
+      if case .unavailable(let error) = found, error.isTransient { return askAgain(after: error) }
+      if purpose == .cancel, case .entry(let entry, _) = found, entry.deactivation == .cancelled,
+        !entry.isComplete
+      {
+        // Our own message, whose acknowledgement was lost; or the messages before it may still be there.
+        return entry.mark.publisher == publisher ? changed(entry) : purge { self.refuse(.deactivated(.cancelled)) }
+      }
       if let refusal = found.refusal { return refuse(refusal) }
       guard case .entry(let entry, let sequence) = found else { return }
       if purpose == .retrieve && entry.isComplete {
@@ -68,17 +77,19 @@ final class LogQuery: RequestHandler {
     log.publish(entry.message([], more: []), to: token, after: sequence) { [self] result in
       switch result {
       case .success: changed(entry)
-      case .failure(let error) where error.isWrongLastSequence: askAgain()
+      case .failure(let error) where error.isWrongLastSequence || error.isTransient: askAgain(after: error)
       case .failure(let error): refuse(UploadRefusal(error))
       }
     }
   }
 
-  /// A request that appends was faster.
-  private func askAgain() {
+  /// A request that appends was faster, or the brokers are not ready.
+  private func askAgain(after error: BrokerError) {
     guard exchange != nil else { return }
     guard MonotonicInstant.now < deadline else {
-      return refuse(.outOfResources("a request that appends to the upload does not come to an end"))
+      return refuse(
+        error.isWrongLastSequence
+          ? .outOfResources("a request that appends to the upload does not come to an end") : UploadRefusal(error))
     }
     let pause = min(Duration.milliseconds(1 << min(attempts, 10)), Self.longestPause)
     log.loop.schedule(after: pause) { [self] in ask() }
@@ -94,12 +105,17 @@ final class LogQuery: RequestHandler {
     log.context.emit(event)
     // What is complete stays as what it was for.
     guard !entry.isComplete else { return respond(ServerAnswer.cancelled(version)) }
-    log.stream.purge(token) { [self] result in
+    purge { self.respond(ServerAnswer.cancelled(self.version)) }
+  }
+
+  /// Removes the messages before the last one.
+  private func purge(_ completion: @escaping () -> Void) {
+    log.stream.purge(token) { [log, token] result in
       if case .failure(let error) = result {
         log.context.emit(
           ServerEvent(.warning, reason: "the messages of the cancelled upload \(token) stay: \(error)"))
       }
-      respond(ServerAnswer.cancelled(version))
+      completion()
     }
   }
 

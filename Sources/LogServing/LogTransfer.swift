@@ -188,6 +188,11 @@ final class LogTransfer: RequestHandler {
     switch state?.contentEnded(number) {
     case .acknowledge: ending = .acknowledge
     case .process:
+      // The token may have been withdrawn meanwhile.
+      if let credential = head.credential, !log.context.isValid(credential) {
+        ending = .refuse(.notAuthorized)
+        break
+      }
       ending = .complete
       append.complete()
     case .refuse(let refusal): ending = .refuse(refusal)

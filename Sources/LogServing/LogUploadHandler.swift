@@ -16,14 +16,24 @@ package final class LogUploadHandler {
 
   package init(_ log: UploadLog) { self.log = log }
 
-  /// The handler of a request.
-  package func handler(for head: RequestHead) -> any RequestHandler {
+  /// Whether a request has nothing of the protocol of resumable uploads.
+  package static func isPlain(_ head: RequestHead) -> Bool {
+    if case .plain = kind(of: head).request { true } else { false }
+  }
+
+  private static func kind(of head: RequestHead) -> (request: ServerRequest, token: String?) {
     let path = head.target.path
-    let token = path.hasPrefix(Self.prefix) ? String(path.dropFirst(Self.prefix.count)) : nil
+    let token = path.hasPrefix(prefix) ? String(path.dropFirst(prefix.count)) : nil
     let summary = RequestSummary(
       method: head.method, target: token == nil ? .other : .uploadResource, fields: head.fields,
       content: .init(head.framing))
-    switch ServerRequest(summary) {
+    return (ServerRequest(summary), token)
+  }
+
+  /// The handler of a request.
+  package func handler(for head: RequestHead) -> any RequestHandler {
+    let (request, token) = Self.kind(of: head)
+    switch request {
     case .plain: return plain(head)
     case .refuse(let refusal, let version):
       return FixedResponseHandler(Response(ServerAnswer.refused(refusal, version, limits: log.limits)))
@@ -32,6 +42,8 @@ package final class LogUploadHandler {
     case .discoverResource(let version):
       return FixedResponseHandler(Response(ServerAnswer.discoveredResource(version)))
     case .create(let request):
+      // An append that a front end has sent astray creates nothing.
+      guard ["POST", "PUT"].contains(head.method) else { return plain(head) }
       if let refusal = Self.flaw(head) { return refusal }
       return LogTransfer(log, head, request, creatingIn: StreamName.randomID())
     case .append(let request): return LogTransfer(log, head, request, appendingTo: token ?? "")

@@ -168,14 +168,17 @@ struct SpoolRecovery {
     var last: UInt64?
     var gap: UInt64 = 0
     try reader.visit(first..<first + header.blockCount) { block throws(SpoolError) in
-      // The head's own block may be in the file as an append that failed left it. Where nothing before the head was to be
-      // kept, it may have begun anew behind it.
+      // The head's own block may be in the file as an append that failed left it. It may also have begun anew behind the
+      // head: then nothing before the head was to be kept.
       guard let shape = block.shape, block.index > first || shape.contains(state.tail.shape) || isFresh(shape) else {
         missing.add(block)
         gap += 1
         return gap < SpoolFormat.longestGapInSearch
       }
       gap = 0
+      if block.index == first, !shape.contains(state.tail.shape) {
+        state.checkpoint.oldest = max(state.checkpoint.oldest, state.checkpoint.head)
+      }
       accept(block, shape, missing: missing.take(before: block.index, shape))
       last = block.index
       return true
@@ -190,9 +193,7 @@ struct SpoolRecovery {
     }
   }
 
-  private func isFresh(_ shape: BlockShape) -> Bool {
-    state.checkpoint.oldest == state.checkpoint.head && Int(shape.first) >= state.tail.shape.end
-  }
+  private func isFresh(_ shape: BlockShape) -> Bool { shape.first > 0 && Int(shape.first) >= state.tail.shape.end }
 
   /// A power cut can leave a checkpoint or a block that relies on an earlier block in the ring, and not that block. What a
   /// checkpoint has of it was synchronized with the checkpoint.

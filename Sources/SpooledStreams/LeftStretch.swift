@@ -78,6 +78,8 @@ final class LeftStretch: @unchecked Sendable {
       thread.report(.unreadable(error))
       shared = nil
     }
+    // It may be newer than the newest checkpoint, also where all bytes were copied.
+    let note = remains?.note
     if let file, file.checkpoint.isFinished || (remains?.head ?? 0) < file.head {
       // Everything was copied: the process was killed before it removed the rest.
       remains = nil
@@ -85,7 +87,7 @@ final class LeftStretch: @unchecked Sendable {
     guard file != nil || remains != nil else { throw SpoolError(.notASpool, path: path) }
     let (kept, checkpoint) = (file.map { $0.oldest..<$0.head }, file?.checkpoint ?? SpoolCheckpoint())
     let released = max(file?.released ?? 0, remains?.passed ?? 0)
-    let resumption = remains?.note ?? checkpoint.state
+    let resumption = note ?? checkpoint.state
     let oldest = remains?.oldest ?? 0
     // Nothing is captured any more: there is no more than what memory has.
     let capacity = remains.map { $0.head - $0.oldest + 1 << 20 } ?? 0

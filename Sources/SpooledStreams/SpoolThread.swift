@@ -64,7 +64,7 @@ final class SpoolThread: @unchecked Sendable {
   /// The circular buffer has something to copy, or waits for room.
   private func copyLive() {
     guard let live else { return }
-    let copied = copy(live)
+    let copied = copy(live, atMost: Self.turn)
     if isEager { commit(live, sync: false) }
     if live.isAtEnd { return finishLive() }
     armTimer()
@@ -87,7 +87,7 @@ final class SpoolThread: @unchecked Sendable {
   }
 
   private func synchronize(_ live: StretchWriter) -> StretchWriter.Copied {
-    let copied = copy(live)
+    let copied = copy(live, atMost: Self.turn)
     live.releaseAcknowledged()
     if live.isDirty || live.hasNewResumption { commit(live, sync: true) }
     return copied
@@ -124,8 +124,11 @@ final class SpoolThread: @unchecked Sendable {
     return commit(writer, sync: true)
   }
 
-  private func copy(_ writer: StretchWriter) -> StretchWriter.Copied {
-    let copied = writer.copy(through: buffer) { count, file in makeRoom(for: count, writer, file) }
+  /// How much is copied before others have their turn, commits and what the consumer waits for among them, in bytes.
+  private static let turn = 16 << 20
+
+  private func copy(_ writer: StretchWriter, atMost limit: Int = .max) -> StretchWriter.Copied {
+    let copied = writer.copy(through: buffer, atMost: limit) { count, file in makeRoom(for: count, writer, file) }
     if case .blocked(let error) = copied { failed(error, writer.stretch) }
     return copied
   }
@@ -213,7 +216,7 @@ final class SpoolThread: @unchecked Sendable {
       return 0
     }
     let isKept = keep(writer) && settle(writer, stretchLeft)
-    let inMemory = isKept ? 0 : writer.byteCountInMemory
+    let inMemory = isKept ? 0 : max(writer.byteCountInMemory, stretch.notSynchronized(upTo: writer.copier.head))
     if let stretchLeft { stretchLeft.close() } else { writer.close() }
     return inMemory
   }

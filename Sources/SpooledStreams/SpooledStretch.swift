@@ -142,7 +142,12 @@ package final class SpooledStretch: CircularBacking, Sendable {
   var resumption: String { state.withLock { $0.resumption } }
 
   /// Where the words survive the process besides; nil for nowhere.
-  func keepsWords(in note: CircularBuffer.Note?) { state.withLock { $0.note = note } }
+  func keepsWords(in note: CircularBuffer.Note?) {
+    state.withLock { state in
+      state.note = note
+      note?.write(state.resumption)
+    }
+  }
 
   func took(upTo position: UInt64) { state.withLock { $0.taken = position } }
 

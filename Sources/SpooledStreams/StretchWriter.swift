@@ -21,6 +21,8 @@ final class StretchWriter: @unchecked Sendable {
   /// What the last commit had.
   private var committedResumption: String
   private var committedOldest: UInt64 = 0
+  /// Whether recovery would not find what was copied, so far is it behind the last checkpoint's head.
+  private var isFarFromCheckpoint = false
 
   /// What became of a copy.
   enum Copied: Equatable {
@@ -77,11 +79,13 @@ final class StretchWriter: @unchecked Sendable {
   ///
   /// - Parameters:
   ///   - buffer: for bytes on their way.
+  ///   - limit: how many bytes; a little more is copied.
   ///   - makeRoom: asked before so many bytes are written; false if there is no room for them.
   func copy(
-    through buffer: UnsafeMutableRawBufferPointer, makeRoom: (UInt64, SpoolFile) -> Bool
+    through buffer: UnsafeMutableRawBufferPointer, atMost limit: Int, makeRoom: (UInt64, SpoolFile) -> Bool
   ) -> Copied {
     var result = Copied.nothing
+    var rest = limit
     do throws(SpoolError) {
       if file == nil { try createFile() }
       guard let file else { return .nothing }
@@ -101,17 +105,24 @@ final class StretchWriter: @unchecked Sendable {
           defer { wrote(file) }
           guard makeRoom(UInt64(count), file) else { throw SpoolError(.full, path: file.path) }
           let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
+          if position - min(position, file.head) >= Self.longestJump { isFarFromCheckpoint = true }
           try file.append(bytes, at: position, time: WallClock.now.sinceEpoch)
           position += UInt64(count)
+          if isFarFromCheckpoint { try commit(sync: false) }
           // The rest of it is in this process's memory: the buffer's survives it.
           copier.copied(upTo: min(position, file.writtenPosition))
           (result, isDirty) = (.some, true)
+          rest -= count
+          guard rest > 0 else { return result }
         }
       }
     } catch {
       return .blocked(error)
     }
   }
+
+  /// Recovery looks for blocks that far behind the head of the newest checkpoint, and a little further.
+  private static let longestJump: UInt64 = 8 << 20
 
   private func createFile() throws(SpoolError) {
     file = try makeFile()
@@ -143,8 +154,10 @@ final class StretchWriter: @unchecked Sendable {
     let resumption = stretch.resumption
     try file.commit(
       state: resumption, pausedByteCount: pauses.byteCountBefore,
-      pauses: pauses.ahead.map { SpoolPause(position: $0.position, length: $0.length) }, isFinished: isAtEnd, sync: sync
-    )
+      pauses: pauses.ahead.map { SpoolPause(position: $0.position, length: $0.length) },
+      // What could not be read may have more.
+      isFinished: isAtEnd && shared != nil, sync: sync)
+    isFarFromCheckpoint = false
     copier.copied(upTo: position)
     if sync {
       isDirty = false
@@ -158,15 +171,22 @@ final class StretchWriter: @unchecked Sendable {
 
   /// Nothing of the stretch is needed any more.
   func remove() throws(SpoolError) {
+    // The file leads to what could not be read.
+    guard let shared else { return close() }
     // In this order: what is left after a failure is complete.
     try file?.remove()
-    shared?.remove()
+    shared.remove()
   }
 
   /// Everything is in the file, for good: from now on, only commits keep how to go on with it.
   func leaveMemory() throws(SpoolError) {
     stretch.keepsWords(in: nil)
-    if hasNewResumption { try commit(sync: true) }
+    do throws(SpoolError) {
+      if hasNewResumption { try commit(sync: true) }
+    } catch {
+      stretch.keepsWords(in: copier.note)
+      throw error
+    }
     shared?.remove()
   }
 

@@ -69,10 +69,11 @@ struct PauseRing {
       let written = words.pointee.pausesWritten.load(ordering: .acquiring)
       let read = words.pointee.pausesRead.load(ordering: .acquiring)
       // Not so in a file that somebody else has written.
-      guard read >= 0, written >= read, written - read <= CircularWords.pauseCapacity else {
+      guard read >= 0, written >= read, written - read < CircularWords.pauseSlots else {
         return CircularBuffer.Pauses()
       }
-      let oldest = max(0, read - CircularWords.pauseCapacity)
+      // Of the one before it, the sum must be there, too.
+      let oldest = max(0, read - CircularWords.pauseCapacity, written - CircularWords.pauseSlots + 1)
       let first = (oldest..<read).first { slot($0).position >= position } ?? read
       var found = CircularBuffer.Pauses()
       found.ahead = (first..<written).map { slot($0).pause }

@@ -102,7 +102,15 @@ final class LogService: LoopService {
     other = configuration.handler
   }
 
-  func handler(for head: RequestHead) -> any RequestHandler { other(head) ?? uploads.handler(for: head) }
+  func handler(for head: RequestHead) -> any RequestHandler {
+    guard let handler = other(head) else { return uploads.handler(for: head) }
+    // A handler would take a part of an upload for the whole.
+    guard LogUploadHandler.isPlain(head) else {
+      return FixedResponseHandler(
+        Response(500, body: "Resumable uploads to a handler of one's own need a server with a directory.\n"))
+    }
+    return handler
+  }
   func otherLoop(of head: RequestHead) -> Int? { nil }
   func load(patience: Duration) {}
   func end(_ ended: @escaping () -> Void) { ended() }

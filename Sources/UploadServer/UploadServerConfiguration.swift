@@ -111,7 +111,7 @@ extension UploadServer {
     case discarding
     /// As messages of a JetStream stream, which any number of servers share: each answers any request for any upload.
     /// A byte is acknowledged when the brokers have acknowledged it. Of the limits, the sizes of uploads and requests
-    /// apply.
+    /// apply. A handler of one's own gets plain requests; a resumable upload to it is answered with 500.
     case brokers(Brokers)
   }
 

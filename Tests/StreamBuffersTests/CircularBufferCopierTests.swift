@@ -191,7 +191,7 @@ struct CircularBufferCopierTests {
       // Where the consumer has passed a pause last, it passes that pause once more, and so knows which bytes there are not.
       let position = passed > 0 ? pauses[passed - 1].position : 0
       #expect(remains.passed == position, "\(seed)")
-      let first = max(passed - 16, pauses.firstIndex { $0.position >= position } ?? pauses.count)
+      let first = max(passed - 16, pauses.count - 31, pauses.firstIndex { $0.position >= position } ?? pauses.count)
       let found = remains.pauses(from: position)
       #expect(found.ahead == Array(pauses[first...]), "\(seed)")
       #expect(found.byteCountBefore == pauses[..<first].reduce(settings.pausedBefore) { $0 + $1.length }, "\(seed)")
@@ -231,6 +231,29 @@ struct CircularBufferCopierTests {
       return
     }
     #expect(next.copier.isFinished && next.copier.pauses(from: 5000).ahead.count == 1)
+  }
+
+  @Test("the next process knows all pauses, also where one was passed and as many as there may be are waiting")
+  func adoptedWithPauses() throws {
+    let path = "/dev/shm/sluice-test-waiting-\(getpid())"
+    defer { unlink(path) }
+    var settings = CircularBuffer.Settings(capacity: 16 << 10)
+    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
+    var ends = try CircularBuffer.makeCopied(settings)
+    func pause() -> Bool {
+      _ = ends.producer.write(minimum: 10, maximum: 10) { _ in 10 }
+      return ends.producer.pause(700)
+    }
+    #expect(pause())
+    ends.consumer.release(upTo: 10)
+    ends.consumer.passPause()
+    var waiting = 0
+    while pause() { waiting += 1 }
+    #expect(waiting == 16)
+    let remains = try #require(try CircularBuffer.Remains(path: path))
+    let next = try CircularBuffer.makeFinished(remains, from: remains.passed, backing: NoBacking())
+    let found = next.copier.pauses(from: remains.passed)
+    #expect(found.byteCountBefore == 0 && found.ahead.count == 17)
   }
 
   /// Nothing is kept elsewhere.

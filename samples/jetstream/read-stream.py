@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """read-stream.py: writes the bytes of one stream that `sluice serve --store` has stored, read from NATS JetStream.
 
-    read-stream.py HOST:PORT STREAM-ID >recording.wav
+    read-stream.py HOST:PORT STREAM-ID [STORE-STREAM] >recording.wav
 
-Needs nothing but Python. docs/jetstream.md describes the messages. Exits with 1 if a byte is missing or damaged, or if
-the stream has no complete upload.
+STORE-STREAM is what `--store-stream` names. Needs nothing but Python. docs/jetstream.md describes the messages. Exits
+with 1 if a byte is missing or damaged, if two streams have that id, or if the stream has no complete upload.
 """
 
 import base64
@@ -45,7 +45,7 @@ class Broker:
 
 
 def messages(broker, name):
-    """All messages of the JetStream stream: headers and payload of each."""
+    """All messages of the JetStream stream: subject, headers and payload of each."""
     sequence = 1
     while True:
         question = json.dumps({"seq": sequence, "next_by_subj": f"{name}.*"})
@@ -54,23 +54,44 @@ def messages(broker, name):
             return
         lines = base64.b64decode(message.get("hdrs", "")).decode().split("\r\n")[1:]
         headers = dict(line.split(": ", 1) if ": " in line else line.split(":", 1) for line in lines if line)
-        yield headers, base64.b64decode(message.get("data", ""))
+        yield message["subject"], headers, base64.b64decode(message.get("data", ""))
         sequence = message["seq"] + 1
 
 
-def main():
-    address, stream = sys.argv[1:]
-    written, complete = 0, False
-    for headers, payload in messages(Broker(address), "sluice"):
+def uploads(broker, name, stream):
+    """The messages of each upload of the stream, by its subject."""
+    found, identities = {}, set()
+    for subject, headers, payload in messages(broker, name):
         if headers.get("Stream-ID") != stream:
             continue
+        if request := headers.get("Sluice-Request"):
+            # Any client may send any Stream-ID: whose stream it is, owner and path tell.
+            identities.add((headers.get("Sluice-Owner"), request.split("?")[0].rsplit("/", 1)[-1]))
+        found.setdefault(subject, []).append((headers, payload))
+    if len(identities) > 1:
+        sys.exit(f"read-stream.py: {len(identities)} streams are called {stream}: {sorted(map(str, identities))}")
+    return found.values()
+
+
+def main():
+    address, stream, *name = sys.argv[1:]
+    pieces, complete = [], False
+    for upload in uploads(Broker(address), name[0] if name else "sluice", stream):
+        last = upload[-1][0]
+        is_complete = last.get("Upload-Complete") == "?1"
+        if last.get("Sluice-Ended") == "cancelled" and not is_complete:
+            continue
+        complete = complete or is_complete
+        pieces += [(int(headers["Stream-Offset"]), headers, payload) for headers, payload in upload if payload]
+    written = 0
+    for offset, headers, payload in sorted(pieces, key=lambda piece: piece[0]):
         if int(headers["Sluice-CRC32"], 16) != zlib.crc32(payload):
-            sys.exit(f"read-stream.py: the message at {headers['Stream-Offset']} is damaged")
-        if int(headers["Stream-Offset"]) != written:
-            sys.exit(f"read-stream.py: bytes are missing between {written} and {headers['Stream-Offset']}")
-        sys.stdout.buffer.write(payload)
-        written += len(payload)
-        complete = complete or headers.get("Upload-Complete") == "?1"
+            sys.exit(f"read-stream.py: the message at {offset} is damaged")
+        if offset > written:
+            sys.exit(f"read-stream.py: bytes are missing between {written} and {offset}")
+        # Uploads that follow one another may overlap.
+        sys.stdout.buffer.write(payload[written - offset:])
+        written = max(written, offset + len(payload))
     if not complete:
         sys.exit(f"read-stream.py: the stream is not complete; it has {written} bytes")
 
