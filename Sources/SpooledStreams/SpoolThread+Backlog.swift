@@ -89,6 +89,7 @@ extension SpoolThread {
     guard let stretch = left.first(where: { $0.name == name }) else { return .nothingLeft }
     guard let opened = open(stretch) else { return .unreadable }
     stretch.isTaken = true
+    armTimer()
     // What only memory has goes to the disk now, or is sent from there.
     if !stretch.isSettled, keep(opened.writer) {
       do throws(SpoolError) { try stretch.settle() } catch { failed(error, opened.writer.stretch) }

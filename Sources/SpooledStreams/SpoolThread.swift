@@ -77,9 +77,13 @@ final class SpoolThread: @unchecked Sendable {
     hasFailed = false
     evictOld()
     let copied = live.map { synchronize($0) } ?? .nothing
-    for writer in writers where writer !== live && writer.holdsRoom { commit(writer, sync: true) }
+    for writer in writers where writer !== live && (writer.holdsRoom || writer.hasNewResumption) {
+      commit(writer, sync: true)
+    }
     settleLeft()
     if !hasFailed { worked() }
+    // What is only sent has soon been sent further.
+    if writers.contains(where: { $0 !== live }) { armTimer() }
     guard let live else { return }
     if live.isAtEnd { return finishLive() }
     if copied != .nothing { armTimer() }
@@ -113,6 +117,7 @@ final class SpoolThread: @unchecked Sendable {
     guard let live, keep(live) else { return }
     loop.deregister(live.copier.descriptor)
     self.live = nil
+    armTimer()
   }
 
   // MARK: Any stretch
