@@ -12,7 +12,13 @@ public struct SystemSpoolDisk: SpoolDisk {
     try result("open", Glibc.open(path, flags | O_CLOEXEC, mode))
   }
 
-  public func close(_ descriptor: Int32) { _ = Glibc.close(descriptor) }
+  public func close(_ descriptor: Int32) {
+    // A child of another thread has a copy until it executes its program, and the lock would stay as long.
+    var lock = Self.wholeFile
+    lock.l_type = Int16(F_UNLCK)
+    _ = fcntl(descriptor, SLUICE_F_OFD_SETLK, &lock)
+    _ = Glibc.close(descriptor)
+  }
 
   public func write(
     _ pieces: [UnsafeRawBufferPointer], to descriptor: Int32, at offset: UInt64
