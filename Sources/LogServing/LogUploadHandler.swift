@@ -10,7 +10,6 @@ internal import StreamServing
 package final class LogUploadHandler {
   /// Where upload resources are.
   static let prefix = "/.uploads/"
-  private static let methods = "GET, HEAD, POST, PUT, OPTIONS"
 
   private let log: UploadLog
 
@@ -38,7 +37,7 @@ package final class LogUploadHandler {
     case .refuse(let refusal, let version):
       return FixedResponseHandler(Response(ServerAnswer.refused(refusal, version, limits: log.limits)))
     case .discover(let version):
-      return FixedResponseHandler(Response(ServerAnswer.discovered(log.limits, version, allow: Self.methods)))
+      return FixedResponseHandler(Response(ServerAnswer.discovered(log.limits, version, allow: OtherRequests.methods)))
     case .discoverResource(let version):
       return FixedResponseHandler(Response(ServerAnswer.discoveredResource(version)))
     case .create(let request):
@@ -63,17 +62,7 @@ package final class LogUploadHandler {
             409, body: "This server continues a stream by resumable uploads only: send Upload-Complete and PATCH.\n"))
       }
       return LogTransfer(plain: log, head, creatingIn: StreamName.randomID())
-    case "GET", "HEAD":
-      guard head.target.path == "/" else {
-        return FixedResponseHandler(Response(404, body: "This server receives streams; it does not hand them out.\n"))
-      }
-      return FixedResponseHandler(
-        Response(
-          200, body: "Sluice receives streams here: POST or PUT to any path, chunked or with a Content-Length.\n"))
-    case "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT":
-      return FixedResponseHandler(
-        Response(405, ["allow": Self.methods], body: "Streams are sent with POST or PUT.\n"))
-    default: return FixedResponseHandler(Response(501, body: "This server does not know that method.\n"))
+    default: return OtherRequests.handler(for: head)
     }
   }
 

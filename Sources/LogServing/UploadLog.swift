@@ -128,7 +128,7 @@ extension UploadLog.Found {
 }
 
 extension UploadRefusal {
-  /// What a client is told of a broker's error.
+  /// The refusal that a client gets for a broker's error.
   init(_ error: BrokerError) {
     switch error {
     case _ where error.isFull: self = .notStored("the brokers have no room: \(error)", isFull: true)

@@ -3,7 +3,7 @@
 extension SpoolFile {
   /// What ``read(at:into:)`` found.
   public enum Read: Equatable, Sendable {
-    /// So many bytes, as they were appended.
+    /// The number of bytes that were copied, as they were appended.
     case bytes(Int)
     /// None at this position: they were evicted, lost before they came here, or damaged. The next position that has bytes,
     /// or from which to ask again.

@@ -80,7 +80,7 @@ final class StretchWriter: @unchecked Sendable {
   /// - Parameters:
   ///   - buffer: for bytes on their way.
   ///   - limit: how many bytes; a little more is copied.
-  ///   - makeRoom: asked before so many bytes are written; false if there is no room for them.
+  ///   - makeRoom: asked before that number of bytes is written; false if there is no room for them.
   func copy(
     through buffer: UnsafeMutableRawBufferPointer, atMost limit: Int, makeRoom: (UInt64, SpoolFile) -> Bool
   ) -> Copied {

@@ -72,17 +72,7 @@ final class DirectoryService: LoopService {
   private static func route(_ head: RequestHead, _ registry: StreamRegistry) -> any RequestHandler {
     switch head.method {
     case "POST", "PUT": return StreamStoreHandler(head: head, registry: registry)
-    case "GET", "HEAD":
-      guard head.target.path == "/" else {
-        return FixedResponseHandler(Response(404, body: "This server receives streams; it does not hand them out.\n"))
-      }
-      return FixedResponseHandler(
-        Response(
-          200, body: "Sluice receives streams here: POST or PUT to any path, chunked or with a Content-Length.\n"))
-    case "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT":
-      return FixedResponseHandler(
-        Response(405, ["allow": "GET, HEAD, POST, PUT, OPTIONS"], body: "Streams are sent with POST or PUT.\n"))
-    default: return FixedResponseHandler(Response(501, body: "This server does not know that method.\n"))
+    default: return OtherRequests.handler(for: head)
     }
   }
 }

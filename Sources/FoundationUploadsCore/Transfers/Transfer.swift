@@ -40,7 +40,7 @@ final class Transfer: @unchecked Sendable {
     }
   }
 
-  /// Who is told of the end.
+  /// Who hears that it has ended.
   enum Completion {
     case delegate
     case data(URLSession.DataHandler)
