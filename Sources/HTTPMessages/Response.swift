@@ -1,6 +1,6 @@
 // Answers, as values and as bytes (RFC 9112, section 4; RFC 9110, section 15).
 
-/// A final response with a short body, all of it in memory: this server hands out nothing large.
+/// A final response with a short body, all of it in memory.
 ///
 /// How long the body is and what becomes of the connection are the server's to say: it leaves out a `Content-Length`,
 /// `Transfer-Encoding`, `Connection`, `Keep-Alive`, `Upgrade`, `Trailer` or `Date` of the handler's. 204, 205 and 304
@@ -40,16 +40,19 @@ public struct Response: Sendable, Equatable {
   /// - Parameters:
   ///   - keepsAlive: whether the connection stays open after it; if not, the answer says so.
   ///   - withBody: false for the answer to HEAD, which says how long the body would be and leaves it out.
+  ///   - contentLength: of content that is sent in place of the body, in bytes.
   ///   - date: an IMF-fixdate (RFC 9110, section 6.6.1).
-  package func serialized(keepsAlive: Bool, withBody: Bool = true, date: String) -> [UInt8] {
+  package func serialized(keepsAlive: Bool, withBody: Bool = true, contentLength: UInt64? = nil, date: String)
+    -> [UInt8]
+  {
     // RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5.
-    let body = [204, 205, 304].contains(status) ? [] : body
+    let body = [204, 205, 304].contains(status) || contentLength != nil ? [] : body
     var text = "HTTP/1.1 \(status) \(Self.reasonPhrase(status))\r\nDate: \(date)\r\n"
     for field in fields.all where !Self.connectionFields.contains(field.name) {
       text += "\(field.displayName): \(field.value)\r\n"
     }
     // Neither has content, so neither has a length (RFC 9110, section 8.6).
-    if status != 204 && status != 304 { text += "Content-Length: \(body.count)\r\n" }
+    if status != 204 && status != 304 { text += "Content-Length: \(contentLength ?? UInt64(body.count))\r\n" }
     if !keepsAlive { text += "Connection: close\r\n" }
     text += "\r\n"
     return Array(text.utf8) + (withBody ? body : [])
@@ -91,6 +94,8 @@ public struct Response: Sendable, Equatable {
     case 200: "OK"
     case 201: "Created"
     case 204: "No Content"
+    case 206: "Partial Content"
+    case 304: "Not Modified"
     case 400: "Bad Request"
     case 401: "Unauthorized"
     case 403: "Forbidden"
@@ -100,9 +105,11 @@ public struct Response: Sendable, Equatable {
     case 409: "Conflict"
     case 411: "Length Required"
     case 410: "Gone"
+    case 412: "Precondition Failed"
     case 413: "Content Too Large"
     case 414: "URI Too Long"
     case 415: "Unsupported Media Type"
+    case 416: "Range Not Satisfiable"
     case 417: "Expectation Failed"
     case 431: "Request Header Fields Too Large"
     case 500: "Internal Server Error"

@@ -24,6 +24,10 @@ public struct ServerEvent: Sendable, Equatable {
     case expired
     /// A complete recording was removed because the operator's rules for keeping recordings say so.
     case removed
+    /// A recording, or the part of it that was asked for, was sent to its owner.
+    case downloaded
+    /// A download ended before its last byte was sent. The client can ask for the rest.
+    case downloadInterrupted = "download-interrupted"
     /// A request, or a connection, that was turned away.
     case refused
     /// Something is wrong with the server and not with a request. It goes on as well as it can.
@@ -42,10 +46,11 @@ public struct ServerEvent: Sendable, Equatable {
   public var file: String?
   /// The other end: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
   public var peer: String?
-  /// The stream offset at which the request begins (`begun`, `continued`), or up to which bytes are stored.
+  /// The stream offset at which the request begins (`begun`, `continued`), or up to which bytes are stored; of a
+  /// download, where it begins in the recording.
   public var offset: UInt64?
-  /// How many bytes of this request were stored (`interrupted`), of the whole stream (`ended`), or of the recording
-  /// (`split`).
+  /// How many bytes of this request were stored (`interrupted`) or sent (`downloaded`, `download-interrupted`), of the
+  /// whole stream (`ended`), or of the recording (`split`).
   public var bytes: UInt64?
   /// How many bytes of the stream lie in holes.
   public var missing: UInt64?

@@ -15,6 +15,9 @@ package struct ServerFigures: Sendable {
   package var openUploads = 0
   package var storedBytes: UInt64 = 0
   package var acknowledgedBytes: UInt64 = 0
+  /// Bytes of recordings that clients downloaded.
+  package var downloadedBytes: UInt64 = 0
+  package var openDownloads = 0
   /// From the arrival of an upload's oldest unacknowledged byte to the 104 or 2xx that acknowledges it, in seconds.
   package var acknowledgementDelays = Distribution()
   /// From a publish to its acknowledgement by the brokers, in seconds; where uploads are stored there.
@@ -38,6 +41,8 @@ package struct ServerFigures: Sendable {
     openUploads += other.openUploads
     storedBytes += other.storedBytes
     acknowledgedBytes += other.acknowledgedBytes
+    downloadedBytes += other.downloadedBytes
+    openDownloads += other.openDownloads
     acknowledgementDelays.add(other.acknowledgementDelays)
     publishDelays.add(other.publishDelays)
     publishesInFlight += other.publishesInFlight
@@ -102,6 +107,9 @@ extension ServerFigures {
     page.counter(
       "sluice_server_acknowledged_bytes_total", "Bytes that clients were told are kept, by 104, 2xx or HEAD.",
       acknowledgedBytes)
+    page.gauge("sluice_server_downloads_open", "Recordings that are being downloaded.", Double(openDownloads))
+    page.counter(
+      "sluice_server_downloaded_bytes_total", "Bytes of recordings that were sent to their owners.", downloadedBytes)
     page.counter(
       "sluice_server_progress_responses_total", "104 responses that were sent.",
       connections.interimResponses[UploadFields.resumptionSupported] ?? 0)

@@ -84,6 +84,22 @@ package struct StreamName: Hashable, Sendable {
     (streamID, finalExtension) = ("", "")
   }
 
+  /// The recording's file that a path names by its last component, and the stream that it is of; nil if no recording is
+  /// called so. The name may be that of any file without dots at its beginning: whether there is a recording is another
+  /// question.
+  package static func recording(path: String) -> (file: String, name: StreamName)? {
+    // What is hidden is the server's own, as is what is behind a hidden name.
+    guard !path.utf8.split(separator: UInt8(ascii: "/")).contains(where: { $0.first == UInt8(ascii: ".") }) else {
+      return nil
+    }
+    let file = String(decoding: lastComponent(path), as: UTF8.self)
+    guard let (base, finalExtension) = parts(ofFile: file[...]), finalExtension.utf8.count > 1,
+      ![".part", ".gaps", ".sidecar"].contains(finalExtension), finalExtension.utf8.dropFirst().allSatisfy(isSafe),
+      let name = StreamName(partialFile: base + ".part")
+    else { return nil }
+    return (file, name.withExtension(String(finalExtension)))
+  }
+
   /// A stream of which only the files are known.
   package init(base: String) {
     self.base = base

@@ -39,6 +39,7 @@ final class DirectoryService: LoopService {
         loop: loop),
       maximumHole: configuration.maximumHoleLength)
     self.registry = registry
+    let downloads = shared.downloads(context)
     uploads = UploadResources(
       context,
       .init(
@@ -46,7 +47,7 @@ final class DirectoryService: LoopService {
         bootIdentifier: configuration.bootIdentifier ?? "", finishedLimits: storage.finishedLimits,
         maximumBodyLength: configuration.maximumBodyLength),
       store: storage.records, worker: storage.worker, usage: shared.usage, accounts: storage.accounts,
-      router: { head in configuration.handler(head) ?? Self.route(head, registry) })
+      router: { head in configuration.handler(head) ?? Self.route(head, registry, downloads) })
     uploads.loaded = { registry.restored() }
     resumable = ResumableUploadHandler(uploads)
   }
@@ -69,8 +70,12 @@ final class DirectoryService: LoopService {
     registry.whenNothingFinishes { [self] in uploads.end(ended) }
   }
 
-  private static func route(_ head: RequestHead, _ registry: StreamRegistry) -> any RequestHandler {
+  private static func route(
+    _ head: RequestHead, _ registry: StreamRegistry, _ downloads: RecordingDownloads?
+  ) -> any RequestHandler {
     switch head.method {
+    case "GET" where head.target.path != "/", "HEAD" where head.target.path != "/":
+      return downloads?.handler(for: head) ?? OtherRequests.handler(for: head)
     case "POST", "PUT": return StreamStoreHandler(head: head, registry: registry)
     default: return OtherRequests.handler(for: head)
     }

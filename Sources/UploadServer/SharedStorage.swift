@@ -30,6 +30,8 @@ final class SharedStorage: Sendable {
   private let configuration: UploadServer.Configuration
   /// The directory, which is locked until the end; nil where nothing is stored.
   private let files: FileStore?
+  /// nil where nothing can be downloaded.
+  private let downloads: DownloadCapacity?
   /// How many loops are still at work.
   private let running: Atomic<Int>
 
@@ -37,6 +39,9 @@ final class SharedStorage: Sendable {
     self.configuration = configuration
     running = Atomic(configuration.threads)
     usage = UploadUsage(configuration.uploads)
+    downloads =
+      configuration.allowsDownloads && configuration.writesSidecars
+      ? DownloadCapacity(maximumCount: configuration.maximumDownloadCount) : nil
     if case .brokers(let brokers) = configuration.storage {
       self.brokers = try BrokerStorage(brokers)
     } else {
@@ -77,6 +82,12 @@ final class SharedStorage: Sendable {
     } catch {
       throw .unwritableDirectory(path, reason: error.description)
     }
+  }
+
+  /// The downloads of one loop; nil where there are none.
+  func downloads(_ context: ServingContext) -> RecordingDownloads? {
+    guard let downloads, let files else { return nil }
+    return RecordingDownloads(files, downloads, context)
   }
 
   /// The part of one loop. An owner's uploads are on all of them.

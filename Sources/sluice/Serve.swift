@@ -39,6 +39,7 @@ enum Serve {
         "names", value: "PATTERN",
         "link live recordings under names that carry their start, or none (default: "
           + "{name}/%Y-%m-%dT%H-%M-%SZ, if they are split)"),
+      Option("allow-download", "answer GET with complete recordings, each for the token that began it"),
       Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
       StreamOptions.metrics,
     ],
@@ -58,6 +59,7 @@ enum Serve {
       Option("max-uploads-per-client", value: "N", "those of one token or address (default: no limit)"),
       Option("quota", value: "SIZE", "total size of unfinished streams, including holes (default: no limit)"),
       Option("quota-per-client", value: "SIZE", "that of one token or address (default: no limit)"),
+      Option("max-downloads", value: "N", "downloads at the same time (default: 100)"),
       Option("max-finished", value: "N", "records of finished uploads to keep, half for one client (default: 10000)"),
       Option("max-finished-size", value: "SIZE", "total size of these records, half for one client (default: 64MiB)"),
       Option(
@@ -208,6 +210,16 @@ enum Serve {
     if configuration.retention != nil, values.has("no-sidecars") || values.has("discard") {
       throw .usage(
         "--keep and its relatives need recordings and their sidecars. Leave out --no-sidecars and --discard.")
+    }
+    configuration.allowsDownloads = values.has("allow-download")
+    if configuration.allowsDownloads, values.has("no-sidecars") || values.has("discard") {
+      throw .usage("--allow-download needs recordings and their sidecars. Leave out --no-sidecars and --discard.")
+    }
+    if let text = values["max-downloads"] {
+      guard configuration.allowsDownloads else {
+        throw .usage("--max-downloads \(text.shown) requires --allow-download. Add it.")
+      }
+      configuration.maximumDownloadCount = try Units.integer(text, of: "max-downloads", in: 1...10_000)
     }
     configuration.software = "sluice/\(sluiceVersion)"
     configuration.uploads = try uploads(values)

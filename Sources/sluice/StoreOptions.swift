@@ -25,7 +25,8 @@ enum StoreOptions {
   /// Options of `serve` that mean nothing without a directory.
   private static let ofDirectories: [String] =
     [
-      "directory", "discard", "durability", "finish-after", "split", "names", "no-sidecars", "max-age", "max-hole",
+      "directory", "discard", "allow-download", "max-downloads", "durability", "finish-after", "split", "names",
+      "no-sidecars", "max-age", "max-hole",
       "max-uploads", "max-uploads-per-client", "quota", "quota-per-client", "max-finished", "max-finished-size",
       "min-rate",
     ] + KeepOptions.topic.options.map(\.name)

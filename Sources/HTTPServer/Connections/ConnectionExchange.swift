@@ -5,7 +5,7 @@ package import HTTPMessages
 
 /// A connection, for as long as one request lasts. After its answer, or its end, every call is ignored: the connection
 /// may be busy with the next request by then.
-package final class ConnectionExchange: Exchange {
+package final class ConnectionExchange: ContentExchange {
   package let peer: String
   package let loop: EventLoop
   private var connection: HTTPConnection?
@@ -22,6 +22,9 @@ package final class ConnectionExchange: Exchange {
   package func acceptBody() { connection?.acceptBody() }
   package func sendInterim(_ status: Int, _ fields: HeaderFields) { connection?.sendInterim(status, fields) }
   package func respond(_ response: Response) { connection?.respond(response) }
+  package func respond(_ response: Response, _ content: any ResponseContent) {
+    if let connection { connection.respond(response, content) } else { content.ended(sent: 0, .peerClosed) }
+  }
   package func takeArrived() { connection?.takeArrived() }
   package func pauseBody() { connection?.pauseBody() }
   package func resumeBody() { connection?.resumeBody() }

@@ -33,6 +33,8 @@ final class HTTPConnection {
   /// Bytes that the socket did not take yet, from `unsentStart` on.
   private var unsent: [UInt8] = []
   private var unsentStart = 0
+  /// What the response carries, while some of it is not with the kernel.
+  private var content: OutgoingContent?
   /// Bytes that were read with what came before them and must wait for the handler, from `start` on.
   private var unparsed: (bytes: [UInt8], start: Int) = ([], 0)
   /// Whether what waits does so for the next turn of the loop.
@@ -280,17 +282,26 @@ final class HTTPConnection {
     settle(progress: false)
   }
 
-  func respond(_ response: Response) {
+  /// - Parameter content: what is sent in place of the response's body.
+  func respond(_ response: Response, _ content: (any ResponseContent)? = nil) {
     let isHead = state.isHeadMethod
-    guard case .send(let keepsAlive) = state.responded(serverStops: context.stops) else { return }
-    var response = response
+    guard case .send(let keepsAlive) = state.responded(serverStops: context.stops) else {
+      content?.ended(sent: 0, .peerClosed)
+      return
+    }
+    var (response, content) = (response, content)
     if let flaw = response.flaw(inAnswerTo: method) {
       context.refused(peer, RequestRefusal(500, "the handler's response cannot be sent: \(flaw)"))
       response = Response(500, body: "The response to this request cannot be sent.\n")
+      content?.ended(sent: 0, .connectionLost(flaw))
+      content = nil
     }
     context.figures.values.responded(method, response.status)
     _ = letGo()
-    send(response.serialized(keepsAlive: keepsAlive, withBody: !isHead, date: WallClock.now.imfFixdate))
+    let head = response.serialized(
+      keepsAlive: keepsAlive, withBody: !isHead, contentLength: content?.length, date: WallClock.now.imfFixdate)
+    if isHead || content?.length == 0 { content?.ended(sent: 0, nil) } else { self.content = content.map { .init($0) } }
+    send(head)
     settle(progress: true)
     if context.stops { context.answered(descriptor) }
   }
@@ -352,7 +363,7 @@ final class HTTPConnection {
   }
 
   private func send(_ bytes: [UInt8]) {
-    unsent += bytes
+    if unsent.isEmpty { unsent = bytes } else { unsent += bytes }
     flush()
   }
 
@@ -372,6 +383,7 @@ final class HTTPConnection {
     }
     unsent = []
     unsentStart = 0
+    if content != nil { return readContent() }
     switch state.flushed() {
     case .nothing: break
     case .nextRequest: resume()
@@ -382,13 +394,51 @@ final class HTTPConnection {
     }
   }
 
+  /// Everything that was read is with the kernel: reads more, or ends the content.
+  private func readContent() {
+    guard var content, !content.isReading else { return }
+    guard content.unread > 0 else {
+      self.content = nil
+      content.source.ended(sent: content.source.length, nil)
+      return flush()
+    }
+    content.isReading = true
+    self.content = content
+    content.source.read(atMost: Int(min(content.unread, UInt64(OutgoingContent.pieceSize)))) { [weak self] in
+      self?.takeContent($0)
+    }
+  }
+
+  private func takeContent(_ bytes: [UInt8]?) {
+    guard var content else { return }
+    guard let bytes, !bytes.isEmpty, UInt64(bytes.count) <= content.unread else {
+      // Without the rest the client must not take what it has for the whole.
+      lost(.connectionLost("the content cannot be read any more"))
+      return
+    }
+    content.unread -= UInt64(bytes.count)
+    content.isReading = false
+    self.content = content
+    send(bytes)
+    settle(progress: true)
+  }
+
   // MARK: Ending
 
   private func lost(_ reason: AbortReason) {
     if state.hasOpenRequest { context.figures.values.aborted(reason) }
     let handler = letGo()
+    endContent(reason)
     close()
     handler?.aborted(reason)
+  }
+
+  /// The rest of the content is not sent.
+  private func endContent(_ reason: AbortReason) {
+    guard let content = content.take() else { return }
+    let read = content.source.length - content.unread
+    // What is unsent may be the response's head.
+    content.source.ended(sent: read - min(read, UInt64(unsent.count - unsentStart)), reason)
   }
 
   private func close() {
@@ -399,6 +449,7 @@ final class HTTPConnection {
   /// - Parameter end: what becomes of the socket before anyone hears that the connection is gone.
   private func letGoOfSocket(_ end: (Int32) -> Void = { _ in }) {
     _ = state.closed()
+    endContent(.connectionLost("the server closed the connection"))
     turn(bulk: false)
     context.allowance.connectionClosed()
     context.timeouts.set(nil, self)
@@ -425,10 +476,12 @@ final class HTTPConnection {
       }
     }
     // It is not the client that keeps a paused body waiting.
-    var kind = isPaused ? nil : state.timeout
+    // Nor one whose response waits for the disk.
+    var kind = isPaused || content?.isReading == true ? nil : state.timeout
     if kind == .idle && !hasServed { kind = .head }
-    // A body is given time anew with each piece; a head is not, or a byte now and then would hold it open for ever.
-    if kind != timeoutKind || restartsTimeout || (progress && kind == .body) {
+    // A body is given time anew with each piece, as is content that is sent; a head is not, or a byte now and then would
+    // hold it open for ever.
+    if kind != timeoutKind || restartsTimeout || (progress && (kind == .body || content != nil)) {
       timeoutKind = kind
       restartsTimeout = false
       context.timeouts.set(kind, self)

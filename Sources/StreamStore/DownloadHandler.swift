@@ -1,0 +1,117 @@
+// A request for a recording: found on a worker's thread, and answered as RFC 9110 says of ranges and preconditions.
+
+internal import DiskFiles
+internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
+internal import StreamServing
+
+/// Answers GET and HEAD with a complete recording of the one who asks, or a part of it.
+///
+/// What is not theirs is not there: the answer to it is that to a recording that does not exist.
+final class DownloadHandler: RequestHandler {
+  private let head: RequestHead
+  private let downloads: RecordingDownloads
+  private var exchange: (any ContentExchange)?
+
+  init(_ head: RequestHead, _ downloads: RecordingDownloads) { (self.head, self.downloads) = (head, downloads) }
+
+  func begin(_ exchange: any Exchange) {
+    guard let exchange = exchange as? any ContentExchange else {
+      return exchange.respond(Response(405, ["allow": OtherRequests.methods], body: "A download is no upload.\n"))
+    }
+    self.exchange = exchange
+    guard let place = downloads.capacity.takePlace() else {
+      let reason = "as many downloads are under way as this server allows"
+      downloads.context.emit(ServerEvent(.refused, peer: exchange.peer, status: 503, reason: reason))
+      return respond(Response(503, ["retry-after": "2"], body: reason + "\n"))
+    }
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let handler = self
+    let (store, loop) = (downloads.store, downloads.context.loop)
+    let (path, credential) = (head.target.path, head.credential)
+    downloads.capacity.worker.execute {
+      var found: Result<FoundRecording?, SystemError>
+      do throws(SystemError) {
+        found = .success(try store.findRecording(path, for: credential))
+      } catch {
+        found = .failure(error)
+      }
+      loop.execute { [found] in handler.answer(found, place) }
+    }
+  }
+
+  private func answer(_ found: Result<FoundRecording?, SystemError>, _ place: DownloadPlace) {
+    guard let exchange else { return }
+    switch found {
+    case .success(nil): respond(Response(404, body: "There is no complete recording of that name.\n"))
+    case .success(let recording?): send(recording, exchange, place)
+    case .failure(let error):
+      downloads.context.figures.values.storageFailures += 1
+      downloads.context.emit(
+        ServerEvent(
+          .warning, peer: exchange.peer, status: 503, reason: "a recording cannot be looked for: \(error)"))
+      respond(Response(503, ["retry-after": "2"], body: error.reason + "\n"))
+    }
+  }
+
+  private func send(_ recording: FoundRecording, _ exchange: any ContentExchange, _ place: DownloadPlace) {
+    let answer = RepresentationAnswer(
+      method: head.method, head.fields, recording.validators, length: recording.length, now: WallClock.now.seconds)
+    var fields: HeaderFields = [
+      "etag": recording.validators.tag.text,
+      "last-modified": WallClock(seconds: recording.validators.lastModified).imfFixdate,
+      "accept-ranges": "bytes",
+    ]
+    func send(_ range: Range<UInt64>, _ status: Int) {
+      fields.append("content-type", Self.mediaType(of: recording.name))
+      // The name has letters, digits, dots, underscores, hyphens and tildes only.
+      fields.append("content-disposition", "attachment; filename=\"\(recording.name)\"")
+      fields.append("x-content-type-options", "nosniff")
+      if let sha256 = recording.sha256 {
+        fields.append(DigestField.representation, DigestField([("sha-256", sha256)]).value)
+      }
+      self.exchange = nil
+      exchange.respond(
+        Response(status, fields),
+        RecordingContent(recording, range, downloads, head, status: status, peer: exchange.peer, place))
+    }
+    switch answer {
+    case .whole: send(0..<recording.length, 200)
+    case .part(let range):
+      fields.append("content-range", ContentRange.part(range, of: recording.length).value)
+      send(range, 206)
+    case .notModified: respond(Response(304, fields))
+    case .preconditionFailed: respond(Response(412, fields, body: "The recording is another one.\n"))
+    case .unsatisfiable:
+      fields.append("content-range", ContentRange.unsatisfied(length: recording.length).value)
+      respond(Response(416, fields, body: "The recording has no such bytes.\n"))
+    }
+  }
+
+  private func respond(_ response: Response) {
+    let exchange = exchange
+    self.exchange = nil
+    exchange?.respond(response)
+  }
+
+  /// By the extension, which the server itself chose when the recording was made.
+  private static func mediaType(of file: String) -> String {
+    switch StreamName.parts(ofFile: file[...])?.finalExtension {
+    case ".wav": "audio/wav"
+    case ".flac": "audio/flac"
+    case ".ogg": "audio/ogg"
+    case ".mp3": "audio/mpeg"
+    case ".txt": "text/plain"
+    case ".csv": "text/csv"
+    case ".json": "application/json"
+    case ".jsonl": "application/jsonl"
+    default: "application/octet-stream"
+    }
+  }
+
+  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+  func end() {}
+  func aborted(_ reason: AbortReason) { exchange = nil }
+  func serverStops() { respond(Response(503, ["retry-after": "2"], body: "the server stops\n")) }
+}

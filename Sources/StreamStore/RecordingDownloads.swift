@@ -1,0 +1,130 @@
+// What all downloads of a server share, and the content of one: a recording that is read while it is sent.
+
+internal import DiskFiles
+internal import EventLoops
+package import HTTPMessages
+package import HTTPServer
+package import StreamServing
+internal import Synchronization
+
+/// How many downloads are under way, and the thread that reads for them. Any thread.
+package final class DownloadCapacity: Sendable {
+  let maximumCount: Int
+  /// Not the thread that what is uploaded waits for.
+  let worker = BackgroundWorker()
+  private let count = Atomic(0)
+
+  package init(maximumCount: Int) { self.maximumCount = maximumCount }
+
+  /// A place for one download, for as long as it lives; nil if there is none.
+  func takePlace() -> DownloadPlace? {
+    let number = count.wrappingAdd(1, ordering: .relaxed).newValue
+    let place = DownloadPlace(self)
+    return number <= maximumCount ? place : nil
+  }
+
+  fileprivate func leave() { count.wrappingSubtract(1, ordering: .relaxed) }
+}
+
+/// One download's place among all.
+final class DownloadPlace: Sendable {
+  private let capacity: DownloadCapacity
+
+  fileprivate init(_ capacity: DownloadCapacity) { self.capacity = capacity }
+
+  deinit { capacity.leave() }
+}
+
+/// The downloads of one loop. Only on the loop's thread.
+package final class RecordingDownloads {
+  let store: FileStore
+  let capacity: DownloadCapacity
+  let context: ServingContext
+
+  package init(_ store: FileStore, _ capacity: DownloadCapacity, _ context: ServingContext) {
+    (self.store, self.capacity, self.context) = (store, capacity, context)
+  }
+
+  /// The handler of a GET or a HEAD for a recording.
+  package func handler(for head: RequestHead) -> any RequestHandler { DownloadHandler(head, self) }
+}
+
+/// A part of a recording, or all of it, on its way to a client.
+final class RecordingContent: ResponseContent {
+  private let recording: FoundRecording
+  private let range: Range<UInt64>
+  private let downloads: RecordingDownloads
+  private let request: RequestHead
+  private let status: Int
+  private let peer: String
+  /// Kept until the end.
+  private var place: DownloadPlace?
+  /// How many bytes were read, and how many of them are counted as sent.
+  private var (read, counted): (UInt64, UInt64) = (0, 0)
+  /// Why the rest cannot be sent.
+  private var failure: String?
+
+  var length: UInt64 { UInt64(range.count) }
+
+  init(
+    _ recording: FoundRecording, _ range: Range<UInt64>, _ downloads: RecordingDownloads, _ request: RequestHead,
+    status: Int, peer: String, _ place: DownloadPlace
+  ) {
+    (self.recording, self.range, self.downloads, self.request) = (recording, range, downloads, request)
+    (self.status, self.peer, self.place) = (status, peer, place)
+    downloads.context.figures.values.openDownloads += 1
+  }
+
+  func read(atMost limit: Int, _ completion: @escaping ([UInt8]?) -> Void) {
+    // All that was read before is sent.
+    count(upTo: read)
+    let offset = range.lowerBound + read
+    let wanted = Int(min(UInt64(limit), range.upperBound - offset))
+    guard isAuthorized else {
+      failure = "the token is not valid any more"
+      return downloads.context.loop.execute(carrying(completion) { $0(nil) })
+    }
+    // Touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let (content, completion) = (self, completion)
+    let (recording, loop) = (recording, downloads.context.loop)
+    downloads.capacity.worker.execute {
+      var bytes: [UInt8]?
+      var failure: String?
+      do throws(SystemError) { bytes = try recording.read(wanted, at: offset) } catch { failure = error.description }
+      loop.execute { [bytes, failure] in
+        content.read += UInt64(bytes?.count ?? 0)
+        content.failure = failure
+        completion(bytes)
+      }
+    }
+  }
+
+  private func carrying(
+    _ completion: @escaping ([UInt8]?) -> Void, _ work: @escaping (([UInt8]?) -> Void) -> Void
+  ) -> @Sendable () -> Void {
+    nonisolated(unsafe) let (completion, work) = (completion, work)
+    return { work(completion) }
+  }
+
+  private var isAuthorized: Bool { request.credential.map { downloads.context.isValid($0) } ?? true }
+
+  private func count(upTo sent: UInt64) {
+    downloads.context.figures.values.downloadedBytes += sent - min(sent, counted)
+    counted = max(counted, sent)
+  }
+
+  func ended(sent: UInt64, _ reason: AbortReason?) {
+    place = nil
+    downloads.context.figures.values.openDownloads -= 1
+    guard request.method == "GET" else { return }
+    count(upTo: sent)
+    var event = ServerEvent(
+      reason == nil ? .downloaded : .downloadInterrupted, peer: peer, status: status,
+      reason: reason == nil ? nil : failure ?? reason?.description)
+    event.stream = recording.stream
+    event.file = recording.name
+    event.offset = range.lowerBound
+    event.bytes = sent
+    downloads.context.emit(event)
+  }
+}

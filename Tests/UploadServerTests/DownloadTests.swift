@@ -1,0 +1,361 @@
+// What `allowsDownloads` hands out, to whom, and how: real requests to a real server, against a model; and downloads whose
+// recording, token or client goes away.
+
+import Digests
+import Glibc
+import HTTPMessages
+import NetworkTesting
+import PropertyTesting
+import Recordings
+import Testing
+import UploadServer
+
+@Suite("Downloads of recordings")
+struct DownloadTests {
+  // MARK: Who gets what
+
+  /// A state that files of the directory can be in.
+  private enum State: CaseIterable {
+    case complete, digesting, closed, split, empty, growing, unknown, foreign, unowned, changed, link, directory, gaps,
+      sidecar, hidden, record
+    static let available: Set<State> = [.complete, .digesting, .closed, .split, .empty]
+  }
+
+  private static let content = "The quick brown fox jumps over the lazy dog."
+
+  private static func sha256(_ text: String) throws -> Digest { try Digest(.sha256, of: Array(text.utf8).span.bytes) }
+
+  /// Makes the files of a state, and gives the path by which they are asked for.
+  private static func make(
+    _ state: State, _ base: String, _ owner: Digest?, _ foreign: Digest, in directory: TemporaryDirectory
+  ) throws -> String {
+    let fileBase = state == .split ? "\(base)~2" : base
+    let file = fileBase + ".wav"
+    let text = state == .empty ? "" : content
+    var sidecar = RecordingSidecar(file: file)
+    sidecar.stored = .init(bytes: UInt64(text.utf8.count), sha256: try sha256(text).hexadecimal)
+    sidecar.state = state == .closed ? .interrupted : state == .split ? .split : .complete
+    if state == .digesting || state == .growing { sidecar.stored?.sha256 = nil }
+    mkdir(directory.path + "/.owners", 0o700)
+    if state != .unowned, let recorded = state == .foreign ? foreign : owner {
+      try directory.write(".owners/\(base)", recorded.bytes)
+    }
+    switch state {
+    case .growing: try directory.write(fileBase + ".part", Array(text.utf8))
+    case .link: symlink("/etc/passwd", directory.path + "/" + file)
+    case .directory: mkdir(directory.path + "/" + file, 0o755)
+    case .changed: try directory.write(file, Array((text + "!").utf8))
+    default: try directory.write(file, Array(text.utf8))
+    }
+    if state == .closed || state == .gaps { try directory.write(fileBase + ".gaps", [0x0A]) }
+    if state != .unknown {
+      // The disk has it later than the recording.
+      let name = state == .digesting || state == .growing ? ".\(fileBase).sidecar" : "\(fileBase).sidecar"
+      try directory.write(name, Array(sidecar.text.utf8))
+    }
+    return switch state {
+    case .growing: "/\(fileBase).part"
+    case .gaps: "/\(fileBase).gaps"
+    case .sidecar: "/\(fileBase).sidecar"
+    case .hidden: "/.owners/\(base)"
+    case .record: "/.sluice.lock"
+    default: "/\(file)"
+    }
+  }
+
+  /// Where one asks from.
+  private enum Client: CaseIterable { case owner, other, none }
+
+  @Test(
+    "a token gets the complete recordings that it began, and nothing else, by every range and condition",
+    arguments: Seed.several(2), [true, false])
+  func product(_ seed: Seed, asksForTokens: Bool) throws {
+    var random = seed.generator
+    let directory = TemporaryDirectory()
+    let (alpha, beta) = (try Self.sha256("alpha"), try Self.sha256("beta"))
+    try directory.write("tokens", Array("\(alpha.hexadecimal)\n\(beta.hexadecimal)\n".utf8))
+    let server = try TestServer(in: directory) {
+      if asksForTokens { $0.tokenFile = directory.path + "/tokens" }
+      $0.allowsDownloads = true
+    }
+    // After the start of the server, which would complete what it finds.
+    let paths = try State.allCases.enumerated().map { index, state in
+      (state, try Self.make(state, "s\(index)-a", asksForTokens ? alpha : nil, beta, in: directory))
+    }
+    let client = try server.connect()
+    for (state, path) in paths {
+      for asker in Client.allCases where asksForTokens || asker == .none {
+        let credentials = [Client.owner: "Authorization: Bearer alpha\r\n", .other: "Authorization: Bearer beta\r\n"][
+          asker]
+        func ask(_ method: String, _ lines: [String]) throws -> RawClient.Answer {
+          try client.send(
+            "\(method) \(path) HTTP/1.1\r\nHost: h\r\n\(credentials ?? "")" + lines.map { $0 + "\r\n" }.joined()
+              + "\r\n")
+          return try client.answer(withBody: method == "GET")
+        }
+        let context: Comment = "\(seed) \(state) \(path) asked by \(asker)"
+        if asksForTokens, asker == .none {
+          #expect(try ask("GET", []).status == 401, context)
+          continue
+        }
+        let isOwner = !asksForTokens || asker == .owner || state == .foreign
+        // Without tokens, a recording of nobody's is everybody's.
+        let isAvailable =
+          State.available.contains(state) && (asker != .other || !asksForTokens)
+          || state == .foreign && asker == .other || state == .unowned && !asksForTokens
+        guard isAvailable else {
+          for method in ["GET", "HEAD"] {
+            let answer = try ask(method, ["Range: bytes=0-3"])
+            #expect(
+              answer.status == 404 && answer["etag"] == nil && !answer.body.contains("quick"), "\(context) \(answer)")
+          }
+          continue
+        }
+        #expect(isOwner, context)
+        let head = try ask("HEAD", [])
+        let tag = try #require(head["etag"], context)
+        let date = try #require(head["last-modified"], context)
+        let text = state == .empty ? "" : Self.content
+        #expect(head.status == 200 && head["content-length"] == "\(text.utf8.count)" && head.body.isEmpty, context)
+        for _ in 0..<12 {
+          try Self.check(ask, text, tag: tag, date: date, isDigested: state != .digesting, context, &random)
+        }
+      }
+    }
+  }
+
+  /// Draws a request for a recording that the client may have, and judges the answer.
+  private static func check(
+    _ ask: (String, [String]) throws -> RawClient.Answer, _ text: String, tag: String, date: String, isDigested: Bool,
+    _ context: Comment, _ random: inout SplitMix64
+  ) throws {
+    let octets = Array(text.utf8)
+    let form = ["", "0-", "3-5", "-4", "10-99999", "0-0", "44-", "0-1,5-6", "9-3", "-0", "99-,100-"]
+      .randomElement(using: &random)!
+    let ifRange = [nil, tag, "\"other\"", "W/" + tag, date].randomElement(using: &random)!
+    let ifMatch = [nil, nil, nil, tag, "*", "\"other\""].randomElement(using: &random)!
+    let ifNone = [nil, nil, nil, tag, "\"other\""].randomElement(using: &random)!
+    var lines: [String] = []
+    if !form.isEmpty { lines.append("Range: bytes=\(form)") }
+    if let ifRange { lines.append("If-Range: \(ifRange)") }
+    if let ifMatch { lines.append("If-Match: \(ifMatch)") }
+    if let ifNone { lines.append("If-None-Match: \(ifNone)") }
+    let answer = try ask("GET", lines)
+    let told: Comment = "\(context) \(lines): \(answer)"
+    #expect(answer["etag"] == tag, told)
+    if ifMatch == "\"other\"" { return #expect(answer.status == 412, told) }
+    if ifNone == tag { return #expect(answer.status == 304 && answer.body.isEmpty, told) }
+    // The files are a moment old: their date does not tell which bytes they had.
+    let isCurrent = ifRange == nil || ifRange == tag
+    let parts: [String: Range<Int>] = [
+      "0-": 0..<octets.count, "3-5": 3..<6, "-4": max(0, octets.count - 4)..<octets.count,
+      "10-99999": 10..<max(10, octets.count), "0-0": 0..<1,
+    ]
+    let isUnsatisfiable =
+      ["44-", "-0", "99-,100-"].contains(form) || octets.isEmpty && parts[form] != nil && form != "-4"
+      || octets.isEmpty && form == "0-1,5-6"
+    if ifRange == date, answer.status == 206 || answer.status == 416 {
+      // The test has taken longer than the date needs.
+    } else if isCurrent, isUnsatisfiable {
+      #expect(answer.status == 416 && answer["content-range"] == "bytes */\(octets.count)", told)
+      return
+    } else if !isCurrent || parts[form] == nil || octets.isEmpty {
+      #expect(answer.status == 200 && answer.body == text && answer["content-range"] == nil, told)
+    }
+    if answer.status == 206, let part = parts[form] {
+      #expect(Array(answer.body.utf8) == Array(octets[part]), told)
+      #expect(answer["content-range"] == "bytes \(part.lowerBound)-\(part.upperBound - 1)/\(octets.count)", told)
+    } else if isCurrent, !octets.isEmpty {
+      #expect(parts[form] == nil, told)
+    }
+    guard answer.status < 300 else { return }
+    #expect(answer["x-content-type-options"] == "nosniff" && answer["accept-ranges"] == "bytes", told)
+    #expect(answer["content-disposition"]?.hasPrefix("attachment; filename=\"s") == true, told)
+    let digest = isDigested ? DigestField([("sha-256", try sha256(text).bytes)]).value : nil
+    #expect(answer["repr-digest"] == digest, told)
+  }
+
+  @Test("without allowsDownloads, GET is answered as before")
+  func offByDefault() throws {
+    let server = try TestServer()
+    let path = try Self.make(.complete, "s-a", nil, try Self.sha256("beta"), in: server.directory)
+    let client = try server.connect()
+    try client.send("GET \(path) HTTP/1.1\r\nHost: h\r\n\r\n")
+    let answer = try client.answer()
+    #expect(answer.status == 404 && answer.body.contains("does not hand them out"))
+  }
+
+  // MARK: The life of one
+
+  @Test("a recording has the same ETag from the moment it is complete, and its digest as soon as that is known")
+  func life() throws {
+    let server = try TestServer { $0.allowsDownloads = true }
+    let client = try server.connect()
+    try client.send(
+      "POST /kitchen HTTP/1.1\r\nHost: h\r\nStream-ID: a\r\nContent-Type: text/plain\r\nContent-Length: 11\r\n\r\nhello "
+    )
+    let other = try server.connect()
+    _ = try server.events.wait(.begun)
+    try other.send("GET /kitchen-a.txt HTTP/1.1\r\nHost: h\r\n\r\n")
+    #expect(try other.answer().status == 404, "it grows")
+    try client.send("world")
+    #expect(try client.answer().status == 201)
+    var tags: Set<String?> = []
+    var digest: String?
+    // It is computed within moments, and nothing tells when: each answer counts.
+    for _ in 0..<10_000 where digest == nil {
+      try other.send("GET /archive/2026/kitchen-a.txt HTTP/1.1\r\nHost: h\r\n\r\n")
+      let answer = try other.answer()
+      #expect(answer.status == 200 && answer.body == "hello world")
+      tags.insert(answer["etag"])
+      digest = answer["repr-digest"]
+    }
+    #expect(tags.count == 1 && tags.first != nil)
+    #expect(digest == DigestField([("sha-256", try Self.sha256("hello world").bytes)]).value)
+    let event = try server.events.wait(.downloaded)
+    #expect(event.file == "kitchen-a.txt" && event.stream == "a" && event.bytes == 11 && event.status == 200)
+  }
+
+  // MARK: What goes away
+
+  private static let block = 1 << 16
+
+  /// So large that no socket buffers hold it. Each 64 KiB begin with their number.
+  private static func makeLarge(in directory: TemporaryDirectory, blocks: Int = 1024) throws -> [UInt8] {
+    var random = SplitMix64(state: 1)
+    let noise = (0..<block / 8).flatMap { _ in withUnsafeBytes(of: random.next()) { Array($0) } }
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(blocks * block)
+    for index in 0..<blocks {
+      withUnsafeBytes(of: UInt64(index).littleEndian) { bytes += $0 }
+      bytes += noise[8...]
+    }
+    try directory.write("big-a.bin", bytes)
+    var sidecar = RecordingSidecar(file: "big-a.bin")
+    sidecar.stored = .init(bytes: UInt64(bytes.count))
+    try directory.write("big-a.sidecar", Array(sidecar.text.utf8))
+    return bytes
+  }
+
+  /// All that comes until the server closes, behind the head.
+  private static func body(_ client: RawClient) throws -> [UInt8] {
+    var bytes: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 1 << 20)
+    while true {
+      let count = recv(client.descriptor, &buffer, buffer.count, 0)
+      if count <= 0 { break }
+      bytes += buffer[..<count]
+    }
+    let end = try #require(bytes.firstRange(of: Array("\r\n\r\n".utf8)))
+    return Array(bytes[end.upperBound...])
+  }
+
+  private enum Loss: CaseIterable { case none, unlinked, moved, replaced, shortened, rewritten, token }
+
+  @Test("a client never gets bytes of another recording, and sees that the rest is missing", arguments: Loss.allCases)
+  private func loss(_ loss: Loss) throws {
+    let directory = TemporaryDirectory()
+    let bytes = try Self.makeLarge(in: directory)
+    let alpha = try Self.sha256("alpha")
+    try directory.write("tokens", Array("\(alpha.hexadecimal)\n".utf8))
+    mkdir(directory.path + "/.owners", 0o700)
+    try directory.write(".owners/big-a", alpha.bytes)
+    let server = try TestServer(in: directory) {
+      $0.allowsDownloads = true
+      $0.tokenFile = directory.path + "/tokens"
+    }
+    let client = try server.connect()
+    try client.send("GET /big-a.bin HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Bearer alpha\r\n\r\n")
+    // Some of it has come; the rest does not fit into what the kernel keeps.
+    var first = [UInt8](repeating: 0, count: 1)
+    #expect(recv(client.descriptor, &first, 1, Int32(MSG_PEEK)) == 1)
+    let path = directory.path + "/big-a.bin"
+    switch loss {
+    case .none: break
+    case .unlinked: unlink(path)
+    case .moved: rename(path, directory.path + "/elsewhere")
+    case .replaced:
+      try directory.write("other", [UInt8](repeating: 7, count: bytes.count))
+      rename(directory.path + "/other", path)
+    case .shortened: truncate(path, 3 << 20)
+    case .rewritten:
+      let file = open(path, O_WRONLY)
+      let sevens = [UInt8](repeating: 7, count: Self.block)
+      for index in stride(from: 1023, through: 0, by: -1) {
+        pwrite(file, sevens, sevens.count, off_t(index * Self.block))
+      }
+      close(file)
+    case .token: try directory.write("tokens", Array("\(try Self.sha256("beta").hexadecimal)\n".utf8))
+    }
+    if loss == .token {
+      // As soon as the other token is let in, the first one is not.
+      let other = try server.connect()
+      var status = 401
+      for _ in 0..<1_000_000 where status == 401 {
+        try other.send("HEAD /big-a.bin HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer beta\r\n\r\n")
+        status = try other.answer(withBody: false).status
+      }
+      #expect(status == 404)
+    }
+    let body = try Self.body(client)
+    if loss == .none {
+      #expect(body == bytes)
+      #expect(try server.events.wait(.downloaded).bytes == UInt64(bytes.count))
+    } else {
+      #expect(body.count < bytes.count, "\(body.count)")
+      #expect(body == Array(bytes[..<body.count]), "\(body.count)")
+      let event = try server.events.wait(.downloadInterrupted)
+      #expect(event.bytes == UInt64(body.count) && event.reason != nil && event.file == "big-a.bin", "\(event)")
+    }
+  }
+
+  @Test("a client that goes away frees its place, and no more downloads than allowed are under way")
+  func places() throws {
+    let directory = TemporaryDirectory()
+    _ = try Self.makeLarge(in: directory, blocks: 512)
+    let server = try TestServer(in: directory) {
+      $0.allowsDownloads = true
+      $0.maximumDownloadCount = 2
+    }
+    let request = "GET /big-a.bin HTTP/1.1\r\nHost: h\r\n\r\n"
+    func begin() throws -> RawClient {
+      let client = try server.connect()
+      try client.send(request)
+      var first = [UInt8](repeating: 0, count: 12)
+      #expect(recv(client.descriptor, &first, 12, Int32(MSG_PEEK)) == 12)
+      #expect(String(decoding: first, as: UTF8.self) == "HTTP/1.1 200")
+      return client
+    }
+    let clients = [try begin(), try begin()]
+    let third = try server.connect()
+    try third.send(request)
+    let answer = try third.answer()
+    #expect(answer.status == 503 && answer["retry-after"] != nil)
+    #expect(try server.events.wait(.refused).status == 503)
+    clients[0].reset()
+    _ = try server.events.wait(.downloadInterrupted)
+    let fourth = try begin()
+    withExtendedLifetime((clients, fourth)) {}
+  }
+
+  @Test("requests behind a download on the same connection are answered in order", arguments: [1, 3])
+  func pipelined(_ threads: Int) throws {
+    let directory = TemporaryDirectory()
+    let server = try TestServer(in: directory) {
+      $0.allowsDownloads = true
+      $0.threads = threads
+    }
+    for index in 0..<4 { _ = try Self.make(.complete, "s\(index)-a", nil, try Self.sha256("beta"), in: directory) }
+    let client = try server.connect()
+    try client.send(
+      (0..<40).map { "GET /s\($0 % 5)-a.wav HTTP/1.1\r\nHost: h\r\nRange: bytes=\($0)-\($0 + 1)\r\n\r\n" }.joined())
+    for index in 0..<40 {
+      let answer = try client.answer()
+      if index % 5 == 4 {
+        #expect(answer.status == 404)
+      } else {
+        #expect(answer.body == String(Self.content.dropFirst(index).prefix(2)), "\(index) \(answer)")
+      }
+    }
+  }
+}
