@@ -187,6 +187,7 @@ final class LoadLoop: @unchecked Sendable {
     if let finishTimer { loop.cancel(finishTimer) }
     finishTimer = nil
     isEnding = true
+    figures.ended(now: plan.clock.now)
     reportSecond()
     idle()
   }

@@ -144,13 +144,18 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
         hasAcknowledged = true
         loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
       } else {
-        fail(message, "http-\(status)", outcome.response.reason ?? "the server answered \(status)", now)
+        fail(message, "http-\(status)", outcome.response.reason ?? "the server answered \(status)")
       }
     case .failure(let error) where error.kind == .cancelled:
       return end()
     case .failure(let error):
-      fail(message, Self.errorClass(error.kind), error.description, now)
-      loop.figures.interrupted(&figures, cause: Self.errorClass(error.kind), now: now)
+      fail(message, Self.errorClass(error.kind), error.description)
+      // An outage is one interruption, however many requests fail while it lasts.
+      if figures.isInterrupted {
+        loop.figures.attemptFailed(&figures, now: now)
+      } else {
+        loop.figures.interrupted(&figures, cause: Self.errorClass(error.kind), now: now)
+      }
       // A server that refuses connections is not asked as fast as it can refuse.
       if !isStopped {
         retryTimer = loop.loop.schedule(after: Self.pauseAfterFailure) { [unowned self] in
@@ -165,12 +170,12 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
 
   private static let pauseAfterFailure = Duration.milliseconds(100)
 
-  private func fail(_ message: MessageLedger.Message, _ name: String, _ example: String, _ now: Int64) {
+  private func fail(_ message: MessageLedger.Message, _ name: String, _ example: String) {
     _ = messages.nextAcknowledged(before: message.end)
     hasFailed = true
     loop.figures.error(name, example: example)
     loop.figures.lost(bytes: UInt64(message.byteCount))
-    loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
+    loop.figures.failed(dueAt: message.due, &figures)
   }
 
   private func end() {
@@ -182,7 +187,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     let now = loop.plan.clock.now
     let isUnfinished = !messages.isEmpty
     while let message = messages.nextAcknowledged(before: messages.head) {
-      loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
+      loop.figures.failed(dueAt: message.due, &figures)
       if isDue { loop.figures.lost(bytes: UInt64(message.byteCount)) }
     }
     if isUnfinished, isDue { loop.figures.error("unfinished", example: "stopped before everything was answered") }

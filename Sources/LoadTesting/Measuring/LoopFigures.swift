@@ -12,6 +12,8 @@ public struct LoopFigures: Sendable {
   public private(set) var spread = StreamSpread()
   /// The interval that runs.
   private var interval = LoadInterval()
+  /// Messages that failed before the run's end.
+  private var unanswered = UnansweredMessages()
 
   public init() {}
 
@@ -126,6 +128,7 @@ public struct LoopFigures: Sendable {
     }
     _ = endOutage(&stream, now: now)
     enter(.ended, &stream)
+    stream.addAgesOfFailed(now: now)
     spread.record(stream, outcome, now: now)
   }
 
@@ -208,6 +211,21 @@ public struct LoopFigures: Sendable {
   /// A message will never be acknowledged: its delay is at least its age.
   public mutating func neverAcknowledged(dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     recordDelay(max(0, now - dueAt), &stream)
+  }
+
+  /// A message failed and is not sent again. A failure may be quick: what counts is its age at the run's end, and that
+  /// of its stream for the stream's own figures.
+  public mutating func failed(dueAt: Int64, _ stream: inout StreamFigures) {
+    unanswered.add(dueAt: dueAt)
+    stream.failedCount += 1
+    stream.failedDueSum = stream.failedDueSum.addingSaturated(dueAt)
+    stream.failedDueFirst = min(stream.failedDueFirst, dueAt)
+  }
+
+  /// The run is over; once, after its last stream.
+  public mutating func ended(now: Int64) {
+    unanswered.recordAges(at: now, in: &interval.acknowledgedDelay)
+    unanswered = UnansweredMessages()
   }
 
   private mutating func recordDelay(_ delay: Int64, _ stream: inout StreamFigures) {

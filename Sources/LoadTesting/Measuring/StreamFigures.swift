@@ -27,6 +27,10 @@ public struct StreamFigures: Equatable, Sendable {
   var delayCount: UInt64 = 0
   var delaySum: Int64 = 0
   var delayMaximum: Int64 = 0
+  /// Of its messages that failed: how many, the sum of their due times, and the first.
+  var failedCount: UInt64 = 0
+  var failedDueSum: Int64 = 0
+  var failedDueFirst = Int64.max
 
   public enum Phase: Equatable, Sendable {
     /// Has no connection, and tries to get one.
@@ -39,6 +43,19 @@ public struct StreamFigures: Equatable, Sendable {
     self.index = index
     self.isSlow = isSlow
     self.startedAt = startedAt
+  }
+
+  /// Lost its connection, and nothing of it was acknowledged since.
+  public var isInterrupted: Bool { interruptedAt != nil }
+
+  /// What failed is as old as the stream makes it.
+  mutating func addAgesOfFailed(now: Int64) {
+    guard failedCount > 0 else { return }
+    delayCount += failedCount
+    let (ages, overflow) = now.multipliedReportingOverflow(by: Int64(clamping: failedCount))
+    delaySum = delaySum.addingSaturated(max(0, (overflow ? .max : ages) - failedDueSum))
+    delayMaximum = max(delayMaximum, now - failedDueFirst)
+    failedCount = 0
   }
 
   /// The mean delay from due to acknowledged; nil when nothing was acknowledged.

@@ -19,8 +19,8 @@ extension LoadReport {
     table.add("")
     table.add(columns: ["delay, from … to", "count", "p50", "p90", "p99", "p99.9", "max"])
     for measure in LoadMeasure.allCases where measure.isDelay {
-      if measure == .accepted, !plan.tellsAccepted {
-        table.add(columns: [measure.words, "not measured over HTTP/2"])
+      if measure == .accepted, let reason = plan.whyNotAccepted {
+        table.add(columns: [measure.words, reason])
       } else {
         table.add(measure, histograms[measure])
       }
@@ -101,8 +101,11 @@ extension ReportComparison {
 }
 
 extension LoadPlan {
-  /// Whether it was measured when this machine's TCP had taken a message.
-  var tellsAccepted: Bool { httpVersion != "2" && !requestPerMessage }
+  /// Why it was not measured when this machine's TCP had taken a message, in words; nil where it was.
+  var whyNotAccepted: String? {
+    requestPerMessage
+      ? "not measured for requests per message" : httpVersion == "2" ? "not measured over HTTP/2" : nil
+  }
 
   /// What was asked for, in one sentence.
   var sentence: String {

@@ -13,6 +13,7 @@ struct ReportVerdictTests {
     report.plan.duration = 70_000_000_000
     report.measured = 70_000_000_000
     report.totals.streams.peakLive = 15_000
+    report.totals.messages.acknowledged = 100
     report.totals.bytes.offered = 1_000_000
     report.totals.bytes.acknowledged = 1_000_000
     report.histograms[.acknowledged].record(31_000_000, count: 100)
@@ -86,8 +87,16 @@ struct ReportVerdictTests {
     #expect(ReportVerdict(report { $0.totals.interruptions.onPurpose = 9 }).level == .good)
     let late = ReportVerdict(report { $0.generator.bottlenecks = ["it was late"] })
     #expect(late.level == .bad && late.sentence.hasSuffix("the generator did not keep up."))
-    let silent = ReportVerdict(report { $0.histograms[.acknowledged] = LatencyHistogram() })
-    #expect(silent.level == .bad && silent.sentence.contains("nothing was acknowledged"))
+    // The delays of what was never acknowledged are ages: they are no answer.
+    let silent = ReportVerdict(
+      report {
+        $0.totals.messages.acknowledged = 0
+        $0.totals.bytes.acknowledged = 0
+      })
+    #expect(silent.level == .bad && silent.sentence.contains("; nothing was acknowledged; "))
+    #expect(!silent.sentence.contains("p99"))
+    let part = ReportVerdict(report { $0.totals.messages.acknowledged = 0 })
+    #expect(part.level == .bad && part.sentence.contains("; no whole message was acknowledged; "))
     #expect(ReportVerdict(LoadReport()).level == .bad, "an empty report is no success")
   }
 }

@@ -122,7 +122,7 @@ extension LoadReport {
       ("messages due", Figure.text(count: messages.due)), ("… sent", Figure.text(count: messages.sent)),
       ("… acknowledged", Figure.text(count: messages.acknowledged)),
       ("bytes offered", Figure.text(bytes: bytes.offered)), ("… sent", Figure.text(bytes: bytes.sent)),
-      ("… accepted by TCP", plan.tellsAccepted ? Figure.text(bytes: bytes.accepted) : "not measured over HTTP/2"),
+      ("… accepted by TCP", plan.whyNotAccepted ?? Figure.text(bytes: bytes.accepted)),
       ("… acknowledged", Figure.text(bytes: bytes.acknowledged)),
       ("… sent again", Figure.text(bytes: bytes.sentAgain)), ("… lost", Figure.text(bytes: bytes.lost)),
       ("connections", Figure.text(count: totals.connects)),

@@ -20,10 +20,11 @@ struct ReportVerdict: Equatable, Sendable {
     var parts = [Self.streams(report)]
     let delay = report.histograms[.acknowledged]
     let totals = report.totals
-    if let p99 = delay.quantile(0.99) {
+    // The delays of messages that were never acknowledged are ages, and no figure of the server.
+    if totals.messages.acknowledged > 0, let p99 = delay.quantile(0.99) {
       parts.append("p99 from due to acknowledged \(acknowledgedDelay ?? Figure.text(nanoseconds: p99))")
     } else {
-      parts.append("nothing was acknowledged")
+      parts.append(totals.bytes.acknowledged > 0 ? "no whole message was acknowledged" : "nothing was acknowledged")
     }
     // What a user of the server would notice: below that, it is the network's.
     if let response = report.histograms[.response].quantile(0.5), response >= Self.noticeable {
@@ -45,7 +46,9 @@ struct ReportVerdict: Equatable, Sendable {
     parts.append(report.generator.isBottleneck ? "the generator did not keep up" : "the generator kept up")
     sentence = parts.joined(separator: "; ") + "."
 
-    if report.generator.isBottleneck || delay.isEmpty || totals.streams.failed > 0 || totals.bytes.lost > 0 {
+    if report.generator.isBottleneck || totals.messages.acknowledged == 0 || totals.streams.failed > 0
+      || totals.bytes.lost > 0
+    {
       level = .bad
     } else if totals.errorCount > 0 || totals.interruptions.unplanned > 0 || report.goodputShare ?? 1 < 0.99
       || !report.reachedItsStreams || report.endedEarly

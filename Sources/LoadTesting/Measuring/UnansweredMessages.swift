@@ -1,0 +1,44 @@
+// When messages were due that failed at once: a refused connection takes a millisecond, and the message is still never
+// acknowledged. Their delays are known at the run's end only.
+
+/// The due times of messages that will never be acknowledged. A value of at most ``limit`` entries, whatever their
+/// number.
+struct UnansweredMessages: Equatable, Sendable {
+  static let limit = 1 << 16
+
+  private struct Entry: Equatable, Sendable {
+    /// The latest due time of all that it counts, so that no age is made larger than it is.
+    var due: Int64
+    var count: UInt64
+  }
+
+  private var entries: [Entry] = []
+  /// Messages that are due within the same so many nanoseconds share an entry.
+  private var granularity: Int64 = 1_000_000
+
+  var count: UInt64 { entries.reduce(0) { $0 + $1.count } }
+
+  /// A message failed, or was never sent. In the order of due times, or nearly.
+  mutating func add(dueAt due: Int64) {
+    join(Entry(due: due, count: 1))
+    while entries.count > Self.limit {
+      granularity *= 2
+      let before = entries
+      entries = []
+      for entry in before { join(entry) }
+    }
+  }
+
+  private mutating func join(_ entry: Entry) {
+    guard let last = entries.last, last.due / granularity == entry.due / granularity else {
+      entries.append(entry)
+      return
+    }
+    entries[entries.count - 1] = Entry(due: max(last.due, entry.due), count: last.count + entry.count)
+  }
+
+  /// Records the age of each message at this time, or a little less: by a 30,000th of the run.
+  func recordAges(at now: Int64, in histogram: inout LatencyHistogram) {
+    for entry in entries { histogram.record(max(0, now - entry.due), count: entry.count) }
+  }
+}

@@ -1,0 +1,32 @@
+import PropertyTesting
+import Testing
+
+@testable import LoadTesting
+
+@Suite("Messages that failed before the run's end")
+struct UnansweredMessagesTests {
+  @Test(
+    "any number of them takes bounded memory, and none is made older than it is, nor younger by more than a little",
+    arguments: Seed.several(3), [Int64(1_000), 100_000, 10_000_000])
+  func ages(_ seed: Seed, _ scale: Int64) {
+    var random = seed.generator
+    var (messages, due, dues) = (UnansweredMessages(), Int64(0), [Int64]())
+    for _ in 0..<70_000 {
+      due += Int64.random(in: 0...scale, using: &random)
+      dues.append(due)
+      messages.add(dueAt: due)
+    }
+    let now = due + 1_000_000_000
+    var (ages, exact) = (LatencyHistogram(), LatencyHistogram())
+    messages.recordAges(at: now, in: &ages)
+    for due in dues { exact.record(now - due) }
+    #expect(ages.count == exact.count && messages.count == exact.count)
+    // A granule of 1 ms at first, and at most a 32,768th of the run then; and the precision of a histogram.
+    let granule = max(1_000_000, now / (1 << 15))
+    for fraction in [0, 0.01, 0.5, 0.9, 0.99, 1] {
+      let (age, truth) = (ages.quantile(fraction) ?? 0, exact.quantile(fraction) ?? 0)
+      #expect(age <= truth + truth / 60 && age >= truth - granule - truth / 60, "\(fraction): \(age), \(truth)")
+    }
+    #expect(ages.sum <= exact.sum && ages.sum >= exact.sum - granule * Int64(exact.count))
+  }
+}
