@@ -1,7 +1,7 @@
 # The two commands of the README are `make run` and `make test`; both install what is missing first.
 
 # Debian packages: to build and run, to test, to measure.
-BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev libnats-dev zlib1g-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
+BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev libnats-dev libsqlite3-dev zlib1g-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
 TEST_PACKAGES  := systemd mandoc zsh fish curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber ffmpeg sox strace nats-server
 DEB_PACKAGES   := dpkg-dev binutils
 DEB_TEST_PACKAGES := lintian mmdebstrap
@@ -41,7 +41,7 @@ BLOCKING := AsynchronousHandlerTests
 NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers soak model model-spool install install-built clean \
+.PHONY: help run run-cluster build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -104,6 +104,10 @@ chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts
 	$(SWIFT) build -c release --product chaos-server --scratch-path .build/chaos
 	.build/chaos/release/chaos-server $(or $(CHAOS),--sequences 100000)
 	$(if $(CHAOS),,.build/chaos/release/chaos --faults 50 --runs 100)
+
+chaos-agent: packages test-packages ## 200 kills of the agent, its clients and the server, and one at each write of its database. SLUICE_SEED=1 for another choice
+	$(SWIFT) build --build-tests
+	SLUICE_AGENT_KILLS=$(or $(KILLS),200) $(SWIFT) test --skip-build --filter 'EndToEndTests.Agent(Chaos|Database)'
 
 chaos-answers: packages ## 100,000 streams whose servers answer oddly: does each recover, or end with a reason? CHAOS="--seed 1"
 	for product in chaos-answers TestDevice; do \

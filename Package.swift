@@ -34,6 +34,7 @@ let systemLibraries: [Target] = [
   .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
   .systemLibrary(name: "CJansson", pkgConfig: "jansson", providers: [.apt(["libjansson-dev"])]),
   .systemLibrary(name: "CNats", pkgConfig: "libnats", providers: [.apt(["libnats-dev"])]),
+  .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
   .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
 ]
 
@@ -67,6 +68,13 @@ let rooms: [Target] =
       "SpooledStreams",
     ],
     testsImport: ["NetworkTesting", "UploadServer"])
+  + room("TransferClient", imports: ["CLinux", "EventLoops", "JSONLines"], testsImport: ["NetworkTesting"])
+  + room(
+    "TransferAgent",
+    imports: [
+      "CLinux", "CSQLite", "Digests", "DiskFiles", "EventLoops", "JSONLines", "LiveStreaming", "ResumableUploads",
+      "TransferClient", "UploadClient",
+    ], testsImport: ["NetworkTesting"])
   + room(
     "MicrophoneStreaming",
     imports: ["AudioCapture", "EventLoops", "LiveStreaming", "StreamBuffers", "UploadClient"],
@@ -129,7 +137,7 @@ let command: Target = .executableTarget(
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
     "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "HTTPMessages", "ResumableUploads", "Digests",
-    "LoadTesting", "Metrics", "Recordings", "Spool", "SpooledStreams",
+    "LoadTesting", "Metrics", "Recordings", "Spool", "SpooledStreams", "TransferAgent", "TransferClient",
   ],
   swiftSettings: settings, plugins: ["CommitName"])
 
@@ -151,7 +159,7 @@ let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
   dependencies: [
     "sluice", "ChaosTesting", "SoakTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl",
-    "PropertyTesting", "EventLoops", "LoadTesting", "Spool", "UploadClient",
+    "PropertyTesting", "EventLoops", "LoadTesting", "Spool", "TransferClient", "UploadClient",
     "CLinux",
   ],
   swiftSettings: settings)
@@ -222,7 +230,8 @@ let testSupport: [Target] = [
     name: "BrokerTesting", dependencies: ["EventLoops", "JetStream", "NetworkTesting"], path: "Tests/BrokerTesting",
     swiftSettings: settings),
   .target(
-    name: "CommandTesting", dependencies: ["EventLoops", "LoadTesting", "NetworkTesting", "TestRigs"],
+    name: "CommandTesting",
+    dependencies: ["EventLoops", "LoadTesting", "NetworkTesting", "TestRigs", "TransferClient"],
     path: "Tests/CommandTesting", swiftSettings: settings),
   .target(
     name: "ChaosTesting", dependencies: ["CommandTesting", "EventLoops", "NetworkTesting", "PropertyTesting"],

@@ -35,6 +35,11 @@ for unit in sluice-mic sluice-serve; do
     >"$root/usr/lib/systemd/system/$unit.service"
   install -m 644 "$repository/packaging/debian/$unit.default" "$root/etc/default/$unit"
 done
+# The agent of each user, who enables it or not.
+mkdir -p "$root/usr/lib/systemd/user"
+sed -E -e '/^#   /d' -e '/^#$/d' -e 's|/usr/local/bin/|/usr/bin/|' \
+  "$repository/samples/systemd/user/sluice-agent.service" >"$root/usr/lib/systemd/user/sluice-agent.service"
+install -m 644 "$repository/samples/systemd/user/sluice-agent.socket" "$root/usr/lib/systemd/user/"
 install -d -m 755 "$root/etc/sluice"
 install -D -m 644 "$repository/packaging/debian/lintian-overrides" "$root/usr/share/lintian/overrides/sluice"
 

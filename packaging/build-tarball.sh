@@ -21,6 +21,7 @@ install -m 644 "$repository/packaging/README.tarball" "$root/README"
 install -D -m 644 -t "$root/share/doc/sluice" "$repository/README.md" "$repository/CHANGELOG.md" \
   "$repository/packaging/debian/copyright"
 install -D -m 644 -t "$root/share/doc/sluice/systemd" "$repository"/samples/systemd/*.service
+install -D -m 644 -t "$root/share/doc/sluice/systemd/user" "$repository"/samples/systemd/user/*
 
 mkdir -p "$output"
 tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$staging" -cJf \

@@ -23,7 +23,7 @@ fi
 missing=$(ldd "$here/bin/sluice" | sed -n 's/^[[:space:]]*\(.*\) => not found/\1/p')
 if [ -n "$missing" ]; then
   echo "install.sh: libraries are missing:" $missing >&2
-  echo "Install the packages that have them. Debian: libasound2 libcurl4 libjansson4 libnats3.4 libssl3 libstdc++6." >&2
+  echo "Install the packages that have them. Debian: libasound2 libcurl4 libjansson4 libnats3.4 libsqlite3-0 libssl3 libstdc++6." >&2
   exit 1
 fi
 "$here/bin/sluice" --version

@@ -4,6 +4,7 @@
 
 #include <link.h>
 #include <linux/filter.h>
+#include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -197,10 +197,13 @@ final class LiveStream: @unchecked Sendable {
     finishLimit = limit
     awaitProgress(within: limit)
     // The next attempt is due now: a stream that finishes does not wait out a pause.
-    if let retryTimer {
-      loop.cancel(retryTimer)
-      retry()
-    }
+    retryNow()
+  }
+
+  func retryNow() {
+    guard let retryTimer else { return }
+    loop.cancel(retryTimer)
+    retry()
   }
 
   /// Ends the stream if the server acknowledges nothing more within `limit`. A slow line may take longer for all that

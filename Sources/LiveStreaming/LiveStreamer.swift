@@ -81,8 +81,11 @@ public final class LiveStreamer: Sendable {
   /// Breaks the connection off, as a network does that fails; the stream goes on as after any dropout.
   package func cutConnection() { stream.loop.execute { [stream] in stream.request?.task.cut() } }
 
+  /// Makes the next attempt now, if the stream waits for one.
+  package func retryNow() { stream.loop.execute { [stream] in stream.retryNow() } }
+
   /// Calls `body` on the session's thread with how the stream stands.
-  func withProgress(_ body: @escaping @Sendable (StreamProgress) -> Void) {
+  package func withProgress(_ body: @escaping @Sendable (StreamProgress) -> Void) {
     stream.loop.execute { [stream] in
       if stream.trustsTransport { stream.checkTransport() }
       body(stream.progress())

@@ -56,6 +56,8 @@ struct CommandLineSyntax: Sendable {
   let example: String
   /// An option with which no operand is needed.
   var optionWithoutOperands: String?
+  /// How many operands there have to be; nil for all.
+  var requiredOperands: Int?
 
   static let helpOption = Option("help", short: "h", "print this help")
 
@@ -90,7 +92,7 @@ struct CommandLineSyntax: Sendable {
       throw .usage("--\(first) and --\(second) contradict each other. Choose one.")
     }
     if values.operands.isEmpty, let option = optionWithoutOperands, values.has(option) { return values }
-    if values.operands.count < operands.count {
+    if values.operands.count < requiredOperands ?? operands.count {
       throw .usage("\(operands[values.operands.count]) is missing; usage: \(usage)")
     }
     if values.operands.count > operands.count, operands.last?.hasSuffix("…") != true {

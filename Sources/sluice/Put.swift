@@ -15,6 +15,7 @@ enum Put {
       Option("resume", "continue an unfinished upload of this file"),
       Option("resume-file", value: "PATH", "record of the unfinished upload (default: FILE.sluice)"),
       Option("abandon", "delete an unfinished upload of this file at the server"),
+      Option("background", "let the agent upload the file, and return (see sluice transfers)"),
       Option("content-type", value: "TYPE", "media type of the file (default: application/octet-stream)"),
     ] + StreamOptions.shown,
     topics: [StreamOptions.resuming, StreamOptions.connection],
@@ -33,6 +34,7 @@ enum Put {
     configuration.mayUsePOST = choosesMethod
     if !values.has("roll-over-bytes") { configuration.rollOver.size = .max }
     let progress = try ProgressKind(values)
+    if values.has("background") { return try PutBackground.run(values, configuration, progress) }
     let recordPath = values["resume-file"] ?? path + ".sluice"
 
     let digest = try StreamOptions.digest(values)

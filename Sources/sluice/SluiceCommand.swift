@@ -17,6 +17,8 @@ enum SluiceCommand {
     Subcommand(syntax: Heartbeat.syntax, run: Heartbeat.run),
     Subcommand(syntax: Pipe.syntax, run: Pipe.run),
     Subcommand(syntax: Put.syntax, run: Put.run),
+    Subcommand(syntax: TransfersCommand.syntax, run: TransfersCommand.run),
+    Subcommand(syntax: AgentCommand.syntax, run: AgentCommand.run),
     Subcommand(syntax: Devices.syntax, run: Devices.run),
     Subcommand(syntax: Serve.syntax, run: Serve.run),
     Subcommand(syntax: Verify.syntax, run: Verify.run),

@@ -50,7 +50,8 @@ struct OptionTableTests {
     "split": .other([
       "many", "-1s", "3600", "1ms", "9s", "0s", "1kB", "24:00", "00:60", "1:00", ":", "0:0:0", Value.huge,
     ]),
-    "discard": .nothing, "force": .nothing,
+    "discard": .nothing, "force": .nothing, "background": .nothing, "detach": .nothing, "all": .nothing,
+    "state-directory": .text, "socket": .text, "idle-exit": .positiveTime,
     "names": .other(["", "x", "/x", "../x", "a/../b", "a/", "{x}/y", "%n/%Y", "a/%", "a/b\\c", "-a/b", ".a/b", "a b/c"]
     ),
     "spool": .text, "spool-limit": .size, "spool-keep": .other(["many", "-1s", "5kB", "59s", "0", Value.huge]),
@@ -113,7 +114,8 @@ struct OptionTableTests {
     switch name {
     case "put": [file, url]
     case "report": [file]
-    case "serve", "devices": []
+    case "serve", "devices", "agent": []
+    case "transfers": ["list"]
     case "verify": ["/nowhere"]
     case "spool": ["drain", "/nowhere"]
     default: [url]

@@ -1,0 +1,3 @@
+// SQLite, as installed on the system: where the agent keeps its transfers.
+#pragma once
+#include <sqlite3.h>

@@ -1,0 +1,182 @@
+// The agent's memory: each transfer that was accepted, until its program has acknowledged its end.
+
+internal import EventLoops
+internal import Glibc
+internal import JSONLines
+package import TransferClient
+
+/// The database of one agent, for one thread at a time. The lock beside it says that no other agent has it.
+///
+/// Each change is one transaction, on disk when ``apply(_:)`` returns (`synchronous=FULL`). A process that is killed, or
+/// a power cut, leaves the state before a change or the one after it.
+package final class TransferDatabase {
+  private let database: SQLite
+  private let lock: Int32
+
+  /// The layout of the tables (`PRAGMA user_version`).
+  private static let version: Int64 = 1
+
+  /// Locks and opens the database in `directory`, and makes what is not there.
+  ///
+  /// - Throws: ``AgentError``: ``AgentError/inUse(_:)`` if another process has the lock.
+  package init(directory: String) throws(AgentError) {
+    try AgentLocation.makePrivateDirectory(directory)
+    let path = directory + "/transfers.db"
+    lock = try Self.takeLock(directory + "/agent.lock")
+    do throws(AgentError) {
+      // SQLite makes the files beside it with the same mode.
+      do throws(SystemError) {
+        close(
+          try retryingInterrupts("open") { open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600) })
+      } catch { throw AgentError.system(path, error) }
+      do throws(SQLite.Failure) {
+        database = try SQLite(path: path)
+        try Self.prepare(database)
+      } catch {
+        throw AgentError.database(
+          path,
+          error.isDamage
+            ? "it is damaged (\(error.message)). Move it away to begin with an empty one" : error.message)
+      }
+    } catch {
+      close(lock)
+      throw error
+    }
+  }
+
+  deinit { close(lock) }
+
+  private static func takeLock(_ path: String) throws(AgentError) -> Int32 {
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try retryingInterrupts("open") { open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600) }
+    } catch { throw .system(path, error) }
+    do throws(SystemError) {
+      try retryingInterrupts("flock") { flock(descriptor, LOCK_EX | LOCK_NB) }
+    } catch {
+      close(descriptor)
+      if error.code == EWOULDBLOCK { throw .inUse(path) }
+      throw .system(path, error)
+    }
+    return descriptor
+  }
+
+  private static func prepare(_ database: SQLite) throws(SQLite.Failure) {
+    // Nobody else reads it, so it needs no shared memory.
+    try database.run("PRAGMA locking_mode=EXCLUSIVE")
+    try database.run("PRAGMA journal_mode=WAL")
+    try database.run("PRAGMA synchronous=FULL")
+    let found = try database.run("PRAGMA user_version").first?.first
+    if found == .integer(version) {
+      let check = try database.run("PRAGMA quick_check(1)").first?.first
+      guard check == .text("ok") else { throw SQLite.Failure(code: 11, message: "\(check.map { "\($0)" } ?? "")") }
+      return
+    }
+    guard found == .integer(0) else {
+      throw SQLite.Failure(code: 1, message: "a later version of sluice has written it")
+    }
+    try database.transaction { () throws(SQLite.Failure) in
+      // AUTOINCREMENT: the number of a transfer that is gone is not given again.
+      try database.run(
+        """
+        CREATE TABLE transfers(
+          id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, session TEXT NOT NULL, state TEXT NOT NULL,
+          request TEXT NOT NULL, version TEXT NOT NULL, size INTEGER NOT NULL, created INTEGER NOT NULL,
+          resume_data TEXT, result TEXT)
+        """)
+      try database.run("PRAGMA user_version=\(version)")
+    }
+  }
+
+  /// All transfers, and the highest number that was ever given.
+  ///
+  /// - Throws: ``AgentError/database(_:_:)``, also for a row that cannot be understood.
+  package func load() throws(AgentError) -> TransferQueue {
+    do throws(SQLite.Failure) {
+      let rows = try database.run(
+        "SELECT id, state, request, version, size, created, resume_data, result FROM transfers ORDER BY id")
+      var transfers: [Transfer] = []
+      for row in rows {
+        guard let transfer = Self.transfer(row) else {
+          throw SQLite.Failure(code: 11, message: "transfer \(row[0]) cannot be understood")
+        }
+        transfers.append(transfer)
+      }
+      var last: Int64 = 0
+      if case .integer(let number)? = try database.run("SELECT seq FROM sqlite_sequence WHERE name='transfers'").first?
+        .first
+      {
+        last = number
+      }
+      return TransferQueue(transfers, lastID: last)
+    } catch {
+      throw .database("transfers.db", error.message)
+    }
+  }
+
+  private static func transfer(_ row: [SQLite.Value]) -> Transfer? {
+    guard case .integer(let id) = row[0], case .text(let state) = row[1], case .text(let text) = row[2],
+      let request = FlatJSON(text.utf8).flatMap({ TransferRequest($0) }), case .text(let version) = row[3],
+      case .integer(let size) = row[4], case .integer(let created) = row[5]
+    else { return nil }
+    var transfer = Transfer(
+      id: id, request: request, version: version, size: UInt64(clamping: size), created: created)
+    if case .text(let data) = row[6] { transfer.resumeData = data }
+    switch (state, row[7]) {
+    case ("active", .null): transfer.state = .active
+    case ("paused", .null): transfer.state = .paused
+    case ("ended", .text(let text)):
+      guard let result = FlatJSON(text.utf8).flatMap({ TransferResult($0) }) else { return nil }
+      transfer.state = .ended(result)
+    default: return nil
+    }
+    return transfer
+  }
+
+  /// Stores what these actions store and remove, all of it or nothing.
+  ///
+  /// - Throws: ``AgentError/database(_:_:)``. Nothing has changed then.
+  package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) {
+    let changes = actions.filter {
+      switch $0 {
+      case .store, .remove: true
+      default: false
+      }
+    }
+    guard !changes.isEmpty else { return }
+    do throws(SQLite.Failure) {
+      try database.transaction { () throws(SQLite.Failure) in
+        for case .store(let transfer) in changes { try store(transfer) }
+        for case .remove(let id) in changes { try database.run("DELETE FROM transfers WHERE id=?", [.integer(id)]) }
+      }
+    } catch {
+      throw .database("transfers.db", error.message)
+    }
+  }
+
+  private func store(_ transfer: Transfer) throws(SQLite.Failure) {
+    var request = JSONLine(event: "submit")
+    transfer.request.add(to: &request)
+    var (state, result) = ("active", SQLite.Value.null)
+    switch transfer.state {
+    case .active: break
+    case .paused: state = "paused"
+    case .ended(let ended):
+      var line = JSONLine(event: "result")
+      ended.add(to: &line)
+      (state, result) = ("ended", .text(line.line))
+    }
+    try database.run(
+      """
+      INSERT INTO transfers(id, key, session, state, request, version, size, created, resume_data, result)
+      VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+      ON CONFLICT(id) DO UPDATE SET state=excluded.state, request=excluded.request,
+        resume_data=excluded.resume_data, result=excluded.result
+      """,
+      [
+        .integer(transfer.id), .text(transfer.request.key), .text(transfer.request.session), .text(state),
+        .text(request.line), .text(transfer.version), .integer(Int64(clamping: transfer.size)),
+        .integer(transfer.created), transfer.resumeData.map { .text($0) } ?? .null, result,
+      ])
+  }
+}

@@ -1,0 +1,251 @@
+// Which transfers there are, and which of them run: a state machine without clock, disk or network.
+
+package import TransferClient
+
+/// All transfers of a user. An event comes in, and actions come out; the shell performs them in their order.
+///
+/// The shell keeps the queue from before an event until the database has what the event changed. If the database
+/// refuses, the event has not happened.
+package struct TransferQueue: Equatable, Sendable {
+  package enum Event: Equatable, Sendable {
+    /// The file has been looked at: its version and its size.
+    case submitted(TransferRequest, version: String, size: UInt64)
+    case pause(Int64)
+    case resume(Int64)
+    case cancel(Int64)
+    case acknowledge(Int64)
+    /// The upload has a resource at the server (`ResumeData`).
+    case created(Int64, resumeData: String)
+    /// What ran has ended.
+    case finished(Int64, Ending)
+    /// Time has passed.
+    case timeCame
+    /// The agent ends: what runs is stopped, and nothing begins.
+    case shutdown
+  }
+
+  /// How what ran has ended.
+  package enum Ending: Equatable, Sendable {
+    case completed(TransferResult)
+    case failed(TransferResult)
+    /// It was stopped. The resume data is nil if there is nothing at the server to continue.
+    case stopped(resumeData: String?)
+  }
+
+  package enum Action: Equatable, Sendable {
+    /// In the database, before anything that follows.
+    case store(Transfer)
+    case remove(Int64)
+    case accept(Int64)
+    case refuse(AgentAnswer.Refusal, String)
+    case done
+    case start(Transfer)
+    /// It says ``Event/finished(_:_:)`` when it has ended.
+    case stop(Int64)
+    /// It runs and waits for its next attempt: that is due now.
+    case retry(Int64)
+    /// The server is asked to forget what it has. Nobody waits for that.
+    case abandon(Transfer)
+    /// Whoever watches the session is told.
+    case tell(Int64)
+    /// At this time, in milliseconds since 1970, comes ``Event/timeCame``.
+    case wake(at: Int64)
+  }
+
+  package private(set) var transfers: [Int64: Transfer] = [:]
+  /// Whether a transfer runs, or has been asked to stop and has not ended yet.
+  package private(set) var running: [Int64: Run] = [:]
+  package private(set) var lastID: Int64
+  private var isShutDown = false
+
+  package enum Run: Equatable, Sendable { case running, stopping }
+
+  /// The most transfers that run at once. The others wait for their turn, in the order in which they came.
+  package static let limit = 4
+
+  /// - Parameters:
+  ///   - transfers: what the database has.
+  ///   - lastID: the highest number that was ever given.
+  package init(_ transfers: [Transfer] = [], lastID: Int64 = 0) {
+    for transfer in transfers { self.transfers[transfer.id] = transfer }
+    self.lastID = max(lastID, transfers.map(\.id).max() ?? 0)
+  }
+
+  /// Whether there is nothing to do until somebody comes.
+  package var isIdle: Bool { running.isEmpty && !transfers.values.contains { $0.state == .active } }
+
+  /// What is told of a transfer that runs. It changes nothing that is kept.
+  package mutating func note(_ id: Int64, acknowledged: UInt64? = nil, trouble: String?? = nil) {
+    if let acknowledged { transfers[id]?.acknowledged = acknowledged }
+    if let trouble { transfers[id]?.trouble = trouble }
+  }
+
+  /// - Parameter now: in milliseconds since 1970.
+  package mutating func handle(_ event: Event, now: Int64) -> [Action] {
+    var actions: [Action] = []
+    switch event {
+    case .submitted(let request, let version, let size): submit(request, version, size, now, &actions)
+    case .pause(let id): pause(id, &actions)
+    case .resume(let id): resume(id, &actions)
+    case .cancel(let id): cancel(id, now, &actions)
+    case .acknowledge(let id): acknowledge(id, &actions)
+    case .created(let id, let resumeData):
+      guard let transfer = transfers[id], !transfer.hasEnded, transfer.resumeData != resumeData else { break }
+      transfers[id]?.resumeData = resumeData
+      store(id, &actions)
+    case .finished(let id, let ending): finish(id, ending, now, &actions)
+    case .timeCame: break
+    case .shutdown:
+      isShutDown = true
+      for id in running.keys.sorted() { stop(id, &actions) }
+    }
+    begin(now, &actions)
+    return actions
+  }
+
+  // MARK: Orders
+
+  private mutating func submit(
+    _ request: TransferRequest, _ version: String, _ size: UInt64, _ now: Int64, _ actions: inout [Action]
+  ) {
+    // A program that did not hear the answer asks again.
+    if let known = transfers.values.first(where: { $0.request.key == request.key }) {
+      actions.append(.accept(known.id))
+      return
+    }
+    lastID += 1
+    transfers[lastID] = Transfer(id: lastID, request: request, version: version, size: size, created: now)
+    store(lastID, &actions)
+    actions += [.accept(lastID), .tell(lastID)]
+  }
+
+  private mutating func pause(_ id: Int64, _ actions: inout [Action]) {
+    guard let transfer = known(id, &actions) else { return }
+    if transfer.state == .active {
+      transfers[id]?.state = .paused
+      transfers[id]?.trouble = nil
+      store(id, &actions)
+      stop(id, &actions)
+      actions.append(.tell(id))
+    }
+    actions.append(.done)
+  }
+
+  private mutating func resume(_ id: Int64, _ actions: inout [Action]) {
+    guard let transfer = known(id, &actions) else { return }
+    switch transfer.state {
+    case .paused:
+      transfers[id]?.state = .active
+      store(id, &actions)
+      actions.append(.tell(id))
+    case .active where running[id] == .running: actions.append(.retry(id))
+    case .active, .ended: break
+    }
+    actions.append(.done)
+  }
+
+  private mutating func cancel(_ id: Int64, _ now: Int64, _ actions: inout [Action]) {
+    guard let transfer = known(id, &actions) else { return }
+    if !transfer.hasEnded {
+      var result = TransferResult(.cancelled)
+      result.byteCount = transfer.acknowledged
+      end(id, result, now, &actions)
+      // What runs ends first: it would make the server's upload anew.
+      if running[id] == nil, transfer.resumeData != nil { actions.append(.abandon(transfer)) }
+      stop(id, &actions)
+    }
+    actions.append(.done)
+  }
+
+  private mutating func acknowledge(_ id: Int64, _ actions: inout [Action]) {
+    // It was acknowledged before, and the program did not hear that.
+    guard let transfer = transfers[id] else {
+      if (1...max(1, lastID)).contains(id) { actions.append(.done) } else { _ = known(id, &actions) }
+      return
+    }
+    guard transfer.hasEnded else {
+      actions.append(.refuse(.invalid, "transfer \(id) has not ended: cancel it first"))
+      return
+    }
+    transfers[id] = nil
+    actions += [.remove(id), .done]
+  }
+
+  private func known(_ id: Int64, _ actions: inout [Action]) -> Transfer? {
+    if let transfer = transfers[id] { return transfer }
+    actions.append(.refuse(.unknown, "there is no transfer \(id)"))
+    return nil
+  }
+
+  // MARK: What runs
+
+  private mutating func finish(_ id: Int64, _ ending: Ending, _ now: Int64, _ actions: inout [Action]) {
+    guard running.removeValue(forKey: id) != nil, var transfer = transfers[id] else { return }
+    if transfer.hasEnded {
+      // It was cancelled.
+      if case .stopped(let data?) = ending {
+        transfer.resumeData = data
+        actions.append(.abandon(transfer))
+      }
+      return
+    }
+    switch ending {
+    case .completed(let result), .failed(let result): end(id, result, now, &actions)
+    case .stopped(let data):
+      guard data != transfer.resumeData else { break }
+      transfers[id]?.resumeData = data
+      store(id, &actions)
+    }
+  }
+
+  private mutating func end(_ id: Int64, _ result: TransferResult, _ now: Int64, _ actions: inout [Action]) {
+    var result = result
+    result.ended = now
+    transfers[id]?.state = .ended(result)
+    // Its secrets are of no more use. The session and the key are.
+    transfers[id]?.request.token = nil
+    transfers[id]?.trouble = nil
+    store(id, &actions)
+    actions.append(.tell(id))
+  }
+
+  private mutating func stop(_ id: Int64, _ actions: inout [Action]) {
+    guard running[id] == .running else { return }
+    running[id] = .stopping
+    actions.append(.stop(id))
+  }
+
+  private func store(_ id: Int64, _ actions: inout [Action]) {
+    if let transfer = transfers[id] { actions.append(.store(transfer.stored)) }
+  }
+
+  /// Ends what has no time left, begins what is due and has room, and asks to be woken for the rest.
+  private mutating func begin(_ now: Int64, _ actions: inout [Action]) {
+    guard !isShutDown else { return }
+    var next: Int64?
+    func wake(_ time: Int64) { next = min(next ?? time, time) }
+    for id in transfers.keys.sorted() {
+      guard let transfer = transfers[id], !transfer.hasEnded else { continue }
+      if let deadline = transfer.request.deadline {
+        guard deadline > now else {
+          var result = TransferResult(
+            .failed, cause: "timedOut", message: "the transfer was not complete in the time that it had")
+          result.byteCount = transfer.acknowledged
+          end(id, result, now, &actions)
+          stop(id, &actions)
+          continue
+        }
+        wake(deadline)
+      }
+      guard transfer.state == .active, running[id] == nil else { continue }
+      if let earliest = transfer.request.earliestBegin, earliest > now {
+        wake(earliest)
+        continue
+      }
+      guard running.count < Self.limit else { continue }
+      running[id] = .running
+      actions.append(.start(transfer))
+    }
+    if let next { actions.append(.wake(at: next)) }
+  }
+}

@@ -1,0 +1,84 @@
+// Where the agent's database and socket are, and whether they are this user's own.
+
+package import EventLoops
+internal import Glibc
+
+/// The agent of one user: one database, one socket.
+package struct AgentLocation: Equatable, Sendable {
+  /// Where the database is.
+  package var directory: String
+  package var socket: String
+
+  package init(directory: String, socket: String) { (self.directory, self.socket) = (directory, socket) }
+
+  /// `$XDG_STATE_HOME/sluice` (default: `~/.local/state/sluice`), and `$XDG_RUNTIME_DIR/sluice/agent.sock`. Without a
+  /// runtime directory, the socket is beside the database. Relative paths are ignored, as the XDG Base Directory
+  /// Specification requires.
+  ///
+  /// - Returns: nil if the environment names no directory at all.
+  package init?(environment variable: (String) -> String?) {
+    func directory(_ name: String) -> String? {
+      variable(name).flatMap { $0.utf8.first == UInt8(ascii: "/") ? $0 : nil }
+    }
+    guard let state = directory("XDG_STATE_HOME") ?? directory("HOME").map({ $0 + "/.local/state" }) else { return nil }
+    self.directory = state + "/sluice"
+    socket = (directory("XDG_RUNTIME_DIR").map { $0 + "/sluice" } ?? self.directory) + "/agent.sock"
+  }
+
+  /// As this process's environment has it.
+  package static var current: AgentLocation? {
+    AgentLocation { name in getenv(name).map { String(cString: $0) } }
+  }
+
+  /// The directory of the socket.
+  package var socketDirectory: String {
+    socket.lastIndex(of: "/").map { $0 == socket.startIndex ? "/" : String(socket[..<$0]) } ?? "."
+  }
+
+  /// Makes a directory that only this user may enter, and those above it.
+  ///
+  /// - Throws: ``AgentError/notPrivate(_:_:)`` for one that others may enter or own, ``AgentError/system(_:_:)``.
+  package static func makePrivateDirectory(_ path: String) throws(AgentError) {
+    var parents: [String] = []
+    var parent = path[...]
+    while let slash = parent.lastIndex(of: "/"), slash != parent.startIndex {
+      parent = parent[..<slash]
+      parents.append(String(parent))
+    }
+    for parent in parents.reversed() { mkdir(parent, 0o700) }
+    if mkdir(path, 0o700) != 0, errno != EEXIST { throw .system(path, .last("mkdir")) }
+    try checkPrivateDirectory(path)
+  }
+
+  /// - Throws: ``AgentError``, as ``makePrivateDirectory(_:)``, and if it is not there.
+  package static func checkPrivateDirectory(_ path: String) throws(AgentError) {
+    var status = stat()
+    guard lstat(path, &status) == 0 else { throw .system(path, .last("lstat")) }
+    guard status.st_mode & S_IFMT == S_IFDIR else { throw .notPrivate(path, "it is not a directory") }
+    guard status.st_uid == geteuid() else { throw .notPrivate(path, "another user owns it") }
+    guard status.st_mode & 0o077 == 0 else { throw .notPrivate(path, "other users may enter it") }
+  }
+}
+
+/// Why there is no agent to talk to, or none can begin.
+package enum AgentError: Error, Equatable, Sendable {
+  /// The environment has neither `HOME` nor `XDG_STATE_HOME`.
+  case noLocation
+  case system(String, SystemError)
+  /// A directory or socket that is not this user's alone; why.
+  case notPrivate(String, String)
+  /// Another process is the agent.
+  case inUse(String)
+  /// The database cannot be used; why.
+  case database(String, String)
+  /// No agent listens.
+  case notRunning(String)
+  /// No agent could be started, or it ended at once; why.
+  case notStarted(String)
+  /// The connection ended before the answer came.
+  case disconnected
+  /// The agent does not carry out an order; why.
+  case refused(AgentAnswer.Refusal, String)
+  /// The agent does not answer in time, or with something that cannot be understood.
+  case noAnswer
+}

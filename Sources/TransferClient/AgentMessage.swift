@@ -1,0 +1,141 @@
+// What programs and the agent say to each other: one flat JSON object per line, in both directions.
+
+package import JSONLines
+
+/// An order of a program. Each is answered by ``AgentAnswer`` with the same number.
+package struct AgentOrder: Equatable, Sendable {
+  package enum Kind: Equatable, Sendable {
+    case submit(TransferRequest)
+    /// All transfers of a session; of all sessions for nil.
+    case list(session: String?)
+    case pause(id: Int64)
+    case resume(id: Int64)
+    case cancel(id: Int64)
+    /// The program knows the result and does not want to hear of it again.
+    case acknowledge(id: Int64)
+    /// All transfers of a session now, and from now on each that changes. Another connection that watches the session
+    /// hears ``AgentAnswer/replaced(session:)``, and no more. The session of the command has any number of them.
+    case watch(session: String)
+  }
+
+  package var number: Int64
+  package var kind: Kind
+
+  package init(number: Int64, _ kind: Kind) { (self.number, self.kind) = (number, kind) }
+
+  /// The line without its line feed.
+  package var line: String {
+    func order(_ name: String, _ id: Int64? = nil, session: String? = nil) -> JSONLine {
+      var line = JSONLine(event: name)
+      line.add("number", number)
+      line.add("id", id)
+      line.add("session", session)
+      return line
+    }
+    switch kind {
+    case .submit(let request):
+      var line = order("submit")
+      request.add(to: &line)
+      return line.line
+    case .list(let session): return order("list", session: session).line
+    case .pause(let id): return order("pause", id).line
+    case .resume(let id): return order("resume", id).line
+    case .cancel(let id): return order("cancel", id).line
+    case .acknowledge(let id): return order("acknowledge", id).line
+    case .watch(let session): return order("watch", session: session).line
+    }
+  }
+
+  /// Nil for anything else than an order.
+  package init?(_ line: FlatJSON) {
+    guard let number = line.integer("number", as: Int64.self) else { return nil }
+    let id = line.integer("id", as: Int64.self)
+    func order(_ make: (Int64) -> Kind) -> Kind? { id.map(make) }
+    let kind: Kind? =
+      switch line.string("event") {
+      case "submit": TransferRequest(line).map { .submit($0) }
+      case "list": .list(session: line.string("session"))
+      case "pause": order { .pause(id: $0) }
+      case "resume": order { .resume(id: $0) }
+      case "cancel": order { .cancel(id: $0) }
+      case "acknowledge": order { .acknowledge(id: $0) }
+      case "watch": line.string("session").map { .watch(session: $0) }
+      default: nil
+      }
+    guard let kind else { return nil }
+    self.init(number: number, kind)
+  }
+}
+
+/// What the agent says to a program.
+package enum AgentAnswer: Equatable, Sendable {
+  /// The transfer is in the database, and is not forgotten any more.
+  case accepted(number: Int64, id: Int64)
+  /// The order is carried out, or was before.
+  case done(number: Int64)
+  /// It is not; one word for programs, and why and what to do in words.
+  case refused(number: Int64, Refusal, String)
+  /// A transfer of a list, or of a session that is watched, whenever something has changed.
+  case transfer(number: Int64?, TransferStatus)
+  /// Another connection watches the session from now on.
+  case replaced(session: String)
+
+  package enum Refusal: String, CaseIterable, Sendable {
+    /// The order cannot be understood, or never carried out.
+    case invalid
+    /// The file cannot be read.
+    case file
+    /// There is no such transfer.
+    case unknown
+    /// The database cannot be written. Nothing has changed.
+    case database
+  }
+
+  /// The line without its line feed.
+  package var line: String {
+    var line: JSONLine
+    switch self {
+    case .accepted(let number, let id):
+      line = JSONLine(event: "accepted")
+      line.add("number", number)
+      line.add("id", id)
+    case .done(let number):
+      line = JSONLine(event: "done")
+      line.add("number", number)
+    case .refused(let number, let refusal, let message):
+      line = JSONLine(event: "refused")
+      line.add("number", number)
+      line.add("refusal", refusal.rawValue)
+      line.add("message", message)
+    case .transfer(let number, let status):
+      line = JSONLine(event: "transfer")
+      line.add("number", number)
+      status.add(to: &line)
+    case .replaced(let session):
+      line = JSONLine(event: "replaced")
+      line.add("session", session)
+    }
+    return line.line
+  }
+
+  /// Nil for anything else, as what a later agent may say.
+  package init?(_ line: FlatJSON) {
+    let number = line.integer("number", as: Int64.self)
+    switch (line.string("event"), number) {
+    case ("accepted", let number?):
+      guard let id = line.integer("id", as: Int64.self) else { return nil }
+      self = .accepted(number: number, id: id)
+    case ("done", let number?): self = .done(number: number)
+    case ("refused", let number?):
+      self = .refused(
+        number: number, line.string("refusal").flatMap(Refusal.init) ?? .invalid, line.string("message") ?? "")
+    case ("transfer", _):
+      guard let status = TransferStatus(line) else { return nil }
+      self = .transfer(number: number, status)
+    case ("replaced", _):
+      guard let session = line.string("session") else { return nil }
+      self = .replaced(session: session)
+    default: return nil
+    }
+  }
+}

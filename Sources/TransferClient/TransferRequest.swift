@@ -1,0 +1,136 @@
+// What a program asks the agent to transfer: everything that the agent must know after the program has ended.
+
+package import JSONLines
+
+/// A transfer as it is handed to the agent, and as the agent's database keeps it. As secret as its URL, fields and token.
+package struct TransferRequest: Equatable, Sendable {
+  package enum Kind: String, CaseIterable, Sendable {
+    case upload
+  }
+
+  /// Chosen by the program, different for each transfer: a request that is handed in again is not another transfer.
+  package var key: String
+  /// Whose transfer it is: the identifier of a background session, or empty for the command.
+  package var session = ""
+  /// The program's own number of it; unique in its session.
+  package var task: Int64 = 0
+  package var kind = Kind.upload
+  package var url: String
+  package var method = "PUT"
+  package var mayUsePOST = false
+  /// `Name: value`
+  package var fields: [String] = []
+  /// The file, as an absolute path.
+  package var path: String
+  /// The program's own words, given back to it.
+  package var note: String?
+
+  // MARK: How to reach the server
+
+  /// Read before each request; as an absolute path.
+  package var tokenFile: String?
+  package var token: String?
+  package var netrcFile: String?
+  package var proxy: String?
+  package var unixSocket: String?
+  package var certificateAuthorities: String?
+  package var clientCertificate: String?
+  package var clientKey: String?
+  /// 4 or 6; nil for both.
+  package var addressFamily: Int?
+  package var usesHTTP1 = false
+  /// In milliseconds, as all times here.
+  package var connectLimit: Int64?
+  package var stallLimit: Int64?
+  package var responseLimit: Int64?
+
+  // MARK: How to upload
+
+  /// `auto`, `always` or `never`
+  package var resumable = "auto"
+  package var streamID: String?
+  package var digest: String?
+  package var keepsOrigin = false
+  package var rollOverAfter: Int64?
+  package var rollOverSize: UInt64?
+  package var giveUpOnRefusalAfter: Int64?
+  /// The longest pause between two attempts.
+  package var longestPause: Int64?
+
+  // MARK: When
+
+  /// Not before; in milliseconds since 1970.
+  package var earliestBegin: Int64?
+  /// The transfer fails then; in milliseconds since 1970.
+  package var deadline: Int64?
+
+  package init(key: String, url: String, path: String) { (self.key, self.url, self.path) = (key, url, path) }
+
+  // MARK: As a line
+
+  /// Adds all of it to a line.
+  package func add(to line: inout JSONLine) {
+    line.add("key", key)
+    line.add("session", session)
+    line.add("task", task)
+    line.add("kind", kind.rawValue)
+    line.add("url", url)
+    line.add("method", method)
+    line.add("may-use-post", mayUsePOST)
+    line.add("fields", fields)
+    line.add("path", path)
+    line.add("note", note)
+    line.add("token-file", tokenFile)
+    line.add("token", token)
+    line.add("netrc-file", netrcFile)
+    line.add("proxy", proxy)
+    line.add("unix-socket", unixSocket)
+    line.add("ca-file", certificateAuthorities)
+    line.add("cert", clientCertificate)
+    line.add("cert-key", clientKey)
+    line.add("address-family", addressFamily)
+    line.add("http1", usesHTTP1)
+    line.add("connect-limit", connectLimit)
+    line.add("stall-limit", stallLimit)
+    line.add("response-limit", responseLimit)
+    line.add("resumable", resumable)
+    line.add("stream-id", streamID)
+    line.add("digest", digest)
+    line.add("keeps-origin", keepsOrigin)
+    line.add("roll-over-after", rollOverAfter)
+    line.add("roll-over-size", rollOverSize)
+    line.add("give-up-on-refusal", giveUpOnRefusalAfter)
+    line.add("longest-pause", longestPause)
+    line.add("earliest-begin", earliestBegin)
+    line.add("deadline", deadline)
+  }
+
+  /// Nil if something is missing, or the path is not absolute.
+  package init?(_ line: FlatJSON) {
+    guard let key = line.string("key"), !key.isEmpty, key.utf8.count <= 128, let session = line.string("session"),
+      let url = line.string("url"), let method = line.string("method"), let path = line.string("path"),
+      path.utf8.first == UInt8(ascii: "/"), !path.utf8.contains(0), let kind = line.string("kind").flatMap(Kind.init)
+    else { return nil }
+    self.init(key: key, url: url, path: path)
+    (self.session, self.kind, self.method) = (session, kind, method)
+    task = line.integer("task") ?? 0
+    mayUsePOST = line.flag("may-use-post") ?? false
+    fields = line.strings("fields") ?? []
+    note = line.string("note")
+    (tokenFile, token) = (line.string("token-file"), line.string("token"))
+    (netrcFile, proxy, unixSocket) = (line.string("netrc-file"), line.string("proxy"), line.string("unix-socket"))
+    certificateAuthorities = line.string("ca-file")
+    (clientCertificate, clientKey) = (line.string("cert"), line.string("cert-key"))
+    addressFamily = line.integer("address-family")
+    usesHTTP1 = line.flag("http1") ?? false
+    connectLimit = line.integer("connect-limit")
+    (stallLimit, responseLimit) = (line.integer("stall-limit"), line.integer("response-limit"))
+    resumable = line.string("resumable") ?? "auto"
+    (streamID, digest) = (line.string("stream-id"), line.string("digest"))
+    keepsOrigin = line.flag("keeps-origin") ?? false
+    (rollOverAfter, rollOverSize) = (line.integer("roll-over-after"), line.integer("roll-over-size"))
+    giveUpOnRefusalAfter = line.integer("give-up-on-refusal")
+    longestPause = line.integer("longest-pause")
+    (earliestBegin, deadline) = (line.integer("earliest-begin"), line.integer("deadline"))
+  }
+}

@@ -1,0 +1,71 @@
+// A transfer as the agent shows it.
+
+package import JSONLines
+
+/// How a transfer stands.
+package struct TransferStatus: Equatable, Sendable {
+  package enum State: String, CaseIterable, Sendable {
+    /// It runs when its time has come and there is room.
+    case waiting
+    case running
+    case paused
+    case ended
+  }
+
+  package var id: Int64
+  package var session: String
+  /// The program's own number.
+  package var task: Int64
+  package var state: State
+  /// Without user and password.
+  package var url: String
+  package var path: String
+  package var note: String?
+  /// In bytes.
+  package var size: UInt64
+  /// How much the server has, as far as is known.
+  package var acknowledged: UInt64
+  /// When it was accepted, in milliseconds since 1970.
+  package var created: Int64
+  /// What it waits for, or what went wrong last, in words.
+  package var trouble: String?
+  /// If it has ended.
+  package var result: TransferResult?
+
+  package init(
+    id: Int64, session: String, task: Int64, state: State, url: String, path: String, note: String? = nil,
+    size: UInt64, acknowledged: UInt64, created: Int64, trouble: String? = nil, result: TransferResult? = nil
+  ) {
+    (self.id, self.session, self.task, self.state) = (id, session, task, state)
+    (self.url, self.path, self.note, self.size) = (url, path, note, size)
+    (self.acknowledged, self.created, self.trouble, self.result) = (acknowledged, created, trouble, result)
+  }
+
+  /// Adds all of it to a line.
+  package func add(to line: inout JSONLine) {
+    line.add("id", id)
+    line.add("session", session)
+    line.add("task", task)
+    line.add("state", state.rawValue)
+    line.add("url", url)
+    line.add("path", path)
+    line.add("note", note)
+    line.add("size", size)
+    line.add("acknowledged", acknowledged)
+    line.add("created", created)
+    line.add("trouble", trouble)
+    result?.add(to: &line)
+  }
+
+  /// Nil if something is missing.
+  package init?(_ line: FlatJSON) {
+    guard let id = line.integer("id", as: Int64.self), let session = line.string("session"),
+      let state = line.string("state").flatMap(State.init), let url = line.string("url"),
+      let path = line.string("path"), let size = line.integer("size", as: UInt64.self)
+    else { return nil }
+    self.init(
+      id: id, session: session, task: line.integer("task") ?? 0, state: state, url: url, path: path,
+      note: line.string("note"), size: size, acknowledged: line.integer("acknowledged") ?? 0,
+      created: line.integer("created") ?? 0, trouble: line.string("trouble"), result: TransferResult(line))
+  }
+}

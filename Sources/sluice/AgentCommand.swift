@@ -1,0 +1,171 @@
+// sluice agent
+
+internal import EventLoops
+internal import Glibc
+internal import TransferAgent
+internal import TransferClient
+
+enum AgentCommand {
+  static let syntax = CommandLineSyntax(
+    name: "agent", summary: "Transfers files for programs that may end meanwhile.", operands: [],
+    options: [
+      Option("detach", "run in the background, and return when it listens"),
+      Option("state-directory", value: "DIR", "where the database is (default: $XDG_STATE_HOME/sluice)"),
+      Option("socket", value: "PATH", "where to listen (default: $XDG_RUNTIME_DIR/sluice/agent.sock)"),
+      Option("idle-exit", value: "T", "end after T without transfers and programs (default: never; --detach: 1min)"),
+    ],
+    example: "sluice agent --detach")
+
+  /// In the environment of an agent that was started with `--detach`.
+  private static let detached = "SLUICE_AGENT_DETACHED"
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let location = try location(values)
+    var settings = TransferAgent.Settings()
+    settings.idleLimit = try values["idle-exit"].map { (text) throws(CommandError) in
+      try Units.duration(text, of: "idle-exit", atLeast: .milliseconds(1))
+    }
+    if values.has("detach") { return try detach(location, values["idle-exit"] ?? "1min") }
+    let isDetached = getenv(detached) != nil
+    settings.listener = activatedListener
+    do {
+      // Before the first thread, so that no thread takes a signal away from this one.
+      let signals = try Signals()
+      try Console.shared.beginQueueing()
+      let ended = try EventCounter()
+      let agent = try TransferAgent(location, settings)
+      let thread = try NamedThread("sluice-agent") {
+        do throws(SystemError) { try agent.run() } catch { Console.shared.say("sluice: \(error.description)") }
+        ended.signal()
+      }
+      if isDetached {
+        leave()
+      } else {
+        Console.shared.say("listening on \(location.socket)")
+      }
+      ServiceManager.current.isReady("listening on \(location.socket)")
+      signals.wait(for: ended) { count in
+        ServiceManager.current.isStopping()
+        if count > 1 { _exit(ExitCode.interrupted.rawValue) }
+        agent.stop()
+      }
+      thread.join()
+      return .done
+    } catch let error as AgentError {
+      throw CommandError(error)
+    } catch {
+      throw CommandError(.inputOutput, "\(error)")
+    }
+  }
+
+  static func location(_ values: CommandLineSyntax.Values) throws(CommandError) -> AgentLocation {
+    var location = AgentLocation.current
+    if let directory = values["state-directory"] {
+      let socket = values["socket"] ?? location?.socket ?? directory + "/agent.sock"
+      location = AgentLocation(directory: Self.absolute(directory), socket: socket)
+    }
+    if let socket = values["socket"] { location?.socket = absolute(socket) }
+    guard let location else { throw CommandError(AgentError.noLocation) }
+    return location
+  }
+
+  static func absolute(_ path: String) -> String {
+    guard path.utf8.first != UInt8(ascii: "/"), let directory = getcwd(nil, 0) else { return path }
+    defer { free(directory) }
+    return String(cString: directory) + "/" + path
+  }
+
+  // MARK: Detached
+
+  /// Starts an agent as a child of nobody, and waits until it listens.
+  private static func detach(_ location: AgentLocation, _ idleLimit: String) throws(CommandError) -> ExitCode {
+    var ends: [Int32] = [-1, -1]
+    guard pipe(&ends) == 0 else { throw CommandError(.inputOutput, SystemError.last("pipe").description) }
+    for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO)
+    var attributes = posix_spawnattr_t()
+    posix_spawnattr_init(&attributes)
+    defer { posix_spawnattr_destroy(&attributes) }
+    // POSIX_SPAWN_SETSID, which Glibc's module leaves out: no signal of this terminal reaches it.
+    posix_spawnattr_setflags(&attributes, 0x80)
+    let arguments = [
+      "sluice", "agent", "--state-directory", location.directory, "--socket", location.socket, "--idle-exit", idleLimit,
+    ]
+    var vector: [UnsafeMutablePointer<CChar>?] = arguments.map { strdup($0) } + [nil]
+    defer { for text in vector { free(text) } }
+    setenv(detached, "1", 1)
+    var process = pid_t()
+    let code = posix_spawn(&process, "/proc/self/exe", &actions, &attributes, &vector, environ)
+    close(ends[1])
+    guard code == 0 else {
+      throw CommandError(.inputOutput, "cannot start the agent: \(String(cString: strerror(code))).")
+    }
+    var sign: UInt8 = 0
+    let count = (try? retryingInterrupts("read") { read(ends[0], &sign, 1) }) ?? 0
+    if count == 1 { return .done }
+    // It has ended, and has said why.
+    var status: Int32 = 0
+    _ = try? retryingInterrupts("waitpid") { waitpid(process, &status, 0) }
+    return status & 0x7F == 0 ? ExitCode(rawValue: status >> 8 & 0xFF) ?? .inputOutput : .inputOutput
+  }
+
+  /// Tells whoever has started the agent that it listens, and gives its outputs and its directory up.
+  private static func leave() {
+    unsetenv(detached)
+    var sign: UInt8 = 1
+    _ = write(STDOUT_FILENO, &sign, 1)
+    let nothing = open("/dev/null", O_RDWR | O_CLOEXEC)
+    for descriptor in [STDOUT_FILENO, STDERR_FILENO] { dup2(nothing, descriptor) }
+    close(nothing)
+    chdir("/")
+  }
+
+  // MARK: systemd
+
+  /// The socket that the service manager has opened (sd_listen_fds(3)); nil if there is none.
+  private static var activatedListener: Int32? {
+    func variable(_ name: String) -> Int32? { getenv(name).flatMap { Int32(String(cString: $0)) } }
+    guard variable("LISTEN_PID") == getpid(), variable("LISTEN_FDS") == 1 else { return nil }
+    let first: Int32 = 3
+    _ = fcntl(first, F_SETFD, FD_CLOEXEC)
+    _ = fcntl(first, F_SETFL, fcntl(first, F_GETFL) | O_NONBLOCK)
+    return first
+  }
+}
+
+extension CommandError {
+  /// What it is about an agent that cannot begin, or cannot be reached.
+  init(_ error: AgentError) {
+    switch error {
+    case .noLocation:
+      self.init(.inputOutput, "no directory for the agent's database: set HOME or XDG_STATE_HOME.")
+    case .system(let path, let error): self.init(.inputOutput, "cannot use \(path.shown): \(error.reason).")
+    case .notPrivate(let path, let reason):
+      self.init(
+        .notPermitted, "cannot use \(path.shown): \(reason). Only its user may have it: chown it, and chmod 700.")
+    case .inUse(let path): self.init(.busy, "another agent runs already (\(path.shown)). There is no need for two.")
+    case .database(let path, let reason): self.init(.inputOutput, "cannot use \(path.shown): \(reason).")
+    case .notRunning(let socket):
+      self.init(.unavailable, "no agent listens on \(socket.shown). Start it: sluice agent.")
+    case .notStarted(let reason): self.init(.unavailable, "the agent could not be started: \(reason)")
+    case .disconnected: self.init(.unavailable, "the agent has ended before it answered. Try again.")
+    case .refused(let refusal, let message): self.init(ExitCode(refusal), message)
+    case .noAnswer: self.init(.unavailable, "the agent does not answer. Try again, or restart it.")
+    }
+  }
+}
+
+extension ExitCode {
+  /// What it means that the agent does not carry out an order.
+  init(_ refusal: AgentAnswer.Refusal) {
+    switch refusal {
+    case .file: self = .noInput
+    case .database: self = .inputOutput
+    case .invalid, .unknown: self = .usage
+    }
+  }
+}

@@ -1,0 +1,30 @@
+// Transfers of the agent, for people and for programs.
+
+internal import EventLoops
+internal import TransferClient
+
+struct TransferReport {
+  let isJSON: Bool
+
+  func show(_ status: TransferStatus) {
+    Console.shared.put(isJSON ? AgentAnswer.transfer(number: nil, status).line : Self.line(status))
+  }
+
+  /// `12  running  42 %  1.20 GB of 2.86 GB  film.mkv  http://host/film.mkv  the connection was lost`
+  static func line(_ status: TransferStatus) -> String {
+    let share = status.size == 0 ? 1 : Double(min(status.acknowledged, status.size)) / Double(status.size)
+    var parts = ["\(status.id)", state(status)]
+    if status.result?.outcome != .completed {
+      parts.append("\(Units.fixed((share * 100).rounded(.down), decimals: 0)) %")
+    }
+    parts.append("\(Units.text(bytes: status.acknowledged)) of \(Units.text(bytes: status.size))")
+    parts += [status.path.shellQuoted, status.url.escaped]
+    if !status.session.isEmpty { parts.append("of \(status.session.shown)") }
+    if let words = status.result?.message ?? status.trouble { parts.append(words) }
+    return parts.joined(separator: "  ")
+  }
+
+  private static func state(_ status: TransferStatus) -> String {
+    status.result?.outcome.rawValue ?? status.state.rawValue
+  }
+}

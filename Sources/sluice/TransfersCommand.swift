@@ -1,0 +1,173 @@
+// sluice transfers ACTION [ID…]
+
+internal import EventLoops
+internal import Glibc
+internal import JSONLines
+internal import TransferClient
+
+enum TransfersCommand {
+  enum Action: String, CaseIterable {
+    case list, pause, resume, cancel, wait, forget
+
+    var summary: String {
+      switch self {
+      case .list: "list all transfers, also those that have ended"
+      case .pause: "stop transfers until they are resumed"
+      case .resume: "continue paused transfers; of others, try again now"
+      case .cancel: "end transfers, and delete what the server has of them"
+      case .wait: "wait until transfers have ended, and exit with their code"
+      case .forget: "remove transfers that have ended from the list"
+      }
+    }
+  }
+
+  static let syntax = CommandLineSyntax(
+    name: "transfers", summary: "Lists and controls the transfers of the agent.", operands: ["ACTION", "ID…"],
+    actions: Action.allCases.map { ($0.rawValue, $0.summary) },
+    options: [
+      Option("all", "all transfers of the command sluice, instead of ID…"),
+      Option("json", "print one JSON object per line"),
+    ],
+    example: "sluice transfers pause 12",
+    requiredOperands: 1)
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    guard let action = Action(rawValue: values.operands[0]) else {
+      let names = Action.allCases.map(\.rawValue).joined(separator: ", ")
+      throw .usage("sluice transfers \(values.operands[0].shown): no such action. Choose one of: \(names).")
+    }
+    var ids: [Int64] = []
+    for text in values.operands.dropFirst() {
+      guard let id = Int64(text), id > 0 else {
+        throw .usage(
+          "sluice transfers \(action.rawValue) \(text.shown): not a number of a transfer. See: sluice transfers list")
+      }
+      ids.append(id)
+    }
+    guard action == .list || values.has("all") != !ids.isEmpty else {
+      throw .usage("sluice transfers \(action.rawValue) requires the numbers of transfers, or --all.")
+    }
+    guard action != .list || !values.has("all") else { throw .usage("--all is not for sluice transfers list.") }
+    let report = TransferReport(isJSON: values.has("json"))
+    do throws(AgentError) {
+      guard let location = AgentLocation.current else { throw AgentError.noLocation }
+      let connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
+      let all = try list(connection)
+      if action == .list {
+        for status in all where ids.isEmpty || ids.contains(status.id) { report.show(status) }
+        return .done
+      }
+      if values.has("all") { ids = all.filter { $0.session.isEmpty && concerns(action, $0) }.map(\.id) }
+      return action == .wait ? try wait(for: ids, connection, location, report) : try order(action, ids, connection)
+    } catch {
+      throw CommandError(error)
+    }
+  }
+
+  /// Whether `--all` means a transfer as well.
+  private static func concerns(_ action: Action, _ status: TransferStatus) -> Bool {
+    switch action {
+    case .pause: status.state == .waiting || status.state == .running
+    case .resume, .cancel: status.state != .ended
+    case .forget: status.state == .ended
+    case .list, .wait: true
+    }
+  }
+
+  private static func list(_ connection: AgentConnection) throws(AgentError) -> [TransferStatus] {
+    var all: [TransferStatus] = []
+    _ = try connection.order(.list(session: nil)) { answer in
+      if case .transfer(_, let status) = answer { all.append(status) }
+    }
+    return all
+  }
+
+  private static func order(
+    _ action: Action, _ ids: [Int64], _ connection: AgentConnection
+  ) throws(AgentError) -> ExitCode {
+    var code = ExitCode.done
+    for id in ids {
+      let kind: AgentOrder.Kind =
+        switch action {
+        case .pause: .pause(id: id)
+        case .resume: .resume(id: id)
+        case .cancel: .cancel(id: id)
+        case .list, .wait, .forget: .acknowledge(id: id)
+        }
+      if case .refused(_, let refusal, let message) = try connection.order(kind) {
+        Console.shared.say("sluice: \(message)")
+        code = ExitCode(refusal)
+      }
+    }
+    return code
+  }
+
+  /// Waits, and acknowledges what it reports: the transfer is not listed any more. An agent that ends meanwhile is
+  /// started again.
+  private static func wait(
+    for ids: [Int64], _ first: AgentConnection, _ location: AgentLocation, _ report: TransferReport
+  ) throws(AgentError) -> ExitCode {
+    var connection = first
+    var rest = Set(ids)
+    var code = ExitCode.done
+    func refuse(_ id: Int64, _ words: String) {
+      Console.shared.say("sluice: \(words)")
+      rest.remove(id)
+      code = .usage
+    }
+    var known: Set<Int64> = []
+    for status in try list(connection) {
+      known.insert(status.id)
+      // Only one program hears of the transfers of a session.
+      guard rest.contains(status.id), !status.session.isEmpty else { continue }
+      refuse(status.id, "transfer \(status.id) belongs to the program \(status.session.shown), which awaits it itself")
+    }
+    for id in ids where !known.contains(id) { refuse(id, "there is no transfer \(id)") }
+    var isWatching = false
+    while !rest.isEmpty {
+      do throws(AgentError) {
+        var ended: [TransferStatus] = []
+        if isWatching {
+          if case .transfer(_, let status) = try connection.receive() { ended = [status] }
+        } else {
+          var there: Set<Int64> = []
+          _ = try connection.order(.watch(session: "")) { answer in
+            guard case .transfer(_, let status) = answer else { return }
+            there.insert(status.id)
+            ended.append(status)
+          }
+          isWatching = true
+          for id in rest.subtracting(there) { refuse(id, "somebody else has removed transfer \(id)") }
+        }
+        for status in ended {
+          guard let result = status.result, rest.contains(status.id) else { continue }
+          report.show(status)
+          if code == .done { code = ExitCode(result) }
+          rest.remove(status.id)
+          _ = try connection.order(.acknowledge(id: status.id))
+        }
+      } catch {
+        guard error == .disconnected else { throw error }
+        connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
+        isWatching = false
+      }
+    }
+    return code
+  }
+}
+
+extension ExitCode {
+  /// What the end of a transfer means to a script.
+  init(_ result: TransferResult) {
+    switch (result.outcome, result.cause) {
+    case (.completed, _): self = .done
+    case (.cancelled, _): self = .interrupted
+    case (.failed, "notPermitted"): self = .notPermitted
+    case (.failed, "fileUnreadable"): self = .noInput
+    case (.failed, "fileChanged"): self = .inputOutput
+    case (.failed, "timedOut"), (.failed, "unreachable"): self = .unavailable
+    case (.failed, "invalidRequest"): self = .usage
+    case (.failed, _): self = .protocolBroken
+    }
+  }
+}

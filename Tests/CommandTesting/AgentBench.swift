@@ -1,0 +1,103 @@
+// An agent with a database and a socket of its own, for one test.
+
+package import EventLoops
+internal import Glibc
+package import NetworkTesting
+internal import TestRigs
+package import TransferClient
+
+/// Starts the agent when it is needed, and kills it with its last reference.
+package final class AgentBench {
+  package let directory: TemporaryDirectory
+  package let location: AgentLocation
+  /// The command.
+  package let program = "\(AlsaConfiguration.productDirectory)/sluice"
+
+  package init() throws {
+    directory = try TemporaryDirectory()
+    location = AgentLocation(
+      directory: "\(directory.path)/state/sluice", socket: "\(directory.path)/run/sluice/agent.sock")
+  }
+
+  deinit { _ = try? killAgent() }
+
+  /// What makes a command use this agent.
+  package var environment: [String: String?] {
+    [
+      "XDG_STATE_HOME": "\(directory.path)/state", "XDG_RUNTIME_DIR": "\(directory.path)/run",
+      "SLUICE_BEARER_TOKEN": nil, "http_proxy": nil, "https_proxy": nil, "all_proxy": nil,
+    ]
+  }
+
+  /// A connection to the agent, which is started if it does not run.
+  package func connection() throws -> AgentConnection { try AgentLaunch.connection(location, program: program) }
+
+  /// Runs the command beside this agent.
+  package func command(_ arguments: [String]) throws -> TestProcess {
+    try TestProcess(program, arguments, environment: environment)
+  }
+
+  /// Runs the command to its end, which has to be with `code`.
+  ///
+  /// - Returns: both of its outputs.
+  @discardableResult
+  package func run(_ arguments: [String], code: Int32 = 0) throws -> String {
+    let process = try command(arguments)
+    let ended = try process.wait()
+    let text = process.lines.all.map(\.text).joined(separator: "\n")
+    guard ended == code else { throw TestFailure("\(arguments) ended with \(ended) and not \(code): \(text)") }
+    return text
+  }
+
+  /// SIGKILL, and the wait for the end. False if no agent runs.
+  @discardableResult
+  package func killAgent() throws -> Bool {
+    guard let connection = try? AgentConnection(location), let process = connection.agentProcess else { return false }
+    kill(process, SIGKILL)
+    // The kernel closes its end of the connection when the process has ended.
+    do throws(AgentError) { while true { _ = try connection.receive(within: .seconds(20)) } } catch {
+      guard error == .disconnected else { throw TestFailure("the agent does not end: \(error)") }
+    }
+    return true
+  }
+
+  /// All transfers, as the agent lists them.
+  package func transfers() throws -> [TransferStatus] {
+    var all: [TransferStatus] = []
+    _ = try connection().order(.list(session: nil)) { if case .transfer(_, let status) = $0 { all.append(status) } }
+    return all
+  }
+
+  /// Waits until a transfer is as `isWanted` says.
+  @discardableResult
+  package func transfer(
+    _ id: Int64, _ what: String, limit: Duration = .seconds(30), where isWanted: (TransferStatus) -> Bool
+  ) throws -> TransferStatus {
+    let deadline = MonotonicInstant.now + limit
+    var last: TransferStatus?
+    while MonotonicInstant.now < deadline {
+      last = try transfers().first { $0.id == id }
+      if let last, isWanted(last) { return last }
+      poll(nil, 0, 5)
+    }
+    throw TestFailure("transfer \(id) never \(what): \(last.map { "\($0)" } ?? "it is gone")")
+  }
+
+  /// Waits for the end of a transfer.
+  package func ended(_ id: Int64, limit: Duration = .seconds(60)) throws -> TransferResult {
+    // Not nil: a transfer that has ended has a result.
+    try transfer(id, "ended", limit: limit) { $0.state == .ended }.result!
+  }
+
+  /// Hands a request in, until it is accepted.
+  package func submit(_ request: TransferRequest) throws -> Int64 {
+    let answer = try connection().order(.submit(request))
+    guard case .accepted(_, let id) = answer else { throw TestFailure("not accepted: \(answer)") }
+    return id
+  }
+
+  package func order(_ kind: AgentOrder.Kind) throws {
+    let answer = try connection().order(kind)
+    guard case .done = answer else { throw TestFailure("\(kind): \(answer)") }
+  }
+}

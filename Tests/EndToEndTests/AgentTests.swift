@@ -1,0 +1,249 @@
+// sluice agent, put --background and transfers, as processes.
+
+import CommandTesting
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Testing
+import TransferClient
+
+@Suite("sluice agent")
+struct AgentTests {
+  private let pattern = OffsetPattern()
+  private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { pattern[UInt64($0)] } }
+
+  private func request(_ path: String, _ url: String) -> TransferRequest {
+    var request = TransferRequest(key: Seed.several(1)[0].description + path, url: url, path: path)
+    request.mayUsePOST = true
+    request.longestPause = 100
+    return request
+  }
+
+  /// A server that breaks each request off after 100 kB, and a transfer of 6 MB that it has a part of.
+  private func partlySent(_ bench: AgentBench) throws -> (server: ResumableServer, id: Int64, content: [UInt8]) {
+    let content = bytes(6_000_000)
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.offset ?? 0 < 5_900_000 ? .cut(after: 100_000) : .proper
+    }
+    let file = try bench.directory.write("file", content)
+    let id = try bench.submit(request(file, server.url + "/take"))
+    try server.requests.first("a part of it") { $0.method == "PATCH" && $0.offset ?? 0 >= 300_000 }
+    return (server, id, content)
+  }
+
+  @Test("a file goes to the server, and the list and the exit code of wait say so")
+  func upload() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("data", bytes(300_000))
+    let text = try bench.run(["put", "--background", file, "\(server.url)/archive/", "--digest", "sha-256"])
+    #expect(text.contains("transfer 1"))
+    let waited = try bench.run(["transfers", "wait", "1", "--json"])
+    #expect(waited.contains(#""outcome":"completed""#) && waited.contains(#""verified":true"#), "\(waited)")
+    #expect(server.directory.names.count == 1)
+    #expect(try server.directory.contents(server.directory.names.first ?? "") == bytes(300_000))
+    #expect(try bench.run(["transfers", "list"]) == "", "what was waited for is not listed any more")
+  }
+
+  @Test("a transfer that is paused in the middle stays paused when the agent is killed, and then continues there")
+  func pause() throws {
+    let bench = try AgentBench()
+    let (server, id, content) = try partlySent(bench)
+    try bench.run(["transfers", "pause", "\(id)"])
+    #expect(try bench.transfers().map(\.state) == [.paused])
+    #expect(try bench.killAgent())
+    #expect(try bench.transfers().map(\.state) == [.paused])
+    try bench.run(["transfers", "resume", "\(id)"])
+    let result = try bench.ended(id)
+    #expect(result.outcome == .completed && result.byteCount == UInt64(content.count))
+    let uploads = server.state.withLock { $0.uploads }
+    #expect(uploads.count == 1 && uploads[0].isComplete && uploads[0].bytes == content)
+  }
+
+  @Test("a file that changes while its transfer is paused ends it with an error, and is not mixed with what was sent")
+  func change() throws {
+    let bench = try AgentBench()
+    let (server, id, content) = try partlySent(bench)
+    try bench.order(.pause(id: id))
+    try bench.directory.write("file", content.reversed())
+    try bench.order(.resume(id: id))
+    let result = try bench.ended(id)
+    #expect(result.outcome == .failed && result.cause == "fileChanged", "\(result)")
+    let uploads = server.state.withLock { $0.uploads }
+    #expect(uploads.allSatisfy { !$0.isComplete && content.starts(with: $0.bytes) })
+    #expect(try bench.run(["transfers", "wait", "\(id)"], code: 74).contains("has changed"))
+  }
+
+  @Test("a transfer that is cancelled in the middle is deleted at the server")
+  func cancel() throws {
+    let bench = try AgentBench()
+    let (server, id, _) = try partlySent(bench)
+    try bench.run(["transfers", "cancel", "\(id)"])
+    #expect(try bench.run(["transfers", "wait", "\(id)"], code: 130).contains("cancelled"))
+    try server.requests.first("the deletion") { $0.method == "DELETE" }
+  }
+
+  @Test("a server that forgets the upload gets the file from its start")
+  func forgetful() throws {
+    let bench = try AgentBench()
+    let content = bytes(6_000_000)
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.number == 0
+        ? .destroy("404 Not Found", []) : .proper
+    }
+    let file = try bench.directory.write("file", content)
+    let id = try bench.submit(request(file, server.url + "/take"))
+    #expect(try bench.ended(id).outcome == .completed)
+    let complete = server.state.withLock { $0.uploads.filter { $0.isComplete && !$0.isGone } }
+    #expect(complete.count == 1)
+    #expect(complete.first?.bytes == content)
+  }
+
+  @Test("a request that is handed in twice is one transfer")
+  func twice() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("file", bytes(1000))
+    let request = request(file, "\(server.url)/archive/file")
+    let first = try bench.submit(request)
+    try bench.killAgent()
+    #expect(try bench.submit(request) == first)
+    #expect(try bench.transfers().count == 1)
+  }
+
+  @Test("orders about what is not there, and files that cannot be read, have their codes")
+  func refusals() throws {
+    let bench = try AgentBench()
+    for action in ["pause", "resume", "cancel", "forget", "wait"] {
+      #expect(try bench.run(["transfers", action, "77"], code: 64).contains("no transfer 77"))
+      try bench.run(["transfers", action], code: 64)
+    }
+    try bench.run(["transfers", "list", "--all"], code: 64)
+    try bench.run(["transfers", "nonsense"], code: 64)
+    try bench.run(["transfers", "pause", "x"], code: 64)
+    #expect(try bench.run(["put", "--background", "/nowhere/x", "http://h/"], code: 66).contains("/nowhere/x"))
+    let file = try bench.directory.write("file", "x")
+    for option in ["--resume", "--abandon", "--metrics=127.0.0.1:0", "--give-up=1s", "--send-buffer=4096"] {
+      #expect(try bench.run(["put", "--background", file, "http://h/", option], code: 64).contains("--background"))
+    }
+  }
+
+  // MARK: One agent, and nobody else's
+
+  @Test("the socket, its directory, the database and its directory are their user's alone")
+  func permissions() throws {
+    let bench = try AgentBench()
+    _ = try bench.transfers()
+    func mode(_ path: String) -> mode_t {
+      var status = stat()
+      return lstat(path, &status) == 0 ? status.st_mode & 0o777 : 0o777
+    }
+    #expect(mode(bench.location.socket) == 0o600 && mode(bench.location.socketDirectory) == 0o700)
+    #expect(mode(bench.location.directory) == 0o700)
+    for name in ["transfers.db", "transfers.db-wal", "agent.lock"] {
+      #expect(mode("\(bench.location.directory)/\(name)") == 0o600, "\(name)")
+    }
+  }
+
+  @Test("a second agent ends with 75, and ten programs that start one at once find one")
+  func twoAgents() throws {
+    let bench = try AgentBench()
+    let clients = try (0..<10).map { _ in try bench.command(["transfers", "list"]) }
+    for client in clients { #expect(try client.wait() == 0, "\(client.errors)") }
+    #expect(try bench.run(["agent"], code: 75).contains("another agent runs already"))
+    let process = try bench.connection().agentProcess
+    #expect(try bench.connection().agentProcess == process)
+  }
+
+  @Test("a socket that a killed agent has left is replaced, and anything else in its place is not")
+  func staleSocket() throws {
+    let bench = try AgentBench()
+    _ = try bench.transfers()
+    try bench.killAgent()
+    #expect(access(bench.location.socket, F_OK) == 0, "there is something to be replaced")
+    #expect(try bench.transfers().isEmpty)
+    try bench.killAgent()
+    unlink(bench.location.socket)
+    close(open(bench.location.socket, O_WRONLY | O_CREAT, 0o600))
+    #expect(try bench.run(["agent"], code: 77).contains("not a socket"))
+  }
+
+  @Test("a directory that others may enter, or own, is not used by the agent or its programs")
+  func foreignDirectories() throws {
+    for isSocket in [true, false] {
+      let bench = try AgentBench()
+      _ = try bench.transfers()
+      try bench.killAgent()
+      let path = isSocket ? bench.location.socketDirectory : bench.location.directory
+      chmod(path, 0o755)
+      #expect(try bench.run(["agent"], code: 77).contains("other users may enter it"))
+      if isSocket { try bench.run(["transfers", "list"], code: 77) }
+      chmod(path, 0o700)
+      // Only root can give a directory away.
+      guard chown(path, 65534, 65534) == 0 else { continue }
+      #expect(try bench.run(["agent"], code: 77).contains("another user owns it"))
+      if isSocket { try bench.run(["transfers", "list"], code: 77) }
+      chown(path, geteuid(), getegid())
+    }
+  }
+
+  @Test("programs of another user are not heard, even if they reach the socket")
+  func foreignUser() throws {
+    // Only root can be somebody else for a moment.
+    guard geteuid() == 0 else { return }
+    let bench = try AgentBench()
+    _ = try bench.transfers()
+    for path in [
+      bench.directory.path, "\(bench.directory.path)/run", bench.location.socketDirectory, bench.location.socket,
+    ] { chmod(path, 0o777) }
+    let script = """
+      import os, socket, sys
+      os.setuid(65534)
+      s = socket.socket(socket.AF_UNIX)
+      s.settimeout(20)
+      s.connect(sys.argv[1])
+      try:
+        s.send(b'{"event":"list","number":1}\\n')
+        print("heard:", s.recv(100))
+      except (ConnectionError, BrokenPipeError):
+        print("heard: b''")
+      """
+    let process = try TestProcess("/usr/bin/python3", ["-c", script, bench.location.socket])
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(process.output == ["heard: b''"])
+  }
+
+  @Test("a database that cannot be understood is left as it is, and the agent says where it is")
+  func damage() throws {
+    let bench = try AgentBench()
+    _ = try bench.transfers()
+    try bench.killAgent()
+    unlink("\(bench.location.directory)/transfers.db-wal")
+    let path = "\(bench.location.directory)/transfers.db"
+    let damaged = [UInt8](repeating: 0x55, count: 8192)
+    let descriptor = open(path, O_WRONLY | O_TRUNC)
+    _ = write(descriptor, damaged, damaged.count)
+    close(descriptor)
+    #expect(try bench.run(["agent"], code: 74).contains("transfers.db"))
+    #expect(try fileContents(path) == damaged)
+  }
+
+  @Test("an agent with nothing to do ends, and one with a transfer stays")
+  func idleness() throws {
+    let bench = try AgentBench()
+    let agent = try bench.command(["agent", "--idle-exit", "50ms"])
+    #expect(try agent.wait() == 0)
+    let file = try bench.directory.write("file", "x")
+    var later = request(file, "http://127.0.0.1:9/x")
+    later.earliestBegin = WallClock.now.sinceEpoch + 3_600_000
+    _ = try bench.submit(later)
+    try bench.killAgent()
+    let busy = try bench.command(["agent", "--idle-exit", "50ms"])
+    try busy.lines.first("its start") { $0.text.hasPrefix("listening on") }
+    // The duration is the point.
+    elapse(.milliseconds(300))
+    #expect(try bench.transfers().count == 1)
+    busy.signal(SIGTERM)
+    #expect(try busy.wait() == 0)
+    #expect(access(bench.location.socket, F_OK) != 0, "an agent that ends removes its socket")
+  }
+}

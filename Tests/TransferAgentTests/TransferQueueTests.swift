@@ -1,0 +1,211 @@
+// The queue under random orders, ends and kills, and what its database has of it.
+
+import NetworkTesting
+import PropertyTesting
+import Testing
+import TransferClient
+
+@testable import TransferAgent
+
+@Suite("The queue of transfers")
+struct TransferQueueTests {
+  @Test(
+    "whatever happens in whatever order, nothing accepted is lost, started twice, or told otherwise than it ended",
+    arguments: Seed.several(60))
+  func anyOrder(seed: Seed) throws {
+    var world = QueueWorld(random: seed.generator)
+    for _ in 0..<300 { try world.step() }
+    try world.drain()
+  }
+
+  @Test("a database that is opened again has the queue that it was given", arguments: Seed.several(4))
+  func database(seed: Seed) throws {
+    var random = seed.generator
+    let directory = try TemporaryDirectory()
+    var database: TransferDatabase? = try TransferDatabase(directory: "\(directory.path)/state")
+    var queue = try #require(database).load()
+    for number in 1...60 {
+      var request = TransferRequest(key: "\(number / 2)", url: "http://h/\(number)", path: "/\(number)")
+      request.token = "secret"
+      let id = Int64.random(in: 1...20, using: &random)
+      let events: [TransferQueue.Event] = [
+        .submitted(request, version: "v\(number)", size: UInt64(number)), .pause(id), .resume(id), .cancel(id),
+        .acknowledge(id), .created(id, resumeData: "r\(number)"),
+        .finished(id, .failed(TransferResult(.failed, cause: "refused", message: "no\u{1F}"))),
+        .finished(id, .stopped(resumeData: nil)),
+      ]
+      let actions = queue.handle(events.randomElement(using: &random)!, now: Int64(number))
+      try #require(database).apply(actions)
+      guard random.chance(30) else { continue }
+      database = nil
+      database = try TransferDatabase(directory: "\(directory.path)/state")
+      let loaded = try #require(database).load()
+      #expect(loaded.transfers == queue.transfers.mapValues(\.stored))
+      #expect(loaded.lastID == queue.lastID, "a number is not given twice")
+      queue = loaded
+    }
+  }
+
+  @Test("the token is not kept longer than the transfer runs")
+  func secrets() throws {
+    var request = TransferRequest(key: "k", url: "http://h/", path: "/x")
+    request.token = "secret"
+    var queue = TransferQueue()
+    _ = queue.handle(.submitted(request, version: "v", size: 1), now: 0)
+    #expect(queue.transfers[1]?.request.token == "secret")
+    _ = queue.handle(.finished(1, .completed(TransferResult(.completed))), now: 1)
+    #expect(queue.transfers[1]?.request.token == nil)
+  }
+
+  @Test("two agents cannot have one database")
+  func lock() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/state"
+    let first = try TransferDatabase(directory: path)
+    #expect(throws: AgentError.inUse("\(path)/agent.lock")) { try TransferDatabase(directory: path) }
+    withExtendedLifetime(first) {}
+  }
+}
+
+/// A queue, what the disk has of it, and what runs: what has to hold after each event.
+private struct QueueWorld {
+  var random: SplitMix64
+  var queue = TransferQueue()
+  var now: Int64 = 1000
+  /// What the database has.
+  var disk: [Int64: Transfer] = [:]
+  var lastID: Int64 = 0
+  /// What the engine runs, and whether it has been asked to stop.
+  var engine: [Int64: Bool] = [:]
+  /// Results that were on disk: they never change.
+  var results: [Int64: TransferResult] = [:]
+  var accepted: [String: Int64] = [:]
+  var acknowledged: Set<Int64> = []
+  var wake: Int64?
+  var keys = 0
+
+  init(random: SplitMix64) { self.random = random }
+
+  mutating func step() throws {
+    let id = Int64.random(in: 1...max(1, lastID + 1), using: &random)
+    switch Int.random(in: 0..<12, using: &random) {
+    case 0, 1, 2: try submit()
+    case 3: try happen(.pause(id))
+    case 4: try happen(.resume(id))
+    case 5: if random.chance(30) { try happen(.cancel(id)) }
+    case 6: try happen(.acknowledge(id))
+    case 7:
+      if let id = engine.keys.sorted().randomElement(using: &random) { try happen(.created(id, resumeData: "r\(now)")) }
+    case 8, 9: try finishOne()
+    case 10:
+      now += Int64.random(in: 0...50, using: &random)
+      try happen(.timeCame)
+    default:
+      if random.chance(20) {
+        kill()
+        try happen(.timeCame)
+      }
+    }
+  }
+
+  private mutating func submit() throws {
+    keys += 1
+    let key = "\(random.chance(20) ? Int.random(in: 1...keys, using: &random) : keys)"
+    var request = TransferRequest(key: key, url: "http://h/", path: "/x")
+    if random.chance(30) { request.earliestBegin = now + Int64.random(in: 0...100, using: &random) }
+    if random.chance(20) { request.deadline = now + Int64.random(in: 0...200, using: &random) }
+    try happen(.submitted(request, version: "v", size: 1), key: key)
+  }
+
+  private mutating func finishOne() throws {
+    guard let id = engine.keys.sorted().randomElement(using: &random), let isStopping = engine[id] else { return }
+    engine[id] = nil
+    // What was asked to stop may have ended otherwise just before.
+    let ending: TransferQueue.Ending =
+      isStopping && random.chance(80)
+      ? .stopped(resumeData: random.chance(50) ? "s" : nil)
+      : random.chance(70) ? .completed(TransferResult(.completed)) : .failed(TransferResult(.failed, cause: "refused"))
+    try happen(.finished(id, ending))
+  }
+
+  /// The process is killed: what is left is on disk.
+  private mutating func kill() {
+    engine = [:]
+    wake = nil
+    queue = TransferQueue(disk.values.map { $0 }, lastID: lastID)
+  }
+
+  private mutating func happen(_ event: TransferQueue.Event, key: String? = nil) throws {
+    let before = queue
+    var next = queue
+    let actions = next.handle(event, now: now)
+    if random.chance(5) {
+      // The disk refuses: as if nothing had happened. What has ended is told again.
+      #expect(queue == before)
+      if case .finished(let id, _) = event { engine[id] = before.running[id] == .stopping }
+      return
+    }
+    queue = next
+    // As the shell does it: what is stored comes first.
+    func isOnDisk(_ action: TransferQueue.Action) -> Bool {
+      switch action {
+      case .store, .remove: true
+      default: false
+      }
+    }
+    for action in actions.filter(isOnDisk) + actions.filter({ !isOnDisk($0) }) {
+      switch action {
+      case .store(let transfer):
+        disk[transfer.id] = transfer
+        lastID = max(lastID, transfer.id)
+        if let result = transfer.result {
+          #expect(results[transfer.id] == nil || results[transfer.id] == result, "a result has changed")
+          results[transfer.id] = result
+        }
+      case .remove(let id):
+        #expect(results[id] != nil, "what has not ended is removed")
+        disk[id] = nil
+        acknowledged.insert(id)
+      case .accept(let id):
+        #expect(disk[id] != nil, "accepted before it is on disk")
+        if let key {
+          #expect(accepted[key] == nil || accepted[key] == id || acknowledged.contains(accepted[key] ?? 0))
+          accepted[key] = id
+        }
+      case .start(let transfer):
+        #expect(engine[transfer.id] == nil, "started twice")
+        #expect(disk[transfer.id]?.state == .active && transfer.request.earliestBegin ?? 0 <= now)
+        engine[transfer.id] = false
+      case .stop(let id):
+        #expect(engine[id] == false, "what does not run is stopped")
+        engine[id] = true
+      case .retry(let id): #expect(engine[id] == false)
+      case .abandon(let transfer):
+        #expect(engine[transfer.id] == nil && results[transfer.id]?.outcome != .completed)
+        #expect(transfer.resumeData != nil)
+      case .tell(let id): #expect(disk[id] == queue.transfers[id]?.stored, "told before it is on disk")
+      case .wake(let time): wake = time
+      case .done, .refuse: break
+      }
+    }
+    #expect(disk == queue.transfers.mapValues(\.stored))
+    #expect(Set(engine.keys) == Set(queue.running.keys) && engine.count <= TransferQueue.limit)
+    for (id, isStopping) in engine { #expect(isStopping || queue.transfers[id]?.state == .active) }
+    for id in accepted.values { #expect(disk[id] != nil || acknowledged.contains(id), "transfer \(id) is forgotten") }
+  }
+
+  /// Lets all of it end.
+  mutating func drain() throws {
+    for id in disk.keys.sorted() { try happen(.resume(id)) }
+    for _ in 0..<2000 {
+      if queue.isIdle, !queue.transfers.values.contains(where: { $0.state == .paused }) { break }
+      now += 10
+      try happen(.timeCame)
+      try finishOne()
+      for transfer in queue.transfers.values where transfer.state == .paused { try happen(.resume(transfer.id)) }
+    }
+    let open = queue.transfers.values.filter { !$0.hasEnded }
+    #expect(open.isEmpty)
+    for id in accepted.values where !acknowledged.contains(id) { #expect(results[id] != nil) }
+  }
+}

@@ -1,0 +1,111 @@
+// What programs and the agent say to each other, and where.
+
+import EventLoops
+import Glibc
+import JSONLines
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+@testable import TransferClient
+
+@Suite("Messages of the agent")
+struct AgentMessageTests {
+  @Test("every order is read as it was written", arguments: Seed.several(20))
+  func orders(seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<20 {
+      let (number, id) = (Int64.random(in: 0...Int64.max, using: &random), Int64.random(in: 1...999, using: &random))
+      for kind in [
+        .submit(Self.request(&random)), .list(session: nil), .list(session: "x\n"), .pause(id: id), .resume(id: id),
+        .cancel(id: id), .acknowledge(id: id), .watch(session: ""),
+      ] as [AgentOrder.Kind] {
+        let order = AgentOrder(number: number, kind)
+        #expect(!order.line.contains("\n"))
+        #expect(FlatJSON(order.line.utf8).flatMap { AgentOrder($0) } == order)
+      }
+    }
+  }
+
+  @Test("every answer is read as it was written", arguments: Seed.several(20))
+  func answers(seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<20 {
+      var result = TransferResult(.failed, cause: random.word, message: random.word)
+      result.body = (0..<random.size(upTo: 300)).map { _ in UInt8.random(in: 0...255, using: &random) }
+      result.fields = (0..<3).map { _ in random.word }
+      result.status = Int.random(in: 200...599, using: &random)
+      (result.byteCount, result.ended, result.isVerified) = (77, 12, random.chance(50))
+      let status = TransferStatus(
+        id: 7, session: random.word, task: 3, state: .ended, url: random.word, path: "/" + random.word,
+        note: random.chance(50) ? random.word : nil, size: 99, acknowledged: 5, created: 12, trouble: random.word,
+        result: random.chance(50) ? result : nil)
+      for answer in [
+        .accepted(number: 1, id: 9), .done(number: 2), .refused(number: 3, .database, random.word),
+        .transfer(number: nil, status), .transfer(number: 4, status), .replaced(session: random.word),
+      ] as [AgentAnswer] {
+        #expect(FlatJSON(answer.line.utf8).flatMap { AgentAnswer($0) } == answer)
+      }
+    }
+  }
+
+  @Test("a request without what it needs, or with a relative path, is no order")
+  func incomplete() throws {
+    var random = Seed(1).generator
+    let line = AgentOrder(number: 1, .submit(Self.request(&random))).line
+    for (from, to) in [
+      (#""path":"/"#, #""path":"x"#), (#""key":"#, #""no-key":"#), (#""kind":"upload""#, #""kind":"other""#),
+      (#""number":1"#, #""no-number":1"#), (#""event":"submit""#, #""event":"other""#),
+    ] {
+      let changed = line.replacing(from, with: to)
+      #expect(changed != line)
+      #expect(try AgentOrder(#require(FlatJSON(changed.utf8))) == nil, "\(from)")
+    }
+  }
+
+  @Test("database and socket are where the XDG directories are, and relative ones do not count")
+  func location() {
+    func location(_ variables: [String: String]) -> AgentLocation? { AgentLocation { variables[$0] } }
+    #expect(
+      location(["XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r", "HOME": "/h"])
+        == AgentLocation(directory: "/s/sluice", socket: "/r/sluice/agent.sock"))
+    #expect(
+      location(["HOME": "/h", "XDG_STATE_HOME": "s", "XDG_RUNTIME_DIR": "r"])
+        == AgentLocation(directory: "/h/.local/state/sluice", socket: "/h/.local/state/sluice/agent.sock"))
+    #expect(location([:]) == nil)
+  }
+
+  @Test("a path that is too long for a socket is an error that says so")
+  func longPath() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/\(String(repeating: "x", count: 120))"
+    #expect(throws: AgentError.self) { try AgentSocket.listen(path, in: directory.path) }
+  }
+
+  private static func request(_ random: inout SplitMix64) -> TransferRequest {
+    var request = TransferRequest(key: random.word + "k", url: random.word, path: "/" + random.word)
+    (request.session, request.task, request.method) = (random.word, 5, random.word)
+    request.fields = (0..<2).map { _ in random.word }
+    (request.mayUsePOST, request.usesHTTP1, request.keepsOrigin) = (random.chance(50), true, random.chance(50))
+    request.note = random.chance(50) ? random.word : nil
+    (request.tokenFile, request.token, request.netrcFile) = (random.word, random.word, random.word)
+    (request.proxy, request.unixSocket, request.certificateAuthorities) = (random.word, random.word, random.word)
+    (request.clientCertificate, request.clientKey, request.addressFamily) = (random.word, random.word, 6)
+    (request.connectLimit, request.stallLimit, request.responseLimit) = (1, 2, 3)
+    (request.resumable, request.streamID, request.digest) = ("never", random.word, random.word)
+    (request.rollOverAfter, request.rollOverSize, request.giveUpOnRefusalAfter) = (4, 5, 6)
+    (request.longestPause, request.earliestBegin, request.deadline) = (7, 8, 9)
+    return request
+  }
+}
+
+extension SplitMix64 {
+  /// A string of whatever characters.
+  fileprivate mutating func wordOfAny() -> String {
+    String(
+      String.UnicodeScalarView(
+        (0..<size(upTo: 20)).compactMap { _ in Unicode.Scalar(UInt32.random(in: 1...0x2FFF, using: &self)) }))
+  }
+
+  fileprivate var word: String { mutating get { wordOfAny() } }
+}
