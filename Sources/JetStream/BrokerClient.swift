@@ -15,7 +15,8 @@ public final class BrokerClient {
 
   public let connection: BrokerConnection
   public let loop: EventLoop
-  private let inbox: String
+  /// The beginning of subjects that nobody else has.
+  let inbox: String
   private var subscription: BrokerConnection.Subscription?
   private var pending: [UInt64: Pending] = [:]
   private var lastNumber: UInt64 = 0

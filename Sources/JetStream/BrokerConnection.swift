@@ -70,10 +70,13 @@ public final class BrokerConnection: Sendable {
   }
 
   /// Subscribes to the answers of a client. The subscription ends with ``unsubscribe(_:)``.
+  ///
+  /// - Parameter withHeaders: whether the headers of the answers are wanted.
   func subscribe(
-    _ subject: String, _ received: @escaping @Sendable (_ subject: String, BrokerReply) -> Void
+    _ subject: String, withHeaders: Bool = false,
+    _ received: @escaping @Sendable (_ subject: String, BrokerReply) -> Void
   ) throws(BrokerError) -> Subscription {
-    let receiver = Unmanaged.passRetained(ReplyReceiver(received))
+    let receiver = Unmanaged.passRetained(ReplyReceiver(withHeaders, received))
     var subscription: OpaquePointer?
     let status = natsConnection_Subscribe(
       &subscription, connection, subject,
@@ -247,16 +250,34 @@ private final class ConnectionObserver: Sendable {
 
 /// Makes values of libnats's messages.
 private final class ReplyReceiver: Sendable {
+  private let wantsHeaders: Bool
   private let received: @Sendable (String, BrokerReply) -> Void
 
-  init(_ received: @escaping @Sendable (String, BrokerReply) -> Void) { self.received = received }
+  init(_ wantsHeaders: Bool, _ received: @escaping @Sendable (String, BrokerReply) -> Void) {
+    (self.wantsHeaders, self.received) = (wantsHeaders, received)
+  }
 
   func take(_ message: OpaquePointer) {
     defer { natsMsg_Destroy(message) }
     guard let subject = natsMsg_GetSubject(message) else { return }
     let bytes = UnsafeRawBufferPointer(start: natsMsg_GetData(message), count: Int(natsMsg_GetDataLength(message)))
-    received(
-      String(cString: subject),
-      BrokerReply(payload: Array(bytes), isNoResponders: natsMsg_IsNoResponders(message)))
+    var reply = BrokerReply(payload: Array(bytes), isNoResponders: natsMsg_IsNoResponders(message))
+    if wantsHeaders {
+      reply.replySubject = natsMsg_GetReply(message).map { String(cString: $0) }
+      reply.headers = Self.headers(of: message)
+    }
+    received(String(cString: subject), reply)
+  }
+
+  private static func headers(of message: OpaquePointer) -> [MessageContent.Header] {
+    var keys: UnsafeMutablePointer<UnsafePointer<CChar>?>?
+    var count: Int32 = 0
+    guard natsMsgHeader_Keys(message, &keys, &count) == NATS_OK else { return [] }
+    defer { free(keys) }
+    return (0..<Int(count)).compactMap { index in
+      var value: UnsafePointer<CChar>?
+      guard let key = keys?[index], natsMsgHeader_Get(message, key, &value) == NATS_OK, let value else { return nil }
+      return MessageContent.Header(String(cString: key), String(cString: value))
+    }
   }
 }

@@ -34,6 +34,11 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   /// There is no such message.
   static let messageNotFound = 10037
 
+  /// Whether there is no stream of the name that was asked for.
+  public var isStreamNotFound: Bool {
+    if case .refused(_, Self.streamNotFound, _) = self { true } else { false }
+  }
+
   /// Whether a publish was refused because the subject's last message is another one than the publish names.
   public var isWrongLastSequence: Bool {
     if case .refused(_, Self.wrongLastSequence, _) = self { true } else { false }

@@ -34,4 +34,8 @@ public struct StoredMessage: Sendable, Equatable {
 struct BrokerReply: Sendable {
   var payload: [UInt8]
   var isNoResponders: Bool
+  /// Where an answer to it goes: of a message that a consumer delivers, where it is in the stream.
+  var replySubject: String?
+  /// In no order. Only where the subscription asks for them.
+  var headers: [MessageContent.Header] = []
 }

@@ -1,12 +1,20 @@
 // One JetStream stream: what can be published to it and read from it.
 
+/// What a stream has at a moment.
+public struct MessageStreamState: Sendable, Equatable {
+  /// When it was made, as the broker writes it: another stream of the same name was made at another time.
+  public var created: String
+  /// Of its last message; 0 if it never had one.
+  public var lastSequence: UInt64
+}
+
 /// A stream of messages with subjects `NAME.<token>`, which keeps each message that it has acknowledged. Only on the
 /// thread of its client's loop.
 public final class MessageStream {
   /// How long an answer may take before the request counts as lost.
   public static let patience = Duration.seconds(5)
 
-  private let client: BrokerClient
+  let client: BrokerClient
   public let name: String
   /// What the stream itself allows.
   private let ownLimit: Int?
@@ -52,6 +60,20 @@ public final class MessageStream {
       case .success(let info): completion(judged(info, name, replicas, client))
       case .failure(.refused(_, BrokerError.streamNotFound, _)):
         create(name, replicas, client, completion)
+      case .failure(let error): completion(.failure(error))
+      }
+    }
+  }
+
+  /// Opens the stream of that name.
+  ///
+  /// - Parameter completion: ``BrokerError/isStreamNotFound`` is true of the error if there is none.
+  public static func find(
+    _ name: String, with client: BrokerClient, _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
+  ) {
+    ask(client, "STREAM.INFO.\(name)") { answer in
+      switch answer {
+      case .success(let info): completion(judged(info, name, 1, client))
       case .failure(let error): completion(.failure(error))
       }
     }
@@ -119,6 +141,13 @@ public final class MessageStream {
     message("{\"seq\":\(sequence),\"next_by_subj\":\"\(name).\(token)\"}", completion)
   }
 
+  /// The message with that sequence; nil if the stream does not have it.
+  public func message(
+    at sequence: UInt64, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
+  ) {
+    message("{\"seq\":\(sequence)}", completion)
+  }
+
   private func message(
     _ question: String, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
   ) {
@@ -142,6 +171,28 @@ public final class MessageStream {
         subject: subject, sequence: UInt64(sequence), content: MessageContent(headers: headers, payload: payload)))
   }
 
+  /// Removes the messages of a subject that come before that sequence.
+  public func purge(
+    _ token: String, before sequence: UInt64, _ completion: @escaping (Result<Void, BrokerError>) -> Void
+  ) {
+    Self.ask(client, "STREAM.PURGE.\(name)", "{\"filter\":\"\(name).\(token)\",\"seq\":\(sequence)}") { answer in
+      completion(answer.map { _ in })
+    }
+  }
+
+  /// Which messages the stream has, and when it was made.
+  public func extent(_ completion: @escaping (Result<MessageStreamState, BrokerError>) -> Void) {
+    Self.ask(client, "STREAM.INFO.\(name)") { answer in
+      completion(
+        answer.flatMap { info in
+          guard let created = info.text("created"), let state = info["state"],
+            let last = state.integer("last_seq"), last >= 0
+          else { return .failure(.invalidReply("a stream without its state")) }
+          return .success(MessageStreamState(created: created, lastSequence: UInt64(last)))
+        })
+    }
+  }
+
   /// Removes all messages of a subject but the last one.
   public func purge(_ token: String, _ completion: @escaping (Result<Void, BrokerError>) -> Void) {
     Self.ask(client, "STREAM.PURGE.\(name)", "{\"filter\":\"\(name).\(token)\",\"keep\":1}") { answer in
@@ -151,7 +202,7 @@ public final class MessageStream {
 
   // MARK: Requests
 
-  private static func ask(
+  static func ask(
     _ client: BrokerClient, _ question: String, _ body: String = "",
     _ completion: @escaping (Result<APIReply, BrokerError>) -> Void
   ) {

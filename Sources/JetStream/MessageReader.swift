@@ -1,0 +1,288 @@
+// Reads a stream from one message on, as an ordered consumer: the reader remembers where it is, and not the broker.
+
+internal import EventLoops
+
+/// Hands out the messages of a ``MessageStream`` in their order, each once, whatever becomes of connections and brokers.
+/// Only on the thread of its client's loop.
+///
+/// It asks for as many messages as ``want(_:)`` allows. Whenever a message is missing, or no broker answers, it makes
+/// another consumer that begins behind the last message. While there is nothing to read, one question lies with the
+/// broker.
+public final class MessageReader {
+  /// What happens to a reader.
+  public enum Event {
+    /// The next message, and how many more the stream had when it was delivered.
+    case message(StoredMessage, pending: UInt64)
+    /// The stream has no more messages than were handed out.
+    case caughtUp
+    /// The brokers have lost messages that were handed out, and may have others in their places. The reader has ended.
+    case rewound
+    /// The brokers do not answer. The reader tries again.
+    case interrupted(BrokerError)
+    /// The brokers refuse, and would refuse again. The reader has ended.
+    case failed(BrokerError)
+  }
+
+  /// How long a question for messages lies with the broker.
+  private static let expiry = Duration.seconds(20)
+  private static let patience = Duration.seconds(30)
+  /// How long the broker remembers a consumer that nobody asks.
+  private static let memory = Duration.seconds(60)
+  private static let (firstPause, longestPause) = (Duration.milliseconds(50), Duration.seconds(2))
+  /// How many messages are asked for at once.
+  private static let largestBatch = 200
+
+  private let stream: MessageStream
+  private let handle: (Event) -> Void
+  /// The sequence from which on messages are wanted.
+  private var next: UInt64
+  /// What identifies a message among all that ever had its sequence.
+  private let identify: (StoredMessage) -> String
+  /// Of the message before ``next``; nil if nobody knows.
+  private var identity: String?
+  /// Of the present consumer; what belongs to an earlier one is ignored.
+  private var generation: UInt64 = 0
+  private var subscription: BrokerConnection.Subscription?
+  private var consumer: String?
+  /// How many messages the consumer has delivered.
+  private var delivered: UInt64 = 0
+  private var wanted = 0
+  /// How many messages of the present question are to come.
+  private var outstanding = 0
+  private var timer: EventLoop.Timer?
+  private var failures = 0
+  private var isInterrupted = false
+  private var isOver = false
+
+  /// - Parameters:
+  ///   - sequence: of the last message that needs no reading; 0 for none.
+  ///   - identity: of that message, as `identify` said; nil if nobody knows.
+  ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give their
+  ///     sequences to others.
+  ///   - handle: called for each event, never from within a call.
+  public init(
+    _ stream: MessageStream, after sequence: UInt64, _ identity: String?,
+    identify: @escaping (StoredMessage) -> String, handle: @escaping (Event) -> Void
+  ) {
+    (self.stream, next, self.handle) = (stream, sequence + 1, handle)
+    (self.identity, self.identify) = (identity, identify)
+    // Touched on the loop's thread only.
+    nonisolated(unsafe) weak let reader = self
+    let loop = stream.client.loop
+    stream.client.connection.observe { isConnected in
+      loop.execute { reader?.connectionChanged(isConnected) }
+    }
+    restart(after: .zero)
+  }
+
+  deinit { if let subscription { stream.client.connection.unsubscribe(subscription) } }
+
+  /// Allows so many more messages.
+  public func want(_ count: Int) {
+    wanted += count
+    pull()
+  }
+
+  /// Nothing is handed out any more.
+  public func stop() {
+    isOver = true
+    leave()
+  }
+
+  private var loop: EventLoop { stream.client.loop }
+
+  private func connectionChanged(_ isConnected: Bool) {
+    guard !isOver else { return }
+    if isConnected { restart(after: .zero) } else { interrupted(.disconnected) }
+  }
+
+  // MARK: The consumer
+
+  private func leave() {
+    generation += 1
+    if let timer { loop.cancel(timer) }
+    timer = nil
+    if let subscription { stream.client.connection.unsubscribe(subscription) }
+    (subscription, consumer, delivered, outstanding) = (nil, nil, 0, 0)
+  }
+
+  private func interrupted(_ error: BrokerError) {
+    guard !isOver else { return }
+    guard error.isTransient else {
+      stop()
+      return handle(.failed(error))
+    }
+    if !isInterrupted {
+      isInterrupted = true
+      handle(.interrupted(error))
+    }
+    restart(after: min(Self.firstPause * (1 << min(failures, 10)), Self.longestPause))
+    failures += 1
+  }
+
+  private func restart(after pause: Duration) {
+    leave()
+    timer = loop.schedule(after: pause) { [weak self] in self?.begin() }
+  }
+
+  private func begin() {
+    timer = nil
+    let (client, generation) = (stream.client, generation)
+    let subject = "\(client.inbox)-reader-\(generation)"
+    // Touched on the loop's thread only.
+    nonisolated(unsafe) weak let reader = self
+    let loop = loop
+    do throws(BrokerError) {
+      subscription = try client.connection.subscribe(subject, withHeaders: true) { subject, reply in
+        loop.execute { reader?.received(reply, subject, generation) }
+      }
+    } catch {
+      return interrupted(error)
+    }
+    check(generation) { [weak self] in self?.create(generation) }
+  }
+
+  /// Whether the stream still has what was handed out, as far as its last message tells.
+  private func check(_ generation: UInt64, _ proceed: @escaping () -> Void) {
+    guard next > 1 else { return proceed() }
+    stream.message(at: next - 1) { [weak self] answer in
+      guard let self, generation == self.generation, !isOver else { return }
+      switch answer {
+      case .failure(let error): interrupted(error)
+      case .success(let message?): isKnown(message) ? proceed() : rewound()
+      case .success(nil):
+        // Purged, or lost.
+        stream.extent { [weak self] answer in
+          guard let self, generation == self.generation, !isOver else { return }
+          switch answer {
+          case .failure(let error): interrupted(error)
+          case .success(let extent): extent.lastSequence + 1 < next ? rewound() : proceed()
+          }
+        }
+      }
+    }
+  }
+
+  private func isKnown(_ message: StoredMessage) -> Bool { identity == nil || identity == identify(message) }
+
+  private func rewound() {
+    stop()
+    handle(.rewound)
+  }
+
+  private func create(_ generation: UInt64) {
+    let question = """
+      {"stream_name":"\(stream.name)","config":{"deliver_policy":"by_start_sequence","opt_start_seq":\(next),\
+      "ack_policy":"none","filter_subject":"\(stream.name).*","replay_policy":"instant","mem_storage":true,\
+      "num_replicas":1,"inactive_threshold":\(Self.memory.nanoseconds)}}
+      """
+    MessageStream.ask(stream.client, "CONSUMER.CREATE.\(stream.name)", question) { [weak self] answer in
+      guard let self, generation == self.generation, !isOver else { return }
+      switch answer {
+      case .failure(let error): interrupted(error)
+      case .success(let reply):
+        guard let name = reply.text("name") else { return interrupted(.invalidReply("a consumer without a name")) }
+        consumer = name
+        if reply.integer("num_pending") == 0 { caughtUp() }
+        pull()
+      }
+    }
+  }
+
+  private func caughtUp() {
+    (failures, isInterrupted) = (0, false)
+    handle(.caughtUp)
+  }
+
+  private func pull() {
+    guard let consumer, outstanding == 0, wanted > 0, !isOver else { return }
+    outstanding = min(wanted, Self.largestBatch)
+    let question = "{\"batch\":\(outstanding),\"expires\":\(Self.expiry.nanoseconds)}"
+    // Touched on the loop's thread only.
+    nonisolated(unsafe) weak let reader = self
+    let (loop, generation) = (loop, generation)
+    stream.client.connection.send(
+      MessageContent(payload: Array(question.utf8)),
+      to: "$JS.API.CONSUMER.MSG.NEXT.\(stream.name).\(consumer)",
+      reply: "\(stream.client.inbox)-reader-\(generation)"
+    ) { error in
+      loop.execute { reader?.sendFailed(error, generation) }
+    }
+    watch()
+  }
+
+  private func sendFailed(_ error: BrokerError, _ generation: UInt64) {
+    if generation == self.generation { interrupted(error) }
+  }
+
+  /// A broker that says nothing at all for longer than a question lives has forgotten it.
+  private func watch() {
+    if let timer { loop.cancel(timer) }
+    timer = loop.schedule(after: Self.patience) { [weak self] in
+      self?.timer = nil
+      self?.interrupted(.timedOut)
+    }
+  }
+
+  // MARK: What it delivers
+
+  private func received(_ reply: BrokerReply, _ subject: String, _ generation: UInt64) {
+    guard generation == self.generation, !isOver else { return }
+    if reply.isNoResponders { return interrupted(.noResponders) }
+    guard let place = reply.replySubject.flatMap(MessagePlace.init) else { return status(of: reply) }
+    // The consumer is another one, or a message has not reached us.
+    guard place.delivered == delivered + 1, place.sequence >= next else { return interrupted(.timedOut) }
+    delivered += 1
+    next = place.sequence + 1
+    wanted -= 1
+    outstanding -= 1
+    (failures, isInterrupted) = (0, false)
+    let message = StoredMessage(
+      subject: subject, sequence: place.sequence,
+      content: MessageContent(headers: reply.headers, payload: reply.payload))
+    identity = identify(message)
+    handle(.message(message, pending: place.pending))
+    guard generation == self.generation, !isOver else { return }
+    if place.pending == 0 { caughtUp() }
+    guard generation == self.generation, !isOver else { return }
+    if outstanding > 0 {
+      watch()
+    } else {
+      if let timer { loop.cancel(timer) }
+      timer = nil
+      pull()
+    }
+  }
+
+  /// A message of the broker's own: the question has expired, or the consumer is gone.
+  private func status(of reply: BrokerReply) {
+    switch reply.headers.first(where: { $0.name == "Status" })?.value {
+    case "100": watch()
+    case "404", "408":
+      outstanding = 0
+      pull()
+    default: interrupted(.timedOut)
+    }
+  }
+}
+
+/// Where a delivered message is in its stream, as its reply subject says:
+/// `$JS.ACK.<stream>.<consumer>.<attempt>.<sequence>.<delivered>.<time>.<pending>`. Brokers may put two more tokens
+/// behind `ACK` and others at the end.
+struct MessagePlace: Equatable {
+  var sequence: UInt64
+  /// How many messages the consumer has delivered with this one.
+  var delivered: UInt64
+  /// How many it has left.
+  var pending: UInt64
+
+  init?(_ replySubject: String) {
+    let tokens = replySubject.split(separator: ".", omittingEmptySubsequences: false)
+    guard tokens.count >= 9, tokens[0] == "$JS", tokens[1] == "ACK" else { return nil }
+    let first = tokens.count == 9 ? 5 : 7
+    guard tokens.count >= first + 4, let sequence = UInt64(tokens[first]), let delivered = UInt64(tokens[first + 1]),
+      let pending = UInt64(tokens[first + 3])
+    else { return nil }
+    (self.sequence, self.delivered, self.pending) = (sequence, delivered, pending)
+  }
+}

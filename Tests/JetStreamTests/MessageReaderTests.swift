@@ -1,0 +1,120 @@
+// Reading a stream of a real broker that dies.
+
+import BrokerTesting
+import EventLoops
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+@testable import JetStream
+
+@Suite("Readers of a stream")
+struct MessageReaderTests {
+  /// A reader on the loop of a client, and what it has handed out.
+  private final class Reading: @unchecked Sendable {
+    let events: EventLog<String>
+    private let loop: BrokerLoop
+    /// Touched on the loop's thread only.
+    private var reader: MessageReader?
+
+    init(_ broker: TestBroker, after sequence: UInt64, _ identity: String? = nil, wants count: Int = 1000) throws {
+      let events = try EventLog<String>()
+      (self.events, loop) = (events, try BrokerLoop(.init(servers: [broker.url])))
+      let _: Bool = try loop.wait("the reader") { [self] client, done in
+        MessageStream.find("s", with: client) { found in
+          guard let stream = try? found.get() else { return done(false) }
+          let made = MessageReader(
+            stream, after: sequence, identity,
+            identify: { String(decoding: $0.content.payload, as: UTF8.self) },
+            handle: { event in
+              switch event {
+              case .message(let message, _):
+                events.append("\(message.sequence) \(String(decoding: message.content.payload, as: UTF8.self))")
+              case .caughtUp: events.append("caught up")
+              case .interrupted: events.append("interrupted")
+              case .rewound: events.append("rewound")
+              case .failed(let error): events.append("failed: \(error)")
+              }
+            })
+          self.reader = made
+          made.want(count)
+          done(true)
+        }
+      }
+    }
+
+    var messages: [String] { events.all.filter { $0.first?.isNumber == true } }
+
+    func stop() throws {
+      let _: Bool = try loop.wait("the end") { [self] _, done in
+        reader?.stop()
+        reader = nil
+        done(true)
+      }
+    }
+  }
+
+  private static func publish(_ stream: TestStream, _ numbers: Range<Int>) throws {
+    for number in numbers {
+      let content = MessageContent(headers: [.init("A", "b")], payload: Array("m\(number)".utf8))
+      // While a broker starts, it has no stream yet.
+      try waitUntil("message \(number) is published") {
+        let token = "t\(number)"
+        guard case .success(let last)? = try? Result(catching: { try stream.lastMessage(of: token) }) else {
+          return false
+        }
+        if last != nil { return true }
+        return (try? stream.publish(content, to: token, after: 0).get()) != nil
+      }
+    }
+  }
+
+  @Test("messages come in their order, each once, while the broker is killed")
+  func order() throws {
+    let broker = try TestBroker()
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
+    let reading = try Reading(broker, after: 0)
+    try Self.publish(stream, 0..<40)
+    try reading.events.first("some messages") { $0.hasPrefix("20 ") }
+    try broker.kill()
+    try broker.start()
+    try Self.publish(stream, 40..<80)
+    try waitUntil("all messages are read") { reading.messages.count >= 80 }
+    #expect(reading.messages == (0..<80).map { "\($0 + 1) m\($0)" })
+    #expect(reading.events.all.contains("interrupted"))
+    try reading.stop()
+  }
+
+  @Test("no more messages come than are wanted")
+  func backpressure() throws {
+    let broker = try TestBroker()
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
+    try Self.publish(stream, 0..<10)
+    let reading = try Reading(broker, after: 2, wants: 3)
+    try reading.events.first("the last one") { $0.hasPrefix("5 ") }
+    // Whatever else was sent came before the answer to this.
+    try Self.publish(stream, 10..<11)
+    #expect(reading.messages == ["3 m2", "4 m3", "5 m4"])
+    try reading.stop()
+  }
+
+  @Test("messages that were replaced or lost are noticed, and purged ones are not taken for lost")
+  func rewound() throws {
+    let broker = try TestBroker()
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
+    try Self.publish(stream, 0..<5)
+    for (sequence, identity) in [(5, "another"), (6, "m5")] as [(UInt64, String)] {
+      let reading = try Reading(broker, after: sequence, identity)
+      try reading.events.first("the loss") { $0 == "rewound" }
+    }
+    let known = try Reading(broker, after: 5, "m4")
+    try known.events.first("the end of the stream") { $0 == "caught up" }
+    let more = try #require(try stream.publish(.init(payload: Array("n".utf8)), to: "t4", after: 5).get() as UInt64?)
+    try known.events.first("the next one") { $0 == "\(more) n" }
+    try stream.purge("t4")
+    // The message with sequence 5 is gone, and there are later ones.
+    let purged = try Reading(broker, after: 5, "m4")
+    try purged.events.first("the next one") { $0 == "\(more) n" }
+    for reading in [known, purged] { try reading.stop() }
+  }
+}
