@@ -58,7 +58,12 @@ start_broker() { # NUMBER CLIENT-PORT ROUTE-PORT
 start_broker 1 "$1" "$4"; first_broker=$started
 start_broker 2 "$2" "$5"
 start_broker 3 "$3" "$6"; last_broker=$3
-until grep -q 'JetStream cluster new metadata leader' "$scratch"/n?.log 2>/dev/null; do sleep 0.1; done
+until grep -q 'JetStream cluster new metadata leader' "$scratch"/n?.log 2>/dev/null; do
+  for number in $processes; do
+    kill -0 "$number" 2>/dev/null || { cat "$scratch"/n?.log >&2; fail "a broker has ended"; }
+  done
+  sleep 0.1
+done
 
 say "\$ sluice serve --store $urls --replicas 3        (three times)"
 servers=
