@@ -120,13 +120,15 @@ let rooms: [Target] =
       name: "FoundationUploadsCore",
       dependencies: [
         "CLinux", "DiskFiles", "EventLoops", "HTTPMessages", "LiveStreaming", "ResumableUploads", "StreamBuffers",
-        "UploadClient",
+        "TransferClient", "UploadClient",
       ],
       swiftSettings: settings)
   ]
   + room(
     "FoundationUploads", imports: ["FoundationUploadsCore"],
-    testsImport: ["DiskFiles", "EventLoops", "NetworkTesting", "StreamServing"])
+    testsImport: [
+      "CommandTesting", "DiskFiles", "EventLoops", "NetworkTesting", "StreamServing", "TransferClient", "sluice",
+    ])
   + room(
     "LoadTesting",
     imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],

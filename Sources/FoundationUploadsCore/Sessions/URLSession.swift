@@ -3,6 +3,7 @@
 internal import DiskFiles
 internal import EventLoops
 public import Foundation
+internal import TransferClient
 internal import UploadClient
 
 /// Apple's `URLSession`, as far as uploads and downloads need it, over Sluice's engine.
@@ -38,6 +39,9 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// Writes what is downloaded.
   let disk = BackgroundWorker()
 
+  /// Of a session with an identifier.
+  let background: BackgroundSession?
+
   private let monitor = Monitor()
   private var keptDelegate: (any URLSessionDelegate)?
   private var tasks: [Int: URLSessionTask] = [:]
@@ -61,6 +65,11 @@ open class URLSession: NSObject, @unchecked Sendable {
   ) {
     settings = configuration.copy() as? URLSessionConfiguration ?? configuration
     keptDelegate = delegate
+    let settings = settings
+    background = settings.identifier.map {
+      BackgroundSession(
+        identifier: $0, settings.agentLocation ?? AgentLocation.current, program: settings.agentExecutable)
+    }
     if let queue {
       delegateQueue = queue
     } else {
@@ -69,7 +78,10 @@ open class URLSession: NSObject, @unchecked Sendable {
       delegateQueue.name = "FoundationUploads.URLSession"
     }
     super.init()
+    if let background { beginBackground(background) }
   }
+
+  deinit { background?.close() }
 
   /// Given at the start; nil once the session has become invalid.
   open var delegate: (any URLSessionDelegate)? { monitor.withLock { keptDelegate } }
@@ -101,6 +113,9 @@ open class URLSession: NSObject, @unchecked Sendable {
       return lastIdentifier
     }
   }
+
+  /// A number that an earlier process has given.
+  func noteIdentifier(_ identifier: Int) { monitor.withLock { lastIdentifier = max(lastIdentifier, identifier) } }
 
   /// Whether new tasks can begin.
   var acceptsTasks: Bool { monitor.withLock { !isInvalid } }
@@ -169,6 +184,7 @@ open class URLSession: NSObject, @unchecked Sendable {
       return true
     }
     guard isLast else { return }
+    background?.close()
     call { [self] in
       delegate?.urlSession(self, didBecomeInvalidWithError: nil)
       // Released outside the lock: its end may be an order to this session.

@@ -2,6 +2,7 @@
 
 public import Foundation
 public import FoundationNetworking
+internal import TransferClient
 
 /// The settings of a ``URLSession``. A session copies them: later changes have no effect on it.
 open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
@@ -10,9 +11,21 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
   /// The same as ``default``: a session keeps nothing on disk.
   open class var ephemeral: URLSessionConfiguration { URLSessionConfiguration() }
 
-  /// Not available: a transfer ends with its process.
-  @available(*, unavailable, message: "background sessions need a process that outlives the program; there is none yet")
-  open class func background(withIdentifier identifier: String) -> URLSessionConfiguration { URLSessionConfiguration() }
+  /// For uploads of files that outlive the program: the agent performs them (`sluice agent`).
+  ///
+  /// A session with the same identifier gets the tasks of the one before, also in another process, and its delegate
+  /// hears what was missed. An identifier has one session at a time on a machine for each user.
+  ///
+  /// - Parameter identifier: such as `com.example.uploads`. If it is empty, all tasks fail.
+  open class func background(withIdentifier identifier: String) -> URLSessionConfiguration {
+    let configuration = URLSessionConfiguration()
+    configuration.chosenIdentifier = identifier
+    return configuration
+  }
+
+  private var chosenIdentifier: String?
+  /// Of a background session; nil for others.
+  open var identifier: String? { chosenIdentifier }
 
   public override init() {}
 
@@ -28,6 +41,11 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
   open var waitsForConnectivity = false
   /// Fields for all requests that do not have them.
   open var httpAdditionalHeaders: [AnyHashable: Any]?
+  /// The path of the command `sluice`, which is the agent of background sessions; nil for the one that the environment
+  /// variable `SLUICE` names, or the first on `PATH`. Not a member of Apple's class.
+  open var agentExecutable: String?
+  /// Where the agent is, if not where the environment says.
+  var agentLocation: AgentLocation?
   /// Whose default credential answers a challenge that no delegate has answered.
   open var urlCredentialStorage: URLCredentialStorage?
   /// A PEM file of the certificate authorities to trust instead of the system's. Not a member of Apple's class, whose
@@ -41,6 +59,8 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
 
   open func copy(with zone: NSZone? = nil) -> Any {
     let copy = URLSessionConfiguration()
+    copy.chosenIdentifier = chosenIdentifier
+    (copy.agentExecutable, copy.agentLocation) = (agentExecutable, agentLocation)
     copy.timeoutIntervalForRequest = timeoutIntervalForRequest
     copy.timeoutIntervalForResource = timeoutIntervalForResource
     copy.timeoutIntervalForResumption = timeoutIntervalForResumption

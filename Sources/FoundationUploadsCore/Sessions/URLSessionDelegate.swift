@@ -9,10 +9,14 @@ public import FoundationNetworking
 public protocol URLSessionDelegate: NSObjectProtocol, Sendable {
   /// The session was invalidated, and its last task is over.
   func urlSession(_ session: URLSession, didBecomeInvalidWithError error: (any Error)?)
+  /// Called after the events that a background session has missed, if there were any.
+  func urlSessionDidFinishEvents(forBackgroundURLSession session: URLSession)
 }
 
 extension URLSessionDelegate {
   public func urlSession(_ session: URLSession, didBecomeInvalidWithError error: (any Error)?) {}
+  /// Does nothing.
+  public func urlSessionDidFinishEvents(forBackgroundURLSession session: URLSession) {}
 }
 
 /// Told about tasks of every kind.

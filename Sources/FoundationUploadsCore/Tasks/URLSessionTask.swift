@@ -3,6 +3,17 @@
 internal import EventLoops
 public import Foundation
 public import FoundationNetworking
+internal import TransferClient
+
+/// What carries out a task's orders, which may come from any thread.
+protocol TaskEngine: AnyObject, Sendable {
+  func resume()
+  func suspend()
+  /// - Parameter handler: given what a new task can continue with.
+  func cancel(_ handler: (@Sendable (Data?) -> Void)?)
+  /// The session takes no new tasks.
+  func refuse()
+}
 
 /// A transfer of a ``URLSession``. It begins when it is resumed. All members may be used from any thread.
 open class URLSessionTask: NSObject, @unchecked Sendable {
@@ -55,10 +66,15 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   private let monitor = Monitor()
   private var facts = Facts()
   /// Until the task is over.
-  private var transfer: Transfer?
+  private var transfer: (any TaskEngine)?
 
-  init(_ session: URLSession, _ request: URLRequest?, _ content: Transfer.Content, _ completion: Transfer.Completion) {
-    taskIdentifier = session.nextIdentifier()
+  /// - Parameter status: of a transfer that an earlier process has handed to the agent.
+  init(
+    _ session: URLSession, _ request: URLRequest?, _ content: Transfer.Content, _ completion: Transfer.Completion,
+    restoring status: TransferStatus? = nil
+  ) {
+    taskIdentifier = status.map { Int($0.task) } ?? session.nextIdentifier()
+    session.noteIdentifier(taskIdentifier)
     originalRequest = request
     super.init()
     facts.currentRequest = request
@@ -66,7 +82,11 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     progress.totalUnitCount = max(0, facts.bytesExpectedToSend)
     progress.isCancellable = true
     progress.cancellationHandler = { [weak self] in self?.cancel() }
-    transfer = Transfer(session, self, content, completion)
+    if let background = session.background {
+      transfer = BackgroundTransfer(session, self, content, completion, background, restoring: status)
+    } else {
+      transfer = Transfer(session, self, content, completion)
+    }
   }
 
   func change<Result>(_ body: (inout Facts) -> Result) -> Result { monitor.withLock { body(&facts) } }
@@ -74,7 +94,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
 
   // MARK: What the transfer says
 
-  var runningTransfer: Transfer? { monitor.withLock { transfer } }
+  var engine: (any TaskEngine)? { monitor.withLock { transfer } }
 
   func isOver(_ error: (any Error)?) {
     let transfer = monitor.withLock {
@@ -100,7 +120,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   /// Begins the transfer, or continues it after ``suspend()``.
   open func resume() {
     let transfer = monitor.withLock {
-      guard facts.state == .suspended else { return nil as Transfer? }
+      guard facts.state == .suspended else { return nil as (any TaskEngine)? }
       facts.state = .running
       return self.transfer
     }
@@ -110,7 +130,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   /// Sends nothing until ``resume()``. The connection stays as long as the server permits.
   open func suspend() {
     let transfer = monitor.withLock {
-      guard facts.state == .running else { return nil as Transfer? }
+      guard facts.state == .running else { return nil as (any TaskEngine)? }
       facts.state = .suspended
       return self.transfer
     }
@@ -121,7 +141,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   open func cancel() { cancelTransfer()?.cancel(nil) }
 
   /// The transfer, to be cancelled; nil if the task is over or cancelled.
-  func cancelTransfer() -> Transfer? {
+  func cancelTransfer() -> (any TaskEngine)? {
     monitor.withLock {
       guard facts.state == .running || facts.state == .suspended else { return nil }
       facts.state = .canceling

@@ -9,7 +9,7 @@ internal import UploadClient
 
 /// Owned by the session's network thread, but for its orders, which may come from any thread; unchecked for that
 /// reason. It keeps its task and its session until it is over.
-final class Transfer: @unchecked Sendable {
+final class Transfer: TaskEngine, @unchecked Sendable {
   /// What the request carries.
   enum Content {
     case none
@@ -298,9 +298,7 @@ final class Transfer: @unchecked Sendable {
 
   // MARK: The delegate
 
-  var taskDelegate: (any URLSessionTaskDelegate)? {
-    task.delegate ?? session.delegate as? any URLSessionTaskDelegate
-  }
+  var taskDelegate: (any URLSessionTaskDelegate)? { session.taskDelegate(of: task) }
 
   /// Asks the program something. Its first answer counts, unless the transfer has gone on without it.
   func ask<Answer: Sendable>(
@@ -320,27 +318,7 @@ final class Transfer: @unchecked Sendable {
     }
   }
 
-  /// Body bytes that this machine's TCP has taken, in all.
-  func noteSent(_ count: UInt64) {
-    let tells = task.change { facts in
-      facts.bytesSent = max(facts.bytesSent, Int64(clamping: count))
-      guard facts.bytesSent > facts.bytesTold, !facts.isTelling else { return false }
-      facts.isTelling = true
-      return true
-    }
-    task.updateProgress()
-    guard tells, let delegate = taskDelegate else { return }
-    session.call { [session, task] in
-      // Everything since the last call, however many pieces that were.
-      let (new, total, expected) = task.change { facts in
-        facts.isTelling = false
-        defer { facts.bytesTold = facts.bytesSent }
-        return (facts.bytesSent - facts.bytesTold, facts.bytesSent, facts.bytesExpectedToSend)
-      }
-      delegate.urlSession(
-        session, task: task, didSendBodyData: new, totalBytesSent: total, totalBytesExpectedToSend: expected)
-    }
-  }
+  func noteSent(_ count: UInt64) { session.noteSent(count, of: task) }
 
   func tellInterim(_ response: HTTPResponse) {
     guard let delegate = taskDelegate, let url = request.url, let response = HTTPURLResponse.make(response, url) else {

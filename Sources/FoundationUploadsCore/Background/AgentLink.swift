@@ -1,0 +1,141 @@
+// A session's connection to the agent, made again whenever the agent ends.
+
+internal import EventLoops
+internal import Glibc
+internal import TransferClient
+
+/// Orders are repeated until they are answered: each of them may be given twice. Any thread.
+final class AgentLink: Sendable {
+  /// What the agent says beside answers.
+  enum News: Sendable {
+    /// How a transfer of the session stands.
+    case transfer(TransferStatus)
+    /// Another process has the session now.
+    case replaced
+  }
+
+  private struct Order {
+    var kind: AgentOrder.Kind
+    var answered: @Sendable (AgentAnswer) -> Void
+  }
+
+  private struct State {
+    var connection: AgentConnection?
+    var isClosed = false
+    /// Those that are not answered, in their order.
+    var orders: [(token: Int, order: Order)] = []
+    var nextToken = 0
+    /// By the number that they have on this connection.
+    var tokens: [Int64: Int] = [:]
+  }
+
+  private let location: AgentLocation
+  private let program: String?
+  private let identifier: String
+  private let state = Lock(State())
+
+  /// The longest pause between two attempts to reach an agent.
+  private static let longestPause = Duration.seconds(30)
+
+  init(_ location: AgentLocation, program: String?, identifier: String) {
+    (self.location, self.program, self.identifier) = (location, program, identifier)
+  }
+
+  /// Connects, and starts the agent if there is none.
+  ///
+  /// - Parameter hear: called on the link's thread from now on.
+  /// - Returns: the session's transfers.
+  /// - Throws: ``AgentError`` when there is no agent and none can be started.
+  func begin(_ hear: @escaping @Sendable (News) -> Void) throws(AgentError) -> [TransferStatus] {
+    let connection = try AgentLaunch.connection(location, program: program)
+    let transfers = try watch(connection)
+    state.withLock { $0.connection = connection }
+    do throws(SystemError) {
+      try NamedThread("sluice-agent-link") { [self] in serve(connection, hear) }.detach()
+    } catch { throw .system(location.socket, error) }
+    return transfers
+  }
+
+  /// Gives an order. `answered` is called once, on the link's thread.
+  func order(_ kind: AgentOrder.Kind, answered: @escaping @Sendable (AgentAnswer) -> Void = { _ in }) {
+    state.withLock { state in
+      state.nextToken += 1
+      state.orders.append((state.nextToken, Order(kind: kind, answered: answered)))
+      Self.send(state.nextToken, kind, &state)
+    }
+  }
+
+  /// Ends the connection. What the session has not heard is kept for the next one of its identifier.
+  func close() {
+    state.withLock { state in
+      state.isClosed = true
+      state.connection?.end()
+    }
+  }
+
+  // MARK: The link's thread
+
+  private func serve(_ first: AgentConnection, _ hear: @escaping @Sendable (News) -> Void) {
+    var connection = first
+    while true {
+      do throws(AgentError) {
+        while true { take(try connection.receive(), hear) }
+      } catch {
+        guard let next = reconnect(hear) else { return }
+        connection = next
+      }
+    }
+  }
+
+  private func take(_ answer: AgentAnswer, _ hear: (News) -> Void) {
+    switch answer {
+    case .accepted(let number, _), .done(let number), .refused(let number, _, _):
+      let order = state.withLock { state -> Order? in
+        guard let token = state.tokens.removeValue(forKey: number),
+          let index = state.orders.firstIndex(where: { $0.token == token })
+        else { return nil }
+        return state.orders.remove(at: index).order
+      }
+      order?.answered(answer)
+    case .transfer(_, let status): hear(.transfer(status))
+    case .replaced: hear(.replaced)
+    }
+  }
+
+  /// - Returns: nil when the link is closed.
+  private func reconnect(_ hear: (News) -> Void) -> AgentConnection? {
+    var pause = Duration.milliseconds(50)
+    while !state.withLock({ $0.isClosed }) {
+      do throws(AgentError) {
+        let connection = try AgentLaunch.connection(location, program: program)
+        for status in try watch(connection) { hear(.transfer(status)) }
+        let isOpen = state.withLock { state in
+          guard !state.isClosed else { return false }
+          (state.connection, state.tokens) = (connection, [:])
+          for (token, order) in state.orders { Self.send(token, order.kind, &state) }
+          return true
+        }
+        return isOpen ? connection : nil
+      } catch {
+        poll(nil, 0, Int32(clamping: pause.nanoseconds / 1_000_000))
+        pause = min(pause * 2, Self.longestPause)
+      }
+    }
+    return nil
+  }
+
+  private func watch(_ connection: AgentConnection) throws(AgentError) -> [TransferStatus] {
+    var transfers: [TransferStatus] = []
+    let answer = try connection.order(.watch(session: identifier)) { answer in
+      if case .transfer(_, let status) = answer { transfers.append(status) }
+    }
+    if case .refused(_, let refusal, let message) = answer { throw .refused(refusal, message) }
+    return transfers
+  }
+
+  /// If the connection has ended, the order goes out on the next one.
+  private static func send(_ token: Int, _ kind: AgentOrder.Kind, _ state: inout State) {
+    guard let connection = state.connection, let number = try? connection.send(kind) else { return }
+    state.tokens[number] = token
+  }
+}

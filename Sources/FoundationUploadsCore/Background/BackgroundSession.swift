@@ -1,0 +1,55 @@
+// What a session with an identifier is to the agent.
+
+internal import EventLoops
+internal import Foundation
+internal import FoundationNetworking
+internal import TransferClient
+
+/// The agent's side of a session: its link, and why there is none. Any thread.
+final class BackgroundSession: @unchecked Sendable {
+  let identifier: String
+  private let link: AgentLink?
+  private let monitor = Monitor()
+  private var failure: URLError?
+
+  init(identifier: String, _ location: AgentLocation?, program: String?) {
+    self.identifier = identifier
+    // An empty identifier is that of the command.
+    if let location, !identifier.isEmpty {
+      link = AgentLink(location, program: program, identifier: identifier)
+    } else {
+      link = nil
+      failure = URLError(
+        .backgroundSessionWasDisconnected, nil,
+        identifier.isEmpty
+          ? "a background session requires an identifier" : "no directory for the agent: set HOME or XDG_STATE_HOME")
+    }
+  }
+
+  deinit { link?.close() }
+
+  /// Why tasks cannot begin; nil if they can.
+  var error: URLError? { monitor.withLock { failure } }
+
+  /// Connects.
+  ///
+  /// - Returns: transfers of earlier processes.
+  func begin(_ hear: @escaping @Sendable (AgentLink.News) -> Void) -> [TransferStatus] {
+    guard let link else { return [] }
+    do throws(AgentError) {
+      return try link.begin(hear)
+    } catch {
+      fail(URLError(.backgroundSessionWasDisconnected, nil, "there is no agent for background transfers: \(error)"))
+      return []
+    }
+  }
+
+  /// From now on, tasks cannot begin.
+  func fail(_ error: URLError) { monitor.withLock { failure = failure ?? error } }
+
+  func order(_ kind: AgentOrder.Kind, answered: @escaping @Sendable (AgentAnswer) -> Void = { _ in }) {
+    link?.order(kind, answered: answered)
+  }
+
+  func close() { link?.close() }
+}

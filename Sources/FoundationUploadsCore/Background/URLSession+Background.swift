@@ -1,0 +1,49 @@
+// Sessions whose transfers outlive the process.
+
+internal import EventLoops
+internal import Foundation
+internal import FoundationNetworking
+internal import TransferClient
+
+extension URLSession {
+  /// Connects to the agent, makes the tasks of earlier processes again, and tells what they have missed.
+  func beginBackground(_ background: BackgroundSession) {
+    let transfers = background.begin { [weak self] news in self?.hear(news) }
+    var missed = false
+    for status in transfers {
+      restore(status, background)
+      if status.result != nil { missed = true }
+    }
+    for status in transfers { hear(.transfer(status)) }
+    // Behind all of these events.
+    if missed {
+      call { [weak self] in self.map { $0.delegate?.urlSessionDidFinishEvents(forBackgroundURLSession: $0) } }
+    }
+  }
+
+  private func restore(_ status: TransferStatus, _ background: BackgroundSession) {
+    let request = URL(string: status.url).map { URLRequest(url: $0) }
+    let task = URLSessionUploadTask(
+      self, request, .file(URL(fileURLWithPath: status.path)), .delegate, restoring: status)
+    task.change { facts in
+      facts.state = status.state == .paused ? .suspended : .running
+      facts.text = status.note
+    }
+    begin(task)
+  }
+
+  private func hear(_ news: AgentLink.News) {
+    switch news {
+    case .transfer(let status):
+      // Of a task that is over, the agent will hear so.
+      guard let task = openTasks.first(where: { $0.taskIdentifier == status.task }) else { return }
+      (task.engine as? BackgroundTransfer)?.hear(status)
+    case .replaced:
+      background?.fail(
+        URLError(
+          .backgroundSessionInUseByAnotherProcess, nil, "another session with the same identifier has been made"))
+      background?.close()
+      for task in openTasks { (task.engine as? BackgroundTransfer)?.isReplaced() }
+    }
+  }
+}

@@ -1,0 +1,239 @@
+// Sessions whose transfers outlive the program: a real agent, a real server, and programs that end at the wrong time.
+
+import CommandTesting
+import EventLoops
+import FoundationUploads
+import NetworkTesting
+import PropertyTesting
+import StreamServing
+import Testing
+import TransferClient
+
+@testable import FoundationUploadsCore
+
+@Suite("Background sessions")
+struct BackgroundSessionTests {
+  private let pattern = OffsetPattern()
+  private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { pattern[UInt64($0)] } }
+
+  private func session(
+    _ bench: AgentBench, _ recorder: BackgroundRecorder, _ identifier: String = "com.example.uploads",
+    _ change: (URLSessionConfiguration) -> Void = { _ in }
+  ) -> URLSession {
+    let configuration = URLSessionConfiguration.background(withIdentifier: identifier)
+    (configuration.agentLocation, configuration.agentExecutable) = (bench.location, bench.program)
+    change(configuration)
+    return URLSession(configuration: configuration, delegate: recorder, delegateQueue: nil)
+  }
+
+  private func request(_ url: String) throws -> URLRequest {
+    var request = URLRequest(url: try #require(URL(string: url)))
+    request.httpMethod = "PUT"
+    request.setValue("text/plain", forHTTPHeaderField: "Content-Type")
+    return request
+  }
+
+  @Test("a file is uploaded, and the delegate hears the response, its data and the end, once")
+  func upload() throws {
+    let (bench, server, recorder) = (try AgentBench(), try StreamServer(), BackgroundRecorder(try EventLog()))
+    let file = try bench.directory.write("data", bytes(300_000))
+    let session = session(bench, recorder)
+    let task = session.uploadTask(with: try request("\(server.url)/x/data"), fromFile: URL(fileURLWithPath: file))
+    task.taskDescription = "the first"
+    task.resume()
+    let end = try recorder.end()
+    #expect(end == .completed(task: task.taskIdentifier, "the first", status: 201, error: nil))
+    #expect(recorder.log.all.contains { if case .data(let text) = $0 { text.contains("data") } else { false } })
+    #expect(task.state == .completed && task.countOfBytesSent == 300_000 && task.countOfBytesExpectedToSend == 300_000)
+    let stored = try server.events.first("its end") { $0.kind == .ended }
+    #expect(try server.directory.contents(stored.file ?? "") == bytes(300_000))
+    try waitUntil("the agent has forgotten it") { try bench.transfers().isEmpty }
+  }
+
+  @Test("a session of the same identifier gets the tasks of the one before, and hears each end that was missed, once")
+  func missedEvents() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("data", bytes(100_000))
+    do {
+      let recorder = BackgroundRecorder(try EventLog())
+      let first = session(bench, recorder)
+      for number in 1...3 {
+        let task = first.uploadTask(
+          with: try request("\(server.url)/x/file\(number)"), fromFile: URL(fileURLWithPath: file))
+        task.taskDescription = "task \(number)"
+        if number < 3 {
+          task.earliestBeginDate = Date(timeIntervalSinceNow: 0.2)
+        } else {
+          task.earliestBeginDate = Date(timeIntervalSinceNow: 3600)
+        }
+        task.resume()
+      }
+      try waitUntil("the agent has them") { try bench.transfers().count == 3 }
+      // As if the process ended here: it hears nothing more.
+      first.background?.close()
+    }
+    for id in [Int64(1), 2] { #expect(try bench.ended(id).outcome == .completed) }
+    try bench.killAgent()
+    let recorder = BackgroundRecorder(try EventLog())
+    let second = session(bench, recorder)
+    try recorder.log.first("the end of the missed events") { $0 == .finishedEvents }
+    let ends = recorder.log.all.compactMap {
+      if case .completed(_, let text, let status, _) = $0 { "\(text) \(status)" } else { nil }
+    }
+    #expect(ends.sorted() == ["task 1 201", "task 2 201"])
+    #expect(recorder.log.all.last == .finishedEvents)
+    let open = second.openTasks
+    #expect(open.map(\.taskDescription) == ["task 3"] && open.first?.state == .running)
+    #expect(open.first?.originalRequest?.url?.path == "/x/file3")
+    let new = second.uploadTask(with: try request("\(server.url)/x/file4"), fromFile: URL(fileURLWithPath: file))
+    #expect(new.taskIdentifier > 3, "a new task has a number of its own")
+    open.first?.cancel()
+    try recorder.log.first("the cancellation") {
+      if case .completed(3, _, _, .cancelled) = $0 { true } else { false }
+    }
+    try waitUntil("all is acknowledged") { try bench.transfers().isEmpty }
+    second.background?.close()
+    let third = BackgroundRecorder(try EventLog())
+    #expect(session(bench, third).openTasks.isEmpty)
+    #expect(third.log.all.isEmpty, "nothing is told twice")
+  }
+
+  @Test("an agent that is killed while a session waits is started again, and the session hears the end")
+  func killedAgent() throws {
+    let (bench, server, recorder) = (try AgentBench(), try StreamServer(), BackgroundRecorder(try EventLog()))
+    let session = session(bench, recorder)
+    let file = try bench.directory.write("data", bytes(100_000))
+    let task = session.uploadTask(with: try request("\(server.url)/x/data"), fromFile: URL(fileURLWithPath: file))
+    task.earliestBeginDate = Date(timeIntervalSinceNow: 0.3)
+    task.resume()
+    try waitUntil("the agent has it") { try bench.transfers().count == 1 }
+    try bench.killAgent()
+    #expect(try recorder.end() == .completed(task: task.taskIdentifier, "", status: 201, error: nil))
+  }
+
+  @Test("a suspended task does not run, resumes, and a cancelled one ends as cancelled")
+  func orders() throws {
+    let (bench, server, recorder) = (try AgentBench(), try StreamServer(), BackgroundRecorder(try EventLog()))
+    let session = session(bench, recorder)
+    let file = try bench.directory.write("data", bytes(100_000))
+    let task = session.uploadTask(with: try request("\(server.url)/x/data"), fromFile: URL(fileURLWithPath: file))
+    // Ordered before the agent has answered.
+    task.resume()
+    task.suspend()
+    try waitUntil("the agent knows") { try bench.transfers().map(\.state) == [.paused] || recorder.log.all.count > 1 }
+    task.resume()
+    #expect(try recorder.end() == .completed(task: task.taskIdentifier, "", status: 201, error: nil))
+    let other = session.uploadTask(with: try request("http://127.0.0.1:9/"), fromFile: URL(fileURLWithPath: file))
+    other.resume()
+    other.cancel()
+    try recorder.log.first("the cancellation") {
+      $0 == .completed(task: other.taskIdentifier, "", status: 0, error: .cancelled)
+    }
+    let unsent = session.uploadTask(with: try request("http://127.0.0.1:9/"), fromFile: URL(fileURLWithPath: file))
+    unsent.cancel()
+    try recorder.log.first("the other one") {
+      $0 == .completed(task: unsent.taskIdentifier, "", status: 0, error: .cancelled)
+    }
+  }
+
+  @Test("a server's refusal is a response, and what cannot be transferred is an error")
+  func refusals() throws {
+    let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("403 Forbidden", ["Connection: close"])
+      _ = connection.readToEnd()
+    }
+    let session = session(bench, recorder) { $0.timeoutIntervalForResource = 0.3 }
+    let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(1000)))
+    func ends(_ task: URLSessionTask, _ status: Int, _ error: URLError.Code?) throws {
+      task.resume()
+      try recorder.log.first("\(task.taskIdentifier): \(status) \(error.debugDescription)") {
+        $0 == .completed(task: task.taskIdentifier, "", status: status, error: error)
+      }
+    }
+    try ends(session.uploadTask(with: try request("\(server.url)/x"), fromFile: file), 403, nil)
+    try ends(
+      session.uploadTask(with: try request("http://127.0.0.1:9/x"), fromFile: URL(fileURLWithPath: "/nowhere")), 0,
+      .cannotOpenFile)
+    try ends(
+      session.uploadTask(with: try request("http://127.0.0.1:\(try freePort())/x"), fromFile: file), 0, .timedOut)
+    try ends(session.uploadTask(with: try request("ftp://127.0.0.1/x"), fromFile: file), 0, .unsupportedURL)
+    try ends(session.uploadTask(with: try request("http://127.0.0.1:9/x"), from: Data()), 0, .unsupportedURL)
+    try ends(session.uploadTask(withStreamedRequest: try request("http://127.0.0.1:9/x")), 0, .unsupportedURL)
+    try ends(session.dataTask(with: try request("http://127.0.0.1:9/x")), 0, .unsupportedURL)
+    let handled = try EventLog<Int>()
+    session.uploadTask(with: try request("http://127.0.0.1:9/x"), fromFile: file) { _, _, error in
+      handled.append((error as? URLError)?.errorCode ?? 0)
+    }.resume()
+    #expect(try handled.first("its handler") { _ in true } == URLError.Code.unsupportedURL.rawValue)
+    #expect(try bench.transfers().isEmpty)
+  }
+
+  @Test("without an agent, and without an identifier, tasks fail with a reason and nothing crashes")
+  func noAgent() throws {
+    let bench = try AgentBench()
+    let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(1000)))
+    for (identifier, program) in [("x", "/nowhere/sluice"), ("", bench.program)] {
+      let recorder = BackgroundRecorder(try EventLog())
+      let session = session(bench, recorder, identifier) { $0.agentExecutable = program }
+      session.uploadTask(with: try request("http://127.0.0.1:9/x"), fromFile: file).resume()
+      guard case .completed(_, _, _, .backgroundSessionWasDisconnected) = try recorder.end() else {
+        throw TestFailure("\(recorder.log.all)")
+      }
+    }
+  }
+
+  @Test("a second session of an identifier takes its place, and the first one's tasks end with an error")
+  func twoSessions() throws {
+    let (bench, first, second) = (try AgentBench(), BackgroundRecorder(try EventLog()), BackgroundRecorder(try EventLog()))
+    let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(1000)))
+    let old = session(bench, first)
+    let task = old.uploadTask(with: try request("http://127.0.0.1:\(try freePort())/x"), fromFile: file)
+    task.resume()
+    try waitUntil("the agent has it") { try bench.transfers().count == 1 }
+    let new = session(bench, second)
+    guard case .completed(_, _, _, .backgroundSessionInUseByAnotherProcess) = try first.end() else {
+      throw TestFailure("\(first.log.all)")
+    }
+    #expect(new.openTasks.map(\.taskIdentifier) == [task.taskIdentifier])
+    new.invalidateAndCancel()
+    try second.log.first("the cancellation") { if case .completed(_, _, _, .cancelled) = $0 { true } else { false } }
+    try second.log.first("the end of the session") { $0 == .invalid }
+  }
+}
+
+/// What a delegate of a background session has heard.
+private final class BackgroundRecorder: NSObject, URLSessionDataDelegate, Sendable {
+  enum Call: Equatable, Sendable {
+    case data(String)
+    case completed(task: Int, String, status: Int, error: URLError.Code?)
+    case waiting
+    case finishedEvents
+    case invalid
+  }
+
+  let log: EventLog<Call>
+  init(_ log: EventLog<Call>) { self.log = log }
+
+  /// The first end of a task.
+  func end() throws -> Call {
+    try log.first("the end of a task") { if case .completed = $0 { true } else { false } }
+  }
+
+  func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+    log.append(.data(String(decoding: data, as: UTF8.self)))
+  }
+
+  func urlSession(_ session: URLSession, taskIsWaitingForConnectivity task: URLSessionTask) { log.append(.waiting) }
+
+  func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+    log.append(
+      .completed(
+        task: task.taskIdentifier, task.taskDescription ?? "",
+        status: (task.response as? HTTPURLResponse)?.statusCode ?? 0, error: (error as? URLError)?.code))
+  }
+
+  func urlSessionDidFinishEvents(forBackgroundURLSession session: URLSession) { log.append(.finishedEvents) }
+  func urlSession(_ session: URLSession, didBecomeInvalidWithError error: (any Error)?) { log.append(.invalid) }
+}
