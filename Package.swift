@@ -107,6 +107,12 @@ let rooms: [Target] =
       "ResumableUploads", "StreamServing",
     ], testsImport: ["BrokerTesting", "NetworkTesting", "UploadServer"])
   + room(
+    "LogCollecting",
+    imports: [
+      "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JetStream", "LogServing", "ResumableUploads",
+      "StreamServing", "StreamStore",
+    ], testsImport: ["NetworkTesting"])
+  + room(
     "UploadServer",
     imports: [
       "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JetStream", "LogServing", "Metrics",
@@ -139,7 +145,8 @@ let command: Target = .executableTarget(
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
     "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "HTTPMessages", "ResumableUploads", "Digests",
-    "LoadTesting", "Metrics", "Recordings", "Spool", "SpooledStreams", "TransferAgent", "TransferClient",
+    "LoadTesting", "LogCollecting", "Metrics", "Recordings", "Spool", "SpooledStreams", "TransferAgent",
+    "TransferClient",
   ],
   swiftSettings: settings, plugins: ["CommitName"])
 

@@ -3,38 +3,38 @@
 
 internal import CZlib
 internal import HTTPMessages
-internal import JetStream
-internal import ResumableUploads
+package import JetStream
+package import ResumableUploads
 
 /// A message of an upload's subject. `docs/jetstream.md` describes it for other readers.
-struct LogEntry: Equatable {
+package struct LogEntry: Equatable, Sendable {
   /// Who has published a message, and which of its messages it is: a publisher whose acknowledgement was lost knows its
   /// own by it.
-  struct Mark: Equatable {
-    var publisher: String
-    var number: UInt64
-    var text: String { "\(publisher).\(number)" }
+  package struct Mark: Equatable, Sendable {
+    package var publisher: String
+    package var number: UInt64
+    package var text: String { "\(publisher).\(number)" }
   }
 
   /// Where the message's bytes begin, counted from the upload's first byte.
-  var offset: UInt64
+  package var offset: UInt64
   /// How many bytes it brings; none for one that only changes the state.
-  var count: UInt64
+  package var count: UInt64
   /// Of the whole upload, if it is known.
-  var length: UInt64?
+  package var length: UInt64?
   /// Whether the upload is complete with this message.
-  var isComplete = false
+  package var isComplete = false
   /// Why the upload is over without more bytes.
-  var deactivation: Deactivation?
+  package var deactivation: Deactivation?
   /// The stream that the upload is of, and where the upload begins in it.
-  var streamID: String
-  var streamStart: UInt64
+  package var streamID: String
+  package var streamStart: UInt64
   /// What identifies the credential of the upload's creator.
-  var owner: [UInt8]?
-  var mark: Mark
+  package var owner: [UInt8]?
+  package var mark: Mark
 
   /// How many bytes the upload has with this message.
-  var end: UInt64 { offset + count }
+  package var end: UInt64 { offset + count }
 
   // MARK: Messages
 
@@ -63,7 +63,7 @@ struct LogEntry: Equatable {
   }
 
   /// nil if the message is not what a server has published: damaged, or somebody else's.
-  init?(_ content: MessageContent) {
+  package init?(_ content: MessageContent) {
     func number(_ name: String) -> UInt64? { content[name].flatMap { UInt64($0) } }
     guard let offset = number(UploadFields.offset), let streamOffset = number(Name.streamOffset),
       streamOffset >= offset, streamOffset - offset <= UInt64(BareItem.largestInteger),

@@ -3,6 +3,7 @@
 internal import DiskFiles
 public import HTTPServer
 public import JetStream
+internal import LogServing
 internal import ResumableServing
 internal import StreamServing
 internal import StreamStore
@@ -42,26 +43,13 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
         "line \($0) of the token file \"\(path)\": \(reason); write the SHA-256 of a token, as sha256sum does"
       }
         ?? "cannot read the token file \"\(path)\": \(reason)"
-    case .brokers(let error): "cannot store uploads: \(error). \(Self.remedy(error))"
+    case .brokers(let error): "cannot store uploads: \(error). \(error.remedy)"
     case .resources(let reason): "the server cannot be started: \(reason)"
     }
   }
 }
 
 extension UploadServerError {
-  /// What to do about an error of the brokers.
-  private static func remedy(_ error: BrokerError) -> String {
-    switch error {
-    case .unreachable, .disconnected, .timedOut: "Start a broker there, or correct its address."
-    case .notAuthorized: "Correct the token or the credentials."
-    case .unusableFile: "Correct the file or its path."
-    case .noResponders: "Enable JetStream in the configuration of the brokers."
-    case .unsuitableStream: "Change the stream, or name another one."
-    case .refused, .invalidReply, .messageTooLarge: "Correct the configuration of the brokers."
-    case .resources: "Allow the process more."
-    }
-  }
-
   init(_ error: DirectoryError, of path: String) {
     self =
       switch error {

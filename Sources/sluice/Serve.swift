@@ -74,7 +74,15 @@ enum Serve {
     let drainTimeout =
       try values["drain-timeout"].map { text throws(CommandError) in try Units.duration(text, of: "drain-timeout") }
       ?? .seconds(10)
-    let server = try open(try configuration(values))
+    let configuration = try configuration(values)
+    let signals: Signals
+    do throws(SystemError) {
+      // Before the first thread, so that no thread takes a signal away from this one: brokers have threads of their own.
+      signals = try Signals()
+    } catch {
+      throw CommandError(.inputOutput, error.description)
+    }
+    let server = try signals.endProcess { () throws(CommandError) in try open(configuration) }
     let storesFiles = !values.has("discard") && values["store"] == nil
     let disk = storesFiles ? FreeDiskSpace(directory: values["directory"] ?? ".") : nil
     let isReady = { @Sendable in server.isReady }
@@ -86,8 +94,6 @@ enum Serve {
     }
     defer { metrics?.stop() }
     do throws(SystemError) {
-      // Before the first thread, so that no thread takes a signal away from this one.
-      let signals = try Signals()
       try Console.shared.beginQueueing()
       let ended = try EventCounter()
       try metrics?.begin()
@@ -123,8 +129,10 @@ enum Serve {
     }
     throw CommandError(
       .inputOutput,
-      "the server did not end within --drain-timeout \(Units.text(drainTimeout)): the disk is too slow. "
-        + "The next start completes what is unfinished.")
+      "the server did not end within --drain-timeout \(Units.text(drainTimeout)): "
+        + (storesFiles
+          ? "the disk is too slow. The next start completes what is unfinished."
+          : "the brokers are too slow. Clients continue their uploads at any other server."))
   }
 
   /// The disk has this time to take what was acknowledged, however short `--drain-timeout` is.
@@ -199,12 +207,7 @@ enum Serve {
       throw .usage("--split needs files and their sidecars. Leave out --no-sidecars and --discard.")
     }
     if let pattern = values["names"] {
-      configuration.names = RecordingNames(pattern: pattern, includesWhole: true)
-      if configuration.names == nil, pattern != "none" {
-        throw .usage(
-          "--names \(pattern.shown): invalid pattern. Write a directory, a slash and a name of letters, {name}, {stream}, {part}, %Y, %m, %d, %H, %M and %S, or none."
-        )
-      }
+      configuration.names = try names(pattern)
     }
     configuration.retention = try KeepOptions.parse(values)
     if configuration.retention != nil, values.has("no-sidecars") || values.has("discard") {
@@ -237,6 +240,17 @@ enum Serve {
       configuration.maximumSegmentSize = try Units.byteCount(text, of: "max-segment")
     }
     return configuration
+  }
+
+  /// `--names`; nil for none.
+  static func names(_ pattern: String) throws(CommandError) -> RecordingNames? {
+    let names = RecordingNames(pattern: pattern, includesWhole: true)
+    guard names != nil || pattern == "none" else {
+      throw .usage(
+        "--names \(pattern.shown): invalid pattern. Write a directory, a slash and a name of letters, {name}, {stream}, {part}, %Y, %m, %d, %H, %M and %S, or none."
+      )
+    }
+    return names
   }
 
   private static func uploads(
@@ -312,19 +326,23 @@ extension ExitCode {
       }
   }
 
+  init(_ error: BrokerError) {
+    self =
+      switch error {
+      case .unreachable, .disconnected, .timedOut, .noResponders: .unavailable
+      case .notAuthorized: .notPermitted
+      case .unusableFile: .noInput
+      case .unsuitableStream, .refused, .invalidReply, .messageTooLarge: .protocolBroken
+      case .resources: .inputOutput
+      }
+  }
+
   init(_ error: UploadServerError) {
     self =
       switch error {
       case .listening(let error): ExitCode(error)
       case .tokenFile(_, let line, _): line == nil ? .noInput : .badData
-      case .brokers(let error):
-        switch error {
-        case .unreachable, .disconnected, .timedOut, .noResponders: .unavailable
-        case .notAuthorized: .notPermitted
-        case .unusableFile: .noInput
-        case .unsuitableStream, .refused, .invalidReply, .messageTooLarge: .protocolBroken
-        case .resources: .inputOutput
-        }
+      case .brokers(let error): ExitCode(error)
       case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
       }
   }

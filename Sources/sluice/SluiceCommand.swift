@@ -21,6 +21,7 @@ enum SluiceCommand {
     Subcommand(syntax: AgentCommand.syntax, run: AgentCommand.run),
     Subcommand(syntax: Devices.syntax, run: Devices.run),
     Subcommand(syntax: Serve.syntax, run: Serve.run),
+    Subcommand(syntax: Collect.syntax, run: Collect.run),
     Subcommand(syntax: Verify.syntax, run: Verify.run),
     Subcommand(syntax: SpoolCommand.syntax, run: SpoolCommand.run),
     Subcommand(syntax: Load.syntax, run: Load.run),

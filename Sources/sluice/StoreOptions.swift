@@ -1,8 +1,15 @@
-// --store and its relatives, of serve: uploads in a log that several servers share.
+// --store and its relatives: uploads in a log that several servers share, and that collectors read.
 
 internal import UploadServer
 
 enum StoreOptions {
+  /// How the brokers are reached, of `serve` and `collect`.
+  static let access = [
+    Option("store-token-file", value: "FILE", "token for the brokers (default: none)"),
+    Option("store-credentials", value: "FILE", "NATS credentials file, .creds (default: none)"),
+    Option("store-ca", value: "FILE", "PEM file of authorities for TLS to the brokers (default: the system's)"),
+  ]
+
   static let topic = HelpTopic(
     name: "store", title: "How sluice serve stores uploads in NATS JetStream",
     options: [
@@ -11,10 +18,7 @@ enum StoreOptions {
         "brokers that keep the uploads, such as nats://a:4222,nats://b:4222 (default: none, see --directory)"),
       Option("store-stream", value: "NAME", "JetStream stream; created if it is missing (default: sluice)"),
       Option("replicas", value: "N", "number of brokers that have each message, 1 to 5 (default: 1)"),
-      Option("store-token-file", value: "FILE", "token for the brokers (default: none)"),
-      Option("store-credentials", value: "FILE", "NATS credentials file, .creds (default: none)"),
-      Option("store-ca", value: "FILE", "PEM file of authorities for TLS to the brokers (default: the system's)"),
-    ],
+    ] + access,
     notes: [
       "Several servers with the same --store share their uploads: any of them answers any request.",
       "A byte is acknowledged when the brokers have acknowledged it.",
@@ -33,35 +37,58 @@ enum StoreOptions {
 
   /// What the options say; nil without `--store`.
   static func parse(_ values: CommandLineSyntax.Values) throws(CommandError) -> UploadServer.Brokers? {
-    let stream = values["store-stream"] ?? "sluice"
-    guard MessageStream.isValidName(stream) else {
-      throw .usage("--store-stream \(stream.shown): invalid name. Use letters, digits, hyphens and underscores.")
-    }
+    let stream = try stream(values)
     let replicas =
       try values["replicas"].map { text throws(CommandError) in try Units.integer(text, of: "replicas", in: 1...5) }
       ?? 1
-    let files = ["store-token-file", "store-credentials", "store-ca"]
-    for option in files { if let path = values[option] { try InputFile.check(path, option: option) } }
+    try checkFiles(values)
     guard let list = values["store"] else {
-      if let option = (["store-stream", "replicas"] + files).first(where: { values[$0] != nil }) {
+      if let option = (["store-stream", "replicas"] + access.map(\.name)).first(where: { values[$0] != nil }) {
         throw .usage("--\(option) \((values[option] ?? "").shown) requires --store. Add --store nats://HOST:4222.")
       }
       return nil
     }
-    guard var options = BrokerOptions(list: list) else {
-      throw .usage(
-        "--store \(list.shown): invalid URL. Write nats://HOST:4222 or tls://HOST:4222, with commas between.")
+    guard let options = BrokerOptions(list: list) else {
+      throw .usage("--store \(list.shown): invalid URL. \(urls)")
     }
     if let option = ofDirectories.first(where: { values.has($0) || values[$0] != nil || !values.all($0).isEmpty }) {
       throw .usage("--\(option) does not apply with --store. Leave one of them out.")
     }
+    return UploadServer.Brokers(try authorized(options, values), stream: stream, replicas: replicas)
+  }
+
+  static let urls = "Write nats://HOST:4222 or tls://HOST:4222, with commas between."
+
+  /// The name of the JetStream stream.
+  static func stream(_ values: CommandLineSyntax.Values) throws(CommandError) -> String {
+    let stream = values["store-stream"] ?? "sluice"
+    guard MessageStream.isValidName(stream) else {
+      throw .usage("--store-stream \(stream.shown): invalid name. Use letters, digits, hyphens and underscores.")
+    }
+    return stream
+  }
+
+  static func checkFiles(_ values: CommandLineSyntax.Values) throws(CommandError) {
+    for option in access { if let path = values[option.name] { try InputFile.check(path, option: option.name) } }
+  }
+
+  /// With what the brokers ask for.
+  static func authorized(
+    _ options: BrokerOptions, _ values: CommandLineSyntax.Values
+  ) throws(CommandError) -> BrokerOptions {
+    var options = options
     if let path = values["store-token-file"] {
       let text = String(
         decoding: try InputFile.contents(of: path, option: "store-token-file", limit: 4096), as: UTF8.self)
-      options.token = String(text.prefix { !$0.isNewline })
+      let token = String(text.prefix { !$0.isNewline })
+      guard !token.isEmpty else {
+        throw CommandError(
+          .badData, "--store-token-file \(path.shown): its first line is empty. Write the token there.")
+      }
+      options.token = token
     }
     options.credentialsFile = values["store-credentials"]
     options.authorityFile = values["store-ca"]
-    return UploadServer.Brokers(options, stream: stream, replicas: replicas)
+    return options
   }
 }

@@ -102,6 +102,8 @@ struct OptionTableTests {
     "store": .other(["http://h", "nats://", "nats://h,", "nats://:4222", "tls://h/x"]),
     "store-stream": .other(["a b", "a.b", "a*", "ü", ">", String(repeating: "a", count: 65)]),
     "replicas": .other(["many", "-1", "0", "6", "1.5", Value.huge]),
+    "partition": .other(["1", "0/1", "2/1", "1/0", "1/257", "-1/2", "a/b", "1/2/3", "1/\(Value.huge)"]),
+    "after-collect": .choice,
     "store-token-file": .inputFile, "store-credentials": .inputFile, "store-ca": .inputFile,
   ]
 
@@ -117,6 +119,8 @@ struct OptionTableTests {
     case "serve", "devices", "agent": []
     case "transfers": ["list"]
     case "verify": ["/nowhere"]
+    // Nobody listens there: a value that passes ends with another code.
+    case "collect": ["nats://127.0.0.1:9"]
     case "spool": ["drain", "/nowhere"]
     default: [url]
     }

@@ -1,0 +1,61 @@
+// The file that holds the checkpoint of a directory. It is replaced as a whole.
+
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+
+/// `.collected` in the directory of the recordings. Any thread.
+struct CheckpointFile: Sendable {
+  /// Begins with a dot, which no stream's name does.
+  static let name = ".collected"
+  private static let newName = ".collected~"
+  private let directory: Int32
+
+  /// - Parameter directory: stays open for longer than this.
+  init(in directory: Int32) { self.directory = directory }
+
+  /// nil if there is none.
+  ///
+  /// - Throws: ``SystemError``, `EBADMSG` if the file is not a checkpoint.
+  func read() throws(SystemError) -> CollectorCheckpoint? {
+    let descriptor = openat(directory, Self.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    guard descriptor >= 0 else {
+      if errno == ENOENT { return nil }
+      throw .last("open \(Self.name)")
+    }
+    defer { close(descriptor) }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 64 * 1024)
+    while case let count = try retryingInterrupts(
+      "read \(Self.name)", { Glibc.read(descriptor, &buffer, buffer.count) }),
+      count > 0
+    {
+      text += buffer[..<count]
+    }
+    guard let checkpoint = CollectorCheckpoint(parsing: String(decoding: text, as: UTF8.self)) else {
+      throw SystemError(operation: "read \(Self.name)", code: EBADMSG)
+    }
+    return checkpoint
+  }
+
+  /// Returns when the disk has it.
+  func write(_ checkpoint: CollectorCheckpoint) throws(SystemError) {
+    guard let text = checkpoint.text.map({ Array($0.utf8) }) else {
+      throw SystemError(operation: "write \(Self.name)", code: EOVERFLOW)
+    }
+    let descriptor = try retryingInterrupts("open \(Self.newName)") {
+      openat(directory, Self.newName, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
+    }
+    defer { close(descriptor) }
+    var written = 0
+    while written < text.count {
+      let count = try retryingInterrupts("write \(Self.newName)") {
+        text.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress.map { $0 + written }, text.count - written) }
+      }
+      written += count
+    }
+    try retryingInterrupts("fdatasync \(Self.newName)") { fdatasync(descriptor) }
+    try retryingInterrupts("rename \(Self.newName)") { renameat(directory, Self.newName, directory, Self.name) }
+    try retryingInterrupts("fsync of the directory") { fsync(directory) }
+  }
+}

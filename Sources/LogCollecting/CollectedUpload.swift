@@ -1,0 +1,286 @@
+// One upload of the log, as the store sees it: a request whose connection never breaks.
+
+internal import DiskFiles
+internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
+internal import ResumableUploads
+internal import StreamServing
+internal import StreamStore
+
+/// An upload that is stored while its messages are read. It is the holder of its recording, and the connection of its
+/// store's handler. Only on the loop's thread.
+final class CollectedUpload: RecordingHolder, Exchange {
+  /// What became of a step.
+  enum Outcome: Equatable {
+    case done
+    /// The same may succeed later.
+    case later(String)
+    /// It never will.
+    case refused(String)
+  }
+
+  /// Where its owner is known by an address only, all have the same.
+  static let address = "jetstream"
+
+  let token: String
+  let origin: UploadOrigin
+  let name: StreamName
+  let loop: EventLoop
+  private let registry: StreamRegistry
+  private let emit: (ServerEvent) -> Void
+  private(set) var phase = CollectorCheckpoint.Upload.Phase.open
+  private(set) var offset: UInt64
+  private(set) var segmentStart: UInt64
+  /// Whether there is a recording that bytes of the present segment may be in.
+  private var hasBegun = false
+  private(set) var ownsFile = false
+  private var handler: (any KeepingRequestHandler)?
+  /// Whether what was stored can be continued.
+  private enum Standing {
+    case kept
+    /// Its recording was closed, or bytes behind it were stored behind a hole.
+    case elsewhere
+    case over(Outcome)
+  }
+
+  /// Whether the handler has asked for bytes.
+  private var isAccepted = false
+  /// Who waits for the handler to ask for bytes, or for the end.
+  private var waiting: ((Outcome) -> Void)?
+  /// What the handler has answered.
+  private var answer: Response?
+  /// The newest message of the upload that was applied by this collector; 0 for none.
+  var appliedSequence: UInt64 = 0
+  /// When a message of it was read.
+  var lastActivity = MonotonicInstant.now
+
+  init(
+    _ token: String, _ origin: UploadOrigin, at offset: UInt64 = 0, registry: StreamRegistry, loop: EventLoop,
+    emit: @escaping (ServerEvent) -> Void
+  ) {
+    (self.token, self.origin, name) = (token, origin, origin.name)
+    (self.registry, self.loop, self.emit) = (registry, loop, emit)
+    (self.offset, segmentStart) = (offset, offset)
+  }
+
+  /// As an earlier collector has left it.
+  convenience init(
+    _ upload: CollectorCheckpoint.Upload, registry: StreamRegistry, loop: EventLoop,
+    emit: @escaping (ServerEvent) -> Void
+  ) {
+    self.init(upload.token, upload.origin, at: upload.offset, registry: registry, loop: loop, emit: emit)
+    (segmentStart, ownsFile, phase) = (upload.segmentStart, upload.ownsFile, upload.phase)
+    hasBegun = phase == .open && offset > segmentStart
+    guard hasBegun else { return }
+    makeHandler()?.restoreHolding(self)
+  }
+
+  /// What the next collector must know; nil if it finds out by itself.
+  var checkpoint: CollectorCheckpoint.Upload? {
+    guard phase != .open || offset > segmentStart else { return nil }
+    return .init(
+      token: token, origin: origin, segmentStart: segmentStart, offset: offset, ownsFile: ownsFile, phase: phase)
+  }
+
+  // MARK: Bytes
+
+  /// The next bytes of the upload begin there, behind others that will not come, or whose recording is closed.
+  func skip(to offset: UInt64) {
+    park()
+    (self.offset, segmentStart, hasBegun, ownsFile, phase) = (offset, offset, false, false, .open)
+  }
+
+  /// Opens the recording, so that bytes can be kept behind ``offset``.
+  func open(_ completion: @escaping (Outcome) -> Void) {
+    if isAccepted { return completion(.done) }
+    guard let made = makeHandler() else { return completion(refuse("its path is invalid")) }
+    if !hasBegun {
+      // An upload in front of a hole may have brought its bytes before that: they are compared, as always.
+      if case .response(let response) = made.settle(), (try? made.isOvertaken()) != true {
+        return completion(judge(response))
+      }
+    } else {
+      switch lookAfterBytes(made) {
+      case .kept: break
+      case .over(let outcome): return completion(outcome)
+      case .elsewhere:
+        // What comes is another segment, for another handler.
+        skip(to: offset)
+        return open(completion)
+      }
+    }
+    (handler, waiting) = (made, completion)
+    if hasBegun {
+      made.restoreKeeping(self, for: self, at: offset - segmentStart)
+    } else {
+      made.beginKeeping(self, for: self)
+    }
+  }
+
+  /// Whether what was stored is still there.
+  private func lookAfterBytes(_ handler: any KeepingRequestHandler) -> Standing {
+    do throws(SystemError) {
+      switch try handler.measureKept() {
+      case .bytes(let count), .complete(let count, _):
+        guard count < offset - segmentStart else { return .kept }
+        return .over(refuse("bytes that were stored are not in its recording any more"))
+      case .gone: return .over(refuse("something else has removed its recording"))
+      case .closed, .overtaken: return .elsewhere
+      }
+    } catch {
+      return .over(.later("\(error)"))
+    }
+  }
+
+  /// Stores the next bytes of the upload. After ``open(_:)``. With ``Outcome/later(_:)``, ``offset`` says how many were
+  /// stored.
+  func keep(_ bytes: ArraySlice<UInt8>) -> Outcome {
+    guard let handler else { return .later("another upload continues the stream") }
+    let error = bytes.withUnsafeBufferPointer { handler.keep(Span(_unsafeElements: $0), pieces: [0..<$0.count]) }
+    // Within that, the handler may have answered: the bytes are not those that are stored.
+    if let answer {
+      self.answer = nil
+      return judge(answer)
+    }
+    offset = segmentStart + handler.keptCount
+    switch error {
+    case nil: return .done
+    case .disk(let error):
+      let isLost = handler.hasLostFile || error.isForeignChange
+      park()
+      return isLost ? refuse("something else has changed its recording") : .later("\(error)")
+    case .quota, .size: return refuse("it is larger than allowed")
+    }
+  }
+
+  /// What a later request of the upload says of its stream.
+  func describe(_ text: String) { handler?.describe(["stream-description": text]) }
+
+  /// All bytes were kept: the recording gets its final name. After ``open(_:)``.
+  func complete(_ completion: @escaping (Outcome) -> Void) {
+    guard let handler else { return completion(.later("another upload continues the stream")) }
+    guard !handler.isInside else {
+      // As with a server: the stream does not end where this upload does.
+      return completion(refuse("it is complete, and other uploads have stored more of the stream"))
+    }
+    waiting = { [self] outcome in
+      if outcome == .done { _ = handler.end(.leave, for: self) }
+      completion(outcome)
+    }
+    handler.end()
+  }
+
+  // MARK: Ends
+
+  /// The upload is over without being complete.
+  ///
+  /// - Parameter kind: of the event that reports it.
+  func end(_ kind: ServerEvent.Kind, _ end: RecordingEnd, _ reason: String) {
+    guard let ending = handler ?? makeHandler() else { return }
+    var event = ending.describe(kind)
+    park()
+    let outcome = hasBegun ? ending.end(end, for: self) : .removed
+    // The registry reports a recording that is closed.
+    if case .closing = outcome { return }
+    (event.peer, event.offset, event.reason) = (Self.address, offset, reason)
+    emit(event)
+  }
+
+  /// Closes the recording because nothing came for too long; what comes continues in a next part.
+  func closeSilent() {
+    guard phase == .open, hasBegun else { return }
+    park()
+    phase = .closed
+    _ = makeHandler()?.end(.close, for: self)
+  }
+
+  /// It cannot be stored: its messages stay in the log.
+  func refuse(_ reason: String) -> Outcome {
+    guard phase != .refused else { return .refused(reason) }
+    if hasBegun, handler == nil { _ = makeHandler()?.end(.leave, for: self) }
+    if let handler {
+      park()
+      _ = handler.end(.leave, for: self)
+    }
+    phase = .refused
+    var event = ServerEvent(.refused, peer: Self.address, reason: "an upload is not stored: \(reason)")
+    (event.stream, event.offset) = (origin.streamID, origin.streamStart + offset)
+    emit(event)
+    return .refused(reason)
+  }
+
+  private func judge(_ response: Response) -> Outcome {
+    if response.status < 300 { return .done }
+    let reason = String(decoding: response.body.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+    return response.fields.count("retry-after") > 0 ? .later(reason) : refuse(reason)
+  }
+
+  /// Lets go of the file.
+  func park() {
+    handler?.park()
+    release()
+  }
+
+  private func release() { (handler, isAccepted) = (nil, false) }
+
+  private func makeHandler() -> (any KeepingRequestHandler)? {
+    guard let head = origin.head(from: segmentStart) else { return nil }
+    let handler: any RequestHandler = StreamStoreHandler(head: head, registry: registry)
+    return handler as? any KeepingRequestHandler
+  }
+
+  private func resolve(_ outcome: Outcome) {
+    let completion = waiting
+    waiting = nil
+    completion?(outcome)
+  }
+
+  // MARK: RecordingHolder
+
+  var isLive: Bool { origin.isLive }
+  var continuesRecording: Bool { phase == .open && offset > segmentStart }
+  var owner: UploadOwner { UploadOwner(credential: origin.owner, address: Self.address) }
+  func lostRecording() { ownsFile = false }
+  func tookRecording(ownsFile: Bool) { self.ownsFile = ownsFile }
+
+  func overtaken() {
+    var event = ServerEvent(.interrupted, peer: Self.address, reason: Deactivation.overtaken.description)
+    (event.stream, event.offset) = (origin.streamID, origin.streamStart + offset)
+    park()
+    _ = makeHandler()?.end(.leave, for: self)
+    skip(to: offset)
+    emit(event)
+  }
+
+  // MARK: Exchange
+
+  var peer: String { Self.address }
+
+  func acceptBody() {
+    (isAccepted, hasBegun) = (true, true)
+    resolve(.done)
+  }
+
+  func respond(_ response: Response) {
+    // The handler is done.
+    let wasAccepted = isAccepted
+    release()
+    if waiting != nil {
+      resolve(judge(response))
+    } else if wasAccepted {
+      answer = response
+    }
+  }
+
+  /// Another upload continues the stream. This one opens the recording again when it has more.
+  func disconnect() {
+    release()
+    resolve(.later("another upload continues the stream"))
+  }
+
+  func takeArrived() {}
+  func sendInterim(_ status: Int, _ fields: HeaderFields) {}
+  func pauseBody() {}
+  func resumeBody() {}
+}

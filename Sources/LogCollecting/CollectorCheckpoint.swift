@@ -1,0 +1,165 @@
+// What a collector knows for certain: up to which message of the log the disk has everything, and what it had then.
+// Pure: a text in, values out.
+
+internal import HTTPMessages
+
+/// A moment of a collection. Whatever dies, the next collector puts the directory back into this state, and reads the log
+/// from here on.
+struct CollectorCheckpoint: Equatable, Sendable {
+  /// An upload that is not over.
+  struct Upload: Equatable, Sendable {
+    enum Phase: String, Sendable {
+      case open
+      /// Its recording was closed because it was silent: what comes begins a next part.
+      case closed
+      /// It cannot be stored.
+      case refused
+    }
+
+    var token: String
+    var origin: UploadOrigin
+    /// The offset in the upload from which on it is in its present recording.
+    var segmentStart: UInt64
+    /// How many bytes of the upload were stored.
+    var offset: UInt64
+    /// Whether the recording goes when the upload is cancelled.
+    var ownsFile = false
+    var phase = Phase.open
+  }
+
+  /// A recording that grows.
+  struct File: Equatable, Sendable {
+    /// Of its name, without part and extension.
+    var base: String
+    var part: Int
+    /// The stream offset behind its last byte.
+    var length: UInt64
+  }
+
+  /// Messages that are to be removed from the log.
+  struct Purge: Equatable, Sendable {
+    var token: String
+    /// The first one that stays.
+    var sequence: UInt64
+  }
+
+  /// The name of the JetStream stream, and when it was made.
+  var stream: String
+  var created: String
+  var partition: String
+  /// The last message that counts.
+  var sequence: UInt64 = 0
+  /// What identifies that message; empty if nobody knows.
+  var mark = ""
+  var uploads: [Upload] = []
+  var files: [File] = []
+  var purges: [Purge] = []
+
+  // MARK: Text
+
+  private static let version: Int64 = 1
+
+  /// A line for each thing, the last one to show that nothing is missing; nil if a value does not fit into its line.
+  var text: String? {
+    var lines = [
+      Line([
+        ("collect", .integer(Self.version)), ("stream", .string(stream)), ("created", .string(created)),
+        ("partition", .string(partition)), ("sequence", .integer(Int64(clamping: sequence))), ("mark", .string(mark)),
+      ])
+    ]
+    lines += uploads.map(Line.init)
+    lines += files.map {
+      Line([
+        ("file", .string($0.base)), ("part", .integer(Int64($0.part))),
+        ("length", .integer(Int64(clamping: $0.length))),
+      ])
+    }
+    lines += purges.map { Line([("purge", .string($0.token)), ("before", .integer(Int64(clamping: $0.sequence)))]) }
+    lines.append(Line([("end", .integer(Int64(lines.count)))]))
+    let texts = lines.compactMap(\.text)
+    return texts.count == lines.count ? texts.joined(separator: "\n") + "\n" : nil
+  }
+
+  /// nil if it is not one, or not all of one.
+  init?(parsing text: String) {
+    let lines = text.split(separator: "\n").map { Line(parsing: String($0)) }
+    guard let head = lines.first, head?.count("collect") == UInt64(Self.version), let stream = head?.string("stream"),
+      let created = head?.string("created"), let partition = head?.string("partition"),
+      let sequence = head?.count("sequence"), let mark = head?.string("mark"),
+      lines.last??.count("end") == UInt64(lines.count - 1)
+    else { return nil }
+    self.init(stream: stream, created: created, partition: partition)
+    (self.sequence, self.mark) = (sequence, mark)
+    for line in lines.dropFirst().dropLast() {
+      guard let line else { return nil }
+      if let upload = Upload(line) {
+        uploads.append(upload)
+      } else if let base = line.string("file"), let part = line.count("part"), let length = line.count("length") {
+        files.append(File(base: base, part: Int(clamping: part), length: length))
+      } else if let token = line.string("purge"), let sequence = line.count("before") {
+        purges.append(Purge(token: token, sequence: sequence))
+      } else {
+        return nil
+      }
+    }
+  }
+
+  init(stream: String, created: String, partition: String) {
+    (self.stream, self.created, self.partition) = (stream, created, partition)
+  }
+}
+
+/// One line: a structured dictionary (RFC 9651).
+private struct Line {
+  private var fields = StructuredDictionary()
+
+  init(_ members: [(String, BareItem)]) { for (key, value) in members { fields.set(key, .item(Item(value))) } }
+
+  init?(parsing text: String) {
+    guard let fields = StructuredDictionary(parsing: text) else { return nil }
+    self.fields = fields
+  }
+
+  init(_ upload: CollectorCheckpoint.Upload) {
+    let origin = upload.origin
+    self.init([
+      ("upload", .string(upload.token)), ("path", .displayString(origin.path)), ("stream", .string(origin.streamID)),
+      ("start", .integer(Int64(clamping: origin.streamStart))), ("live", .boolean(origin.isLive)),
+      ("from", .integer(Int64(clamping: upload.segmentStart))), ("offset", .integer(Int64(clamping: upload.offset))),
+      ("owns", .boolean(upload.ownsFile)), ("phase", .token(upload.phase.rawValue)),
+    ])
+    func set(_ key: String, _ value: BareItem?) { if let value { fields.set(key, .item(Item(value))) } }
+    set("type", origin.mediaType.map { .displayString($0) })
+    set("owner", origin.owner.map { .bytes($0) })
+    set("description", origin.description.map { .displayString($0) })
+  }
+
+  /// nil if a value is beyond what a line can hold.
+  var text: String? { fields.serialized }
+
+  private func value(_ key: String) -> BareItem? { if case .item(let item)? = fields[key] { item.value } else { nil } }
+  func count(_ key: String) -> UInt64? {
+    if case .integer(let number)? = value(key), number >= 0 { UInt64(number) } else { nil }
+  }
+  func string(_ key: String) -> String? { if case .string(let text)? = value(key) { text } else { nil } }
+  func text(_ key: String) -> String? { if case .displayString(let text)? = value(key) { text } else { nil } }
+  func token(_ key: String) -> String? { if case .token(let text)? = value(key) { text } else { nil } }
+  func flag(_ key: String) -> Bool? { if case .boolean(let flag)? = value(key) { flag } else { nil } }
+  func bytes(_ key: String) -> [UInt8]? { if case .bytes(let bytes)? = value(key) { bytes } else { nil } }
+}
+
+extension CollectorCheckpoint.Upload {
+  fileprivate init?(_ line: Line) {
+    guard let token = line.string("upload"), let path = line.text("path"), let streamID = line.string("stream"),
+      let start = line.count("start"), let isLive = line.flag("live"), let from = line.count("from"),
+      let offset = line.count("offset"), let owns = line.flag("owns"),
+      let phase = line.token("phase").flatMap({ Phase(rawValue: $0) })
+    else { return nil }
+    self.init(
+      token: token,
+      origin: UploadOrigin(
+        path: path, mediaType: line.text("type"), streamID: streamID, streamStart: start, owner: line.bytes("owner"),
+        isLive: isLive, description: line.text("description")),
+      segmentStart: from, offset: offset, ownsFile: owns, phase: phase)
+  }
+}

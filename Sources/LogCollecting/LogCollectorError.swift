@@ -1,0 +1,65 @@
+// Why a collector could not be started, or has ended, in words that say what to do.
+
+internal import DiskFiles
+public import EventLoops
+public import JetStream
+internal import LogServing
+internal import StreamStore
+
+/// Thrown when a ``LogCollector`` is made, and when it ends by itself.
+public enum LogCollectorError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// The directory cannot be made or opened.
+  case noDirectory(String, reason: String)
+  /// The names of the files in the directory cannot be read.
+  case unreadableDirectory(String, reason: String)
+  /// No file can be made in the directory.
+  case unwritableDirectory(String, reason: String)
+  /// Another collector or server stores into the directory.
+  case directoryInUse(String)
+  /// The directory has recordings of another stream or another partition, or of a stream that was made anew.
+  case otherSource(String, found: String, wanted: String)
+  /// What the directory says of an earlier collector cannot be read.
+  case damagedCheckpoint(String, reason: String)
+  /// The brokers have no stream of that name.
+  case noStream(String)
+  /// The brokers cannot be reached, or the stream cannot be used.
+  case brokers(BrokerError)
+  /// The disk has refused something that a checkpoint needs.
+  case disk(SystemError)
+  /// The process lacks something that every collector needs.
+  case resources(String)
+
+  public var description: String {
+    switch self {
+    case .noDirectory(let path, let reason):
+      "cannot open the directory \"\(path)\": \(reason). Make it first, or name another with --directory."
+    case .unreadableDirectory(let path, let reason):
+      "cannot list the directory \"\(path)\": \(reason). Change its permissions, or name another with --directory."
+    case .unwritableDirectory(let path, let reason):
+      "cannot write into the directory \"\(path)\": \(reason). Change its permissions, or name another with --directory."
+    case .directoryInUse(let path):
+      "another collector or server stores into \"\(path)\". Stop it, or name another with --directory."
+    case .otherSource(let path, let found, let wanted):
+      "\"\(path)\" has recordings of \(found), and not of \(wanted). Name an empty directory with --directory."
+    case .damagedCheckpoint(let path, let reason):
+      "cannot read \"\(path)/\(CheckpointFile.name)\", where an earlier collector has stopped: \(reason). "
+        + "Name an empty directory with --directory, or restore that file."
+    case .noStream(let name):
+      "the brokers have no JetStream stream \"\(name)\". Name one with --store-stream, or start sluice serve --store first."
+    case .brokers(let error): "cannot collect: \(error). \(error.remedy)"
+    case .disk(let error):
+      "\(error). Nothing is lost: the log has what the disk has not. Make room or repair the disk, and start again."
+    case .resources(let reason): "\(reason). Allow the process more."
+    }
+  }
+
+  init(_ error: DirectoryError, of path: String) {
+    self =
+      switch error {
+      case .missing(let reason): .noDirectory(path, reason: reason)
+      case .unreadable(let reason): .unreadableDirectory(path, reason: reason)
+      case .unwritable(let reason): .unwritableDirectory(path, reason: reason)
+      case .inUse: .directoryInUse(path)
+      }
+  }
+}

@@ -1,0 +1,119 @@
+// The messages of one stream, in their order. Streams do not wait for one another.
+
+internal import EventLoops
+internal import JetStream
+internal import LogServing
+internal import ResumableUploads
+internal import StreamServing
+
+/// Applies the messages of one stream's uploads to its recordings, one after the other. Only on the loop's thread.
+final class StreamLane {
+  /// A message that is to be applied.
+  struct Item {
+    var upload: CollectedUpload
+    /// nil if the message is damaged.
+    var entry: LogEntry?
+    var message: StoredMessage
+  }
+
+  /// After what time something is tried again that the disk has refused.
+  private static let pause = Duration.seconds(2)
+
+  private unowned let collection: Collection
+  private var queue: [Item] = []
+  /// Whether a message is being applied.
+  private(set) var isBusy = false
+  /// Whether a message waits until it is tried again.
+  private var isStuck = false
+  private var complaint: String?
+
+  init(_ collection: Collection) { self.collection = collection }
+
+  var isEmpty: Bool { queue.isEmpty }
+  /// Of the first message that is not applied.
+  var firstSequence: UInt64? { queue.first?.message.sequence }
+
+  func add(_ item: Item) {
+    queue.append(item)
+    proceed()
+  }
+
+  /// Applies the next message, unless nothing may begin now.
+  func proceed() {
+    while !isBusy, !isStuck, !collection.isHolding, let item = queue.first {
+      isBusy = true
+      apply(item)
+    }
+  }
+
+  private func ended(_ outcome: CollectedUpload.Outcome, _ item: Item) {
+    isBusy = false
+    if case .later(let reason) = outcome {
+      isStuck = true
+      if complaint != reason { collection.warn("\(item.upload.name.partial) waits: \(reason)") }
+      complaint = reason
+      collection.loop.schedule(after: Self.pause) { [weak self] in
+        self?.isStuck = false
+        self?.proceed()
+      }
+    } else {
+      complaint = nil
+      queue.removeFirst()
+      collection.applied(item, self)
+    }
+    collection.laneRests()
+    proceed()
+  }
+
+  private func apply(_ item: Item) {
+    let upload = item.upload
+    guard upload.phase != .refused else { return ended(.done, item) }
+    guard let entry = item.entry else {
+      return ended(upload.refuse("message \(item.message.sequence) of the log is damaged"), item)
+    }
+    let repeated = min(upload.offset - min(upload.offset, entry.offset), entry.count)
+    if entry.offset > upload.offset, entry.count > 0 || entry.isComplete {
+      collection.warn(
+        "the log has lost bytes \(upload.offset) to \(entry.offset) of an upload of \(upload.origin.streamID)")
+      upload.skip(to: entry.offset)
+    }
+    guard entry.count > repeated || entry.isComplete else { return finish(item, entry) }
+    if upload.phase == .closed {
+      // Nothing is left to be stored of a stream that ends behind a recording that is closed.
+      if entry.count == repeated { return finish(item, entry) }
+      upload.skip(to: upload.offset)
+    }
+    upload.open { [self] outcome in
+      guard outcome == .done else { return ended(outcome, item) }
+      store(item, entry)
+    }
+  }
+
+  private func store(_ item: Item, _ entry: LogEntry) {
+    let upload = item.upload
+    collection.touched(upload)
+    let repeated = Int(clamping: upload.offset - min(upload.offset, entry.offset))
+    let bytes = item.message.content.payload.dropFirst(repeated)
+    if !bytes.isEmpty, case let outcome = upload.keep(bytes), outcome != .done { return ended(outcome, item) }
+    if let text = item.message.content["Stream-Description"], entry.offset > 0 { upload.describe(text) }
+    guard entry.isComplete else { return finish(item, entry) }
+    upload.complete { [self] outcome in
+      if outcome == .done {
+        upload.appliedSequence = item.message.sequence
+        collection.completed(upload)
+      }
+      ended(outcome, item)
+    }
+  }
+
+  private func finish(_ item: Item, _ entry: LogEntry) {
+    let upload = item.upload
+    upload.appliedSequence = item.message.sequence
+    switch entry.deactivation {
+    case nil: break
+    case .cancelled?: upload.end(.cancelled, upload.ownsFile ? .remove : .leave, "the upload was cancelled")
+    case let cause?: upload.end(.interrupted, .leave, cause.description)
+    }
+    ended(.done, item)
+  }
+}

@@ -1,0 +1,31 @@
+// Which streams are whose, where several collectors share a log.
+
+package import StreamServing
+
+/// One of equal parts of all streams. All uploads of a stream are in the same part, because the name of its files
+/// decides.
+public struct StreamPartition: Sendable, Equatable {
+  /// Counted from 1.
+  public let number: Int
+  public let count: Int
+
+  /// All streams.
+  public static let whole = StreamPartition(number: 1, count: 1)
+
+  private init(number: Int, count: Int) { (self.number, self.count) = (number, count) }
+
+  /// Reads `1/3`: the first of three. nil if it is not such a text, or there would be more than 256 parts.
+  public init?(_ text: String) {
+    let numbers = text.split(separator: "/", omittingEmptySubsequences: false).map { part in
+      part.utf8.count <= 3 && part.utf8.allSatisfy { (0x30...0x39).contains($0) } ? Int(part) : nil
+    }
+    guard numbers.count == 2, let number = numbers[0], let count = numbers[1], (1...256).contains(count),
+      (1...count).contains(number)
+    else { return nil }
+    self.init(number: number, count: count)
+  }
+
+  public var text: String { "\(number)/\(count)" }
+
+  package var assignment: LoopAssignment { LoopAssignment(index: number - 1, count: count) }
+}

@@ -1,0 +1,18 @@
+// What to do about an error of the brokers, in words.
+
+package import JetStream
+
+extension BrokerError {
+  /// A sentence that follows ``description``.
+  package var remedy: String {
+    switch self {
+    case .unreachable, .disconnected, .timedOut: "Start a broker there, or correct its address."
+    case .notAuthorized: "Correct the token or the credentials."
+    case .unusableFile: "Correct the file or its path."
+    case .noResponders: "Enable JetStream in the configuration of the brokers."
+    case .unsuitableStream: "Change the stream, or name another one."
+    case .refused, .invalidReply, .messageTooLarge: "Correct the configuration of the brokers."
+    case .resources: "Allow the process more."
+    }
+  }
+}

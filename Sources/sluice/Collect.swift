@@ -1,0 +1,147 @@
+// sluice collect URL
+
+internal import EventLoops
+internal import LogCollecting
+internal import UploadClient
+internal import UploadServer
+
+enum Collect {
+  static let syntax = CommandLineSyntax(
+    name: "collect",
+    summary: "Writes the uploads that sluice serve --store keeps in NATS JetStream into files.",
+    operands: ["URL[,URL…]"],
+    options: [
+      Option("directory", value: "DIR", "where to store streams (default: .)"),
+      Option("store-stream", value: "NAME", "JetStream stream (default: sluice)"),
+      Option(
+        "partition", value: "I/N",
+        "collect the streams of part I of N, such as 1/3; each collector needs a directory of its own (default: 1/1)"),
+      Option(
+        "after-collect", value: "A",
+        "keep the messages of a complete recording in the log, or purge them when it is on the disk (default: keep)"),
+      Option("finish-after", value: "T", "close a silent live recording after T (default: 1h)"),
+      SplitOption.option,
+      Option(
+        "names", value: "PATTERN",
+        "link live recordings under names that carry their start, or none (default: "
+          + "{name}/%Y-%m-%dT%H-%M-%SZ, if they are split)"),
+      Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
+    ] + StoreOptions.access,
+    example: "sluice collect nats://127.0.0.1:4222 --directory recordings")
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let configuration = try configuration(values)
+    let signals: Signals
+    do throws(SystemError) {
+      // Before the first thread, so that no thread takes a signal away from this one.
+      signals = try Signals()
+      try Console.shared.beginQueueing()
+    } catch {
+      throw CommandError(.inputOutput, error.description)
+    }
+    let collector = try signals.endProcess { () throws(CommandError) in try open(configuration) }
+    let place = "partition \(configuration.partition.text) of \(configuration.stream)"
+    Console.shared.say(
+      "collecting \(place) behind message \(collector.startSequence) into \(configuration.directory.shown)")
+    let outcome = CollectionOutcome()
+    do throws(SystemError) {
+      guard try run(collector, outcome, signals, place) else { return .interrupted }
+    } catch {
+      throw CommandError(.inputOutput, error.description)
+    }
+    if let error = outcome.error.withLock({ $0 }) { throw error.commandError }
+    return .done
+  }
+
+  /// Collects until a signal or an error. False if a second signal has ended it at once.
+  private static func run(
+    _ collector: LogCollector, _ outcome: CollectionOutcome, _ signals: Signals, _ place: String
+  ) throws(SystemError) -> Bool {
+    let ended = try EventCounter()
+    let thread = try NamedThread("sluice-collector") {
+      do throws(LogCollectorError) {
+        try collector.run()
+      } catch {
+        outcome.error.withLock { $0 = error }
+      }
+      ended.signal()
+    }
+    ServiceManager.current.isReady("collecting \(place)")
+    var isInterrupted = false
+    let hasEnded = signals.waitInTime(for: ended) { count in
+      ServiceManager.current.isStopping()
+      isInterrupted = count > 1
+      guard !isInterrupted else { return .zero }
+      Console.shared.say("ending: the next start continues here. A second signal stops at once.")
+      collector.stop()
+      return nil
+    }
+    if hasEnded { thread.join() }
+    return !isInterrupted
+  }
+
+  private static func open(_ configuration: LogCollector.Configuration) throws(CommandError) -> LogCollector {
+    do throws(LogCollectorError) {
+      return try LogCollector(configuration)
+    } catch {
+      throw error.commandError
+    }
+  }
+
+  private static func configuration(
+    _ values: CommandLineSyntax.Values
+  ) throws(CommandError) -> LogCollector.Configuration {
+    let list = values.operands[0]
+    guard let brokers = BrokerOptions(list: list) else {
+      throw .usage("\(list.shown): invalid URL. \(StoreOptions.urls)")
+    }
+    try StoreOptions.checkFiles(values)
+    var configuration = LogCollector.Configuration(
+      brokers: try StoreOptions.authorized(brokers, values), stream: try StoreOptions.stream(values),
+      directory: values["directory"] ?? "."
+    ) { Console.shared.put($0.jsonLine) }
+    if let text = values["partition"] {
+      guard let partition = StreamPartition(text) else {
+        throw .usage("--partition \(text.shown): invalid part. Write I/N, from 1/1 to 256/256.")
+      }
+      configuration.partition = partition
+    }
+    if let text = values["after-collect"] {
+      guard text == "keep" || text == "purge" else {
+        throw .usage("--after-collect is keep or purge, and not \(text.shown).")
+      }
+      configuration.purges = text == "purge"
+    }
+    if let text = values["finish-after"] {
+      configuration.finishAfter = try Units.duration(text, of: "finish-after", atLeast: .seconds(1))
+    }
+    configuration.writesSidecars = !values.has("no-sidecars")
+    configuration.split = try SplitOption.parse(values.all("split")).map {
+      RecordingSplit(duration: $0.duration, size: $0.size, timeOfDay: $0.timeOfDay)
+    }
+    if configuration.split != nil, values.has("no-sidecars") {
+      throw .usage("--split needs sidecars. Leave out --no-sidecars.")
+    }
+    if let pattern = values["names"] { configuration.names = try Serve.names(pattern) }
+    configuration.software = "sluice/\(sluiceVersion)"
+    return configuration
+  }
+}
+
+/// Why the collector has ended; nil if it was told to.
+private final class CollectionOutcome: Sendable {
+  let error = Lock<LogCollectorError?>(nil)
+}
+
+extension LogCollectorError {
+  fileprivate var commandError: CommandError {
+    let code: ExitCode =
+      switch self {
+      case .noStream: .noDevice
+      case .brokers(let error): ExitCode(error)
+      case .damagedCheckpoint, .otherSource: .badData
+      case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .disk, .resources: .inputOutput
+      }
+    return CommandError(code, description)
+  }
+}

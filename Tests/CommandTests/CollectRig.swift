@@ -1,0 +1,180 @@
+// The same requests to a server with a directory and to one with a log, and collectors that write the log into files.
+
+import BrokerTesting
+import Glibc
+import JetStream
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadClient
+import UploadServer
+
+/// A broker, two servers, and collectors as processes, each with one partition and a directory of its own.
+final class CollectRig {
+  /// The SHA-256 of "alice" and of "bob".
+  private static let tokens = """
+    2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90 alice
+    81b637d8fcd2c6da6359e6963113a1170de795e4b725b84d1e0b4cfd9ec58ce9 bob
+
+    """
+
+  let broker = try! TestBroker()
+  private let scratch: TemporaryDirectory
+  private let reference: TemporaryDirectory
+  let directories: [TemporaryDirectory]
+  private let options: [String]
+  /// Stores into `reference`.
+  private let files: UploadServer
+  private let log: UploadServer
+  private(set) var collectors: [TestProcess] = []
+  /// What all collectors have printed.
+  private(set) var output: [String] = []
+
+  init(collectors count: Int, _ options: [String] = []) throws {
+    (scratch, reference) = (try TemporaryDirectory(), try TemporaryDirectory())
+    directories = try (0..<count).map { _ in try TemporaryDirectory() }
+    self.options = options
+    let tokens = try scratch.write("tokens", Self.tokens)
+    func server(_ storage: UploadServer.Storage) throws -> UploadServer {
+      var configuration = UploadServer.Configuration(listen: [try ListenAddress("127.0.0.1:0")], storage: storage) {
+        _ in
+      }
+      configuration.tokenFile = tokens
+      configuration.software = "sluice/\(sluiceVersion)"
+      let server = try UploadServer(configuration: configuration)
+      try server.start()
+      return server
+    }
+    files = try server(.directory(reference.path))
+    log = try server(.brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url]))))
+    for index in 0..<count { collectors.append(try start(index)) }
+  }
+
+  deinit {
+    for server in [files, log] {
+      server.shutdown(grace: .zero)
+      server.waitUntilEnded()
+    }
+  }
+
+  // MARK: Processes
+
+  private func start(_ index: Int) throws -> TestProcess {
+    let arguments = ["collect", broker.url, "--directory", directories[index].path]
+    let process = try sluice(arguments + ["--partition", "\(index + 1)/\(directories.count)"] + options)
+    try process.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    return process
+  }
+
+  /// Ends a collector with that signal and starts the next one; both wait for what they end.
+  func restart(_ index: Int, _ signal: Int32) throws {
+    let ended = collectors[index]
+    ended.signal(signal)
+    let code = try ended.wait()
+    if signal == SIGTERM { #expect(code == 0, "\(ended.errors)") }
+    output += ended.output
+    collectors[index] = try start(index)
+  }
+
+  func restartBroker() throws {
+    try broker.kill()
+    try broker.start()
+    try waitUntil("the server is connected again") { log.isReady }
+  }
+
+  /// Waits until the checkpoints of all collectors speak of all that the log has, and ends them.
+  func finish() throws {
+    let last = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
+    for directory in directories {
+      try waitUntil("message \(last) is collected") {
+        let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
+        return text.firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= last
+      }
+    }
+    for (index, collector) in collectors.enumerated() {
+      collector.signal(SIGTERM)
+      #expect(try collector.wait() == 0, "\(collector.errors)")
+      output += collector.output
+      // What is left for the next start: digests.
+      collectors[index] = collector
+    }
+  }
+
+  // MARK: Requests
+
+  /// One of the two servers.
+  enum Target: CaseIterable { case files, log }
+
+  struct Answer {
+    var status: Int
+    var location: String?
+  }
+
+  func send(
+    _ target: Target, _ method: String, _ path: String, owner: String, _ lines: [String], _ body: [UInt8]? = nil
+  ) throws -> Answer {
+    let client = try RawClient((target == .files ? files : log).localAddresses[0])
+    var head = ["\(method) \(path) HTTP/1.1", "Host: h", "Upload-Draft-Interop-Version: 8"] + lines
+    head.append("Authorization: Bearer \(owner)")
+    if let body { head.append("Content-Length: \(body.count)") }
+    try client.send(Array((head.joined(separator: "\r\n") + "\r\n\r\n").utf8) + (body ?? []))
+    let answer = try client.final().answer
+    return Answer(status: answer.status, location: answer["location"])
+  }
+
+  // MARK: What is stored
+
+  /// What the files of a directory are called and hold, sidecars without times.
+  private static func stored(in directory: TemporaryDirectory) throws -> [String: [UInt8]] {
+    var files: [String: [UInt8]] = [:]
+    for name in directory.names { files[name] = try directory.contents(name) }
+    for name in directory.names where !name.hasSuffix(".part") && !name.hasSuffix(".gaps") {
+      guard let dot = name.lastIndex(of: ".") else { continue }
+      let sidecar = "\(name[..<dot]).sidecar"
+      guard let text = try? directory.contents(sidecar) else { continue }
+      let lines = String(decoding: text, as: UTF8.self).split(separator: "\n").filter { line in
+        !["\"started", "\"ended\"", "\"first_seen\"", "\"clock_synchronized\""].contains { line.contains($0) }
+      }
+      files[sidecar] = Array(lines.joined(separator: "\n").utf8)
+    }
+    return files
+  }
+
+  /// Compares what the collectors have stored with what the server with a directory has.
+  func compare(_ seed: Seed) throws {
+    /// Digests are written when a server has the time for them, and at the next start.
+    func isComplete(_ files: [String: [UInt8]]) -> Bool {
+      files.keys.allSatisfy { name in
+        guard !["part", "gaps", "sidecar"].contains(name.split(separator: ".").last ?? "") else { return true }
+        return files["\(name[..<(name.lastIndex(of: ".") ?? name.endIndex)]).sidecar"] != nil
+      }
+    }
+    var wanted: [String: [UInt8]] = [:]
+    try waitUntil("the server's sidecars are written") {
+      wanted = try Self.stored(in: reference)
+      return isComplete(wanted)
+    }
+    var found: [String: [UInt8]] = [:]
+    for index in directories.indices { collectors[index] = try start(index) }
+    try waitUntil("the collectors' sidecars are written") {
+      found = [:]
+      for directory in directories { found.merge(try Self.stored(in: directory)) { $0 + $1 } }
+      return isComplete(found)
+    }
+    for collector in collectors {
+      collector.signal(SIGTERM)
+      try collector.wait()
+    }
+    #expect(found.keys.sorted() == wanted.keys.sorted(), "\(seed)")
+    for (name, bytes) in wanted {
+      let isSame = found[name] == bytes
+      let texts = name.hasSuffix(".gaps") || name.hasSuffix(".sidecar") ? [found[name] ?? [], bytes] : []
+      #expect(
+        isSame,
+        """
+        \(name): \(found[name]?.count ?? -1) of \(bytes.count) bytes, \(seed)
+        \(texts.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "\n--- instead of\n"))
+        """)
+    }
+  }
+}

@@ -1,0 +1,217 @@
+// sluice collect as a process: whatever dies, its directory becomes what a server with a directory makes of the same
+// requests.
+
+import BrokerTesting
+import Glibc
+import JetStream
+import NetworkTesting
+import PropertyTesting
+import Testing
+
+@Suite("sluice collect")
+struct CollectTests {
+  /// A stream of the test. Each of its bytes follows from its offset.
+  private final class Stream {
+    let id: String
+    let path: String
+    let owner: String
+    let content: [UInt8]
+    /// Up to where some upload has brought bytes.
+    var length = 0
+    var upload: Upload?
+    /// Behind the last bytes that never came: no upload begins before that.
+    var holesEnd = 0
+    var uploadCount = 0
+    /// Whether another owner has tried to continue it.
+    var hasRival = false
+    /// Nothing more is done with it.
+    var isOver = false
+
+    init(_ number: Int, _ random: inout SplitMix64) {
+      id = "s\(number)"
+      path = ["/mic.wav", "/a/log.txt", "/raw"][number % 3]
+      owner = ["alice", "bob"][number % 2]
+      let pattern = OffsetPattern(seed: UInt64(number))
+      let bytes = (0..<UInt64(300_000)).map { pattern[$0] }
+      content = path.hasSuffix(".wav") ? Self.wavHead + bytes : bytes
+    }
+
+    /// The head of a live stream: its sizes are not known.
+    private static let wavHead: [UInt8] = {
+      func little(_ number: Int, _ count: Int) -> [UInt8] {
+        (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
+      }
+      var head = Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEfmt ".utf8) + little(16, 4) + little(1, 2)
+      head += little(1, 2) + little(48_000, 4) + little(96_000, 4) + little(2, 2) + little(16, 2)
+      return head + Array("data".utf8) + [255, 255, 255, 255]
+    }()
+  }
+
+  private struct Upload {
+    var locations: [CollectRig.Target: String] = [:]
+    var start: Int
+    var offset = 0
+  }
+
+  private static func send(
+    _ rig: CollectRig, _ stream: Stream, _ method: String, _ lines: [String], _ body: [UInt8]?, _ upload: inout Upload,
+    expecting statuses: Set<Int>
+  ) throws {
+    for target in CollectRig.Target.allCases {
+      let answer = try rig.send(
+        target, method, upload.locations[target] ?? stream.path, owner: stream.owner, lines, body)
+      guard statuses.contains(answer.status) else {
+        throw TestFailure("\(target): \(method) of \(stream.id) at \(upload) is answered with \(answer.status)")
+      }
+      if let location = answer.location { upload.locations[target] = location }
+    }
+  }
+
+  /// Brings the next bytes of the stream in its present upload, or in a new one.
+  private static func bring(
+    _ rig: CollectRig, _ stream: Stream, _ random: inout SplitMix64, completes: Bool = false
+  ) throws {
+    var upload = stream.upload ?? Upload(start: stream.length)
+    var count = Int.random(in: 0...12_000, using: &random)
+    if stream.upload == nil {
+      // Overlaps what is there, or begins behind bytes that never come.
+      if random.chance(25) { upload.start = Int.random(in: stream.holesEnd...stream.length, using: &random) }
+      if random.chance(25) { upload.start += Int.random(in: 1...5_000, using: &random) }
+      if upload.start > stream.length { stream.holesEnd = upload.start }
+      // A hole is made by the first byte behind it.
+      count = max(1, count)
+    }
+    let begin = upload.start + upload.offset
+    // A stream does not end before its last byte.
+    if completes { count = max(count, stream.length - begin, 1) }
+    let end = min(begin + count, stream.content.count)
+    let body = Array(stream.content[begin..<end])
+    let complete = "Upload-Complete: ?\(completes ? 1 : 0)"
+    if stream.upload == nil {
+      var lines = [complete, "Stream-ID: \(stream.id)", "Stream-Offset: \(upload.start)"]
+      if random.chance(30) { lines.append("Stream-Description: device=\"d\(stream.id)\", rate=48000") }
+      try send(rig, stream, "POST", lines, body, &upload, expecting: [200, 201])
+    } else {
+      let lines = [complete, "Upload-Offset: \(upload.offset)", "Content-Type: application/partial-upload"]
+      try send(rig, stream, "PATCH", lines, body, &upload, expecting: [200, 201, 204])
+    }
+    upload.offset += body.count
+    if stream.upload == nil { stream.uploadCount += 1 }
+    stream.upload = upload
+    stream.length = max(stream.length, upload.start + upload.offset)
+  }
+
+  /// One step of a sequence.
+  private static func step(_ rig: CollectRig, _ streams: [Stream], _ random: inout SplitMix64) throws {
+    let stream = streams[Int.random(in: 0..<streams.count, using: &random)]
+    let index = Int.random(in: 0..<rig.directories.count, using: &random)
+    switch Int.random(in: 0..<100, using: &random) {
+    case 0..<12: try rig.restart(index, SIGKILL)
+    case 12..<15: try rig.restart(index, SIGTERM)
+    case 15..<18: try rig.restartBroker()
+    case _ where stream.isOver: break
+    // Another upload continues it.
+    case 18..<28: stream.upload = nil
+    case 28..<32:
+      // The log forgets the bytes of a cancelled upload at once, and who began the stream; a directory keeps what other
+      // uploads have in the same recording.
+      guard var upload = stream.upload, stream.uploadCount == 1, !stream.hasRival else { break }
+      try send(rig, stream, "DELETE", [], nil, &upload, expecting: [204])
+      stream.isOver = true
+    case 32..<38:
+      // Only the log accepts it, and nothing of it may come into the recording.
+      let other = stream.owner == "alice" ? "bob" : "alice"
+      guard stream.length > 0 else { break }
+      stream.hasRival = true
+      let lines = ["Upload-Complete: ?1", "Stream-ID: \(stream.id)", "Stream-Offset: 0"]
+      let answers = try CollectRig.Target.allCases.map { target in
+        try rig.send(target, "POST", stream.path, owner: other, lines, Array("not yours".utf8)).status
+      }
+      #expect(answers == [403, 201])
+    case 38..<45:
+      try bring(rig, stream, &random, completes: true)
+      stream.isOver = true
+    default: try bring(rig, stream, &random)
+    }
+  }
+
+  @Test(
+    "files are those of a server with a directory, whatever dies in between",
+    arguments: Seed.several(2).flatMap { seed in [(seed, 1, "keep"), (seed, 3, "purge")] })
+  func sameFiles(_ seed: Seed, _ count: Int, _ after: String) throws {
+    var random = seed.generator
+    let rig = try CollectRig(collectors: count, ["--after-collect", after])
+    let streams = (0..<6).map { Stream($0, &random) }
+    for _ in 0..<120 { try Self.step(rig, streams, &random) }
+    try rig.finish()
+    try rig.compare(seed)
+    for line in rig.output where line.contains("\"event\":\"refused\"") {
+      #expect(line.contains("belongs to another token"), "\(seed)")
+    }
+  }
+
+  @Test("purge removes the messages of a complete recording, and no others")
+  func purge() throws {
+    let rig = try CollectRig(collectors: 1, ["--after-collect", "purge"])
+    func create(_ id: String, _ completes: Bool) throws -> String {
+      let lines = ["Upload-Complete: ?0", "Stream-ID: \(id)"]
+      let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("one ".utf8)).location)
+      let more = [
+        "Upload-Complete: ?\(completes ? 1 : 0)", "Upload-Offset: 4", "Content-Type: application/partial-upload",
+      ]
+      _ = try rig.send(.log, "PATCH", location, owner: "alice", more, Array("two".utf8))
+      return String(location.dropFirst("/.uploads/".count))
+    }
+    let (complete, unfinished) = (try create("a", true), try create("b", false))
+    let stream = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
+    try waitUntil("the messages of a complete recording are removed") { try stream.messages(of: complete).count == 1 }
+    #expect(try stream.messages(of: unfinished).map(\.content.payload).joined().elementsEqual("one two".utf8))
+    #expect(try rig.directories[0].contents("x-a.bin") == Array("one two".utf8))
+    #expect(try rig.directories[0].contents("x-b.part") == Array("one two".utf8))
+  }
+
+  @Test("a live recording that falls silent is closed, and continues in a next part after the collector was killed")
+  func silence() throws {
+    let rig = try CollectRig(collectors: 1, ["--finish-after", "1s"])
+    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
+    let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("one ".utf8)).location)
+    try rig.collectors[0].lines.first("the end") { $0.text.contains("\"event\":\"closed\"") }
+    try rig.restart(0, SIGKILL)
+    let more = ["Upload-Complete: ?1", "Upload-Offset: 4", "Content-Type: application/partial-upload"]
+    #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array("two".utf8)).status == 201)
+    try rig.finish()
+    #expect(rig.directories[0].names == ["x", "x-a.bin", "x-a.gaps", "x-a~2.bin", "x-a~2.gaps"])
+    #expect(try rig.directories[0].contents("x-a.bin") == Array("one ".utf8))
+    #expect(try rig.directories[0].contents("x-a~2.bin") == Array("two".utf8))
+  }
+
+  @Test("what prevents a collection has an exit code, and the message says what to do")
+  func exitCodes() throws {
+    let (broker, guarded) = (try TestBroker(), try TestBroker("authorization { token: \"right\" }"))
+    let gone = try TestBroker()
+    try gone.kill()
+    _ = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    let (scratch, used) = (try TemporaryDirectory(), try TemporaryDirectory())
+    let (wrong, empty) = (try scratch.write("wrong", "wrong\n"), try scratch.write("empty", "\n"))
+    let running = try sluice(["collect", broker.url, "--directory", used.path, "--partition", "1/3"])
+    try running.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    func check(_ arguments: [String], _ code: Int32, _ text: String) throws {
+      let process = try sluice(["collect"] + arguments)
+      #expect(try process.wait() == code, "\(arguments): \(process.errors)")
+      #expect(process.errors.joined().contains(text), "\(process.errors)")
+    }
+    let file = try scratch.write("file", "")
+    try check([gone.url, "--directory", scratch.path], 69, "Start a broker there")
+    try check([guarded.url, "--directory", scratch.path, "--store-token-file", wrong], 77, "Correct the token")
+    try check([broker.url, "--directory", scratch.path, "--store-token-file", empty], 65, "first line is empty")
+    try check(
+      [broker.url, "--directory", scratch.path, "--store-stream", "other"], 66, "no JetStream stream \"other\"")
+    try check([broker.url, "--directory", file], 74, "Make it first")
+    try check([broker.url, "--directory", used.path, "--partition", "1/3"], 74, "another collector")
+    running.signal(SIGTERM)
+    #expect(try running.wait() == 0)
+    try check([broker.url, "--directory", used.path, "--partition", "2/3"], 65, "Name an empty directory")
+    _ = try used.write(".collected", "nonsense\n")
+    try check([broker.url, "--directory", used.path, "--partition", "1/3"], 65, "is not a checkpoint")
+  }
+}
