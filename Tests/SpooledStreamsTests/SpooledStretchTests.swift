@@ -1,6 +1,7 @@
 // A circular buffer over a stretch on disk, with its real thread, on a real file system.
 
 import EventLoops
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import Spool
@@ -227,8 +228,16 @@ private final class Directory: Sendable {
   func open(limit: UInt64, stream: String = "test") throws -> StreamSpool {
     var settings = SpoolSettings(limit: limit)
     settings.syncInterval = .milliseconds(10)
-    return try StreamSpool(directory: directory.path, stream: stream, settings: settings) { [self] event in
-      reported.withLock { $0.append(event) }
+    while true {
+      do {
+        return try StreamSpool(directory: directory.path, stream: stream, settings: settings) { [self] event in
+          reported.withLock { $0.append(event) }
+        }
+      } catch {
+        // The folder of a spool that was dropped belongs to it until its thread has ended.
+        guard case .inUse(getpid()) = error.cause else { throw error }
+        usleep(1000)
+      }
     }
   }
 
