@@ -312,8 +312,8 @@ extension UploadResource {
   func outgrown() {
     let waiting = takeWaiting()
     // A server that comes after this one must know it as well.
-    deactivate(.lengthExceeded, peer: waiting?.peer) { [self] _ in
-      if let waiting { refuse(waiting, .deactivated(.lengthExceeded)) }
+    deactivate(.outgrown, peer: waiting?.peer) { [self] _ in
+      if let waiting { refuse(waiting, .deactivated(.outgrown)) }
     }
   }
 
@@ -510,7 +510,7 @@ extension UploadResource {
     case .expired: record.isLive ? .close : .remove
     case .interrupted: .close
     case .stateLost: refusedByDisk.map { .distrust($0) } ?? .leave
-    case .lengthExceeded, .unsynced, .overtaken, .abandoned: .leave
+    case .lengthExceeded, .outgrown, .unsynced, .overtaken, .abandoned: .leave
     }
   }
 

@@ -240,6 +240,30 @@ import Testing
 
   // MARK: Offsets
 
+  @Test(
+    "a server that ends each new upload is asked after pauses; a stream of which it has every byte fails soon",
+    arguments: [404, 410], [false, true])
+  func endsEachUpload(_ status: Int, _ isFinished: Bool) {
+    var client = streaming(300, isFinished: isFinished)
+    if isFinished { client.interim(["Upload-Offset": "300"]) }
+    var (requests, pauses) = (0, 0)
+    while client.failure == nil, pauses < 40 {
+      switch client.next {
+      case "wait":
+        pauses += 1
+        client.goOn()
+        continue
+      case "CREATE": client.answer(201, location: "http://host/uploads/\(requests)")
+      default: client.answer(status)
+      }
+      requests += 1
+      guard requests < 1000 else { break }
+    }
+    #expect((client.failure == nil) == !isFinished)
+    #expect(requests <= 10 + 5 * pauses, "\(requests) requests, \(pauses) pauses")
+    #expect(client.machine.acknowledged == (isFinished ? 300 : 200))
+  }
+
   @Test("an offset that cannot be, again and again: a live stream goes on in a new part, where it was acknowledged")
   func impossibleOffset() {
     var client = streaming()

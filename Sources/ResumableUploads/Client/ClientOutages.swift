@@ -62,7 +62,11 @@ extension UploadClientStateMachine {
       return complete(upTo: supply.head)
     }
     detours += 1
-    if detours > Self.maximumDetours, !hasAcknowledged { return fail(.noProgress(status: status)) }
+    // Of a live stream that has ended, only the end itself is refused then: no byte is at stake.
+    let isOnlyTheEnd = configuration.length == nil && supply.isFinished && acknowledged == supply.head
+    if detours > Self.maximumDetours, !hasAcknowledged || isOnlyTheEnd && restarts >= Self.maximumDetours {
+      return fail(.noProgress(status: status))
+    }
     if !isProven, !former.isEmpty { return returnToFormer() }
     if hasAcknowledged { former = [self] }
     restarts += 1

@@ -214,6 +214,8 @@ extension UploadClientStateMachine {
     // The old upload resource is not left before there is a new one.
     if former.isEmpty { self.notes += notes } else { heldNotes = notes }
     base = next
+    // Each upload resource that seems to be gone is asked for once more.
+    missing = 0
     return create(supply)
   }
 

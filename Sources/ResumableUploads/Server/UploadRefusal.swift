@@ -10,6 +10,8 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case interrupted
   /// More bytes came than the length that was announced (section "Upload Append").
   case lengthExceeded = "length-exceeded"
+  /// The stream is stored already, and does not end where the upload does.
+  case outgrown
   /// Bytes that were acknowledged are not there any more (section "Offset").
   case stateLost = "state-lost"
   /// The machine stopped while bytes that were acknowledged may not have been on the disk.
@@ -26,6 +28,7 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
     case .interrupted:
       "the stream was silent for too long, and its recording is closed: create a new upload to continue"
     case .lengthExceeded: "the upload is longer than the length that was announced"
+    case .outgrown: "the stream is stored already, and is longer than this upload"
     case .stateLost: "the server has lost a part of what it had acknowledged"
     case .unsynced: "the machine stopped before it had written everything that the server had acknowledged"
     case .overtaken: "a newer request has continued the stream behind bytes that never came"
