@@ -453,8 +453,3 @@ extension FileStore {
     return ftruncate(descriptor, off_t(length)) == 0
   }
 }
-
-extension SystemError {
-  /// Whether the same may succeed in a moment.
-  var isShortage: Bool { code == EMFILE || code == ENFILE || code == ENOMEM }
-}

@@ -40,6 +40,8 @@ final class StreamFile: StoredStream {
   private var isHeadless = false
   private var splits: [SplitRecording] = []
   private(set) var splitFailure: SystemError?
+  /// After what time it is tried again, and when; nil where nothing has failed.
+  private var splitRetry: (pause: Duration, at: MonotonicInstant)?
 
   /// - Parameter size: of the file, in bytes.
   init(
@@ -100,7 +102,7 @@ final class StreamFile: StoredStream {
   /// number.
   private func splitIfFull() -> UInt64? {
     guard maySplit, let split = RecordingSplit.shortest(store.split, description.flatMap { RecordingSplit($0) }),
-      splitFailure == nil,
+      splitRetry.map({ $0.at <= .now }) ?? true,
       name.part < RecordingPart.largestNumber, name.finalExtension == ".wav", !isHeadless
     else { return nil }
     let size = position(of: length)
@@ -116,10 +118,13 @@ final class StreamFile: StoredStream {
     if gaps.holesEnd == length { return UInt64(head.frameLength) }
     do throws(SystemError) {
       splits.append(try store.split(self, head))
+      (splitFailure, splitRetry) = (nil, nil)
       return split.room(head, fileLength: position(of: length), untilTime: untilTime(split, head))
     } catch {
-      // The recording goes on. The next request tries again.
-      splitFailure = error
+      // The recording goes on, and is longer than it should be.
+      let pauses = RecordingSplit.retryPauses
+      let pause = splitRetry.map { min($0.pause * 2, pauses.longest) } ?? pauses.first
+      (splitFailure, splitRetry) = (error, (pause, .now + pause))
       return nil
     }
   }

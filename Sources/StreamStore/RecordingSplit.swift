@@ -9,6 +9,9 @@ public struct RecordingSplit: Equatable, Sendable {
   public static let leastDuration = Duration.seconds(10)
   /// In bytes.
   public static let leastSize: UInt64 = 1_000_000
+  /// After what time a split is tried again that the disk has refused, or a recording finished that it did not let finish;
+  /// twice as long each time, up to the longest.
+  static let retryPauses = (first: Duration.seconds(2), longest: Duration.seconds(64))
 
   /// By the number of frames and their rate, not by a clock.
   public var duration: Duration?

@@ -48,9 +48,6 @@ package final class StreamRegistry {
   private var taken: Set<StreamName> = []
   private var isRestoring = true
   private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
-  /// After what time a recording is finished again that the disk did not let finish; twice as long each time, up to the
-  /// longest.
-  private static let splitRetryPauses = (first: Duration.seconds(2), longest: Duration.seconds(64))
   private var stops = false
   /// Streams whose end is on its way to the disk, and who waits for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
@@ -151,7 +148,7 @@ package final class StreamRegistry {
   ///   - complaint: what was said last of why it is not finished.
   ///   - pause: after what time it is tried again.
   func finishSplit(
-    _ split: SplitRecording, peer: String, complaint: String? = nil, pause: Duration = splitRetryPauses.first
+    _ split: SplitRecording, peer: String, complaint: String? = nil, pause: Duration = RecordingSplit.retryPauses.first
   ) {
     splitCount += 1
     store.finishSplit(split, loop: loop) { [self] error, isDataLost in
@@ -167,7 +164,7 @@ package final class StreamRegistry {
           loop.schedule(after: pause) { [weak self] in
             guard let self, !stops else { return }
             finishSplit(
-              split, peer: peer, complaint: "\(error)", pause: min(pause * 2, Self.splitRetryPauses.longest))
+              split, peer: peer, complaint: "\(error)", pause: min(pause * 2, RecordingSplit.retryPauses.longest))
           }
         }
       } else {

@@ -186,8 +186,9 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
 
   /// Finishes the files that the stream has left behind.
   private func finishSplits(_ stream: any StoredStream) {
-    if let error = stream.splitFailure, !saysSplitFailure {
-      saysSplitFailure = true
+    let splitFailure = stream.splitFailure
+    defer { saysSplitFailure = splitFailure != nil }
+    if let error = splitFailure, !saysSplitFailure {
       registry.emit(
         ServerEvent(.warning, reason: "\(stream.fileName) cannot be split, and becomes longer: \(error)"))
     }
@@ -652,8 +653,10 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
   private func leaveUnfinished(_ stream: any StoredStream) {
     leave(stream)
     guard !isUpload, !stream.isComplete else { return }
+    // Nobody has to come back to a stream without a byte.
     registry.leave(
-      stream.name, for: UploadOwner(credential: head.credential, address: UploadOwner.address(of: peer)))
+      stream.name, for: UploadOwner(credential: head.credential, address: UploadOwner.address(of: peer)),
+      atMost: stream.isEmpty && stream.start == 0 ? .zero : nil)
   }
 
   private func interrupt(_ stream: any StoredStream, _ reason: String, status: Int? = nil) {

@@ -55,7 +55,8 @@ enum Serve {
       Option("max-age", value: "T", "delete an idle upload of known length after T (default: 24h)"),
       Option("max-hole", value: "SIZE", "largest hole that one request may leave (default: 64GiB)"),
       Option(
-        "max-uploads", value: "N", "unfinished uploads and plain streams (default: 10000; with --discard: 50000)"),
+        "max-uploads", value: "N",
+        "unfinished uploads and plain requests under way (default: 10000; with --discard: 50000)"),
       Option("max-uploads-per-client", value: "N", "those of one token or address (default: no limit)"),
       Option("quota", value: "SIZE", "total size of unfinished streams, including holes (default: no limit)"),
       Option("quota-per-client", value: "SIZE", "that of one token or address (default: no limit)"),

@@ -29,10 +29,9 @@ enum SluiceCommand {
   ]
 
   /// What is too much for the subcommands' own help.
-  static let topics = [
-    StreamOptions.resuming, StreamOptions.connection, StoreOptions.topic, Serve.limits, KeepOptions.topic, Load.more,
-    Report.metrics,
-  ]
+  static let topics = subcommands.flatMap(\.syntax.topics).reduce(into: [HelpTopic]()) { topics, topic in
+    if !topics.contains(where: { $0.name == topic.name }) { topics.append(topic) }
+  }
 
   static let overview = [
     "usage: sluice SUBCOMMAND [options]", "",

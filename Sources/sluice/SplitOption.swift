@@ -21,7 +21,12 @@ struct SplitOption {
     var split = SplitOption()
     for text in values {
       if text.contains(":") {
-        split.timeOfDay = try timeOfDay(text)
+        let time = try timeOfDay(text)
+        guard split.timeOfDay == nil || split.timeOfDay == time else {
+          throw .usage(
+            "--split \(text.shown): there is one time of day already. Give one, with a length or a size if you like.")
+        }
+        split.timeOfDay = time
         continue
       }
       guard Double(text) == nil else {

@@ -213,7 +213,7 @@ enum StreamOptions {
       )
     }
     if let path = values["bearer-token-file"] {
-      configuration.bearerToken = { try? token(inFile: path) }
+      configuration.bearerToken = { (try? token(inFile: path)) ?? nil }
     }
   }
 
@@ -349,9 +349,19 @@ enum StreamOptions {
     return try token(inFile: path)
   }
 
-  private static func token(inFile path: String) throws(CommandError) -> String {
+  /// Whether systemd has made the file for this process (systemd.exec(5), `LoadCredential=`).
+  private static func isCredential(_ path: String) -> Bool {
+    guard let directory = getenv("CREDENTIALS_DIRECTORY").map({ String(cString: $0) }), !directory.isEmpty else {
+      return false
+    }
+    return path.hasPrefix(directory + "/")
+  }
+
+  private static func token(inFile path: String) throws(CommandError) -> String? {
     var bytes = try InputFile.contents(of: path, option: "bearer-token-file", limit: 16 * 1024, isReadAgain: true)[...]
     while let last = bytes.last, last == 0x0a || last == 0x0d || last == 0x20 { bytes.removeLast() }
+    // A unit names its credential whether or not the server asks for a token.
+    if bytes.isEmpty, isCredential(path) { return nil }
     guard !bytes.isEmpty, bytes.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else {
       throw CommandError(
         .badData,

@@ -128,4 +128,16 @@ struct CommandLineSyntaxTests {
     let error = try #require(throws: CommandError.self) { try SluiceCommand.run(["heartbeet"]) }
     #expect(error.code == .usage && error.message.contains("did you mean heartbeat?"))
   }
+
+  @Test("each help topic that a page names is there")
+  func topics() {
+    let pages =
+      [SluiceCommand.overview] + SluiceCommand.subcommands.map(\.syntax.help) + SluiceCommand.topics.map(\.page)
+    let there = SluiceCommand.topics.map(\.name) + ["exit-codes", "man", "completions"]
+    for page in pages {
+      for match in page.matches(of: #/sluice help ([a-z-]+)/#) {
+        #expect(there.contains(String(match.1)), "\(match.0)")
+      }
+    }
+  }
 }

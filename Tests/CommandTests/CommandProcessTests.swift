@@ -74,6 +74,7 @@ struct CommandProcessTests {
       Misuse("heartbeat http://h/ --proxy unix:/x", 64, "--proxy", "unix:/x"),
       Misuse("heartbeat http://h/ --buffer --give-up 1s", 64, "--buffer needs a value"),
       Misuse("pipe http://h/ -H Content-Type:~a/b --content-type a/b", 64, "Content-Type", "--content-type"),
+      Misuse("mic http://h/ --split 00:00 --split 12:00", 64, "one time of day already"),
       Misuse("mic http://h/ --device hw:99", 66, "hw:99"),
       Misuse("pipe http://h/ --resumable never --digest sha-256", 64, "--digest", "--resumable never"),
       Misuse("heartbeat http://h/ --interval 1us", 64, "less than 1ms"),
@@ -376,11 +377,14 @@ struct CommandProcessTests {
     let token = try directory.write("token", "file-SECRET-token\n")
     let netrc = try directory.write("netrc", "machine 127.0.0.1 login me password netrc-SECRET\n")
     let port = server.port
+    let empty = try directory.write("empty", "\n")
     let cases: [([String], [String: String?], String)] = [
       ([server.url, "--bearer-token-file", token], [:], "Bearer file-SECRET-token"),
       ([server.url], ["SLUICE_BEARER_TOKEN": "env-SECRET-token"], "Bearer env-SECRET-token"),
       (["http://me:url-SECRET@127.0.0.1:\(port)/"], [:], "Basic bWU6dXJsLVNFQ1JFVA=="),
       ([server.url, "--netrc-file", netrc], [:], "Basic bWU6bmV0cmMtU0VDUkVU"),
+      // A unit of systemd without a token.
+      ([server.url, "--bearer-token-file", empty], ["CREDENTIALS_DIRECTORY": directory.path], "none"),
     ]
     for (arguments, environment, sent) in cases {
       let process = try sluice(
@@ -397,6 +401,7 @@ struct CommandProcessTests {
     let refused = try sluice(["heartbeat", server.url, "--bearer-token-file", badToken])
     #expect(try refused.wait() == 65)
     #expect(!refused.lines.all.contains { $0.text.contains("SECRET") })
+    #expect(try sluice(["heartbeat", server.url, "--bearer-token-file", empty]).wait() == 65)
     for token in ["two SECRET words", "SECRET\nword", ""] {
       let refused = try sluice(["heartbeat", server.url], environment: ["SLUICE_BEARER_TOKEN": token])
       #expect(try refused.wait() == 64)

@@ -103,6 +103,16 @@ struct ClosedRecordingTests {
     #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
   }
 
+  @Test("a plain request without a byte leaves its name at once, however long recordings wait for their clients")
+  func emptyAtOnce() throws {
+    let test = try TestServer { $0.finishAfter = .seconds(3600) }
+    try test.plain(id: "a", [])
+    _ = try test.events.wait(.expired)
+    #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
+    try test.plain(id: "b", Array("b".utf8))
+    #expect(test.directory.exists("t-b.part"))
+  }
+
   @Test("a client that is silent and connected keeps its recording")
   func silent() throws {
     let test = try server()

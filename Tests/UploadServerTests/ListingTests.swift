@@ -70,6 +70,24 @@ struct ListingTests {
     #expect(directory.names.filter { !$0.hasPrefix(".") } == ["-f.part", "-f~2.part", "f-x.bin", "f-x.gaps"])
   }
 
+  @Test("until the directory is listed, a stream that may be there already is told to come back, and nothing worse")
+  func early() throws {
+    let directory = TemporaryDirectory()
+    try Command.run("sh", ["-c", "cd \"$0\" && seq -f 'a-%.0f.rare' 40000 | xargs touch", directory.path])
+    let test = try TestServer(in: directory)
+    var refusals = 0
+    while true {
+      let client = try test.connect()
+      try client.send(TestServer.head("/new-\(refusals).txt") + "0\r\n\r\n")
+      let answer = try client.answer()
+      if answer.status == 201 { break }
+      #expect(answer.status == 503 && answer["retry-after"] == "2", "\(answer)")
+      guard answer.status == 503 else { break }
+      refusals += 1
+    }
+    try require(refusals > 0, "asked before everything was listed")
+  }
+
   @Test("the list of recordings with rare extensions is no longer than what is there")
   func removed() throws {
     let directory = TemporaryDirectory()

@@ -130,8 +130,10 @@ struct PowerFailureTests {
       try client.patch(location, at: round * 3, body: "abc")
       #expect(try client.final().answer["upload-offset"] == "\(round * 3 + 3)")
       // From the first byte on it is as before.
-      let (answer, _) = try after(test, durability, boot: "other", location)
-      #expect(answer.status == (durability == .always ? 204 : 410) || durability == .interval && answer.status == 204)
+      let (answer, reason) = try after(test, durability, boot: "other", location)
+      #expect(
+        answer.status == (durability == .always ? 204 : 410) || durability == .interval && answer.status == 204,
+        "round \(round): \(answer), \(reason ?? "no reason")")
       client.disconnect()
       test.stop()
     }

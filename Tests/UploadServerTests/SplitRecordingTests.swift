@@ -324,6 +324,34 @@ struct SplitRecordingTests {
     #expect(test.events.all.filter { $0.kind == .split }.map(\.file) == ["k-a.wav", "k-a~2.wav"])
   }
 
+  @Test("a stream that could not be split is split later, within the same request", arguments: Seed.several(2))
+  func splitAfterFailure(_ seed: Seed) throws {
+    var random = seed.generator
+    let directory = TemporaryDirectory()
+    let test = try Self.server(directory, Self.split(size: 4_000), .none)
+    let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
+    let client = try test.connect()
+    try client.send(TestServer.head("/k.wav", id: "a", type: "audio/wav"))
+    try client.sendChunk(head.bytes)
+    // Where the log of the parts would be made, there is a file.
+    try Command.run("sh", ["-c", "rm -rf \"$0\" && touch \"$0\"", directory.path + "/.parts"])
+    let frames = Self.samples(1_000 * head.frameLength)
+    var stream = head.bytes
+    func sendUntil(_ claim: String, _ isTrue: (ServerEvent) -> Bool) throws {
+      try waitUntil(claim) {
+        try client.sendChunk(frames)
+        stream += frames
+        return test.events.all.contains(where: isTrue)
+      }
+    }
+    try sendUntil("a warning") { $0.reason?.contains("cannot be split") == true }
+    try Command.run("rm", [directory.path + "/.parts"])
+    try sendUntil("a split") { $0.kind == .split }
+    try client.send("0\r\n\r\n")
+    #expect(try client.answer()["stream-offset"] == "\(stream.count)")
+    try Self.check(directory, stream, head, limit: nil, "\(seed)")
+  }
+
   @Test("what is no live WAV stream stays in one file")
   func others() throws {
     let test = try Self.server(TemporaryDirectory(), Self.split(size: 1000), .none)
