@@ -2,7 +2,7 @@
 
 # Debian packages: to build and run, to test, to measure.
 BUILD_PACKAGES := libcurl4-openssl-dev libssl-dev libasound2-dev libjansson-dev libnats-dev libsqlite3-dev zlib1g-dev pkg-config libasound2-plugins alsa-utils pulseaudio pulseaudio-utils python3
-TEST_PACKAGES  := systemd mandoc zsh fish curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber ffmpeg sox strace nats-server
+TEST_PACKAGES  := dbus systemd mandoc zsh fish curl nginx-light caddy openssl iproute2 nftables psmisc chromium pipewire wireplumber ffmpeg sox strace nats-server
 DEB_PACKAGES   := dpkg-dev binutils
 DEB_TEST_PACKAGES := lintian mmdebstrap
 BENCH_PACKAGES := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad \

@@ -44,6 +44,7 @@ package final class TransferAgent: @unchecked Sendable {
   private var progressTimer: EventLoop.Timer?
   private var networkTimer: EventLoop.Timer?
   private var isEnding = false
+  private var watchesNetwork = false
 
   /// How often programs that watch hear of progress.
   private static let progressInterval = Duration.milliseconds(500)
@@ -135,6 +136,7 @@ package final class TransferAgent: @unchecked Sendable {
     }
     queue = next
     for action in actions { perform(action, order) }
+    watchNetwork()
     endIfStopped()
     watchIdleness()
     return nil
@@ -192,6 +194,13 @@ package final class TransferAgent: @unchecked Sendable {
       networkTimer = nil
       for case let streamer? in uploads.values { streamer.retryNow() }
     }
+  }
+
+  /// Asks what kind of network it is, from the first transfer on that depends on it.
+  private func watchNetwork() {
+    guard !watchesNetwork, queue.dependsOnNetwork else { return }
+    watchesNetwork = true
+    NetworkManager.watch { [self] conditions in loop.execute { [self] in happen(.network(conditions)) } }
   }
 
   // MARK: Uploads
@@ -360,7 +369,7 @@ package final class TransferAgent: @unchecked Sendable {
       url: UploadRequest.withoutCredentials(transfer.request.url), path: transfer.request.path,
       note: transfer.request.note, size: transfer.size,
       acknowledged: transfer.result?.byteCount ?? transfer.acknowledged, created: transfer.created,
-      trouble: transfer.trouble, result: transfer.result)
+      trouble: (state == .waiting ? queue.obstacle(transfer) : nil) ?? transfer.trouble, result: transfer.result)
   }
 
   // MARK: The end

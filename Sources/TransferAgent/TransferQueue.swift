@@ -1,5 +1,6 @@
 // Which transfers there are, and which of them run: a state machine without clock, disk or network.
 
+internal import EventLoops
 package import TransferClient
 
 /// All transfers of a user. An event comes in, and actions come out; the shell performs them in their order.
@@ -20,6 +21,8 @@ package struct TransferQueue: Equatable, Sendable {
     case finished(Int64, Ending)
     /// Time has passed.
     case timeCame
+    /// The network is of this kind now.
+    case network(NetworkConditions)
     /// The agent ends: what runs is stopped, and nothing begins.
     case shutdown
   }
@@ -56,6 +59,8 @@ package struct TransferQueue: Equatable, Sendable {
   /// Whether a transfer runs, or has been asked to stop and has not ended yet.
   package private(set) var running: [Int64: Run] = [:]
   package private(set) var lastID: Int64
+  /// Nil until it is known. What depends on it waits so long.
+  private var network: NetworkConditions?
   private var isShutDown = false
 
   package enum Run: Equatable, Sendable { case running, stopping }
@@ -73,6 +78,21 @@ package struct TransferQueue: Equatable, Sendable {
 
   /// Whether there is nothing to do until somebody comes.
   package var isIdle: Bool { running.isEmpty && !transfers.values.contains { $0.state == .active } }
+
+  /// Whether a transfer depends on the kind of network.
+  package var dependsOnNetwork: Bool { transfers.values.contains { !$0.hasEnded && $0.request.hasConditions } }
+
+  /// Why a transfer has to wait for another network, in words; nil if it does not.
+  package func obstacle(_ transfer: Transfer) -> String? {
+    let request = transfer.request
+    guard request.hasConditions else { return nil }
+    guard let network else { return "it waits until the kind of network is known" }
+    if network.isConstrained, !request.allowsConstrained { return "it waits until the network need not be spared" }
+    if network.isExpensive, !request.allowsExpensive || request.isDiscretionary {
+      return "it waits for a network that is not metered"
+    }
+    return nil
+  }
 
   /// What is told of a transfer that runs. It changes nothing that is kept.
   package mutating func note(_ id: Int64, acknowledged: UInt64? = nil, trouble: String?? = nil) {
@@ -95,6 +115,13 @@ package struct TransferQueue: Equatable, Sendable {
       store(id, &actions)
     case .finished(let id, let ending): finish(id, ending, now, &actions)
     case .timeCame: break
+    case .network(let conditions):
+      guard conditions != network else { break }
+      network = conditions
+      for transfer in transfers.values.sorted(by: { $0.id < $1.id }) where transfer.state == .active {
+        if obstacle(transfer) != nil { stop(transfer.id, &actions) }
+        if transfer.request.hasConditions { actions.append(.tell(transfer.id)) }
+      }
     case .shutdown:
       isShutDown = true
       for id in running.keys.sorted() { stop(id, &actions) }
@@ -181,6 +208,7 @@ package struct TransferQueue: Equatable, Sendable {
 
   private mutating func finish(_ id: Int64, _ ending: Ending, _ now: Int64, _ actions: inout [Action]) {
     guard running.removeValue(forKey: id) != nil, var transfer = transfers[id] else { return }
+    transfers[id]?.trouble = nil
     if transfer.hasEnded {
       // It was cancelled.
       if case .stopped(let data?) = ending {
@@ -219,12 +247,22 @@ package struct TransferQueue: Equatable, Sendable {
     if let transfer = transfers[id] { actions.append(.store(transfer.stored)) }
   }
 
+  /// In which order transfers get room: as they came, and then those that can wait, small ones first.
+  private var order: [Int64] {
+    func rank(_ transfer: Transfer) -> (Int, Int64, Int64) {
+      guard transfer.request.isDiscretionary else { return (0, 0, transfer.id) }
+      let sent = transfer.request.expectedToSend ?? Int64(clamping: transfer.size)
+      return (1, sent.addingSaturated(transfer.request.expectedToReceive ?? 0), transfer.id)
+    }
+    return transfers.values.map { (rank($0), $0.id) }.sorted { $0.0 < $1.0 }.map(\.1)
+  }
+
   /// Ends what has no time left, begins what is due and has room, and asks to be woken for the rest.
   private mutating func begin(_ now: Int64, _ actions: inout [Action]) {
     guard !isShutDown else { return }
     var next: Int64?
     func wake(_ time: Int64) { next = min(next ?? time, time) }
-    for id in transfers.keys.sorted() {
+    for id in order {
       guard let transfer = transfers[id], !transfer.hasEnded else { continue }
       if let deadline = transfer.request.deadline {
         guard deadline > now else {
@@ -242,7 +280,7 @@ package struct TransferQueue: Equatable, Sendable {
         wake(earliest)
         continue
       }
-      guard running.count < Self.limit else { continue }
+      guard obstacle(transfer) == nil, running.count < Self.limit else { continue }
       running[id] = .running
       actions.append(.start(transfer))
     }

@@ -63,6 +63,18 @@ package struct TransferRequest: Equatable, Sendable {
   package var earliestBegin: Int64?
   /// The transfer fails then; in milliseconds since 1970.
   package var deadline: Int64?
+  /// Whether it may run where bytes cost money.
+  package var allowsExpensive = true
+  /// Whether it may run where the user wants the network to be spared.
+  package var allowsConstrained = true
+  /// Whether it can wait for a good time: it runs behind others, and not where bytes cost money.
+  package var isDiscretionary = false
+  /// What the program expects, in bytes. Of discretionary transfers, small ones come first.
+  package var expectedToSend: Int64?
+  package var expectedToReceive: Int64?
+
+  /// Whether it depends on the kind of network.
+  package var hasConditions: Bool { !allowsExpensive || !allowsConstrained || isDiscretionary }
 
   package init(key: String, url: String, path: String) { (self.key, self.url, self.path) = (key, url, path) }
 
@@ -103,6 +115,11 @@ package struct TransferRequest: Equatable, Sendable {
     line.add("longest-pause", longestPause)
     line.add("earliest-begin", earliestBegin)
     line.add("deadline", deadline)
+    line.add("allows-expensive", allowsExpensive)
+    line.add("allows-constrained", allowsConstrained)
+    line.add("discretionary", isDiscretionary)
+    line.add("expected-to-send", expectedToSend)
+    line.add("expected-to-receive", expectedToReceive)
   }
 
   /// Nil if something is missing, or the path is not absolute.
@@ -132,5 +149,10 @@ package struct TransferRequest: Equatable, Sendable {
     giveUpOnRefusalAfter = line.integer("give-up-on-refusal")
     longestPause = line.integer("longest-pause")
     (earliestBegin, deadline) = (line.integer("earliest-begin"), line.integer("deadline"))
+    allowsExpensive = line.flag("allows-expensive") ?? true
+    allowsConstrained = line.flag("allows-constrained") ?? true
+    isDiscretionary = line.flag("discretionary") ?? false
+    expectedToSend = line.integer("expected-to-send")
+    expectedToReceive = line.integer("expected-to-receive")
   }
 }

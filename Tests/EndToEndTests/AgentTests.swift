@@ -227,6 +227,36 @@ struct AgentTests {
     #expect(try fileContents(path) == damaged)
   }
 
+  @Test("systemd starts the agent when a program comes, on a socket of systemd's own")
+  func socketActivation() throws {
+    let bench = try AgentBench()
+    for directory in ["\(bench.directory.path)/run", bench.location.socketDirectory] { mkdir(directory, 0o700) }
+    let systemd = try TestProcess(
+      "systemd-socket-activate", ["--listen=\(bench.location.socket)", bench.program, "agent", "--idle-exit", "50ms"],
+      environment: bench.environment)
+    try systemd.lines.first("the socket") { $0.text.contains("Listening on") }
+    #expect(try bench.run(["transfers", "list"]) == "")
+    #expect(try systemd.wait() == 0, "\(systemd.errors)")
+    #expect(access(bench.location.socket, F_OK) == 0, "the socket stays for the next program")
+  }
+
+  @Test("systemd accepts the units of a user")
+  func units() throws {
+    let folder = #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" } + "/samples/systemd/user"
+    let directory = try TemporaryDirectory()
+    for name in ["sluice-agent.service", "sluice-agent.socket"] {
+      let text = String(decoding: try fileContents("\(folder)/\(name)"), as: UTF8.self)
+      try directory.write(name, text.replacing("/usr/local/bin/sluice", with: try AgentBench().program))
+    }
+    let verify = try TestProcess(
+      "systemd-analyze",
+      ["verify", "--user", "--man=no"]
+        + ["sluice-agent.service", "sluice-agent.socket"].map { "\(directory.path)/\($0)" },
+      environment: ["XDG_RUNTIME_DIR": directory.path])
+    #expect(try verify.wait() == 0, "\(verify.errors)")
+    #expect(verify.errors.allSatisfy { !$0.contains("sluice-agent") }, "\(verify.errors)")
+  }
+
   @Test("an agent with nothing to do ends, and one with a transfer stays")
   func idleness() throws {
     let bench = try AgentBench()

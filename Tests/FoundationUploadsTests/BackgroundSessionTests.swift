@@ -136,6 +136,26 @@ struct BackgroundSessionTests {
     }
   }
 
+  @Test("what a session and a task say of the network reaches the agent, and a URL session without them runs anywhere")
+  func conditions() throws {
+    let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))
+    let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(1000)))
+    let server = try StreamServer()
+    // Nothing here says that the network is metered.
+    let session = session(bench, recorder) { configuration in
+      configuration.isDiscretionary = true
+      (configuration.allowsExpensiveNetworkAccess, configuration.allowsConstrainedNetworkAccess) = (false, false)
+    }
+    #expect(session.configuration.isDiscretionary && !session.configuration.allowsExpensiveNetworkAccess)
+    let task = session.uploadTask(with: try request("\(server.url)/x/data"), fromFile: file)
+    (task.countOfBytesClientExpectsToSend, task.countOfBytesClientExpectsToReceive) = (1000, 10)
+    let asked = try #require(try (task.engine as? BackgroundTransfer)?.transferRequest())
+    #expect(asked.isDiscretionary && !asked.allowsExpensive && !asked.allowsConstrained)
+    #expect(asked.expectedToSend == 1000 && asked.expectedToReceive == 10)
+    task.resume()
+    #expect(try recorder.end() == .completed(task: task.taskIdentifier, "", status: 201, error: nil))
+  }
+
   @Test("a server's refusal is a response, and what cannot be transferred is an error")
   func refusals() throws {
     let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))
@@ -186,7 +206,8 @@ struct BackgroundSessionTests {
 
   @Test("a second session of an identifier takes its place, and the first one's tasks end with an error")
   func twoSessions() throws {
-    let (bench, first, second) = (try AgentBench(), BackgroundRecorder(try EventLog()), BackgroundRecorder(try EventLog()))
+    let bench = try AgentBench()
+    let (first, second) = (BackgroundRecorder(try EventLog()), BackgroundRecorder(try EventLog()))
     let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(1000)))
     let old = session(bench, first)
     let task = old.uploadTask(with: try request("http://127.0.0.1:\(try freePort())/x"), fromFile: file)

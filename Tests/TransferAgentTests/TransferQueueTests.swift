@@ -83,6 +83,8 @@ private struct QueueWorld {
   var acknowledged: Set<Int64> = []
   var wake: Int64?
   var keys = 0
+  /// Nil until it is known.
+  var network: NetworkConditions?
 
   init(random: SplitMix64) { self.random = random }
 
@@ -92,6 +94,7 @@ private struct QueueWorld {
     case 0, 1, 2: try submit()
     case 3: try happen(.pause(id))
     case 4: try happen(.resume(id))
+    case 5 where random.chance(40): try setNetwork()
     case 5: if random.chance(30) { try happen(.cancel(id)) }
     case 6: try happen(.acknowledge(id))
     case 7:
@@ -108,11 +111,22 @@ private struct QueueWorld {
     }
   }
 
+  private mutating func setNetwork(isGood: Bool = false) throws {
+    let isConstrained = !isGood && random.chance(40)
+    let conditions = NetworkConditions(
+      isExpensive: !isGood && (isConstrained || random.chance(40)), isConstrained: isConstrained)
+    network = conditions
+    try happen(.network(conditions))
+  }
+
   private mutating func submit() throws {
     keys += 1
     let key = "\(random.chance(20) ? Int.random(in: 1...keys, using: &random) : keys)"
     var request = TransferRequest(key: key, url: "http://h/", path: "/x")
     if random.chance(30) { request.earliestBegin = now + Int64.random(in: 0...100, using: &random) }
+    request.allowsExpensive = random.chance(80)
+    request.allowsConstrained = random.chance(80)
+    request.isDiscretionary = random.chance(30)
     if random.chance(20) { request.deadline = now + Int64.random(in: 0...200, using: &random) }
     try happen(.submitted(request, version: "v", size: 1), key: key)
   }
@@ -131,7 +145,7 @@ private struct QueueWorld {
   /// The process is killed: what is left is on disk.
   private mutating func kill() {
     engine = [:]
-    wake = nil
+    (wake, network) = (nil, nil)
     queue = TransferQueue(disk.values.map { $0 }, lastID: lastID)
   }
 
@@ -139,7 +153,13 @@ private struct QueueWorld {
     let before = queue
     var next = queue
     let actions = next.handle(event, now: now)
-    if random.chance(5) {
+    func isOnDisk(_ action: TransferQueue.Action) -> Bool {
+      switch action {
+      case .store, .remove: true
+      default: false
+      }
+    }
+    if actions.contains(where: isOnDisk), random.chance(5) {
       // The disk refuses: as if nothing had happened. What has ended is told again.
       #expect(queue == before)
       if case .finished(let id, _) = event { engine[id] = before.running[id] == .stopping }
@@ -147,12 +167,6 @@ private struct QueueWorld {
     }
     queue = next
     // As the shell does it: what is stored comes first.
-    func isOnDisk(_ action: TransferQueue.Action) -> Bool {
-      switch action {
-      case .store, .remove: true
-      default: false
-      }
-    }
     for action in actions.filter(isOnDisk) + actions.filter({ !isOnDisk($0) }) {
       switch action {
       case .store(let transfer):
@@ -175,6 +189,12 @@ private struct QueueWorld {
       case .start(let transfer):
         #expect(engine[transfer.id] == nil, "started twice")
         #expect(disk[transfer.id]?.state == .active && transfer.request.earliestBegin ?? 0 <= now)
+        if let network {
+          #expect(!network.isExpensive || transfer.request.allowsExpensive && !transfer.request.isDiscretionary)
+          #expect(!network.isConstrained || transfer.request.allowsConstrained)
+        } else {
+          #expect(!transfer.request.hasConditions)
+        }
         engine[transfer.id] = false
       case .stop(let id):
         #expect(engine[id] == false, "what does not run is stopped")
@@ -197,6 +217,7 @@ private struct QueueWorld {
   /// Lets all of it end.
   mutating func drain() throws {
     for id in disk.keys.sorted() { try happen(.resume(id)) }
+    try setNetwork(isGood: true)
     for _ in 0..<2000 {
       if queue.isIdle, !queue.transfers.values.contains(where: { $0.state == .paused }) { break }
       now += 10

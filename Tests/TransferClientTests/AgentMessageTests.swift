@@ -95,6 +95,8 @@ struct AgentMessageTests {
     (request.resumable, request.streamID, request.digest) = ("never", random.word, random.word)
     (request.rollOverAfter, request.rollOverSize, request.giveUpOnRefusalAfter) = (4, 5, 6)
     (request.longestPause, request.earliestBegin, request.deadline) = (7, 8, 9)
+    (request.allowsExpensive, request.allowsConstrained) = (random.chance(50), random.chance(50))
+    (request.isDiscretionary, request.expectedToSend, request.expectedToReceive) = (random.chance(50), 10, 11)
     return request
   }
 }

@@ -89,7 +89,8 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  private func transferRequest() throws -> TransferRequest {
+  /// What the agent is asked for.
+  func transferRequest() throws -> TransferRequest {
     let url = task.originalRequest?.url
     if let error = background.error { throw error }
     guard !monitor.withLock({ isRefused }) else { throw URLError(.cancelled, url, "the session is invalid") }
@@ -120,6 +121,12 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     transfer.responseLimit = milliseconds(request.limits.response)
     func time(_ date: Date) -> Int64 { Int64(max(0, min(date.timeIntervalSince1970, 1e12)) * 1000) }
     transfer.earliestBegin = task.earliestBeginDate.map(time)
+    transfer.isDiscretionary = settings.isDiscretionary
+    transfer.allowsExpensive = settings.allowsExpensiveNetworkAccess
+    transfer.allowsConstrained = settings.allowsConstrainedNetworkAccess
+    func expected(_ count: Int64) -> Int64? { count == NSURLSessionTransferSizeUnknown ? nil : max(0, count) }
+    transfer.expectedToSend = expected(task.countOfBytesClientExpectsToSend)
+    transfer.expectedToReceive = expected(task.countOfBytesClientExpectsToReceive)
     transfer.deadline = time(Date(timeIntervalSinceNow: settings.timeoutIntervalForResource))
     return transfer
   }

@@ -39,6 +39,14 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
   open var timeoutIntervalForResumption: TimeInterval = 20
   /// Whether a task waits for a server that cannot be reached.
   open var waitsForConnectivity = false
+  /// Of a background session: whether its transfers can wait for a good time. They run behind others, small ones first,
+  /// and never over a metered connection.
+  open var isDiscretionary = false
+  /// Of a background session: whether its transfers run over a connection that NetworkManager calls metered, or guesses
+  /// to be.
+  open var allowsExpensiveNetworkAccess = true
+  /// Of a background session: whether its transfers run over a connection that the user has set to be metered.
+  open var allowsConstrainedNetworkAccess = true
   /// Fields for all requests that do not have them.
   open var httpAdditionalHeaders: [AnyHashable: Any]?
   /// The path of the command `sluice`, which is the agent of background sessions; nil for the one that the environment
@@ -64,6 +72,9 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
     copy.timeoutIntervalForRequest = timeoutIntervalForRequest
     copy.timeoutIntervalForResource = timeoutIntervalForResource
     copy.timeoutIntervalForResumption = timeoutIntervalForResumption
+    copy.isDiscretionary = isDiscretionary
+    copy.allowsExpensiveNetworkAccess = allowsExpensiveNetworkAccess
+    copy.allowsConstrainedNetworkAccess = allowsConstrainedNetworkAccess
     copy.waitsForConnectivity = waitsForConnectivity
     copy.httpAdditionalHeaders = httpAdditionalHeaders
     copy.urlCredentialStorage = urlCredentialStorage

@@ -179,12 +179,12 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   open var countOfBytesReceived: Int64 { look(\.bytesReceived) }
   /// Bytes that the response's body will have; -1 where the server does not say.
   open var countOfBytesExpectedToReceive: Int64 { look(\.bytesExpectedToReceive) }
-  /// A hint, without effect.
+  /// A hint: in a discretionary background session, small transfers come first.
   open var countOfBytesClientExpectsToSend: Int64 {
     get { look(\.clientExpectsToSend) }
     set { change { $0.clientExpectsToSend = newValue } }
   }
-  /// A hint, without effect.
+  /// A hint, as ``countOfBytesClientExpectsToSend``.
   open var countOfBytesClientExpectsToReceive: Int64 {
     get { look(\.clientExpectsToReceive) }
     set { change { $0.clientExpectsToReceive = newValue } }

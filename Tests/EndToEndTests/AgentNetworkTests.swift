@@ -1,0 +1,137 @@
+// Transfers that depend on the kind of network: a real bus, and a NetworkManager that says what the test wants.
+
+import CommandTesting
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Testing
+import TransferClient
+
+@Suite("The agent and metered networks")
+struct AgentNetworkTests {
+  /// Answers `Metered` with the last number on its standard input, and signals each change.
+  private static let manager = """
+    import ctypes, select, sys
+    lib = ctypes.CDLL("libsystemd.so.0")
+    bus = ctypes.c_void_p()
+    assert lib.sd_bus_open_system(ctypes.byref(bus)) >= 0
+    value = int(sys.stdin.readline())
+    Handler = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    def answer(message, data, error):
+      message = ctypes.c_void_p(message)
+      if lib.sd_bus_message_is_method_call(message, b"org.freedesktop.DBus.Properties", b"Get") <= 0: return 0
+      lib.sd_bus_reply_method_return(message, b"v", b"u", ctypes.c_uint32(value))
+      return 1
+    handler = Handler(answer)
+    path, name = b"/org/freedesktop/NetworkManager", b"org.freedesktop.NetworkManager"
+    assert lib.sd_bus_add_object(bus, None, path, handler, None) >= 0
+    assert lib.sd_bus_request_name(bus, name, ctypes.c_uint64(0)) >= 0
+    print("ready", flush=True)
+    while True:
+      while lib.sd_bus_process(bus, None) > 0: pass
+      lib.sd_bus_flush(bus)
+      if sys.stdin in select.select([sys.stdin, lib.sd_bus_get_fd(bus)], [], [])[0]:
+        line = sys.stdin.readline()
+        if not line: break
+        value = int(line)
+        lib.sd_bus_emit_signal(
+          bus, path, b"org.freedesktop.DBus.Properties", b"PropertiesChanged", b"sa{sv}as", name,
+          ctypes.c_uint(0), ctypes.c_uint(0))
+    """
+
+  /// NetworkManager's words for a connection, and whether a transfer of each kind may run there.
+  private static let kinds: [(metered: String, expensive: Bool, constrained: Bool)] = [
+    ("0", false, false), ("1", true, true), ("2", false, false), ("3", true, false), ("4", false, false),
+  ]
+
+  @Test("a transfer runs over a metered connection if it may, and otherwise waits until that changes")
+  func metered() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let address = "unix:path=\(bench.directory.path)/bus"
+    let daemon = try TestProcess("dbus-daemon", ["--session", "--nofork", "--address=\(address)", "--print-address"])
+    try daemon.lines.first("the bus") { $0.text.hasPrefix("unix:") }
+    let environment = bench.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": address]) { $1 }
+    let manager = try TestProcess(
+      "/usr/bin/python3", ["-c", Self.manager], input: .pipe, environment: environment)
+    manager.send(Array("1\n".utf8))
+    try manager.lines.first("the manager") { $0.text == "ready" }
+    let agent = try TestProcess(bench.program, ["agent"], environment: environment)
+    try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
+    let file = try bench.directory.write("data", "content")
+    for kind in Self.kinds {
+      // First a connection on which all wait, so that each change is seen.
+      manager.send(Array("1\n".utf8))
+      var ids: [(id: Int64, waits: Bool, what: String)] = []
+      for (name, waits) in [
+        ("expensive", kind.expensive), ("constrained", kind.constrained), ("discretionary", kind.expensive),
+      ] {
+        var request = TransferRequest(
+          key: "\(kind.metered) \(name)", url: "\(server.url)/x/\(name)\(kind.metered)", path: file)
+        request.allowsExpensive = name != "expensive"
+        request.allowsConstrained = name != "constrained"
+        request.isDiscretionary = name == "discretionary"
+        let id = try bench.submit(request)
+        try bench.transfer(id, "waited (\(name))") { $0.state == .waiting && $0.trouble?.contains("network") == true }
+        ids.append((id, waits, name))
+      }
+      manager.send(Array("\(kind.metered)\n".utf8))
+      for (id, waits, name) in ids where !waits {
+        #expect(try bench.ended(id).outcome == .completed, "\(kind.metered) \(name)")
+      }
+      for (id, waits, name) in ids where waits {
+        #expect(try bench.transfers().first { $0.id == id }?.state == .waiting, "\(kind.metered) \(name)")
+      }
+      manager.send(Array("2\n".utf8))
+      for (id, _, _) in ids { #expect(try bench.ended(id).outcome == .completed) }
+    }
+    agent.signal(SIGTERM)
+    #expect(try agent.wait() == 0)
+  }
+
+  @Test("a transfer that runs is stopped when the connection becomes metered, and continues afterwards")
+  func becomesMetered() throws {
+    let bench = try AgentBench()
+    let address = "unix:path=\(bench.directory.path)/bus"
+    let daemon = try TestProcess("dbus-daemon", ["--session", "--nofork", "--address=\(address)", "--print-address"])
+    try daemon.lines.first("the bus") { $0.text.hasPrefix("unix:") }
+    let environment = bench.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": address]) { $1 }
+    let manager = try TestProcess(
+      "/usr/bin/python3", ["-c", Self.manager], input: .pipe, environment: environment)
+    manager.send(Array("2\n".utf8))
+    try manager.lines.first("the manager") { $0.text == "ready" }
+    let agent = try TestProcess(bench.program, ["agent"], environment: environment)
+    try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
+    let pattern = OffsetPattern()
+    let content = (0..<6_000_000).map { pattern[UInt64($0)] }
+    let file = try bench.directory.write("data", content)
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.offset ?? 0 < 5_900_000 ? .cut(after: 100_000) : .proper
+    }
+    var request = TransferRequest(key: "k", url: server.url + "/take", path: file)
+    (request.allowsExpensive, request.resumable, request.longestPause) = (false, "always", 100)
+    request.mayUsePOST = true
+    let id = try bench.submit(request)
+    try server.requests.first("a part of it") { $0.method == "PATCH" && $0.offset ?? 0 >= 200_000 }
+    manager.send(Array("3\n".utf8))
+    try bench.transfer(id, "waited") { $0.state == .waiting && $0.trouble?.contains("metered") == true }
+    #expect(server.state.withLock { !$0.uploads[0].isComplete })
+    manager.send(Array("4\n".utf8))
+    #expect(try bench.ended(id).outcome == .completed)
+    #expect(server.state.withLock { $0.uploads.map(\.bytes) } == [content])
+    agent.signal(SIGTERM)
+    #expect(try agent.wait() == 0)
+  }
+
+  @Test("without a bus, nothing counts as metered")
+  func noBus() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let environment = bench.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nowhere"]) { $1 }
+    let agent = try TestProcess(bench.program, ["agent"], environment: environment)
+    try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
+    var request = TransferRequest(
+      key: "k", url: "\(server.url)/x/data", path: try bench.directory.write("data", "content"))
+    (request.allowsExpensive, request.allowsConstrained, request.isDiscretionary) = (false, false, true)
+    #expect(try bench.ended(try bench.submit(request)).outcome == .completed)
+  }
+}
