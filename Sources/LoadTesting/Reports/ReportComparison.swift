@@ -2,20 +2,22 @@
 
 /// A run compared with an earlier one.
 ///
-/// A difference counts as one when it is more than 2 % and more than three times its own standard error, which comes
-/// from:
+/// A difference counts as one when it is more than 2 %, more than the generator's own lateness, and more than chance
+/// explains. Of a hundred pairs of runs of the same thing, at most one shows any difference: this ``significance`` is
+/// shared out among all figures that are judged (Bonferroni). What chance explains comes from:
 ///
-/// - figures that every interval has (delays, goodput, processor time): their median over the intervals in which all
-///   streams were live, whose error is 1.86 times the median deviation from it, divided by the root of the number of
-///   intervals;
-/// - other quantiles: the ranks between which the true one lies (binomial);
+/// - figures that every interval has (delays, goodput, processor time): their trimmed mean over the intervals in which
+///   all streams were live (``Estimate/trimmedMean(_:)``);
+/// - other quantiles: the ranks between which the true one lies (binomial), further apart where delays clump;
 /// - counts: their root (Poisson), with both runs brought to the same time and number of streams.
 ///
-/// What follows from a single value, a maximum or memory, is shown and not judged.
+/// What follows from a single value, a maximum or memory, is shown and not judged; nor is a quantile of so few delays
+/// that the true one may be beyond them all, nor a delay of a generator that did not keep up.
 public struct ReportComparison: Sendable {
   /// A difference has to be more than this to count, whatever its error.
   static let leastDifference = 0.02
-  static let standardErrors = 3.0
+  /// How probable any difference at all may be between two runs of the same thing.
+  static let significance = 0.01
 
   /// One figure of both runs.
   public struct Row: Equatable, Sendable {
@@ -48,7 +50,11 @@ public struct ReportComparison: Sendable {
     self.before = before
     self.after = after
     let sides = (ReportSample(before), ReportSample(after))
-    rows = Self.figures.map { figure in figure.row(sides.0, sides.1) }
+    let pairs = Self.figures.map { figure in (figure, figure.estimate(sides.0), figure.estimate(sides.1)) }
+    let judged = pairs.count { $0.1?.isJudged == true && $0.2?.isJudged == true }
+    rows = pairs.map { figure, before, after in
+      figure.row(before, after, significance: Self.significance / Double(max(1, judged)))
+    }
   }
 
   /// In what the plans differ: then the runs do for that reason alone.
@@ -62,7 +68,14 @@ public struct ReportComparison: Sendable {
   public var verdict: Verdict {
     let verdicts = Set(rows.filter(\.isOfServer).map(\.verdict))
     return verdicts.contains(.worse)
-      ? .worse : verdicts.contains(.better) ? .better : verdicts.contains(.same) ? .same : .unjudged
+      ? .worse
+      : verdicts.contains(.better)
+        ? .better : verdicts.contains(.same) && lateGenerators.isEmpty ? .same : .unjudged
+  }
+
+  /// The runs whose generator did not keep up.
+  private var lateGenerators: [String] {
+    [("A", before), ("B", after)].filter { $0.1.generator.isBottleneck }.map(\.0)
   }
 
   /// ``verdict`` and its reasons in words, ended by a full stop: what is read first, and often the only thing.
@@ -78,6 +91,8 @@ public struct ReportComparison: Sendable {
     case .worse: "B is worse than A: \(worse ?? "")\(better.map { "; better: \($0)" } ?? "")."
     case .better: "B is better than A: \(better ?? "")."
     case .same: "B is the same as A: no figure of the server differs by more than chance."
+    case .unjudged where !lateGenerators.isEmpty:
+      "A and B cannot be compared: the generator did not keep up in \(lateGenerators.joined(separator: " and in "))."
     case .unjudged: "A and B cannot be compared: a figure needs five whole seconds after the ramp in both runs."
     }
   }
@@ -90,9 +105,9 @@ public struct ReportComparison: Sendable {
   // MARK: Figures
 
   private static let figures: [ComparedFigure] = [
-    .init("ack p50", .nanoseconds) { $0.steady { $0.acknowledgedDelay.quantile(0.5) } },
-    .init("ack p90", .nanoseconds) { $0.steady { $0.acknowledgedDelay.quantile(0.9) } },
-    .init("ack p99", .nanoseconds) { $0.steady { $0.acknowledgedDelay.quantile(0.99) } },
+    .init("ack p50", .nanoseconds) { $0.steadyDelay(0.5) },
+    .init("ack p90", .nanoseconds) { $0.steadyDelay(0.9) },
+    .init("ack p99", .nanoseconds) { $0.steadyDelay(0.99) },
     .init("ack max", .nanoseconds) { $0.plain($0.report.histograms[.acknowledged].max) },
     .init("slow ack p99", .nanoseconds) { $0.quantile(.acknowledgedSlow, 0.99) },
     .init("accepted p99", .nanoseconds) { $0.quantile(.accepted, 0.99) },
@@ -120,7 +135,7 @@ private struct ComparedFigure: Sendable {
   private let unit: Unit
   private let isMoreBetter: Bool
   private let isOfServer: Bool
-  private let estimate: @Sendable (ReportSample) -> Estimate?
+  let estimate: @Sendable (ReportSample) -> Estimate?
 
   init(
     _ name: String, _ unit: Unit, isMoreBetter: Bool = false, isOfServer: Bool = true,
@@ -130,15 +145,16 @@ private struct ComparedFigure: Sendable {
     self.estimate = estimate
   }
 
-  func row(_ before: ReportSample, _ after: ReportSample) -> ReportComparison.Row {
-    let (first, second) = (estimate(before), estimate(after))
-    return .init(
+  func row(_ first: Estimate?, _ second: Estimate?, significance: Double) -> ReportComparison.Row {
+    .init(
       name: name, before: first.map(text) ?? "–", after: second.map(text) ?? "–",
-      ratio: Estimate.ratio(first, second), verdict: verdict(first, second), isOfServer: isOfServer)
+      ratio: Estimate.ratio(first, second), verdict: verdict(first, second, significance), isOfServer: isOfServer)
   }
 
-  private func verdict(_ first: Estimate?, _ second: Estimate?) -> ReportComparison.Verdict {
-    guard let first, let second, let difference = Estimate.difference(first, second) else { return .unjudged }
+  private func verdict(_ first: Estimate?, _ second: Estimate?, _ significance: Double) -> ReportComparison.Verdict {
+    guard let first, let second,
+      let difference = Estimate.difference(first, second, significance: significance)
+    else { return .unjudged }
     if difference == 0 { return .same }
     return (difference > 0) == isMoreBetter ? .better : .worse
   }

@@ -92,7 +92,7 @@ extension ReportComparison {
       table.add("NOT THE SAME PLAN: \(differences)")
     }
     table.add(columns: ["", "A", "B", "B/A", ""])
-    for row in rows where row.before != row.after || row.verdict != .unjudged {
+    for row in rows where row.verdict != .unjudged || row.before != row.after || !["–", "0 B"].contains(row.before) {
       let ratio = row.ratio.map { Figure.digits($0) } ?? ""
       table.add(columns: [row.name, row.before, row.after, ratio, row.verdict.rawValue])
     }

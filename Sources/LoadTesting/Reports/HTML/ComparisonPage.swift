@@ -69,7 +69,7 @@ struct ComparisonPage {
       id: "figures", title: "The figures",
       about: """
         B/A is the later run’s figure divided by the earlier one’s. A difference is called better or worse when it is more than \
-        2 % and more than three times its own standard error; what is a single value, like a maximum, is not judged.
+        2 %, more than the generator’s own lateness, and more than chance explains; a single value, like a maximum, is not judged.
         """,
       head: ["", "A", "B", "B/A", ""], rows: rows, numbers: 1..<4)
   }
