@@ -16,7 +16,8 @@ enum Load {
       Option("streams", short: "n", value: "N", "number of live streams (default: 1)"),
       Option("duration", short: "d", value: "T", "duration of the run, including the ramp (default: 10s)"),
       Option(
-        "stage", value: "T:N", "reach N live streams after T more, in place of -n, -d and --ramp (repeatable)",
+        "stage", value: "T:N",
+        "reach N live streams after T more, in place of -n, -d and --ramp; with --arrival-rate, N per second (repeatable)",
         mayRepeat: true),
       Option("ramp", value: "T", "time in which the streams start, one after another (default: 0)"),
       Option(
@@ -45,7 +46,9 @@ enum Load {
     Option("request-per-message", "send each message as a request of its own, over kept connections"),
     Option(
       "arrival-rate", value: "N/s",
-      "messages per second of all streams together, with --request-per-message (default: the profile's)"),
+      "begin N requests per second, however slow the server is, with --request-per-message (default: the profile's)"),
+    Option(
+      "max-under-way", value: "N", "drop arrivals while N requests are under way, with --arrival-rate (default: 1000)"),
     Option("body", value: "KIND", "content to send: pattern, random, zeros, or a file (default: pattern)"),
     Option("drop-every", value: "T", "cut each connection about every T; with HTTP/2, each stream (default: never)"),
     Option("slow-fraction", value: "F", "fraction of the streams that are slow, 0 to 1 (default: 0)"),
@@ -121,7 +124,11 @@ enum Load {
 
   private static func announcement(_ configuration: LoadConfiguration) -> String {
     let profile = configuration.profile
-    let rate = profile.isPaced ? "\(Units.text(bytes: profile.rate))/s each" : "as fast as they are taken"
+    let arrivals = configuration.arrivals.map { arrivals in
+      arrivals.stages.isEmpty ? "\(arrivals.rate)/s" : "\(arrivals.rate)/s at first"
+    }
+    let rate =
+      arrivals ?? (profile.isPaced ? "\(Units.text(bytes: profile.rate))/s each" : "as fast as they are taken")
     let part = configuration.part
     return
       "loading \(UploadRequest.withoutCredentials(configuration.request.url))"
@@ -184,6 +191,10 @@ enum Load {
 
   // MARK: Options
 
+  /// As in a profile: docs/load-profiles.md.
+  static let longest = Duration.seconds(30 * 86_400)
+  private static let highestRate = 10_000_000_000
+
   private static func configuration(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadConfiguration {
     var request = try StreamOptions.request(values)
     // Not what TLS happens to agree on: two runs are to be alike, and the report says which it was.
@@ -197,10 +208,10 @@ enum Load {
       configuration.streams = try Units.integer(text, of: "streams", in: 1...10_000_000)
     }
     if let text = values["duration"] {
-      configuration.duration = try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
+      configuration.duration = try Units.duration(text, of: "duration", atLeast: .milliseconds(1), atMost: longest)
     }
-    if let text = values["ramp"] { configuration.ramp = try Units.duration(text, of: "ramp") }
-    try setStages(values, &configuration)
+    if let text = values["ramp"] { configuration.ramp = try Units.duration(text, of: "ramp", atMost: longest) }
+    try setSchedule(values, &configuration)
     guard configuration.ramp <= configuration.duration else {
       throw .usage(
         "--ramp \((values["ramp"] ?? "").shown) is longer than the run, which lasts --duration \(values["duration"] ?? "10s"). Choose a shorter one."
@@ -222,7 +233,8 @@ enum Load {
       configuration.resumable = use
     }
     if let text = values["roll-over-after"] {
-      configuration.rollOverAfter = try Units.duration(text, of: "roll-over-after", atLeast: .milliseconds(1))
+      configuration.rollOverAfter = try Units.duration(
+        text, of: "roll-over-after", atLeast: .milliseconds(1), atMost: longest)
     }
     if let text = values["buffer"] { configuration.buffer = try Units.byteCount(text, of: "buffer") }
     configuration.sendsRequestPerMessage = values.has("request-per-message")
@@ -234,15 +246,17 @@ enum Load {
       }
       configuration.resumable = .never
     }
-    if let text = values["arrival-rate"] { try arrive(text, values, &configuration) }
-    if let text = values["grace"] { configuration.grace = try Units.duration(text, of: "grace") }
+    if let text = values["grace"] { configuration.grace = try Units.duration(text, of: "grace", atMost: longest) }
     if let text = values["retry-ceiling"] {
-      configuration.retryCeiling = try Units.duration(text, of: "retry-ceiling", atLeast: .milliseconds(1))
+      configuration.retryCeiling = try Units.duration(
+        text, of: "retry-ceiling", atLeast: .milliseconds(1), atMost: longest)
     }
     if let text = values["give-up-on-refusal"] {
-      configuration.giveUpOnRefusalAfter = try Units.duration(text, of: "give-up-on-refusal")
+      configuration.giveUpOnRefusalAfter = try Units.duration(text, of: "give-up-on-refusal", atMost: longest)
     }
-    if let text = values["give-up"] { configuration.giveUpAfter = try Units.duration(text, of: "give-up") }
+    if let text = values["give-up"] {
+      configuration.giveUpAfter = try Units.duration(text, of: "give-up", atMost: longest)
+    }
     configuration.localAddresses = values.all("local-address")
     if let text = values["streams-per-connection"] {
       configuration.streamsPerConnection = try Units.integer(text, of: "streams-per-connection", in: 1...1_000_000)
@@ -259,63 +273,6 @@ enum Load {
         try Units.integer(text, of: "max-connections", in: 1...1_000_000_000))
     }
     return configuration
-  }
-
-  private static func setStages(
-    _ values: CommandLineSyntax.Values, _ configuration: inout LoadConfiguration
-  ) throws(CommandError) {
-    var stages: [LoadStage] = []
-    for text in values.all("stage") {
-      let parts = text.split(separator: ":", omittingEmptySubsequences: false).map(String.init)
-      guard parts.count == 2, let streams = Int(parts[1]), (0...10_000_000).contains(streams),
-        let duration = try? Units.duration(
-          parts[0], of: "stage", atLeast: .milliseconds(1), atMost: .seconds(30 * 86400))
-      else {
-        throw .usage(
-          "--stage \(text.shown): invalid stage. Write 30s:1000 for 1000 streams after 30 more seconds (1ms to 30d).")
-      }
-      stages.append(LoadStage(duration: duration.nanoseconds, streams: streams))
-    }
-    guard !stages.isEmpty else { return }
-    for option in ["streams", "duration", "ramp"] where values.has(option) {
-      throw .usage("--stage and --\(option) contradict each other. Choose one.")
-    }
-    guard stages.contains(where: { $0.streams > 0 }) else {
-      throw .usage("--stage \(values["stage"]?.shown ?? ""): no stage has a stream. Write 30s:1000 for 1000 streams.")
-    }
-    guard StagePlan(stages).duration <= Duration.seconds(30 * 86_400).nanoseconds else {
-      throw .usage(
-        "--stage \(values["stage"]?.shown ?? ""): all stages together last more than 30d. Choose shorter ones.")
-    }
-    configuration.stages = stages
-  }
-
-  /// So many messages per second, in turn from all streams.
-  private static func arrive(
-    _ text: String, _ values: CommandLineSyntax.Values, _ configuration: inout LoadConfiguration
-  ) throws(CommandError) {
-    guard values.has("request-per-message") else {
-      throw .usage("--arrival-rate \(text.shown) is the rate of requests. Add --request-per-message.")
-    }
-    guard !values.has("chunk") else {
-      throw .usage("--arrival-rate and --chunk contradict each other. Choose one.")
-    }
-    let number = text.hasSuffix("/s") ? String(text.dropLast(2)) : ""
-    guard let rate = Double(number), rate >= 0.001, rate <= 10_000_000 else {
-      throw .usage("--arrival-rate \(text.shown): invalid rate. Write 0.001/s to 10000000/s.")
-    }
-    let chunk = Double(configuration.streams) / rate * 1e9
-    guard chunk >= 1e6 else {
-      throw .usage(
-        "--arrival-rate \(text.shown): \(configuration.streams) streams send at most \(configuration.streams * 1000)/s. Add streams with -n."
-      )
-    }
-    guard chunk <= 86_400e9 else {
-      throw .usage(
-        "--arrival-rate \(text.shown): each of \(configuration.streams) streams would send less than once per day. Choose fewer streams with -n."
-      )
-    }
-    configuration.profile.chunk = Int64(chunk)
   }
 
   private static func part(_ text: String) throws(CommandError) -> (index: Int, count: Int) {
@@ -340,9 +297,12 @@ enum Load {
 
   private static func profile(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadProfile {
     var profile = try profile(named: values["profile"] ?? "mic")
-    if let text = values["rate"] { profile.size = .rate(UInt64(try Units.byteCount(text, of: "rate"))) }
+    if let text = values["rate"] {
+      profile.size = .rate(UInt64(try Units.byteCount(text, of: "rate", in: 1...highestRate)))
+    }
     if let text = values["chunk"] {
-      profile.chunk = try Units.duration(text, of: "chunk", atLeast: .milliseconds(1)).nanoseconds
+      profile.chunk = try Units.duration(text, of: "chunk", atLeast: .milliseconds(1), atMost: .seconds(3600))
+        .nanoseconds
     }
     if let text = values["body"] {
       switch text {
@@ -356,7 +316,7 @@ enum Load {
     }
     if let text = values["drop-every"] {
       profile.faults.dropEvery = .exponential(
-        mean: try Units.duration(text, of: "drop-every", atLeast: .milliseconds(1)).nanoseconds)
+        mean: try Units.duration(text, of: "drop-every", atLeast: .milliseconds(1), atMost: longest).nanoseconds)
     }
     if let text = values["slow-fraction"] {
       guard let fraction = Quantity.share(text) ?? Double(text), (0...1).contains(fraction) else {
@@ -364,7 +324,9 @@ enum Load {
       }
       profile.faults.slowFraction = fraction
     }
-    if let text = values["slow-rate"] { profile.faults.slowRate = UInt64(try Units.byteCount(text, of: "slow-rate")) }
+    if let text = values["slow-rate"] {
+      profile.faults.slowRate = UInt64(try Units.byteCount(text, of: "slow-rate", in: 1...highestRate))
+    }
     return profile
   }
 }
@@ -373,7 +335,8 @@ extension LoadSnapshot {
   fileprivate init(_ progress: LoadProgress, _ configuration: LoadConfiguration) {
     self.init(
       elapsed: .nanoseconds(progress.elapsed), planned: configuration.duration, plannedStreams: configuration.share,
-      chunk: configuration.profile.chunk, second: progress.interval, totals: progress.totals,
+      chunk: configuration.arrivals == nil ? configuration.profile.chunk : 0, second: progress.interval,
+      totals: progress.totals,
       processors: Double(progress.interval.processorTime) / 1e9)
   }
 }

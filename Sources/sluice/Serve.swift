@@ -238,7 +238,7 @@ enum Serve {
       configuration.receiveBufferSize = try Units.byteCount(text, of: "receive-buffer")
     }
     if let text = values["max-segment"] {
-      configuration.maximumSegmentSize = try Units.byteCount(text, of: "max-segment")
+      configuration.maximumSegmentSize = try Units.byteCount(text, of: "max-segment", in: StreamOptions.segmentSizes)
     }
     return configuration
   }

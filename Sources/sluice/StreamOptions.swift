@@ -118,7 +118,9 @@ enum StreamOptions {
       request.limits.response = try time(text, of: "response-timeout")
     }
     if let text = values["send-buffer"] { request.socket.sendBuffer = try Units.byteCount(text, of: "send-buffer") }
-    if let text = values["max-segment"] { request.socket.maximumSegment = try Units.byteCount(text, of: "max-segment") }
+    if let text = values["max-segment"] {
+      request.socket.maximumSegment = try Units.byteCount(text, of: "max-segment", in: segmentSizes)
+    }
     do throws(UploadError) { try request.validate() } catch { throw .usage(error.description) }
     try checkContradictions(request, values)
     return request
@@ -248,6 +250,9 @@ enum StreamOptions {
     }
     return field
   }
+
+  /// What Linux accepts for TCP_MAXSEG: `TCP_MIN_MSS` to `MAX_TCP_WINDOW`.
+  static let segmentSizes = 88...32_767
 
   /// A time that libcurl and the kernel count in milliseconds, in 31 bits; nothing at all would mean their own default.
   private static func time(_ text: String, of option: String) throws(CommandError) -> Duration {

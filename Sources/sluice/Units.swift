@@ -16,17 +16,16 @@ enum Units {
       throw .usage("--\(option) \(text.shown): invalid time. Write 250ms, 10s, 5min or 1h.")
     }
     let duration = Duration.nanoseconds(Int64((value * 1e9).rounded()))
-    guard duration >= shortest else {
-      throw .usage("--\(option) \(text.shown) is less than \(brief(shortest)), the shortest time possible.")
-    }
-    guard duration <= longest else {
-      throw .usage("--\(option) \(text.shown) is more than \(brief(longest)), the longest time possible.")
+    guard duration >= shortest, duration <= longest else {
+      throw .usage(
+        "--\(option) \(text.shown): invalid time. Write a time from \(brief(shortest)) to \(brief(longest)).")
     }
     return duration
   }
 
   /// `1ms`, `24d`: as it can be written in an option.
   static func brief(_ duration: Duration) -> String {
+    guard duration > .zero else { return "0s" }
     let units: [(String, Int64)] = [
       ("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000),
       ("ms", 1_000_000),
@@ -36,11 +35,28 @@ enum Units {
   }
 
   /// `64kB` (1000), `16MiB` (1024); a plain number counts bytes.
-  static func byteCount(_ text: String, of option: String) throws(CommandError) -> Int {
-    guard let count = byteCount(text) else {
-      throw .usage("--\(option) \(text.shown): invalid size. Write 4096, 64kB or 16MiB.")
+  static func byteCount(
+    _ text: String, of option: String, in range: ClosedRange<Int> = 1...largestByteCount
+  ) throws(CommandError) -> Int {
+    guard let count = byteCount(text), range.contains(count) else {
+      throw .usage(
+        "--\(option) \(text.shown): invalid size. Write a size such as 64kB or 16MiB, from \(brief(bytes: range.lowerBound)) to \(brief(bytes: range.upperBound))."
+      )
     }
     return count
+  }
+
+  /// 1 PB: what no disk of these years holds.
+  static let largestByteCount = 1_000_000_000_000_000
+
+  /// `64KiB`, `10GB`: exact, as it can be written in an option.
+  static func brief(bytes count: Int) -> String {
+    let units = [
+      ("TB", 1_000_000_000_000), ("TiB", 1 << 40), ("GB", 1_000_000_000), ("GiB", 1 << 30), ("MB", 1_000_000),
+      ("MiB", 1 << 20), ("kB", 1000), ("KiB", 1 << 10), ("B", 1),
+    ]
+    let unit = units.first { count >= $0.1 && count.isMultiple(of: $0.1) } ?? ("B", 1)
+    return "\(count / unit.1)\(unit.0)"
   }
 
   /// Whichever of the two it is.
@@ -49,7 +65,9 @@ enum Units {
       ("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("KiB", 1024), ("MiB", 1_048_576),
       ("GiB", 1_073_741_824), ("TiB", 1_099_511_627_776), ("", 1),
     ]
-    guard let value = number(text, units), value >= 1, value <= 1e15 else { return nil }
+    guard let value = number(text, units), value >= 1, value <= Double(largestByteCount) else {
+      return nil
+    }
     return Int(value)
   }
 

@@ -32,9 +32,14 @@ struct LoadExitTests {
       (["--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is no metric; the nearest is \"ack.p90\""),
       (["--fail-if", "ack.p99 > 5 bananas"], 64, "bananas"), (["--part", "3/2"], 64, "--part \"3/2\": invalid part"),
       (["--ramp", "11s"], 64, "ramp"),
-      (["-n", "10000000", "--request-per-message", "--arrival-rate", "0.001/s"], 64, "less than once per day"),
+      (["--request-per-message", "--arrival-rate", "0.0001/s"], 64, "0.001/s to 10000000/s"),
+      (["--request-per-message", "--arrival-rate", "5/s", "--chunk", "1s"], 64, "--arrival-rate and --chunk"),
+      (
+        ["--request-per-message", "--arrival-rate", "5/s", "--stage", "5s:5", "-d", "1s"], 64, "--stage and --duration"
+      ),
+      (["--arrival-rate", "5/s"], 64, "Add --request-per-message"),
       (["--stage", "20d:1", "--stage", "20d:1"], 64, "more than 30d"),
-      (["--chunk", "1us"], 64, "--chunk \"1us\" is less than 1ms"),
+      (["--chunk", "1us"], 64, "--chunk \"1us\": invalid time. Write a time from 1ms to 1h."),
       (["--slow-fraction", "1.5"], 64, "0% to 100%"), (["--profile", "mick"], 64, "mic, heartbeat, bulk"),
       (["--body", "/nonexistent/body"], 66, "/nonexistent/body"), (["--seed", "-1"], 64, "--seed"),
       (["-n", "3", "--max-connections", "2"], 64, "this takes 3 connections from the start, and 2 are allowed"),

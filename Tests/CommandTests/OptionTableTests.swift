@@ -23,14 +23,22 @@ struct OptionTableTests {
 
     var bad: [String] { Self.anywhere + own }
 
+    /// Whether a bad value is answered with the range of good ones.
+    var isRanged: Bool {
+      switch self {
+      case .size, .sizeOrNone: true
+      default: false
+      }
+    }
+
     private var own: [String] {
       switch self {
       // What is not there has its own code: see below.
       case .nothing, .text, .inputFile: []
       case .time: ["soon", "-1s", "5kB", "1e3", "nan", "1.2.3s", Self.huge + "s"]
       case .positiveTime: ["soon", "-1s", "5kB", "0", "0s", "1e3", Self.huge]
-      case .size: ["many", "-1", "5s", "0", "0.1", "1e9", Self.huge + "GB"]
-      case .sizeOrNone: ["many", "-1", "5s", "1e9", Self.huge + "GB"]
+      case .size: ["many", "-1", "5s", "0", "0.1", "1e9", "1000TiB", Self.huge + "GB"]
+      case .sizeOrNone: ["many", "-1", "5s", "1e9", "1000TiB", Self.huge + "GB"]
       case .count: ["many", "-1", "5s", "1.5", Self.huge]
       case .positiveCount: ["many", "-1", "5s", "0", "1.5", Self.huge]
       case .choice: ["perhaps", "-1", "0", Self.huge]
@@ -84,7 +92,7 @@ struct OptionTableTests {
     "rate": .positiveCount, "channels": .positiveCount, "threads": .positiveCount, "streams": .positiveCount,
     "max-connections": .positiveCount, "max-downloads": .positiveCount, "max-uploads": .positiveCount,
     "max-uploads-per-client": .positiveCount,
-    "streams-per-connection": .positiveCount,
+    "streams-per-connection": .positiveCount, "max-under-way": .positiveCount,
     "format": .choice, "container": .choice, "gap-fill": .choice, "overflow": .choice, "progress": .choice,
     "resumable": .choice, "location": .choice, "digest": .choice, "durability": .choice, "profile": .choice,
     "bearer-token-file": .inputFile, "netrc-file": .inputFile, "ca-file": .inputFile, "cert": .inputFile,
@@ -95,7 +103,7 @@ struct OptionTableTests {
     "stream-id": .other(["a b", ".a", "a/b", "ü", String(repeating: "a", count: 65)]),
     "fail-if": .other(["nothing", "errors", "errors > many", "nothing > 5"]),
     "stage": .other(["many", "5s", "5s:-1", "x:5", "5s:1:2", "5s:1.5", "0s:5", "5s:0"]),
-    "arrival-rate": .other(["many", "5", "0/s", "-1/s", "1e99/s", "nan/s"]),
+    "arrival-rate": .other(["many", "5", "0/s", "-1/s", "1e99/s", "1e3/s", "nan/s", "/s", "10000001/s"]),
     "part": .other(["1", "0/0", "5/4", "-1/2", "1/\(Value.huge)", "a/b"]),
     "slow-fraction": .other(["many", "-1", "2", "nan", "5s"]),
     "public-url": .other(["nowhere", "ftp://host/"]),
@@ -147,7 +155,8 @@ struct OptionTableTests {
     let shared = Set(
       (StreamOptions.shown + StreamOptions.resuming.options + StreamOptions.connection.options).map(\.name))
     for option in subcommand.syntax.allOptions where option.value != nil {
-      for bad in try #require(Self.value(option.name, of: name)).bad {
+      let value = try #require(Self.value(option.name, of: name))
+      for bad in value.bad {
         let arguments = [name] + operands(name, server.url, file) + ["--\(option.name)", bad]
         let isOnlyParsed = bad.isEmpty || bad.contains { $0.isNewline || $0 == "\u{1B}" || $0 == "\u{9B}" }
         guard isOnlyParsed || !shared.contains(option.name) || name == "heartbeat" else { continue }
@@ -163,6 +172,10 @@ struct OptionTableTests {
         }
         #expect(code == 64, "\(arguments): \(text)")
         #expect(text.contains("--\(option.name)"), "\(arguments): \(text)")
+        // What has a size says from where to where.
+        if value.isRanged, !isOnlyParsed {
+          #expect(text.contains(/from \S+ to \S+[.]/), "\(arguments): \(text)")
+        }
         // Of a password in a URL nothing is shown, and of what is long only the beginning.
         #expect(text.contains(bad.escaped.prefix(90)), "\(arguments): \(text)")
         #expect(!text.unicodeScalars.contains { $0.value < 0x20 && $0 != "\n" || $0.value == 0x9B }, "\(arguments)")
@@ -224,6 +237,7 @@ struct OptionTableTests {
     arguments: [
       ["heartbeat", "http://h/", "-4", "-6"], ["load", "http://localhost/", "--http1", "--http2"],
       ["load", "http://localhost/", "--stage", "5s:5", "--ramp", "1s"],
+      ["load", "http://localhost/", "--max-under-way", "5"],
       ["put", "/dev/null", "http://h/", "--resume", "--abandon"],
       ["report", "a", "b", "--merge", "--compare"], ["serve", "--discard", "--directory", "/tmp"],
       ["serve", "--store", "nats://h", "--directory", "/tmp"], ["serve", "--store", "nats://h", "--discard"],
@@ -261,6 +275,23 @@ struct OptionTableTests {
     #expect(
       message("300")
         == #"--buffer "300": bytes or seconds? Write 300B, 300s, or another unit such as MiB or min."#)
+  }
+
+  @Test(
+    "an absurd size or time is answered with the range of what is possible",
+    arguments: [
+      (["load", "--buffer", "0"], "from 1B to 1000TB."), (["load", "--buffer", "1000TiB"], "from 1B to 1000TB."),
+      (["load", "--rate", "0"], "from 1B to 10GB."), (["load", "--rate", "11GB"], "from 1B to 10GB."),
+      (["load", "--max-bytes", "0"], "from 1B to 1000TB."),
+      (["load", "--grace", "1000000h"], "from 0s to 30d."), (["load", "--give-up", "31d"], "from 0s to 30d."),
+      (["load", "--duration", "31d"], "from 1ms to 30d."), (["load", "--chunk", "2h"], "from 1ms to 1h."),
+      (["heartbeat", "--max-segment", "10"], "from 88B to 32767B."),
+    ])
+  func ranges(_ arguments: [String], _ range: String) throws {
+    let process = try sluice([arguments[0], "http://localhost:9/"] + arguments[1...])
+    #expect(try process.wait() == 64)
+    let text = process.errors.joined()
+    #expect(text.contains("\(arguments[1]) \"\(arguments[2])\": invalid ") && text.contains(range), "\(text)")
   }
 
   @Test("a proxy of the environment is checked as well")

@@ -67,6 +67,22 @@ final class BodyBytes: Sendable {
     return body(RawSpan(_unsafeBytes: UnsafeRawBufferPointer(rebasing: block[start..<start + count])))
   }
 
+  /// `count` bytes of stream `index` from `offset` on.
+  func bytes(stream index: Int, at offset: UInt64, count: Int) -> [UInt8] {
+    [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+      while filled < count {
+        filled += read(stream: index, at: offset + UInt64(filled), maximum: min(count - filled, Self.window)) { span in
+          let part = min(span.byteCount, count - filled)
+          span.withUnsafeBytes { bytes in
+            UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[filled...])
+              .copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[..<part]))
+          }
+          return part
+        }
+      }
+    }
+  }
+
   private static func make(_ period: Int, _ byte: (Int) -> UInt8) -> UnsafeRawBufferPointer {
     let block = UnsafeMutableRawBufferPointer.allocate(byteCount: period + window, alignment: 64)
     for index in 0..<period { block[index] = byte(index) }

@@ -1,5 +1,6 @@
 // Everything that can be chosen about a load test.
 
+internal import EventLoops
 public import LiveStreaming
 public import UploadClient
 
@@ -22,6 +23,25 @@ public struct LoadConfiguration: Sendable {
       let plan = StagePlan(stages)
       (streams, ramp, duration) = (plan.peak, .zero, .nanoseconds(plan.duration))
     }
+  }
+  /// An open model, for ``sendsRequestPerMessage``: requests begin at these times, whatever the server does. Of the
+  /// profile remains the size of a message, and of ``streams`` which of several URLs and loops take a request in turn.
+  public var arrivals: Arrivals? {
+    didSet {
+      guard let stages = arrivals?.stages, !stages.isEmpty else { return }
+      (ramp, duration) = (.zero, .nanoseconds(StagePlan(stages).duration))
+    }
+  }
+
+  public struct Arrivals: Equatable, Sendable {
+    /// Requests per second of the whole run, from the ramp's end on; with stages, at the start of the first.
+    public var rate: Double
+    /// In place of ramp and duration: each changes the rate evenly to so many per second.
+    public var stages: [LoadStage] = []
+    /// How many requests may be under way at one time, over all parts. One that is due beyond that is never sent.
+    public var maximumUnderWay = 1000
+
+    public init(rate: Double) { self.rate = rate }
   }
   /// How long the run lasts, the ramp included.
   public var duration = Duration.seconds(10)
@@ -68,6 +88,17 @@ public struct LoadConfiguration: Sendable {
         other.url = url
         return other
       }
+  }
+
+  var arrivalPlan: ArrivalPlan? {
+    arrivals.map {
+      ArrivalPlan(rate: $0.rate, ramp: ramp.nanoseconds, stages: $0.stages, duration: duration.nanoseconds)
+    }
+  }
+
+  /// How many requests a loop may have under way in an open model: its share, and one at least.
+  var underWayPerLoop: Int {
+    max(1, (arrivals?.maximumUnderWay ?? 0) / max(1, part.count * threads))
   }
 
   /// How many of the streams are this part's.

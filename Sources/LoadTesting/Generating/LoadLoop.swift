@@ -40,6 +40,8 @@ final class LoadLoop: @unchecked Sendable {
   private var finishTimer: EventLoop.Timer?
   /// Places whose stream has yet to begin.
   private var waiting: [Int: EventLoop.Timer] = [:]
+  /// In an open model, requests that have begun or are about to, over all streams.
+  private var requestCount = 0
   private var isQuiet = false
   private var isEnding = false
   private var isCapped = false
@@ -111,6 +113,15 @@ final class LoadLoop: @unchecked Sendable {
       tellIfIdle()
     }
   }
+
+  /// In an open model: whether one more request may begin. It then counts until ``requestEnded()``.
+  func mayBeginRequest() -> Bool {
+    guard requestCount < plan.configuration.underWayPerLoop else { return false }
+    requestCount += 1
+    return true
+  }
+
+  func requestEnded() { requestCount -= 1 }
 
   /// How long after the run's end a server may take to acknowledge what it has, of its own accord.
   private static let patience = Duration.seconds(1)

@@ -141,7 +141,7 @@ final class LoadRun: @unchecked Sendable {
     report.generator.maximumResident = usage.maximumResident
     report.generator.busiestLoop = Double(busyTime.max() ?? 0) / Double(report.measured)
     report.generator.bottlenecks = GeneratorVerdict.bottlenecks(
-      lateness: report.histograms[.lateness], chunk: configuration.profile.chunk,
+      lateness: report.histograms[.lateness], chunk: configuration.arrivals == nil ? configuration.profile.chunk : 0,
       busiestLoop: report.generator.busiestLoop)
     coordinator.stop()
   }
@@ -158,7 +158,7 @@ extension LoadPlan {
     let profile = configuration.profile
     streams = configuration.streams
     ramp = configuration.ramp.nanoseconds
-    stages = configuration.stages
+    stages = configuration.arrivals?.stages ?? configuration.stages
     duration = configuration.duration.nanoseconds
     self.profile = profile.name
     rate = profile.rate
@@ -171,6 +171,8 @@ extension LoadPlan {
     }
     resumable = configuration.resumable.rawValue
     requestPerMessage = configuration.sendsRequestPerMessage
+    arrivalRate = configuration.arrivals?.rate
+    maximumUnderWay = configuration.arrivals?.maximumUnderWay
     httpVersion = configuration.request.httpVersion == .http2 ? "2" : "1.1"
     streamsPerConnection = configuration.sharesConnections ? configuration.streamsPerConnection : nil
     dropEvery = profile.faults.dropEvery?.mean

@@ -12,6 +12,8 @@ final class LoadRunPlan: Sendable {
   let bytes: BodyBytes
   let clock: RunClock
   let ramp: RampPlan
+  /// When requests begin in an open model; nil where each stream has a schedule of its own.
+  let arrivals: ArrivalPlan?
   /// In nanoseconds.
   let duration: Int64
   private let requests: [UploadRequest]
@@ -33,24 +35,21 @@ final class LoadRunPlan: Sendable {
     self.localAddresses = localAddresses
     self.clock = clock
     self.end = end
-    ramp = RampPlan(
-      streams: configuration.streams, ramp: configuration.ramp.nanoseconds, chunk: configuration.profile.chunk,
-      stages: configuration.stages.isEmpty ? nil : StagePlan(configuration.stages))
+    arrivals = configuration.arrivalPlan
+    // In an open model the ramp is one of arrivals: all streams are there from the start, and none waits for its turn.
+    ramp =
+      arrivals == nil
+      ? RampPlan(
+        streams: configuration.streams, ramp: configuration.ramp.nanoseconds, chunk: configuration.profile.chunk,
+        stages: configuration.stages.isEmpty ? nil : StagePlan(configuration.stages))
+      : RampPlan(streams: configuration.streams, ramp: 0, chunk: 1)
     duration = configuration.duration.nanoseconds
     token = String(LiveStreamConfiguration.randomStreamID().prefix(8))
   }
 
   /// How the stream in this place is streamed: like any other, with little memory.
   func streamConfiguration(_ place: LoadPlace) -> LiveStreamConfiguration {
-    // Those that share a connection come from one address, and go to one.
-    let number = configuration.sharesConnections ? lane(of: place) : place.index
-    var request = requests[number % requests.count]
-    request.receiveBufferSize = 1024
-    request.tellsAccepted = configuration.tellsAccepted
-    if !localAddresses.isEmpty {
-      request.localAddress = localAddresses[number / requests.count % localAddresses.count]
-    }
-    var stream = LiveStreamConfiguration(request: request)
+    var stream = LiveStreamConfiguration(request: request(of: place, number: place.index))
     stream.streamID =
       "load-\(token)-\(place.index)" + (place.generation > 0 ? "-\(place.generation)" : "")
     stream.resumable = configuration.resumable
@@ -66,6 +65,22 @@ final class LoadRunPlan: Sendable {
     // A message fits, and no more than that is needed; bulk is let go in large pieces.
     stream.pairSize = max(256, min(configuration.profile.messageSize, 64 << 10))
     return stream
+  }
+
+  /// The request of a stream, or of one of its messages: to one URL after the other, and from one address after the
+  /// other.
+  ///
+  /// - Parameter number: counts streams, or the messages of all streams.
+  func request(of place: LoadPlace, number: Int) -> UploadRequest {
+    // Those that share a connection come from one address, and go to one.
+    let number = configuration.sharesConnections ? lane(of: place) : number
+    var request = requests[number % requests.count]
+    request.receiveBufferSize = 1024
+    request.tellsAccepted = configuration.tellsAccepted
+    if !localAddresses.isEmpty {
+      request.localAddress = localAddresses[number / requests.count % localAddresses.count]
+    }
+    return request
   }
 
   /// How many lanes the session of a loop has, and which one a stream takes. Those that share a connection share a

@@ -29,11 +29,16 @@ public final class LoadTest: Sendable {
     configuration.request.proxy = configuration.request.proxy ?? ""
     let share = configuration.share
     let connections =
+      configuration.arrivals != nil
+      // As many as there are requests at one time, if the server is slow.
+      ? Int(
+        clamping: min(
+          UInt64(configuration.underWayPerLoop * configuration.threads), configuration.maximumConnectionCount))
       // Each loop has its own.
-      configuration.sharesConnections
-      ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection + configuration.threads
-        - 1
-      : share
+      : configuration.sharesConnections
+        ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection + configuration.threads
+          - 1
+        : share
     guard connections <= configuration.maximumConnectionCount else {
       throw .invalid(
         "this takes \(connections) connections from the start, and \(configuration.maximumConnectionCount) are allowed: raise --max-connections"
@@ -99,6 +104,7 @@ public final class LoadTest: Sendable {
         "\(library) cannot put several streams on one HTTP/2 connection without TLS (8.0 can): load https://, or give each its own with --streams-per-connection 1"
       )
     }
+    if let arrivals = configuration.arrivals { try validate(arrivals, configuration) }
     if configuration.sendsRequestPerMessage {
       let faults = configuration.profile.faults
       guard faults.dropEvery == nil, faults.stalls == nil, faults.slowFraction == 0 else {
@@ -106,6 +112,26 @@ public final class LoadTest: Sendable {
       }
     }
     guard (1...256).contains(configuration.threads) else { throw .invalid("threads: from 1 to 256") }
+  }
+
+  private static func validate(
+    _ arrivals: LoadConfiguration.Arrivals, _ configuration: LoadConfiguration
+  ) throws(LoadError) {
+    guard configuration.sendsRequestPerMessage, configuration.stages.isEmpty else {
+      throw .invalid("arrivals are those of requests: they need one request per message, and stages of their own")
+    }
+    guard arrivals.rate >= 0, arrivals.rate <= ArrivalPlan.highestRate, configuration.arrivalPlan?.count ?? 0 > 0 else {
+      throw .invalid("an arrival rate is more than 0, and at most \(Int(ArrivalPlan.highestRate)) per second")
+    }
+    guard (1...1_000_000).contains(arrivals.maximumUnderWay) else {
+      throw .invalid("requests under way at one time: from 1 to 1000000")
+    }
+    let profile = configuration.profile
+    guard profile.turns == nil, profile.bursts == nil, profile.streamLength == nil, profile.jitter == 0 else {
+      throw .invalid(
+        "the arrival rate alone says when a request begins: leave talk, silence, bursts, jitter and stream_length out of the profile"
+      )
+    }
   }
 
   /// The addresses to connect from; empty for what the kernel chooses.

@@ -4,22 +4,36 @@ internal import EventLoops
 internal import LiveStreaming
 internal import UploadClient
 
-/// Sends one message after another, over connections that are kept and that the streams of a lane take in turn. A
-/// message that becomes due while another is under way waits its turn, and its delay counts from the time at which it
-/// was due. A message that fails is not sent again: it counts as an error, and as lost.
+/// Sends messages over connections that are kept and that the streams of a lane take in turn. A message that fails is
+/// not sent again: it counts as an error, and as lost.
+///
+/// Without ``LoadConfiguration/arrivals``, one request follows the other: a message that becomes due while another is
+/// under way waits its turn, and its delay counts from the time at which it was due. With them, each begins when it is
+/// due, and is dropped if the loop has as many under way as it may.
 ///
 /// Owned by its loop's thread; unchecked for that reason.
 final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
+  /// A message under way. Of the loop's thread, as its stream.
+  private final class Request: @unchecked Sendable {
+    let message: MessageLedger.Message
+    var task: UploadTask?
+    var sentAt: Int64 = 0
+    init(_ message: MessageLedger.Message) { self.message = message }
+  }
+
   private let loop: LoadLoop
   private let place: LoadPlace
   private let source: PacedSource
   private var figures: StreamFigures
-  private let request: UploadRequest
   private let lane: Int
-  /// What is due and not answered; the first is under way if there is a task.
-  private var messages = MessageLedger()
-  private var task: UploadTask?
-  private var sentAt: Int64 = 0
+  /// Whether each request begins when its message is due.
+  private let isOpen: Bool
+  /// What is due and not yet sent.
+  private var waiting = MessageLedger()
+  private var underWay: [ObjectIdentifier: Request] = [:]
+  /// What a cancelled request has not brought to its end.
+  private var cancelled: [MessageLedger.Message] = []
+  private var sentCount = 0
   private var retryTimer: EventLoop.Timer?
   private var isStopped = false
   private var isDue = false
@@ -30,16 +44,16 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     let plan = loop.plan
     let configuration = plan.configuration
     let schedule = StreamSchedule(
-      configuration.profile, seed: configuration.seed, stream: place.index, generation: place.generation)
+      configuration.profile, seed: configuration.seed, stream: place.index, generation: place.generation,
+      arrivals: plan.arrivals.map { ($0, configuration.streams) })
     self.loop = loop
     self.place = place
+    isOpen = plan.arrivals != nil
     source = PacedSource(
       configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: life.lowerBound,
       end: life.upperBound,
       clock: plan.clock)
-    let stream = plan.streamConfiguration(place)
-    request = stream.request
-    lane = stream.lane
+    lane = plan.streamConfiguration(place).lane
     figures = loop.figures.streamStarted(index: place.index, isSlow: false, now: plan.clock.now)
   }
 
@@ -53,7 +67,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     finishIfAcknowledged()
   }
 
-  var isAcknowledged: Bool { messages.isEmpty }
+  var isAcknowledged: Bool { waiting.isEmpty && underWay.isEmpty }
 
   func finish() { end() }
 
@@ -62,20 +76,24 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
 
   func stop(isDue: Bool) {
     (isStopped, self.isDue) = (true, isDue)
-    guard let task else { return end() }
-    task.cancel()
+    for request in Array(underWay.values) { request.task?.cancel() }
+    if underWay.isEmpty { end() }
   }
 
   private func finishIfAcknowledged() {
-    if source.isQuiet || source.isFinished, messages.isEmpty { loop.finish(self) }
+    if source.isQuiet || source.isFinished, isAcknowledged { loop.finish(self) }
   }
 
   // MARK: The source
 
   func became(due message: StreamSchedule.Message, at due: Int64, now: Int64) {
-    messages.due(message.byteCount, at: due)
     loop.figures.due(bytes: message.byteCount, &figures)
     loop.figures.reached(dueAt: due, now: now)
+    if isOpen, !loop.mayBeginRequest() {
+      loop.figures.dropped(bytes: message.byteCount, dueAt: due, &figures)
+    } else {
+      waiting.due(message.byteCount, at: due)
+    }
   }
 
   func handedOver(before offset: UInt64, now: Int64) {}
@@ -85,69 +103,74 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
   // MARK: Requests
 
   private func sendNext() {
-    guard task == nil, retryTimer == nil, !isStopped else { return }
-    guard let message = messages.oldest else { return finishIfAcknowledged() }
+    while !isStopped, isOpen || underWay.isEmpty && retryTimer == nil, let message = waiting.oldest {
+      _ = waiting.nextAcknowledged(before: message.end)
+      guard send(message) else { return }
+    }
+    finishIfAcknowledged()
+  }
+
+  /// False when the run is to end.
+  private func send(_ message: MessageLedger.Message) -> Bool {
+    let request = Request(message)
     do throws(UploadError) {
-      task = try loop.session.upload(request, body: .bytes(bytes(of: message)), lane: lane) { [self] event in
-        handle(event)
+      let number = isOpen ? place.index + sentCount * loop.plan.configuration.streams : place.index
+      request.task = try loop.session.upload(
+        loop.plan.request(of: place, number: number), body: .bytes(content(of: message)), lane: lane
+      ) { [self] event in
+        handle(event, of: request)
       }
     } catch {
       // What is wrong with one is wrong with all.
+      cancelled.append(message)
       loop.plan.end(error.description)
-      return
+      return false
     }
-    sentAt = loop.plan.clock.now
-    loop.figures.attempts(&figures, now: sentAt)
+    sentCount += 1
+    underWay[ObjectIdentifier(request)] = request
+    request.sentAt = loop.plan.clock.now
+    loop.figures.attempts(&figures, now: request.sentAt)
     loop.figures.sent(bytes: message.byteCount, &figures)
     if loop.plan.spend(bytes: message.byteCount) { loop.capReached() }
+    return true
   }
 
-  private func bytes(of message: MessageLedger.Message) -> [UInt8] {
-    [UInt8](unsafeUninitializedCapacity: message.byteCount) { buffer, count in
-      while count < message.byteCount {
-        let offset = message.end - UInt64(message.byteCount - count)
-        count += source.read(at: offset, maximum: min(message.byteCount - count, BodyBytes.window)) { span in
-          let part = min(span.byteCount, message.byteCount - count)
-          span.withUnsafeBytes { bytes in
-            UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[count...])
-              .copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[..<part]))
-          }
-          return part
-        }
-      }
-    }
+  private func content(of message: MessageLedger.Message) -> [UInt8] {
+    let content = loop.plan.bytes.bytes(
+      stream: place.index, at: message.end - UInt64(message.byteCount), count: message.byteCount)
+    // In an open model nothing waits for space, nor for the message before it.
+    if !isOpen { source.taken(before: message.end) }
+    return content
   }
 
-  private func handle(_ event: UploadTask.Event) {
+  private func handle(_ event: UploadTask.Event, of request: Request) {
     switch event {
     case .connected(let isNew):
       let now = loop.plan.clock.now
-      loop.figures.connected(&figures, after: isNew ? now - sentAt : nil)
+      loop.figures.connected(&figures, after: isNew ? now - request.sentAt : nil)
       if isNew, loop.plan.spendConnection() { loop.capReached() }
     case .interimResponse: loop.figures.interimResponse()
     case .accepted, .response, .responseBody: break
-    case .finished(let result): finished(result)
+    case .finished(let result): finished(request, result)
     }
   }
 
-  private func finished(_ result: Result<UploadTask.Outcome, UploadError>) {
-    let ended = task
-    task = nil
+  private func finished(_ request: Request, _ result: Result<UploadTask.Outcome, UploadError>) {
+    let message = request.message
+    guard underWay.removeValue(forKey: ObjectIdentifier(request)) != nil else { return }
+    if isOpen { loop.requestEnded() }
     let now = loop.plan.clock.now
-    guard let message = messages.oldest else { return }
     switch result {
     case .success(let outcome):
       let status = outcome.response.status
-      loop.figures.response(status, after: ended?.contentEndedAt.map { (.now - $0).nanoseconds })
+      loop.figures.response(status, after: request.task?.contentEndedAt.map { (.now - $0).nanoseconds })
       if outcome.response.isSuccess {
-        _ = messages.nextAcknowledged(before: message.end)
         hasAcknowledged = true
         loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
       } else {
         fail(message, "http-\(status)", outcome.response.reason ?? "the server answered \(status)")
       }
-    case .failure(let error) where error.kind == .cancelled:
-      return end()
+    case .failure(let error) where error.kind == .cancelled: cancelled.append(message)
     case .failure(let error):
       fail(message, Self.errorClass(error.kind), error.description)
       // An outage is one interruption, however many requests fail while it lasts.
@@ -157,21 +180,25 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
         loop.figures.interrupted(&figures, cause: Self.errorClass(error.kind), now: now)
       }
       // A server that refuses connections is not asked as fast as it can refuse.
-      if !isStopped {
+      if !isStopped, !isOpen {
         retryTimer = loop.loop.schedule(after: Self.pauseAfterFailure) { [unowned self] in
           retryTimer = nil
           sendNext()
         }
       }
     }
-    if isStopped { return end() }
-    sendNext()
+    // The closures of the task and of its request name each other.
+    request.task = nil
+    if isStopped {
+      if underWay.isEmpty { end() }
+    } else {
+      sendNext()
+    }
   }
 
   private static let pauseAfterFailure = Duration.milliseconds(100)
 
   private func fail(_ message: MessageLedger.Message, _ name: String, _ example: String) {
-    _ = messages.nextAcknowledged(before: message.end)
     hasFailed = true
     loop.figures.error(name, example: example)
     loop.figures.lost(bytes: UInt64(message.byteCount))
@@ -184,16 +211,16 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     retryTimer = nil
     source.observer = nil
     source.stop()
-    let now = loop.plan.clock.now
-    let isUnfinished = !messages.isEmpty
-    while let message = messages.nextAcknowledged(before: messages.head) {
+    while let message = waiting.nextAcknowledged(before: waiting.head) { cancelled.append(message) }
+    for message in cancelled {
       loop.figures.failed(dueAt: message.due, &figures)
       if isDue { loop.figures.lost(bytes: UInt64(message.byteCount)) }
     }
+    let isUnfinished = !cancelled.isEmpty
     if isUnfinished, isDue { loop.figures.error("unfinished", example: "stopped before everything was answered") }
     let outcome: StreamOutcome =
       isUnfinished && !isDue ? .stopped : isUnfinished || hasFailed && !hasAcknowledged ? .failed : .finished
-    loop.figures.streamEnded(&figures, outcome, now: now)
+    loop.figures.streamEnded(&figures, outcome, now: loop.plan.clock.now)
     loop.ended(self, place, thinkTime: source.thinkTime, outcome)
   }
 

@@ -57,7 +57,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     self.end = end
     ownEnd = schedule.length.map { start.addingSaturated($0) } ?? .max
     self.clock = clock
-    isPaced = profile.isPaced
+    isPaced = schedule.isPaced
     slowRate = schedule.isSlow ? profile.faults.slowRate : nil
   }
 
@@ -90,8 +90,13 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int {
     let taken = bytes.read(stream: stream, at: offset, maximum: maximum, body)
-    let end = offset + UInt64(taken)
-    guard end > readHead else { return taken }
+    self.taken(before: offset + UInt64(taken))
+    return taken
+  }
+
+  /// What is due before this stream offset has found its space.
+  func taken(before end: UInt64) {
+    guard end > readHead else { return }
     readHead = end
     let now = clock.now
     observer?.handedOver(before: end, now: now)
@@ -100,7 +105,6 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
       observer?.stalled(for: now - began)
     }
     if !isPaced, readHead == dueHead { makeUnpaced() }
-    return taken
   }
 
   // MARK: Time

@@ -222,6 +222,13 @@ public struct LoopFigures: Sendable {
     stream.failedDueFirst = min(stream.failedDueFirst, dueAt)
   }
 
+  /// A request was due that could not begin, because as many as may be were under way.
+  public mutating func dropped(bytes: Int, dueAt: Int64, _ stream: inout StreamFigures) {
+    totals.messages.dropped += 1
+    lost(bytes: UInt64(bytes))
+    failed(dueAt: dueAt, &stream)
+  }
+
   /// The run is over; once, after its last stream.
   public mutating func ended(now: Int64) {
     unanswered.recordAges(at: now, in: &interval.acknowledgedDelay)

@@ -4,7 +4,7 @@
 public struct LoadStage: Equatable, Sendable {
   /// In nanoseconds.
   public var duration: Int64 = 0
-  /// Live at its end.
+  /// Live at its end; requests per second at its end where they are those of ``LoadConfiguration/Arrivals``.
   public var streams = 0
 
   public init() {}

@@ -27,16 +27,23 @@ public struct StreamSchedule: Sendable {
   private var jitters: SeededGenerator
   private var turns: Alternation?
   private var bursts: Alternation?
+  /// In place of the profile's times: every so many of the run's requests, from the next on.
+  private var arrivals: (plan: ArrivalPlan, next: UInt64, stride: UInt64)?
 
   /// - Parameters:
   ///   - seed: of the run.
   ///   - stream: its number among all streams of the run.
   ///   - generation: 0 for the first stream in its place, 1 for the one after its ``thinkTime``, and so on.
-  public init(_ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0) {
+  ///   - arrivals: when messages are due, of `streams` streams in turn; of the profile remains their size.
+  public init(
+    _ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0,
+    arrivals: (plan: ArrivalPlan, streams: Int)? = nil
+  ) {
     func generator(_ purpose: SeededGenerator.Purpose) -> SeededGenerator {
       SeededGenerator(seed: seed, stream: stream, generation: generation, purpose: purpose)
     }
     self.profile = profile
+    self.arrivals = arrivals.map { ($0.plan, UInt64(max(0, stream)), UInt64(max(1, $0.streams))) }
     sizes = generator(.messages)
     jitters = generator(.jitter)
     var life = generator(.life)
@@ -56,6 +63,7 @@ public struct StreamSchedule: Sendable {
   /// The next message; nil at the stream's end. Where the profile is not paced there is always one: the stream ends
   /// when its ``length`` is over.
   public mutating func next() -> Message? {
+    if arrivals != nil { return nextArrival() }
     switch profile.size {
     case .unpaced(let count): return Message(due: 0, byteCount: count)
     // There would never be a message to find.
@@ -77,6 +85,20 @@ public struct StreamSchedule: Sendable {
       if count > 0 { return Message(due: time + jitter(), byteCount: count) }
     }
   }
+
+  private mutating func nextArrival() -> Message? {
+    guard let (plan, number, stride) = arrivals, let due = plan.time(of: number) else { return nil }
+    arrivals?.next = number + stride
+    let count =
+      switch profile.size {
+      case .bytes(let range): Int.random(in: range, using: &sizes)
+      case .rate, .unpaced: profile.messageSize
+      }
+    return Message(due: due, byteCount: max(1, count))
+  }
+
+  /// Whether messages have times of their own.
+  var isPaced: Bool { arrivals != nil || profile.isPaced }
 
   private mutating func byteCount(from time: Int64, isTalking: Bool) -> Int {
     // What a rate has made by the chunk's end, less what it had by its start: no byte gets lost to rounding.

@@ -12,6 +12,8 @@ public enum LoadMetric: Equatable, Sendable {
   case streamsFailed
   /// Interruptions that were not on purpose: `interruptions`.
   case interruptions
+  /// Requests that could not begin when they were due: `dropped`.
+  case dropped
   /// Bytes given up: `lost`.
   case lost
   /// Bytes sent more than once: `resent`.
@@ -32,7 +34,7 @@ public enum LoadMetric: Equatable, Sendable {
 
   var unit: Unit {
     switch self {
-    case .delay(_, .count), .errors, .status, .streamsFailed, .interruptions: .count
+    case .delay(_, .count), .errors, .status, .streamsFailed, .interruptions, .dropped: .count
     case .delay: .nanoseconds
     case .lost, .resent: .bytes
     case .goodput: .rate
@@ -49,7 +51,7 @@ public enum LoadMetric: Equatable, Sendable {
 
   private static let others: [(name: String, metric: LoadMetric)] = [
     ("errors", .errors(class: nil)), ("streams.failed", .streamsFailed), ("interruptions", .interruptions),
-    ("lost", .lost), ("resent", .resent), ("goodput", .goodput),
+    ("dropped", .dropped), ("lost", .lost), ("resent", .resent), ("goodput", .goodput),
   ]
 
   /// Each metric and what it measures, for a page of help. A delay's name lacks its statistic.
@@ -59,6 +61,7 @@ public enum LoadMetric: Equatable, Sendable {
       ("status.NNN, status.Nxx", "final responses with a status, or with those of a class: status.5xx"),
       ("streams.failed", "streams that gave up"),
       ("interruptions", "lost connections that nobody asked for"),
+      ("dropped", "requests of --arrival-rate that could not begin: too many were under way"),
       ("lost", "bytes that will never be acknowledged"),
       ("resent", "bytes sent more than once"),
       ("goodput", "acknowledged bytes, per second or as a percentage of the bytes offered"),
@@ -120,6 +123,7 @@ public enum LoadMetric: Equatable, Sendable {
       return Double(totals.responses.filter { range.contains($0.key) }.values.reduce(0, +))
     case .streamsFailed: return Double(totals.streams.failed)
     case .interruptions: return Double(totals.interruptions.unplanned)
+    case .dropped: return Double(totals.messages.dropped)
     case .lost: return Double(totals.bytes.lost)
     case .resent: return Double(totals.bytes.sentAgain)
     case .goodput:

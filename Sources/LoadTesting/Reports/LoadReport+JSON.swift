@@ -67,6 +67,8 @@ extension LoadPlan: JSONObject {
     try member("body", &body)
     try member("resumable", &resumable)
     try member("request_per_message", &requestPerMessage)
+    try member.optional("arrival_rate_per_second", &arrivalRate)
+    try member.optional("maximum_under_way", &maximumUnderWay)
     try member("http_version", &httpVersion)
     try member.optional("streams_per_connection", &streamsPerConnection)
     try member.optional("drop_every_ns", &dropEvery)

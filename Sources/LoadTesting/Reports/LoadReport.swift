@@ -61,6 +61,11 @@ public struct LoadPlan: Equatable, Sendable {
   public var resumable = ""
   /// Each message was a request of its own.
   public var requestPerMessage = false
+  /// Requests per second of the whole run, or at the start of ``stages``, which then are rates as well; nil where each
+  /// stream has a schedule of its own.
+  public var arrivalRate: Double?
+  /// How many of them could be under way at one time.
+  public var maximumUnderWay: Int?
   /// `1.1` or `2`.
   public var httpVersion = ""
   /// How many streams share a connection; nil where each has its own.

@@ -38,6 +38,7 @@ extension LoadTotals.Messages: JSONObject {
     try member("due", &due)
     try member("sent", &sent)
     try member("acknowledged", &acknowledged)
+    try member.mapIfPresent("dropped", &dropped)
   }
 }
 

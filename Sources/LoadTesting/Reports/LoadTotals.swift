@@ -37,6 +37,8 @@ public struct LoadTotals: Equatable, Sendable {
     /// Handed to the engine.
     public var sent: UInt64 = 0
     public var acknowledged: UInt64 = 0
+    /// Never sent, because as many requests as may be were under way: with an arrival rate only.
+    public var dropped: UInt64 = 0
 
     public init() {}
   }
@@ -102,6 +104,7 @@ public struct LoadTotals: Equatable, Sendable {
     messages.due += other.messages.due
     messages.sent += other.messages.sent
     messages.acknowledged += other.messages.acknowledged
+    messages.dropped += other.messages.dropped
     bytes.offered += other.bytes.offered
     bytes.sent += other.bytes.sent
     bytes.accepted += other.bytes.accepted

@@ -46,7 +46,8 @@ extension LoadReport {
         + "at most \(count(streams.peakLive)) live")
     table.add(
       "messages",
-      "\(count(messages.due)) due, \(count(messages.sent)) sent, \(count(messages.acknowledged)) acknowledged")
+      "\(count(messages.due)) due, \(count(messages.sent)) sent, \(count(messages.acknowledged)) acknowledged"
+        + (messages.dropped > 0 ? ", \(count(messages.dropped)) dropped" : ""))
     let rate = measured > 0 ? Double(bytes.acknowledged) * 1e9 / Double(measured) : 0
     table.add(
       "bytes",
@@ -107,9 +108,20 @@ extension LoadPlan {
       ? "not measured for requests per message" : httpVersion == "2" ? "not measured over HTTP/2" : nil
   }
 
+  /// How many requests per second were to begin, in words; nil where each stream has a schedule of its own.
+  var arrivals: String? {
+    guard let arrivalRate else { return nil }
+    guard let most = stages.map({ Double($0.streams) }).max() else {
+      return "\(Figure.digits(arrivalRate)) arrivals per second"
+    }
+    return "up to \(Figure.digits(max(most, arrivalRate))) arrivals per second"
+  }
+
   /// What was asked for, in one sentence.
   var sentence: String {
-    let rate = rate == 0 ? "as fast as they are taken" : "\(Figure.text(bytes: rate))/s each"
+    let rate =
+      arrivalRate != nil
+      ? "\(arrivals ?? "")" : rate == 0 ? "as fast as they are taken" : "\(Figure.text(bytes: rate))/s each"
     let ramp =
       stages.isEmpty
       ? ramp == 0 ? "no ramp" : "ramp \(Figure.text(nanoseconds: ramp))"
@@ -117,7 +129,7 @@ extension LoadPlan {
     var text =
       "\(Figure.text(count: UInt64(max(0, streams)))) stream\(streams == 1 ? "" : "s") of \(profile), \(rate), "
     text +=
-      "every \(Figure.text(nanoseconds: chunk)), \(ramp), HTTP/\(httpVersion), "
+      (arrivalRate == nil ? "every \(Figure.text(nanoseconds: chunk)), " : "") + "\(ramp), HTTP/\(httpVersion), "
       + (requestPerMessage ? "one request per message" : "resumable: \(resumable)")
     if let dropEvery { text += ", cut every \(Figure.text(nanoseconds: dropEvery))" }
     if slowFraction > 0 { text += ", \(Figure.text(share: slowFraction)) slow" }

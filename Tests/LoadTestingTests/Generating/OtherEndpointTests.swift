@@ -96,15 +96,16 @@ struct OtherEndpointTests {
 
   @Test(
     "where nobody listens, nothing was acknowledged, each stream is interrupted once, and every message is as old as the run makes it",
-    arguments: [false, true])
-  func nobody(sendsRequestPerMessage: Bool) throws {
+    arguments: Way.allCases)
+  private func nobody(_ way: Way) throws {
     let closed = try ScriptedServer { _, _ in }
     closed.close()
     let report = try loadTest(closed.url) {
       $0.streams = 2
       $0.grace = .milliseconds(200)
-      $0.sendsRequestPerMessage = sendsRequestPerMessage
-      if sendsRequestPerMessage { $0.resumable = .never }
+      $0.sendsRequestPerMessage = way != .live
+      if way == .arrivals { $0.arrivals = .init(rate: 20) }
+      if way != .live { $0.resumable = .never }
     }.run()
     let (totals, delay) = (report.totals, report.histograms[.acknowledged])
     #expect(totals.messages.due == 20 && totals.messages.acknowledged == 0 && totals.connects == 0)
@@ -115,6 +116,9 @@ struct OtherEndpointTests {
     #expect(try Threshold("ack.p99 > 500ms").failure(in: report) != nil)
     #expect(ReportVerdict(report).sentence.contains("; nothing was acknowledged; "))
   }
+
+  /// How messages are sent.
+  private enum Way: CaseIterable { case live, requests, arrivals }
 }
 
 @Suite("A load test in stages")

@@ -121,6 +121,9 @@ extension LoadReport {
       ("… failed", Figure.text(count: streams.failed)),
       ("messages due", Figure.text(count: messages.due)), ("… sent", Figure.text(count: messages.sent)),
       ("… acknowledged", Figure.text(count: messages.acknowledged)),
+    ]
+    if plan.arrivalRate != nil { pairs.append(("… dropped", Figure.text(count: messages.dropped))) }
+    pairs += [
       ("bytes offered", Figure.text(bytes: bytes.offered)), ("… sent", Figure.text(bytes: bytes.sent)),
       ("… accepted by TCP", plan.whyNotAccepted ?? Figure.text(bytes: bytes.accepted)),
       ("… acknowledged", Figure.text(bytes: bytes.acknowledged)),
@@ -203,12 +206,14 @@ extension LoadPlan {
       ("rate of a stream", rate == 0 ? "as fast as it is taken" : Figure.text(bytesPerSecond: Double(rate))),
       ("a message every", chunk == 0 ? "–" : Figure.text(nanoseconds: chunk)),
       ("body", body),
-      ("resumable uploads", resumable),
-      ("HTTP", httpVersion),
-      ("streams on a connection", Figure.text(count: UInt64(max(1, streamsPerConnection ?? 1)))),
-      ("connections cut", dropEvery.map { "every \(Figure.text(nanoseconds: $0)) on average" } ?? "never"),
-      ("slow streams", Figure.text(share: slowFraction)),
-      ("seed", String(seed)),
     ]
+      + (arrivals.map { [("arrivals", $0), ("requests under way", "at most \(maximumUnderWay ?? 0)")] } ?? []) + [
+        ("resumable uploads", resumable),
+        ("HTTP", httpVersion),
+        ("streams on a connection", Figure.text(count: UInt64(max(1, streamsPerConnection ?? 1)))),
+        ("connections cut", dropEvery.map { "every \(Figure.text(nanoseconds: $0)) on average" } ?? "never"),
+        ("slow streams", Figure.text(share: slowFraction)),
+        ("seed", String(seed)),
+      ]
   }
 }

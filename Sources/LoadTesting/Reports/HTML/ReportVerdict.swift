@@ -26,6 +26,10 @@ struct ReportVerdict: Equatable, Sendable {
     } else {
       parts.append(totals.bytes.acknowledged > 0 ? "no whole message was acknowledged" : "nothing was acknowledged")
     }
+    if totals.messages.dropped > 0 {
+      let most = report.plan.maximumUnderWay.map { ": \($0) may be under way" } ?? ""
+      parts.append(Self.counted(totals.messages.dropped, "request") + " dropped" + most)
+    }
     // What a user of the server would notice: below that, it is the network's.
     if let response = report.histograms[.response].quantile(0.5), response >= Self.noticeable {
       parts.append("responses take \(Figure.text(nanoseconds: response)) (p50)")
@@ -51,7 +55,7 @@ struct ReportVerdict: Equatable, Sendable {
     {
       level = .bad
     } else if totals.errorCount > 0 || totals.interruptions.unplanned > 0 || report.goodputShare ?? 1 < 0.99
-      || !report.reachedItsStreams || report.endedEarly
+      || report.plan.arrivalRate == nil && !report.reachedItsStreams || report.endedEarly
     {
       level = .warn
     } else {
@@ -64,7 +68,10 @@ struct ReportVerdict: Equatable, Sendable {
   private static func streams(_ report: LoadReport) -> String {
     let planned = report.plan.streams
     var text: String
-    if report.reachedItsStreams, !report.plan.stages.isEmpty {
+    if let arrivals = report.plan.arrivals {
+      let stages = report.plan.stages.isEmpty ? "" : " in \(counted(UInt64(report.plan.stages.count), "stage"))"
+      text = "\(arrivals)\(stages) for \(Figure.text(nanoseconds: report.measured))"
+    } else if report.reachedItsStreams, !report.plan.stages.isEmpty {
       text = "up to \(counted(UInt64(planned), "live stream")) in \(counted(UInt64(report.plan.stages.count), "stage"))"
     } else if report.reachedItsStreams, let fewest = report.fewestLive, fewest < UInt64(max(0, planned)) {
       text = "\(Figure.text(count: fewest)) to \(counted(UInt64(planned), "live stream"))"
