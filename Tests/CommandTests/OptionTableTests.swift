@@ -245,7 +245,7 @@ struct OptionTableTests {
       ["serve", "--replicas", "3"], ["serve", "--min-append-size", "2MB", "--max-append-size", "1MB"],
       ["serve", "--min-append-size", "2MB", "--max-size", "1MB"],
       ["serve", "--allow-download", "--no-sidecars"], ["serve", "--allow-download", "--discard"],
-      ["serve", "--store", "nats://h", "--allow-download"], ["serve", "--max-downloads", "5", "--directory", "/tmp"],
+      ["serve", "--store", "nats://h", "--allow-download"], ["serve", "--max-downloads", "5"],
       ["mic", "http://h/", "--period", "1s", "--device-buffer", "1s"],
       ["load", "http://localhost/", "--ramp", "2s", "--duration", "1s"],
     ])
