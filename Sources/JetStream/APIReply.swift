@@ -46,6 +46,14 @@ struct APIReply {
     return (0..<json_array_size(list)).compactMap { json_array_get(list, $0).flatMap(Self.text) }
   }
 
+  func objects(_ key: String) -> [APIReply] {
+    guard let list = json_object_get(json, key) else { return [] }
+    return (0..<json_array_size(list)).compactMap { index in
+      guard let value = json_array_get(list, index), value.pointee.type == JSON_OBJECT else { return nil }
+      return APIReply(document, value)
+    }
+  }
+
   func integer(_ key: String) -> Int64? {
     guard let value = json_object_get(json, key), value.pointee.type == JSON_INTEGER else { return nil }
     return Int64(json_integer_value(value))

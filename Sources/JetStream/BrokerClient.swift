@@ -20,6 +20,7 @@ public final class BrokerClient {
   private var subscription: BrokerConnection.Subscription?
   private var pending: [UInt64: Pending] = [:]
   private var lastNumber: UInt64 = 0
+  private var observation: UInt64 = 0
 
   /// - Throws: ``BrokerError``, if the answers cannot be subscribed to.
   public init(_ connection: BrokerConnection, on loop: EventLoop) throws(BrokerError) {
@@ -34,12 +35,15 @@ public final class BrokerClient {
     subscription = try connection.subscribe("\(inbox).*") { subject, reply in
       loop.execute { client?.received(reply, for: subject) }
     }
-    connection.observe { isConnected in
+    observation = connection.observe { isConnected in
       if !isConnected { loop.execute { client?.lostConnection() } }
     }
   }
 
-  deinit { if let subscription { connection.unsubscribe(subscription) } }
+  deinit {
+    connection.forget(observation)
+    if let subscription { connection.unsubscribe(subscription) }
+  }
 
   /// Sends a message and waits for its one answer.
   ///

@@ -47,11 +47,31 @@ public final class BrokerConnection: Sendable {
   /// The longest message that the connected broker takes, headers included, in bytes.
   public var maximumMessageLength: Int { observer.maximumPayload.load(ordering: .relaxed) }
 
+  /// The `server_id` of the connected broker; nil if there is none.
+  public var brokerIdentifier: String? {
+    var text = [CChar](repeating: 0, count: 128)
+    guard natsConnection_GetConnectedServerId(connection, &text, text.count) == NATS_OK else { return nil }
+    let bytes = text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
+    return bytes.isEmpty ? nil : String(decoding: bytes, as: UTF8.self)
+  }
+
   /// How often the connection was lost and made again.
   public var reconnectCount: UInt64 { observer.reconnects.load(ordering: .relaxed) }
 
   /// Calls `work` with each change between connected and not connected, on a thread of libnats's.
-  func observe(_ work: @escaping @Sendable (Bool) -> Void) { observer.observers.withLock { $0.append(work) } }
+  ///
+  /// - Returns: what ``forget(_:)`` ends it with.
+  @discardableResult
+  package func observe(_ work: @escaping @Sendable (Bool) -> Void) -> UInt64 {
+    observer.observers.withLock { observers in
+      observers.lastNumber += 1
+      observers.all[observers.lastNumber] = work
+      return observers.lastNumber
+    }
+  }
+
+  /// Nothing is told any more to whoever observed under that number.
+  func forget(_ number: UInt64) { observer.observers.withLock { _ = $0.all.removeValue(forKey: number) } }
 
   /// Sends a message.
   ///
@@ -207,7 +227,11 @@ private final class ConnectionObserver: Sendable {
   let isConnected = Atomic<Bool>(false)
   let maximumPayload = Atomic<Int>(0)
   let reconnects = Atomic<UInt64>(0)
-  let observers = Lock<[@Sendable (Bool) -> Void]>([])
+  struct Observers {
+    var all: [UInt64: @Sendable (Bool) -> Void] = [:]
+    var lastNumber: UInt64 = 0
+  }
+  let observers = Lock(Observers())
 
   /// Retains itself until the connection is closed.
   func attach(to settings: OpaquePointer) {
@@ -240,7 +264,7 @@ private final class ConnectionObserver: Sendable {
 
   private func changed(to isConnected: Bool) {
     self.isConnected.store(isConnected, ordering: .relaxed)
-    for observer in observers.withLock({ $0 }) { observer(isConnected) }
+    for observer in observers.withLock({ Array($0.all.values) }) { observer(isConnected) }
   }
 
   fileprivate static func from(_ closure: UnsafeMutableRawPointer?) -> ConnectionObserver? {

@@ -53,6 +53,7 @@ public final class MessageReader {
   private var failures = 0
   private var isInterrupted = false
   private var isOver = false
+  private var observation: UInt64 = 0
 
   /// - Parameters:
   ///   - sequence: of the last message that needs no reading; 0 for none.
@@ -69,13 +70,16 @@ public final class MessageReader {
     // Touched on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let loop = stream.client.loop
-    stream.client.connection.observe { isConnected in
+    observation = stream.client.connection.observe { isConnected in
       loop.execute { reader?.connectionChanged(isConnected) }
     }
     restart(after: .zero)
   }
 
-  deinit { if let subscription { stream.client.connection.unsubscribe(subscription) } }
+  deinit {
+    stream.client.connection.forget(observation)
+    if let subscription { stream.client.connection.unsubscribe(subscription) }
+  }
 
   /// Allows so many more messages.
   public func want(_ count: Int) {

@@ -6,6 +6,8 @@ public struct MessageStreamState: Sendable, Equatable {
   public var created: String
   /// Of its last message; 0 if it never had one.
   public var lastSequence: UInt64
+  /// The names of the brokers that have it, the leader first.
+  public var brokers: [String]
 }
 
 /// A stream of messages with subjects `NAME.<token>`, which keeps each message that it has acknowledged. Only on the
@@ -188,7 +190,10 @@ public final class MessageStream {
           guard let created = info.text("created"), let state = info["state"],
             let last = state.integer("last_seq"), last >= 0
           else { return .failure(.invalidReply("a stream without its state")) }
-          return .success(MessageStreamState(created: created, lastSequence: UInt64(last)))
+          let cluster = info["cluster"]
+          let brokers = [cluster?.text("leader")] + (cluster?.objects("replicas") ?? []).map { $0.text("name") }
+          return .success(
+            MessageStreamState(created: created, lastSequence: UInt64(last), brokers: brokers.compactMap(\.self)))
         })
     }
   }

@@ -99,7 +99,7 @@ final class LogTransfer: RequestHandler {
     guard isCreation else {
       return log.find(token, for: head.credential) { [self] in found($0) }
     }
-    guard log.stream.isConnected else { return refuse(UploadRefusal(.disconnected)) }
+    guard log.isReady else { return refuse(UploadRefusal(.disconnected)) }
     do throws(UploadRefusal) {
       state = try UploadResourceState(creating: request, limits: log.limits, awaitsDisk: true)
     } catch {

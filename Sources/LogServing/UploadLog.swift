@@ -23,12 +23,20 @@ package final class UploadLog {
   let context: ServingContext
   let options: UploadLimitsConfiguration
   let limits: UploadLimits
+  /// Whether the brokers keep what they acknowledge now, as far as that was asked for.
+  private let isDurable: () -> Bool
+  /// Whether something can be stored now.
+  var isReady: Bool { stream.isConnected && isDurable() }
   var loop: EventLoop { context.loop }
 
-  /// - Parameter maximumBodyLength: of a request, which the parser judges.
+  /// - Parameters:
+  ///   - maximumBodyLength: of a request, which the parser judges.
+  ///   - isDurable: whether the brokers keep what they acknowledge. Without it nothing is published.
   package init(
-    _ context: ServingContext, stream: MessageStream, options: UploadLimitsConfiguration, maximumBodyLength: UInt64?
+    _ context: ServingContext, stream: MessageStream, options: UploadLimitsConfiguration, maximumBodyLength: UInt64?,
+    isDurable: @escaping () -> Bool = { true }
   ) {
+    self.isDurable = isDurable
     (self.context, self.stream, self.options) = (context, stream, options)
     var limits = UploadLimits()
     limits.maximumSize = options.maximumSize
@@ -64,6 +72,10 @@ package final class UploadLog {
     _ message: MessageContent, to token: String, after sequence: UInt64,
     _ completion: @escaping (Result<UInt64, BrokerError>) -> Void
   ) {
+    guard isDurable() else {
+      loop.schedule(after: .zero) { completion(.failure(.disconnected)) }
+      return
+    }
     let (figures, began) = (context.figures, MonotonicInstant.now)
     figures.values.publishesInFlight += 1
     stream.publish(message, to: token, after: sequence) { result in
@@ -93,7 +105,7 @@ package final class UploadLog {
   ///   Considerations").
   func find(_ token: String, for credential: [UInt8]?, _ completion: @escaping (Found) -> Void) {
     guard Self.isToken(token) else { return completion(.unknown) }
-    guard stream.isConnected else { return completion(.unavailable(.disconnected)) }
+    guard isReady else { return completion(.unavailable(.disconnected)) }
     stream.lastMessage(of: token) { [context] answer in
       switch answer {
       case .failure(let error): completion(.unavailable(error))

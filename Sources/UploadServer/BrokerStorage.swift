@@ -3,6 +3,7 @@
 internal import EventLoops
 internal import JetStream
 internal import LogServing
+internal import StreamServing
 
 /// A connection to brokers, and the stream that holds the uploads. Any thread, but for what says otherwise.
 final class BrokerStorage: @unchecked Sendable {
@@ -10,19 +11,41 @@ final class BrokerStorage: @unchecked Sendable {
   /// Touched while the server is made, on one thread.
   private let stream: MessageStream
 
-  /// Whether a broker is connected now.
-  var isConnected: Bool { connection.isConnected }
+  /// nil where nothing is to be proven.
+  let durability: StorageGuard?
+  /// What an operator should know, one sentence each.
+  let notes: [String]
+
+  /// Whether uploads can be stored now.
+  var isReady: Bool { connection.isConnected && durability?.isProven ?? true }
 
   /// How often the connection was lost and made again.
   var reconnectCount: UInt64 { connection.reconnectCount }
 
   /// Connects, and opens the stream or creates it; waits for both.
-  init(_ brokers: UploadServer.Brokers) throws(UploadServerError) {
+  ///
+  /// - Parameter durability: ``Durability/always`` for a server that acknowledges only what is on the brokers' disks.
+  init(_ brokers: UploadServer.Brokers, _ durability: Durability) throws(UploadServerError) {
     do throws(BrokerError) {
       connection = try BrokerConnection(brokers.options)
       stream = try Self.open(brokers, connection)
+      notes = durability == .always ? [] : StorageProof.notes(try StorageGuard.facts(brokers.monitors))
     } catch {
       throw .brokers(error)
+    }
+    // The guard lives as long as the connection calls it, and must not keep it.
+    weak let connection = connection
+    let guardian = StorageGuard(brokers.monitors) {
+      connection?.isConnected ?? false
+    } brokers: { () throws(BrokerError) in
+      guard let connection else { throw .disconnected }
+      return try Self.brokers(of: brokers, connection)
+    }
+    self.durability = durability == .always ? guardian : nil
+    if durability == .always {
+      // Before the question, so that no change is missed.
+      self.connection.observe { guardian.connectionChanged(isConnected: $0) }
+      try guardian.prove()
     }
     guard stream.maximumMessageLength >= UploadLog.leastMessageLength else {
       throw .brokers(
@@ -43,10 +66,34 @@ final class BrokerStorage: @unchecked Sendable {
     }
   }
 
-  /// Runs a loop on this thread until the broker has answered.
   private static func open(
     _ brokers: UploadServer.Brokers, _ connection: BrokerConnection
   ) throws(BrokerError) -> MessageStream {
+    try wait(connection) { client, done in
+      MessageStream.open(brokers.stream, replicas: brokers.replicas, with: client, done)
+    }
+  }
+
+  /// The names of the brokers that have the stream, or the identifier of the only one.
+  private static func brokers(
+    of brokers: UploadServer.Brokers, _ connection: BrokerConnection
+  ) throws(BrokerError) -> [String] {
+    let found: [String] = try wait(connection) { client, done in
+      MessageStream.find(brokers.stream, with: client) { found in
+        switch found {
+        case .failure(let error): done(.failure(error))
+        case .success(let stream): stream.extent { done($0.map(\.brokers)) }
+        }
+      }
+    }
+    // A broker that is not part of a cluster is the one that answers.
+    return found.isEmpty ? [connection.brokerIdentifier].compactMap(\.self) : found
+  }
+
+  /// Runs a loop on this thread until the broker has answered.
+  private static func wait<Value>(
+    _ connection: BrokerConnection, _ ask: (BrokerClient, @escaping (Result<Value, BrokerError>) -> Void) -> Void
+  ) throws(BrokerError) -> Value {
     let loop: EventLoop
     do throws(SystemError) {
       loop = try EventLoop()
@@ -54,12 +101,12 @@ final class BrokerStorage: @unchecked Sendable {
       throw .resources(error.description)
     }
     let client = try BrokerClient(connection, on: loop)
-    var opened: Result<MessageStream, BrokerError> = .failure(.timedOut)
-    MessageStream.open(brokers.stream, replicas: brokers.replicas, with: client) { result in
-      opened = result
+    var answer: Result<Value, BrokerError> = .failure(.timedOut)
+    ask(client) { result in
+      answer = result
       loop.stop()
     }
     loop.run()
-    return try opened.get()
+    return try answer.get()
   }
 }

@@ -93,7 +93,7 @@ final class LogService: LoopService {
     uploads = LogUploadHandler(
       UploadLog(
         context, stream: try brokers.stream(on: context.loop), options: configuration.uploads,
-        maximumBodyLength: configuration.maximumBodyLength))
+        maximumBodyLength: configuration.maximumBodyLength, isDurable: { brokers.durability?.isProven ?? true }))
     other = configuration.handler
   }
 

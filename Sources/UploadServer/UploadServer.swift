@@ -103,6 +103,7 @@ public final class UploadServer: Sendable {
       gone: { [cores] base in for core in cores { core.forgetClosed(base) } },
       failed: { [cores] error in cores[0].cannotFind(error) })
     findRemovedLater()
+    shared.brokers?.durability?.report { [cores] reason in cores[0].report(ServerEvent(.warning, reason: reason)) }
     shared.beginRetention { [cores] event in cores[0].report(event) }
     maintainLater()
     acceptor.start()
@@ -159,8 +160,12 @@ public final class UploadServer: Sendable {
   /// Returns when the server has ended. Any thread but the server's.
   public func waitUntilEnded() { ended.wait() }
 
-  /// Whether the server can store what it is sent now: not while no broker is connected. Any thread.
-  public var isReady: Bool { shared.brokers?.isConnected ?? true }
+  /// What an operator should know of the brokers that store uploads, one sentence each.
+  public var storageNotes: [String] { shared.brokers?.notes ?? [] }
+
+  /// Whether the server can store what it is sent now: not while no broker is connected, or their durability is not
+  /// proven that was asked for. Any thread.
+  public var isReady: Bool { shared.brokers?.isReady ?? true }
 
   /// Has the server's figures put together, for a ``MetricsListener``: it answers as soon as each loop has had its
   /// turn. Any thread. A server that has ended does not answer.

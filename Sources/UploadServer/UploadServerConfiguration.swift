@@ -13,7 +13,7 @@ extension UploadServer {
     /// Where to listen; at least one address.
     public var listen: [ListenAddress]
     public var storage: Storage
-    /// Of what a directory stores.
+    /// Of what a directory stores. Of a log, ``Durability/always`` requires the proof of ``Brokers/monitors``.
     public var durability = Durability.interval
     /// How many threads serve connections, each with a loop of its own. A stream and an upload belong to one of them; a
     /// connection goes to the thread of what its request is for.
@@ -128,6 +128,8 @@ extension UploadServer {
     public var stream: String
     /// How many brokers have each message, where the stream is created. A stream that exists must have as many.
     public var replicas: Int
+    /// The monitoring port of each broker, which says when the broker syncs.
+    public var monitors: [BrokerMonitor] = []
 
     public init(_ options: BrokerOptions, stream: String = "sluice", replicas: Int = 1) {
       (self.options, self.stream, self.replicas) = (options, stream, replicas)

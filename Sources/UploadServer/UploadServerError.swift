@@ -24,6 +24,8 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
   case tokenFile(String, line: Int?, reason: String)
   /// The brokers cannot be reached, or the stream cannot be used.
   case brokers(BrokerError)
+  /// The brokers do not sync what they acknowledge, or it is not proven that they do.
+  case notDurable(String)
   /// The process lacks something that every server needs.
   case resources(String)
 
@@ -44,6 +46,7 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
       }
         ?? "cannot read the token file \"\(path)\": \(reason)"
     case .brokers(let error): "cannot store uploads: \(error). \(error.remedy)"
+    case .notDurable(let reason): "the durability of the brokers is not proven: \(reason)."
     case .resources(let reason): "the server cannot be started: \(reason)"
     }
   }

@@ -98,6 +98,7 @@ enum Serve {
       try Console.shared.beginQueueing()
       let ended = try EventCounter()
       try metrics?.begin()
+      for note in server.storageNotes { Console.shared.say(note) }
       for address in server.localAddresses { Console.shared.say("listening on \(address)") }
       try watch(server)
       let thread = try NamedThread("sluice-server") {
@@ -344,6 +345,7 @@ extension ExitCode {
       case .listening(let error): ExitCode(error)
       case .tokenFile(_, let line, _): line == nil ? .noInput : .badData
       case .brokers(let error): ExitCode(error)
+      case .notDurable: .protocolBroken
       case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
       }
   }

@@ -18,10 +18,14 @@ enum StoreOptions {
         "brokers that keep the uploads, such as nats://a:4222,nats://b:4222 (default: none, see --directory)"),
       Option("store-stream", value: "NAME", "JetStream stream; created if it is missing (default: sluice)"),
       Option("replicas", value: "N", "number of brokers that have each message, 1 to 5 (default: 1)"),
+      Option(
+        "store-monitor", value: "URL[,URL…]",
+        "monitoring port of each broker, such as http://a:8222, which says when the broker syncs (default: none)"),
     ] + access,
     notes: [
       "Several servers with the same --store share their uploads: any of them answers any request.",
       "A byte is acknowledged when the brokers have acknowledged it.",
+      "With --durability always, a server stores only while each broker of the stream says that it syncs first.",
       "docs/scaling.md describes which failure loses what, and docs/jetstream.md the messages.",
       "Options about files, recordings, ages, counts and quotas do not apply with --store.",
     ])
@@ -29,7 +33,7 @@ enum StoreOptions {
   /// Options of `serve` that mean nothing without a directory.
   private static let ofDirectories: [String] =
     [
-      "directory", "discard", "allow-download", "max-downloads", "durability", "finish-after", "split", "names",
+      "directory", "discard", "allow-download", "max-downloads", "finish-after", "split", "names",
       "no-sidecars", "max-age", "max-hole",
       "max-uploads", "max-uploads-per-client", "quota", "quota-per-client", "max-finished", "max-finished-size",
       "min-rate",
@@ -42,8 +46,11 @@ enum StoreOptions {
       try values["replicas"].map { text throws(CommandError) in try Units.integer(text, of: "replicas", in: 1...5) }
       ?? 1
     try checkFiles(values)
+    let monitors = try monitors(values)
     guard let list = values["store"] else {
-      if let option = (["store-stream", "replicas"] + access.map(\.name)).first(where: { values[$0] != nil }) {
+      if let option = (["store-stream", "replicas", "store-monitor"] + access.map(\.name)).first(where: {
+        values[$0] != nil
+      }) {
         throw .usage("--\(option) \((values[option] ?? "").shown) requires --store. Add --store nats://HOST:4222.")
       }
       return nil
@@ -54,7 +61,29 @@ enum StoreOptions {
     if let option = ofDirectories.first(where: { values.has($0) || values[$0] != nil || !values.all($0).isEmpty }) {
       throw .usage("--\(option) does not apply with --store. Leave one of them out.")
     }
-    return UploadServer.Brokers(try authorized(options, values), stream: stream, replicas: replicas)
+    if values["durability"] == "none" {
+      throw .usage("--durability none does not apply with --store. Write interval or always, or leave it out.")
+    }
+    if values["durability"] == "always", monitors.isEmpty {
+      throw .usage(
+        "--durability always with --store requires --store-monitor: only brokers know when they sync. "
+          + "Add --store-monitor http://HOST:8222 for each broker.")
+    }
+    var brokers = UploadServer.Brokers(try authorized(options, values), stream: stream, replicas: replicas)
+    brokers.monitors = monitors
+    return brokers
+  }
+
+  private static func monitors(_ values: CommandLineSyntax.Values) throws(CommandError) -> [BrokerMonitor] {
+    guard let list = values["store-monitor"] else { return [] }
+    var monitors: [BrokerMonitor] = []
+    for url in list.split(separator: ",", omittingEmptySubsequences: false) {
+      guard let monitor = BrokerMonitor(String(url)) else {
+        throw .usage("--store-monitor \(list.shown): invalid URL. Write http://HOST:8222, with commas between.")
+      }
+      monitors.append(monitor)
+    }
+    return monitors
   }
 
   static let urls = "Write nats://HOST:4222 or tls://HOST:4222, with commas between."

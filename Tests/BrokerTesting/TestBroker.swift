@@ -9,6 +9,8 @@ internal import NetworkTesting
 public final class TestBroker: Sendable {
   private let directory: TemporaryDirectory
   private let settings: String
+  private let hasJetStream: Bool
+  private let program: String
   private let process: Lock<TestProcess>
   public let port: UInt16
 
@@ -19,14 +21,27 @@ public final class TestBroker: Sendable {
     return access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server"
   }
 
-  /// - Parameter settings: lines for its configuration.
-  public init(_ settings: String = "", jetStream: Bool = true) throws {
+  /// - Parameters:
+  ///   - settings: lines for its configuration.
+  ///   - sync: its `sync_interval`; nil for none.
+  ///   - program: another nats-server than usual.
+  public init(
+    _ settings: String = "", jetStream: Bool = true, sync: String? = nil, program: String? = nil
+  ) throws {
     directory = try TemporaryDirectory()
-    self.settings =
-      settings + "\n" + (jetStream ? "jetstream { store_dir: \"\(directory.path)/store\" }\n" : "")
-    let (process, port) = try Self.start(in: directory, self.settings, port: nil)
+    (self.settings, hasJetStream, self.program) = (settings, jetStream, program ?? Self.program)
+    let (process, port) = try Self.start(
+      self.program, in: directory, Self.settings(settings, jetStream, sync, directory), port: nil)
     self.process = Lock(process)
     self.port = port
+  }
+
+  private static func settings(
+    _ settings: String, _ hasJetStream: Bool, _ sync: String?, _ directory: TemporaryDirectory
+  ) -> String {
+    guard hasJetStream else { return settings + "\n" }
+    let sync = sync.map { ", sync_interval: \($0)" } ?? ""
+    return settings + "\njetstream { store_dir: \"\(directory.path)/store\"\(sync) }\n"
   }
 
   /// The URL of the broker.
@@ -40,8 +55,9 @@ public final class TestBroker: Sendable {
   }
 
   /// Starts it again, after ``kill()``, and returns when it is ready.
-  public func start() throws {
-    let (process, _) = try Self.start(in: directory, settings, port: port)
+  public func start(sync: String? = nil) throws {
+    let (process, _) = try Self.start(
+      program, in: directory, Self.settings(settings, hasJetStream, sync, directory), port: port)
     self.process.withLock { $0 = process }
   }
 
@@ -59,7 +75,7 @@ public final class TestBroker: Sendable {
   public func resume() { process.withLock { $0.signal(SIGCONT) } }
 
   private static func start(
-    in directory: TemporaryDirectory, _ settings: String, port: UInt16?
+    _ program: String, in directory: TemporaryDirectory, _ settings: String, port: UInt16?
   ) throws -> (TestProcess, UInt16) {
     let listen = "listen: \"127.0.0.1:\(port.map { String($0) } ?? "-1")\"\n"
     let file = try directory.write("nats.conf", "server_name: test\n" + listen + settings)

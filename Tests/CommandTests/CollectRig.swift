@@ -71,9 +71,21 @@ final class CollectRig {
     let ended = collectors[index]
     ended.signal(signal)
     let code = try ended.wait()
+    if signal == SIGKILL { try loseTails(of: directories[index]) }
     if signal == SIGTERM { #expect(code == 0, "\(ended.errors)") }
     output += ended.output
     collectors[index] = try start(index)
+  }
+
+  /// What a loss of power may leave behind the bytes that were synced: anything.
+  private func loseTails(of directory: TemporaryDirectory) throws {
+    for name in directory.names where name.hasSuffix(".part") {
+      let descriptor = open("\(directory.path)/\(name)", O_WRONLY | O_APPEND | O_CLOEXEC)
+      guard descriptor >= 0, write(descriptor, "never sent", 10) == 10 else {
+        throw TestFailure("cannot write \(name)")
+      }
+      close(descriptor)
+    }
   }
 
   func restartBroker() throws {

@@ -1,0 +1,93 @@
+// Durability that was asked for, and who sees to it that nothing is acknowledged without it.
+
+internal import EventLoops
+internal import Glibc
+internal import JetStream
+
+/// Asks the monitors of the brokers whether they sync before they acknowledge, at the start and after each reconnect.
+/// Until that is proven, servers store nothing. Any thread.
+final class StorageGuard: Sendable {
+  /// After what time it is tried again, in milliseconds.
+  private static let pause: Int32 = 2000
+
+  private let monitors: [BrokerMonitor]
+  private let brokers: @Sendable () throws(BrokerError) -> [String]
+  private let isConnected: @Sendable () -> Bool
+  private struct State {
+    /// Counts connections that were made or lost: what was asked before is not true of what is there now.
+    var change: UInt64 = 0
+    var isProven = false
+  }
+  private let state = Lock(State())
+  private let warn: Lock<@Sendable (String) -> Void>
+
+  /// - Parameter brokers: asks which brokers have the stream; waits for it.
+  init(
+    _ monitors: [BrokerMonitor], isConnected: @escaping @Sendable () -> Bool,
+    brokers: @escaping @Sendable () throws(BrokerError) -> [String]
+  ) {
+    (self.monitors, self.isConnected, self.brokers) = (monitors, isConnected, brokers)
+    warn = Lock({ _ in })
+  }
+
+  /// Whether what is acknowledged now is on the disks of the brokers.
+  var isProven: Bool { state.withLock { $0.isProven } }
+
+  /// Who is told why nothing can be stored.
+  func report(to warn: @escaping @Sendable (String) -> Void) { self.warn.withLock { $0 = warn } }
+
+  /// What all monitors say; waits for them.
+  static func facts(_ monitors: [BrokerMonitor]) throws(BrokerError) -> [BrokerFacts] {
+    var facts: [BrokerFacts] = []
+    for monitor in monitors { facts.append(try monitor.ask()) }
+    return facts
+  }
+
+  /// Asks for the proof at the start, and waits for it.
+  func prove() throws(UploadServerError) {
+    let flaw: String?
+    do throws(BrokerError) {
+      flaw = StorageProof.flaw(try brokers(), try Self.facts(monitors))
+    } catch {
+      throw .brokers(error)
+    }
+    if let flaw { throw .notDurable(flaw) }
+    state.withLock { $0.isProven = true }
+  }
+
+  /// The connection to the brokers was lost, or made again: nothing is proven of the ones that are there now.
+  func connectionChanged(isConnected: Bool) {
+    let change = state.withLock { state in
+      state.change += 1
+      state.isProven = false
+      return state.change
+    }
+    guard isConnected else { return }
+    do throws(SystemError) {
+      try NamedThread("sluice-monitor") { [self] in proveAgain(change) }.detach()
+    } catch {
+      warn.withLock { $0 }("nothing is stored until the brokers are connected anew: \(error)")
+    }
+  }
+
+  private func proveAgain(_ change: UInt64) {
+    var complaint: String?
+    while state.withLock({ $0.change }) == change, isConnected() {
+      var reason: String?
+      do throws(BrokerError) {
+        reason = StorageProof.flaw(try brokers(), try Self.facts(monitors))
+      } catch {
+        reason = "\(error)"
+      }
+      guard let reason else {
+        // Not if the connection has changed meanwhile.
+        return state.withLock { if $0.change == change { $0.isProven = true } }
+      }
+      if complaint != reason {
+        complaint = reason
+        warn.withLock { $0 }("nothing is stored until the durability of the brokers is proven: \(reason)")
+      }
+      poll(nil, 0, Self.pause)
+    }
+  }
+}

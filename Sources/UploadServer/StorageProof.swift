@@ -1,0 +1,49 @@
+// Whether brokers keep what they acknowledge, by their own word. Pure: what they say in, a judgement out.
+
+internal import EventLoops
+internal import JetStream
+
+/// What is known of the durability of a stream.
+enum StorageProof {
+  /// Why it is not proven that each broker of the stream syncs before it acknowledges; nil if it is.
+  ///
+  /// - Parameters:
+  ///   - brokers: the names or identifiers of those that have the stream.
+  ///   - facts: what all monitors say.
+  static func flaw(_ brokers: [String], _ facts: [BrokerFacts]) -> String? {
+    if let lazy = facts.first(where: { !$0.syncsAlways }) {
+      return lazy.syncInterval == nil
+        ? "broker \(lazy.name) (NATS \(lazy.version)) does not say whether it syncs before it acknowledges; use a version that shows sync_always at its monitoring port, such as 2.14"
+        : "broker \(lazy.name) acknowledges before it syncs; set sync_interval: always in the jetstream section of its configuration"
+    }
+    guard !brokers.isEmpty else { return "the brokers do not say which of them have the stream" }
+    let known = Set(facts.flatMap { [$0.name, $0.identifier] })
+    if let unknown = brokers.first(where: { !known.contains($0) }) {
+      return
+        "broker \(unknown) has the stream, and no --store-monitor is its own; name the monitoring port of each broker"
+    }
+    return nil
+  }
+
+  /// What an operator should know, one sentence each.
+  static func notes(_ facts: [BrokerFacts]) -> [String] {
+    facts.flatMap { broker in
+      var notes: [String] = []
+      if broker.isOutdated {
+        notes.append(
+          "broker \(broker.name) is NATS \(broker.version): versions before \(BrokerFacts.leastVersion) can lose acknowledged "
+            + "messages when their process is killed (nats-server #7564, Jepsen's analysis of NATS 2.12.1). Upgrade it."
+        )
+      }
+      if !broker.syncsAlways {
+        let window =
+          broker.syncInterval.map { "\($0.nanoseconds / 1_000_000_000) s" }
+          ?? "two minutes, unless it is configured otherwise,"
+        notes.append(
+          "broker \(broker.name) acknowledges before it syncs: if it loses power, what it acknowledged in the last "
+            + "\(window) may be lost. Set sync_interval: always.")
+      }
+      return notes
+    }
+  }
+}

