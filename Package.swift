@@ -133,7 +133,8 @@ let rooms: [Target] =
   + room(
     "FoundationUploads", imports: ["FoundationUploadsCore"],
     testsImport: [
-      "CommandTesting", "DiskFiles", "EventLoops", "NetworkTesting", "StreamServing", "TransferClient", "sluice",
+      "CommandTesting", "DiskFiles", "EventLoops", "NetworkTesting", "StreamServing", "TransferClient",
+      "sample-background-upload", "sluice",
     ])
   + room(
     "LoadTesting",
@@ -208,6 +209,9 @@ let samples: [Target] = [
     swiftSettings: settings),
   .executableTarget(
     name: "sample-foundation-uploads", dependencies: ["FoundationUploads"], path: "samples/foundation-uploads",
+    swiftSettings: settings),
+  .executableTarget(
+    name: "sample-background-upload", dependencies: ["FoundationUploads"], path: "samples/background-upload",
     swiftSettings: settings),
   .executableTarget(
     name: "sample-resumable-handler", dependencies: ["UploadServer", "Digests"], path: "samples/resumable-handler",

@@ -25,9 +25,14 @@ package struct AgentLocation: Equatable, Sendable {
     socket = (directory("XDG_RUNTIME_DIR").map { $0 + "/sluice" } ?? self.directory) + "/agent.sock"
   }
 
-  /// As this process's environment has it.
+  /// As this process's environment has it. A job of cron(8), whose environment does not name the runtime directory, finds
+  /// the same socket as others: systemd makes that directory under a known name.
   package static var current: AgentLocation? {
-    AgentLocation { name in getenv(name).map { String(cString: $0) } }
+    AgentLocation { name in
+      if let value = getenv(name) { return String(cString: value) }
+      let known = "/run/user/\(geteuid())"
+      return name == "XDG_RUNTIME_DIR" && (try? checkPrivateDirectory(known)) != nil ? known : nil
+    }
   }
 
   /// The directory of the socket.

@@ -27,6 +27,7 @@ enum AgentCommand {
     }
     if values.has("detach") { return try detach(location, values["idle-exit"] ?? "1min") }
     let isDetached = getenv(detached) != nil
+    if isDetached { closeInherited() }
     settings.listener = activatedListener
     do {
       // Before the first thread, so that no thread takes a signal away from this one.
@@ -111,6 +112,17 @@ enum AgentCommand {
     var status: Int32 = 0
     _ = try? retryingInterrupts("waitpid") { waitpid(process, &status, 0) }
     return status & 0x7F == 0 ? ExitCode(rawValue: status >> 8 & 0xFF) ?? .inputOutput : .inputOutput
+  }
+
+  /// Closes what the program that was first to require an agent had open and did not keep to itself: whoever waits for
+  /// the end of such a pipe must not wait for the agent.
+  private static func closeInherited() {
+    guard let directory = opendir("/proc/self/fd") else { return }
+    defer { closedir(directory) }
+    while let entry = readdir(directory) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if let descriptor = Int32(name), descriptor > STDERR_FILENO, descriptor != dirfd(directory) { close(descriptor) }
+    }
   }
 
   /// Tells whoever has started the agent that it listens, and gives its outputs and its directory up.

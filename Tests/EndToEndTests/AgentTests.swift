@@ -227,6 +227,19 @@ struct AgentTests {
     #expect(try fileContents(path) == damaged)
   }
 
+  @Test("an agent keeps nothing open that the program which started it had open")
+  func inheritedDescriptors() throws {
+    let bench = try AgentBench()
+    var ends: [Int32] = [-1, -1]
+    #expect(pipe(&ends) == 0)
+    defer { close(ends[0]) }
+    // Both ends are inherited by whatever this process starts.
+    _ = try bench.transfers()
+    close(ends[1])
+    // Other tests may have started a process at the same time, which ends soon.
+    #expect(waitUntilReadable(ends[0], limit: .seconds(20)), "somebody has the other end open")
+  }
+
   @Test("systemd starts the agent when a program comes, on a socket of systemd's own")
   func socketActivation() throws {
     let bench = try AgentBench()

@@ -98,6 +98,33 @@ struct BackgroundSessionTests {
     #expect(third.log.all.isEmpty, "nothing is told twice")
   }
 
+  @Test("a program that is killed in the middle hears the end when it starts again, and not a third time")
+  func killedProgram() throws {
+    let bench = try AgentBench()
+    let content = bytes(6_000_000)
+    let file = try bench.directory.write("data", content)
+    let server = try ResumableServer { request, _ in
+      request.method == "PATCH" && request.offset ?? 0 < 5_900_000 ? .cut(after: 100_000) : .proper
+    }
+    let sample = bench.program.replacingOccurrences(
+      of: "/sluice", with: "/sample-background-upload", options: .backwards)
+    let environment = bench.environment.merging(["SLUICE": bench.program]) { $1 }
+    func run(_ more: [String] = []) throws -> TestProcess {
+      try TestProcess(sample, ["com.example.killed"] + more, environment: environment)
+    }
+    let first = try run([server.url + "/take", file])
+    try server.requests.first("a part of it") { $0.method == "PATCH" && $0.offset ?? 0 >= 300_000 }
+    first.signal(SIGKILL)
+    #expect(try first.wait() == 128 + SIGKILL)
+    let second = try run()
+    #expect(try second.wait() == 0)
+    #expect(second.output.last == "\(file): status 200", "\(second.lines.all)")
+    #expect(server.state.withLock { $0.uploads.map(\.bytes) } == [content])
+    let third = try run()
+    #expect(try third.wait() == 0)
+    #expect(third.output.isEmpty, "\(third.lines.all)")
+  }
+
   @Test("an agent that is killed while a session waits is started again, and the session hears the end")
   func killedAgent() throws {
     let (bench, server, recorder) = (try AgentBench(), try StreamServer(), BackgroundRecorder(try EventLog()))
