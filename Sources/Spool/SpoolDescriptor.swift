@@ -86,6 +86,16 @@ final class SpoolDescriptor {
     return bytes
   }
 
+  /// Where the next bytes lie that are no hole; nil if none follow. A disk that cannot tell has bytes everywhere.
+  func nextData(from offset: UInt64) throws(SpoolError) -> UInt64? {
+    let number = try descriptor()
+    do throws(SpoolError) {
+      return try disk.retrying(path) { () throws(SystemError) in try disk.nextData(number, from: offset) }
+    } catch {
+      return offset
+    }
+  }
+
   func synchronize() throws(SpoolError) {
     let number = try descriptor()
     try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeData(number) }

@@ -27,6 +27,8 @@ public protocol SpoolDisk: Sendable {
   /// pread(2); 0 at the end of the file.
   func read(_ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(SystemError)
     -> Int
+  /// lseek(2) with `SEEK_DATA`: where the next bytes lie that are no hole; nil if none follow.
+  func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64?
   /// fdatasync(2)
   func synchronizeData(_ descriptor: Int32) throws(SystemError)
   /// fsync(2) of a folder, so that names in it are durable.

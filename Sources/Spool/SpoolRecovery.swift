@@ -89,7 +89,7 @@ struct SpoolRecovery {
       for stored in checkpoints { try substitute(SpoolTail(stored)) }
     } else {
       state.damage.append(SpoolDamage(.allCheckpoints, fileOffset: SpoolFormat.checkpointOffsets[0]))
-      try searchRing()
+      try searchRing(descriptor)
     }
   }
 
@@ -247,22 +247,30 @@ struct SpoolRecovery {
     state.checkpoint.oldest = start
   }
 
-  /// Without a checkpoint, the blocks themselves say from where to where they reach.
-  private mutating func searchRing() throws(SpoolError) {
+  /// Without a checkpoint, the blocks themselves say from where to where they reach. The holes of a large file take no time.
+  private mutating func searchRing(_ descriptor: SpoolDescriptor) throws(SpoolError) {
     var oldest: UInt64?
     var newest: UInt64 = 0
-    try reader.visit(0..<header.blockCount) { block throws(SpoolError) in
-      let index = BlockHeader(block.bytes).index
-      guard index % header.blockCount == block.index, index < SpoolFormat.largestPosition / SpoolFormat.payload,
-        case .valid(let shape) = BlockContent(block.bytes, index: index, seed: header.seed), block.content != nil
-      else { return true }
-      let start = SpoolFormat.start(ofBlock: index) + UInt64(shape.first)
-      oldest = min(oldest ?? start, start)
-      if index >= newest {
-        newest = index
-        accept(BlockReader.Block(index: index, content: .valid(shape), bytes: block.bytes), shape, missing: [])
+    var place: UInt64 = 0
+    while place < header.blockCount {
+      let offset = SpoolFormat.blockOffset(place, blockCount: header.blockCount)
+      guard let data = try descriptor.nextData(from: offset) else { break }
+      let first = place + (data - min(data, offset)) / UInt64(SpoolFormat.blockSize)
+      place = min(header.blockCount, first + UInt64(SpoolFormat.blocksPerStep))
+      guard first < place else { break }
+      try reader.visit(first..<place) { block throws(SpoolError) in
+        let index = BlockHeader(block.bytes).index
+        guard index % header.blockCount == block.index, index < SpoolFormat.largestPosition / SpoolFormat.payload,
+          case .valid(let shape) = BlockContent(block.bytes, index: index, seed: header.seed), block.content != nil
+        else { return true }
+        let start = SpoolFormat.start(ofBlock: index) + UInt64(shape.first)
+        oldest = min(oldest ?? start, start)
+        if index >= newest {
+          newest = index
+          accept(BlockReader.Block(index: index, content: .valid(shape), bytes: block.bytes), shape, missing: [])
+        }
+        return true
       }
-      return true
     }
     let firstInRing = newest >= header.blockCount ? SpoolFormat.start(ofBlock: newest - header.blockCount + 1) : 0
     state.checkpoint.oldest = max(oldest ?? 0, firstInRing)

@@ -33,6 +33,13 @@ public struct SystemSpoolDisk: SpoolDisk {
     try result("pread", pread(descriptor, buffer.baseAddress, buffer.count, off_t(clamping: offset)))
   }
 
+  public func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+    let found = lseek(descriptor, off_t(clamping: offset), SLUICE_SEEK_DATA)
+    if found >= 0 { return UInt64(found) }
+    guard errno == ENXIO else { throw SystemError(operation: "lseek", code: errno) }
+    return nil
+  }
+
   public func synchronizeData(_ descriptor: Int32) throws(SystemError) {
     try check("fdatasync", fdatasync(descriptor))
   }

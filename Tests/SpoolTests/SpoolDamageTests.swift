@@ -193,6 +193,22 @@ struct SpoolDamageTests {
     #expect(verification.intactByteCount == 12 * 4064)
   }
 
+  @Test("without any checkpoint, the holes of a large file are not read")
+  func noCheckpointInLargeFile() throws {
+    let disk = TestDisk()
+    try disk.makeFolder("/tmp", mode: 0)
+    let folder = try SpoolFolder(directory: "/tmp", stream: "s", disk: disk)
+    let file = try SpoolFile.create(in: folder, description: "d", capacity: 32 << 20)
+    try file.append(Self.pattern, at: 0, count: 13_000)
+    try file.commit(state: "", sync: true)
+    var bytes = try #require(disk.withFile(file.path) { $0 })
+    for offset in SpoolFormat.checkpointOffsets { bytes[Int(offset) + 30] ^= 4 }
+    disk.place(bytes, at: Self.path)
+    let before = disk.calls[.read] ?? 0
+    #expect(try SpoolFile.open(Self.path, access: .readOnly, disk: disk).head == 13_000)
+    #expect((disk.calls[.read] ?? 0) - before < 16)
+  }
+
   @Test("a flipped bit of a block is named with its positions, and costs that block alone")
   func block() throws {
     let original = try Self.file()

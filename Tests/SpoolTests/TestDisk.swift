@@ -16,7 +16,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
 
   enum Operation: String, CaseIterable, Sendable {
     case open, write, read, synchronizeData, synchronizeFolder, setSize, punchHole, rename, unlink, makeFolder, lock,
-      status, names
+      status, names, nextData
   }
 
   enum Fault: Sendable, Equatable {
@@ -244,6 +244,21 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     try enter(.lock)
     let holder = inodes[try inode(descriptor)]?.lock
     return holder != nil && holder != descriptor
+  }
+
+  /// What was never written reads as zeros, and whole pages of zeros are holes.
+  func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+    try enter(.nextData)
+    let hole = [UInt8](repeating: 0, count: 4096)
+    return inodes[try inode(descriptor)]?.bytes.withUnsafeBytes { bytes in
+      var page = Int(clamping: offset)
+      while page < bytes.count {
+        let end = min(bytes.count, (page / hole.count + 1) * hole.count)
+        if memcmp(bytes.baseAddress! + page, hole, end - page) != 0 { return UInt64(page) }
+        page = end
+      }
+      return nil
+    }
   }
 
   func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
