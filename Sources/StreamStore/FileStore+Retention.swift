@@ -176,7 +176,11 @@ extension FileStore {
       let isSynchronized = retention.clock.isSynchronized()
       if isSynchronized == true, trustClock(retention) { return applyRetention() }
       let removals = removals(retention)
-      guard !removals.isEmpty else {
+      // Without a clock nobody knows how old these are, and they never become due.
+      let hasUndated =
+        isSynchronized != true && retention.rules.longestAge != nil
+        && retention.ledger.recordings.values.contains { $0.since == nil }
+      guard !removals.isEmpty || hasUndated else {
         if lackingSpace(retention.rules) > 0 {
           complain(retention, "the disk has less free space than it should, and no recording may be removed")
         } else {
@@ -187,7 +191,7 @@ extension FileStore {
       guard isSynchronized == true else {
         return complain(
           retention,
-          "recordings are due to be removed, but "
+          "no recording is removed, because "
             + (isSynchronized == nil
               ? "this process may not ask whether the machine's clock is synchronized. Permit the system call clock_adjtime."
               : "the machine's clock is not synchronized. Run an NTP client such as systemd-timesyncd or chrony."))

@@ -42,6 +42,9 @@ final class Console: Sendable {
     _ = people.flush(patience: patience)
   }
 
+  /// Why standard output lacks a line, if it does (errno).
+  var outputFailure: Int32? { programs.failure }
+
   /// Lines of both outputs that were dropped.
   var droppedCount: UInt64 { people.droppedCount.addingSaturated(programs.droppedCount) }
 

@@ -28,6 +28,8 @@ final class OutputWriter: Sendable {
     var isWriting = false
     /// Whether no byte can be written any more: the reader has gone.
     var isBroken = false
+    /// Why a file lacks a piece (errno).
+    var failure: Int32?
     /// Pieces written so far. They tell a slow reader from one that has stopped.
     var pieces: UInt64 = 0
   }
@@ -52,6 +54,9 @@ final class OutputWriter: Sendable {
 
   /// Lines dropped so far.
   var droppedCount: UInt64 { state.withLock { $0.queue.droppedEver } }
+
+  /// The first error (errno) because of which a file lacks lines. A reader that has gone wants no more, and is none.
+  var failure: Int32? { state.withLock { $0.failure } }
 
   /// Changes what is to be written. Any thread.
   func update(_ change: (inout OutputQueue) -> Void) {
@@ -151,7 +156,10 @@ final class OutputWriter: Sendable {
       case EAGAIN:
         // Somebody else who has this descriptor open has made it non-blocking.
         waitUntilReady(descriptor, for: POLLOUT)
-      case ENOSPC, EDQUOT, EFBIG: return false
+      case ENOSPC, EDQUOT, EFBIG:
+        let code = errno
+        state.withLock { $0.failure = $0.failure ?? code }
+        return false
       default:
         state.withLock { $0.isBroken = true }
         return false

@@ -112,7 +112,7 @@ enum SluiceCommand {
     signal(SIGXFSZ, SIG_IGN)
     // Or else the Swift runtime reports a crash.
     signal(SIGQUIT, SIG_DFL)
-    let code: ExitCode
+    var code: ExitCode
     do throws(CommandError) {
       guard AddressSpace.hasRoom(for: leastMemory) else {
         throw CommandError(
@@ -125,6 +125,11 @@ enum SluiceCommand {
     }
     // Who has asked twice for the end does not wait for a reader.
     Console.shared.flush(patience: code == .interrupted ? .milliseconds(100) : .milliseconds(500))
+    if code == .done, let failure = Console.shared.outputFailure {
+      Console.shared.say(
+        "sluice: standard output cannot be written: \(SystemError(operation: "write", code: failure).reason)")
+      code = .inputOutput
+    }
     exit(code.rawValue)
   }
 }

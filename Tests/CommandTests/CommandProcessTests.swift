@@ -436,4 +436,13 @@ struct CommandProcessTests {
     #expect(!process.output.isEmpty && process.errors.isEmpty)
     #expect(process.output.allSatisfy { $0.count <= 80 })
   }
+
+  @Test("what does not fit on the disk is an error, also where the output is all that was asked for")
+  func fullOutput() throws {
+    for arguments in ["--version", "--help", "help exit-codes", "help man sluice", "help completions bash"] {
+      let process = try TestProcess("sh", ["-c", "\"$0\" \(arguments) > /dev/full", sluicePath()])
+      #expect(try process.wait() == 74, "\(arguments)")
+      #expect(process.errors.contains { $0.contains("standard output cannot be written: No space left") })
+    }
+  }
 }
