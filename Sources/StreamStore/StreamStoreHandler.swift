@@ -779,13 +779,17 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     leave(stream)
     // Of an upload, its resource counts what it tells.
     if !isUpload { registry.figures.values.acknowledgedBytes += keptCount }
-    respond(Self.response(status, stream.name, length: stream.length, missing: stream.missing))
+    respond(
+      Self.response(
+        status, stream.name, length: stream.length, missing: stream.missing, isStored: stream.file != nil))
   }
 
   /// The response to the request that has completed a stream, and to those that repeat it.
-  private static func response(_ status: Int, _ name: StreamName, length: UInt64, missing: UInt64) -> Response {
-    var body = JSONLine(event: "stored")
-    body.add("name", name.final)
+  private static func response(
+    _ status: Int, _ name: StreamName, length: UInt64, missing: UInt64, isStored: Bool = true
+  ) -> Response {
+    var body = JSONLine(event: isStored ? "stored" : "discarded")
+    if isStored { body.add("name", name.final) }
     body.add("bytes", length)
     body.add("missing", missing)
     return Response(

@@ -38,6 +38,7 @@ struct DiscardTests {
     try client.send("0\r\n\r\n")
     let answer = try client.answer()
     #expect(answer.status == 201 && answer["stream-offset"] == "5" && answer["stream-missing"] == "0")
+    #expect(answer.body == "{\"event\":\"discarded\",\"bytes\":5,\"missing\":0}\n")
     #expect(test.directory.names.isEmpty)
     #expect(try test.events.wait(.ended).bytes == 5)
   }
