@@ -76,6 +76,10 @@ let rooms: [Target] =
       "TransferClient", "UploadClient",
     ], testsImport: ["NetworkTesting"])
   + room(
+    "Downloads",
+    imports: ["CLinux", "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "LiveStreaming", "UploadClient"],
+    testsImport: ["NetworkTesting", "Recordings", "UploadServer"])
+  + room(
     "MicrophoneStreaming",
     imports: ["AudioCapture", "EventLoops", "LiveStreaming", "StreamBuffers", "UploadClient"],
     testsImport: ["NetworkTesting", "TestRigs", "UploadServer", "sample-heartbeat", "sample-microphone"])
@@ -118,7 +122,9 @@ let rooms: [Target] =
       "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JetStream", "LogServing", "Metrics",
       "ResumableServing", "StreamServing", "StreamStore",
     ],
-    testsImport: ["NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines", "CLinux"])
+    testsImport: [
+      "NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines", "CLinux", "UploadClient",
+    ])
   + [
     // Apple's names on Linux, and the only targets that link Foundation. The classes are in a module of their own: see
     // Sources/FoundationUploads/Exports.swift.
@@ -146,6 +152,7 @@ let command: Target = .executableTarget(
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
     "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "HTTPMessages", "ResumableUploads", "Digests",
+    "Downloads",
     "LoadTesting", "LogCollecting", "Metrics", "Recordings", "Spool", "SpooledStreams", "TransferAgent",
     "TransferClient",
   ],
@@ -320,6 +327,7 @@ let package = Package(
     .library(name: "Recordings", targets: ["Recordings"]),
     .library(name: "UploadClient", targets: ["UploadClient"]),
     .library(name: "LiveStreaming", targets: ["LiveStreaming"]),
+    .library(name: "Downloads", targets: ["Downloads"]),
     .library(name: "MicrophoneStreaming", targets: ["MicrophoneStreaming"]),
     .library(name: "HTTPMessages", targets: ["HTTPMessages"]),
     .library(name: "HTTPServer", targets: ["HTTPServer"]),

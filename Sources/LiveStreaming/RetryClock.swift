@@ -1,11 +1,11 @@
 // Since when nothing goes forward, when the next attempt is due, and when to give up.
 
-internal import EventLoops
+package import EventLoops
 
-/// Follows the outages of one stream. Reads no clock of its own.
-struct RetryClock: Equatable {
+/// Follows the outages of one stream or download. Reads no clock of its own.
+package struct RetryClock: Equatable {
   /// A failed attempt.
-  struct Failure {
+  package struct Failure {
     var cause: Dropout.Cause
     /// What the server asked for.
     var retryAfter: Duration?
@@ -13,6 +13,13 @@ struct RetryClock: Equatable {
     var refusal: LiveStreamError?
     /// Whether the server has acknowledged data before.
     var hasAcknowledged = false
+
+    package init(
+      cause: Dropout.Cause, retryAfter: Duration? = nil, refusal: LiveStreamError? = nil, hasAcknowledged: Bool = false
+    ) {
+      (self.cause, self.retryAfter) = (cause, retryAfter)
+      (self.refusal, self.hasAcknowledged) = (refusal, hasAcknowledged)
+    }
   }
 
   /// Fewer failures in a row than this are no reason to give up, however long they took.
@@ -32,19 +39,19 @@ struct RetryClock: Equatable {
   private var attemptStart = MonotonicInstant(nanoseconds: 0)
   private var hasConnected = false
 
-  init(policy: RetryPolicy) { self.policy = policy }
+  package init(policy: RetryPolicy) { self.policy = policy }
 
   /// Whether nothing has failed since the last progress.
   var isUntroubled: Bool { outageStart == nil }
 
   /// Something went forward: the next failure is a first one again.
-  mutating func noteProgress() {
+  package mutating func noteProgress() {
     (outageStart, refusedSince) = (nil, nil)
     (attempts, refusals) = (0, 0)
   }
 
   /// A connection stands. The first ends the time that ``RetryPolicy/waitsForConnectivity`` leaves out.
-  mutating func noteConnected() {
+  package mutating func noteConnected() {
     guard !hasConnected else { return }
     hasConnected = true
     if policy.waitsForConnectivity { noteProgress() }
@@ -65,7 +72,7 @@ struct RetryClock: Equatable {
   /// - Returns: after what delay to try again.
   /// - Throws: the refusal, or ``LiveStreamError`` of kind ``LiveStreamError/Kind/unreachable``, when that has lasted
   ///   for too long.
-  mutating func failed(
+  package mutating func failed(
     _ failure: Failure, soon: Duration? = nil, now: MonotonicInstant, draw: UInt64
   ) throws(LiveStreamError) -> Duration {
     // The connection works.

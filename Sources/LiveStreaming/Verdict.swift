@@ -2,10 +2,10 @@
 
 internal import EventLoops
 internal import Glibc
-internal import UploadClient
+package import UploadClient
 
 /// The meaning of how one request ended.
-enum Verdict: Equatable {
+package enum Verdict: Equatable {
   /// The server has the whole stream.
   case complete(HTTPResponse)
   /// A dropout: try again.
@@ -18,7 +18,7 @@ enum Verdict: Equatable {
   /// Trying again would not help. The cause is nil where no response says so.
   case permanent(LiveStreamError, Dropout.Cause? = nil, serverOffset: UInt64? = nil)
 
-  init(
+  package init(
     _ result: Result<UploadTask.Outcome, UploadError>, isLocationInsecure: Bool = false, wallClock: Int = time(nil)
   ) {
     switch result {

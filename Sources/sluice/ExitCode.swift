@@ -1,5 +1,6 @@
 // What the command says to the script that called it.
 
+internal import Downloads
 internal import LiveStreaming
 
 /// The process's exit codes; where there is one, the number of sysexits(3).
@@ -29,7 +30,7 @@ enum ExitCode: Int32, CaseIterable {
   case protocolBroken = 76
   /// The server does not permit it, or this machine does not.
   case notPermitted = 77
-  /// Stopped by a second signal before everything was sent, or `put` by the first.
+  /// Stopped by a second signal before everything was sent, or `put` and `get` by the first.
   case interrupted = 130
 
   /// What `sluice help exit-codes` says of it.
@@ -46,7 +47,7 @@ enum ExitCode: Int32, CaseIterable {
     case .busy: "another process uses the spool; drain: the other streams were sent"
     case .protocolBroken: "the server broke the protocol, or cannot receive the stream"
     case .notPermitted: "the server or this machine does not permit it"
-    case .interrupted: "a second signal (put: the first) stopped it before everything was sent"
+    case .interrupted: "a second signal (put, get: the first) stopped it before its end"
     }
   }
 
@@ -73,6 +74,20 @@ enum ExitCode: Int32, CaseIterable {
     case .overflow, .source: self = .inputOutput
     case .cancelled: self = .interrupted
     }
+  }
+}
+
+extension ExitCode {
+  init(_ error: DownloadError) {
+    self =
+      switch error.kind {
+      case .invalidRequest: .usage
+      case .notPermitted: .notPermitted
+      case .notTrusted, .refused, .protocolBroken, .insecureLocation, .corrupt: .protocolBroken
+      case .unreachable: .unavailable
+      case .file, .exists: .inputOutput
+      case .cancelled: .interrupted
+      }
   }
 }
 

@@ -17,6 +17,7 @@ enum SluiceCommand {
     Subcommand(syntax: Heartbeat.syntax, run: Heartbeat.run),
     Subcommand(syntax: Pipe.syntax, run: Pipe.run),
     Subcommand(syntax: Put.syntax, run: Put.run),
+    Subcommand(syntax: Get.syntax, run: Get.run),
     Subcommand(syntax: TransfersCommand.syntax, run: TransfersCommand.run),
     Subcommand(syntax: AgentCommand.syntax, run: AgentCommand.run),
     Subcommand(syntax: Devices.syntax, run: Devices.run),

@@ -354,6 +354,9 @@ enum StreamOptions {
     return try token(inFile: path)
   }
 
+  /// The token that is in a file now; nil if there is none.
+  static func currentToken(inFile path: String) -> String? { try? token(inFile: path) }
+
   /// Whether systemd has made the file for this process (systemd.exec(5), `LoadCredential=`).
   private static func isCredential(_ path: String) -> Bool {
     guard let directory = getenv("CREDENTIALS_DIRECTORY").map({ String(cString: $0) }), !directory.isEmpty else {

@@ -1,4 +1,4 @@
-// The status line of an upload whose end is known.
+// The status line of an upload or a download whose end is known.
 
 internal import EventLoops
 internal import LiveStreaming
@@ -21,22 +21,29 @@ final class TransferBar: Sendable {
 
   /// ` 42 % ▕████████      ▏ 1.20 GB of 2.86 GB  112 MB/s  00:14 left`, as much as fits into `width` columns.
   func line(_ progress: StreamProgress, width: Int) -> String {
-    let sent = min(max(progress.sent, progress.acknowledged), total)
+    line(
+      max(progress.sent, progress.acknowledged), after: progress.elapsed, isConnected: progress.isConnected,
+      dropouts: progress.dropouts, width: width)
+  }
+
+  /// - Parameter count: how many bytes are transferred.
+  func line(_ count: UInt64, after elapsed: Duration, isConnected: Bool, dropouts: Int, width: Int) -> String {
+    let sent = min(count, total)
     let rate = samples.withLock { samples -> Double in
-      samples.append(Sample(elapsed: progress.elapsed, sent: sent))
-      samples.removeAll { progress.elapsed - $0.elapsed > Self.window }
-      guard let first = samples.first, progress.elapsed > first.elapsed, sent >= first.sent else { return 0 }
-      return Double(sent - first.sent) / (progress.elapsed - first.elapsed).seconds
+      samples.append(Sample(elapsed: elapsed, sent: sent))
+      samples.removeAll { elapsed - $0.elapsed > Self.window }
+      guard let first = samples.first, elapsed > first.elapsed, sent >= first.sent else { return 0 }
+      return Double(sent - first.sent) / (elapsed - first.elapsed).seconds
     }
     let share = total == 0 ? 1 : Double(sent) / Double(total)
     var parts = ["\(Units.text(bytes: sent)) of \(Units.text(bytes: total))"]
-    if !progress.isConnected { parts.append("not connected") }
+    if !isConnected { parts.append("not connected") }
     if rate >= 1 {
       // A file's size is what its file system says: even the largest number may be divided here by less than a second.
       parts.append("\(Units.text(bytes: UInt64(min(rate, 1e18))))/s")
       parts.append("\(Units.clock(.seconds(Int64(min(Double(total - sent) / rate, 1e15).rounded(.up))))) left")
     }
-    if progress.dropouts > 0 { parts.append("dropouts \(progress.dropouts)") }
+    if dropouts > 0 { parts.append("dropouts \(dropouts)") }
     let percent = Units.fixed(share * 100, decimals: 0)
     let head = String(repeating: " ", count: max(0, 3 - percent.count)) + "\(percent) %"
     let tail = parts.joined(separator: "  ")

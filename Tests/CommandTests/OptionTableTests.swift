@@ -72,7 +72,7 @@ struct OptionTableTests {
     "no-sidecars": .nothing, "allow-download": .nothing, "quiet": .nothing,
     "test": .nothing, "device": .text, "content-type": .text, "time-format": .other(["%512d", "%5000d"]),
     "resume-file": .text,
-    "directory": .text,
+    "directory": .text, "output": .text,
     "html": .text, "csv": .text, "report.json": .text, "load.json": .text, "i-may-load-this": .text,
     "local-address": .text,
     "give-up": .time, "finish-timeout": .time, "give-up-on-refusal": .time, "ramp": .time, "grace": .time,

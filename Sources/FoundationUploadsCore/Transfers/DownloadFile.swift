@@ -5,6 +5,7 @@ internal import EventLoops
 internal import Foundation
 internal import FoundationNetworking
 internal import Glibc
+internal import HTTPMessages
 internal import UploadClient
 
 /// The file that a download goes into. Owned by the network thread, and at the end by the delegate's; unchecked for that
@@ -145,14 +146,10 @@ final class DownloadFile: @unchecked Sendable {
 
   /// `bytes 5-9/10` as `5..<10`, if it reaches to the end.
   static func range(_ text: String?) -> Range<Int64>? {
-    guard let text, text.lowercased().hasPrefix("bytes ") else { return nil }
-    let parts = text.dropFirst(6).split(separator: "/", omittingEmptySubsequences: false)
-    let ends = parts.first?.split(separator: "-") ?? []
-    guard parts.count == 2, ends.count == 2, let start = Int64(ends[0]), let last = Int64(ends[1]), start >= 0,
-      last >= start
+    guard case .part(let range, let total?) = text.flatMap({ ContentRange(parsing: $0) }), range.upperBound == total,
+      let start = Int64(exactly: range.lowerBound), let end = Int64(exactly: total)
     else { return nil }
-    guard let total = Int64(parts[1]), total > last, total - last == 1 else { return nil }
-    return start..<total
+    return start..<end
   }
 
   private func open(truncatingTo size: Int64) -> Bool {

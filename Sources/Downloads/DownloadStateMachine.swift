@@ -1,0 +1,165 @@
+// Which bytes are asked for next, and what a response means for those that are there (RFC 9110, sections 13.1.5, 14 and
+// 15.3.7). No I/O, no clock.
+
+internal import EventLoops
+internal import HTTPMessages
+internal import UploadClient
+
+/// The state of one download, whatever its requests and connections.
+struct DownloadStateMachine: Equatable {
+  /// How many bytes are there: all of one representation, from its beginning.
+  private(set) var count: UInt64 = 0
+  /// By which the rest is asked for: a strong entity tag, or a date; nil if the server gives nothing of the kind.
+  private(set) var validator: String?
+  /// Of the representation; nil while nobody knows.
+  private(set) var length: UInt64?
+  /// Where the range of the request under way begins; 0 for a request without one.
+  private var asked: UInt64 = 0
+  /// Where the content of the response under way ends; nil where it does not say, or there is none.
+  private var end: UInt64?
+
+  init() {}
+
+  init(resuming data: DownloadResumeData) { (count, validator, length) = (data.byteCount, data.validator, data.length) }
+
+  /// Whether the bytes that are there can be kept for another request.
+  var isResumable: Bool { count > 0 && validator != nil }
+
+  // MARK: Requests
+
+  /// The fields by which the next request asks for what is missing; none for all. Nothing of what is there counts
+  /// unless the server can say that it is still the beginning of the same.
+  mutating func begin() -> [HTTPResponse.Field] {
+    end = nil
+    guard let validator, count > 0 else {
+      (count, asked, length) = (0, 0, nil)
+      return []
+    }
+    asked = count
+    return [.init(name: "Range", value: "bytes=\(count)-"), .init(name: "If-Range", value: validator)]
+  }
+
+  // MARK: Responses
+
+  enum Answer: Equatable {
+    /// The content is the representation's from that byte on. What is there from earlier responses is no part of it if
+    /// it begins at 0, and then the reason says why, if anything was there.
+    case content(from: UInt64, reason: DownloadRestart?)
+    /// The response is of no use. The next request asks for everything.
+    case startOver(DownloadRestart)
+    /// There is nothing beyond what is there.
+    case complete
+    /// No response to this request can be like that; why, in words.
+    case broken(String)
+  }
+
+  /// The head of a response with status 200, 206, 412 or 416.
+  mutating func answered(_ response: HTTPResponse) -> Answer {
+    if let coding = response["Content-Encoding"], !coding.isSameWord(as: "identity") {
+      // The bytes would not be those of the resource, and a range of them means something else.
+      return .broken("its response has Content-Encoding: \(coding), although the request accepts none")
+    }
+    switch response.status {
+    case 206: return part(response)
+    case 200: return whole(response)
+    default: break
+    }
+    guard asked > 0 else {
+      return .broken("it answered \(response.status) to a request without a range or a condition")
+    }
+    if response.status == 416, case .unsatisfied(let total)? = contentRange(response), total == count,
+      isSame(response), length ?? total == total
+    {
+      length = total
+      return .complete
+    }
+    forget()
+    return .startOver(response.status == 416 ? .range : .changed)
+  }
+
+  private func contentRange(_ response: HTTPResponse) -> ContentRange? {
+    response["Content-Range"].flatMap { ContentRange(parsing: $0) }
+  }
+
+  private mutating func part(_ response: HTTPResponse) -> Answer {
+    guard asked > 0 else { return .broken("it answered 206 to a request without a range") }
+    guard case .part(let range, let total)? = contentRange(response), range.lowerBound == asked,
+      length == nil || total == nil || length == total, range.upperBound <= length ?? .max
+    else {
+      forget()
+      return .startOver(.range)
+    }
+    // A server that ignores If-Range sends a part of whatever is there now.
+    guard isSame(response) else {
+      forget()
+      return .startOver(.changed)
+    }
+    length = total ?? length
+    end = range.upperBound
+    return .content(from: asked, reason: nil)
+  }
+
+  private mutating func whole(_ response: HTTPResponse) -> Answer {
+    let reason: DownloadRestart? =
+      asked > 0 ? (Self.validator(response) == validator && validator != nil ? .ignored : .changed) : nil
+    (count, asked) = (0, 0)
+    length = response["Content-Length"].flatMap { UInt64($0) }
+    end = length
+    validator = response["Accept-Ranges"]?.isSameWord(as: "none") == true ? nil : Self.validator(response)
+    return .content(from: 0, reason: reason)
+  }
+
+  private mutating func forget() { (count, asked, validator, length, end) = (0, 0, nil, nil, nil) }
+
+  /// Whether a response is of the representation that the bytes are of, as far as it says.
+  private func isSame(_ response: HTTPResponse) -> Bool {
+    guard let validator else { return false }
+    let found = validator.hasPrefix("\"") ? response["ETag"] : response["Last-Modified"]
+    return found == nil || found == validator
+  }
+
+  /// What `If-Range` may say of a representation (section 13.1.5): a strong entity tag, or where there is no tag at all,
+  /// a date that is at least a second older than the response.
+  static func validator(_ response: HTTPResponse) -> String? {
+    if let tag = response["ETag"] { return EntityTag(parsing: tag).flatMap { $0.isWeak ? nil : tag } }
+    guard let text = response["Last-Modified"], let modified = HTTPDate.seconds(parsing: text),
+      let date = response["Date"].flatMap({ HTTPDate.seconds(parsing: $0) }), date > modified
+    else { return nil }
+    return text
+  }
+
+  // MARK: Content
+
+  /// The next bytes have come.
+  ///
+  /// - Returns: false if they are more than the response has announced: none of it can be trusted.
+  mutating func received(_ byteCount: Int) -> Bool {
+    count = count.addingSaturated(UInt64(byteCount))
+    if let end, count > end {
+      forget()
+      return false
+    }
+    return true
+  }
+
+  enum End: Equatable {
+    /// All is there.
+    case complete
+    /// The server has sent a part of what was asked for, and the next is asked for at once.
+    case goOn
+    /// The rest is missing.
+    case broken
+  }
+
+  /// The response is over.
+  ///
+  /// - Parameter isWhole: whether its content came to the end that HTTP gives it.
+  func ended(isWhole: Bool) -> End {
+    guard isWhole, end == nil || count == end else { return .broken }
+    guard let length, count < length else { return .complete }
+    return count > asked ? .goOn : .broken
+  }
+
+  /// The bytes from there on are not there any more: they could not be written.
+  mutating func lost(from offset: UInt64) { count = min(count, offset) }
+}

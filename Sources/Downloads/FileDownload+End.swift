@@ -1,0 +1,127 @@
+// The end of a download: verified, on the disk and with its name, or kept for another time.
+
+internal import Digests
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+internal import HTTPMessages
+internal import UploadClient
+
+extension FileDownload {
+  /// All bytes have come.
+  func complete() {
+    guard let file, !isEnding else { return }
+    beginEnding()
+    let (response, start, end) = (response, contentStart, machine.count)
+    file.whenWritten { [self] in
+      // Behind the work that the file waits for.
+      worker.execute { [self] in
+        let result = Self.seal(file, configuration, response, start..<end)
+        onLoop { $0.sealed(result) }
+      }
+    }
+  }
+
+  /// On the worker's thread.
+  private static func seal(
+    _ file: PartialFile, _ configuration: Configuration, _ response: HTTPResponse?, _ content: Range<UInt64>
+  ) -> Result<String?, DownloadError> {
+    do throws(SystemError) {
+      if let error = file.error { throw error }
+      let verified = try verify(file, response, content)
+      if case .failure = verified { return verified }
+      try file.synchronize()
+      if case .file(let path, _) = configuration.output { try file.rename(to: path, replaces: configuration.replaces) }
+      return verified
+    } catch {
+      return .failure(fileError(error))
+    }
+  }
+
+  /// Compares the bytes with the digests that the server has sent: of the whole, and of the last response's content.
+  ///
+  /// - Returns: the name of the algorithm; nil if it has sent none.
+  private static func verify(
+    _ file: PartialFile, _ response: HTTPResponse?, _ content: Range<UInt64>
+  ) throws(SystemError) -> Result<String?, DownloadError> {
+    var name: String?
+    for (field, range) in [
+      (DigestField.representation, 0..<content.upperBound), (DigestField.content, content),
+    ] {
+      // A 416 has content of its own.
+      guard let digest = digest(response, field), field == DigestField.representation || response?.status != 416 else {
+        continue
+      }
+      guard let found = try file.digest(digest.algorithm, of: range) else { continue }
+      guard found.isEqual(to: digest) else {
+        return .failure(
+          DownloadError(
+            .corrupt,
+            "the bytes are not those that the server's digest is of (\(field), \(digest.algorithm.name)). Download it again."
+          ))
+      }
+      name = digest.algorithm.name
+    }
+    return .success(name)
+  }
+
+  private func sealed(_ result: Result<String?, DownloadError>) {
+    switch result {
+    case .success(let verified): end(nil, verified: verified, resumeData: nil)
+    case .failure(let error):
+      // Nothing can follow what is not the beginning of it.
+      if error.kind == .corrupt { file?.remove() }
+      end(error, resumeData: error.kind == .corrupt ? nil : resumeData)
+    }
+  }
+
+  /// Ends with an error, and keeps what can be continued.
+  func fail(_ error: DownloadError) {
+    guard !isEnding else { return }
+    beginEnding()
+    guard let file else {
+      // Behind the opening of the file, which may be under way.
+      return worker.execute { [self] in onLoop { $0.end(error, resumeData: $0.configuration.resumeData) } }
+    }
+    file.whenWritten { [self] in
+      worker.execute { [self] in
+        // What a later process is to continue with. If the disk does not take it, that process finds less.
+        if file.written > 0 { try? file.synchronize() }
+        onLoop { download in
+          download.machine.lost(from: file.written)
+          let data = download.resumeData
+          if data == nil { file.remove() }
+          download.end(error, resumeData: data)
+        }
+      }
+    }
+  }
+
+  private var resumeData: DownloadResumeData? {
+    guard let file, !file.isStream, machine.isResumable, let validator = machine.validator else { return nil }
+    return DownloadResumeData(
+      path: file.path, inode: file.inode, birth: file.birth, byteCount: min(machine.count, file.written),
+      validator: validator,
+      length: machine.length)
+  }
+
+  private func beginEnding() {
+    isEnding = true
+    stopRequest()
+    for timer in timers { session?.loop.cancel(timer) }
+    timers = []
+  }
+
+  private func end(_ error: DownloadError?, verified: String? = nil, resumeData: DownloadResumeData?) {
+    let summary = DownloadSummary(
+      error: error, progress: progress, resumeData: resumeData, resumedFrom: resumedFrom, verified: verified,
+      response: response)
+    // Whoever hears of the end may continue at once.
+    file?.unlock()
+    file = nil
+    handler(.ended(summary))
+    handler = { _ in }
+    // The session ends with the last that refers to it.
+    leave()
+  }
+}

@@ -1,0 +1,217 @@
+// What a request brings, and what follows from it.
+
+internal import Digests
+internal import EventLoops
+internal import Glibc
+internal import HTTPMessages
+internal import LiveStreaming
+internal import UploadClient
+
+extension FileDownload {
+  /// How much of a response without content of the download is read, in bytes: for its words, and so that the connection
+  /// can be used again.
+  private static let otherLimit = 64 << 10
+
+  func happened(_ event: UploadTask.Event) {
+    guard !isEnding else { return }
+    switch event {
+    case .connected:
+      isConnected = true
+      clock.noteConnected()
+    case .accepted, .interimResponse: break
+    case .response(let response): answered(response)
+    case .responseBody(let bytes): received(bytes)
+    case .finished(let result):
+      (running, isConnected) = (nil, false)
+      finished(result)
+    }
+  }
+
+  // MARK: Responses
+
+  private func answered(_ response: HTTPResponse) {
+    guard [200, 206].contains(response.status) || machine.count > 0 && [412, 416].contains(response.status) else {
+      reception = .other(response)
+      return
+    }
+    let before = machine.count
+    let answer = machine.answered(response)
+    switch answer {
+    case .broken(let words): fail(DownloadError(.protocolBroken, "the server broke the protocol: \(words)"))
+    case .startOver(let reason):
+      stopRequest()
+      if discard(reason, before) { send(sent) }
+    case .complete:
+      stopRequest()
+      self.response = response
+      contentStart = machine.count
+      complete()
+    case .content(let offset, let reason):
+      if offset == 0, !discard(reason ?? .changed, before) { return }
+      begin(response, at: offset)
+    }
+  }
+
+  private func begin(_ response: HTTPResponse, at offset: UInt64) {
+    guard let file else { return }
+    (self.response, contentStart, reception) = (response, offset, .content)
+    // Otherwise the digest is that of the file, when it is complete.
+    if offset == 0, let algorithm = Self.digest(response, DigestField.representation)?.algorithm {
+      file.beginDigest(algorithm)
+    }
+    handler(.receiving(offset: offset, length: machine.length))
+    if let validator = machine.validator, !file.isStream {
+      handler(
+        .resumable(
+          DownloadResumeData(
+            path: file.path, inode: file.inode, birth: file.birth, byteCount: offset, validator: validator,
+            length: machine.length)))
+    }
+    hold()
+  }
+
+  private func received(_ bytes: [UInt8]) {
+    switch reception {
+    case .nothing: break
+    case .other:
+      otherBody += bytes.prefix(HTTPResponse.bodyLimit - min(HTTPResponse.bodyLimit, otherBody.count))
+      otherCount += bytes.count
+      guard otherCount > Self.otherLimit, case .other(var response) = reception else { break }
+      response.body = otherBody
+      stopRequest()
+      judge(response)
+    case .content:
+      let before = machine.count
+      guard machine.received(bytes.count) else {
+        stopRequest()
+        if discard(.excess, before) { again(.other("\(DownloadRestart.excess)"), nil) }
+        return
+      }
+      file?.write(bytes) { [self] in onLoop { $0.written() } }
+      if machine.count > highest {
+        highest = machine.count
+        clock.noteProgress()
+      }
+      hold()
+    }
+  }
+
+  /// Holds the server up while the disk is behind.
+  private func hold() { if file?.isFull == true { running?.pauseReception() } }
+
+  /// The disk has taken bytes, or has refused them.
+  private func written() {
+    guard !isEnding, let file else { return }
+    if let error = file.error { return fail(Self.fileError(error)) }
+    if !file.isFull { running?.resumeReception() }
+  }
+
+  // MARK: The end of a request
+
+  private func finished(_ result: Result<UploadTask.Outcome, UploadError>) {
+    switch reception {
+    case .content:
+      let failure: UploadError? =
+        switch result {
+        case .success(let outcome): outcome.bodyFailure
+        case .failure(let error): error
+        }
+      reception = .nothing
+      switch machine.ended(isWhole: failure == nil) {
+      case .complete: complete()
+      case .goOn: send()
+      case .broken: broken(failure)
+      }
+    case .other(var response):
+      response.body = otherBody
+      reception = .nothing
+      judge(response)
+    case .nothing:
+      guard case .failure(let error) = result else {
+        return again(.other("the server sent no response"), nil)
+      }
+      broken(error)
+    }
+  }
+
+  /// The rest is missing, or everything.
+  private func broken(_ error: UploadError?) {
+    guard let error else {
+      return again(.connectionLost("the response ended before the last byte of its content"), nil)
+    }
+    switch Verdict(.failure(error)) {
+    case .complete: break
+    case .transient(let cause, let retryAfter, _): again(cause, retryAfter)
+    case .refusal(let refusal, let cause, let retryAfter): again(cause, retryAfter, refusal)
+    case .unexpected(let refusal, let cause, let retryAfter, _):
+      // In the middle of a download, something else answers in the server's place.
+      if highest > 0 { again(cause, retryAfter) } else { fail(DownloadError(refusal)) }
+    case .permanent(let refusal, _, _): fail(DownloadError(refusal))
+    }
+  }
+
+  /// A response without content of the download.
+  private func judge(_ response: HTTPResponse) {
+    self.response = response
+    let status = response.status
+    let words = response.reason.map { ": \($0.last == "." ? String($0.dropLast()) : $0)" } ?? ""
+    let retryAfter = response.retryAfter(wallClock: time(nil))
+    switch status {
+    case 301, 302, 303, 307, 308: follow(response)
+    case 401, 407:
+      again(
+        .response(status), retryAfter,
+        LiveStreamError(
+          .notPermitted, "the \(status == 407 ? "proxy" : "server") requires valid credentials (\(status))\(words)",
+          remedy: status == 407 ? .proxyCredentials : .credentials))
+    case 403:
+      again(
+        .response(status), retryAfter,
+        LiveStreamError(
+          .notPermitted, "the server does not permit this (403)\(words). Check the credentials and the URL's path."))
+    case 408, 421, 423, 425, 429, 500, 502...504, 506...599: again(.response(status), retryAfter)
+    case 404, 410:
+      fail(DownloadError(.refused, "there is nothing at this URL (\(status))\(words). Check the path."))
+    default: fail(DownloadError(.refused, "the server refused the download (\(status))\(words)"))
+    }
+  }
+
+  private func follow(_ response: HTTPResponse) {
+    redirects += 1
+    guard redirects <= Self.redirectLimit, let location = response["Location"],
+      let target = sent.resolving(location: location)
+    else {
+      return fail(DownloadError(.refused, "the server redirects to no usable URL, or too often (\(response.status))"))
+    }
+    guard !sent.isSecure || UploadRequest(url: target).isSecure else {
+      return fail(
+        DownloadError(.insecureLocation, "the server redirects from https to http. Check its configuration."))
+    }
+    send(sent.directed(to: target))
+  }
+
+  /// Tries again after a delay, or gives up.
+  private func again(_ cause: Dropout.Cause, _ retryAfter: Duration?, _ refusal: LiveStreamError? = nil) {
+    guard let loop = session?.loop else { return }
+    // Of a pipe, what was written could be continued, but not begun anew: the next answer decides.
+    outages += 1
+    let delay: Duration
+    do throws(LiveStreamError) {
+      delay = try clock.failed(
+        .init(cause: cause, retryAfter: retryAfter, refusal: refusal, hasAcknowledged: highest > 0), now: .now,
+        draw: .random(in: .min ... .max))
+    } catch {
+      return fail(DownloadError(error))
+    }
+    handler(.outage(cause, retryDelay: delay))
+    timers.append(loop.schedule(after: delay) { [self] in send() })
+  }
+
+  /// The first digest of a field whose algorithm is known here.
+  static func digest(_ response: HTTPResponse?, _ field: String) -> Digest? {
+    guard let text = response?[field], let parsed = DigestField(parsing: text) else { return nil }
+    return DigestAlgorithm.allCases.lazy.compactMap { algorithm in
+      parsed[algorithm.name].flatMap { Digest(algorithm, bytes: $0) }
+    }.first
+  }
+}

@@ -1,0 +1,299 @@
+// A download from its first request to the file's name: the shell around the state machine.
+
+internal import DiskFiles
+public import EventLoops
+internal import Glibc
+internal import HTTPMessages
+public import LiveStreaming
+public import UploadClient
+
+/// Downloads a resource into a file, through any number of outages.
+///
+/// The bytes go into a part beside the file, which gets its name when everything is there, verified as far as the server
+/// sends a digest, and on the disk. After an outage, the rest is asked for by `Range` and `If-Range`. A resource that has
+/// changed is downloaded from its beginning.
+///
+///     let download = FileDownload(.init(request: UploadRequest(url: "https://example.com/film.mkv"), to: "film.mkv"))
+///     download.start(on: try UploadSession()) { event in print(event) }
+///
+/// All orders may come from any thread. Events come on the session's thread, whose handler must not block.
+public final class FileDownload: @unchecked Sendable {
+  public struct Configuration: Sendable {
+    /// Where from. Its method and body do not matter.
+    public var request: UploadRequest
+    public var output: Output
+    /// What an earlier download has left; nil to begin.
+    public var resumeData: DownloadResumeData?
+    /// Whether a file that has the name is replaced.
+    public var replaces = false
+    public var retry = RetryPolicy()
+    /// How often ``DownloadEvent/progress(_:)`` is told; nil for never.
+    public var progressInterval: Duration?
+    /// Asked for the token before each request; nil to send that of the request.
+    public var bearerToken: (@Sendable () -> String?)?
+
+    /// - Parameter path: of the file. The part is beside it.
+    public init(request: UploadRequest, to path: String) {
+      self.request = request
+      output = .file(path, part: path + ".part")
+    }
+
+    public init(request: UploadRequest, output: Output) { (self.request, self.output) = (request, output) }
+  }
+
+  /// Where to.
+  public enum Output: Equatable, Sendable {
+    /// A file, and what it is called while it is not complete, in the same file system.
+    case file(String, part: String)
+    /// A file that keeps the name of its part.
+    case part(String)
+    /// A descriptor of the caller's, which is written like a pipe.
+    case descriptor(Int32)
+
+    var partPath: String? {
+      switch self {
+      case .file(_, let part), .part(let part): part
+      case .descriptor: nil
+      }
+    }
+  }
+
+  /// What becomes of the response under way.
+  enum Reception {
+    case nothing
+    case content
+    /// No content of the download: kept for its words.
+    case other(HTTPResponse)
+  }
+
+  static let redirectLimit = 16
+
+  let configuration: Configuration
+  /// Reads, writes and syncs, so that the network thread need not.
+  let worker = BackgroundWorker()
+
+  // MARK: On the session's thread
+
+  var session: UploadSession?
+  var handler: @Sendable (DownloadEvent) -> Void = { _ in }
+  var machine = DownloadStateMachine()
+  var clock: RetryClock
+  var file: PartialFile?
+  var running: UploadTask?
+  /// The request of the moment.
+  var sent: UploadRequest
+  /// Counts requests: what belongs to an earlier one is ignored.
+  var number = 0
+  var redirects = 0
+  var attempt = 0
+  var reception = Reception.nothing
+  var otherBody: [UInt8] = []
+  var otherCount = 0
+  /// The head of the last response with content.
+  var response: HTTPResponse?
+  /// Where that content begins in the file.
+  var contentStart: UInt64 = 0
+  /// The most bytes that were ever there.
+  var highest: UInt64 = 0
+  var resumedFrom: UInt64 = 0
+  var outages = 0
+  var isConnected = false
+  var timers: [EventLoop.Timer] = []
+  var startedAt = MonotonicInstant.now
+  /// Whether the end is decided, and only the disk is waited for.
+  var isEnding = false
+  private enum Place {
+    /// Before the start, and behind the end.
+    case none
+    case session(UploadSession, closing: UInt64?)
+    /// The session is closed. The worker does the rest, and owns what was the network thread's.
+    case worker
+  }
+
+  /// Where it runs. Any thread.
+  private let place = Lock(Place.none)
+  private let hasBegun = Lock(false)
+
+  public init(_ configuration: Configuration) {
+    self.configuration = configuration
+    clock = RetryClock(policy: configuration.retry)
+    sent = configuration.request
+  }
+
+  /// Begins. May be called once.
+  public func start(on session: UploadSession, _ handler: @escaping @Sendable (DownloadEvent) -> Void) {
+    let isFirst = hasBegun.withLock { begun in
+      defer { begun = true }
+      return !begun
+    }
+    precondition(isFirst, "a FileDownload starts once")
+    let closing = session.whenClosing { [weak self] in self?.sessionCloses() }
+    place.withLock { $0 = .session(session, closing: closing) }
+    session.loop.execute { [self] in
+      (self.session, self.handler, startedAt) = (session, handler, .now)
+      begin()
+    }
+  }
+
+  /// Ends the download. The part stays if it can be continued.
+  public func cancel() {
+    onLoop { $0.fail(DownloadError(.cancelled, "cancelled")) }
+  }
+
+  /// Any thread. Nothing happens before the start, or after the end.
+  func onLoop(_ work: @escaping @Sendable (FileDownload) -> Void) {
+    place.withLock { place in
+      switch place {
+      case .none: break
+      case .session(let session, _): session.loop.execute { [self] in work(self) }
+      case .worker: worker.execute { [self] in work(self) }
+      }
+    }
+  }
+
+  private func sessionCloses() {
+    place.withLock { $0 = .worker }
+    fail(DownloadError(.cancelled, "cancelled: the session was closed"))
+  }
+
+  /// Nothing more happens.
+  func leave() {
+    session = nil
+    let left = place.withLock { place in
+      defer { place = .none }
+      return place
+    }
+    if case .session(let session, let closing?) = left { session.forgetClosing(closing) }
+  }
+
+  // MARK: Beginning
+
+  private func begin() {
+    let (output, data) = (configuration.output, configuration.resumeData)
+    let worker = worker
+    worker.execute { [self] in
+      let opened: Result<PartialFile, SystemError>
+      do throws(SystemError) {
+        opened = .success(try Self.open(output, data, worker))
+      } catch {
+        opened = .failure(error)
+      }
+      onLoop { $0.began(opened) }
+    }
+  }
+
+  private static func open(
+    _ output: Output, _ data: DownloadResumeData?, _ worker: BackgroundWorker
+  ) throws(SystemError) -> PartialFile {
+    if case .descriptor(let descriptor) = output { return PartialFile(streaming: descriptor, worker) }
+    if let data {
+      do throws(SystemError) {
+        return try PartialFile(resuming: data, worker)
+      } catch {
+        if error.code != ENOENT { throw error }
+      }
+    }
+    // Of one that keeps its name, nobody has said who may read it.
+    let mode: mode_t = if case .file = output { 0o666 } else { 0o600 }
+    return try PartialFile(making: output.partPath ?? "", mode: mode, worker)
+  }
+
+  private func began(_ opened: Result<PartialFile, SystemError>) {
+    guard !isEnding else {
+      if case .success(let file) = opened, file.written == 0 { file.remove() }
+      return
+    }
+    switch opened {
+    case .failure(let error): fail(Self.fileError(error))
+    case .success(let file):
+      self.file = file
+      if !file.isStream { handler(.opened(path: file.path, inode: file.inode, birth: file.birth)) }
+      if let data = configuration.resumeData, file.written == data.byteCount, data.inode == file.inode {
+        machine = DownloadStateMachine(resuming: data)
+        (resumedFrom, highest) = (data.byteCount, data.byteCount)
+      }
+      if let interval = configuration.progressInterval { tellProgress(every: interval) }
+      send()
+    }
+  }
+
+  static func fileError(_ error: SystemError) -> DownloadError {
+    switch error.code {
+    case ENOSPC, EDQUOT, EFBIG:
+      DownloadError(.file, "\(error.operation): \(error.reason). Make room, and continue it.", systemError: error)
+    case EEXIST:
+      DownloadError(.exists, "\(error.operation): there is a file of that name. Choose another.", systemError: error)
+    default: DownloadError(.file, "\(error.operation): \(error.reason)", systemError: error)
+    }
+  }
+
+  // MARK: Requests
+
+  /// Asks for what is missing, at the URL of the download.
+  func send() {
+    redirects = 0
+    send(configuration.request)
+  }
+
+  func send(_ target: UploadRequest) {
+    guard !isEnding, let session else { return }
+    let before = machine.count
+    var request = target
+    if request.bearerToken != nil, let token = configuration.bearerToken?() { request.bearerToken = token }
+    request.method = "GET"
+    request.tellsResponse = true
+    request.fields.addDefault("Accept-Encoding", "identity")
+    request.fields.addDefault("Want-Repr-Digest", "sha-256=1")
+    request.fields += machine.begin()
+    if machine.count < before, !discard(.unknown, before) { return }
+    sent = target
+    (number, attempt) = (number + 1, attempt + 1)
+    (reception, otherBody, otherCount) = (.nothing, [], 0)
+    handler(.connecting(offset: machine.count, attempt: attempt))
+    do throws(UploadError) {
+      running = try session.upload(request, body: .none) { [self, number] event in
+        if self.number == number { happened(event) }
+      }
+    } catch {
+      fail(DownloadError(.invalidRequest, error.description))
+    }
+  }
+
+  /// What there is does not count any more. False if it cannot be taken back.
+  func discard(_ reason: DownloadRestart, _ count: UInt64) -> Bool {
+    guard count > 0 else { return true }
+    guard file?.isStream != true else {
+      fail(
+        DownloadError(.protocolBroken, "the download cannot start over, because its beginning was written: \(reason)"))
+      return false
+    }
+    file?.truncate(to: 0)
+    handler(.startedOver(reason, discarded: count))
+    return true
+  }
+
+  func stopRequest() {
+    number += 1
+    running?.cancel()
+    (running, reception, isConnected) = (nil, .nothing, false)
+  }
+
+  // MARK: Progress
+
+  private func tellProgress(every interval: Duration) {
+    guard let loop = session?.loop else { return }
+    timers.append(
+      loop.schedule(after: interval) { [self] in
+        guard !isEnding else { return }
+        timers.removeFirst()
+        handler(.progress(progress))
+        tellProgress(every: interval)
+      })
+  }
+
+  var progress: DownloadProgress {
+    DownloadProgress(
+      written: file?.written ?? 0, length: machine.length, elapsed: .now - startedAt, isConnected: isConnected,
+      outages: outages)
+  }
+}

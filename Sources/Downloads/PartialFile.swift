@@ -1,0 +1,260 @@
+// The file that a download goes into while it is not complete: whose it is, and how it is written, read and named. Or a
+// pipe, of which nothing can be taken back.
+
+internal import CLinux
+internal import Digests
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+
+/// A file that one download has open and locked. Bytes are written on a worker's thread, in the order in which they were
+/// handed in. Owned by one loop, but for what says otherwise.
+final class PartialFile: @unchecked Sendable {
+  let path: String
+  let inode: UInt64
+  /// In milliseconds since 1970; nil where the file system does not say.
+  let birth: Int64?
+  /// Whether it is a pipe, a terminal or the like, where bytes can neither be read again nor taken back.
+  let isStream: Bool
+  private let descriptor: Int32
+  private let worker: BackgroundWorker
+  private let state = Lock(State())
+  /// Of all that is in the file, from its beginning on. On the worker's thread only.
+  private var running: RunningDigest?
+
+  private struct State {
+    /// How many bytes are in the file.
+    var written: UInt64 = 0
+    /// How many wait in memory.
+    var waiting = 0
+    var isFull = false
+    var error: SystemError?
+    /// Work to be done when nothing waits any more.
+    var flushed: [@Sendable () -> Void] = []
+  }
+
+  /// The most that waits for the disk, in bytes, but for the pieces that are under way.
+  private static let limit = 1 << 20
+
+  /// How many bytes are in the file. Any thread.
+  var written: UInt64 { state.withLock { $0.written } }
+  /// Why no more can be written. Any thread.
+  var error: SystemError? { state.withLock { $0.error } }
+  /// Whether nothing more should be handed in. Any thread.
+  var isFull: Bool { state.withLock { $0.isFull } }
+
+  /// Writes into a descriptor of the caller's.
+  init(streaming descriptor: Int32, _ worker: BackgroundWorker) {
+    (path, self.descriptor, inode, birth) = ("standard output", descriptor, 0, nil)
+    (isStream, self.worker) = (true, worker)
+  }
+
+  /// Makes the file, which must not be there.
+  ///
+  /// - Parameter mode: its permissions, from which those go that the process takes away.
+  init(making path: String, mode: mode_t, _ worker: BackgroundWorker) throws(SystemError) {
+    let made = try retryingInterrupts("create \(path)") {
+      open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
+    }
+    // Nobody else knows it yet. What has no locks has to do without.
+    flock(made, LOCK_EX | LOCK_NB)
+    var status = stat()
+    guard fstat(made, &status) == 0 else {
+      close(made)
+      throw .last("fstat \(path)")
+    }
+    (self.path, descriptor, inode, birth) = (path, made, UInt64(status.st_ino), Self.birth(of: path))
+    (isStream, self.worker) = (false, worker)
+  }
+
+  /// Opens the file of an earlier download.
+  ///
+  /// What is at the path is not believed: it must be a regular file of this user, with one name and the same inode, that
+  /// nobody else has open, and hold as much as the data says.
+  ///
+  /// - Throws: ``SystemError``: `ENOENT` if it is gone, `EBUSY` if another process has it, `ESTALE` if it is another file.
+  init(resuming data: DownloadResumeData, _ worker: BackgroundWorker) throws(SystemError) {
+    let found = try retryingInterrupts("open \(data.path)") {
+      open(data.path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    }
+    var status = stat()
+    do throws(SystemError) {
+      guard fstat(found, &status) == 0 else { throw .last("fstat \(data.path)") }
+      // Without the device, which some file systems number anew each time they are mounted.
+      guard status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(), status.st_nlink == 1,
+        UInt64(status.st_ino) == data.inode, data.birth == nil || data.birth == Self.birth(of: data.path),
+        UInt64(clamping: status.st_size) >= data.byteCount
+      else { throw SystemError(operation: "continue \(data.path), which is another file now", code: ESTALE) }
+      if flock(found, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK {
+        throw SystemError(operation: "continue \(data.path), which another process downloads", code: EBUSY)
+      }
+    } catch {
+      close(found)
+      throw error
+    }
+    (path, descriptor, inode, birth) = (data.path, found, data.inode, data.birth)
+    (isStream, self.worker) = (false, worker)
+    state.withLock { $0.written = data.byteCount }
+  }
+
+  private static func birth(of path: String) -> Int64? { WallClock(birthOf: path, in: AT_FDCWD)?.sinceEpoch }
+
+  deinit { if !isStream { close(descriptor) } }
+
+  // MARK: Writing
+
+  /// Writes the next bytes, soon. Any thread.
+  ///
+  /// - Parameter room: called on the worker's thread when the file was full and is not any more, and when it cannot be
+  ///   written.
+  func write(_ bytes: [UInt8], room: @escaping @Sendable () -> Void) {
+    state.withLock { state in
+      state.waiting += bytes.count
+      if state.waiting > Self.limit { state.isFull = true }
+    }
+    worker.execute { [self] in
+      var error = self.error
+      if error == nil {
+        let result = put(bytes)
+        error = result.error
+        if running?.byteCount == written { running?.update(bytes.span.extracting(0..<result.written).bytes) }
+        state.withLock { $0.written += UInt64(result.written) }
+      }
+      let (isNews, flushed) = state.withLock { state in
+        let isNew = error != nil && state.error == nil
+        state.error = error
+        state.waiting -= bytes.count
+        let hasRoom = state.isFull && state.waiting <= Self.limit / 2
+        if hasRoom { state.isFull = false }
+        return (isNew || hasRoom, Self.takeFlushed(&state))
+      }
+      if isNews { room() }
+      for work in flushed { work() }
+    }
+  }
+
+  /// On the worker's thread.
+  private func put(_ bytes: [UInt8]) -> (written: Int, error: SystemError?) {
+    guard isStream else {
+      return BodyWriter.write(descriptor, bytes.span, [0..<bytes.count], skipping: 0, at: written)
+    }
+    var count = 0
+    do throws(SystemError) {
+      while count < bytes.count {
+        count += try retryingInterrupts("write") {
+          bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress?.advanced(by: count), $0.count - count) }
+        }
+      }
+      return (count, nil)
+    } catch {
+      return (count, error)
+    }
+  }
+
+  /// Digests what is written from now on, if that is the beginning. Behind all that was handed in before.
+  func beginDigest(_ algorithm: DigestAlgorithm) {
+    worker.execute { [self] in
+      running = written == 0 ? try? RunningDigest(algorithm) : nil
+    }
+  }
+
+  private static func takeFlushed(_ state: inout State) -> [@Sendable () -> Void] {
+    guard state.waiting == 0 else { return [] }
+    defer { state.flushed = [] }
+    return state.flushed
+  }
+
+  /// Calls `work` when all that was handed in is written, or cannot be: at once, or on the worker's thread.
+  func whenWritten(_ work: @escaping @Sendable () -> Void) {
+    let isNow = state.withLock { state in
+      if state.waiting > 0 { state.flushed.append(work) }
+      return state.waiting == 0
+    }
+    if isNow { work() }
+  }
+
+  /// Discards what is in the file from there on. Behind all that was handed in before.
+  func truncate(to length: UInt64) {
+    worker.execute { [self] in
+      var error: SystemError?
+      running = nil
+      if ftruncate(descriptor, off_t(clamping: length)) != 0 { error = .last("ftruncate \(path)") }
+      state.withLock { state in
+        state.written = length
+        state.error = state.error ?? error
+      }
+    }
+  }
+
+  // MARK: The end
+
+  /// Has the disk take the bytes. On the worker's thread.
+  func synchronize() throws(SystemError) {
+    if isStream { return }
+    try retryingInterrupts("fsync \(path)") { fsync(descriptor) }
+  }
+
+  /// The digest of a part of the file, nil if nobody has it any more. On the worker's thread.
+  func digest(_ algorithm: DigestAlgorithm, of range: Range<UInt64>) throws(SystemError) -> Digest? {
+    if range.lowerBound == 0, running?.byteCount == range.upperBound, running?.algorithm == algorithm,
+      let digest = try? running?.value()
+    {
+      return digest
+    }
+    guard !isStream else { return nil }
+    let failure = SystemError(operation: "compute the digest of \(path)", code: EIO)
+    guard var running = try? RunningDigest(algorithm) else { throw failure }
+    var position = range.lowerBound
+    var buffer = [UInt8](repeating: 0, count: 1 << 20)
+    while position < range.upperBound {
+      let wanted = Int(min(UInt64(buffer.count), range.upperBound - position))
+      let count = try retryingInterrupts("read \(path)") { pread(descriptor, &buffer, wanted, off_t(position)) }
+      guard count > 0 else { throw SystemError(operation: "read \(path), which became shorter", code: ESTALE) }
+      running.update(buffer.span.extracting(0..<count).bytes)
+      position += UInt64(count)
+    }
+    guard let digest = try? running.value() else { throw failure }
+    return digest
+  }
+
+  /// Gives the file its final name, and has the disk take that.
+  ///
+  /// - Parameter replaces: whether a file of that name is replaced.
+  /// - Throws: ``SystemError``: `EEXIST` if there is one and must not be.
+  func rename(to name: String, replaces: Bool) throws(SystemError) {
+    guard isNamed(path) else {
+      throw SystemError(operation: "rename \(path), in whose place is another file", code: ESTALE)
+    }
+    if replaces {
+      try retryingInterrupts("rename \(path) to \(name)") { Glibc.rename(path, name) }
+    } else if renameat2(AT_FDCWD, path, AT_FDCWD, name, SLUICE_RENAME_NOREPLACE) != 0 {
+      guard errno == EINVAL else { throw .last("rename \(path) to \(name)") }
+      // Some network file systems have no such flag. A link is made only where there is no file.
+      try retryingInterrupts("link \(path) to \(name)") { link(path, name) }
+      unlink(path)
+    }
+    Self.synchronizeDirectory(of: name)
+  }
+
+  /// Lets another download have the file. This one does not touch it any more.
+  func unlock() { if !isStream { flock(descriptor, LOCK_UN) } }
+
+  /// Removes the file, unless another one has taken its place.
+  func remove() { if !isStream, isNamed(path) { unlink(path) } }
+
+  private func isNamed(_ path: String) -> Bool {
+    var (own, named) = (stat(), stat())
+    return fstat(descriptor, &own) == 0 && lstat(path, &named) == 0 && own.st_dev == named.st_dev
+      && own.st_ino == named.st_ino
+  }
+
+  /// Where that is not to be had, as on some file systems, the name may not outlast a crash.
+  private static func synchronizeDirectory(of path: String) {
+    let directory = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+    guard let opened = try? retryingInterrupts("open", { open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }) else {
+      return
+    }
+    fsync(opened)
+    close(opened)
+  }
+}

@@ -1,0 +1,82 @@
+// What `get` remembers of an unfinished download: where it comes from, which part of it is there, and by what the rest is
+// asked for.
+
+internal import Downloads
+internal import EventLoops
+internal import Glibc
+internal import UploadClient
+
+/// The record of one download.
+final class DownloadRecord: Sendable {
+  /// What an earlier process left.
+  struct Unfinished: Equatable {
+    /// Without user and password.
+    var url: String
+    /// What is there. Its count is that of the file: bytes are written one after another.
+    var data: DownloadResumeData
+  }
+
+  private let record: TransferRecord
+  private let url: String
+  private let boot = DownloadRecord.bootIdentifier
+
+  /// - Parameter url: without user and password.
+  init(path: String, url: String) {
+    record = TransferRecord(.download, path: path)
+    self.url = url
+  }
+
+  var path: String { record.path }
+  /// Whether there is something to continue later.
+  var isKept: Bool { record.isKept }
+
+  /// Makes the record and locks it, or locks the one that is there.
+  ///
+  /// - Parameter part: the path of the part.
+  /// - Returns: what that one remembers; nil if there was none, or none could be made.
+  /// - Throws: ``CommandError`` when the file is not a record, or another process uses it.
+  func claim(part: String) throws(CommandError) -> Unfinished? {
+    guard let lines = try record.claim() else { return nil }
+    let place = lines.indices.contains(2) ? lines[2].split(separator: " ").map(String.init) : []
+    guard lines.count == 6, place.count == 2, let inode = UInt64(place[0]), let synchronized = UInt64(lines[4]) else {
+      record.release()
+      throw record.damaged
+    }
+    var status = stat()
+    let size = lstat(part, &status) == 0 ? UInt64(clamping: status.st_size) : 0
+    // After a power failure, a file can be as long as it was and lack bytes that were never synchronized.
+    let count = lines[5] == boot ? size : min(size, synchronized)
+    return Unfinished(
+      url: lines[0],
+      data: DownloadResumeData(
+        path: part, inode: inode, birth: Int64(place[1]), byteCount: count, validator: lines[1],
+        length: UInt64(lines[3])))
+  }
+
+  /// Remembers the download; nil when it does, or why it cannot.
+  ///
+  /// - Parameter isSynchronized: whether the disk has as many bytes as the data says.
+  func write(_ data: DownloadResumeData, isSynchronized: Bool) -> SystemError? {
+    guard !data.validator.contains("\n") else { return SystemError(operation: "write", code: EILSEQ) }
+    return record.write([
+      url, data.validator, "\(data.inode) \(data.birth.map(String.init) ?? "-")", data.length.map(String.init) ?? "-",
+      "\(isSynchronized ? data.byteCount : 0)", boot,
+    ])
+  }
+
+  /// Removes the record, unless somebody else has put another file into its place or written into it.
+  func remove() { record.remove() }
+
+  /// Gives the lock up and leaves the record.
+  func release() { record.release() }
+
+  /// What tells a boot of the machine from the next one; empty where the kernel does not say, and no boot is like that.
+  private static var bootIdentifier: String {
+    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return "unknown \(getpid())" }
+    defer { close(descriptor) }
+    var text = [UInt8](repeating: 0, count: 64)
+    let count = max(0, read(descriptor, &text, text.count))
+    return String(decoding: text[..<count].prefix { $0 > 0x20 }, as: UTF8.self)
+  }
+}

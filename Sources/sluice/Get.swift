@@ -1,0 +1,228 @@
+// sluice get URL
+
+internal import Downloads
+internal import EventLoops
+internal import Glibc
+internal import LiveStreaming
+internal import UploadClient
+
+enum Get {
+  /// Of the connection, what a request without content has.
+  private static let connection = HelpTopic(
+    name: StreamOptions.connection.name, title: StreamOptions.connection.title,
+    options: StreamOptions.connection.options.filter { option in
+      ![
+        "metrics", "method", "stream-id", "stall-timeout", "response-timeout", "finish-timeout", "send-buffer",
+        "max-segment",
+      ].contains(option.name)
+    })
+
+  static let syntax = CommandLineSyntax(
+    name: "get", summary: "Downloads a file, and resumes after every interruption.", operands: ["URL"],
+    options: [
+      Option(
+        "output", short: "o", value: "FILE", "file to write, or - for standard output (default: the URL's last part)"),
+      Option("force", "replace a file that is there"),
+      Option("resume", "continue an unfinished download"),
+      Option("resume-file", value: "PATH", "record of the unfinished download (default: FILE.sluice)"),
+      Option("abandon", "delete what there is of an unfinished download"),
+      Option("response-timeout", value: "T", "longest silence of the server (default: 30s)"),
+    ] + StreamOptions.shown,
+    topics: [connection],
+    example: "sluice get http://localhost:8080/kitchen-a1.wav")
+
+  static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let request = try request(values)
+    let progress = try ProgressKind(values)
+    var configuration = try configuration(values, request)
+    guard values["output"] != "-" else {
+      if let option = ["resume", "resume-file", "abandon", "force"].first(where: { values.has($0) }) {
+        throw .usage("--\(option) requires a file, and --output - is none. Leave one of them out.")
+      }
+      guard progress != .json else {
+        throw .usage("--progress json and --output - both need standard output. Choose another --progress.")
+      }
+      return try GetRun(values, progress, target: nil, record: nil).run(configuration)
+    }
+    let target = try DownloadTarget(output: values["output"], url: request.url)
+    let shownURL = UploadRequest.withoutCredentials(request.url)
+    let record = DownloadRecord(path: values["resume-file"] ?? target.path + ".sluice", url: shownURL)
+    let unfinished = try record.claim(part: target.part)
+    if values.has("abandon") { return try abandon(unfinished, record, target) }
+    do throws(CommandError) {
+      configuration.output = .file(target.path, part: target.part)
+      configuration.resumeData = try begin(unfinished, record, target, values, url: shownURL)
+      configuration.replaces = values.has("force")
+      return try GetRun(values, progress, target: target, record: record).run(configuration)
+    } catch {
+      // Nothing was downloaded.
+      if unfinished == nil { record.remove() } else { record.release() }
+      throw error
+    }
+  }
+
+  // MARK: The request
+
+  private static func request(_ values: CommandLineSyntax.Values) throws(CommandError) -> UploadRequest {
+    var request = try StreamOptions.request(values)
+    request.method = "GET"
+    // What is asked for, and what may come back, is the download's to say.
+    let reserved = [
+      "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding",
+    ]
+    if let field = request.fields.first(where: { reserved.contains($0.name.lowercased()) }) {
+      throw .usage("--header \(field.name.shown) cannot be sent: the download itself decides about it. Leave it out.")
+    }
+    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    request.receiveBufferSize = 512 << 10
+    return request
+  }
+
+  private static func configuration(
+    _ values: CommandLineSyntax.Values, _ request: UploadRequest
+  ) throws(CommandError) -> FileDownload.Configuration {
+    var configuration = FileDownload.Configuration(request: request, output: .descriptor(STDOUT_FILENO))
+    if let text = values["give-up"] { configuration.retry.giveUpAfter = try Units.duration(text, of: "give-up") }
+    if let text = values["retry-ceiling"] {
+      configuration.retry.maximumCeiling = try Units.duration(text, of: "retry-ceiling", atLeast: .milliseconds(1))
+    }
+    if let text = values["give-up-on-refusal"] {
+      configuration.retry.giveUpOnRefusalAfter = try Units.duration(text, of: "give-up-on-refusal")
+    }
+    if let path = values["bearer-token-file"] {
+      configuration.bearerToken = { StreamOptions.currentToken(inFile: path) }
+    }
+    return configuration
+  }
+
+  // MARK: What was interrupted
+
+  /// Decides what the record means for this download.
+  ///
+  /// - Returns: the download to continue; nil for a new one.
+  private static func begin(
+    _ unfinished: DownloadRecord.Unfinished?, _ record: DownloadRecord, _ target: DownloadTarget,
+    _ values: CommandLineSyntax.Values, url: String
+  ) throws(CommandError) -> DownloadResumeData? {
+    try target.check(replaces: values.has("force"))
+    guard let unfinished, unfinished.data.byteCount > 0, !unfinished.data.validator.isEmpty else {
+      // A process was killed before it had anything to continue with.
+      target.removePart(unfinished?.data)
+      guard values.has("resume") else { return nil }
+      if unfinished != nil {
+        Console.shared.say("nothing of the unfinished download can be continued: starting over")
+        return nil
+      }
+      throw .usage(
+        "no unfinished download to \(target.path.shellQuoted) is recorded in \(record.path.shellQuoted). Leave --resume out, or name its record with --resume-file."
+      )
+    }
+    guard values.has("resume") else {
+      throw .usage(
+        "a download of \(unfinished.url) to \(target.path.shellQuoted) is unfinished (\(record.path.shellQuoted)). Continue it with: \(command("--resume", values, url: unfinished.url)), or give it up with: \(command("--abandon", values, url: unfinished.url))."
+      )
+    }
+    guard unfinished.url == url else {
+      throw .usage("the download in \(record.path.shellQuoted) is of \(unfinished.url): give that URL")
+    }
+    return unfinished.data
+  }
+
+  private static func abandon(
+    _ unfinished: DownloadRecord.Unfinished?, _ record: DownloadRecord, _ target: DownloadTarget
+  ) throws(CommandError) -> ExitCode {
+    defer { record.remove() }
+    guard let unfinished else {
+      throw .usage(
+        "no unfinished download to \(target.path.shellQuoted) is recorded in \(record.path.shellQuoted). Leave --abandon out, or name its record with --resume-file."
+      )
+    }
+    target.removePart(unfinished.data)
+    return .done
+  }
+
+  static func command(_ option: String, _ values: CommandLineSyntax.Values, url: String? = nil) -> String {
+    var words = ["sluice", "get", option]
+    if let path = values["resume-file"] { words += ["--resume-file", path.shellQuoted] }
+    if let path = values["output"] { words += ["--output", path.shellQuoted] }
+    words.append((url ?? UploadRequest.withoutCredentials(values.operands[0])).shellQuoted)
+    return words.joined(separator: " ")
+  }
+}
+
+/// The file that a download is for, and its part beside it.
+struct DownloadTarget {
+  let path: String
+  var part: String { path + ".part" }
+
+  /// - Parameters:
+  ///   - output: a file, or a directory for it; nil for the current one.
+  ///   - url: names the file in a directory.
+  init(output: String?, url: String) throws(CommandError) {
+    var status = stat()
+    if let output, !output.hasSuffix("/"), stat(output, &status) != 0 || status.st_mode & S_IFMT != S_IFDIR {
+      path = output
+      return
+    }
+    guard let name = Self.name(in: url) else {
+      throw .usage(
+        "the URL \(UploadRequest.withoutCredentials(url).shellQuoted) ends in no name of a file. Choose one with --output FILE."
+      )
+    }
+    path = output.map { $0.hasSuffix("/") ? $0 + name : "\($0)/\(name)" } ?? name
+  }
+
+  /// The last part of the URL's path, decoded; nil if no file can be called so.
+  static func name(in url: String) -> String? {
+    let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
+    let path = url[start...].prefix { !"?#".contains($0) }
+    guard let slash = path.lastIndex(of: "/") else { return nil }
+    var octets: [UInt8] = []
+    var rest = path[path.index(after: slash)...].utf8[...]
+    while let octet = rest.popFirst() {
+      guard octet == UInt8(ascii: "%") else {
+        octets.append(octet)
+        continue
+      }
+      let digits = rest.prefix(2)
+      guard digits.count == 2, let value = UInt8(String(decoding: digits, as: UTF8.self), radix: 16) else { return nil }
+      octets.append(value)
+      rest = rest.dropFirst(2)
+    }
+    guard let name = String(validating: octets, as: UTF8.self), !name.isEmpty, name.utf8.count <= 240,
+      // Neither hidden, nor elsewhere, nor what a terminal would obey.
+      name.first != ".", !octets.contains(where: { $0 < 0x20 || $0 == 0x7F || $0 == UInt8(ascii: "/") })
+    else { return nil }
+    return name
+  }
+
+  /// - Throws: ``CommandError`` if there is a file that must not be replaced, or something that cannot be.
+  func check(replaces: Bool) throws(CommandError) {
+    var status = stat()
+    guard lstat(path, &status) == 0 else { return }
+    guard replaces else {
+      throw CommandError(
+        .inputOutput, "\(path.shellQuoted) exists. Choose another --output, or replace it with --force.")
+    }
+    guard status.st_mode & S_IFMT == S_IFREG else {
+      throw CommandError(
+        .inputOutput, "\(path.shellQuoted) is not a regular file, and is not replaced. Choose another --output.")
+    }
+  }
+
+  private func isSame(_ status: stat, _ data: DownloadResumeData) -> Bool {
+    UInt64(status.st_ino) == data.inode
+      && (data.birth == nil || data.birth == WallClock(birthOf: part, in: AT_FDCWD)?.sinceEpoch)
+  }
+
+  /// Removes the part of a download that cannot be continued, and no other file.
+  ///
+  /// - Parameter data: of the part; nil for one that was made and not written to.
+  func removePart(_ data: DownloadResumeData?) {
+    var status = stat()
+    guard lstat(part, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(),
+      data.map({ isSame(status, $0) }) ?? (status.st_size == 0)
+    else { return }
+    unlink(part)
+  }
+}

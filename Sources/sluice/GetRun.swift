@@ -1,0 +1,223 @@
+// One download from its start to the process's exit.
+
+internal import Downloads
+internal import EventLoops
+internal import JSONLines
+internal import LiveStreaming
+internal import Synchronization
+internal import UploadClient
+
+/// Any thread, but for ``run(_:)``, which the main thread calls.
+final class GetRun: Sendable {
+  private struct State {
+    var summary: DownloadSummary?
+    /// Of the length that the server has said last.
+    var bar: (length: UInt64, bar: TransferBar)?
+  }
+
+  private let url: String
+  private let command: String
+  private let progress: ProgressKind
+  /// nil for standard output.
+  private let target: DownloadTarget?
+  private let record: DownloadRecord?
+  private let state = Mutex(State())
+
+  init(
+    _ values: CommandLineSyntax.Values, _ progress: ProgressKind, target: DownloadTarget?, record: DownloadRecord?
+  ) {
+    url = UploadRequest.withoutCredentials(values.operands[0])
+    command = Get.command("--resume", values)
+    (self.progress, self.target, self.record) = (progress, target, record)
+  }
+
+  func run(_ chosen: FileDownload.Configuration) throws(CommandError) -> ExitCode {
+    var configuration = chosen
+    switch progress {
+    case .bar: configuration.progressInterval = .milliseconds(250)
+    case .json: configuration.progressInterval = .seconds(1)
+    case .none: break
+    }
+    do {
+      // Before the first thread, so that no thread takes a signal away from this one.
+      let signals = try Signals()
+      try Console.shared.beginQueueing()
+      let done = Done(try EventCounter())
+      let session = try UploadSession()
+      let download = FileDownload(configuration)
+      download.start(on: session) { [self] event in
+        note(event)
+        show(event)
+        if case .ended(let summary) = event {
+          state.withLock { $0.summary = summary }
+          done.counter.signal()
+        }
+      }
+      signals.wait(for: done.counter) { _ in download.cancel() }
+      session.close()
+      return end()
+    } catch {
+      throw CommandError(.inputOutput, "\(error)")
+    }
+  }
+
+  private final class Done: Sendable {
+    let counter: EventCounter
+    init(_ counter: consuming EventCounter) { self.counter = counter }
+  }
+
+  private func end() -> ExitCode {
+    guard let summary = state.withLock({ $0.summary }) else { return .done }
+    guard let error = summary.error else { return .done }
+    if record?.isKept == true, summary.resumeData != nil, progress != .json {
+      Console.shared.say("continue with: \(command)")
+    }
+    return ExitCode(error)
+  }
+
+  // MARK: The record
+
+  /// Keeps the record as true as what is told.
+  private func note(_ event: DownloadEvent) {
+    guard let record else { return }
+    switch event {
+    case .opened(let path, let inode, let birth):
+      // From here on, a later process knows that the part is not somebody else's file.
+      write(
+        DownloadResumeData(path: path, inode: inode, birth: birth, byteCount: 0, validator: "", length: nil), to: record
+      )
+    case .resumable(let data): write(data, to: record)
+    case .ended(let summary):
+      if let data = summary.resumeData {
+        // The engine has synchronized the part before it said so.
+        if let error = record.write(data, isSynchronized: true) { report(error, record) }
+      } else {
+        record.remove()
+      }
+    default: break
+    }
+  }
+
+  private func write(_ data: DownloadResumeData, to record: DownloadRecord) {
+    // Without it the download continues as long as this process does: no reason to end it, but one to report.
+    if let error = record.write(data, isSynchronized: false) { report(error, record) }
+  }
+
+  private func report(_ error: SystemError, _ record: DownloadRecord) {
+    Console.shared.say(
+      "cannot write \(record.path.shellQuoted): \(error.reason). The download continues, but an interrupted one will not be remembered. Choose another path with --resume-file."
+    )
+  }
+
+  // MARK: Reports
+
+  private func show(_ event: DownloadEvent) {
+    if progress == .json {
+      let isRoutine = if case .progress = event { true } else { false }
+      return Console.shared.put(Self.jsonLine(event, time: WallClock.now.iso8601), isRoutine: isRoutine)
+    }
+    switch event {
+    case .opened, .connecting, .resumable: break
+    case .receiving(let offset, _):
+      Console.shared.say(
+        offset == 0 ? "downloading \(url)" : "downloading \(url) from \(Units.text(bytes: offset)) on")
+    case .startedOver(let reason, let discarded):
+      Console.shared.say("starting over, without \(Units.text(bytes: discarded)) that were there: \(reason)")
+    case .outage(let cause, let delay):
+      Console.shared.say("dropout: \(cause); next attempt in \(Units.text(delay))")
+    case .progress(let progress): Console.shared.show(status: line(progress))
+    case .ended(let summary):
+      Console.shared.keepStatus()
+      for line in lines(summary) { Console.shared.say(line) }
+    }
+  }
+
+  private func line(_ progress: DownloadProgress) -> String {
+    guard let length = progress.length else {
+      let tail = progress.isConnected ? "" : "  not connected"
+      return "\(Units.text(bytes: progress.written))  \(Units.clock(progress.elapsed))\(tail)"
+    }
+    let bar = state.withLock { state in
+      if let known = state.bar, known.length == length { return known.bar }
+      let bar = TransferBar(total: length)
+      state.bar = (length, bar)
+      return bar
+    }
+    return bar.line(
+      progress.written, after: progress.elapsed, isConnected: progress.isConnected, dropouts: progress.outages,
+      width: Console.width)
+  }
+
+  private func lines(_ summary: DownloadSummary) -> [String] {
+    let progress = summary.progress
+    var lines: [String] = []
+    if let error = summary.error { lines.append("sluice: \(error.description)\(Self.advice(error))") }
+    var parts = ["\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.written)) downloaded"]
+    if summary.resumedFrom > 0 { parts.append("\(Units.text(bytes: summary.resumedFrom)) of them before") }
+    parts.append(progress.outages == 1 ? "1 dropout" : "\(progress.outages) dropouts")
+    if let name = summary.verified { parts.append("verified by its \(name) digest") }
+    lines.append(parts.joined(separator: ", "))
+    if summary.error == nil, let target { lines.append("stored as \(target.path.shellQuoted)") }
+    return lines
+  }
+
+  /// The options that help.
+  private static func advice(_ error: DownloadError) -> String {
+    switch error.remedy {
+    case .credentials: ". Use --bearer-token-file or --netrc."
+    case .proxyCredentials: ". Use --proxy with user and password."
+    case .certificateAuthority: ". Use --ca-file."
+    case .http1: ". Use --http1."
+    case .method, .plainUpload, .largerBuffer, nil: ""
+    }
+  }
+
+  private static func jsonLine(_ event: DownloadEvent, time: String) -> String {
+    func line(_ name: String, _ fill: (inout JSONLine) -> Void) -> String {
+      var line = JSONLine(event: name)
+      fill(&line)
+      line.add("time", time)
+      return line.line
+    }
+    func add(_ progress: DownloadProgress, to line: inout JSONLine) {
+      line.add("written", progress.written)
+      line.add("length", progress.length)
+      line.add("elapsed_seconds", thousandths: progress.elapsed.seconds)
+      line.add("connected", progress.isConnected)
+      line.add("dropouts", progress.outages)
+    }
+    switch event {
+    case .opened(let path, _, _): return line("opened") { $0.add("part", path) }
+    case .connecting(let offset, let attempt):
+      return line("connecting") {
+        $0.add("offset", offset)
+        $0.add("attempt", attempt)
+      }
+    case .receiving(let offset, let length):
+      return line("receiving") {
+        $0.add("offset", offset)
+        $0.add("length", length)
+      }
+    case .startedOver(let reason, let discarded):
+      return line("started-over") {
+        $0.add("reason", reason.rawValue)
+        $0.add("discarded", discarded)
+      }
+    case .resumable: return line("resumable") { _ in }
+    case .outage(let cause, let delay):
+      return line("dropout") {
+        $0.add("cause", cause.description)
+        $0.add("retry_seconds", thousandths: delay.seconds)
+      }
+    case .progress(let progress): return line("progress") { add(progress, to: &$0) }
+    case .ended(let summary):
+      return line("ended") {
+        add(summary.progress, to: &$0)
+        $0.add("resumed_from", summary.resumedFrom)
+        $0.add("verified", summary.verified)
+        $0.add("resumable", summary.resumeData != nil)
+        $0.add("error", summary.error?.description)
+      }
+    }
+  }
+}

@@ -1,0 +1,156 @@
+// Any server's responses against the state machine of a download: what it calls complete is one representation.
+
+import PropertyTesting
+import Testing
+
+@testable import Downloads
+@testable import UploadClient
+
+@Suite("The state machine of a download")
+struct DownloadStateMachineTests {
+  /// A representation: its version is its bytes.
+  private struct Resource {
+    var version: UInt8
+    var length: UInt64
+    var hasTag: Bool
+
+    var fields: [(String, String)] { hasTag ? [("ETag", "\"\(version)\"")] : [] }
+  }
+
+  /// What a server may do with a request.
+  private enum Behavior: CaseIterable {
+    case proper, ignoresRange, ignoresCondition, otherRange, noContentRange, otherTotal, shorterPart, unsatisfied,
+      failed,
+      excess, withoutTag
+  }
+
+  @Test("what it calls complete is one whole representation, however the server behaves", arguments: Seed.several(20))
+  func random(_ seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<300 {
+      var resource = Resource(version: 0, length: .random(in: 0...40, using: &random), hasTag: random.chance(80))
+      var machine = DownloadStateMachine()
+      /// What the shell has written: the version of each byte.
+      var file: [UInt8] = []
+      var isComplete = false
+      var log = "\(seed):"
+      requests: for attempt in 0..<60 where !isComplete {
+        if random.chance(15) {
+          resource.version += 1
+          resource.length = .random(in: 0...40, using: &random)
+        }
+        let before = machine.count
+        let fields = machine.begin()
+        if machine.count < before { file = [] }
+        let start = fields.first.flatMap { UInt64($0.value.dropFirst(6).dropLast()) }
+        let condition = fields.dropFirst().first?.value
+        #expect((start ?? 0) == UInt64(file.count), "\(log)")
+        // In the end each server is one that keeps to the rules.
+        let behavior = attempt > 40 ? .proper : Behavior.allCases.randomElement(using: &random)!
+        guard let (response, content) = answer(behavior, resource, start, condition, &random) else { continue }
+        log += " \(behavior) \(response.status) \(response.fields.map { "\($0.name): \($0.value)" }) \(content.count);"
+        let count = machine.count
+        switch machine.answered(response) {
+        case .broken:
+          #expect(behavior != .proper, "\(log)")
+          break requests
+        case .startOver:
+          #expect(start != nil, "\(log)")
+          file = []
+          continue
+        case .complete:
+          isComplete = true
+          continue
+        case .content(let offset, _):
+          #expect(offset == 0 || offset == count, "\(log)")
+          if offset == 0 { file = [] }
+        }
+        var rest = content[...]
+        let cut =
+          random.chance(attempt > 40 ? 0 : 40) ? Int.random(in: 0...content.count, using: &random) : content.count
+        rest = rest.prefix(cut)
+        while !rest.isEmpty {
+          let piece = rest.prefix(Int.random(in: 1...8, using: &random))
+          rest = rest.dropFirst(piece.count)
+          guard machine.received(piece.count) else {
+            #expect(behavior == .excess, "\(log)")
+            file = []
+            continue requests
+          }
+          file += piece
+        }
+        let isWhole = cut == content.count
+        switch machine.ended(isWhole: isWhole) {
+        case .complete: isComplete = true
+        case .goOn: #expect(isWhole, "\(log)")
+        case .broken: break
+        }
+      }
+      guard isComplete else { continue }
+      // The version of a server that ignores the condition and names no tag cannot be known.
+      let versions = Set(file)
+      #expect(versions.count <= 1, "\(log)")
+      #expect(machine.length == nil || machine.length == UInt64(file.count), "\(log)")
+    }
+  }
+
+  private func answer(
+    _ behavior: Behavior, _ resource: Resource, _ start: UInt64?, _ condition: String?, _ random: inout SplitMix64
+  ) -> (HTTPResponse, [UInt8])? {
+    func response(_ status: Int, _ more: [(String, String)], _ range: Range<UInt64>) -> (HTTPResponse, [UInt8]) {
+      let fields = behavior == .withoutTag && status == 200 ? [] : resource.fields
+      return (
+        HTTPResponse(status: status, fields: (fields + more).map { .init(name: $0.0, value: $0.1) }),
+        [UInt8](repeating: resource.version, count: range.count)
+      )
+    }
+    func whole() -> (HTTPResponse, [UInt8]) {
+      response(200, [("Content-Length", "\(resource.length)")], 0..<resource.length)
+    }
+    if behavior == .failed { return nil }
+    if behavior == .excess { return response(200, [("Content-Length", "\(resource.length / 2)")], 0..<resource.length) }
+    let isCurrent = resource.hasTag && condition == "\"\(resource.version)\""
+    guard let start, behavior != .ignoresRange, isCurrent || behavior == .ignoresCondition && resource.hasTag else {
+      return whole()
+    }
+    guard start < resource.length, behavior != .unsatisfied else {
+      return response(416, [("Content-Range", "bytes */\(resource.length)")], 0..<0)
+    }
+    func part(_ range: Range<UInt64>, _ total: String, says: Range<UInt64>? = nil) -> (HTTPResponse, [UInt8]) {
+      let said = says ?? range
+      return response(206, [("Content-Range", "bytes \(said.lowerBound)-\(said.upperBound - 1)/\(total)")], range)
+    }
+    switch behavior {
+    case .otherRange: return part(0..<start, "\(resource.length)")
+    case .noContentRange: return response(206, [], start..<resource.length)
+    case .otherTotal: return part(start..<resource.length, "\(resource.length + 1)")
+    case .shorterPart:
+      return part(start..<UInt64.random(in: start + 1...resource.length, using: &random), "\(resource.length)")
+    default: return part(start..<resource.length, random.chance(20) ? "*" : "\(resource.length)")
+    }
+  }
+
+  @Test(
+    "only a strong tag, or a date without a tag and older than the response, is what a part is continued by",
+    arguments: [
+      ([("ETag", "\"a\"")], "\"a\""), ([("ETag", "W/\"a\"")], nil), ([("ETag", "a")], nil),
+      (
+        [
+          ("ETag", "W/\"a\""), ("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+          ("Date", "Sun, 06 Nov 1994 09:49:37 GMT"),
+        ], nil
+      ),
+      (
+        [("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"), ("Date", "Sun, 06 Nov 1994 08:49:38 GMT")],
+        "Sun, 06 Nov 1994 08:49:37 GMT"
+      ),
+      ([("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"), ("Date", "Sun, 06 Nov 1994 08:49:37 GMT")], nil),
+      ([("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT")], nil),
+      ([("Last-Modified", "now"), ("Date", "later")], nil),
+      ([], nil),
+    ] as [([(String, String)], String?)])
+  func validators(_ fields: [(String, String)], _ expected: String?) {
+    let response = HTTPResponse(status: 200, fields: fields.map { .init(name: $0.0, value: $0.1) })
+    #expect(DownloadStateMachine.validator(response) == expected)
+  }
+}

@@ -1,0 +1,118 @@
+// Downloads from Swift: their events, and what becomes of them when the program, the task or the session ends.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import Testing
+import UploadClient
+
+@testable import Downloads
+
+@Suite("A download from Swift")
+struct FileDownloadTests {
+  private static let content = (0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) }
+
+  /// Sends half, and then waits for the client to go away; the rest to whoever asks for it.
+  private func half() throws -> ScriptedServer {
+    try ScriptedServer { connection, number in
+      while true {
+        let head = try connection.head()
+        let start = head["Range"].flatMap { Int($0.dropFirst(6).dropLast()) } ?? 0
+        let range = start > 0 ? "Content-Range: bytes \(start)-\(Self.content.count - 1)/\(Self.content.count)\r\n" : ""
+        try connection.send(
+          "HTTP/1.1 \(start > 0 ? 206 : 200) x\r\nETag: \"a\"\r\n\(range)Content-Length: \(Self.content.count - start)\r\n\r\n"
+        )
+        if number == 0 {
+          try connection.send(Array(Self.content[..<150_000]))
+          _ = connection.waitForEnd()
+          return
+        }
+        try connection.send(Array(Self.content[start...]))
+      }
+    }
+  }
+
+  private enum End: CaseIterable { case cancel, task, loop, session }
+
+  @Test("however it is ended, it has an end, and another one continues where it was", arguments: End.allCases)
+  private func ends(_ end: End) async throws {
+    let directory = try TemporaryDirectory()
+    let server = try half()
+    let path = "\(directory.path)/file"
+    let session = try UploadSession()
+    var begun = FileDownload.Configuration(request: UploadRequest(url: server.url + "/x"), to: path)
+    begun.progressInterval = .milliseconds(5)
+    let download = FileDownload(begun)
+    /// Ends it when half of it is there. Nothing here blocks the few threads that tasks have.
+    let work = { @Sendable () async -> DownloadSummary? in
+      for await event in download.events(on: session) {
+        if case .ended(let summary) = event { return summary }
+        guard case .progress(let progress) = event, progress.written == 150_000 else { continue }
+        switch end {
+        case .cancel: download.cancel()
+        case .task: withUnsafeCurrentTask { $0?.cancel() }
+        case .loop: return nil
+        case .session: session.close()
+        }
+      }
+      return nil
+    }
+    let summary = await Task(operation: work).value
+    // The lock goes with the download's end.
+    var data: DownloadResumeData?
+    if end == .cancel || end == .session {
+      let summary = try #require(summary)
+      #expect(summary.error?.kind == .cancelled && summary.resumeData?.byteCount == 150_000, "\(summary)")
+      data = summary.resumeData
+    } else {
+      var status = stat()
+      try waitUntil("the part is free") {
+        let descriptor = open(path + ".part", O_RDONLY | O_CLOEXEC)
+        defer { close(descriptor) }
+        return fstat(descriptor, &status) == 0 && flock(descriptor, LOCK_EX | LOCK_NB) == 0
+      }
+      data = DownloadResumeData(
+        path: path + ".part", inode: UInt64(status.st_ino), byteCount: UInt64(status.st_size), validator: "\"a\"",
+        length: nil)
+    }
+    var configuration = FileDownload.Configuration(request: UploadRequest(url: server.url + "/x"), to: path)
+    configuration.resumeData = data
+    var last: DownloadSummary?
+    for await event in FileDownload(configuration).events(on: try UploadSession()) {
+      if case .ended(let summary) = event { last = summary }
+    }
+    #expect(last?.error == nil && last?.progress.written == 300_000, "\(String(describing: last))")
+    #expect(last?.resumedFrom == 150_000)
+    #expect(try fileContents(path) == Self.content)
+    #expect(directory.names == ["file"])
+  }
+
+  @Test("what is at the path of the part is not believed", arguments: ["other", "born", "link", "short", "name"])
+  func foreign(_ kind: String) async throws {
+    let directory = try TemporaryDirectory()
+    let part = try directory.write("file.part", [UInt8](repeating: 7, count: 150_000))
+    var status = stat()
+    #expect(stat(part, &status) == 0)
+    var data = DownloadResumeData(
+      path: part, inode: UInt64(status.st_ino), byteCount: 150_000, validator: "\"a\"", length: nil)
+    switch kind {
+    case "other": data.inode += 1
+    case "born": data.birth = 5
+    case "short": data.byteCount += 1
+    case "name": link(part, "\(directory.path)/another")
+    default:
+      rename(part, "\(directory.path)/precious")
+      symlink("\(directory.path)/precious", part)
+    }
+    let names = directory.names
+    var configuration = FileDownload.Configuration(
+      request: UploadRequest(url: "http://127.0.0.1:1/x"), to: "\(directory.path)/file")
+    configuration.resumeData = data
+    var summary: DownloadSummary?
+    for await event in FileDownload(configuration).events(on: try UploadSession()) {
+      if case .ended(let end) = event { summary = end }
+    }
+    #expect(summary?.error?.kind == .file, "\(String(describing: summary))")
+    #expect(directory.names == names)
+  }
+}
