@@ -1,7 +1,7 @@
 // A response as the caller of an upload sees it, interim or final.
 
 internal import CCurl
-internal import HTTPMessages
+public import HTTPMessages
 
 /// The head of an HTTP response and, for a final one, the beginning of its body.
 public struct HTTPResponse: Equatable, Sendable {
@@ -52,6 +52,11 @@ public struct HTTPResponse: Equatable, Sendable {
     while let last = trimmed.last, last.isNewline { trimmed.removeLast() }
     return String(trimmed)
   }
+}
+
+extension HTTPResponse {
+  /// The fields in the form that servers have, too.
+  public var headerFields: HeaderFields { HeaderFields(received: fields.lazy.map { (name: $0.name, value: $0.value) }) }
 }
 
 extension HTTPResponse {

@@ -16,6 +16,8 @@ let package = Package(
     listing("resume-upload", "LiveStreaming"),
     listing("stream-lines", "LiveStreaming"),
     listing("stream-microphone", "MicrophoneStreaming"),
+    listing("download-file", "Downloads", "UploadClient"),
     listing("serve-checksum", "Digests", "UploadServer"),
+    listing("serve-resumable", "Digests", "HTTPMessages", "UploadServer"),
   ]
 )

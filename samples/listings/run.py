@@ -48,7 +48,7 @@ class Bed:
             f'control "{control}" seed 1 }}\n')
         log = directory / "server.log"
         self.server = subprocess.Popen(
-            [tools / "sluice", "serve", "--listen", "127.0.0.1:0", "--directory", self.store, "--no-sidecars"],
+            [tools / "sluice", "serve", "--listen", "127.0.0.1:0", "--directory", self.store, "--allow-download"],
             stdout=subprocess.DEVNULL, stderr=log.open("w"))
         self.url = "http://" + wait_for("the server", lambda: re.search(r"listening on (?:http://)?(\S+)", log.read_text()))[1]
 
@@ -60,7 +60,7 @@ class Bed:
 
     def stored(self, name: str) -> list[bytes]:
         """What the server has of a listing, finished or not."""
-        return [path.read_bytes() for path in self.store.iterdir() if path.name.startswith(name) and path.is_file()]
+        return [path.read_bytes() for path in self.store.iterdir() if path.name.startswith(name) and path.is_file() and path.suffix != ".sidecar"]
 
     def completes(self, name: str):
         """An upload that ends by itself."""
@@ -69,6 +69,17 @@ class Bed:
         assert process.returncode == 0, f"{name} ended with {process.returncode}"
         assert self.stored(name) == [self.film], f"{name} did not store the film"
         print(f"{name}: complete\n  " + output.strip().replace("\n", "\n  "))
+
+    def downloads(self, name: str):
+        """A download of what the first listing has stored."""
+        stored = next(path.name for path in self.store.iterdir() if path.name.startswith("upload-file") and path.suffix != ".sidecar")
+        directory = self.directory / "downloads"
+        directory.mkdir()
+        process = subprocess.run([self.listings / name, f"{self.url}/{stored}"], cwd=directory, timeout=TIME_LIMIT,
+                                 capture_output=True, text=True)
+        assert process.returncode == 0, f"{name} ended with {process.returncode}"
+        assert (directory / "film.mkv").read_bytes() == self.film, f"{name} did not download the film"
+        print(f"{name}: complete")
 
     def streams(self, name: str, is_enough):
         """A stream that never ends: it is stopped when enough is stored."""
@@ -106,9 +117,11 @@ def main():
         try:
             bed.completes("upload-file")
             bed.completes("resume-upload")
+            bed.downloads("download-file")
             line = rb"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \+0000\n"
             bed.streams("stream-lines", lambda found: re.fullmatch(b"(" + line + b"){2,}", found))
             bed.serves("serve-checksum")
+            bed.serves("serve-resumable")
             bed.streams("stream-microphone", lambda found: found.startswith(b"RIFF") and len(found) > 48_000)
         finally:
             bed.server.terminate()
