@@ -62,6 +62,7 @@ enum SpoolCommand {
     } catch {
       throw commandError("read", error)
     }
+    if entries.isEmpty, !values.has("json") { Console.shared.say("nothing is kept in \(path.shown)") }
     if action == .drain { return try SpoolDrain(folders: folders, values: values).run() }
     if action == .remove {
       return try SpoolRemoval(entries, isForced: values.has("force"), isJSON: values.has("json")).run()
@@ -74,13 +75,13 @@ enum SpoolCommand {
         switch action {
         case .list: try report.list(entry, file)
         case .show: try report.show(entry, file)
-        case .verify: if try report.verify(entry, file) { code = code == .inputOutput ? code : .dataLost }
+        case .verify: if try report.verify(entry, file), code == .done { code = .dataLost }
         case .drain, .remove: break
         }
       } catch {
         // The others are of interest all the more.
         report.failed(entry, error)
-        code = .inputOutput
+        if code != .inputOutput { code = error.code != nil ? .inputOutput : action == .verify ? .dataLost : .badData }
       }
     }
     return code
@@ -88,7 +89,8 @@ enum SpoolCommand {
 
   static func commandError(_ verb: String, _ error: SpoolError) -> CommandError {
     let (path, reason) = (error.path.shown, reason(error))
-    return CommandError(error.code == ENOENT ? .noInput : .inputOutput, "cannot \(verb) \(path): \(reason).")
+    let isMissing = error.code == ENOENT || error.code == ENOTDIR
+    return CommandError(isMissing ? .noInput : .inputOutput, "cannot \(verb) \(path): \(reason).")
   }
 
   /// Why, without the path.

@@ -25,7 +25,7 @@ struct SpoolRemoval {
     } catch {
       if case .inUse = error.cause {
         throw CommandError(
-          .inputOutput,
+          .busy,
           "cannot remove \(error.path.shown): \(SpoolCommand.reason(error)). End that process, and try again.")
       }
       throw SpoolCommand.commandError("lock", error)

@@ -234,6 +234,7 @@ enum StreamReport {
       if summary.unconfirmed > 0 { line.add("unconfirmed", summary.unconfirmed) }
       if summary.notSynchronized > 0 { line.add("not_synchronized", summary.notSynchronized) }
       line.add("status", summary.response?.status)
+      if summary.error == nil { line.add("stored_as", Put.storedName(summary.response)) }
       line.add("resumable", summary.isResumable)
       if summary.verified == nil, summary.digest != nil {
         line.add("verified", false)

@@ -158,11 +158,13 @@ struct SpoolBacklogTests {
   @Test("drain sends the other streams where one is in use or unreadable, and its exit code says which")
   func exitCodes() throws {
     try leave([0..<1000], folder: "b", id: "b")
+    try leave([0..<1000], folder: "a", id: "a")
     let using = try SpoolFolder(directory: spool, stream: "a")
     var result = try drain()
     #expect(result.code == 75, "\(result.text)")
     #expect(result.text.contains { $0.contains("another process uses it") && $0.contains("/a") }, "\(result.text)")
     #expect(try stored("b") == pattern.bytes(1000, at: 0))
+    #expect(try SluiceProcess(["spool", "remove", "\(spool)/a", "--force"]).exitCode() == 75)
     withExtendedLifetime(using) {}
 
     try leave([0..<1000], folder: "c", id: "c")
@@ -172,6 +174,11 @@ struct SpoolBacklogTests {
     result = try drain()
     #expect(result.code == 65, "\(result.text)")
     #expect(try stored("c") == pattern.bytes(1000, at: 0))
+    for (action, code) in [("verify", 4), ("list", 65), ("show", 65)] as [(String, Int32)] {
+      #expect(try SluiceProcess(["spool", action, spool]).exitCode() == code, "\(action)")
+    }
+    #expect(
+      try SluiceProcess(["spool", "list", "\(spool)/bad/1795403376004-57f93922e6ee4bd9.spool/x"]).exitCode() == 66)
 
     server.kill()
     try leave([0..<1000], folder: "c", id: "d")
