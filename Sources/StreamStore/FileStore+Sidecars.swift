@@ -198,13 +198,11 @@ extension FileStore {
     return []
   }
 
-  /// Puts the received head back into a recording that did not get its final name.
-  ///
-  /// - Parameter size: of its file, in bytes.
-  func restoreHead(_ name: StreamName, size: UInt64) throws(SystemError) {
-    guard isThere(name.partial), var sidecar = pendingSidecar(name), sidecar.stored != nil else { return }
-    if sidecar.stored?.bytes == size, let received = WAVHead(sidecar.receivedHead),
-      let finished = received.finished(fileLength: size), try readHead(name.partial, finished.count) == finished
+  /// Puts the received head back into a recording that did not get its final name, however long its file is now.
+  func restoreHead(_ name: StreamName) throws(SystemError) {
+    guard isThere(name.partial), var sidecar = pendingSidecar(name), let stored = sidecar.stored else { return }
+    if let received = WAVHead(sidecar.receivedHead), let finished = received.finished(fileLength: stored.bytes),
+      try readHead(name.partial, finished.count) == finished
     {
       try writeHead(received.received, name.partial)
       if durability != .none {

@@ -180,7 +180,7 @@ extension FileStore {
     guard splitting.withLock({ !$0.contains(name.fileBase) }) else { return true }
     do throws(SystemError) {
       guard let (file, size) = try openExisting(name.partial, O_RDWR) else { return true }
-      try restoreHead(name, size: size)
+      try restoreHead(name)
       let length = part.start + (size - min(size, part.headerLength))
       let finishing = FinishingRecording(
         name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)

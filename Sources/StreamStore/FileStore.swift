@@ -342,7 +342,7 @@ package final class FileStore: StreamStore, Sendable {
   func openGrowing(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
     guard let (growing, size) = try openExisting(name.partial, Self.growing) else { return nil }
     // A server died while it completed the recording, which goes on now.
-    try restoreHead(name, size: size)
+    try restoreHead(name)
     // A server died before the file had its beginning: nothing was acknowledged of it.
     if size < log.last?.beginningLength ?? 0 {
       try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
@@ -580,7 +580,7 @@ package final class FileStore: StreamStore, Sendable {
       // What follows a recording that was closed does not depend on it.
       if error == nil, finishing.ending == .interrupted { brokenSplits.withLock { $0[name.base] = nil } }
       guard hasSidecars else { return }
-      if error == nil { completeSidecar(name) } else { try? restoreHead(name, size: size) }
+      if error == nil { completeSidecar(name) } else { try? restoreHead(name) }
     }
     if durability == .none {
       let error = attempt { () throws(SystemError) in
