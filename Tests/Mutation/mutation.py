@@ -61,13 +61,29 @@ MODULES = {
     "HTTPServer": 20,
     "HTTPMessages": 10,
     "MicrophoneStreaming": 10,
+    "Spool": 20,
+    "SpooledStreams": 15,
+    "Recordings": 10,
+    "Downloads": 15,
+    "JetStream": 10,
+    "LogServing": 15,
+    "LogCollecting": 15,
+    "TransferAgent": 20,
+    "TransferClient": 5,
+    "FoundationUploadsCore": 30,
+    "Digests": 5,
+    "JSONLines": 5,
+    "Metrics": 5,
 }
+# Modules without code of their own to judge: C libraries, a facade, and the command, whose tests are of processes.
+EXEMPT = re.compile(r"C[A-Z]\w+|FoundationUploads|sluice")
 # The tests that judge them: the module's own, and where two modules are one in use, those of both.
 TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
     **{part: ["UploadServerTests"] for part in ("ResumableServing", "StreamStore", "StreamServing", "DiskFiles")},
     "UploadClient": ["UploadClientTests", "LiveStreamingTests"],
     "HTTPMessages": ["HTTPMessagesTests", "HTTPServerTests"],
     "HTTPServer": ["HTTPServerTests", "UploadServerTests"],
+    "FoundationUploadsCore": ["FoundationUploadsTests"],
 }
 
 # What is added to the copy's manifest.
@@ -472,6 +488,10 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     parser.add_argument("--again", action="store_true", help="run those that survived last time with the tests of now")
     options = parser.parse_args()
+    missing = [name for name in sorted(os.listdir(ROOT / "Sources"))
+               if not name.startswith(".") and not EXEMPT.fullmatch(name) and name not in MODULES]
+    if missing:
+        parser.error(f"no number of mutants for {', '.join(missing)}. Add a row to MODULES.")
     wanted = dict(MODULES)
     if options.module:
         pairs = [name.partition("=") for name in options.module]
