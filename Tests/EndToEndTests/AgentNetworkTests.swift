@@ -60,8 +60,20 @@ struct AgentNetworkTests {
     try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
     let file = try bench.directory.write("data", "content")
     for kind in Self.kinds {
-      // First a connection on which all wait, so that each change is seen.
+      // First a connection on which all wait, so that each change is seen; the agent hears of it when it does.
       manager.send(Array("1\n".utf8))
+      var probe = 0
+      while true {
+        probe += 1
+        var request = TransferRequest(
+          key: "\(kind.metered) \(probe)", url: "\(server.url)/x/probe\(kind.metered).\(probe)", path: file)
+        request.allowsExpensive = false
+        let id = try bench.submit(request)
+        let status = try bench.transfer(id, "ended or waited") {
+          $0.state == .ended || $0.state == .waiting && $0.trouble?.contains("network") == true
+        }
+        if status.state == .waiting { break }
+      }
       var ids: [(id: Int64, waits: Bool, what: String)] = []
       for (name, waits) in [
         ("expensive", kind.expensive), ("constrained", kind.constrained), ("discretionary", kind.expensive),
