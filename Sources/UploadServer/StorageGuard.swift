@@ -45,6 +45,7 @@ final class StorageGuard: Sendable {
 
   /// Asks for the proof at the start, and waits for it.
   func prove() throws(UploadServerError) {
+    let change = state.withLock { $0.change }
     let flaw: String?
     do throws(BrokerError) {
       flaw = StorageProof.flaw(try brokers(), try Self.facts(monitors))
@@ -52,7 +53,8 @@ final class StorageGuard: Sendable {
       throw .brokers(error)
     }
     if let flaw { throw .notDurable(flaw) }
-    state.withLock { $0.isProven = true }
+    // If the connection has changed meanwhile, the proof is taken again.
+    state.withLock { if $0.change == change { $0.isProven = true } }
   }
 
   /// The connection to the brokers was lost, or made again: nothing is proven of the ones that are there now.

@@ -25,7 +25,8 @@ enum StoreOptions {
     notes: [
       "Several servers with the same --store share their uploads: any of them answers any request.",
       "A byte is acknowledged when the brokers have acknowledged it.",
-      "With --durability always, a server stores only while each broker of the stream says that it syncs first.",
+      "With --durability always, a server stores only if each broker of the stream says that it syncs first.",
+      "It asks them at its start and after each reconnect, and at no other time.",
       "docs/scaling.md describes which failure loses what, and docs/jetstream.md the messages.",
       "Options about files, recordings, ages, counts and quotas do not apply with --store.",
     ])
