@@ -44,6 +44,9 @@ public final class BrokerConnection: Sendable {
   /// Whether a broker is connected now.
   public var isConnected: Bool { observer.isConnected.load(ordering: .relaxed) }
 
+  /// Whether there will never be a connection again: the brokers do not accept the credentials any more.
+  var isClosed: Bool { observer.isClosed.load(ordering: .relaxed) }
+
   /// The longest message that the connected broker takes, headers included, in bytes.
   public var maximumMessageLength: Int { observer.maximumPayload.load(ordering: .relaxed) }
 
@@ -225,6 +228,7 @@ extension BrokerError {
 /// What libnats says of a connection. It outlives the connection until libnats has closed it.
 private final class ConnectionObserver: Sendable {
   let isConnected = Atomic<Bool>(false)
+  let isClosed = Atomic<Bool>(false)
   let maximumPayload = Atomic<Int>(0)
   let reconnects = Atomic<UInt64>(0)
   struct Observers {
@@ -250,6 +254,7 @@ private final class ConnectionObserver: Sendable {
       { _, closure in
         guard let closure else { return }
         let observer = Unmanaged<ConnectionObserver>.fromOpaque(closure).takeRetainedValue()
+        observer.isClosed.store(true, ordering: .relaxed)
         observer.changed(to: false)
       }, this)
   }

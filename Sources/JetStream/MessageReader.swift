@@ -17,6 +17,8 @@ public final class MessageReader {
     case caughtUp
     /// The brokers have lost messages that were handed out, and may have others in their places. The reader has ended.
     case rewound
+    /// The stream is another one of the same name, made at that time. The reader has ended.
+    case recreated(String)
     /// The brokers do not answer. The reader tries again.
     case interrupted(BrokerError)
     /// The brokers refuse, and would refuse again. The reader has ended.
@@ -40,6 +42,7 @@ public final class MessageReader {
   private let identify: (StoredMessage) -> String
   /// Of the message before ``next``; nil if nobody knows.
   private var identity: String?
+  private let created: String?
   /// Of the present consumer; what belongs to an earlier one is ignored.
   private var generation: UInt64 = 0
   private var subscription: BrokerConnection.Subscription?
@@ -58,15 +61,16 @@ public final class MessageReader {
   /// - Parameters:
   ///   - sequence: of the last message that needs no reading; 0 for none.
   ///   - identity: of that message, as `identify` said; nil if nobody knows.
+  ///   - created: when the stream was made, as ``MessageStreamState/created`` says; nil if that is not to be compared.
   ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give their
   ///     sequences to others.
   ///   - handle: called for each event, never from within a call.
   public init(
-    _ stream: MessageStream, after sequence: UInt64, _ identity: String?,
+    _ stream: MessageStream, after sequence: UInt64, _ identity: String?, created: String? = nil,
     identify: @escaping (StoredMessage) -> String, handle: @escaping (Event) -> Void
   ) {
     (self.stream, next, self.handle) = (stream, sequence + 1, handle)
-    (self.identity, self.identify) = (identity, identify)
+    (self.identity, self.created, self.identify) = (identity, created, identify)
     // Touched on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let loop = stream.client.loop
@@ -112,6 +116,8 @@ public final class MessageReader {
 
   private func interrupted(_ error: BrokerError) {
     guard !isOver else { return }
+    // libnats tries for ever, but for credentials.
+    let error = stream.client.connection.isClosed ? .notAuthorized : error
     guard error.isTransient else {
       stop()
       return handle(.failed(error))
@@ -146,8 +152,22 @@ public final class MessageReader {
     check(generation) { [weak self] in self?.create(generation) }
   }
 
-  /// Whether the stream still has what was handed out, as far as its last message tells.
+  /// Whether the stream is the same, and still has what was handed out, as far as its last message tells.
   private func check(_ generation: UInt64, _ proceed: @escaping () -> Void) {
+    guard let created else { return checkLast(generation, proceed) }
+    stream.extent { [weak self] answer in
+      guard let self, generation == self.generation, !isOver else { return }
+      switch answer {
+      case .failure(let error): interrupted(error)
+      case .success(let extent) where extent.created != created:
+        stop()
+        handle(.recreated(extent.created))
+      case .success: checkLast(generation, proceed)
+      }
+    }
+  }
+
+  private func checkLast(_ generation: UInt64, _ proceed: @escaping () -> Void) {
     guard next > 1 else { return proceed() }
     stream.message(at: next - 1) { [weak self] answer in
       guard let self, generation == self.generation, !isOver else { return }

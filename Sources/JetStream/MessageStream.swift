@@ -166,8 +166,10 @@ public final class MessageStream {
     guard let message = reply["message"], let subject = message.text("subject"),
       let sequence = message.integer("seq"), sequence > 0,
       let payload = Base64.decoded(message.text("data") ?? ""),
-      let headers = message.text("hdrs").map({ Base64.decoded($0).flatMap(MessageHeaders.parsed) }) ?? []
+      let encoded = Base64.decoded(message.text("hdrs") ?? "")
     else { return .failure(.invalidReply("a message that cannot be read")) }
+    // Anybody may publish to the stream. What cannot be read is not ours.
+    let headers = MessageHeaders.parsed(encoded) ?? []
     return .success(
       StoredMessage(
         subject: subject, sequence: UInt64(sequence), content: MessageContent(headers: headers, payload: payload)))

@@ -3,11 +3,11 @@
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
+internal import StreamStore
 
 /// `.collected` in the directory of the recordings. Any thread.
 struct CheckpointFile: Sendable {
-  /// Begins with a dot, which no stream's name does.
-  static let name = ".collected"
+  static let name = FileStore.checkpointName
   private static let newName = ".collected~"
   private let directory: Int32
 

@@ -2,6 +2,7 @@
 
 internal import DiskFiles
 internal import EventLoops
+internal import Glibc
 internal import HTTPMessages
 internal import HTTPServer
 internal import ResumableUploads
@@ -18,6 +19,8 @@ final class CollectedUpload: RecordingHolder, Exchange {
     case later(String)
     /// It never will.
     case refused(String)
+    /// The disk has lost something, or is broken: nothing more can be counted on.
+    case failed(SystemError)
   }
 
   /// Where its owner is known by an address only, all have the same.
@@ -98,7 +101,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     if !hasBegun {
       // An upload in front of a hole may have brought its bytes before that: they are compared, as always.
       if case .response(let response) = made.settle(), (try? made.isOvertaken()) != true {
-        return completion(judge(response))
+        return completion(judge(response, made))
       }
     } else {
       switch lookAfterBytes(made) {
@@ -129,7 +132,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
       case .closed, .overtaken: return .elsewhere
       }
     } catch {
-      return .over(.later("\(error)"))
+      return .over(judge(error))
     }
   }
 
@@ -141,7 +144,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     // Within that, the handler may have answered: the bytes are not those that are stored.
     if let answer {
       self.answer = nil
-      return judge(answer)
+      return judge(answer, handler)
     }
     offset = segmentStart + handler.keptCount
     switch error {
@@ -149,7 +152,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     case .disk(let error):
       let isLost = handler.hasLostFile || error.isForeignChange
       park()
-      return isLost ? refuse("something else has changed its recording") : .later("\(error)")
+      return isLost ? refuse("something else has changed its recording") : judge(error)
     case .quota, .size: return refuse("it is larger than allowed")
     }
   }
@@ -210,10 +213,22 @@ final class CollectedUpload: RecordingHolder, Exchange {
     return .refused(reason)
   }
 
-  private func judge(_ response: Response) -> Outcome {
+  private func judge(_ response: Response, _ handler: any KeepingRequestHandler) -> Outcome {
     if response.status < 300 { return .done }
+    // The kernel tells of bytes that a disk did not take only once: asked again, it would say that all is well.
+    if let error = handler.endError, !error.isForeignChange, !error.isShortage { return .failed(error) }
+    if let error = handler.diskError, !handler.hasLostFile { return judge(error) }
     let reason = String(decoding: response.body.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
     return response.fields.count("retry-after") > 0 ? .later(reason) : refuse(reason)
+  }
+
+  /// What a disk lacks for a while holds the stream up. What is wrong with a stream's files is wrong with this upload
+  /// only: a sender can bring that about, and must not hold up others.
+  private func judge(_ error: SystemError) -> Outcome {
+    // A recording that was closed meanwhile is missing: the next attempt finds another one.
+    if error.isShortage || error.isMissing || error.isFull && error.code != EFBIG { return .later("\(error)") }
+    if error.code == EIO || error.code == EROFS { return .failed(error) }
+    return refuse("\(error)")
   }
 
   /// Lets go of the file.
@@ -264,10 +279,10 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   func respond(_ response: Response) {
     // The handler is done.
-    let wasAccepted = isAccepted
+    let (wasAccepted, handler) = (isAccepted, handler)
     release()
     if waiting != nil {
-      resolve(judge(response))
+      resolve(handler.map { judge(response, $0) } ?? .later("another upload continues the stream"))
     } else if wasAccepted {
       answer = response
     }

@@ -29,6 +29,7 @@ final class Collection {
   private let stream: MessageStream
   private let assignment: LoopAssignment
   private let purges: Bool
+  private let directory: String
   private let finishAfter: Duration
   private let emit: (ServerEvent) -> Void
   private let ended: (LogCollectorError?) -> Void
@@ -48,6 +49,8 @@ final class Collection {
   private var growing: [StreamName: GrowthExtent] = [:]
   private var dirty: Set<StreamName> = []
   private var pendingPurges: [CollectorCheckpoint.Purge] = []
+  /// Whether the brokers are known to have the log that the checkpoint is about.
+  private var isLogKnown = false
 
   /// Whether no message may be begun to be applied, because a checkpoint is about to be made.
   private(set) var isHolding = false
@@ -70,7 +73,8 @@ final class Collection {
     (self.loop, self.emit, self.ended) = (loop, emit, ended)
     assignment = configuration.partition.assignment
     (purges, finishAfter) = (configuration.purges, configuration.finishAfter)
-    pendingPurges = checkpoint.purges
+    directory = configuration.directory
+    if purges { pendingPurges = checkpoint.purges }
     for upload in checkpoint.uploads {
       uploads[upload.token] = CollectedUpload(upload, registry: registry, loop: loop, emit: emit)
     }
@@ -83,7 +87,6 @@ final class Collection {
   func start() {
     read(after: checkpoint.sequence, checkpoint.mark)
     armSilence()
-    purge()
   }
 
   func warn(_ reason: String) { emit(ServerEvent(.warning, reason: reason)) }
@@ -92,7 +95,7 @@ final class Collection {
 
   private func read(after sequence: UInt64, _ mark: String) {
     let reader = MessageReader(
-      stream, after: sequence, mark.isEmpty ? nil : mark, identify: Self.mark,
+      stream, after: sequence, mark.isEmpty ? nil : mark, created: checkpoint.created, identify: Self.mark,
       handle: { [unowned self] in happened($0) })
     self.reader = reader
     reader.want(Self.window)
@@ -108,10 +111,12 @@ final class Collection {
     guard !isStopping else { return }
     switch event {
     case .message(let message, let pending):
+      logIsKnown()
       if pending > 0 { currentSince = nil }
       inbox.append(message)
       distribute()
     case .caughtUp:
+      logIsKnown()
       if currentSince == nil { currentSince = .now }
       guard isInterrupted else { return }
       isInterrupted = false
@@ -120,11 +125,17 @@ final class Collection {
       (currentSince, isInterrupted) = (nil, true)
       warn("\(error); the collector tries again")
     case .failed(let error): fail(.brokers(error))
+    case .recreated(let created):
+      var found = checkpoint
+      found.created = created
+      fail(.otherSource(directory, found: checkpoint.source, wanted: found.source))
     case .rewound:
       warn(
         "the brokers have lost messages that were collected. What was stored stays, and the log is read again from its "
           + "beginning.")
       received = []
+      // Their sequences may be those of messages that nobody has collected.
+      (pendingPurges, isLogKnown) = ([], false)
       checkpoint.sequence = 0
       checkpoint.mark = ""
       read(after: 0, "")
@@ -143,6 +154,10 @@ final class Collection {
 
   private func distribute(_ message: StoredMessage) {
     let token = String(message.subject.dropFirst(stream.name.utf8.count + 1))
+    guard Self.isToken(token) else {
+      warn("message \(message.sequence) of the log was written by no server")
+      return passOver()
+    }
     let entry = LogEntry(message.content)
     let isLast = entry.map { $0.isComplete || $0.deactivation != nil } ?? false
     if skipped.contains(token) {
@@ -158,6 +173,11 @@ final class Collection {
     if entry.deactivation != nil, entry.count == 0 { return passOver() }
     if let origin = UploadOrigin(entry, message.content) { return admit(token, origin, message, entry) }
     lookUp(token, message, entry)
+  }
+
+  /// 32 hexadecimal digits, as servers make them.
+  private static func isToken(_ text: String) -> Bool {
+    text.utf8.count == 32 && text.utf8.allSatisfy { Octet.hexValue($0) != nil }
   }
 
   /// Reads the first message of an upload that began before the checkpoint.
@@ -258,8 +278,9 @@ final class Collection {
       let unsynced = dirty.filter { growing[$0] != nil }
       dirty = []
       isHolding = isStopping
-      for lane in Array(lanes.values) { lane.proceed() }
+      // First: the end of a recording syncs it as well, and the kernel tells of an error only once.
       synchronize(Array(unsynced)) { [self] in write(snapshot) }
+      for lane in Array(lanes.values) { lane.proceed() }
     }
   }
 
@@ -273,12 +294,10 @@ final class Collection {
       stream: checkpoint.stream, created: checkpoint.created, partition: checkpoint.partition)
     (snapshot.sequence, snapshot.mark) = (checkpoint.sequence, checkpoint.mark)
     let firstOpen = lanes.values.compactMap(\.firstSequence).min() ?? .max
-    while let next = received.first, next.sequence < firstOpen {
-      // One that is being looked up is none of these.
-      if isLookingUp, received.count == 1 { break }
-      (snapshot.sequence, snapshot.mark) = next
-      received.removeFirst()
-    }
+    // One that is being looked up is none of these.
+    let applied = received.dropLast(isLookingUp ? 1 : 0).prefix { $0.sequence < firstOpen }
+    if let last = applied.last { (snapshot.sequence, snapshot.mark) = last }
+    received.removeFirst(applied.count)
     snapshot.uploads = uploads.values.compactMap(\.checkpoint)
     snapshot.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     snapshot.purges = pendingPurges
@@ -298,6 +317,7 @@ final class Collection {
   }
 
   private func write(_ snapshot: CollectorCheckpoint) {
+    guard !hasStopped else { return }
     let (file, loop) = (CheckpointFile(in: store.directory), loop)
     // Touched on the loop's thread only.
     nonisolated(unsafe) let collection = self
@@ -311,6 +331,7 @@ final class Collection {
 
   private func written(_ snapshot: CollectorCheckpoint, _ error: SystemError?) {
     isWriting = false
+    guard !hasStopped else { return }
     if let error { return fail(.disk(error)) }
     checkpoint = snapshot
     if isStopping { return isLastRound ? stopNow() : beginLastRound() }
@@ -335,8 +356,15 @@ final class Collection {
 
   // MARK: Purging
 
+  private func logIsKnown() {
+    guard !isLogKnown else { return }
+    isLogKnown = true
+    purge()
+  }
+
   /// Removes messages of which the checkpoint says that they may go.
   private func purge() {
+    guard isLogKnown else { return }
     for purge in checkpoint.purges where pendingPurges.contains(purge) {
       stream.purge(purge.token, before: purge.sequence) { [self] answer in
         switch answer {
@@ -388,7 +416,7 @@ final class Collection {
   /// Whether the checkpoint that is being made is the last one.
   private var isLastRound = false
 
-  private func fail(_ error: LogCollectorError) {
+  func fail(_ error: LogCollectorError) {
     guard failure == nil else { return }
     failure = error
     // What the disk has refused is not to be counted on: the next collector begins at the last checkpoint.
@@ -412,7 +440,7 @@ final class Collection {
 
   private func stopNow() {
     guard !hasStopped else { return }
-    (isStopping, hasStopped) = (true, true)
+    (isStopping, hasStopped, isHolding) = (true, true, true)
     reader?.stop()
     for upload in uploads.values { upload.park() }
     registry.stop()

@@ -31,6 +31,13 @@ struct CollectionStart {
     {
       throw .otherSource(path, found: known.source, wanted: checkpoint.source)
     }
+    for file in known?.files ?? [] {
+      do throws(SystemError) {
+        try store.undoSplit(StreamName(base: file.base), to: GrowthExtent(part: file.part, length: file.length))
+      } catch {
+        throw .disk(error)
+      }
+    }
     // The end of one thread gives them to this one.
     nonisolated(unsafe) var left: [(name: StreamName, silence: Int64)] = []
     do throws(SystemError) {
@@ -69,5 +76,5 @@ struct CollectionStart {
 
 extension CollectorCheckpoint {
   /// Where the recordings come from, for people.
-  fileprivate var source: String { "the JetStream stream \(stream), made \(created), partition \(partition)" }
+  var source: String { "the JetStream stream \(stream), made \(created), partition \(partition)" }
 }

@@ -25,6 +25,8 @@ public final class LogCollector: Sendable {
     public var finishAfter = Duration.seconds(3600)
     /// Whether each complete recording gets a sidecar, and a live WAV stream its true sizes.
     public var writesSidecars = true
+    /// The largest hole that an upload may leave in its stream, in bytes.
+    public var maximumHoleLength: UInt64 = 64 << 30
     /// When a live WAV stream continues in another file; nil leaves it to the senders.
     public var split: RecordingSplit?
     /// Which recordings get a link that carries their time; nil for none.
@@ -61,7 +63,7 @@ public final class LogCollector: Sendable {
         path: path, durability: .interval, closedLifetime: configuration.finishAfter,
         hasSidecars: configuration.writesSidecars, software: configuration.software,
         split: configuration.writesSidecars ? configuration.split : nil, names: configuration.names,
-        files: OpenFiles(), usage)
+        isCollected: true, files: OpenFiles(), usage)
     } catch {
       throw LogCollectorError(error, of: path)
     }
@@ -78,7 +80,7 @@ public final class LogCollector: Sendable {
       context, store: store,
       limits: StreamLimits(
         options: UploadLimitsConfiguration(), usage: usage, accounts: nil, worker: store.worker, loop: loop),
-      maximumHole: .max)
+      maximumHole: configuration.maximumHoleLength)
     collection = Collection(
       start.checkpoint, source.stream, store, registry, configuration, loop: loop, emit: onEvent
     ) { [failure] error in

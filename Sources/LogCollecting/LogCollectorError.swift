@@ -59,7 +59,7 @@ public enum LogCollectorError: Error, Equatable, Sendable, CustomStringConvertib
       case .missing(let reason): .noDirectory(path, reason: reason)
       case .unreadable(let reason): .unreadableDirectory(path, reason: reason)
       case .unwritable(let reason): .unwritableDirectory(path, reason: reason)
-      case .inUse: .directoryInUse(path)
+      case .inUse, .collected: .directoryInUse(path)
       }
   }
 }

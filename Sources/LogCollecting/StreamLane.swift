@@ -1,10 +1,12 @@
 // The messages of one stream, in their order. Streams do not wait for one another.
 
 internal import EventLoops
+internal import HTTPMessages
 internal import JetStream
 internal import LogServing
 internal import ResumableUploads
 internal import StreamServing
+internal import StreamStore
 
 /// Applies the messages of one stream's uploads to its recordings, one after the other. Only on the loop's thread.
 final class StreamLane {
@@ -48,6 +50,7 @@ final class StreamLane {
 
   private func ended(_ outcome: CollectedUpload.Outcome, _ item: Item) {
     isBusy = false
+    if case .failed(let error) = outcome { return collection.fail(.disk(error)) }
     if case .later(let reason) = outcome {
       isStuck = true
       if complaint != reason { collection.warn("\(item.upload.name.partial) waits: \(reason)") }
@@ -68,8 +71,13 @@ final class StreamLane {
   private func apply(_ item: Item) {
     let upload = item.upload
     guard upload.phase != .refused else { return ended(.done, item) }
+    // A server would continue in a next part, and have its client send again what the disk has lost.
+    if let error = collection.store.brokenSplit(of: upload.name) { return ended(.failed(error), item) }
     guard let entry = item.entry else {
       return ended(upload.refuse("message \(item.message.sequence) of the log is damaged"), item)
+    }
+    guard upload.origin.streamStart + entry.end <= UInt64(BareItem.largestInteger) else {
+      return ended(upload.refuse("it ends beyond the largest offset of a stream"), item)
     }
     let repeated = min(upload.offset - min(upload.offset, entry.offset), entry.count)
     if entry.offset > upload.offset, entry.count > 0 || entry.isComplete {

@@ -33,6 +33,8 @@ package protocol KeepingRequestHandler: RequestHandler {
   func isEnding(_ action: @escaping () -> Void) -> Bool
   /// Why the disk did not take the end of what was kept; nil if it did, or was not asked to.
   var endError: SystemError? { get }
+  /// The error of the disk that the answer is about; nil if it is about something else.
+  var diskError: SystemError? { get }
   /// Whether something else has changed or replaced the file, so that what was acknowledged may not be there any more.
   var hasLostFile: Bool { get }
   /// How many bytes of the body are kept, from its beginning on.

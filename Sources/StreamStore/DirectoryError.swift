@@ -9,4 +9,6 @@ package enum DirectoryError: Error {
   case unwritable(reason: String)
   /// Another server stores into it.
   case inUse
+  /// A collector has stored into it, and its next start takes back what others have.
+  case collected
 }

@@ -1,6 +1,7 @@
 // Back to an earlier state: for whoever brings the bytes of streams again, from something that still has them.
 
 package import EventLoops
+internal import Glibc
 package import StreamServing
 
 /// How far a recording that grows had come.
@@ -18,6 +19,42 @@ extension FileStore {
   package func growth(of name: StreamName) throws(SystemError) -> GrowthExtent? {
     guard case .stored(_, let length, _) = try measure(name) else { return nil }
     return GrowthExtent(part: try parts.lines(of: name.base).last?.number ?? 1, length: length)
+  }
+
+  /// Takes back that a recording was split since it had come so far, unless the disk has all of it: then it has its final
+  /// name. What the next recordings have goes with them, because it is behind that extent. Before ``findUnfinished(_:)``,
+  /// which would finish a recording of which the disk may lack bytes.
+  package func undoSplit(_ name: StreamName, to extent: GrowthExtent) throws(SystemError) {
+    let log = try parts.lines(of: name.base)
+    guard let last = log.last?.number, last > extent.part,
+      let closed = log.last(where: { $0.number == extent.part }), closed.isSplit
+    else { return }
+    var name = name
+    name.part = extent.part
+    guard isThere(name.partial) else { return }
+    for part in (extent.part + 1)...last {
+      var later = name
+      later.part = part
+      if let line = log.last(where: { $0.number == part }), isThere(line.file) { removeFinished(later, line) }
+      for file in [later.partial, later.gaps, later.pendingSidecar] { unlinkat(directory, file, 0) }
+    }
+    // The files first: a log that still speaks of them brings the next start here again.
+    var earlier = log.filter { $0.number < extent.part || $0.number == extent.part && !$0.isSplit }
+    if extent.part > 1, earlier.last?.number != extent.part {
+      var reopened = closed
+      (reopened.end, reopened.count, reopened.isSplit, reopened.head) = (nil, 0, false, [])
+      earlier.append(reopened)
+    }
+    if earlier.isEmpty { return parts.forget(name.base) }
+    try parts.rewrite(earlier, of: name.base, isSynced: durability != .none)
+  }
+
+  /// A recording that got its final name although the one before it has none.
+  private func removeFinished(_ name: StreamName, _ line: RecordingPart) {
+    guard let (_, finalExtension) = StreamName.parts(ofFile: line.file[...]) else { return }
+    let name = name.withExtension(String(finalExtension))
+    if let sidecar = sidecar(name.sidecar) { unlink(sidecar) }
+    for file in [name.final, name.sidecar] { unlinkat(directory, file, 0) }
   }
 
   /// Takes back what a growing recording has more than it had, and all of it if it was not there. A part that the stream

@@ -166,7 +166,7 @@ extension FileStore {
   }
 
   /// Why the disk did not take a recording of the stream that was finished while the stream went on; nil if it did.
-  func brokenSplit(of name: StreamName) -> SystemError? { brokenSplits.withLock { $0[name.base] } }
+  package func brokenSplit(of name: StreamName) -> SystemError? { brokenSplits.withLock { $0[name.base] } }
 
   /// Finishes a recording that an earlier server has split off. False if the file is not one.
   func finishLeftSplit(_ name: StreamName) -> Bool {

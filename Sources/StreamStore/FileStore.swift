@@ -209,6 +209,8 @@ final class StreamFile: StoredStream {
 package final class FileStore: StreamStore, Sendable {
   /// Begins with a dot, which no stream's name does.
   private static let lockName = ".sluice.lock"
+  /// What a collector keeps in its directory: up to where the recordings are those of its log.
+  package static let checkpointName = ".collected"
 
   /// Of the store, for whoever keeps something beside the streams.
   package let directory: Int32
@@ -244,9 +246,13 @@ package final class FileStore: StreamStore, Sendable {
   let isEnded = Atomic(false)
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
+  ///
+  /// - Parameter isCollected: whether it is for a collector.
   package init(
     path: String, durability: Durability, closedLifetime: Duration, hasSidecars: Bool = false, software: String = "",
-    split: RecordingSplit? = nil, names: RecordingNames? = nil, retention: RetentionState? = nil, files: OpenFiles,
+    split: RecordingSplit? = nil, names: RecordingNames? = nil, retention: RetentionState? = nil,
+    isCollected: Bool = false,
+    files: OpenFiles,
     _ usage: UploadUsage
   ) throws(DirectoryError) {
     self.durability = durability
@@ -272,6 +278,11 @@ package final class FileStore: StreamStore, Sendable {
       close(lock)
       close(directory)
       throw .inUse
+    }
+    guard isCollected || faccessat(directory, Self.checkpointName, F_OK, AT_SYMLINK_NOFOLLOW) != 0 else {
+      close(lock)
+      close(directory)
+      throw .collected
     }
     self.directory = directory
     self.lock = lock
@@ -644,7 +655,9 @@ package final class FileStore: StreamStore, Sendable {
     }
     // Touched on the loop's thread only; the worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)", in: directory) { error in
+    let stream = name
+    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)", in: directory) { [self] error in
+      let error = error ?? brokenSplit(of: stream)
       loop.execute { completion(error) }
     }
   }

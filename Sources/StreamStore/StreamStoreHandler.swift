@@ -309,6 +309,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
 
   private(set) var hasLostFile = false
   private(set) var endError: SystemError?
+  private(set) var diskError: SystemError?
 
   func settle() -> Settlement {
     if let reason = readFields() { return .response(Response(400, body: reason + "\n")) }
@@ -323,6 +324,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
         return .response(Response(413, body: Self.reason(.representationTooLarge) + "\n"))
       }
     } catch {
+      diskError = error
       return .response(Response(Self.unknownStatus, ["retry-after": "2"], body: error.reason + "\n"))
     }
     // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
@@ -500,7 +502,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
         return refuse(403, Self.notYours)
       }
     } catch {
-      state = .done
+      (state, diskError) = (.done, error)
       emitRefusal(Self.unknownStatus, "\(error)")
       return answer(Self.unknownStatus, nil, error.reason, retries: true)
     }
@@ -518,7 +520,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
       return
     }
     if let error = registry.distrust(of: name) {
-      state = .done
+      (state, diskError) = (.done, error)
       emitRefusal(Self.status(of: error), "\(error)")
       return answer(Self.status(of: error), nil, error.reason, retries: true)
     }
@@ -534,7 +536,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     do throws(SystemError) {
       stream = try registry.store.open(name, for: head.credential, at: offset, creating: !isRestored)
     } catch {
-      state = .done
+      (state, diskError) = (.done, error)
       allowance.leave()
       // The recording was closed while this request waited. The next one is told so.
       if isRestored, error.isMissing { return answer(503, nil, "the stream is gone", retries: true) }
@@ -684,7 +686,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
   private func fail(_ stream: any StoredStream, _ error: KeepingError) {
     guard case .disk(let error) = error else { return turnAway(stream, error.refusal) }
     registry.figures.values.storageFailures += 1
-    hasLostFile = error.isForeignChange
+    (hasLostFile, diskError) = (error.isForeignChange, error)
     turnAway(
       stream, Self.status(of: error),
       hasLostFile ? "something else has changed, replaced or removed the file of the stream" : error.reason)

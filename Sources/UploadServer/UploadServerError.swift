@@ -20,6 +20,8 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
   case unwritableDirectory(String, reason: String)
   /// Another server stores into the directory.
   case directoryInUse(String)
+  /// The directory is a collector's, whose next start would take back what a server stores.
+  case collectedDirectory(String)
   /// The file of tokens cannot be read; `line` is counted from 1.
   case tokenFile(String, line: Int?, reason: String)
   /// The brokers cannot be reached, or the stream cannot be used.
@@ -40,6 +42,9 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
       "cannot write into the directory \"\(path)\": \(reason); change its permissions, or name another with --directory"
     case .directoryInUse(let path):
       "another server stores into \"\(path)\": stop it, or name another with --directory"
+    case .collectedDirectory(let path):
+      "\"\(path)\" has recordings of sluice collect, which would take back what a server stores there: "
+        + "name another with --directory"
     case .tokenFile(let path, let line, let reason):
       line.map {
         "line \($0) of the token file \"\(path)\": \(reason); write the SHA-256 of a token, as sha256sum does"
@@ -60,6 +65,7 @@ extension UploadServerError {
       case .unreadable(let reason): .unreadableDirectory(path, reason: reason)
       case .unwritable(let reason): .unwritableDirectory(path, reason: reason)
       case .inUse: .directoryInUse(path)
+      case .collected: .collectedDirectory(path)
       }
   }
 }

@@ -20,6 +20,7 @@ enum Collect {
         "after-collect", value: "A",
         "keep the messages of a complete recording in the log, or purge them when it is on the disk (default: keep)"),
       Option("finish-after", value: "T", "close a silent live recording after T (default: 1h)"),
+      Option("max-hole", value: "SIZE", "largest hole that one upload may leave (default: 64GiB)"),
       SplitOption.option,
       Option(
         "names", value: "PATTERN",
@@ -114,6 +115,9 @@ enum Collect {
     }
     if let text = values["finish-after"] {
       configuration.finishAfter = try Units.duration(text, of: "finish-after", atLeast: .seconds(1))
+    }
+    if let text = values["max-hole"] {
+      configuration.maximumHoleLength = UInt64(try Units.byteCount(text, of: "max-hole"))
     }
     configuration.writesSidecars = !values.has("no-sidecars")
     configuration.split = try SplitOption.parse(values.all("split")).map {

@@ -346,7 +346,8 @@ extension ExitCode {
       case .tokenFile(_, let line, _): line == nil ? .noInput : .badData
       case .brokers(let error): ExitCode(error)
       case .notDurable: .protocolBroken
-      case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .resources: .inputOutput
+      case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .collectedDirectory, .resources:
+        .inputOutput
       }
   }
 }

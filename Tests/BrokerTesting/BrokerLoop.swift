@@ -82,6 +82,16 @@ public final class TestStream: Sendable {
     return messages
   }
 
+  /// When it was made, as the broker writes it.
+  public var created: String {
+    get throws {
+      let found: Result<MessageStreamState, BrokerError> = try loop.wait("the state") { [self] _, done in
+        stream.extent(done)
+      }
+      return try found.get().created
+    }
+  }
+
   public func purge(_ token: String) throws {
     try loop.wait("the purge") { [self] _, done in stream.purge(token, done) }.get()
   }

@@ -55,9 +55,11 @@ public final class TestBroker: Sendable {
   }
 
   /// Starts it again, after ``kill()``, and returns when it is ready.
-  public func start(sync: String? = nil) throws {
+  ///
+  /// - Parameter settings: other lines for its configuration than before.
+  public func start(_ settings: String? = nil, sync: String? = nil) throws {
     let (process, _) = try Self.start(
-      program, in: directory, Self.settings(settings, hasJetStream, sync, directory), port: port)
+      program, in: directory, Self.settings(settings ?? self.settings, hasJetStream, sync, directory), port: port)
     self.process.withLock { $0 = process }
   }
 

@@ -77,9 +77,21 @@ final class CollectRig {
     collectors[index] = try start(index)
   }
 
-  /// What a loss of power may leave behind the bytes that were synced: anything.
+  private var killCount = 0
+
+  /// What a loss of power may leave behind the bytes that were synced: anything, and nothing.
   private func loseTails(of directory: TemporaryDirectory) throws {
+    killCount += 1
+    let checkpoint = (try? directory.contents(".collected")).map { String(decoding: $0, as: UTF8.self) } ?? ""
+    var synced: [String: off_t] = [:]
+    for line in checkpoint.matches(of: /file="([^"]+)", part=1, length=([0-9]+)/) {
+      synced["\(line.1).part"] = off_t(line.2)
+    }
     for name in directory.names where name.hasSuffix(".part") {
+      if killCount % 2 == 0, truncate("\(directory.path)/\(name)", synced[name] ?? 0) != 0 {
+        throw TestFailure("cannot cut \(name)")
+      }
+      guard killCount % 2 == 1 else { continue }
       let descriptor = open("\(directory.path)/\(name)", O_WRONLY | O_APPEND | O_CLOEXEC)
       guard descriptor >= 0, write(descriptor, "never sent", 10) == 10 else {
         throw TestFailure("cannot write \(name)")

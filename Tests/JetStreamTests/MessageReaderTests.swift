@@ -17,14 +17,17 @@ struct MessageReaderTests {
     /// Touched on the loop's thread only.
     private var reader: MessageReader?
 
-    init(_ broker: TestBroker, after sequence: UInt64, _ identity: String? = nil, wants count: Int = 1000) throws {
+    init(
+      _ broker: TestBroker, after sequence: UInt64, _ identity: String? = nil, created: String? = nil,
+      wants count: Int = 1000
+    ) throws {
       let events = try EventLog<String>()
       (self.events, loop) = (events, try BrokerLoop(.init(servers: [broker.url])))
       let _: Bool = try loop.wait("the reader") { [self] client, done in
         MessageStream.find("s", with: client) { found in
           guard let stream = try? found.get() else { return done(false) }
           let made = MessageReader(
-            stream, after: sequence, identity,
+            stream, after: sequence, identity, created: created,
             identify: { String(decoding: $0.content.payload, as: UTF8.self) },
             handle: { event in
               switch event {
@@ -33,6 +36,7 @@ struct MessageReaderTests {
               case .caughtUp: events.append("caught up")
               case .interrupted: events.append("interrupted")
               case .rewound: events.append("rewound")
+              case .recreated(let created): events.append("recreated \(created)")
               case .failed(let error): events.append("failed: \(error)")
               }
             })
@@ -116,5 +120,24 @@ struct MessageReaderTests {
     let purged = try Reading(broker, after: 5, "m4")
     try purged.events.first("the next one") { $0 == "\(more) n" }
     for reading in [known, purged] { try reading.stop() }
+  }
+
+  @Test("a stream of the same name that was made at another time is noticed", arguments: [0, 3] as [UInt64])
+  func recreated(_ sequence: UInt64) throws {
+    let broker = try TestBroker()
+    let loop = try BrokerLoop(.init(servers: [broker.url]))
+    let stream = try loop.open("s")
+    try Self.publish(stream, 0..<3)
+    let created = try stream.created
+    let same = try Reading(broker, after: sequence, created: created)
+    try same.events.first("the end of the stream") { $0 == "caught up" }
+    let answer: String = try loop.wait("the removal") { client, done in client.ask("STREAM.DELETE.s", "", done) }
+    #expect(answer.contains("success"))
+    try Self.publish(try loop.open("s"), 0..<5)
+    // Whoever is connected finds out when the consumer is gone, and others at once.
+    let other = try Reading(broker, after: sequence, created: created)
+    try other.events.first("the other stream") { $0.hasPrefix("recreated ") }
+    #expect(other.messages.isEmpty)
+    for reading in [same, other] { try reading.stop() }
   }
 }

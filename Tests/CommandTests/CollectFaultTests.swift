@@ -1,0 +1,107 @@
+// sluice collect where disks lose bytes, and where senders and strangers bring what cannot be stored.
+
+import BrokerTesting
+import EventLoops
+import Glibc
+import JetStream
+import NetworkTesting
+import SyncGate
+import Testing
+import UploadServer
+
+@testable import sluice
+
+@Suite("sluice collect and what goes wrong")
+struct CollectFaultTests {
+  @Test("a recording whose end the disk has refused is not complete, and its messages stay in the log")
+  func refusedEnd() async {
+    // In a process of its own, whose disk loses something once.
+    await #expect(processExitsWith: .exitCode(74)) {
+      let broker = try TestBroker()
+      let directory = try TemporaryDirectory()
+      let server = try UploadServer(
+        configuration: .init(
+          listen: [try ListenAddress("127.0.0.1:0")],
+          storage: .brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url])))
+        ) { _ in })
+      try server.start()
+      let client = try RawClient(server.localAddresses[0])
+      try client.send(
+        "POST /x HTTP/1.1\r\nHost: h\r\nUpload-Draft-Interop-Version: 8\r\nUpload-Complete: ?1\r\nStream-ID: a\r\n"
+          + "Content-Length: 5\r\n\r\nhello")
+      guard try client.final().answer.status == 201 else { exit(2) }
+      let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+      guard let last = try stream.lastMessage(of: "*") else { exit(3) }
+      let token = String(last.subject.dropFirst("sluice.".count))
+      let count = try stream.messages(of: token).count
+      let path = directory.path
+      try NamedThread("test watcher") {
+        // A second attempt succeeds: the kernel has told of the loss.
+        while access("\(path)/x-a.bin", F_OK) != 0 { poll(nil, 0, 20) }
+        exit(4)
+      }.detach()
+      // The first one is of the checkpoint of a directory that is new.
+      sync_gate_fail_once(EIO, 1)
+      let arguments = [broker.url, "--directory", directory.path, "--after-collect", "purge"]
+      do throws(CommandError) {
+        _ = try Collect.run(try Collect.syntax.parse(arguments[...]))
+        exit(5)
+      } catch {
+        guard try stream.messages(of: token).count == count, sync_gate_has_failed() != 0 else { exit(6) }
+        try broker.kill()
+        exit(error.code.rawValue)
+      }
+    }
+  }
+
+  @Test("what cannot be stored is refused, and holds up nothing else")
+  func refused() throws {
+    let rig = try CollectRig(collectors: 1)
+    // A file that is none of the stream's.
+    #expect(mkfifo("\(rig.directories[0].path)/x-fifo.part", 0o600) == 0)
+    func send(_ id: String, at offset: String) throws -> Int {
+      let lines = ["Upload-Complete: ?1", "Stream-ID: \(id)", "Stream-Offset: \(offset)"]
+      return try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8)).status
+    }
+    #expect(try send("fifo", at: "0") == 201)
+    #expect(try send("hole", at: "900000000000000") == 201)
+    #expect(try send("end", at: "999999999999999") == 201)
+    // Anybody with the broker's address may publish.
+    let stream = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
+    for token in ["x", "a\"b", "é", String(repeating: "0", count: 31)] {
+      _ = try stream.publish(.init(headers: [.init("A B", "é")], payload: [0]), to: token, after: 0).get()
+    }
+    #expect(try send("good", at: "0") == 201)
+    try rig.finish()
+    #expect(try rig.directories[0].contents("x-good.bin") == Array("hello".utf8))
+    for id in ["fifo", "hole", "end"] {
+      let refusals = rig.output.filter { $0.contains("\"event\":\"refused\"") && $0.contains("\"\(id)\"") }
+      #expect(!refusals.isEmpty, "\(id): \(rig.output)")
+    }
+  }
+
+  @Test("a server does not store into a collector's directory")
+  func directoryOfCollector() throws {
+    let rig = try CollectRig(collectors: 1)
+    try rig.finish()
+    let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--directory", rig.directories[0].path])
+    #expect(try server.wait() == 74)
+    #expect(server.errors.joined().contains("has recordings of sluice collect"), "\(server.errors)")
+  }
+
+  @Test("a collector whose credentials are withdrawn ends with 77")
+  func withdrawn() throws {
+    let broker = try TestBroker("authorization { token: \"right\" }")
+    let (scratch, directory) = (try TemporaryDirectory(), try TemporaryDirectory())
+    var options = BrokerOptions(servers: [broker.url])
+    options.token = "right"
+    _ = try BrokerLoop(options).open("sluice")
+    let token = try scratch.write("token", "right\n")
+    let collector = try sluice(
+      ["collect", broker.url, "--directory", directory.path, "--store-token-file", token])
+    try collector.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    try broker.kill()
+    try broker.start("authorization { token: \"another\" }")
+    #expect(try collector.wait() == 77, "\(collector.errors)")
+  }
+}
