@@ -124,6 +124,8 @@ enum TransfersCommand {
     }
     for id in ids where !known.contains(id) { refuse(id, "there is no transfer \(id)") }
     var isWatching = false
+    // Shown, and perhaps acknowledged: an agent may end before it answers.
+    var shown: Set<Int64> = []
     while !rest.isEmpty {
       do throws(AgentError) {
         var ended: [TransferStatus] = []
@@ -137,14 +139,30 @@ enum TransfersCommand {
             ended.append(status)
           }
           isWatching = true
-          for id in rest.subtracting(there) { refuse(id, "somebody else has removed transfer \(id)") }
+          for id in rest.subtracting(there) {
+            if shown.contains(id) {
+              rest.remove(id)
+            } else {
+              refuse(id, "somebody else has removed transfer \(id)")
+            }
+          }
         }
-        for status in ended {
+        var next = 0
+        while next < ended.count {
+          let status = ended[next]
+          next += 1
           guard let result = status.result, rest.contains(status.id) else { continue }
-          report.show(status)
-          if code == .done { code = ExitCode(result) }
+          if shown.insert(status.id).inserted {
+            report.show(status)
+            if code == .done { code = ExitCode(result) }
+          }
+          // Nobody has read it: the transfer stays, for a later wait.
+          guard Console.shared.outputFailure == nil else { return code }
+          _ = try connection.order(.acknowledge(id: status.id)) { answer in
+            // Others end meanwhile.
+            if case .transfer(_, let status) = answer { ended.append(status) }
+          }
           rest.remove(status.id)
-          _ = try connection.order(.acknowledge(id: status.id))
         }
       } catch {
         guard error == .disconnected else { throw error }

@@ -45,6 +45,33 @@ struct AgentTests {
     #expect(try bench.run(["transfers", "list"]) == "", "what was waited for is not listed any more")
   }
 
+  @Test("wait reports each of twenty transfers that end at the same time, and then none of them is listed")
+  func waitForMany() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("data", bytes(1000))
+    let begin = WallClock.now.sinceEpoch + 1000
+    for number in 1...20 {
+      var request = request(file, "\(server.url)/archive/file\(number)")
+      request.key = "key \(number)"
+      request.earliestBegin = begin
+      _ = try bench.submit(request)
+    }
+    let lines = try bench.run(["transfers", "wait", "--all", "--json"]).split(separator: "\n")
+    #expect(lines.count == 20 && lines.allSatisfy { $0.contains(#""outcome":"completed""#) }, "\(lines)")
+    #expect(try bench.transfers().isEmpty)
+  }
+
+  @Test("wait does not remove a transfer whose end it could not print")
+  func waitWithFullOutput() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("data", bytes(1000))
+    let id = try bench.submit(request(file, "\(server.url)/archive/file"))
+    let shell = try TestProcess(
+      "/bin/sh", ["-c", "exec \(bench.program) transfers wait \(id) >/dev/full"], environment: bench.environment)
+    #expect(try shell.wait() == 74, "\(shell.errors)")
+    #expect(try bench.transfers().map(\.id) == [id])
+  }
+
   @Test("a transfer that is paused in the middle stays paused when the agent is killed, and then continues there")
   func pause() throws {
     let bench = try AgentBench()
