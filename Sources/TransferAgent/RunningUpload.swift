@@ -2,6 +2,7 @@
 
 internal import Digests
 internal import EventLoops
+internal import Glibc
 internal import LiveStreaming
 internal import ResumableUploads
 internal import TransferClient
@@ -137,6 +138,8 @@ enum RunningUpload {
 package struct TransferFailure: Error, Equatable, Sendable {
   package var cause: String
   package var message: String
+  /// Whether it may succeed later without anybody's doing.
+  package var isTemporary = false
 
   package init(cause: String, message: String) { (self.cause, self.message) = (cause, message) }
 
@@ -151,5 +154,9 @@ package struct TransferFailure: Error, Equatable, Sendable {
       }
     if case .changed = error { cause = "fileChanged" } else { cause = "fileUnreadable" }
     message = "cannot upload \(path): \(reason)"
+    if case .unreadable(let error) = error {
+      // This machine's trouble, or that of a disk or a file server, and not the file's.
+      isTemporary = [EMFILE, ENFILE, ENOMEM, ENOBUFS, EIO, ESTALE, EAGAIN, ETIMEDOUT].contains(error.code)
+    }
   }
 }

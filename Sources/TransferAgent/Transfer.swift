@@ -2,6 +2,21 @@
 
 package import TransferClient
 
+/// A transfer whose end its program has acknowledged: what is left of it.
+package struct AcknowledgedTransfer: Equatable, Sendable {
+  /// How long it is kept, in milliseconds.
+  package static let age: Int64 = 24 * 3_600_000
+  /// How many are kept.
+  package static let limit = 1000
+
+  package var key: String
+  package var id: Int64
+  /// When it was acknowledged, in milliseconds since 1970.
+  package var time: Int64
+
+  package init(key: String, id: Int64, time: Int64) { (self.key, self.id, self.time) = (key, id, time) }
+}
+
 /// One transfer: what was asked for, what is known of it, and how it stands.
 package struct Transfer: Equatable, Sendable {
   package enum State: Equatable, Sendable {

@@ -26,6 +26,8 @@ package final class TransferAgent: @unchecked Sendable {
   private let settings: Settings
   private let database: TransferDatabase
   private let listener: Int32
+  /// The socket that this agent has made; nil for one of the service manager.
+  private let socketFile: AgentSocket.File?
   private let session: UploadSession
   private let files = BackgroundWorker()
   private let networkChanges: NetworkChanges?
@@ -36,6 +38,8 @@ package final class TransferAgent: @unchecked Sendable {
   private var watchers: [String: [AgentPeer]] = [:]
   /// What runs; nil while its file is being opened.
   private var uploads: [Int64: LiveStreamer?] = [:]
+  /// How many servers are being asked to forget an upload.
+  private var abandons = 0
   /// What has happened and the database could not take.
   private var pending: [TransferQueue.Event] = []
   private var pendingDelay = Duration.seconds(1)
@@ -44,6 +48,7 @@ package final class TransferAgent: @unchecked Sendable {
   private var progressTimer: EventLoop.Timer?
   private var networkTimer: EventLoop.Timer?
   private var isEnding = false
+  private var isAccepting = false
   private var watchesNetwork = false
 
   /// How often programs that watch hear of progress.
@@ -52,6 +57,8 @@ package final class TransferAgent: @unchecked Sendable {
   private static let settlingTime = Duration.seconds(2)
   /// How long what runs may take to stop at the end. The server is asked where it stands in any case.
   private static let stopLimit = Duration.seconds(5)
+  /// How long programs wait when there is no descriptor for their connections.
+  private static let acceptPause = Duration.milliseconds(500)
   /// How long a server may take to forget a cancelled upload.
   private static let abandonLimit = Duration.seconds(60)
 
@@ -63,9 +70,9 @@ package final class TransferAgent: @unchecked Sendable {
     database = try TransferDatabase(directory: location.directory)
     queue = try database.load()
     if let listening = settings.listener {
-      listener = listening
+      (listener, socketFile) = (listening, nil)
     } else {
-      listener = try AgentSocket.listen(location.socket, in: location.socketDirectory)
+      (listener, socketFile) = try AgentSocket.listen(location.socket, in: location.socketDirectory)
     }
     do throws(SystemError) {
       loop = try EventLoop()
@@ -80,7 +87,7 @@ package final class TransferAgent: @unchecked Sendable {
   ///
   /// - Throws: ``SystemError`` when the socket cannot be watched.
   package func run() throws(SystemError) {
-    try loop.register(listener, .readable) { [unowned self] _ in acceptPeers() }
+    try listen()
     if let networkChanges {
       try? loop.register(networkChanges.descriptor, .readable) { [unowned self] _ in
         if networkChanges.hasChanged() { networkHasChanged() }
@@ -89,7 +96,7 @@ package final class TransferAgent: @unchecked Sendable {
     happen(.timeCame)
     loop.run()
     // In this order: whoever finds no socket starts an agent, which waits for no lock.
-    if settings.listener == nil { unlink(location.socket) }
+    socketFile?.remove()
     close(listener)
     session.close()
   }
@@ -155,7 +162,7 @@ package final class TransferAgent: @unchecked Sendable {
 
   private func perform(_ action: TransferQueue.Action, _ order: (peer: AgentPeer, number: Int64)?) {
     switch action {
-    case .store, .remove: break
+    case .store, .remove, .forget: break
     case .accept(let id): order.map { $0.peer.say(.accepted(number: $0.number, id: id)) }
     case .refuse(let refusal, let message): order.map { $0.peer.say(.refused(number: $0.number, refusal, message)) }
     case .done: order.map { $0.peer.say(.done(number: $0.number)) }
@@ -189,10 +196,12 @@ package final class TransferAgent: @unchecked Sendable {
 
   /// An address or a route has come or gone. When that settles, what waits for its next attempt need not wait longer.
   private func networkHasChanged() {
-    guard networkTimer == nil, !uploads.isEmpty else { return }
+    guard networkTimer == nil, !queue.isIdle else { return }
     networkTimer = loop.schedule(after: Self.settlingTime) { [self] in
       networkTimer = nil
       for case let streamer? in uploads.values { streamer.retryNow() }
+      queue.endRests()
+      happen(.timeCame)
     }
   }
 
@@ -218,6 +227,7 @@ package final class TransferAgent: @unchecked Sendable {
     let id = transfer.id
     guard queue.running[id] == .running else { return finish(id, .stopped(resumeData: transfer.resumeData)) }
     switch file {
+    case .failure(let failure) where failure.isTemporary: finish(id, .postponed(failure.message))
     case .failure(let failure):
       finish(id, .failed(TransferResult(.failed, cause: failure.cause, message: failure.message)))
     case .success(let file):
@@ -237,6 +247,8 @@ package final class TransferAgent: @unchecked Sendable {
     case .trouble(let words):
       queue.note(id, trouble: .some(words))
       tell(id)
+      // Others may have its place while it waits.
+      if words != nil { happen(.timeCame) }
     case .ended(let ending): finish(id, ending)
     }
   }
@@ -247,16 +259,25 @@ package final class TransferAgent: @unchecked Sendable {
   }
 
   private func abandon(_ transfer: Transfer) {
+    abandons += 1
     files.execute { [self] in
       // What is abandoned is not read: any file can stand in for one that is gone.
       guard
         let file = (try? UploadFile(path: transfer.request.path)) ?? (try? UploadFile(path: "/proc/self/exe"))
-      else { return }
+      else { return loop.execute { [self] in endAbandon() } }
       let streamer = RunningUpload.streamer(transfer, file, session)
       streamer.abandon()
-      streamer.start { _ in }
+      streamer.start { [self] event in
+        if case .ended = event { loop.execute { [self] in endAbandon() } }
+      }
       loop.execute { [self] in loop.schedule(after: Self.abandonLimit) { streamer.cancel() } }
     }
+  }
+
+  private func endAbandon() {
+    abandons -= 1
+    endIfStopped()
+    watchIdleness()
   }
 
   /// Asks what runs how it stands, while somebody wants to know.
@@ -288,8 +309,32 @@ package final class TransferAgent: @unchecked Sendable {
 
   // MARK: Programs
 
+  private func listen() throws(SystemError) {
+    try loop.register(listener, .readable) { [unowned self] _ in acceptPeers() }
+    isAccepting = true
+  }
+
+  /// Programs wait in the listener's queue for a while: the loop would report them again at once, and again.
+  private func pauseListening() {
+    loop.deregister(listener)
+    isAccepting = false
+    loop.schedule(after: Self.acceptPause) { [self] in
+      do throws(SystemError) { try listen() } catch { pauseListening() }
+    }
+  }
+
+  private func nextPeer() -> Int32? {
+    guard isAccepting else { return nil }
+    do throws(SystemError) {
+      return try AgentSocket.accept(listener)
+    } catch {
+      pauseListening()
+      return nil
+    }
+  }
+
   private func acceptPeers() {
-    while case let descriptor = AgentSocket.accept(listener), descriptor >= 0 {
+    while let descriptor = nextPeer() {
       guard AgentSocket.peerUser(of: descriptor) == geteuid(), let peer = try? AgentPeer(descriptor, loop: loop) else {
         close(descriptor)
         continue
@@ -308,7 +353,10 @@ package final class TransferAgent: @unchecked Sendable {
   private func obey(_ order: AgentOrder, of peer: AgentPeer) {
     let answer = (peer: peer, number: order.number)
     switch order.kind {
-    case .submit(let request): examine(request, answer)
+    case .submit(let request):
+      // A program that did not hear the answer asks again, perhaps when the file is gone.
+      if let id = queue.id(ofKey: request.key) { return peer.say(.accepted(number: order.number, id: id)) }
+      examine(request, answer)
     case .list(let session):
       updateProgress { [self] in
         for transfer in sorted(session) { peer.say(.transfer(number: order.number, status(transfer))) }
@@ -336,7 +384,16 @@ package final class TransferAgent: @unchecked Sendable {
     files.execute { [self] in
       let result: Result<FileVersion, TransferFailure>
       do throws(UploadFileError) {
-        result = .success(try UploadFile(path: request.path).version)
+        let version = try UploadFile(path: request.path).version
+        let found = FileStamp.of(request.path)
+        if let named = request.file, let found, named != found {
+          let message =
+            "cannot upload \(request.path): it is not the file that the program has named: it is now \(found)"
+            + " and was \(named). Leave it unchanged, and submit it again."
+          result = .failure(TransferFailure(cause: "fileChanged", message: message))
+        } else {
+          result = .success(version)
+        }
       } catch {
         result = .failure(TransferFailure(error, path: request.path))
       }
@@ -365,7 +422,8 @@ package final class TransferAgent: @unchecked Sendable {
       case .ended: .ended
       }
     return TransferStatus(
-      id: transfer.id, session: transfer.request.session, task: transfer.request.task, state: state,
+      id: transfer.id, key: transfer.request.key, session: transfer.request.session, task: transfer.request.task,
+      state: state,
       url: UploadRequest.withoutCredentials(transfer.request.url), path: transfer.request.path,
       note: transfer.request.note, size: transfer.size,
       acknowledged: transfer.result?.byteCount ?? transfer.acknowledged, created: transfer.created,
@@ -375,12 +433,14 @@ package final class TransferAgent: @unchecked Sendable {
   // MARK: The end
 
   private func endIfStopped() {
-    if isEnding, uploads.isEmpty, pending.isEmpty { loop.stop() }
+    if isEnding, uploads.isEmpty, abandons == 0, pending.isEmpty { loop.stop() }
   }
+
+  private var isIdle: Bool { queue.isIdle && peers.isEmpty && abandons == 0 && pending.isEmpty }
 
   private func watchIdleness() {
     guard let limit = settings.idleLimit else { return }
-    guard queue.isIdle, peers.isEmpty, pending.isEmpty else {
+    guard isIdle else {
       idleTimer.map { loop.cancel($0) }
       idleTimer = nil
       return
@@ -390,7 +450,7 @@ package final class TransferAgent: @unchecked Sendable {
       idleTimer = nil
       // Whoever has just connected.
       acceptPeers()
-      if queue.isIdle, peers.isEmpty, pending.isEmpty { loop.stop() }
+      if isIdle { loop.stop() }
     }
   }
 }

@@ -14,7 +14,7 @@ package final class TransferDatabase {
   private let lock: Int32
 
   /// The layout of the tables (`PRAGMA user_version`).
-  private static let version: Int64 = 1
+  private static let version: Int64 = 2
 
   /// Locks and opens the database in `directory`, and makes what is not there.
   ///
@@ -72,18 +72,20 @@ package final class TransferDatabase {
       guard check == .text("ok") else { throw SQLite.Failure(code: 11, message: "\(check.map { "\($0)" } ?? "")") }
       return
     }
-    guard found == .integer(0) else {
+    guard found == .integer(0) || found == .integer(1) else {
       throw SQLite.Failure(code: 1, message: "a later version of sluice has written it")
     }
     try database.transaction { () throws(SQLite.Failure) in
       // AUTOINCREMENT: the number of a transfer that is gone is not given again.
       try database.run(
         """
-        CREATE TABLE transfers(
+        CREATE TABLE IF NOT EXISTS transfers(
           id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, session TEXT NOT NULL, state TEXT NOT NULL,
           request TEXT NOT NULL, version TEXT NOT NULL, size INTEGER NOT NULL, created INTEGER NOT NULL,
           resume_data TEXT, result TEXT)
         """)
+      // Since version 2.
+      try database.run("CREATE TABLE acknowledged(key TEXT PRIMARY KEY, id INTEGER NOT NULL, time INTEGER NOT NULL)")
       try database.run("PRAGMA user_version=\(version)")
     }
   }
@@ -108,7 +110,14 @@ package final class TransferDatabase {
       {
         last = number
       }
-      return TransferQueue(transfers, lastID: last)
+      var acknowledged: [AcknowledgedTransfer] = []
+      for row in try database.run("SELECT key, id, time FROM acknowledged") {
+        guard case .text(let key) = row[0], case .integer(let id) = row[1], case .integer(let time) = row[2] else {
+          throw SQLite.Failure(code: 11, message: "an acknowledged transfer cannot be understood")
+        }
+        acknowledged.append(AcknowledgedTransfer(key: key, id: id, time: time))
+      }
+      return TransferQueue(transfers, lastID: last, acknowledged: acknowledged)
     } catch {
       throw .database("transfers.db", error.message)
     }
@@ -139,7 +148,7 @@ package final class TransferDatabase {
   package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) {
     let changes = actions.filter {
       switch $0 {
-      case .store, .remove: true
+      case .store, .remove, .forget: true
       default: false
       }
     }
@@ -147,7 +156,13 @@ package final class TransferDatabase {
     do throws(SQLite.Failure) {
       try database.transaction { () throws(SQLite.Failure) in
         for case .store(let transfer) in changes { try store(transfer) }
-        for case .remove(let id) in changes { try database.run("DELETE FROM transfers WHERE id=?", [.integer(id)]) }
+        for case .remove(let id, let past) in changes {
+          try database.run("DELETE FROM transfers WHERE id=?", [.integer(id)])
+          try database.run(
+            "INSERT OR REPLACE INTO acknowledged(key, id, time) VALUES(?, ?, ?)",
+            [.text(past.key), .integer(past.id), .integer(past.time)])
+        }
+        for case .forget(let key) in changes { try database.run("DELETE FROM acknowledged WHERE key=?", [.text(key)]) }
       }
     } catch {
       throw .database("transfers.db", error.message)

@@ -33,12 +33,17 @@ package struct TransferQueue: Equatable, Sendable {
     case failed(TransferResult)
     /// It was stopped. The resume data is nil if there is nothing at the server to continue.
     case stopped(resumeData: String?)
+    /// This machine cannot run it now, for lack of descriptors or the like; why, in words.
+    case postponed(String)
   }
 
   package enum Action: Equatable, Sendable {
     /// In the database, before anything that follows.
     case store(Transfer)
-    case remove(Int64)
+    /// It is not kept any more, and its key is.
+    case remove(Int64, AcknowledgedTransfer)
+    /// The key is not kept any more, either.
+    case forget(key: String)
     case accept(Int64)
     case refuse(AgentAnswer.Refusal, String)
     case done
@@ -59,11 +64,27 @@ package struct TransferQueue: Equatable, Sendable {
   /// Whether a transfer runs, or has been asked to stop and has not ended yet.
   package private(set) var running: [Int64: Run] = [:]
   package private(set) var lastID: Int64
+  /// By their keys: those that are not kept any more, for a program that has not heard that one was accepted.
+  package private(set) var acknowledged: [String: AcknowledgedTransfer] = [:]
+  /// Those that have given their place up, or could not begin, until it is their turn again.
+  private var resting: [Int64: Rest] = [:]
+  /// Those that ended while they ran, as they were before: what the server has of them is to be deleted.
+  private var leaving: [Int64: Transfer] = [:]
   /// Nil until it is known. What depends on it waits so long.
   private var network: NetworkConditions?
   private var isShutDown = false
 
   package enum Run: Equatable, Sendable { case running, stopping }
+
+  private struct Rest: Equatable {
+    /// In milliseconds since 1970.
+    var end: Int64
+    /// In milliseconds.
+    var length: Int64
+  }
+
+  /// How long a transfer rests at first, and at most, in milliseconds.
+  private static let restLength: ClosedRange<Int64> = 10_000...900_000
 
   /// The most transfers that run at once. The others wait for their turn, in the order in which they came.
   package static let limit = 4
@@ -71,7 +92,9 @@ package struct TransferQueue: Equatable, Sendable {
   /// - Parameters:
   ///   - transfers: what the database has.
   ///   - lastID: the highest number that was ever given.
-  package init(_ transfers: [Transfer] = [], lastID: Int64 = 0) {
+  ///   - acknowledged: those whose keys the database has.
+  package init(_ transfers: [Transfer] = [], lastID: Int64 = 0, acknowledged: [AcknowledgedTransfer] = []) {
+    for transfer in acknowledged { self.acknowledged[transfer.key] = transfer }
     for transfer in transfers { self.transfers[transfer.id] = transfer }
     self.lastID = max(lastID, transfers.map(\.id).max() ?? 0)
   }
@@ -94,10 +117,19 @@ package struct TransferQueue: Equatable, Sendable {
     return nil
   }
 
+  /// The transfer that was accepted with a key; nil if there was none lately.
+  package func id(ofKey key: String) -> Int64? {
+    transfers.values.first { $0.request.key == key }?.id ?? acknowledged[key]?.id
+  }
+
+  /// Another attempt may succeed now: nothing rests any longer.
+  package mutating func endRests() { for id in resting.keys { resting[id]?.end = .min } }
+
   /// What is told of a transfer that runs. It changes nothing that is kept.
   package mutating func note(_ id: Int64, acknowledged: UInt64? = nil, trouble: String?? = nil) {
     if let acknowledged { transfers[id]?.acknowledged = acknowledged }
     if let trouble { transfers[id]?.trouble = trouble }
+    if case .some(.none) = trouble { resting[id] = nil }
   }
 
   /// - Parameter now: in milliseconds since 1970.
@@ -108,7 +140,7 @@ package struct TransferQueue: Equatable, Sendable {
     case .pause(let id): pause(id, &actions)
     case .resume(let id): resume(id, &actions)
     case .cancel(let id): cancel(id, now, &actions)
-    case .acknowledge(let id): acknowledge(id, &actions)
+    case .acknowledge(let id): acknowledge(id, now, &actions)
     case .created(let id, let resumeData):
       guard let transfer = transfers[id], !transfer.hasEnded, transfer.resumeData != resumeData else { break }
       transfers[id]?.resumeData = resumeData
@@ -136,8 +168,8 @@ package struct TransferQueue: Equatable, Sendable {
     _ request: TransferRequest, _ version: String, _ size: UInt64, _ now: Int64, _ actions: inout [Action]
   ) {
     // A program that did not hear the answer asks again.
-    if let known = transfers.values.first(where: { $0.request.key == request.key }) {
-      actions.append(.accept(known.id))
+    if let known = id(ofKey: request.key) {
+      actions.append(.accept(known))
       return
     }
     lastID += 1
@@ -151,6 +183,7 @@ package struct TransferQueue: Equatable, Sendable {
     if transfer.state == .active {
       transfers[id]?.state = .paused
       transfers[id]?.trouble = nil
+      resting[id] = nil
       store(id, &actions)
       stop(id, &actions)
       actions.append(.tell(id))
@@ -166,7 +199,8 @@ package struct TransferQueue: Equatable, Sendable {
       store(id, &actions)
       actions.append(.tell(id))
     case .active where running[id] == .running: actions.append(.retry(id))
-    case .active, .ended: break
+    case .active: resting[id] = nil
+    case .ended: break
     }
     actions.append(.done)
   }
@@ -184,7 +218,7 @@ package struct TransferQueue: Equatable, Sendable {
     actions.append(.done)
   }
 
-  private mutating func acknowledge(_ id: Int64, _ actions: inout [Action]) {
+  private mutating func acknowledge(_ id: Int64, _ now: Int64, _ actions: inout [Action]) {
     // It was acknowledged before, and the program did not hear that.
     guard let transfer = transfers[id] else {
       if (1...max(1, lastID)).contains(id) { actions.append(.done) } else { _ = known(id, &actions) }
@@ -195,7 +229,18 @@ package struct TransferQueue: Equatable, Sendable {
       return
     }
     transfers[id] = nil
-    actions += [.remove(id), .done]
+    let past = AcknowledgedTransfer(key: transfer.request.key, id: id, time: now)
+    acknowledged[past.key] = past
+    actions.append(.remove(id, past))
+    var old = acknowledged.values.filter { $0.time < now - AcknowledgedTransfer.age }
+    if old.isEmpty, acknowledged.count > AcknowledgedTransfer.limit {
+      old = acknowledged.values.min { ($0.time, $0.id) < ($1.time, $1.id) }.map { [$0] } ?? []
+    }
+    for one in old.sorted(by: { $0.id < $1.id }) {
+      acknowledged[one.key] = nil
+      actions.append(.forget(key: one.key))
+    }
+    actions.append(.done)
   }
 
   private func known(_ id: Int64, _ actions: inout [Action]) -> Transfer? {
@@ -207,28 +252,42 @@ package struct TransferQueue: Equatable, Sendable {
   // MARK: What runs
 
   private mutating func finish(_ id: Int64, _ ending: Ending, _ now: Int64, _ actions: inout [Action]) {
-    guard running.removeValue(forKey: id) != nil, var transfer = transfers[id] else { return }
-    transfers[id]?.trouble = nil
-    if transfer.hasEnded {
-      // It was cancelled.
+    guard running.removeValue(forKey: id) != nil else { return }
+    if var transfer = leaving.removeValue(forKey: id) {
+      // It was cancelled, or had no time left, and may be acknowledged by now.
       if case .stopped(let data?) = ending {
         transfer.resumeData = data
         actions.append(.abandon(transfer))
       }
       return
     }
+    guard let transfer = transfers[id] else { return }
+    if resting[id] == nil { transfers[id]?.trouble = nil }
     switch ending {
     case .completed(let result), .failed(let result): end(id, result, now, &actions)
     case .stopped(let data):
       guard data != transfer.resumeData else { break }
       transfers[id]?.resumeData = data
       store(id, &actions)
+    case .postponed(let words):
+      guard transfer.state == .active else { break }
+      rest(id, now)
+      transfers[id]?.trouble = words
+      actions.append(.tell(id))
     }
+  }
+
+  /// Twice as long as the last time.
+  private mutating func rest(_ id: Int64, _ now: Int64) {
+    let length = resting[id].map { min($0.length * 2, Self.restLength.upperBound) } ?? Self.restLength.lowerBound
+    resting[id] = Rest(end: now.addingSaturated(length), length: length)
   }
 
   private mutating func end(_ id: Int64, _ result: TransferResult, _ now: Int64, _ actions: inout [Action]) {
     var result = result
     result.ended = now
+    if running[id] != nil { leaving[id] = transfers[id] }
+    resting[id] = nil
     transfers[id]?.state = .ended(result)
     // Its secrets are of no more use. The session and the key are.
     transfers[id]?.request.token = nil
@@ -262,6 +321,7 @@ package struct TransferQueue: Equatable, Sendable {
     guard !isShutDown else { return }
     var next: Int64?
     func wake(_ time: Int64) { next = min(next ?? time, time) }
+    var waiting = 0
     for id in order {
       guard let transfer = transfers[id], !transfer.hasEnded else { continue }
       if let deadline = transfer.request.deadline {
@@ -280,10 +340,30 @@ package struct TransferQueue: Equatable, Sendable {
         wake(earliest)
         continue
       }
-      guard obstacle(transfer) == nil, running.count < Self.limit else { continue }
+      if let rest = resting[id], rest.end > now {
+        wake(rest.end)
+        continue
+      }
+      guard obstacle(transfer) == nil else { continue }
+      guard running.count < Self.limit else {
+        waiting += 1
+        continue
+      }
       running[id] = .running
+      transfers[id]?.trouble = nil
       actions.append(.start(transfer))
     }
+    makeRoom(for: waiting, now, &actions)
     if let next { actions.append(.wake(at: next)) }
+  }
+
+  /// Those that wait for their next attempt make room for others that could run.
+  private mutating func makeRoom(for waiting: Int, _ now: Int64, _ actions: inout [Action]) {
+    let stopping = running.values.count { $0 == .stopping }
+    let idle = running.keys.sorted().filter { running[$0] == .running && transfers[$0]?.trouble != nil }
+    for id in idle.prefix(max(0, waiting - stopping)) {
+      rest(id, now)
+      stop(id, &actions)
+    }
   }
 }

@@ -1,7 +1,7 @@
 // The agent's socket: a path that only this user can reach, and peers that are this user.
 
 internal import CLinux
-internal import EventLoops
+package import EventLoops
 internal import Glibc
 
 package enum AgentSocket {
@@ -36,8 +36,10 @@ package enum AgentSocket {
 
   /// Listens, and takes the place of a socket that nobody listens on. Only for whoever has the lock of the database.
   ///
-  /// - Returns: a descriptor that does not block.
-  package static func listen(_ path: String, in directory: String) throws(AgentError) -> Int32 {
+  /// - Returns: a descriptor that does not block, and the socket's file.
+  package static func listen(
+    _ path: String, in directory: String
+  ) throws(AgentError) -> (descriptor: Int32, file: File) {
     try AgentLocation.makePrivateDirectory(directory)
     let descriptor = try make(flags: Int32(SOCK_NONBLOCK.rawValue), path)
     do throws(AgentError) {
@@ -59,21 +61,46 @@ package enum AgentSocket {
         // The directory keeps others out already: until here the mode is what the umask makes it.
         try retryingInterrupts("chmod") { chmod(path, 0o600) }
         try retryingInterrupts("listen") { Glibc.listen(descriptor, 64) }
+        try retryingInterrupts("lstat") { lstat(path, &status) }
       } catch {
         throw AgentError.system(path, error)
       }
-      return descriptor
+      return (descriptor, File(path: path, device: status.st_dev, inode: status.st_ino))
     } catch {
       close(descriptor)
       throw error
     }
   }
 
-  /// The next program that has connected; -1 if there is none. It does not block.
-  package static func accept(_ listener: Int32) -> Int32 {
-    (try? retryingInterrupts("accept4") {
-      accept4(listener, nil, nil, Int32(SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue))
-    }) ?? -1
+  /// The next program that has connected; nil if there is none. It does not block.
+  ///
+  /// - Throws: ``SystemError`` when there is no descriptor or memory for a connection.
+  package static func accept(_ listener: Int32) throws(SystemError) -> Int32? {
+    while true {
+      do throws(SystemError) {
+        return try retryingInterrupts("accept4") {
+          accept4(listener, nil, nil, Int32(SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue))
+        }
+      } catch {
+        if error.code == EAGAIN { return nil }
+        // It has gone before it was accepted.
+        if error.code != ECONNABORTED { throw error }
+      }
+    }
+  }
+
+  /// The file of a socket that was made here.
+  package struct File: Sendable {
+    let path: String
+    let device: dev_t
+    let inode: ino_t
+
+    /// Removes it, unless another file has taken its place.
+    package func remove() {
+      var status = stat()
+      guard lstat(path, &status) == 0, status.st_dev == device, status.st_ino == inode else { return }
+      unlink(path)
+    }
   }
 
   /// Whose process is at the other end, by the kernel's word (unix(7)); nil if it does not say.

@@ -22,6 +22,8 @@ package struct TransferRequest: Equatable, Sendable {
   package var fields: [String] = []
   /// The file, as an absolute path.
   package var path: String
+  /// The file as the program has found it there (``FileStamp``): another one is refused. Nil for any.
+  package var file: String?
   /// The program's own words, given back to it.
   package var note: String?
 
@@ -91,6 +93,7 @@ package struct TransferRequest: Equatable, Sendable {
     line.add("may-use-post", mayUsePOST)
     line.add("fields", fields)
     line.add("path", path)
+    line.add("file", file)
     line.add("note", note)
     line.add("token-file", tokenFile)
     line.add("token", token)
@@ -133,7 +136,7 @@ package struct TransferRequest: Equatable, Sendable {
     task = line.integer("task") ?? 0
     mayUsePOST = line.flag("may-use-post") ?? false
     fields = line.strings("fields") ?? []
-    note = line.string("note")
+    (file, note) = (line.string("file"), line.string("note"))
     (tokenFile, token) = (line.string("token-file"), line.string("token"))
     (netrcFile, proxy, unixSocket) = (line.string("netrc-file"), line.string("proxy"), line.string("unix-socket"))
     certificateAuthorities = line.string("ca-file")

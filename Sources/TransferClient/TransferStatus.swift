@@ -13,6 +13,8 @@ package struct TransferStatus: Equatable, Sendable {
   }
 
   package var id: Int64
+  /// That of its request.
+  package var key: String
   package var session: String
   /// The program's own number.
   package var task: Int64
@@ -33,10 +35,10 @@ package struct TransferStatus: Equatable, Sendable {
   package var result: TransferResult?
 
   package init(
-    id: Int64, session: String, task: Int64, state: State, url: String, path: String, note: String? = nil,
+    id: Int64, key: String, session: String, task: Int64, state: State, url: String, path: String, note: String? = nil,
     size: UInt64, acknowledged: UInt64, created: Int64, trouble: String? = nil, result: TransferResult? = nil
   ) {
-    (self.id, self.session, self.task, self.state) = (id, session, task, state)
+    (self.id, self.key, self.session, self.task, self.state) = (id, key, session, task, state)
     (self.url, self.path, self.note, self.size) = (url, path, note, size)
     (self.acknowledged, self.created, self.trouble, self.result) = (acknowledged, created, trouble, result)
   }
@@ -44,6 +46,7 @@ package struct TransferStatus: Equatable, Sendable {
   /// Adds all of it to a line.
   package func add(to line: inout JSONLine) {
     line.add("id", id)
+    line.add("key", key)
     line.add("session", session)
     line.add("task", task)
     line.add("state", state.rawValue)
@@ -59,12 +62,13 @@ package struct TransferStatus: Equatable, Sendable {
 
   /// Nil if something is missing.
   package init?(_ line: FlatJSON) {
-    guard let id = line.integer("id", as: Int64.self), let session = line.string("session"),
+    guard let id = line.integer("id", as: Int64.self), let key = line.string("key"),
+      let session = line.string("session"),
       let state = line.string("state").flatMap(State.init), let url = line.string("url"),
       let path = line.string("path"), let size = line.integer("size", as: UInt64.self)
     else { return nil }
     self.init(
-      id: id, session: session, task: line.integer("task") ?? 0, state: state, url: url, path: path,
+      id: id, key: key, session: session, task: line.integer("task") ?? 0, state: state, url: url, path: path,
       note: line.string("note"), size: size, acknowledged: line.integer("acknowledged") ?? 0,
       created: line.integer("created") ?? 0, trouble: line.string("trouble"), result: TransferResult(line))
   }

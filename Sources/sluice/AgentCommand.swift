@@ -35,8 +35,9 @@ enum AgentCommand {
       try Console.shared.beginQueueing()
       let ended = try EventCounter()
       let agent = try TransferAgent(location, settings)
+      let failure = Lock<SystemError?>(nil)
       let thread = try NamedThread("sluice-agent") {
-        do throws(SystemError) { try agent.run() } catch { Console.shared.say("sluice: \(error.description)") }
+        do throws(SystemError) { try agent.run() } catch { failure.withLock { $0 = error } }
         ended.signal()
       }
       if isDetached {
@@ -51,6 +52,7 @@ enum AgentCommand {
         agent.stop()
       }
       thread.join()
+      if let error = failure.withLock({ $0 }) { throw error }
       return .done
     } catch let error as AgentError {
       throw CommandError(error)

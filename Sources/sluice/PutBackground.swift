@@ -66,6 +66,7 @@ enum PutBackground {
     }
     var transfer = TransferRequest(
       key: LiveStreamConfiguration.randomStreamID(), url: request.url, path: AgentCommand.absolute(values.operands[0]))
+    transfer.file = FileStamp.of(transfer.path)
     transfer.method = request.method
     transfer.mayUsePOST = configuration.mayUsePOST
     transfer.fields = request.fields.map { "\($0.name): \($0.value)" }

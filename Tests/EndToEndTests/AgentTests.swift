@@ -137,6 +137,82 @@ struct AgentTests {
     #expect(try bench.transfers().count == 1)
   }
 
+  @Test("a request that is handed in again after its end was acknowledged, and without its file, is not uploaded again")
+  func twiceLate() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("file", bytes(1000))
+    let request = request(file, "\(server.url)/archive/file")
+    let id = try bench.submit(request)
+    _ = try bench.ended(id)
+    try bench.order(.acknowledge(id: id))
+    unlink(file)
+    #expect(try bench.submit(request) == id)
+    try bench.killAgent()
+    #expect(try bench.submit(request) == id)
+    #expect(try bench.transfers().isEmpty)
+  }
+
+  @Test("a file that has taken the place of the one that a program has named is refused")
+  func otherFile() throws {
+    let bench = try AgentBench()
+    let file = try bench.directory.write("file", bytes(1000))
+    var request = request(file, "http://127.0.0.1:9/x")
+    request.file = FileStamp.of(file)
+    request.earliestBegin = .max
+    _ = try bench.submit(request)
+    rename(try bench.directory.write("other", bytes(1000)), file)
+    request.key = "another"
+    guard case .refused(_, .file, let words) = try bench.connection().order(.submit(request)) else {
+      throw TestFailure("another file was accepted")
+    }
+    #expect(words.contains("not the file that the program has named"))
+  }
+
+  @Test("an unreachable server does not keep transfers to others from running")
+  func unreachable() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("file", bytes(1000))
+    let nowhere = "http://127.0.0.1:\(try freePort())/x"
+    for number in 1...4 {
+      var request = request(file, nowhere)
+      request.key = "nowhere \(number)"
+      request.longestPause = nil
+      _ = try bench.submit(request)
+    }
+    let id = try bench.submit(request(file, "\(server.url)/archive/file"))
+    #expect(try bench.ended(id).outcome == .completed)
+  }
+
+  @Test("an agent that ends leaves a file alone that has taken its socket's place")
+  func foreignSocket() throws {
+    let bench = try AgentBench()
+    let agent = try bench.command(["agent"])
+    try agent.lines.first("its start") { $0.text.hasPrefix("listening on") }
+    unlink(bench.location.socket)
+    close(open(bench.location.socket, O_WRONLY | O_CREAT, 0o600))
+    agent.signal(SIGTERM)
+    #expect(try agent.wait() == 0)
+    #expect(access(bench.location.socket, F_OK) == 0)
+  }
+
+  @Test("an agent without a descriptor for a program waits for one, and then serves the program")
+  func noDescriptor() throws {
+    let bench = try AgentBench()
+    let trace = "\(bench.directory.path)/trace"
+    let agent = try TestProcess(
+      "strace",
+      [
+        "-D", "-f", "-qq", "-o", trace, "-e", "trace=accept4", "-e", "inject=accept4:error=EMFILE:when=1..3",
+        bench.program, "agent",
+      ], environment: bench.environment)
+    try agent.lines.first("its start") { $0.text.hasPrefix("listening on") }
+    let begin = MonotonicInstant.now
+    #expect(try bench.transfers().isEmpty)
+    #expect(MonotonicInstant.now - begin >= .seconds(1), "three pauses")
+    agent.signal(SIGTERM)
+    #expect(try agent.wait() == 0)
+  }
+
   @Test("orders about what is not there, and files that cannot be read, have their codes")
   func refusals() throws {
     let bench = try AgentBench()

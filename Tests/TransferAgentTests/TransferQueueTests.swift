@@ -42,6 +42,7 @@ struct TransferQueueTests {
       let loaded = try #require(database).load()
       #expect(loaded.transfers == queue.transfers.mapValues(\.stored))
       #expect(loaded.lastID == queue.lastID, "a number is not given twice")
+      #expect(loaded.acknowledged == queue.acknowledged)
       queue = loaded
     }
   }
@@ -55,6 +56,95 @@ struct TransferQueueTests {
     #expect(queue.transfers[1]?.request.token == "secret")
     _ = queue.handle(.finished(1, .completed(TransferResult(.completed))), now: 1)
     #expect(queue.transfers[1]?.request.token == nil)
+  }
+
+  @Test("a request that is handed in again after its end was acknowledged is not another transfer, for a day")
+  func repeatedSubmission() throws {
+    let day = AcknowledgedTransfer.age
+    var queue = TransferQueue()
+    func submit(_ key: String, _ now: Int64) -> Int64? {
+      let request = TransferRequest(key: key, url: "http://h/", path: "/x")
+      let actions = queue.handle(.submitted(request, version: "v", size: 1), now: now)
+      for case .accept(let id) in actions { return id }
+      return nil
+    }
+    func endAndAcknowledge(_ id: Int64, _ now: Int64) {
+      _ = queue.handle(.finished(id, .completed(TransferResult(.completed))), now: now)
+      _ = queue.handle(.acknowledge(id), now: now)
+    }
+    #expect(submit("a", 0) == 1)
+    endAndAcknowledge(1, 1)
+    #expect(queue.transfers.isEmpty && queue.id(ofKey: "a") == 1)
+    #expect(submit("a", day) == 1 && queue.transfers.isEmpty && queue.running.isEmpty)
+    #expect(submit("b", day) == 2)
+    endAndAcknowledge(2, day + 2)
+    #expect(queue.id(ofKey: "a") == nil && queue.id(ofKey: "b") == 2)
+    for number in 0..<(AcknowledgedTransfer.limit + 5) {
+      let id = try #require(submit("key \(number)", day + 3))
+      endAndAcknowledge(id, day + 3)
+    }
+    #expect(queue.acknowledged.count == AcknowledgedTransfer.limit && queue.id(ofKey: "b") == nil)
+  }
+
+  @Test("transfers that wait for their next attempt make room for others, and come back later")
+  func room() {
+    var queue = TransferQueue()
+    func started(_ actions: [TransferQueue.Action]) -> [Int64] {
+      actions.compactMap { if case .start(let transfer) = $0 { transfer.id } else { nil } }
+    }
+    func stopped(_ actions: [TransferQueue.Action]) -> [Int64] {
+      actions.compactMap { if case .stop(let id) = $0 { id } else { nil } }
+    }
+    for number in 1...6 {
+      let request = TransferRequest(key: "\(number)", url: "http://h/", path: "/x")
+      let actions = queue.handle(.submitted(request, version: "v", size: 1), now: 0)
+      #expect(started(actions) == (number <= TransferQueue.limit ? [Int64(number)] : []))
+    }
+    for id in 1...3 { queue.note(Int64(id), trouble: .some("no server")) }
+    #expect(stopped(queue.handle(.timeCame, now: 1)) == [1, 2], "as many as others wait")
+    #expect(stopped(queue.handle(.timeCame, now: 1)).isEmpty)
+    #expect(started(queue.handle(.finished(1, .stopped(resumeData: nil)), now: 2)) == [5])
+    #expect(queue.transfers[1]?.trouble == "no server" && queue.transfers[1]?.state == .active)
+    #expect(started(queue.handle(.finished(2, .stopped(resumeData: nil)), now: 2)) == [6])
+    #expect(started(queue.handle(.finished(5, .completed(TransferResult(.completed))), now: 3)).isEmpty, "1 rests")
+    #expect(started(queue.handle(.resume(1), now: 4)) == [1], "at once, if somebody says so")
+    #expect(started(queue.handle(.finished(6, .completed(TransferResult(.completed))), now: 5)).isEmpty)
+    #expect(started(queue.handle(.timeCame, now: 10_001)) == [2])
+    #expect(queue.running.count == TransferQueue.limit)
+  }
+
+  @Test("a transfer that this machine cannot run now is tried again, ever more seldom")
+  func postponement() {
+    var queue = TransferQueue()
+    let request = TransferRequest(key: "k", url: "http://h/", path: "/x")
+    _ = queue.handle(.submitted(request, version: "v", size: 1), now: 0)
+    var now: Int64 = 0
+    var pauses: [Int64] = []
+    for _ in 0..<10 {
+      let actions = queue.handle(.finished(1, .postponed("no descriptor")), now: now)
+      #expect(queue.running.isEmpty && queue.transfers[1]?.trouble == "no descriptor")
+      guard case .wake(let time)? = actions.last else { break }
+      pauses.append(time - now)
+      now = time
+      #expect(queue.handle(.timeCame, now: now).contains { if case .start = $0 { true } else { false } })
+    }
+    #expect(pauses == [10, 20, 40, 80, 160, 320, 640, 900, 900, 900].map { $0 * 1000 })
+  }
+
+  @Test("what a server has of a cancelled transfer is deleted with its token, also after it was acknowledged")
+  func abandonment() throws {
+    for isAcknowledged in [false, true] {
+      var request = TransferRequest(key: "k", url: "http://h/", path: "/x")
+      request.token = "secret"
+      var queue = TransferQueue()
+      _ = queue.handle(.submitted(request, version: "v", size: 1), now: 0)
+      _ = queue.handle(.cancel(1), now: 1)
+      #expect(queue.transfers[1]?.request.token == nil)
+      if isAcknowledged { _ = queue.handle(.acknowledge(1), now: 2) }
+      let actions = queue.handle(.finished(1, .stopped(resumeData: "r")), now: 3)
+      guard case .abandon(let transfer)? = actions.first else { throw TestFailure("\(actions)") }
+      #expect(transfer.request.token == "secret" && transfer.resumeData == "r")
+    }
   }
 
   @Test("two agents cannot have one database")
@@ -75,6 +165,8 @@ private struct QueueWorld {
   /// What the database has.
   var disk: [Int64: Transfer] = [:]
   var lastID: Int64 = 0
+  /// The keys that the database has of those that were acknowledged.
+  var past: [String: AcknowledgedTransfer] = [:]
   /// What the engine runs, and whether it has been asked to stop.
   var engine: [Int64: Bool] = [:]
   /// Results that were on disk: they never change.
@@ -90,7 +182,13 @@ private struct QueueWorld {
 
   mutating func step() throws {
     let id = Int64.random(in: 1...max(1, lastID + 1), using: &random)
-    switch Int.random(in: 0..<12, using: &random) {
+    switch Int.random(in: 0..<13, using: &random) {
+    case 12:
+      // An attempt has failed, or succeeds.
+      if let id = engine.keys.sorted().randomElement(using: &random) {
+        queue.note(id, trouble: .some(random.chance(70) ? "no server" : nil))
+        try happen(.timeCame)
+      }
     case 0, 1, 2: try submit()
     case 3: try happen(.pause(id))
     case 4: try happen(.resume(id))
@@ -138,7 +236,10 @@ private struct QueueWorld {
     let ending: TransferQueue.Ending =
       isStopping && random.chance(80)
       ? .stopped(resumeData: random.chance(50) ? "s" : nil)
-      : random.chance(70) ? .completed(TransferResult(.completed)) : .failed(TransferResult(.failed, cause: "refused"))
+      : random.chance(10)
+        ? .postponed("no descriptor")
+        : random.chance(70)
+          ? .completed(TransferResult(.completed)) : .failed(TransferResult(.failed, cause: "refused"))
     try happen(.finished(id, ending))
   }
 
@@ -146,7 +247,7 @@ private struct QueueWorld {
   private mutating func kill() {
     engine = [:]
     (wake, network) = (nil, nil)
-    queue = TransferQueue(disk.values.map { $0 }, lastID: lastID)
+    queue = TransferQueue(disk.values.map { $0 }, lastID: lastID, acknowledged: past.values.map { $0 })
   }
 
   private mutating func happen(_ event: TransferQueue.Event, key: String? = nil) throws {
@@ -155,7 +256,7 @@ private struct QueueWorld {
     let actions = next.handle(event, now: now)
     func isOnDisk(_ action: TransferQueue.Action) -> Bool {
       switch action {
-      case .store, .remove: true
+      case .store, .remove, .forget: true
       default: false
       }
     }
@@ -176,14 +277,16 @@ private struct QueueWorld {
           #expect(results[transfer.id] == nil || results[transfer.id] == result, "a result has changed")
           results[transfer.id] = result
         }
-      case .remove(let id):
+      case .remove(let id, let transfer):
+        past[transfer.key] = transfer
         #expect(results[id] != nil, "what has not ended is removed")
         disk[id] = nil
         acknowledged.insert(id)
+      case .forget(let key): past[key] = nil
       case .accept(let id):
-        #expect(disk[id] != nil, "accepted before it is on disk")
+        #expect(disk[id] != nil || acknowledged.contains(id), "accepted before it is on disk")
         if let key {
-          #expect(accepted[key] == nil || accepted[key] == id || acknowledged.contains(accepted[key] ?? 0))
+          #expect(accepted[key] == nil || accepted[key] == id, "a key has two transfers")
           accepted[key] = id
         }
       case .start(let transfer):
@@ -208,7 +311,7 @@ private struct QueueWorld {
       case .done, .refuse: break
       }
     }
-    #expect(disk == queue.transfers.mapValues(\.stored))
+    #expect(disk == queue.transfers.mapValues(\.stored) && past == queue.acknowledged)
     #expect(Set(engine.keys) == Set(queue.running.keys) && engine.count <= TransferQueue.limit)
     for (id, isStopping) in engine { #expect(isStopping || queue.transfers[id]?.state == .active) }
     for id in accepted.values { #expect(disk[id] != nil || acknowledged.contains(id), "transfer \(id) is forgotten") }
@@ -220,7 +323,7 @@ private struct QueueWorld {
     try setNetwork(isGood: true)
     for _ in 0..<2000 {
       if queue.isIdle, !queue.transfers.values.contains(where: { $0.state == .paused }) { break }
-      now += 10
+      now += 10_000
       try happen(.timeCame)
       try finishOne()
       for transfer in queue.transfers.values where transfer.state == .paused { try happen(.resume(transfer.id)) }

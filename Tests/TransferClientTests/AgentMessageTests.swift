@@ -37,7 +37,8 @@ struct AgentMessageTests {
       result.status = Int.random(in: 200...599, using: &random)
       (result.byteCount, result.ended, result.isVerified) = (77, 12, random.chance(50))
       let status = TransferStatus(
-        id: 7, session: random.word, task: 3, state: .ended, url: random.word, path: "/" + random.word,
+        id: 7, key: random.word, session: random.word, task: 3, state: .ended, url: random.word,
+        path: "/" + random.word,
         note: random.chance(50) ? random.word : nil, size: 99, acknowledged: 5, created: 12, trouble: random.word,
         result: random.chance(50) ? result : nil)
       for answer in [
@@ -87,6 +88,7 @@ struct AgentMessageTests {
     (request.session, request.task, request.method) = (random.word, 5, random.word)
     request.fields = (0..<2).map { _ in random.word }
     (request.mayUsePOST, request.usesHTTP1, request.keepsOrigin) = (random.chance(50), true, random.chance(50))
+    request.file = random.chance(50) ? random.word : nil
     request.note = random.chance(50) ? random.word : nil
     (request.tokenFile, request.token, request.netrcFile) = (random.word, random.word, random.word)
     (request.proxy, request.unixSocket, request.certificateAuthorities) = (random.word, random.word, random.word)
