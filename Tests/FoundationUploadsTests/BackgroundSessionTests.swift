@@ -3,6 +3,7 @@
 import CommandTesting
 import EventLoops
 import FoundationUploads
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import StreamServing
@@ -96,6 +97,74 @@ struct BackgroundSessionTests {
     let third = BackgroundRecorder(try EventLog())
     #expect(session(bench, third).openTasks.isEmpty)
     #expect(third.log.all.isEmpty, "nothing is told twice")
+  }
+
+  @Test("a session that is invalidated acknowledges each end before it closes")
+  func invalidation() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("data", bytes(1000))
+    for round in 1...5 {
+      let recorder = BackgroundRecorder(try EventLog())
+      let session = session(bench, recorder)
+      for number in 1...3 {
+        let url = "\(server.url)/x/file\(round)-\(number)"
+        session.uploadTask(with: try request(url), fromFile: URL(fileURLWithPath: file)).resume()
+      }
+      session.finishTasksAndInvalidate()
+      try recorder.log.first("the end of the session") { $0 == .invalid }
+      #expect(recorder.log.all.count { if case .completed = $0 { true } else { false } } == 3)
+      try waitUntil("the agent has forgotten them", within: 5) { try bench.transfers().isEmpty }
+    }
+  }
+
+  @Test("transfers with the same number of a task are two tasks, and each hears of its own")
+  func sameNumber() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("data", bytes(1000))
+    for number in 1...2 {
+      var transfer = TransferRequest(key: "k\(number)", url: "\(server.url)/x/file\(number)", path: file)
+      (transfer.session, transfer.task, transfer.note) = ("com.example.uploads", 1, "transfer \(number)")
+      transfer.earliestBegin = WallClock.now.sinceEpoch + 1000
+      _ = try bench.submit(transfer)
+    }
+    let recorder = BackgroundRecorder(try EventLog())
+    let session = session(bench, recorder)
+    #expect(Set(session.openTasks.map(\.taskIdentifier)).count == 2)
+    for number in 1...2 {
+      try recorder.log.first("the end of transfer \(number)") {
+        if case .completed(_, "transfer \(number)", 201, nil) = $0 { true } else { false }
+      }
+    }
+    try waitUntil("the agent has forgotten them") { try bench.transfers().isEmpty }
+  }
+
+  @Test("orders that the agent cannot store, because its disk is full, are given again")
+  func fullDisk() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let file = try bench.directory.write("data", bytes(1000))
+    // What is written beyond the limit fails, as on a full disk, and does not end the agent.
+    let agent = try TestProcess(
+      "/bin/sh", ["-c", "trap '' XFSZ; exec \(bench.program) agent"], environment: bench.environment)
+    try agent.lines.first("its start") { $0.text.hasPrefix("listening on") }
+    let recorder = BackgroundRecorder(try EventLog())
+    let session = session(bench, recorder)
+    func setLimit(_ limit: String) throws {
+      let process = try TestProcess("prlimit", ["--pid", "\(agent.pid)", "--fsize=\(limit)"])
+      #expect(try process.wait() == 0, "\(process.errors)")
+    }
+    try setLimit("1:unlimited")
+    let task = session.uploadTask(with: try request("\(server.url)/x/data"), fromFile: URL(fileURLWithPath: file))
+    task.resume()
+    // The agent answers in the order of the questions.
+    var last = TransferRequest(key: "last", url: "http://127.0.0.1:9/x", path: file)
+    last.earliestBegin = .max
+    guard case .refused(_, .database, _) = try bench.connection().order(.submit(last)) else {
+      throw TestFailure("the disk is not full")
+    }
+    try setLimit("unlimited:unlimited")
+    #expect(try recorder.end() == .completed(task: task.taskIdentifier, "", status: 201, error: nil))
+    agent.signal(SIGTERM)
+    #expect(try agent.wait() == 0)
   }
 
   @Test("a program that is killed in the middle hears the end when it starts again, and not a third time")

@@ -22,6 +22,11 @@ final class AgentLink: Sendable {
   private struct State {
     var connection: AgentConnection?
     var isClosed = false
+    /// It is closed when all orders are answered.
+    var isFinishing = false
+    /// Refused because the agent's disk is full: they are given again.
+    var refused: [Int] = []
+    var repetition: (time: MonotonicInstant, pause: Duration)?
     /// Those that are not answered, in their order.
     var orders: [(token: Int, order: Order)] = []
     var nextToken = 0
@@ -36,24 +41,30 @@ final class AgentLink: Sendable {
 
   /// The longest pause between two attempts to reach an agent.
   private static let longestPause = Duration.seconds(30)
+  /// The first pause before an order is given again that the agent could not store.
+  private static let firstRepetition = Duration.seconds(1)
 
   init(_ location: AgentLocation, program: String?, identifier: String) {
     (self.location, self.program, self.identifier) = (location, program, identifier)
   }
 
-  /// Connects, and starts the agent if there is none.
+  /// Connects, and starts the agent if there is none. News and answers wait until ``listen(_:)``.
   ///
-  /// - Parameter hear: called on the link's thread from now on.
   /// - Returns: the session's transfers.
   /// - Throws: ``AgentError`` when there is no agent and none can be started.
-  func begin(_ hear: @escaping @Sendable (News) -> Void) throws(AgentError) -> [TransferStatus] {
+  func begin() throws(AgentError) -> [TransferStatus] {
     let connection = try AgentLaunch.connection(location, program: program)
     let transfers = try watch(connection)
     state.withLock { $0.connection = connection }
+    return transfers
+  }
+
+  /// - Parameter hear: called on the link's thread from now on.
+  func listen(_ hear: @escaping @Sendable (News) -> Void) throws(AgentError) {
+    guard let connection = state.withLock({ $0.connection }) else { return }
     do throws(SystemError) {
       try NamedThread("sluice-agent-link") { [self] in serve(connection, hear) }.detach()
     } catch { throw .system(location.socket, error) }
-    return transfers
   }
 
   /// Gives an order. `answered` is called once, on the link's thread.
@@ -73,13 +84,34 @@ final class AgentLink: Sendable {
     }
   }
 
+  /// Ends the connection when all orders that were given are answered.
+  func finish() {
+    state.withLock { state in
+      state.isFinishing = true
+      Self.closeIfFinished(&state)
+    }
+  }
+
+  private static func closeIfFinished(_ state: inout State) {
+    guard state.isFinishing, state.orders.isEmpty else { return }
+    state.isClosed = true
+    state.connection?.end()
+  }
+
   // MARK: The link's thread
 
   private func serve(_ first: AgentConnection, _ hear: @escaping @Sendable (News) -> Void) {
     var connection = first
     while true {
       do throws(AgentError) {
-        while true { take(try connection.receive(), hear) }
+        while true {
+          do throws(AgentError) {
+            take(try connection.receive(within: repeatRefused()), hear)
+          } catch {
+            // It is time to repeat something.
+            guard error == .noAnswer else { throw error }
+          }
+        }
       } catch {
         guard let next = reconnect(hear) else { return }
         connection = next
@@ -94,11 +126,39 @@ final class AgentLink: Sendable {
         guard let token = state.tokens.removeValue(forKey: number),
           let index = state.orders.firstIndex(where: { $0.token == token })
         else { return nil }
+        if case .refused(_, .database, _) = answer {
+          // Nothing has changed, and there may be room later.
+          Self.postpone(token, &state)
+          return nil
+        }
         return state.orders.remove(at: index).order
       }
       order?.answered(answer)
+      state.withLock { Self.closeIfFinished(&$0) }
     case .transfer(_, let status): hear(.transfer(status))
     case .replaced: hear(.replaced)
+    }
+  }
+
+  private static func postpone(_ token: Int, _ state: inout State) {
+    state.refused.append(token)
+    let pause = state.repetition.map { min($0.pause * 2, longestPause) } ?? firstRepetition
+    // Those that were refused together are repeated together.
+    if state.refused.count == 1 { state.repetition = (.now + pause, pause) }
+  }
+
+  /// Repeats what was refused, when it is time.
+  ///
+  /// - Returns: how long until then; nil if nothing was refused.
+  private func repeatRefused() -> Duration? {
+    state.withLock { state in
+      guard let repetition = state.repetition, !state.refused.isEmpty else { return nil }
+      let rest = repetition.time - .now
+      guard rest.nanoseconds <= 0 else { return rest + .milliseconds(1) }
+      let tokens = state.refused
+      state.refused = []
+      for (token, order) in state.orders where tokens.contains(token) { Self.send(token, order.kind, &state) }
+      return nil
     }
   }
 
@@ -108,10 +168,12 @@ final class AgentLink: Sendable {
     while !state.withLock({ $0.isClosed }) {
       do throws(AgentError) {
         let connection = try AgentLaunch.connection(location, program: program)
-        for status in try watch(connection) { hear(.transfer(status)) }
+        // A session that is over hears nothing more, and another one may have its identifier.
+        let isFinishing = state.withLock { $0.isFinishing }
+        if !isFinishing { for status in try watch(connection) { hear(.transfer(status)) } }
         let isOpen = state.withLock { state in
           guard !state.isClosed else { return false }
-          (state.connection, state.tokens) = (connection, [:])
+          (state.connection, state.tokens, state.refused) = (connection, [:], [])
           for (token, order) in state.orders { Self.send(token, order.kind, &state) }
           return true
         }

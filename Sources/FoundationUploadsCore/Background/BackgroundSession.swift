@@ -26,7 +26,7 @@ final class BackgroundSession: @unchecked Sendable {
     }
   }
 
-  deinit { link?.close() }
+  deinit { link?.finish() }
 
   /// Why tasks cannot begin; nil if they can.
   var error: URLError? { monitor.withLock { failure } }
@@ -34,14 +34,23 @@ final class BackgroundSession: @unchecked Sendable {
   /// Connects.
   ///
   /// - Returns: transfers of earlier processes.
-  func begin(_ hear: @escaping @Sendable (AgentLink.News) -> Void) -> [TransferStatus] {
+  func begin() -> [TransferStatus] {
     guard let link else { return [] }
     do throws(AgentError) {
-      return try link.begin(hear)
+      return try link.begin()
     } catch {
-      fail(URLError(.backgroundSessionWasDisconnected, nil, "there is no agent for background transfers: \(error)"))
+      fail(error)
       return []
     }
+  }
+
+  /// Hears news from now on.
+  func listen(_ hear: @escaping @Sendable (AgentLink.News) -> Void) {
+    do throws(AgentError) { try link?.listen(hear) } catch { fail(error) }
+  }
+
+  private func fail(_ error: AgentError) {
+    fail(URLError(.backgroundSessionWasDisconnected, nil, "there is no agent for background transfers: \(error)"))
   }
 
   /// From now on, tasks cannot begin.
@@ -51,5 +60,9 @@ final class BackgroundSession: @unchecked Sendable {
     link?.order(kind, answered: answered)
   }
 
+  /// Ends at once, as a process that is killed.
   func close() { link?.close() }
+
+  /// Ends when the agent has answered all orders.
+  func finish() { link?.finish() }
 }

@@ -15,6 +15,9 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   private let completion: Transfer.Completion
   private let background: BackgroundSession
 
+  /// What the agent and the session know it by.
+  let key: String
+
   private let monitor = Monitor()
   /// The agent's number; nil until it has accepted the transfer.
   private var id: Int64?
@@ -32,6 +35,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   ) {
     (self.session, self.task, self.content, self.completion) = (session, task, content, completion)
     self.background = background
+    key = status?.key ?? LiveStreamConfiguration.randomStreamID()
     if let status { (id, isSubmitted, isSuspended) = (status.id, true, status.state == .paused) }
   }
 
@@ -103,8 +107,8 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       throw URLError(.unsupportedURL, url)
     }
     let settings = session.configuration
-    var transfer = TransferRequest(
-      key: LiveStreamConfiguration.randomStreamID(), url: request.url, path: file.standardizedFileURL.path)
+    var transfer = TransferRequest(key: key, url: request.url, path: file.standardizedFileURL.path)
+    transfer.file = FileStamp.of(transfer.path)
     transfer.session = background.identifier
     transfer.task = Int64(task.taskIdentifier)
     transfer.method = request.method
@@ -200,8 +204,9 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       case .download(let handler): handler(nil, nil, error)
       }
       told()
+      // Behind the order above: a session that is over waits for its orders' answers.
+      session.end(task)
     }
-    session.end(task)
   }
 }
 

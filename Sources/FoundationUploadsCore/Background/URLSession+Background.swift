@@ -8,13 +8,15 @@ internal import TransferClient
 extension URLSession {
   /// Connects to the agent, makes the tasks of earlier processes again, and tells what they have missed.
   func beginBackground(_ background: BackgroundSession) {
-    let transfers = background.begin { [weak self] news in self?.hear(news) }
+    let transfers = background.begin()
     var missed = false
     for status in transfers {
       restore(status, background)
       if status.result != nil { missed = true }
     }
     for status in transfers { hear(.transfer(status)) }
+    // What has come meanwhile is of tasks that are here now.
+    background.listen { [weak self] news in self?.hear(news) }
     // Behind all of these events.
     if missed {
       call { [weak self] in self.map { $0.delegate?.urlSessionDidFinishEvents(forBackgroundURLSession: $0) } }
@@ -36,13 +38,14 @@ extension URLSession {
     switch news {
     case .transfer(let status):
       // Of a task that is over, the agent will hear so.
-      guard let task = openTasks.first(where: { $0.taskIdentifier == status.task }) else { return }
-      (task.engine as? BackgroundTransfer)?.hear(status)
+      for case let transfer as BackgroundTransfer in openTasks.lazy.map(\.engine) where transfer.key == status.key {
+        return transfer.hear(status)
+      }
     case .replaced:
       background?.fail(
         URLError(
           .backgroundSessionInUseByAnotherProcess, nil, "another session with the same identifier has been made"))
-      background?.close()
+      background?.finish()
       for task in openTasks { (task.engine as? BackgroundTransfer)?.isReplaced() }
     }
   }

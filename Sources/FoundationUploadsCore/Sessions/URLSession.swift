@@ -81,7 +81,7 @@ open class URLSession: NSObject, @unchecked Sendable {
     if let background { beginBackground(background) }
   }
 
-  deinit { background?.close() }
+  deinit { background?.finish() }
 
   /// Given at the start; nil once the session has become invalid.
   open var delegate: (any URLSessionDelegate)? { monitor.withLock { keptDelegate } }
@@ -114,8 +114,15 @@ open class URLSession: NSObject, @unchecked Sendable {
     }
   }
 
-  /// A number that an earlier process has given.
-  func noteIdentifier(_ identifier: Int) { monitor.withLock { lastIdentifier = max(lastIdentifier, identifier) } }
+  /// The number that an earlier process has given, or another one if two have given the same.
+  func identifier(restoring identifier: Int) -> Int {
+    monitor.withLock {
+      let isTaken = tasks[identifier] != nil
+      lastIdentifier = max(lastIdentifier, identifier)
+      if isTaken { lastIdentifier += 1 }
+      return isTaken ? lastIdentifier : identifier
+    }
+  }
 
   /// Whether new tasks can begin.
   var acceptsTasks: Bool { monitor.withLock { !isInvalid } }
@@ -130,7 +137,7 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   /// Tasks that are not over.
   var openTasks: [URLSessionTask] {
-    monitor.withLock { tasks.values.sorted { $0.taskIdentifier < $1.taskIdentifier } }
+    monitor.withLock { tasks.values.sorted { $0.taskIdentifier < $1.taskIdentifier } }.filter { $0.state != .completed }
   }
 
   /// Calls `work` on the delegate queue.
@@ -184,7 +191,7 @@ open class URLSession: NSObject, @unchecked Sendable {
       return true
     }
     guard isLast else { return }
-    background?.close()
+    background?.finish()
     call { [self] in
       delegate?.urlSession(self, didBecomeInvalidWithError: nil)
       // Released outside the lock: its end may be an order to this session.

@@ -73,8 +73,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     _ session: URLSession, _ request: URLRequest?, _ content: Transfer.Content, _ completion: Transfer.Completion,
     restoring status: TransferStatus? = nil
   ) {
-    taskIdentifier = status.map { Int($0.task) } ?? session.nextIdentifier()
-    session.noteIdentifier(taskIdentifier)
+    taskIdentifier = status.map { session.identifier(restoring: Int($0.task)) } ?? session.nextIdentifier()
     originalRequest = request
     super.init()
     facts.currentRequest = request
