@@ -228,6 +228,7 @@ private final class Directory: Sendable {
   func open(limit: UInt64, stream: String = "test") throws -> StreamSpool {
     var settings = SpoolSettings(limit: limit)
     settings.syncInterval = .milliseconds(10)
+    let end = MonotonicInstant.now + .seconds(20)
     while true {
       do {
         return try StreamSpool(directory: directory.path, stream: stream, settings: settings) { [self] event in
@@ -235,7 +236,7 @@ private final class Directory: Sendable {
         }
       } catch {
         // The folder of a spool that was dropped belongs to it until its thread has ended.
-        guard case .inUse(getpid()) = error.cause else { throw error }
+        guard case .inUse(getpid()) = error.cause, .now < end else { throw error }
         usleep(1000)
       }
     }
