@@ -10,6 +10,8 @@ internal import StreamServing
 ///
 /// What is not theirs is not there: the answer to it is that to a recording that does not exist.
 final class DownloadHandler: RequestHandler {
+  /// No cache gives one client what another one was answered.
+  private static let caching: HeaderFields = ["cache-control": "private, no-cache", "vary": "authorization"]
   private let head: RequestHead
   private let downloads: RecordingDownloads
   private var exchange: (any ContentExchange)?
@@ -44,7 +46,7 @@ final class DownloadHandler: RequestHandler {
   private func answer(_ found: Result<FoundRecording?, SystemError>, _ place: DownloadPlace) {
     guard let exchange else { return }
     switch found {
-    case .success(nil): respond(Response(404, body: "There is no complete recording of that name.\n"))
+    case .success(nil): respond(Response(404, Self.caching, body: "There is no complete recording of that name.\n"))
     case .success(let recording?): send(recording, exchange, place)
     case .failure(let error):
       downloads.context.figures.values.storageFailures += 1
@@ -58,11 +60,10 @@ final class DownloadHandler: RequestHandler {
   private func send(_ recording: FoundRecording, _ exchange: any ContentExchange, _ place: DownloadPlace) {
     let answer = RepresentationAnswer(
       method: head.method, head.fields, recording.validators, length: recording.length, now: WallClock.now.seconds)
-    var fields: HeaderFields = [
-      "etag": recording.validators.tag.text,
-      "last-modified": WallClock(seconds: recording.validators.lastModified).imfFixdate,
-      "accept-ranges": "bytes",
-    ]
+    var fields = Self.caching
+    fields.append("etag", recording.validators.tag.text)
+    fields.append("last-modified", WallClock(seconds: recording.validators.lastModified).imfFixdate)
+    fields.append("accept-ranges", "bytes")
     func send(_ range: Range<UInt64>, _ status: Int) {
       fields.append("content-type", Self.mediaType(of: recording.name))
       // The name has letters, digits, dots, underscores, hyphens and tildes only.

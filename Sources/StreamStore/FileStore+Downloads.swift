@@ -27,7 +27,7 @@ struct FoundRecording: Sendable {
   ///   or changed.
   func read(_ count: Int, at offset: UInt64) throws(SystemError) -> [UInt8] {
     let descriptor = try file.acquire()
-    defer { file.release() }
+    defer { letGo(of: file) }
     var failure: SystemError?
     let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
       while filled < count {
@@ -53,6 +53,12 @@ struct FoundRecording: Sendable {
   }
 }
 
+/// Releases a file, and closes it: the disk gets the room of a recording that is removed while its client is slow.
+private func letGo(of file: OpenFile) {
+  file.release()
+  file.closeIfIdle()
+}
+
 /// When a file was written last, as finely as the file system knows.
 private struct ModificationTime: Equatable {
   var seconds: Int64
@@ -75,12 +81,14 @@ extension FileStore {
   ///
   /// - Throws: ``SystemError`` if nobody can tell at this moment.
   func findRecording(_ path: String, for credential: [UInt8]?) throws(SystemError) -> FoundRecording? {
-    guard let (file, name) = StreamName.recording(path: path), try owners.owner(of: name) == credential,
+    guard let (file, name) = StreamName.recording(path: path), try isOwner(credential, of: name),
       let sidecar = try completedSidecar(name), sidecar.file == file, let stored = sidecar.stored,
-      let (open, length) = try openRecording(file), length == stored.bytes
+      let (open, length) = try openRecording(file), length == stored.bytes,
+      // Again: the file may be that of another stream of that name, begun between the two.
+      try isOwner(credential, of: name)
     else { return nil }
     let descriptor = try open.acquire()
-    defer { open.release() }
+    defer { letGo(of: open) }
     var status = stat()
     try retryingInterrupts("fstat \(file)") { fstat(descriptor, &status) }
     let modified = ModificationTime(status)
@@ -97,6 +105,12 @@ extension FileStore {
       validators: Validators(tag: EntityTag(tag), lastModified: lastModified),
       sha256: isOlder(modified, than: name.sidecar) ? stored.sha256.flatMap(Self.bytes(ofHexadecimal:)) : nil,
       file: open, modified: modified)
+  }
+
+  /// Whether that credential began the stream; nil where none did.
+  private func isOwner(_ credential: [UInt8]?, of name: StreamName) throws(SystemError) -> Bool {
+    guard let record = try owners.record(of: name) else { return credential == nil }
+    return record.isBeginner && record.owner == credential
   }
 
   /// The finished sidecar, or else the hidden one of a recording whose digest is being computed.

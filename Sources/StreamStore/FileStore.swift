@@ -324,8 +324,8 @@ package final class FileStore: StreamStore, Sendable {
   ) throws(SystemError) -> any StoredStream {
     // Before there is a file: one without an owner is everybody's.
     if let credential, let owner = try owners.owner(of: name), owner != credential { parts.forget(name.base) }
-    if let credential, try owners.owner(of: name) != credential { try recordOwner(credential, of: name) }
     let log = try parts.lines(of: name.base)
+    if let credential { try recordOwner(credential, of: name, log) }
     var name = name
     name.part = log.last?.number ?? 1
     if let growing = try openGrowing(name, log) { return growing }
@@ -340,8 +340,18 @@ package final class FileStore: StreamStore, Sendable {
   }
 
   /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
-  private func recordOwner(_ credential: [UInt8], of name: StreamName) throws(SystemError) {
-    try owners.record(credential, of: name)
+  ///
+  /// Whoever continues a stream without an owner keeps everybody else from it, and still did not begin it: the bytes
+  /// that are there are not theirs to download.
+  private func recordOwner(
+    _ credential: [UInt8], of name: StreamName, _ log: [RecordingPart]
+  ) throws(SystemError) {
+    let record = try owners.record(of: name)
+    if let record, record.owner == credential, record.isBeginner { return }
+    var isNew = log.isEmpty && !isThere(name.partial)
+    if isNew { isNew = try findComplete(name) == nil }
+    if record?.owner == credential, !isNew { return }
+    try owners.record(credential, of: name, isBeginner: isNew)
     guard durability != .none else { return }
     // The worker takes one after the other: whoever waits for a sync of the stream waits for these as well.
     for file in [owners.path(name), StreamOwners.directoryName] {

@@ -9,6 +9,9 @@ internal import StreamServing
 struct StreamOwners: Sendable {
   /// Begins with a dot, which no stream's name does.
   static let directoryName = ".owners"
+  /// Follows the credential in the record of a stream that it did not begin.
+  private static let claim = UInt8(ascii: "c")
+  private static let credentialLength = 32
   private let parent: Int32
   private let openFiles: OpenFiles
 
@@ -27,7 +30,15 @@ struct StreamOwners: Sendable {
   func owner(of name: StreamName) throws(SystemError) -> [UInt8]? { try owner(ofStream: name.base) }
 
   /// - Parameter stream: the name without extension.
-  func owner(ofStream stream: String) throws(SystemError) -> [UInt8]? {
+  func owner(ofStream stream: String) throws(SystemError) -> [UInt8]? { try record(ofStream: stream)?.owner }
+
+  /// Who owns a stream, and whether they began it: if not, the stream has bytes that are not theirs. nil if nobody's is
+  /// recorded.
+  func record(of name: StreamName) throws(SystemError) -> (owner: [UInt8], isBeginner: Bool)? {
+    try record(ofStream: name.base)
+  }
+
+  private func record(ofStream stream: String) throws(SystemError) -> (owner: [UInt8], isBeginner: Bool)? {
     let operation = "read the owner's record of a stream"
     let descriptor: Int32
     do throws(SystemError) {
@@ -40,10 +51,12 @@ struct StreamOwners: Sendable {
     defer { close(descriptor) }
     var bytes = [UInt8](repeating: 0, count: 256)
     let count = try retryingInterrupts(operation) { read(descriptor, &bytes, bytes.count) }
-    return Array(bytes.prefix(count))
+    let isClaim = count == Self.credentialLength + 1 && bytes[Self.credentialLength] == Self.claim
+    return (Array(bytes.prefix(isClaim ? Self.credentialLength : count)), !isClaim)
   }
 
-  func record(_ credential: [UInt8], of name: StreamName) throws(SystemError) {
+  func record(_ credential: [UInt8], of name: StreamName, isBeginner: Bool) throws(SystemError) {
+    let record = isBeginner ? credential : credential + [Self.claim]
     mkdirat(parent, Self.directoryName, 0o700)
     // Replaced as a whole: half a record would lock the owner out.
     let temporary = temporaryPath(name)
@@ -52,9 +65,9 @@ struct StreamOwners: Sendable {
     }
     defer { close(descriptor) }
     let written = try retryingInterrupts("write the owner's record of a stream") {
-      credential.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+      record.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
     }
-    guard written == credential.count else {
+    guard written == record.count else {
       throw SystemError(operation: "write the owner's record of a stream", code: ENOSPC)
     }
     try retryingInterrupts("rename the owner's record of a stream") {

@@ -110,6 +110,9 @@ struct DownloadTests {
             let answer = try ask(method, ["Range: bytes=0-3"])
             #expect(
               answer.status == 404 && answer["etag"] == nil && !answer.body.contains("quick"), "\(context) \(answer)")
+            #expect(
+              answer["cache-control"] == "private, no-cache" && answer["vary"] == "authorization",
+              "\(context) \(answer)")
           }
           continue
         }
@@ -145,6 +148,8 @@ struct DownloadTests {
     let answer = try ask("GET", lines)
     let told: Comment = "\(context) \(lines): \(answer)"
     #expect(answer["etag"] == tag, told)
+    let isCached = [200, 206, 304].contains(answer.status)
+    #expect(!isCached || answer["cache-control"] == "private, no-cache" && answer["vary"] == "authorization", told)
     if ifMatch == "\"other\"" { return #expect(answer.status == 412, told) }
     if ifNone == tag { return #expect(answer.status == 304 && answer.body.isEmpty, told) }
     // The files are a moment old: their date does not tell which bytes they had.
@@ -178,6 +183,9 @@ struct DownloadTests {
     #expect(answer["repr-digest"] == digest || !isDigested && answer["repr-digest"] == nil, told)
   }
 
+  /// What is there of a stream that a token continues.
+  enum Claim: CaseIterable { case new, put, post, growing }
+
   @Test("without allowsDownloads, GET is answered as before")
   func offByDefault() throws {
     let server = try TestServer()
@@ -186,6 +194,41 @@ struct DownloadTests {
     try client.send("GET \(path) HTTP/1.1\r\nHost: h\r\n\r\n")
     let answer = try client.answer()
     #expect(answer.status == 404 && answer.body.contains("does not hand them out"))
+  }
+
+  @Test("a token that continues a recording without an owner does not get what was there", arguments: Claim.allCases)
+  func claim(_ claim: Claim) throws {
+    let directory = TemporaryDirectory()
+    let alpha = try Self.sha256("alpha")
+    try directory.write("tokens", Array("\(alpha.hexadecimal)\n".utf8))
+    if claim == .new {
+      mkdir(directory.path + "/.owners", 0o700)
+    } else if claim == .growing {
+      try directory.write("kitchen-a.part", Array(Self.content.utf8))
+    } else {
+      _ = try Self.make(.unowned, "kitchen-a", nil, alpha, in: directory)
+    }
+    let server = try TestServer(in: directory) {
+      $0.tokenFile = directory.path + "/tokens"
+      $0.allowsDownloads = true
+    }
+    let lines = "Host: h\r\nAuthorization: Bearer alpha\r\n"
+    let offset = claim == .growing ? "Stream-Offset: \(Self.content.utf8.count)\r\n" : ""
+    for _ in 0..<2 {
+      let client = try server.connect()
+      try client.send(
+        "\(claim == .put ? "PUT" : "POST") /kitchen.wav HTTP/1.1\r\n\(lines)Stream-ID: a\r\nContent-Length: 4\r\n"
+          + offset + "\r\nmore")
+      let answer = try client.answer()
+      if claim == .new || claim == .growing {
+        #expect([200, 201].contains(answer.status), "\(answer)")
+        break
+      }
+    }
+    let reader = try server.connect()
+    try reader.send("GET /kitchen-a.wav HTTP/1.1\r\n\(lines)\r\n")
+    let answer = try reader.answer()
+    #expect(answer.status == (claim == .new ? 200 : 404) && !answer.body.contains("quick"), "\(answer)")
   }
 
   // MARK: The life of one
@@ -310,6 +353,28 @@ struct DownloadTests {
       let event = try server.events.wait(.downloadInterrupted)
       #expect(event.bytes == UInt64(body.count) && event.reason != nil && event.file == "big-a.bin", "\(event)")
     }
+  }
+
+  @Test("a download whose client is slow keeps no recording open")
+  func stalled() throws {
+    let directory = TemporaryDirectory()
+    _ = try Self.makeLarge(in: directory)
+    let server = try TestServer(in: directory) { $0.allowsDownloads = true }
+    let client = try server.connect()
+    try client.send("GET /big-a.bin HTTP/1.1\r\nHost: h\r\n\r\n")
+    var first = [UInt8](repeating: 0, count: 1)
+    #expect(recv(client.descriptor, &first, 1, Int32(MSG_PEEK)) == 1)
+    unlink(directory.path + "/big-a.bin")
+    // The name of what is open and removed ends in " (deleted)".
+    try waitUntil("nothing has the removed recording open") {
+      !(try ScratchListing("/proc/self/fd").names).contains {
+        var target = [CChar](repeating: 0, count: 4096)
+        readlink("/proc/self/fd/\($0)", &target, 4095)
+        return String(decoding: target.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+          .hasPrefix(directory.path + "/big-a.bin")
+      }
+    }
+    withExtendedLifetime((client, server)) {}
   }
 
   @Test("a client that goes away frees its place, and no more downloads than allowed are under way")

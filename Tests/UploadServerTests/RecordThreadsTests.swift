@@ -123,7 +123,7 @@ struct RecordThreadsTests {
   @Test("an owner's record that a crash left half made goes with its stream")
   func leftovers() throws {
     let name = StreamName(path: "/t", streamID: "1", mediaType: nil)
-    try store.owners.record([1], of: name)
+    try store.owners.record([1], of: name, isBeginner: true)
     try Command.run("touch", ["\(directory.path)/.owners/t-1~", "\(directory.path)/.owners/t-2~"])
     var gone: Set<String> = []
     try store.findRemoved { gone.insert($0) }
