@@ -77,7 +77,7 @@ struct CommandProcessTests {
       Misuse("mic http://h/ --split 00:00 --split 12:00", 64, "one time of day already"),
       Misuse("mic http://h/ --device hw:99", 66, "hw:99"),
       Misuse("pipe http://h/ --resumable never --digest sha-256", 64, "--digest", "--resumable never"),
-      Misuse("heartbeat http://h/ --interval 1us", 64, "less than 1ms"),
+      Misuse("heartbeat http://h/ --interval 1us", 64, "from 1ms"),
       Misuse("heartbeat http://h/ -H X:~a\\r\\nEvil:~1", 64, "control characters"),
       Misuse("heartbeat http://h/ -H X\\r\\nEvil:~1", 64, "control characters"),
       Misuse("heartbeat http://h/ -H X~Y:~1", 64, "--header", "not a token"),

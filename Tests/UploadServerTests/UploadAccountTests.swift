@@ -263,7 +263,8 @@ struct UploadAccountTests {
         }
         // What is on the disk is what the model has.
         let parts = test.directory.names.filter { $0.hasSuffix(".part") }
-        let sizes = try parts.map { try test.directory.contents($0).count }.sorted()
+        // One without a byte may go at any moment.
+        let sizes = parts.compactMap { try? test.directory.contents($0).count }.sorted()
         let expected = model.streams.map(\.length).sorted()
         #expect(sizes.filter { $0 > 0 } == expected.filter { $0 > 0 }, "\(seed) \(round) \(history)")
         if sizes.filter({ $0 > 0 }) != expected.filter({ $0 > 0 }) { return }

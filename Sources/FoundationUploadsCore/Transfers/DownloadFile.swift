@@ -223,6 +223,8 @@ final class DownloadFile: @unchecked Sendable {
 
   /// What a later task continues with, once all is written; nil where there is nothing to continue, or the server cannot.
   func record(of request: URLRequest, isAtOtherOrigin: Bool) -> DownloadRecord? {
+    // The file is for whoever resumes, and the worker may hold it open for another moment.
+    flock(descriptor, LOCK_UN)
     if let wanted { return wanted }
     guard let validator, byteCount > 0, request.httpMethod ?? "GET" == "GET", problem == nil else { return nil }
     return DownloadRecord(
