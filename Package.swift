@@ -40,7 +40,7 @@ let systemLibraries: [Target] = [
 
 let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
-  + room("JSONLines")
+  + room("JSONLines", imports: ["CJansson"])
   + room("Metrics")
   + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
   + room("HTTPMessages", testData: ["Vectors"])
