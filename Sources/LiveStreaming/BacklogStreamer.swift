@@ -13,7 +13,7 @@ public final class BacklogStreamer: @unchecked Sendable {
 
   /// Something happened to the backlog.
   public enum Event: Sendable {
-    /// A stretch begins: so many bytes, captured since that time (milliseconds since 1970).
+    /// A stretch begins: its length in bytes, and when its capture began (milliseconds since 1970).
     case begins(stretch: String, byteCount: UInt64, created: Int64)
     case stream(stretch: String, LiveStreamEvent)
     /// Nobody can say what a stretch is: it stays in the spool.

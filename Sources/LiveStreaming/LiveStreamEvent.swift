@@ -30,8 +30,8 @@ public enum LiveStreamEvent: Sendable {
   case discarding(UInt64)
   /// Bytes that will not reach the server.
   case gap(Gap)
-  /// The server says at the end of the stream that so many bytes are missing from what it has, beside those of every
-  /// ``gap(_:)``. It does not say where.
+  /// At the end of the stream, the server lacks this many bytes, in addition to those of every ``gap(_:)``. It does not
+  /// say where.
   case missingAtServer(UInt64)
   /// Resumable uploads only: what happened to the upload resource.
   case upload(UploadNotice)

@@ -1,4 +1,4 @@
-// One upload of the agent while it runs: the engine's stream, and what the queue is told of it.
+// One upload of the agent while it runs: the engine's stream, and what the queue hears of it.
 
 internal import Digests
 internal import EventLoops

@@ -125,7 +125,7 @@ package struct TransferQueue: Equatable, Sendable {
   /// Another attempt may succeed now: nothing rests any longer.
   package mutating func endRests() { for id in resting.keys { resting[id]?.end = .min } }
 
-  /// What is told of a transfer that runs. It changes nothing that is kept.
+  /// The progress of a transfer that runs. The database does not keep it.
   package mutating func note(_ id: Int64, acknowledged: UInt64? = nil, trouble: String?? = nil) {
     if let acknowledged { transfers[id]?.acknowledged = acknowledged }
     if let trouble { transfers[id]?.trouble = trouble }

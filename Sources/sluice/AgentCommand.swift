@@ -80,7 +80,7 @@ enum AgentCommand {
 
   // MARK: Detached
 
-  /// Starts an agent as a child of nobody, and waits until it listens.
+  /// Starts an agent that is detached from this process, and waits until it listens.
   private static func detach(_ location: AgentLocation, _ idleLimit: String) throws(CommandError) -> ExitCode {
     var ends: [Int32] = [-1, -1]
     guard pipe(&ends) == 0 else { throw CommandError(.inputOutput, SystemError.last("pipe").description) }

@@ -266,7 +266,7 @@ struct GetTests {
     let stored = try StreamServer { $0.allowsDownloads = true }
     let file = try directory.write("data", content)
     #expect(try sluice(["put", file, stored.url + "/film.mkv", "--stream-id", "a"]).wait() == 0)
-    // Each connection carries so many bytes and then ends, one way or the other.
+    // Each connection carries this many bytes and then ends, in one of two ways.
     let budgets = Mutex((0..<12).map { _ in Int.random(in: 0...900_000, using: &random) })
     let resets = random.chance(50)
     let relay = try ScriptedServer { connection, _ in

@@ -161,7 +161,7 @@ struct ReportTests {
 
   // MARK: Files
 
-  @Test("a file is replaced as a whole, with its permissions and through a link; what is no file is written into")
+  @Test("a file is replaced as a whole, with its permissions and through a link; a device or a pipe is written into")
   func replaced() throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("page", "old", mode: 0o640)

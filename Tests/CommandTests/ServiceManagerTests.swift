@@ -86,7 +86,7 @@ struct ServiceManagerTests {
     #expect(try stream.wait() != 0, "nothing could be sent")
   }
 
-  @Test("without a device nobody is told that it is ready")
+  @Test("without a device, it never reports that it is ready")
   func noDevice() throws {
     let manager = try Manager()
     let stream = try start(manager, ["mic", "http://127.0.0.1:1/k", "-D", "hw:CARD=Nobody"])

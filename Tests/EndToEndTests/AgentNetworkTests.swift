@@ -45,19 +45,33 @@ struct AgentNetworkTests {
     ("0", false, false), ("1", true, true), ("2", false, false), ("3", true, false), ("4", false, false),
   ]
 
+  /// An agent, and the bus and the manager of connections that it asks. They end with it.
+  private struct Network {
+    let daemon: TestProcess
+    let manager: TestProcess
+    let agent: TestProcess
+
+    /// - Parameter metered: the manager's word for the connection at the beginning.
+    init(_ bench: AgentBench, metered: String) throws {
+      let address = "unix:path=\(bench.directory.path)/bus"
+      daemon = try TestProcess("dbus-daemon", ["--session", "--nofork", "--address=\(address)", "--print-address"])
+      try daemon.lines.first("the bus") { $0.text.hasPrefix("unix:") }
+      let environment = bench.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": address]) { $1 }
+      manager = try TestProcess(
+        "/usr/bin/python3", ["-c", AgentNetworkTests.manager], input: .pipe, environment: environment)
+      manager.send(Array("\(metered)\n".utf8))
+      try manager.lines.first("the manager") { $0.text == "ready" }
+      agent = try TestProcess(bench.program, ["agent"], environment: environment)
+      try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
+    }
+  }
+
   @Test("a transfer runs over a metered connection if it may, and otherwise waits until that changes")
   func metered() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
-    let address = "unix:path=\(bench.directory.path)/bus"
-    let daemon = try TestProcess("dbus-daemon", ["--session", "--nofork", "--address=\(address)", "--print-address"])
-    try daemon.lines.first("the bus") { $0.text.hasPrefix("unix:") }
-    let environment = bench.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": address]) { $1 }
-    let manager = try TestProcess(
-      "/usr/bin/python3", ["-c", Self.manager], input: .pipe, environment: environment)
-    manager.send(Array("1\n".utf8))
-    try manager.lines.first("the manager") { $0.text == "ready" }
-    let agent = try TestProcess(bench.program, ["agent"], environment: environment)
-    try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
+    let network = try Network(bench, metered: "1")
+    defer { withExtendedLifetime(network) {} }
+    let (manager, agent) = (network.manager, network.agent)
     let file = try bench.directory.write("data", "content")
     for kind in Self.kinds {
       // First a connection on which all wait, so that each change is seen; the agent hears of it when it does.
@@ -104,16 +118,9 @@ struct AgentNetworkTests {
   @Test("a transfer that runs is stopped when the connection becomes metered, and continues afterwards")
   func becomesMetered() throws {
     let bench = try AgentBench()
-    let address = "unix:path=\(bench.directory.path)/bus"
-    let daemon = try TestProcess("dbus-daemon", ["--session", "--nofork", "--address=\(address)", "--print-address"])
-    try daemon.lines.first("the bus") { $0.text.hasPrefix("unix:") }
-    let environment = bench.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": address]) { $1 }
-    let manager = try TestProcess(
-      "/usr/bin/python3", ["-c", Self.manager], input: .pipe, environment: environment)
-    manager.send(Array("2\n".utf8))
-    try manager.lines.first("the manager") { $0.text == "ready" }
-    let agent = try TestProcess(bench.program, ["agent"], environment: environment)
-    try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
+    let network = try Network(bench, metered: "2")
+    defer { withExtendedLifetime(network) {} }
+    let (manager, agent) = (network.manager, network.agent)
     let pattern = OffsetPattern()
     let content = (0..<6_000_000).map { pattern[UInt64($0)] }
     let file = try bench.directory.write("data", content)

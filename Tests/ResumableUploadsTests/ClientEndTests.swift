@@ -285,7 +285,7 @@ import Testing
     #expect(client.machine.takeNotes().contains(.gap(from: 200, to: 300, isServersFault: true)))
   }
 
-  @Test("half of a file is no file: an upload that ends before it is a failure")
+  @Test("an upload that ends in the middle of its file is a failure")
   func fileCompletedEarly() {
     var client = ClientScript.file(500)
     client.start()

@@ -18,7 +18,7 @@ struct SpooledStretchTests {
   private struct Course {
     var overflow = CircularBuffer.Overflow.refuse
     var limit: UInt64 = 64 << 20
-    /// The consumer begins when so many bytes were written.
+    /// The consumer begins when this many bytes are written.
     var readsFrom: UInt64
     /// In percent, after each read.
     var releases: Int

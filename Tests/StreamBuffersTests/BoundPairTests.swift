@@ -8,7 +8,7 @@ import Testing
 
 @Suite("BoundPair on one thread")
 struct BoundPairTests {
-  @Test("the output end is told of space when it opens, and may write once for each such signal")
+  @Test("the output end signals space when it opens, and may write once for each such signal")
   func oneWriteASignal() {
     let pair = BoundPair.make(bufferSize: 8)
     let log = EventLog()

@@ -101,7 +101,7 @@ struct DownloadTests {
           continue
         }
         let isOwner = !asksForTokens || asker == .owner || state == .foreign
-        // Without tokens, a recording of nobody's is everybody's.
+        // Without tokens, everybody gets a recording that has no owner.
         let isAvailable =
           State.available.contains(state) && (asker != .other || !asksForTokens)
           || state == .foreign && asker == .other || state == .unowned && !asksForTokens

@@ -169,7 +169,7 @@ struct VerificationTests {
     #expect(left.summary.problems == 1)
   }
 
-  @Test("recordings in directories within are compared, too; hidden files, links and what is no file are passed over")
+  @Test("recordings in directories within are compared, too; hidden files, links and FIFOs are passed over")
   func directories() throws {
     let directory = TemporaryDirectory()
     let file = try Recording.live.store(in: directory)

@@ -9,7 +9,7 @@ package struct ByteRanges: Equatable, Sendable {
     /// `-5`: the last bytes.
     case suffix(UInt64)
 
-    /// What that is of a representation of so many bytes; nil where there is nothing of it.
+    /// The bytes that it names in a representation of `length` bytes; nil where it names none.
     package func range(in length: UInt64) -> Range<UInt64>? {
       switch self {
       case .from(let first, let last):
