@@ -77,6 +77,7 @@ struct BackgroundSessionTests {
     try bench.killAgent()
     let recorder = BackgroundRecorder(try EventLog())
     let second = session(bench, recorder)
+    #expect(second.background?.error == nil)
     try recorder.log.first("the end of the missed events") { $0 == .finishedEvents }
     let ends = recorder.log.all.compactMap {
       if case .completed(_, let text, let status, _) = $0 { "\(text) \(status)" } else { nil }

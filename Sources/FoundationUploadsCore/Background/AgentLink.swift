@@ -53,10 +53,19 @@ final class AgentLink: Sendable {
   /// - Returns: the session's transfers.
   /// - Throws: ``AgentError`` when there is no agent and none can be started.
   func begin() throws(AgentError) -> [TransferStatus] {
-    let connection = try AgentLaunch.connection(location, program: program)
-    let transfers = try watch(connection)
-    state.withLock { $0.connection = connection }
-    return transfers
+    let deadline = MonotonicInstant.now + Self.longestPause
+    while true {
+      do throws(AgentError) {
+        let connection = try AgentLaunch.connection(location, program: program)
+        let transfers = try watch(connection)
+        state.withLock { $0.connection = connection }
+        return transfers
+      } catch {
+        // That one was about to end: the next is started.
+        guard error == .disconnected, .now < deadline else { throw error }
+        poll(nil, 0, 20)
+      }
+    }
   }
 
   /// - Parameter hear: called on the link's thread from now on.
