@@ -39,12 +39,18 @@ package final class TransferDatabase {
             ? "it is damaged (\(error.message)). Move it away to begin with an empty one" : error.message)
       }
     } catch {
-      close(lock)
+      Self.release(lock)
       throw error
     }
   }
 
-  deinit { close(lock) }
+  deinit { Self.release(lock) }
+
+  /// Closing alone would not do: a child that another thread starts at this moment has the descriptor until its exec.
+  private static func release(_ lock: Int32) {
+    flock(lock, LOCK_UN)
+    close(lock)
+  }
 
   private static func takeLock(_ path: String) throws(AgentError) -> Int32 {
     let descriptor: Int32
