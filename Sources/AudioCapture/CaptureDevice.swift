@@ -11,6 +11,7 @@ public struct CaptureDevice: Equatable, Sendable {
     public let rates: [Int]
     /// Slowest to fastest, in Hz; there may be gaps.
     public let rateRange: ClosedRange<Int>
+    /// How few and how many channels it has.
     public let channels: ClosedRange<Int>
     /// Those of Sluice's formats that it has.
     public let formats: [SampleFormat]
@@ -18,6 +19,7 @@ public struct CaptureDevice: Equatable, Sendable {
 
   /// What looking at the device gave.
   public enum Availability: Equatable, Sendable {
+    /// It can be opened now, and can be set to this.
     case supports(Support)
     /// Another program has it; who, if that could be found out.
     case busy(holder: String?)
@@ -29,6 +31,7 @@ public struct CaptureDevice: Equatable, Sendable {
   public let name: String
   /// ALSA's description, one line, may be empty.
   public let description: String
+  /// Whether it can be opened now, and what it can be set to.
   public let availability: Availability
 
   /// All capture devices: the hardware, and what ALSA's configuration names. Opens each of them for a moment, not

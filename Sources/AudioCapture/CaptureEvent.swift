@@ -7,9 +7,11 @@ internal import Synchronization
 public enum CaptureEvent: Equatable, Sendable {
   /// Whether the capture thread got the real-time priority that it asked for.
   public enum RealTime: Equatable, Sendable {
+    /// SCHED_FIFO with this priority.
     case granted(priority: Int32)
     /// With the errno of pthread_setschedparam(3), usually EPERM: RLIMIT_RTPRIO is 0.
     case refused(code: Int32)
+    /// The configuration did not ask for it.
     case notRequested
   }
 
@@ -54,6 +56,7 @@ public enum CaptureEvent: Equatable, Sendable {
     }
   }
 
+  /// Equal events; the details of two failures are not compared.
   public static func == (a: CaptureEvent, b: CaptureEvent) -> Bool {
     switch (a, b) {
     case (.started(let a), .started(let b)): a == b

@@ -8,8 +8,11 @@ public struct CaptureTotals: Equatable, Sendable {
   public var frames: UInt64 = 0
   /// Frames lost in all gaps together; with ``MicrophoneConfiguration/GapFill/silence`` silence stands in for them.
   public var framesLost: UInt64 = 0
+  /// How many times the device had more frames than it can hold.
   public var overruns: UInt64 = 0
+  /// How many times the device was suspended.
   public var suspends: UInt64 = 0
+  /// How many times the device was gone, or fell silent.
   public var deviceLosses: UInt64 = 0
   /// Wake-ups without a frame.
   public var spuriousWakeUps: UInt64 = 0

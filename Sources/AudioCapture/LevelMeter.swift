@@ -5,10 +5,12 @@ internal import Synchronization
 
 /// The level of one channel over some time, in dBFS: 0 is full scale, silence is -infinity.
 public struct ChannelLevel: Equatable, Sendable {
+  /// The largest sample; a full-scale sine has 0.
   public let peak: Double
   /// Root mean square; a full-scale square wave has 0, a full-scale sine -3.01.
   public let rms: Double
 
+  /// A level, in dBFS.
   public init(peak: Double, rms: Double) { (self.peak, self.rms) = (peak, rms) }
 }
 

@@ -8,13 +8,15 @@ internal import Synchronization
 /// wanted.
 ///
 ///     let microphone = try Microphone(MicrophoneConfiguration(device: "hw:CARD=Mic", rate: 48_000))
-///     let buffer = try CircularBuffer.make(capacity: .time(.seconds(60), bytesPerSecond: microphone.format.bytesPerSecond))
+///     let bytesPerSecond = microphone.format.bytesPerSecond
+///     let buffer = try CircularBuffer.make(capacity: .time(.seconds(60), bytesPerSecond: bytesPerSecond))
 ///     try microphone.start(into: buffer.producer)
 ///
 /// Overruns, suspends and an unplugged device are recovered from, counted and told as ``CaptureEvent``; by default
 /// exactly as many frames of silence as were lost are written in their place. All members may be used from any thread,
 /// except ``nextEvent()``: one thread at a time. Ends with its last reference.
 public final class Microphone: Sendable {
+  /// What was asked for.
   public let configuration: MicrophoneConfiguration
   /// What was agreed on with the device. It stays the same when the device is opened again after it was away.
   public let format: CaptureFormat

@@ -16,11 +16,13 @@ public struct MicrophoneConfiguration: Equatable, Sendable {
   public var rate: Int
   /// Samples per frame. Demanded exactly.
   public var channels: Int
+  /// The format of a sample. The device must have it.
   public var format: SampleFormat
   /// How long the device collects before it wakes us: the delay of capture. The nearest that the device has is taken.
   public var period: Duration
   /// How much the device holds while the capture thread is kept from running; nil: 500 ms or 8 periods, what is longer.
   public var buffer: Duration?
+  /// What stands in the stream for frames that are lost.
   public var gapFill: GapFill
   /// Whether to ask for SCHED_FIFO. Refused (no RLIMIT_RTPRIO, no CAP_SYS_NICE) is said in
   /// ``CaptureEvent/started(realTime:)``.
@@ -30,6 +32,7 @@ public struct MicrophoneConfiguration: Equatable, Sendable {
   /// The capture ends after exactly so many frames, silence filled in included; nil: never.
   public var maximumFrames: UInt64?
 
+  /// What to capture: 16 bits, one channel and 48 kHz of the default device, unless you choose something else.
   public init(
     device: String = "default", rate: Int = 48_000, channels: Int = 1, format: SampleFormat = .s16LE,
     period: Duration = .milliseconds(10), buffer: Duration? = nil, gapFill: GapFill = .silence,
@@ -57,6 +60,7 @@ public struct CaptureFormat: Equatable, Sendable {
   public let rate: Int
   /// Samples per frame.
   public let channels: Int
+  /// The format of a sample.
   public let format: SampleFormat
   /// Frames after which the device wakes us.
   public let periodFrames: Int
@@ -69,8 +73,11 @@ public struct CaptureFormat: Equatable, Sendable {
 
   /// Bytes of one frame: one sample of each channel.
   public var bytesPerFrame: Int { channels * format.bytesPerSample }
+  /// How many bytes of samples there are in a second.
   public var bytesPerSecond: Int { rate * bytesPerFrame }
+  /// ``periodFrames`` as a time.
   public var period: Duration { duration(of: UInt64(clamping: periodFrames)) }
+  /// ``bufferFrames`` as a time: how long the capture thread may be late.
   public var buffer: Duration { duration(of: UInt64(clamping: bufferFrames)) }
 
   /// How long so many frames last; what is longer than 292 years counts as that.

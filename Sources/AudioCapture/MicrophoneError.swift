@@ -10,9 +10,11 @@ public enum MicrophoneError: Error, Equatable, Sendable, CustomStringConvertible
   case noSuchDevice(name: String, available: [String])
   /// Another program has it. `holder` is that program, if it could be found out: `arecord (pid 4711)`.
   case busy(name: String, holder: String?)
+  /// The user may not open the device.
   case permissionDenied(name: String)
   /// The rate in Hz, and the nearest that the device has. `range` is all it has, for the message.
   case unsupportedRate(name: String, asked: Int, nearest: Int, range: ClosedRange<Int>)
+  /// The number of channels, and the nearest that the device has. `range` is all it has, for the message.
   case unsupportedChannels(name: String, asked: Int, nearest: Int, range: ClosedRange<Int>)
   /// `nearest` is nil when the device has none of the formats that Sluice knows; `supported` are those it has, as ALSA
   /// names them.
@@ -22,6 +24,7 @@ public enum MicrophoneError: Error, Equatable, Sendable, CustomStringConvertible
   /// A value that no device can have, e.g. a rate of 0.
   case invalid(String)
 
+  /// What is wrong and what to do, in words.
   public var description: String {
     switch self {
     case .noSuchDevice(let name, let available) where available.isEmpty:

@@ -10,6 +10,7 @@ public struct WAVHeader: Equatable, Sendable {
   /// The header's bytes: 80 of them, 94 for floating point, 104 for the extensible form.
   public let bytes: [UInt8]
 
+  /// The header of a stream of `rate` frames per second.
   public init(rate: Int, channels: Int, format: SampleFormat) {
     let bytesPerFrame = channels * format.bytesPerSample
     let bits = UInt16(format.bytesPerSample * 8)

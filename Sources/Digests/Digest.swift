@@ -4,6 +4,7 @@ internal import CCrypto
 
 /// The hash of some bytes, and the algorithm that it was made with.
 public struct Digest: Sendable, CustomStringConvertible {
+  /// The algorithm that computed it.
   public let algorithm: DigestAlgorithm
   /// As many as ``DigestAlgorithm/byteCount`` says.
   public let bytes: [UInt8]
@@ -69,7 +70,9 @@ public func constantTimeEqual(_ first: RawSpan, _ second: RawSpan) -> Bool {
 
 /// libcrypto refused: its configuration leaves the algorithm out, or there is no memory.
 public struct DigestError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// The algorithm that libcrypto refuses.
   public let algorithm: DigestAlgorithm
+  /// What is wrong and what to do, in words.
   public var description: String {
     "libcrypto has no \(algorithm.name) here: check the providers in the system's openssl.cnf"
   }

@@ -8,6 +8,7 @@ internal import CCrypto
 public struct RunningDigest: ~Copyable, @unchecked Sendable {
   // Unchecked only for the context's pointer, which nothing but this value refers to.
 
+  /// The algorithm that computes the digest.
   public let algorithm: DigestAlgorithm
   /// How many bytes went in.
   public private(set) var byteCount: UInt64 = 0

@@ -11,6 +11,7 @@ public struct EventCounter: ~Copyable, Sendable {
   /// The descriptor to watch for readability; closed with the counter.
   public let descriptor: Int32
 
+  /// Makes a counter of 0. Throws what eventfd(2) fails with.
   public init() throws(SystemError) {
     descriptor = try retryingInterrupts("eventfd") { eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK)) }
   }

@@ -12,9 +12,13 @@ internal import Synchronization
 public final class EventLoop: @unchecked Sendable {
   /// What to watch a descriptor for.
   public struct Interest: OptionSet, Sendable {
+    /// The bits of epoll_ctl(2).
     public let rawValue: UInt32
+    /// Takes the bits of epoll_ctl(2).
     public init(rawValue: UInt32) { self.rawValue = rawValue }
+    /// Tell when it can be read: `EPOLLIN`.
     public static let readable = Interest(rawValue: EPOLLIN.rawValue)
+    /// Tell when it can be written: `EPOLLOUT`.
     public static let writable = Interest(rawValue: EPOLLOUT.rawValue)
     /// Tell when the peer will send no more: `EPOLLRDHUP`.
     public static let peerClosing = Interest(rawValue: EPOLLRDHUP.rawValue)
@@ -24,13 +28,19 @@ public final class EventLoop: @unchecked Sendable {
 
   /// What a descriptor was found to be.
   public struct Readiness: OptionSet, Sendable {
+    /// The bits of epoll_wait(2).
     public let rawValue: UInt32
+    /// Takes the bits of epoll_wait(2).
     public init(rawValue: UInt32) { self.rawValue = rawValue }
+    /// It can be read: `EPOLLIN`.
     public static let readable = Readiness(rawValue: EPOLLIN.rawValue)
+    /// It can be written: `EPOLLOUT`.
     public static let writable = Readiness(rawValue: EPOLLOUT.rawValue)
     /// The peer sends no more; told only if it was asked for.
     public static let peerClosing = Readiness(rawValue: EPOLLRDHUP.rawValue)
+    /// It has failed: `EPOLLERR`. Always reported.
     public static let error = Readiness(rawValue: EPOLLERR.rawValue)
+    /// Both directions are closed: `EPOLLHUP`. Always reported.
     public static let hangUp = Readiness(rawValue: EPOLLHUP.rawValue)
   }
 

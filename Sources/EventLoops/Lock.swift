@@ -13,6 +13,7 @@ public struct Lock<Value: ~Copyable>: ~Copyable {
   /// Never read for its value: the store of one holder and the load of the next are the order that the sanitizer sees.
   @usableFromInline let handedOn = Atomic<Bool>(false)
 
+  /// Puts a value behind a lock.
   @inlinable
   public init(_ value: consuming sending Value) { mutex = Mutex(value) }
 

@@ -4,8 +4,10 @@ package import Glibc
 
 /// A point on `CLOCK_MONOTONIC`, in nanoseconds since an arbitrary start. Does not jump when the date is set.
 public struct MonotonicInstant: Comparable, Hashable, Sendable {
+  /// Nanoseconds since the start of the clock.
   public var nanoseconds: Int64
 
+  /// The instant this long after the start of the clock.
   public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
   /// The time now; clock_gettime(2), no system call on Linux (vDSO).
@@ -25,6 +27,7 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
     nanoseconds = Int64(time.tv_sec).multipliedSaturated(by: 1_000_000_000).addingSaturated(Int64(time.tv_nsec))
   }
 
+  /// Whether `a` is before `b`.
   public static func < (a: MonotonicInstant, b: MonotonicInstant) -> Bool { a.nanoseconds < b.nanoseconds }
 
   /// The instant moved by a duration; one beyond the end of what can be counted ("never") is the end.

@@ -21,8 +21,8 @@ public struct NamedThread: @unchecked Sendable {
   /// - Parameters:
   ///   - name: the characters that fit into 15 bytes are shown, pthread_setname_np(3).
   ///   - body: what it runs. All signals are blocked on it: they belong to the thread that asked for them.
-  /// - Throws: ``SystemError`` when the system allows no more threads, or has no memory for the stack of one and what it
-  ///   will allocate.
+  /// - Throws: ``SystemError`` when the system allows no more threads, or has no memory for the stack of one and what
+  ///   it will allocate.
   public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(SystemError) {
     guard AddressSpace.hasRoom(for: Self.stackSize) else {
       throw SystemError(operation: "starting the thread \(name)", code: ENOMEM)

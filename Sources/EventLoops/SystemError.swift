@@ -11,6 +11,7 @@ public struct SystemError: Error, Equatable, Sendable, CustomStringConvertible {
   /// The `errno` that it left, see errno(3).
   public let code: Int32
 
+  /// The error of a call that failed.
   public init(operation: String, code: Int32) {
     self.operation = operation
     self.code = code
@@ -24,6 +25,7 @@ public struct SystemError: Error, Equatable, Sendable, CustomStringConvertible {
   /// The kernel's own words for ``code``, e.g. `No space left on device`.
   public var reason: String { String(cString: strerror(code)) }
 
+  /// ``operation`` and ``reason``, on one line.
   public var description: String { "\(operation): \(reason)" }
 }
 

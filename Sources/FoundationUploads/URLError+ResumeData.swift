@@ -2,11 +2,11 @@
 
 public import Foundation
 
+// swift-format-ignore: AlwaysUseLowerCamelCase
 /// The key of resume data in the error of an upload task.
-// swift-format-ignore: AlwaysUseLowerCamelCase
 public let NSURLSessionUploadTaskResumeData = "NSURLSessionUploadTaskResumeData"
-/// The key of resume data in the error of a download task.
 // swift-format-ignore: AlwaysUseLowerCamelCase
+/// The key of resume data in the error of a download task.
 public let NSURLSessionDownloadTaskResumeData = "NSURLSessionDownloadTaskResumeData"
 
 extension URLError {

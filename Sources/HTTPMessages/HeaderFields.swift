@@ -60,18 +60,21 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
     }
   }
 
+  /// All fields, in the order in which they were added.
   public private(set) var all: [Field] = []
   /// Whether every field that was to be added is here.
   public private(set) var isValid = true
 
+  /// No fields.
   public init() {}
 
+  /// The fields of a literal, in its order. Invalid ones are left out; see ``isValid``.
   public init(dictionaryLiteral elements: (String, String)...) {
     for (name, value) in elements { append(name, value) }
   }
 
-  /// Fields as a peer has sent them. An octet that no value can have is replaced by U+FFFD, so that the field remains and
-  /// means nothing else. A line without a valid name is no field.
+  /// Fields as a peer has sent them. An octet that no value can have is replaced by U+FFFD, so that the field remains
+  /// and means nothing else. A line without a valid name is no field.
   package init(received lines: some Sequence<(name: String, value: String)>) {
     for line in lines {
       if let field = Field(name: line.name, value: line.value) {
@@ -143,7 +146,8 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
 extension String {
   /// Whether two words are the same but for the case of ASCII letters.
   ///
-  /// `lowercased()` would take the Kelvin sign for a k, and Swift's `==` takes texts for equal that are not the same octets.
+  /// `lowercased()` would take the Kelvin sign for a k, and Swift's `==` takes texts for equal that are not the same
+  /// octets.
   package func isSameWord(as other: String) -> Bool {
     // The lengths first: most names differ in them, and every message asks for many.
     guard utf8.count == other.utf8.count else { return false }

@@ -12,11 +12,15 @@ public enum BodyFraming: Equatable, Sendable {
 
 /// A request line and its fields, checked (RFC 9112, sections 3 and 5).
 public struct RequestHead: Equatable, Sendable {
+  /// The method as it was sent; methods are case-sensitive.
   public var method: String
+  /// What the request is about.
   public var target: RequestTarget
   /// The minor version: 0 for HTTP/1.0, 1 for HTTP/1.1 and anything newer in the same major version.
   public var minorVersion: Int
+  /// All fields, in the order in which they were sent.
   public var fields: HeaderFields
+  /// How the end of the body is found.
   public var framing: BodyFraming
   /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
   public var expectsContinue: Bool

@@ -2,6 +2,7 @@
 
 /// What a request is about.
 public struct RequestTarget: Equatable, Sendable {
+  /// The four forms of a target (RFC 9112, section 3.2).
   public enum Form: Equatable, Sendable {
     /// `/path?query`
     case origin
@@ -13,6 +14,7 @@ public struct RequestTarget: Equatable, Sendable {
     case asterisk
   }
 
+  /// Which form the target has.
   public let form: Form
   /// The path as it was sent, percent-encoding and dot segments and all; empty for `authority` and `asterisk`.
   public let path: String

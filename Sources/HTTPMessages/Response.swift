@@ -7,10 +7,14 @@
 /// are sent without the body. A response whose fields are not valid, or whose status is not one of a final response, is
 /// answered with 500 instead.
 public struct Response: Sendable, Equatable {
+  /// The status code, 200 to 599.
   public var status: Int
+  /// The fields that the handler sets.
   public var fields: HeaderFields
+  /// The content; empty for none.
   public var body: [UInt8]
 
+  /// A response with a text. A body that is not empty gets `Content-Type: type`.
   public init(_ status: Int, _ fields: HeaderFields = [:], body: String = "", type: String = "text/plain") {
     self.status = status
     self.fields = fields

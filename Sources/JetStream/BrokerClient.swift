@@ -2,19 +2,19 @@
 // answer is the acknowledgement, and so is each question about a stream. libnats's own calls for JetStream wait for the
 // answer, or report only failures, and so they are not used.
 
-public import EventLoops
+package import EventLoops
 
 /// Asks the brokers of a ``BrokerConnection`` and hears the answers on one loop. Only on the loop's thread.
 ///
 /// Nothing here waits. Each request ends exactly once: with the answer, or with an error after its time.
-public final class BrokerClient {
+package final class BrokerClient {
   private struct Pending {
     let timer: EventLoop.Timer
     let completion: (Result<[UInt8], BrokerError>) -> Void
   }
 
-  public let connection: BrokerConnection
-  public let loop: EventLoop
+  package let connection: BrokerConnection
+  package let loop: EventLoop
   /// The beginning of subjects that nobody else has.
   let inbox: String
   private var subscription: BrokerConnection.Subscription?
@@ -23,7 +23,7 @@ public final class BrokerClient {
   private var observation: UInt64 = 0
 
   /// - Throws: ``BrokerError``, if the answers cannot be subscribed to.
-  public init(_ connection: BrokerConnection, on loop: EventLoop) throws(BrokerError) {
+  package init(_ connection: BrokerConnection, on loop: EventLoop) throws(BrokerError) {
     self.connection = connection
     self.loop = loop
     // The system generator is getrandom(2): nobody else has this inbox.

@@ -9,7 +9,7 @@ internal import Synchronization
 /// A connection that libnats keeps up: it reconnects by itself, to any broker of the cluster. Any thread.
 ///
 /// Each loop that asks a broker something has a ``BrokerClient`` of its own on this connection.
-public final class BrokerConnection: Sendable {
+package final class BrokerConnection: Sendable {
   /// Sends. Its thread may wait for the socket; nobody waits for it.
   private let writer: EventLoop
   private nonisolated(unsafe) let connection: OpaquePointer
@@ -19,7 +19,7 @@ public final class BrokerConnection: Sendable {
   ///
   /// - Throws: ``BrokerError/unreachable(_:)``, ``BrokerError/notAuthorized``, ``BrokerError/unusableFile(_:reason:)``
   ///   or ``BrokerError/resources(_:)``.
-  public init(_ options: BrokerOptions) throws(BrokerError) {
+  package init(_ options: BrokerOptions) throws(BrokerError) {
     let observer = ConnectionObserver()
     self.observer = observer
     connection = try Self.connect(options, observer)
@@ -42,16 +42,16 @@ public final class BrokerConnection: Sendable {
   }
 
   /// Whether a broker is connected now.
-  public var isConnected: Bool { observer.isConnected.load(ordering: .relaxed) }
+  package var isConnected: Bool { observer.isConnected.load(ordering: .relaxed) }
 
   /// Whether there will never be a connection again: the brokers do not accept the credentials any more.
   var isClosed: Bool { observer.isClosed.load(ordering: .relaxed) }
 
   /// The longest message that the connected broker takes, headers included, in bytes.
-  public var maximumMessageLength: Int { observer.maximumPayload.load(ordering: .relaxed) }
+  package var maximumMessageLength: Int { observer.maximumPayload.load(ordering: .relaxed) }
 
   /// The `server_id` of the connected broker; nil if there is none.
-  public var brokerIdentifier: String? {
+  package var brokerIdentifier: String? {
     var text = [CChar](repeating: 0, count: 128)
     guard natsConnection_GetConnectedServerId(connection, &text, text.count) == NATS_OK else { return nil }
     let bytes = text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }
@@ -59,7 +59,7 @@ public final class BrokerConnection: Sendable {
   }
 
   /// How often the connection was lost and made again.
-  public var reconnectCount: UInt64 { observer.reconnects.load(ordering: .relaxed) }
+  package var reconnectCount: UInt64 { observer.reconnects.load(ordering: .relaxed) }
 
   /// Calls `work` with each change between connected and not connected, on a thread of libnats's.
   ///
@@ -168,8 +168,8 @@ public final class BrokerConnection: Sendable {
     guard status == NATS_OK else { throw .unreachable(lastError(status)) }
     natsOptions_SetName(settings, options.name)
     natsOptions_SetTimeout(settings, max(1, options.connectTimeout.nanoseconds / 1_000_000))
-    // For ever: a server that lost its broker is to be back as soon as there is one. libnats ends the connection all the
-    // same when one broker refuses the credentials twice in a row.
+    // For ever: a server that lost its broker is to be back as soon as there is one. libnats ends the connection all
+    // the same when one broker refuses the credentials twice in a row.
     natsOptions_SetMaxReconnect(settings, -1)
     natsOptions_SetReconnectWait(settings, 250)
     // A broker that has stopped without closing its connections is found within 30 s.

@@ -61,6 +61,7 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
     }
   }
 
+  /// The cause, in words.
   public var description: String {
     switch self {
     case .unreachable(let reason): "no broker can be reached: \(reason)"

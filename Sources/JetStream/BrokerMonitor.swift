@@ -4,16 +4,16 @@ internal import EventLoops
 internal import Glibc
 
 /// The monitoring port of a broker (`http_port` in its configuration).
-public struct BrokerMonitor: Sendable, Equatable {
+package struct BrokerMonitor: Sendable, Equatable {
   /// As it was given.
-  public let url: String
+  package let url: String
   private let host: String
   private let port: String
   private let path: String
 
   /// - Parameter url: `http://HOST:PORT`, with a path in front of `/varz` if there is one. Without a port it is 8222. nil if
   ///   it is not such a URL.
-  public init?(_ url: String) {
+  package init?(_ url: String) {
     guard url.hasPrefix("http://"), !url.contains("@"), url.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
       return nil
     }
@@ -36,7 +36,7 @@ public struct BrokerMonitor: Sendable, Equatable {
   /// Asks the broker, and waits for its answer. Not for the thread of a loop.
   ///
   /// - Throws: ``BrokerError/unreachable(_:)`` or ``BrokerError/invalidReply(_:)``.
-  public func ask() throws(BrokerError) -> BrokerFacts {
+  package func ask() throws(BrokerError) -> BrokerFacts {
     let answer = try get()
     guard let end = answer.firstRange(of: Array("\r\n\r\n".utf8)),
       let line = String(decoding: answer.prefix(64), as: UTF8.self).split(separator: "\r\n").first
@@ -98,22 +98,22 @@ public struct BrokerMonitor: Sendable, Equatable {
 }
 
 /// What a broker says of itself.
-public struct BrokerFacts: Sendable, Equatable {
+package struct BrokerFacts: Sendable, Equatable {
   /// Its `server_name`.
-  public var name: String
+  package var name: String
   /// Its `server_id`, which is another one each time it starts.
-  public var identifier: String
-  public var version: String
+  package var identifier: String
+  package var version: String
   /// Whether it says that it syncs each message before it acknowledges it. Versions that do not say it may do it.
-  public var syncsAlways: Bool
+  package var syncsAlways: Bool
   /// How often it syncs otherwise; nil if it does not say.
-  public var syncInterval: Duration?
+  package var syncInterval: Duration?
 
   /// Versions before this one can lose acknowledged messages when their process is killed (nats-server #7564, Jepsen's
   /// analysis of NATS 2.12.1).
-  public static let leastVersion = "2.10.23"
+  package static let leastVersion = "2.10.23"
 
-  public init(name: String, identifier: String, version: String, syncsAlways: Bool, syncInterval: Duration?) {
+  package init(name: String, identifier: String, version: String, syncsAlways: Bool, syncInterval: Duration?) {
     self.identifier = identifier
     (self.name, self.version, self.syncsAlways, self.syncInterval) = (name, version, syncsAlways, syncInterval)
   }
@@ -133,7 +133,7 @@ public struct BrokerFacts: Sendable, Equatable {
   }
 
   /// Whether the version is older than ``leastVersion``.
-  public var isOutdated: Bool {
+  package var isOutdated: Bool {
     func numbers(_ text: String) -> [Int] {
       text.prefix { $0 != "-" }.split(separator: ".").map { Int($0) ?? 0 }
     }

@@ -16,6 +16,7 @@ public struct BrokerOptions: Sendable, Equatable {
   /// How long one attempt to connect may take.
   public var connectTimeout = Duration.seconds(5)
 
+  /// The brokers of these URLs, with the defaults for everything else.
   public init(servers: [String]) { self.servers = servers }
 
   /// The servers of a list with commas: `nats://a:4222,b:4222`. nil if one of them is not a NATS URL.

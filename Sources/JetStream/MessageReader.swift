@@ -8,9 +8,9 @@ internal import EventLoops
 /// It asks for as many messages as ``want(_:)`` allows. Whenever a message is missing, or no broker answers, it makes
 /// another consumer that begins behind the last message. While there is nothing to read, one question lies with the
 /// broker.
-public final class MessageReader {
+package final class MessageReader {
   /// What happens to a reader.
-  public enum Event {
+  package enum Event {
     /// The next message, and how many more the stream had when it was delivered.
     case message(StoredMessage, pending: UInt64)
     /// The stream has no more messages than were handed out.
@@ -65,7 +65,7 @@ public final class MessageReader {
   ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give their
   ///     sequences to others.
   ///   - handle: called for each event, never from within a call.
-  public init(
+  package init(
     _ stream: MessageStream, after sequence: UInt64, _ identity: String?, created: String? = nil,
     identify: @escaping (StoredMessage) -> String, handle: @escaping (Event) -> Void
   ) {
@@ -86,13 +86,13 @@ public final class MessageReader {
   }
 
   /// Allows so many more messages.
-  public func want(_ count: Int) {
+  package func want(_ count: Int) {
     wanted += count
     pull()
   }
 
   /// Nothing is handed out any more.
-  public func stop() {
+  package func stop() {
     isOver = true
     leave()
   }

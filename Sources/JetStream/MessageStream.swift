@@ -1,23 +1,23 @@
 // One JetStream stream: what can be published to it and read from it.
 
 /// What a stream has at a moment.
-public struct MessageStreamState: Sendable, Equatable {
+package struct MessageStreamState: Sendable, Equatable {
   /// When it was made, as the broker writes it: another stream of the same name was made at another time.
-  public var created: String
+  package var created: String
   /// Of its last message; 0 if it never had one.
-  public var lastSequence: UInt64
+  package var lastSequence: UInt64
   /// The names of the brokers that have it, the leader first.
-  public var brokers: [String]
+  package var brokers: [String]
 }
 
 /// A stream of messages with subjects `NAME.<token>`, which keeps each message that it has acknowledged. Only on the
 /// thread of its client's loop.
-public final class MessageStream {
+package final class MessageStream {
   /// How long an answer may take before the request counts as lost.
-  public static let patience = Duration.seconds(5)
+  package static let patience = Duration.seconds(5)
 
   let client: BrokerClient
-  public let name: String
+  package let name: String
   /// What the stream itself allows.
   private let ownLimit: Int?
 
@@ -26,18 +26,18 @@ public final class MessageStream {
   }
 
   /// The same stream, for another loop.
-  public func attached(to client: BrokerClient) -> MessageStream {
+  package func attached(to client: BrokerClient) -> MessageStream {
     MessageStream(client, name: name, ownLimit: ownLimit)
   }
 
   /// The longest message that can be published now, headers included, in bytes.
-  public var maximumMessageLength: Int { min(client.connection.maximumMessageLength, ownLimit ?? .max) }
+  package var maximumMessageLength: Int { min(client.connection.maximumMessageLength, ownLimit ?? .max) }
 
   /// Whether a broker is connected now.
-  public var isConnected: Bool { client.connection.isConnected }
+  package var isConnected: Bool { client.connection.isConnected }
 
   /// Whether the text can be the name of a stream and the first token of its subjects.
-  public static func isValidName(_ name: String) -> Bool {
+  package static func isValidName(_ name: String) -> Bool {
     (1...64).contains(name.utf8.count)
       && name.utf8.allSatisfy { octet in
         (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(octet | 0x20)
@@ -53,7 +53,7 @@ public final class MessageStream {
   /// - Parameters:
   ///   - name: accepted by ``isValidName(_:)``.
   ///   - completion: ``BrokerError/unsuitableStream(_:reason:)`` if a stream of that name may drop messages.
-  public static func open(
+  package static func open(
     _ name: String, replicas: Int, with client: BrokerClient,
     _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
   ) {
@@ -70,7 +70,7 @@ public final class MessageStream {
   /// Opens the stream of that name.
   ///
   /// - Parameter completion: ``BrokerError/isStreamNotFound`` is true of the error if there is none.
-  public static func find(
+  package static func find(
     _ name: String, with client: BrokerClient, _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
   ) {
     ask(client, "STREAM.INFO.\(name)") { answer in
@@ -114,7 +114,7 @@ public final class MessageStream {
   ///   - sequence: of the subject's last message, 0 if there is none. If that is another one, nothing is published and
   ///     ``BrokerError/isWrongLastSequence`` is true of the error.
   ///   - completion: the sequence of the message. With an error that is transient, the message may have been published.
-  public func publish(
+  package func publish(
     _ content: MessageContent, to token: String, after sequence: UInt64,
     _ completion: @escaping (Result<UInt64, BrokerError>) -> Void
   ) {
@@ -130,21 +130,21 @@ public final class MessageStream {
   }
 
   /// The last message of a subject; nil if it has none. The broker that leads the stream is asked.
-  public func lastMessage(
+  package func lastMessage(
     of token: String, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
   ) {
     message("{\"last_by_subj\":\"\(name).\(token)\"}", completion)
   }
 
   /// The first message of a subject with at least that sequence; nil if there is none yet.
-  public func message(
+  package func message(
     of token: String, from sequence: UInt64, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
   ) {
     message("{\"seq\":\(sequence),\"next_by_subj\":\"\(name).\(token)\"}", completion)
   }
 
   /// The message with that sequence; nil if the stream does not have it.
-  public func message(
+  package func message(
     at sequence: UInt64, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
   ) {
     message("{\"seq\":\(sequence)}", completion)
@@ -176,7 +176,7 @@ public final class MessageStream {
   }
 
   /// Removes the messages of a subject that come before that sequence.
-  public func purge(
+  package func purge(
     _ token: String, before sequence: UInt64, _ completion: @escaping (Result<Void, BrokerError>) -> Void
   ) {
     Self.ask(client, "STREAM.PURGE.\(name)", "{\"filter\":\"\(name).\(token)\",\"seq\":\(sequence)}") { answer in
@@ -185,7 +185,7 @@ public final class MessageStream {
   }
 
   /// Which messages the stream has, and when it was made.
-  public func extent(_ completion: @escaping (Result<MessageStreamState, BrokerError>) -> Void) {
+  package func extent(_ completion: @escaping (Result<MessageStreamState, BrokerError>) -> Void) {
     Self.ask(client, "STREAM.INFO.\(name)") { answer in
       completion(
         answer.flatMap { info in
@@ -201,7 +201,7 @@ public final class MessageStream {
   }
 
   /// Removes all messages of a subject but the last one.
-  public func purge(_ token: String, _ completion: @escaping (Result<Void, BrokerError>) -> Void) {
+  package func purge(_ token: String, _ completion: @escaping (Result<Void, BrokerError>) -> Void) {
     Self.ask(client, "STREAM.PURGE.\(name)", "{\"filter\":\"\(name).\(token)\",\"keep\":1}") { answer in
       completion(answer.map { _ in })
     }

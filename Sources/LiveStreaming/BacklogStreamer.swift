@@ -7,7 +7,8 @@ public import UploadClient
 /// Sends the stretches that earlier processes have left in a spool, one after another, oldest first. Each continues the
 /// upload that its process has begun, from where the server has it to the stretch's end.
 ///
-/// All calls may come from any thread; events come on the session's thread. Keep it until ``Event/ended``.
+/// All calls may come from any thread; events come on the session's thread. Keep it until
+/// ``Event/ended(delivered:kept:)``.
 public final class BacklogStreamer: @unchecked Sendable {
   // Unchecked: all of it is used on the session's thread after `init`.
 
@@ -15,6 +16,7 @@ public final class BacklogStreamer: @unchecked Sendable {
   public enum Event: Sendable {
     /// A stretch begins: its length in bytes, and when its capture began (milliseconds since 1970).
     case begins(stretch: String, byteCount: UInt64, created: Int64)
+    /// Something happened to the stream that sends a stretch.
     case stream(stretch: String, LiveStreamEvent)
     /// Nobody can say what a stretch is: it stays in the spool.
     case unreadable(stretch: String)
@@ -35,7 +37,10 @@ public final class BacklogStreamer: @unchecked Sendable {
   private var kept = 0
   private var isCancelled = false
 
-  /// - Parameter configuration: how to send. URL, stream ID and media type are those of each stretch.
+  /// - Parameters:
+  ///   - spool: what earlier processes have left.
+  ///   - configuration: how to send. URL, stream ID and media type are those of each stretch.
+  ///   - session: sends the requests.
   public init(_ spool: StreamSpool, configuration: LiveStreamConfiguration, session: UploadSession) {
     self.spool = spool
     self.configuration = configuration

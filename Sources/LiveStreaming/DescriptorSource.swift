@@ -18,8 +18,9 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
   /// - Parameters:
   ///   - descriptor: stays the caller's; not closed.
   ///   - name: what errors call it, e.g. `standard input`.
-  /// - Throws: ``SystemError`` when it is not open for reading, or no descriptor is left for the wake-up; `ESOCKTNOSUPPORT`
-  ///   for a socket of datagrams, whose ends read(2) does not tell, and `ENOTCONN` for one that has no peer.
+  /// - Throws: ``EventLoops/SystemError`` when it is not open for reading, or no descriptor is left for the wake-up;
+  ///   `ESOCKTNOSUPPORT` for a socket of datagrams, whose ends read(2) does not tell, and `ENOTCONN` for one that has
+  ///   no peer.
   public init(descriptor: Int32 = 0, name: String = "standard input") throws(SystemError) {
     let flags = fcntl(descriptor, F_GETFL)
     guard flags != -1, flags & O_ACCMODE != O_WRONLY else {
@@ -42,6 +43,7 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     return option(SO_ACCEPTCONN) == 1 ? ENOTCONN : nil
   }
 
+  /// Starts the thread that reads the descriptor.
   public func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
     self.producer = consume producer
     do {
@@ -51,6 +53,7 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     }
   }
 
+  /// Ends the thread, and the stream after what was read.
   public func stop() { stopRequest.signal() }
 
   /// The thread: read, publish, until the end, an error, or a request to stop.

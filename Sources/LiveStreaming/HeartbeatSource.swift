@@ -30,6 +30,7 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
     self.format = format
   }
 
+  /// Writes the first line, and schedules the next.
   public func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) {
     self.producer = consume producer
     self.context = context
@@ -37,6 +38,7 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
     beat()
   }
 
+  /// Writes no more lines.
   public func stop() {
     if let timer { context?.loop.cancel(timer) }
     timer = nil

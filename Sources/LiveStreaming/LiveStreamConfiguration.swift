@@ -16,17 +16,21 @@ public struct LiveStreamConfiguration: Sendable {
   public var mayUsePOST = false
   /// How much an outage may last: what the circular buffer holds.
   public var buffer = CircularBuffer.Capacity.bytes(16 << 20)
+  /// What happens when the buffer is full.
   public var overflow = OverflowPolicy.dropOldest
   /// Whether the buffer's unused memory goes back to the system.
   public var memory = CircularBuffer.Memory.returned
   /// Plain uploads only: bytes that TCP has acknowledged and that are kept all the same while there is room, for a
   /// server that says it could not keep them; in bytes, at most half the buffer.
   public var retention = 256 << 10
-  /// The session's lane that its requests take, at least 0: see ``UploadSession/init(connections:lanes:)``.
+  /// The session's lane that its requests take, at least 0: see
+  /// ``UploadClient/UploadSession/init(connections:lanes:)``.
   public var lane = 0
   /// The bound pair's buffer, in bytes.
   public var pairSize = BoundPair.defaultBufferSize
+  /// When a failed attempt is followed by the next, and when by none.
   public var retry = RetryPolicy()
+  /// Whether resumable uploads are used.
   public var resumable = ResumableUse.auto
   /// When one request of a resumable upload ends and the next begins.
   public var rollOver = RollOver()
@@ -41,8 +45,8 @@ public struct LiveStreamConfiguration: Sendable {
   public var description: SourceDescription?
   /// Goes on with an upload that another process began.
   public var resumeData: ResumeData?
-  /// Of a stream that another process began at a plain server: the stream offset up to which that server has it, as far as
-  /// is known.
+  /// Of a stream that another process began at a plain server: the stream offset up to which that server has it, as far
+  /// as is known.
   package var acknowledged: UInt64 = 0
   /// Likewise, `Stream-Description` as that process sent it last.
   package var sentDescription: String?
@@ -64,6 +68,7 @@ public struct LiveStreamConfiguration: Sendable {
     case auto
     /// Or not at all: a server that does not support them is an error.
     case always
+    /// Never: the stream is one plain request after another.
     case never
   }
 
@@ -77,9 +82,11 @@ public struct LiveStreamConfiguration: Sendable {
     /// A request ends after this number of bytes of response heads, most of them of interim responses. libcurl fails
     /// one at 300 KiB, and keeps two to three bytes of memory for each of them until then (curl_easy_header(3)).
     public var responseHeadSize = 200_000
+    /// The defaults for a live stream.
     public init() {}
   }
 
+  /// The defaults for a live stream with this request.
   public init(request: UploadRequest) { self.request = request }
 
   /// 128 bits from the system's generator, as 32 hexadecimal digits.

@@ -13,8 +13,8 @@ public enum LiveStreamEvent: Sendable {
   case connected(isNew: Bool, after: Duration)
   /// The connection stands and the body is being sent.
   case streaming(offset: UInt64)
-  /// This machine's TCP has taken everything before this stream offset; only if ``UploadRequest/tellsAccepted``. No
-  /// order may be given to the streamer from within this event.
+  /// This machine's TCP has taken everything before this stream offset; only if
+  /// ``UploadClient/UploadRequest/tellsAccepted``. No order may be given to the streamer from within this event.
   case accepted(UInt64)
   /// A 1xx response came.
   case interimResponse(HTTPResponse)
@@ -77,9 +77,13 @@ public enum UploadNotice: Equatable, Sendable {
 public struct Dropout: Equatable, Sendable {
   /// What ended it.
   public enum Cause: Equatable, Sendable, CustomStringConvertible {
+    /// The host has no address; why, in words.
     case unknownHost(String)
+    /// No connection could be made; why, in words.
     case unreachable(String)
+    /// The connection broke; how, in words.
     case connectionLost(String)
+    /// The server did not answer in time, or TCP got no acknowledgement; which, in words.
     case timedOut(String)
     /// The server answered with this status, which allows trying again.
     case response(Int)
@@ -87,8 +91,10 @@ public struct Dropout: Equatable, Sendable {
     case overtaken
     /// The connection was cut on purpose, by a load test.
     case cut
+    /// Something else, in words.
     case other(String)
 
+    /// The cause, in words.
     public var description: String {
       switch self {
       case .unknownHost(let words), .unreachable(let words), .connectionLost(let words), .timedOut(let words),
@@ -101,6 +107,7 @@ public struct Dropout: Equatable, Sendable {
     }
   }
 
+  /// What ended the request.
   public var cause: Cause
   /// Stream offset up to which the peer's TCP had acknowledged, or the server said that it has.
   public var acknowledged: UInt64
@@ -115,6 +122,7 @@ public struct Dropout: Equatable, Sendable {
 
 /// Bytes of the stream that are lost, and why.
 public struct Gap: Equatable, Sendable {
+  /// Why bytes are lost.
   public enum Cause: String, Equatable, Sendable {
     /// The circular buffer was full and the oldest bytes had to go.
     case bufferFull
@@ -126,6 +134,7 @@ public struct Gap: Equatable, Sendable {
   public var offset: UInt64
   /// How many bytes.
   public var length: UInt64
+  /// Why they are lost.
   public var cause: Cause
 }
 
@@ -141,6 +150,7 @@ public struct SourceEvent: Equatable, Sendable {
   public var lost: UInt64 = 0
   /// How much was due and never came to be, as the process did not run: nothing of the stream is lost with it.
   public var skipped: UInt64 = 0
+  /// What ``lost`` and ``skipped`` count.
   public var unit = Unit.frames
   /// How many bytes of silence stand in for them.
   public var filled: UInt64 = 0
@@ -157,6 +167,7 @@ public struct SourceEvent: Equatable, Sendable {
     case beats
   }
 
+  /// An event of a source, with the members of the same names.
   public init(
     kind: String, description: String, offset: UInt64, lost: UInt64 = 0, skipped: UInt64 = 0, unit: Unit = .frames,
     filled: UInt64 = 0, isTrouble: Bool = true
@@ -186,13 +197,15 @@ public struct StreamProgress: Equatable, Sendable {
   public var lost: UInt64
   /// How many bytes the circular buffer holds, and how many it can.
   public var buffered: Int
+  /// How many bytes the circular buffer can hold.
   public var capacity: Int
   /// Outages so far, however many attempts each took.
   public var dropouts: Int
   /// Whether a request is under way.
   public var isConnected: Bool
 
-  /// How much of what was captured is acknowledged, from 0 to 1. Of a file, all of it counts as captured from the start.
+  /// How much of what was captured is acknowledged, from 0 to 1. Of a file, all of it counts as captured from the
+  /// start.
   public var fractionCompleted: Double {
     captured == 0 ? 1 : Double(min(acknowledged, captured)) / Double(captured)
   }
@@ -207,7 +220,9 @@ public struct StreamProgress: Equatable, Sendable {
 
 /// How a stream ended.
 public struct StreamSummary: Sendable {
+  /// How the stream stood at its end.
   public var progress: StreamProgress
+  /// How many gaps the stream has.
   public var gaps: Int
   /// Bytes sent more than once.
   public var resent: UInt64
@@ -215,19 +230,20 @@ public struct StreamSummary: Sendable {
   public var sourceLost: UInt64
   /// What was due at the source and never came to be, in the same unit.
   public var sourceSkipped: UInt64 = 0
+  /// What ``sourceLost`` and ``sourceSkipped`` count.
   public var sourceUnit = SourceEvent.Unit.frames
   /// The final response, when there was one.
   public var response: HTTPResponse?
-  /// Bytes that are perhaps lost: see ``Dropout/unconfirmed`` and ``UploadNotice/nextURL(_:offset:unconfirmed:)``. They count as
-  /// acknowledged.
+  /// Bytes that are perhaps lost: see ``Dropout/unconfirmed`` and ``UploadNotice/nextURL(_:offset:unconfirmed:)``. They
+  /// count as acknowledged.
   public var unconfirmed: UInt64 = 0
   /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so; without what the source
   /// left out.
   public var missingAtServer: UInt64?
   /// Whether the stream went through resumable uploads.
   public var isResumable = false
-  /// Bytes that the server does not have, and that the disk of the spool did not take, or not in time. They are in memory,
-  /// where the next process finds them unless the machine restarts.
+  /// Bytes that the server does not have, and that the disk of the spool did not take, or not in time. They are in
+  /// memory, where the next process finds them unless the machine restarts.
   public var notSynchronized: UInt64 = 0
   /// The upload resource that was left unfinished, for another process to carry on; nil without one.
   public var resumeData: ResumeData?
@@ -244,8 +260,18 @@ public struct StreamSummary: Sendable {
 
 /// Why a stream ended before its time.
 public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// What a program can act on.
   public enum Kind: String, Equatable, Sendable {
-    case invalidRequest, notPermitted, notTrusted, refused, protocolBroken
+    /// The request cannot be sent as it is configured.
+    case invalidRequest
+    /// The server rejects the credentials (401, 403, 407).
+    case notPermitted
+    /// The server's certificate is not trusted.
+    case notTrusted
+    /// The server does not accept the stream.
+    case refused
+    /// The server does not follow the protocol.
+    case protocolBroken
     /// The server does not speak HTTP/2, or what is in between breaks it, and the request was to go over nothing else.
     case http2NotSupported
     /// The server's `Location` leads from https to http, which is not followed; see
@@ -257,6 +283,7 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     case overflow
     /// The source failed.
     case source
+    /// The stream was cancelled.
     case cancelled
     /// Nothing was acknowledged for as long as ``LiveStreamer/finish(within:)`` allows.
     case unfinished
@@ -264,15 +291,15 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
 
   /// What helps, where a program has a setting for it.
   public enum Remedy: String, CaseIterable, Equatable, Sendable {
-    /// ``UploadRequest/bearerToken`` or ``UploadRequest/netrcFile``.
+    /// ``UploadClient/UploadRequest/bearerToken`` or ``UploadClient/UploadRequest/netrcFile``.
     case credentials
-    /// User and password in ``UploadRequest/proxy``.
+    /// User and password in ``UploadClient/UploadRequest/proxy``.
     case proxyCredentials
-    /// ``UploadRequest/certificateAuthorities``.
+    /// ``UploadClient/UploadRequest/certificateAuthorities``.
     case certificateAuthority
-    /// ``UploadRequest/method``.
+    /// ``UploadClient/UploadRequest/method``.
     case method
-    /// ``UploadRequest/HTTPVersion/http1``.
+    /// ``UploadClient/UploadRequest/HTTPVersion/http1``.
     case http1
     /// ``LiveStreamConfiguration/ResumableUse/auto``.
     case plainUpload
@@ -280,12 +307,14 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     case largerBuffer
   }
 
+  /// What a program can act on.
   public var kind: Kind
   /// What failed, why, and what to do, in words for a person.
   public var description: String
   /// The setting that helps, for a program that names its own; nil where there is none.
   public var remedy: Remedy?
 
+  /// An error with a description. Control characters in it are escaped.
   public init(_ kind: Kind, _ description: String, remedy: Remedy? = nil) {
     self.kind = kind
     // It may quote a server.

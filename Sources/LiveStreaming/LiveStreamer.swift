@@ -13,7 +13,7 @@ public import UploadClient
 public final class LiveStreamer: Sendable {
   private let stream: LiveStream
 
-  /// - Throws: ``SystemError`` when memory for the buffer is refused.
+  /// - Throws: ``EventLoops/SystemError`` when memory for the buffer is refused.
   public init(
     _ source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession
   ) throws(SystemError) {
@@ -23,7 +23,7 @@ public final class LiveStreamer: Sendable {
   /// Streams a source with a spool behind the circular buffer: what the server does not have survives outages that are
   /// longer than the buffer, the end of the process, and a power cut.
   ///
-  /// - Throws: ``SpoolError`` when the spool cannot begin a stretch.
+  /// - Throws: ``Spool/SpoolError`` when the spool cannot begin a stretch.
   public init(
     _ source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession, spool: StreamSpool
   ) throws(SpoolError) {

@@ -3,8 +3,8 @@
 internal import UploadClient
 
 extension UploadRequest {
-  /// `http://host/kitchen.wav?key` with the number 2 is `http://host/kitchen~2.wav?key`: the name that `sluice serve` gives a next
-  /// part.
+  /// `http://host/kitchen.wav?key` with the number 2 is `http://host/kitchen~2.wav?key`: the name that `sluice serve`
+  /// gives a next part.
   static func numbered(_ url: String, _ number: Int) -> String {
     let pathEnd = url.firstIndex { $0 == "?" || $0 == "#" } ?? url.endIndex
     let authority = url.range(of: "://").map { $0.upperBound } ?? url.startIndex

@@ -10,7 +10,9 @@ internal import StreamBuffers
 public protocol RepeatableSource: AnyObject, Sendable {
   /// Begins. Called once.
   ///
-  /// - Parameter arrived: to be called whenever ``head`` or ``isFinished`` has changed.
+  /// - Parameters:
+  ///   - loop: the stream's loop, on whose thread all calls come.
+  ///   - arrived: to be called whenever ``head`` or ``isFinished`` has changed.
   func start(on loop: EventLoop, arrived: @escaping () -> Void)
   /// Ends where it is: ``isFinished`` is true from here on. Perhaps called more than once.
   func stop()
@@ -20,7 +22,10 @@ public protocol RepeatableSource: AnyObject, Sendable {
   var isFinished: Bool { get }
   /// Hands `body` up to `maximum` bytes from `offset` on, at least one, contiguous, and returns what it returned.
   ///
-  /// - Parameter offset: below ``head``.
+  /// - Parameters:
+  ///   - offset: below ``head``.
+  ///   - maximum: the most bytes that `body` can use.
+  ///   - body: takes the bytes, and returns how many of them it has used.
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int
 }
 

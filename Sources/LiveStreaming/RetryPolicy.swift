@@ -21,6 +21,7 @@ public struct RetryPolicy: Equatable, Sendable {
   /// Whether ``giveUpAfter`` counts only once a connection has stood.
   package var waitsForConnectivity = false
 
+  /// The defaults: retry for as long as the stream lives.
   public init() {}
 
   /// The delay before the next attempt.

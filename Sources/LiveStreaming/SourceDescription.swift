@@ -12,6 +12,7 @@ public struct SourceDescription: Equatable, Sendable {
   public var format: String?
   /// Frames per second.
   public var rate: Int?
+  /// Samples per frame.
   public var channels: Int?
   /// The sender's software and its version.
   public var software: String? = "sluice/\(sluiceVersion)"
@@ -22,6 +23,7 @@ public struct SourceDescription: Equatable, Sendable {
   /// The local time of day at which it is to continue in another file, in whole minutes since midnight.
   public var splitTimeOfDay: Duration?
 
+  /// A description; nil leaves a member out.
   public init(device: String? = nil, format: String? = nil, rate: Int? = nil, channels: Int? = nil) {
     (self.device, self.format, self.rate, self.channels) = (device, format, rate, channels)
   }

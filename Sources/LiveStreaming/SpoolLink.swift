@@ -4,7 +4,8 @@ internal import EventLoops
 internal import ResumableUploads
 internal import SpooledStreams
 
-/// Keeps what another process needs to go on with the stream. Owned by the network loop's thread; unchecked for that reason.
+/// Keeps what another process needs to go on with the stream. Owned by the network loop's thread; unchecked for that
+/// reason.
 final class SpoolLink: @unchecked Sendable {
   private let spool: StreamSpool
   private let stretch: SpooledStretch

@@ -29,8 +29,8 @@ protocol StreamBytes: AnyObject {
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> CircularBuffer.Consumer.ReadResult<Int>
   /// Whether the byte at `offset` is missing although it was not given up, and others follow it.
   func isMissing(at offset: UInt64) -> Bool
-  /// Whether the bytes at `offset`, which a read did not find, are being loaded: the data handler is called when they are
-  /// there.
+  /// Whether the bytes at `offset`, which a read did not find, are being loaded: the data handler is called when they
+  /// are there.
   func isLoading(at offset: UInt64) -> Bool
   /// Asks for one call of the data handler once there is something beyond `offset`, or the stream has ended; false when
   /// that is so already.

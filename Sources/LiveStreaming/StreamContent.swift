@@ -30,7 +30,8 @@ protocol StreamContent: AnyObject {
   /// The lengths of all pauses that were passed.
   var pausedByteCount: UInt64 { get }
 
-  /// Begins a body with `header`, and then at `offset`, which ends with the stream, after `maximum` bytes, or at ``endBody(atLeast:)``.
+  /// Begins a body with `header`, and then at `offset`, which ends with the stream, after `maximum` bytes, or at
+  /// ``endBody(atLeast:)``.
   ///
   /// - Throws: when the process lacks what that takes.
   func openBody(_ header: [UInt8], from offset: UInt64, maximum: UInt64?) throws(SystemError) -> UploadBody

@@ -13,11 +13,12 @@ public protocol StreamSource: AnyObject, Sendable {
   /// - Throws: ``LiveStreamError`` of kind `source` when it cannot begin.
   func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError)
 
-  /// What the stream begins with, and what a part of it has to begin with in order to be read by itself; empty where that is nothing.
+  /// What the stream begins with, and what a part of it has to begin with in order to be read by itself; empty where
+  /// that is nothing.
   var header: [UInt8] { get }
 
-  /// How many bytes a frame has, such as one sample of each channel. A source writes only whole frames after ``header``.
-  /// If a part of the stream is stored by itself, it begins with a whole frame.
+  /// How many bytes a frame has, such as one sample of each channel. A source writes only whole frames after
+  /// ``header``. If a part of the stream is stored by itself, it begins with a whole frame.
   var frameLength: Int { get }
 
   /// Ends after what is at hand: finishes the producer, soon. Called on the stream's loop, perhaps more than once.
@@ -25,7 +26,9 @@ public protocol StreamSource: AnyObject, Sendable {
 }
 
 extension StreamSource {
+  /// No header.
   public var header: [UInt8] { [] }
+  /// A byte.
   public var frameLength: Int { 1 }
 }
 

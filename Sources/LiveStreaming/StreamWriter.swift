@@ -35,7 +35,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   /// Called when the next byte is behind a pause of the source, likewise. The body under way must not go on there.
   var didReachPause: () -> Void = {}
 
-  /// Whether the next byte belongs into another request: behind a pause of the source, or behind bytes that are missing.
+  /// Whether the next byte belongs into another request: behind a pause of the source, or behind bytes that are
+  /// missing.
   var isAtPause: Bool { bytes.pauses(at: cursor) || cursor > bodyStart && bytes.isMissing(at: cursor) }
 
   /// - Parameter headroom: how many bytes the source may bring before the first ones of a new request are sent. After a
@@ -112,8 +113,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     headroom = max(leastHeadroom, headroom / 4)
   }
 
-  /// Bytes before `offset` were given up because the buffer was full. If that happens again before bytes behind them are
-  /// acknowledged, the source has brought more than was left free, and twice as much is left then.
+  /// Bytes before `offset` were given up because the buffer was full. If that happens again before bytes behind them
+  /// are acknowledged, the source has brought more than was left free, and twice as much is left then.
   func gaveUp(upTo offset: UInt64) {
     gapEnd = offset
     headroom = min(headroom.multipliedSaturated(by: 2), max(leastHeadroom, UInt64(capacity / 4 * 3)))

@@ -1,33 +1,33 @@
 // What a spool keeps of a stream beside its bytes, so that another process can send them.
 
 internal import HTTPMessages
-public import ResumableUploads
+package import ResumableUploads
 internal import UploadClient
 
 /// What never changes of a stretch in the spool. Its text is one structured dictionary (RFC 9651).
-public struct StretchDescription: Equatable, Sendable {
+package struct StretchDescription: Equatable, Sendable {
   /// Where to, without user and password.
-  public var url: String
+  package var url: String
   /// The stream's name at the server.
-  public var streamID: String
+  package var streamID: String
   /// `Content-Type`.
-  public var contentType: String?
+  package var contentType: String?
   /// What each part of the stream begins with.
-  public var header: [UInt8] = []
+  package var header: [UInt8] = []
   /// In bytes.
-  public var frameLength = 1
+  package var frameLength = 1
   /// How many bytes a second of the stream has; nil where nobody knows.
-  public var bytesPerSecond: Int?
+  package var bytesPerSecond: Int?
 
   static let format: Int64 = 1
 
-  public init(url: String, streamID: String) {
+  package init(url: String, streamID: String) {
     self.url = UploadRequest.withoutCredentials(url)
     self.streamID = streamID
   }
 
   /// Reads ``text``; nil for anything else, an unknown format included.
-  public init?(_ text: String) {
+  package init?(_ text: String) {
     guard let fields = StructuredDictionary(parsing: text), fields.integer("format") == Self.format,
       let url = fields.string("url"), let streamID = fields.string("stream-id")
     else { return nil }
@@ -42,7 +42,7 @@ public struct StretchDescription: Equatable, Sendable {
   }
 
   /// nil for texts that structured fields cannot hold.
-  public var text: String? {
+  package var text: String? {
     var fields = StructuredDictionary()
     fields.set("format", .item(Item(.integer(Self.format))))
     fields.set("url", .item(Item(.string(url))))
@@ -56,20 +56,20 @@ public struct StretchDescription: Equatable, Sendable {
 }
 
 /// How far a stream has come: what changes of a stretch in the spool. Its text is one structured dictionary.
-public struct StretchResumption: Equatable, Sendable {
+package struct StretchResumption: Equatable, Sendable {
   /// The upload resource; nil where there is none.
-  public var upload: ResumeData?
+  package var upload: ResumeData?
   /// Stream offset up to which a plain server has the stream, as far as TCP can tell; nil where that is not the rule.
-  public var acknowledged: UInt64?
+  package var acknowledged: UInt64?
   /// The stream's `Stream-Description`, as it was sent last.
-  public var description: String?
+  package var description: String?
 
   static let format: Int64 = 1
 
-  public init() {}
+  package init() {}
 
   /// Reads ``text``. What cannot be read of it is nil.
-  public init(_ text: String) {
+  package init(_ text: String) {
     guard let fields = StructuredDictionary(parsing: text), fields.integer("format") == Self.format else { return }
     upload = fields.string("upload").flatMap { ResumeData($0) }
     acknowledged = fields.integer("acknowledged").flatMap { UInt64(exactly: $0) }
@@ -77,7 +77,7 @@ public struct StretchResumption: Equatable, Sendable {
   }
 
   /// At most 8 KiB: without the description where it would be longer.
-  public var text: String {
+  package var text: String {
     var fields = StructuredDictionary()
     fields.set("format", .item(Item(.integer(Self.format))))
     if let text = upload?.text { fields.set("upload", .item(Item(.string(text)))) }

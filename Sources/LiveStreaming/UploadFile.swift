@@ -7,9 +7,11 @@ public import UploadClient
 
 /// A regular file, open for reading, whose size is the upload's length.
 public final class UploadFile: Sendable {
+  /// The path that the file was opened with.
   public let path: String
   /// The file's state when it was opened. It has to stay the same until the server has all of it.
   public let version: FileVersion
+  /// The digest of the whole file; nil if none was asked for.
   public let digest: Digest?
   private let descriptor: Int32
 
@@ -20,7 +22,11 @@ public final class UploadFile: Sendable {
   /// sysfs do not, and each of their sizes is 0 or a page's.
   private static let doubtfulSize: UInt64 = 64 << 10
 
-  /// - Parameter algorithm: if given, the whole file is read once, here and now, for its digest.
+  /// Opens a file.
+  ///
+  /// - Parameters:
+  ///   - path: its path, absolute or relative to the working directory.
+  ///   - algorithm: if given, the whole file is read once, here and now, for its digest.
   /// - Throws: ``UploadFileError`` when the file cannot be opened, is not a regular file, or has another size than it
   ///   claims.
   public init(path: String, digest algorithm: DigestAlgorithm? = nil) throws(UploadFileError) {
@@ -120,6 +126,7 @@ public final class UploadFile: Sendable {
 public enum UploadFileError: Error, Equatable, Sendable {
   /// It does not exist, or may not be read.
   case unreadable(SystemError)
+  /// It is a directory.
   case directory
   /// A pipe, a device or a socket: it has no size, and its bytes can be read once.
   case notRegular

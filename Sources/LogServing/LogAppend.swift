@@ -4,8 +4,8 @@
 internal import JetStream
 internal import ResumableUploads
 
-/// Publishes the bytes of one request, one message at a time, each behind the one before it. Times are nanoseconds of any
-/// clock that does not go back.
+/// Publishes the bytes of one request, one message at a time, each behind the one before it. Times are nanoseconds of
+/// any clock that does not go back.
 struct LogAppend {
   /// What one message is to hold.
   struct Batch: Equatable {
@@ -121,8 +121,8 @@ struct LogAppend {
     return .advanced
   }
 
-  /// What was asked for last did not succeed. Where it may have been done all the same, it is done again: a message that
-  /// is there makes the broker refuse its repetition.
+  /// What was asked for last did not succeed. Where it may have been done all the same, it is done again: a message
+  /// that is there makes the broker refuse its repetition.
   mutating func failed(_ error: BrokerError, now: Int64) -> Action {
     guard phase == .publishing || phase == .reading else { return .nothing }
     if error.isWrongLastSequence {

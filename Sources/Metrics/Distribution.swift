@@ -11,15 +11,19 @@ public struct Distribution: Sendable, Equatable {
   public let bounds: [Double]
   /// How many values lie in each bucket; those beyond the last bound are only in ``count``.
   public private(set) var counts: [UInt64]
+  /// How many values were recorded.
   public private(set) var count: UInt64 = 0
+  /// The sum of all values.
   public private(set) var sum = 0.0
 
+  /// A distribution without values.
   public init(bounds: [Double] = Distribution.delays) {
     precondition(zip(bounds, bounds.dropFirst()).allSatisfy { $0 < $1 }, "bounds ascend")
     self.bounds = bounds
     counts = Array(repeating: 0, count: bounds.count)
   }
 
+  /// Records a value `times` times.
   public mutating func record(_ value: Double, count times: UInt64 = 1) {
     count += times
     sum += value * Double(times)

@@ -18,8 +18,11 @@ public struct MetricsText: Sendable {
 
   /// A label and its value; the value is any text.
   public struct Label: Sendable, Equatable {
+    /// The name: a letter or an underscore first, then letters, digits and underscores.
     public let name: String
+    /// The value; any text.
     public let value: String
+    /// A label with a value.
     public init(_ name: String, _ value: String) {
       self.name = name
       self.value = value
@@ -28,8 +31,11 @@ public struct MetricsText: Sendable {
 
   /// One of several samples of a family, told apart by its labels.
   public struct Sample: Sendable {
+    /// What tells the sample apart from the others of its family.
     public let labels: [Label]
+    /// The figure.
     public let value: Double
+    /// A sample with these labels.
     public init(_ labels: [Label], _ value: Double) {
       self.labels = labels
       self.value = value
@@ -40,6 +46,7 @@ public struct MetricsText: Sendable {
   public private(set) var text = ""
   private var names: Set<String> = []
 
+  /// A page without figures.
   public init() {}
 
   /// Adds a figure that only grows, from 0 at the process's start.

@@ -5,7 +5,7 @@ internal import EventLoops
 public import LiveStreaming
 public import StreamBuffers
 
-/// Streams what a ``Microphone`` captures, with a WAV header in front if wanted.
+/// Streams what a ``AudioCapture/Microphone`` captures, with a WAV header in front if wanted.
 ///
 /// Samples go from the capture thread straight into the circular buffer. What the microphone has to tell is taken from
 /// it on the stream's loop.
@@ -18,12 +18,15 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     case raw
   }
 
+  /// The microphone that is streamed.
   public let microphone: Microphone
   private let container: Container
   // Owned by the loop's thread: unchecked for that reason.
   private var context: SourceContext?
 
-  /// - Parameter microphone: not started yet.
+  /// - Parameters:
+  ///   - microphone: not started yet.
+  ///   - container: what surrounds the samples.
   public init(_ microphone: Microphone, container: Container = .wav) {
     self.microphone = microphone
     self.container = container
@@ -38,14 +41,17 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     }
   }
 
+  /// The WAV header, or nothing.
   public var header: [UInt8] {
     guard container == .wav else { return [] }
     let format = microphone.format
     return WAVHeader(rate: format.rate, channels: format.channels, format: format.format).bytes
   }
 
+  /// The bytes of one sample of each channel.
   public var frameLength: Int { microphone.format.bytesPerFrame }
 
+  /// Writes the header and starts the microphone.
   public func start(
     into producer: consuming CircularBuffer.Producer, context: SourceContext
   ) throws(LiveStreamError) {
@@ -65,6 +71,7 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     }
   }
 
+  /// Stops the microphone. What it has captured is streamed.
   public func stop() {
     microphone.stop()
     // What it has to tell by now belongs to the stream that ends.

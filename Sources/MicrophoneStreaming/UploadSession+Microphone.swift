@@ -8,14 +8,15 @@ public import UploadClient
 extension UploadSession {
   /// Streams a microphone, and resumes after every interruption.
   ///
-  /// The capture begins at once, whether the server is there or not. The buffer has room for a minute. While it is full,
-  /// the oldest bytes are discarded and reported.
+  /// The capture begins at once, whether the server is there or not. The buffer has room for a minute. While it is
+  /// full, the oldest bytes are discarded and reported.
   ///
   /// - Parameters:
   ///   - microphone: one that was not started.
   ///   - url: an absolute `http` or `https` URL.
   ///   - container: what surrounds the samples.
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` of kind ``LiveStreaming/LiveStreamError/Kind/source`` when memory for
+  ///   the buffer is refused.
   public func stream(
     _ microphone: Microphone, to url: String, container: MicrophoneSource.Container = .wav
   ) throws(LiveStreamError) -> LiveStreamTask {

@@ -12,6 +12,7 @@ public struct RecordingSidecar: Equatable, Sendable {
   /// The version of the format that this describes.
   public static let version = 1
 
+  /// How the recording ended.
   public enum State: String, Sendable {
     /// The sender has ended the stream.
     case complete
@@ -23,18 +24,25 @@ public struct RecordingSidecar: Equatable, Sendable {
 
   /// A file's length and its SHA-256 in hexadecimal.
   public struct Content: Equatable, Sendable {
+    /// The file's length.
     public var bytes: UInt64
+    /// SHA-256 in hexadecimal; nil if it is not known.
     public var sha256: String?
 
+    /// The content of a file.
     public init(bytes: UInt64, sha256: String? = nil) { (self.bytes, self.sha256) = (bytes, sha256) }
   }
 
   /// A line of the recording's `.gaps`.
   public struct Gap: Equatable, Sendable {
+    /// The stream offset of the first byte that is missing.
     public var offset: UInt64
+    /// How many bytes are missing.
     public var length: UInt64
+    /// Why, in words.
     public var cause: String
 
+    /// A gap in a recording.
     public init(offset: UInt64, length: UInt64, cause: String) {
       (self.offset, self.length, self.cause) = (offset, length, cause)
     }
@@ -47,6 +55,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     /// How far the clock went forward; negative if it went back.
     public var milliseconds: Int64
 
+    /// A change of the clock.
     public init(offset: UInt64, milliseconds: Int64) { (self.offset, self.milliseconds) = (offset, milliseconds) }
   }
 
@@ -58,6 +67,7 @@ public struct RecordingSidecar: Equatable, Sendable {
   public var part = 1
   /// The stream offset of the first byte behind a header that the server has copied from an earlier recording.
   public var offset: UInt64 = 0
+  /// How the recording ended.
   public var state = State.complete
   /// Whether the sender did not announce a length.
   public var isLive = true
@@ -81,7 +91,9 @@ public struct RecordingSidecar: Equatable, Sendable {
   public var receivedHead: [UInt8] = []
   /// How many bytes lie in holes.
   public var missing: UInt64 = 0
+  /// What is missing, in the order of the offsets.
   public var gaps: [Gap] = []
+  /// Changes of the sender's clock, in the order of the offsets.
   public var clockSteps: [ClockStep] = []
   /// What the sender recorded from.
   public var device: String?
@@ -89,12 +101,14 @@ public struct RecordingSidecar: Equatable, Sendable {
   public var format: String?
   /// Frames per second.
   public var rate: Int?
+  /// Samples per frame.
   public var channels: Int?
   /// The sender's software and its version.
   public var software: String?
   /// The server's.
   public var server: String?
 
+  /// A sidecar that says nothing but the file's name.
   public init(file: String) { self.file = file }
 
   /// The name of the sidecar of a file of that name; nil for a file without extension.
@@ -228,6 +242,8 @@ public struct RecordingSidecar: Equatable, Sendable {
 
 /// Why a sidecar cannot be read.
 public struct SidecarError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// What is wrong, in words.
   public var problem: String
+  /// What is wrong, in words.
   public var description: String { problem }
 }

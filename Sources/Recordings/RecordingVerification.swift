@@ -11,6 +11,7 @@ internal import JSONLines
 ///     let summary = try RecordingVerification(directory: "recordings").run { print($0.path, $0.kind, $0.detail) }
 ///     if summary.problems > 0 { … }
 public struct RecordingVerification: Sendable {
+  /// What was found.
   public enum Kind: String, Sendable, CaseIterable {
     /// The bytes are not those that the sidecar has the SHA-256 of.
     case wrongDigest = "wrong-digest"
@@ -33,10 +34,13 @@ public struct RecordingVerification: Sendable {
     /// No problem: the server is about to write the sidecar, or the next one will.
     case pending
 
+    /// Whether something is wrong.
     public var isProblem: Bool { self != .unfinished && self != .pending }
   }
 
+  /// Something about one file.
   public struct Finding: Equatable, Sendable {
+    /// What was found.
     public var kind: Kind
     /// Relative to the directory.
     public var path: String
@@ -53,12 +57,15 @@ public struct RecordingVerification: Sendable {
     }
   }
 
+  /// How far the verification has come.
   public struct Progress: Equatable, Sendable {
     /// Bytes that were read so far, and that are to be read.
     public var read: UInt64
+    /// How many bytes are to be read in all.
     public var total: UInt64
   }
 
+  /// What was found in all.
   public struct Summary: Equatable, Sendable {
     /// Files that are, or should be, described by a sidecar.
     public var recordings = 0
@@ -66,12 +73,15 @@ public struct RecordingVerification: Sendable {
     public var verified = 0
     /// Bytes of the verified ones.
     public var bytes: UInt64 = 0
+    /// Findings that are problems.
     public var problems = 0
 
+    /// A summary with these counts.
     public init(recordings: Int = 0, verified: Int = 0, bytes: UInt64 = 0, problems: Int = 0) {
       (self.recordings, self.verified, self.bytes, self.problems) = (recordings, verified, bytes, problems)
     }
 
+    /// As one line of JSON (RFC 8259) without the line feed.
     public var jsonLine: String {
       var line = JSONLine(event: "verified")
       line.add("recordings", recordings)
@@ -84,6 +94,7 @@ public struct RecordingVerification: Sendable {
 
   private let directory: String
 
+  /// A verification of the recordings in this directory.
   public init(directory: String) { self.directory = directory }
 
   /// Looks at everything. Takes as long as it takes to read all recordings.
@@ -91,7 +102,7 @@ public struct RecordingVerification: Sendable {
   /// - Parameters:
   ///   - progress: called after each piece that was read.
   ///   - found: told each finding, in the order of the paths.
-  /// - Throws: ``SystemError`` if the directory cannot be read.
+  /// - Throws: ``EventLoops/SystemError`` if the directory cannot be read.
   public func run(
     progress: (Progress) -> Void = { _ in }, _ found: (Finding) -> Void
   ) throws(SystemError) -> Summary {

@@ -1,10 +1,10 @@
 // Upload resources on the disk: a directory beside the streams with a record for each, and the bytes of those uploads
 // whose handlers keep none.
 
-package import CLinux
+internal import CLinux
 package import DiskFiles
 package import EventLoops
-package import Glibc
+internal import Glibc
 package import ResumableUploads
 package import StreamServing
 

@@ -2,9 +2,9 @@
 
 package import DiskFiles
 package import EventLoops
-package import Glibc
+internal import Glibc
 package import ResumableUploads
-package import StreamServing
+internal import StreamServing
 
 /// Where the records of upload resources are, and the bytes of those whose handlers keep none. Only on the loop's
 /// thread.

@@ -9,8 +9,8 @@ final class BlockReader {
   private let descriptor: SpoolDescriptor
   private let blockCount: UInt64
   private let seed: UInt32
-  /// Blocks by their index, to use where the file has none with all of their bytes: copies that checkpoints have of blocks
-  /// that were completed later, and whose writes did not reach the disk.
+  /// Blocks by their index, to use where the file has none with all of their bytes: copies that checkpoints have of
+  /// blocks that were completed later, and whose writes did not reach the disk.
   var substitutes: [UInt64: SpoolTail] = [:]
 
   init(_ descriptor: SpoolDescriptor, _ header: SpoolHeader) {

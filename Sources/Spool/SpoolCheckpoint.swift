@@ -1,34 +1,34 @@
 // What a spool file knows of its stream, at one moment.
 
 /// Where a stream was paused, in positions of its file.
-public struct SpoolPause: Equatable, Sendable {
-  public var position: UInt64
+package struct SpoolPause: Equatable, Sendable {
+  package var position: UInt64
   /// In bytes that were left out there.
-  public var length: UInt64
+  package var length: UInt64
 
-  public init(position: UInt64, length: UInt64) {
+  package init(position: UInt64, length: UInt64) {
     self.position = position
     self.length = length
   }
 }
 
 /// What a commit writes.
-public struct SpoolCheckpoint: Equatable, Sendable {
+package struct SpoolCheckpoint: Equatable, Sendable {
   /// The position behind the last byte.
-  public var head: UInt64 = 0
+  package var head: UInt64 = 0
   /// The server has acknowledged everything before it.
-  public var released: UInt64 = 0
+  package var released: UInt64 = 0
   /// Everything before it is released or evicted. Evicted bytes are those from ``released`` to here.
-  public var oldest: UInt64 = 0
+  package var oldest: UInt64 = 0
   /// The stream came to its end, and no byte follows ``head``.
-  public var isFinished = false
-  public var pausedByteCount: UInt64 = 0
+  package var isFinished = false
+  package var pausedByteCount: UInt64 = 0
   /// At most 16.
-  public var pauses: [SpoolPause] = []
+  package var pauses: [SpoolPause] = []
   /// At most 8 KiB of UTF-8, for whoever drains the file; this module does not read it.
-  public var state = ""
+  package var state = ""
 
-  public init() {}
+  package init() {}
 }
 
 /// A checkpoint as the file has it: numbered, and with the bytes of the block that is not complete yet.

@@ -2,16 +2,17 @@
 
 /// A part of a file that is not as it was written.
 ///
-/// Damage need not mean loss: a checkpoint that was being written when the power failed has an older one beside it, and a
-/// header has its copy. ``lostPositions`` says which bytes of the stream are gone.
+/// Damage need not mean loss: a checkpoint that was being written when the power failed has an older one beside it, and
+/// a header has its copy. ``lostPositions`` says which bytes of the stream are gone.
 public struct SpoolDamage: Equatable, Sendable {
+  /// What is wrong.
   public enum Kind: String, Equatable, Sendable, CaseIterable {
     /// The header or its copy has a wrong checksum. The other one was used.
     case header
     /// A checkpoint has a wrong checksum: a torn write, or flipped bits. A newer one is intact.
     case checkpoint
-    /// The same, and it may be newer than the intact ones: the commit that wrote it never ended, or flipped bits took what
-    /// it had. That is at most the bytes of the block that the head is in.
+    /// The same, and it may be newer than the intact ones: the commit that wrote it never ended, or flipped bits took
+    /// what it had. That is at most the bytes of the block that the head is in.
     case newestCheckpoint
     /// No checkpoint is intact. The blocks say what the file holds; what was released, and the state, are unknown.
     case allCheckpoints
@@ -29,12 +30,14 @@ public struct SpoolDamage: Equatable, Sendable {
     case unreadable
   }
 
+  /// What is wrong.
   public var kind: Kind
   /// Where in the file, in bytes.
   public var fileOffset: UInt64
   /// The stream positions that are gone; empty when nothing is lost.
   public var lostPositions: Range<UInt64>
 
+  /// Damage at an offset of the file.
   public init(_ kind: Kind, fileOffset: UInt64, lostPositions: Range<UInt64> = 0..<0) {
     self.kind = kind
     self.fileOffset = fileOffset

@@ -1,14 +1,14 @@
 // The system calls below a spool, so that a test can put another disk there.
 
-public import EventLoops
+package import EventLoops
 
 /// The size of a file, and the room that it takes.
-public struct SpoolFileStatus: Equatable, Sendable {
-  public var byteCount: UInt64
+package struct SpoolFileStatus: Equatable, Sendable {
+  package var byteCount: UInt64
   /// Blocks that are allocated, times 512.
-  public var diskByteCount: UInt64
+  package var diskByteCount: UInt64
 
-  public init(byteCount: UInt64, diskByteCount: UInt64) {
+  package init(byteCount: UInt64, diskByteCount: UInt64) {
     self.byteCount = byteCount
     self.diskByteCount = diskByteCount
   }
@@ -17,7 +17,7 @@ public struct SpoolFileStatus: Equatable, Sendable {
 /// What a spool asks of a file system: one method for each system call, with its errors, `EINTR` and short counts.
 ///
 /// ``SystemSpoolDisk`` is the real one. Tests use others, which lose what was not synced or fail the n-th call.
-public protocol SpoolDisk: Sendable {
+package protocol SpoolDisk: Sendable {
   /// open(2), with `O_CLOEXEC` added.
   func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32
   /// close(2)
@@ -57,5 +57,5 @@ public protocol SpoolDisk: Sendable {
 
 extension SpoolDisk where Self == SystemSpoolDisk {
   /// The file systems of this machine.
-  public static var system: SystemSpoolDisk { SystemSpoolDisk() }
+  package static var system: SystemSpoolDisk { SystemSpoolDisk() }
 }

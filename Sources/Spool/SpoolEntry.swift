@@ -3,21 +3,21 @@
 internal import EventLoops
 
 /// A stretch in a spool directory.
-public struct SpoolEntry: Equatable, Sendable {
+package struct SpoolEntry: Equatable, Sendable {
   /// The spool directory.
-  public var directory: String
+  package var directory: String
   /// The stream's name.
-  public var stream: String
+  package var stream: String
   /// The stretch's file.
-  public var path: String
+  package var path: String
 
   /// The stream's folder.
-  public var folder: String { "\(directory)/\(stream)" }
+  package var folder: String { "\(directory)/\(stream)" }
 
   /// The stretches of a spool directory, of a stream's folder in one, or the stretch itself: by stream, oldest first.
   ///
   /// - Parameter path: an existing file or folder. A relative path is relative to the current folder.
-  public static func all(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [SpoolEntry] {
+  package static func all(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [SpoolEntry] {
     var path = path
     while path.count > 1, path.hasSuffix("/") { path.removeLast() }
     if Stretch(lastPart(path)) != nil {
@@ -36,14 +36,14 @@ public struct SpoolEntry: Equatable, Sendable {
   /// The folders of streams at a path that a person names: all in a spool directory, or one.
   ///
   /// - Parameter path: as for ``all(at:disk:)``.
-  public static func folders(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
+  package static func folders(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
     let streams = try? SpoolFolder.streams(in: path, disk: disk)
     if let streams, !streams.isEmpty { return streams.map { "\(path)/\($0)" } }
     return try all(at: path, disk: disk).reduce(into: []) { if $0.last != $1.folder { $0.append($1.folder) } }
   }
 
   /// Removes the stretch's file from its folder, durably, whatever is in it. The caller has the folder's lock.
-  public func remove(disk: any SpoolDisk = .system) throws(SpoolError) {
+  package func remove(disk: any SpoolDisk = .system) throws(SpoolError) {
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
     try disk.retrying(folder) { () throws(SystemError) in try disk.synchronizeFolder(folder) }
   }

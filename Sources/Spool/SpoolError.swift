@@ -4,6 +4,7 @@ public import EventLoops
 
 /// What failed, on which file, and why.
 public struct SpoolError: Error, Equatable, Sendable {
+  /// What failed.
   public enum Cause: Equatable, Sendable {
     /// Another process uses the stream's folder; its id, if the lock file has it.
     case inUse(Int32?)
@@ -29,10 +30,12 @@ public struct SpoolError: Error, Equatable, Sendable {
     case system(SystemError)
   }
 
+  /// What failed.
   public var cause: Cause
   /// The file or folder.
   public var path: String
 
+  /// An error about the file or folder at `path`.
   public init(_ cause: Cause, path: String) {
     self.cause = cause
     self.path = path

@@ -4,16 +4,17 @@ extension SpoolFile {
   /// Adds bytes at `position`, which is the head, or beyond it if bytes before it were lost.
   ///
   /// Complete blocks are written at once, up to 1 MiB with one call. The rest stays in memory, and each commit has it.
-  /// If this fails, nothing has changed, and the same call can be made again. Blocks that it did write are harmless: they
-  /// hold the bytes that belong there.
+  /// If this fails, nothing has changed, and the same call can be made again. Blocks that it did write are harmless:
+  /// they hold the bytes that belong there.
   ///
-  /// A block keeps one hole between its bytes. If a second one begins in the same 4064 bytes, it reaches to their end: the
-  /// bytes before are discarded, and ``head`` stays where it is if these are all. ``read(at:into:)`` names them as missing.
+  /// A block keeps one hole between its bytes. If a second one begins in the same 4064 bytes, it reaches to their end:
+  /// the bytes before are discarded, and ``head`` stays where it is if these are all. ``read(at:into:)`` names them as
+  /// missing.
   ///
   /// - Parameter time: when the first of the bytes was captured, in milliseconds since 1970.
-  /// - Throws: ``SpoolError/Cause/full`` before anything is written, if the ring does not reach from ``oldest`` to the end of
-  ///   these bytes. Once everything up to the head is released or evicted, a hole may have any length.
-  public func append(_ bytes: UnsafeRawBufferPointer, at position: UInt64, time: Int64) throws(SpoolError) {
+  /// - Throws: ``SpoolError/Cause/full`` before anything is written, if the ring does not reach from ``oldest`` to the
+  ///   end of these bytes. Once everything up to the head is released or evicted, a hole may have any length.
+  package func append(_ bytes: UnsafeRawBufferPointer, at position: UInt64, time: Int64) throws(SpoolError) {
     guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }
     guard !isSealed else { throw SpoolError(.sealed, path: path) }
     guard position >= head, position <= SpoolFormat.largestPosition - UInt64(bytes.count) else {
@@ -70,8 +71,8 @@ extension SpoolFile {
     head = position + UInt64(bytes.count)
   }
 
-  /// Whether the ring reaches from the oldest byte that must be kept to the end of these bytes. The last block may be one
-  /// more than it has room for, because that one stays in memory until it is complete.
+  /// Whether the ring reaches from the oldest byte that must be kept to the end of these bytes. The last block may be
+  /// one more than it has room for, because that one stays in memory until it is complete.
   private func checkRoom(from position: UInt64, count: Int) throws(SpoolError) {
     let first = SpoolFormat.blockIndex(oldest < head ? oldest : position)
     let end = SpoolFormat.blockIndex(position + UInt64(count))

@@ -4,21 +4,22 @@ internal import EventLoops
 internal import Glibc
 
 extension SpoolFile {
-  /// Writes a checkpoint: everything appended so far survives SIGKILL. With `sync`, it is on the disk as well, and survives
-  /// a power cut.
+  /// Writes a checkpoint: everything appended so far survives SIGKILL. With `sync`, it is on the disk as well, and
+  /// survives a power cut.
   ///
-  /// After a synchronization, ranges that are released or evicted are given back to the file system, in steps of at least
-  /// 1 MiB. A file system that cannot do so keeps them.
+  /// After a synchronization, ranges that are released or evicted are given back to the file system, in steps of at
+  /// least 1 MiB. A file system that cannot do so keeps them.
   ///
-  /// If fdatasync(2) fails, the kernel may have dropped pages that it reported as written. Therefore the next commit with
-  /// `sync` reads everything since the last good one back, writes it again, and names what it cannot read in ``damage``.
+  /// If fdatasync(2) fails, the kernel may have dropped pages that it reported as written. Therefore the next commit
+  /// with `sync` reads everything since the last good one back, writes it again, and names what it cannot read in
+  /// ``damage``.
   ///
   /// - Parameters:
   ///   - state: at most 8 KiB of UTF-8 for whoever drains the file.
   ///   - pauses: at most 16.
   ///   - isFinished: whether the stream is at its end. No byte can be added afterwards.
   /// - Throws: ``SpoolError``. The last checkpoint still holds, and this can be called again.
-  public func commit(
+  package func commit(
     state: String, pausedByteCount: UInt64, pauses: [SpoolPause], isFinished: Bool, sync: Bool
   ) throws(SpoolError) {
     guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }

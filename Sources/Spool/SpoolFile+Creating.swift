@@ -10,7 +10,7 @@ extension SpoolFile {
   ///   - description: text for whoever drains the file, at most 15 KiB of UTF-8.
   ///   - capacity: how many bytes of the stream it holds before older ones must be released or evicted; rounded up to
   ///     blocks of 4064, at least four. The file takes only the room that its bytes need.
-  public static func create(
+  package static func create(
     in folder: SpoolFolder, description: String, capacity: UInt64
   ) throws(SpoolError) -> SpoolFile {
     try create(in: folder, StretchIdentity(), description: description, capacity: capacity)
@@ -49,8 +49,8 @@ extension SpoolFile {
     }
   }
 
-  /// Everything before the blocks: two headers, one checkpoint, and room for two more, written so that a full disk shows
-  /// now and not at a later checkpoint.
+  /// Everything before the blocks: two headers, one checkpoint, and room for two more, written so that a full disk
+  /// shows now and not at a later checkpoint.
   private static func beginning(_ header: SpoolHeader) -> [UInt8] {
     func region(_ bytes: [UInt8]) -> [UInt8] {
       bytes + [UInt8](repeating: 0, count: SpoolFormat.regionSize - bytes.count)

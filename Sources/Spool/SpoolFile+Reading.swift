@@ -2,11 +2,11 @@
 
 extension SpoolFile {
   /// What ``read(at:into:)`` found.
-  public enum Read: Equatable, Sendable {
+  package enum Read: Equatable, Sendable {
     /// The number of bytes that were copied, as they were appended.
     case bytes(Int)
-    /// None at this position: they were evicted, lost before they came here, or damaged. The next position that has bytes,
-    /// or from which to ask again.
+    /// None at this position: they were evicted, lost before they came here, or damaged. The next position that has
+    /// bytes, or from which to ask again.
     case missing(next: UInt64)
     /// The position is the head, or behind it.
     case end
@@ -15,7 +15,7 @@ extension SpoolFile {
   /// Reads bytes from `position` on: as many as lie there without a hole, up to 1 MiB. Checksums are verified.
   ///
   /// Blocks that the disk cannot read, or that are damaged, are missing, and ``damage`` names them.
-  public func read(at position: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(SpoolError) -> Read {
+  package func read(at position: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(SpoolError) -> Read {
     guard position < head else { return .end }
     guard position >= oldest else { return .missing(next: oldest) }
     guard !buffer.isEmpty else { return .bytes(0) }
@@ -76,7 +76,7 @@ extension SpoolFile {
 
   /// When the byte at `position` was captured, to the block: in milliseconds since 1970, as ``append(_:at:time:)`` was
   /// given it. Nil where no byte is.
-  public func time(at position: UInt64) throws(SpoolError) -> Int64? {
+  package func time(at position: UInt64) throws(SpoolError) -> Int64? {
     guard (oldest..<head).contains(position) || position == oldest && oldest < head else { return nil }
     let index = SpoolFormat.blockIndex(position)
     if index == tail.index { return tail.shape.time }

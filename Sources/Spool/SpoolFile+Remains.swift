@@ -13,7 +13,8 @@ extension SpoolFile {
   /// Everything before it is in the file; what follows is in this process's memory until the next commit.
   package var writtenPosition: UInt64 { SpoolFormat.start(ofBlock: SpoolFormat.blockIndex(head)) }
 
-  /// The first position of the block behind the one that `position` is in: what cannot be read ends there at the earliest.
+  /// The first position of the block behind the one that `position` is in: what cannot be read ends there at the
+  /// earliest.
   package static func nextBlock(after position: UInt64) -> UInt64 {
     SpoolFormat.start(ofBlock: SpoolFormat.blockIndex(position)) + SpoolFormat.payload
   }

@@ -7,18 +7,18 @@ internal import EventLoops
 /// The file is a ring of blocks with two alternating checkpoints. `docs/spool-format.md` describes it. Bytes are
 /// addressed by *position*, counted from the first byte of the stretch.
 ///
-/// - ``append(_:at:time:)`` adds bytes at the head, ``commit(state:pausedByteCount:pauses:isFinished:sync:)`` makes them
-///   survive SIGKILL, and the power too when it synchronizes.
+/// - ``append(_:at:time:)`` adds bytes at the head, ``commit(state:pausedByteCount:pauses:isFinished:sync:)`` makes
+///   them survive SIGKILL, and the power too when it synchronizes.
 /// - ``release(upTo:)`` and ``evict(upTo:)`` make room at the other end.
 /// - ``read(at:into:)`` returns bytes that are as they were written, and names those that are missing.
 ///
-/// A failed call changes nothing that a later call or a recovery relies on: it can be repeated, or others can be made. One
-/// thread at a time uses a file. It closes itself when dropped.
-public final class SpoolFile: @unchecked Sendable {
+/// A failed call changes nothing that a later call or a recovery relies on: it can be repeated, or others can be made.
+/// One thread at a time uses a file. It closes itself when dropped.
+package final class SpoolFile: @unchecked Sendable {
   // Unchecked: the owner hands it from thread to thread, and uses it on one at a time.
 
   /// The file's path.
-  public let path: String
+  package let path: String
   let descriptor: SpoolDescriptor
   let disk: any SpoolDisk
   let header: SpoolHeader
@@ -30,15 +30,16 @@ public final class SpoolFile: @unchecked Sendable {
   var isSealed: Bool
 
   /// The position behind the last byte.
-  public internal(set) var head: UInt64
+  package internal(set) var head: UInt64
   /// The server has acknowledged everything before it.
-  public internal(set) var released: UInt64
+  package internal(set) var released: UInt64
   /// Everything before it is released or evicted.
-  public internal(set) var oldest: UInt64
+  package internal(set) var oldest: UInt64
   /// What the last commit wrote, or what was recovered.
-  public internal(set) var checkpoint: SpoolCheckpoint
-  /// What was found to be wrong since the file was opened: by the recovery, by reads, and after a failed synchronization.
-  public internal(set) var damage: [SpoolDamage]
+  package internal(set) var checkpoint: SpoolCheckpoint
+  /// What was found to be wrong since the file was opened: by the recovery, by reads, and after a failed
+  /// synchronization.
+  package internal(set) var damage: [SpoolDamage]
   /// Whether the checkpoint that was recovered says that nothing follows.
   let hadSealedCheckpoint: Bool
   /// What the recovery found.
@@ -85,36 +86,36 @@ public final class SpoolFile: @unchecked Sendable {
   var scratch: UnsafeMutableRawBufferPointer { reader.scratch }
 
   /// 16 random bytes.
-  public var id: [UInt8] { header.id }
+  package var id: [UInt8] { header.id }
   /// The file's name in its folder.
-  public var name: String { path.split(separator: "/").last.map(String.init) ?? path }
+  package var name: String { path.split(separator: "/").last.map(String.init) ?? path }
   /// When the file was created, by the wall clock, in milliseconds since 1970.
-  public var created: Int64 { header.created }
+  package var created: Int64 { header.created }
   /// The text that it was created with.
-  public var description: String { header.description }
+  package var description: String { header.description }
   /// How many bytes fit, at most.
-  public var capacity: UInt64 { header.blockCount * SpoolFormat.payload }
+  package var capacity: UInt64 { header.blockCount * SpoolFormat.payload }
   /// How many bytes the file takes on disk.
-  public var diskByteCount: UInt64 {
+  package var diskByteCount: UInt64 {
     get throws(SpoolError) { try descriptor.status().diskByteCount }
   }
 
   /// The server has acknowledged everything before `position`: it need not be kept. Never beyond the head.
-  public func release(upTo position: UInt64) {
+  package func release(upTo position: UInt64) {
     released = max(released, min(position, head))
     oldest = max(oldest, released)
   }
 
   /// The oldest bytes make room, although the server does not have them. Never beyond the head.
-  public func evict(upTo position: UInt64) { oldest = max(oldest, min(position, head)) }
+  package func evict(upTo position: UInt64) { oldest = max(oldest, min(position, head)) }
 
   /// Closes the file. The folder stays locked while others refer to it.
-  public func close() { descriptor.close() }
+  package func close() { descriptor.close() }
 
   /// Removes the file from its folder, durably, and closes it.
   ///
   /// - Throws: ``SpoolError``. After an error of the second step, the file is gone, but may be back after a power cut.
-  public func remove() throws(SpoolError) {
+  package func remove() throws(SpoolError) {
     guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
     close()
@@ -131,7 +132,8 @@ struct CheckpointSlots: Equatable {
   /// The number of the newest.
   var sequence: UInt64
 
-  /// Where the next one goes: never on the newest, which SIGKILL must leave, nor on the durable one, which the power must.
+  /// Where the next one goes: never on the newest, which SIGKILL must leave, nor on the durable one, which the power
+  /// must.
   var next: Int { (0..<SpoolFormat.checkpointOffsets.count).first { $0 != newest && $0 != durable } ?? 0 }
 
   mutating func wrote(_ slot: Int) {

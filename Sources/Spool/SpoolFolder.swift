@@ -5,13 +5,13 @@ internal import Glibc
 
 /// `DIR/<stream>/`, locked for this process until the last reference to the object is gone.
 ///
-/// It holds the file `lock`, with the id of the process that has it, and a `.spool` file for each stretch. Any thread may
-/// use it.
-public final class SpoolFolder: Sendable {
+/// It holds the file `lock`, with the id of the process that has it, and a `.spool` file for each stretch. Any thread
+/// may use it.
+package final class SpoolFolder: Sendable {
   /// The stream's name.
-  public let stream: String
+  package let stream: String
   /// The folder's path.
-  public let path: String
+  package let path: String
   let disk: any SpoolDisk
   // Written before anyone else has the object, and then only closed with it.
   nonisolated(unsafe) private let lock: SpoolDescriptor
@@ -21,7 +21,7 @@ public final class SpoolFolder: Sendable {
   ///
   /// - Throws: ``SpoolError`` with ``SpoolError/Cause/inUse(_:)`` while another process, or another object of this one,
   ///   has the folder.
-  public init(directory: String, stream: String, disk: any SpoolDisk = .system) throws(SpoolError) {
+  package init(directory: String, stream: String, disk: any SpoolDisk = .system) throws(SpoolError) {
     guard Self.isValid(stream: stream) else { throw SpoolError(.invalidStreamName, path: "\(directory)/\(stream)") }
     self.stream = stream
     self.disk = disk
@@ -39,10 +39,10 @@ public final class SpoolFolder: Sendable {
   }
 
   /// The paths of the stretches, oldest first.
-  public func stretches() throws(SpoolError) -> [String] { try Self.stretches(in: path, disk: disk) }
+  package func stretches() throws(SpoolError) -> [String] { try Self.stretches(in: path, disk: disk) }
 
   /// The same for a folder that may be another process's.
-  public static func stretches(in path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
+  package static func stretches(in path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
     try names(in: path, disk: disk)
       .compactMap { name in Stretch(name).map { ($0, name) } }
       .sorted { ($0.0.created, $0.1) < ($1.0.created, $1.1) }
@@ -50,7 +50,7 @@ public final class SpoolFolder: Sendable {
   }
 
   /// The names of the streams in a spool directory, sorted.
-  public static func streams(in directory: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
+  package static func streams(in directory: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
     try names(in: directory, disk: disk).filter { name in
       // A lock makes the difference between a stream's folder and anything else that may be there.
       isValid(stream: name)
@@ -59,21 +59,21 @@ public final class SpoolFolder: Sendable {
   }
 
   /// Who uses a folder.
-  public enum User: Equatable, Sendable {
+  package enum User: Equatable, Sendable {
     case nobody
     /// The process that has the lock; its id, if the lock file has it.
     case process(Int32?)
   }
 
   /// Who uses the folder at `path`. This does not disturb them.
-  public static func user(of path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> User {
+  package static func user(of path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> User {
     // The kernel compares an exclusive lock with others only for a descriptor that may write.
     let lock = try SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)
     return try lock.isLocked() ? .process(process(in: lock)) : .nobody
   }
 
   /// Whether a stream can have this name.
-  public static func isValid(stream: String) -> Bool {
+  package static func isValid(stream: String) -> Bool {
     (1...64).contains(stream.utf8.count) && !stream.hasPrefix(".")
       && stream.utf8.allSatisfy { byte in
         switch byte {
@@ -108,8 +108,8 @@ public final class SpoolFolder: Sendable {
       guard error.code == EEXIST else { throw error }
       isNew = false
     }
-    // Without it, a power cut could take the folder with all that is synced in it. One that exists may be left over from
-    // an attempt that failed here.
+    // Without it, a power cut could take the folder with all that is synced in it. One that exists may be left over
+    // from an attempt that failed here.
     do throws(SpoolError) {
       try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeFolder(folder(of: path)) }
     } catch {

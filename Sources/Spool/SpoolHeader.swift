@@ -2,7 +2,8 @@
 
 /// The header, and its copy behind the checkpoints.
 struct SpoolHeader: Equatable {
-  /// 16 random bytes, which the checksums of this file begin with: a block of another file is never taken for one of this.
+  /// 16 random bytes, which the checksums of this file begin with: a block of another file is never taken for one of
+  /// this.
   var id: [UInt8]
   /// Wall clock, in milliseconds since 1970.
   var created: Int64

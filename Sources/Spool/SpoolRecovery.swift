@@ -15,13 +15,14 @@ struct RecoveredState {
   var hasSealedCheckpoint = false
   /// See ``BlockReader/substitutes``.
   var substitutes: [UInt64: SpoolTail] = [:]
-  /// The first block that an intact checkpoint does not take for complete: it and those behind it may not be on the disk.
+  /// The first block that an intact checkpoint does not take for complete: it and those behind it may not be on the
+  /// disk.
   var unsyncedBlock: UInt64 = 0
 }
 
 extension SpoolFile {
   /// What can be done with an open file.
-  public enum Access: Sendable {
+  package enum Access: Sendable {
     /// Everything but ``append(_:at:time:)``. Only one object at a time may have a file open so.
     case readWrite
     /// Reading, also while another process writes.
@@ -34,7 +35,7 @@ extension SpoolFile {
   ///
   /// - Parameters:
   ///   - folder: stays locked as long as this object lives. For ``Access/readWrite``, the caller must have the lock.
-  public static func open(
+  package static func open(
     _ path: String, access: Access = .readWrite, folder: SpoolFolder? = nil, disk: any SpoolDisk = .system
   ) throws(SpoolError) -> SpoolFile {
     let isReadOnly = access == .readOnly
@@ -49,8 +50,9 @@ extension SpoolFile {
   }
 
   /// What a killed process wrote is in the page cache, and what follows relies on it being on the disk. Perhaps a
-  /// synchronization of that process failed. Then the cache may have pages that no other will write: the next commit with
-  /// `sync` writes the blocks again, and this the newest checkpoint. It is the same as it was, so that no write can tear it.
+  /// synchronization of that process failed. Then the cache may have pages that no other will write: the next commit
+  /// with `sync` writes the blocks again, and this the newest checkpoint. It is the same as it was, so that no write
+  /// can tear it.
   private func makeDurable() throws(SpoolError) {
     if let newest = slots.newest {
       let offset = SpoolFormat.checkpointOffsets[newest]
@@ -168,8 +170,8 @@ struct SpoolRecovery {
     var last: UInt64?
     var gap: UInt64 = 0
     try reader.visit(first..<first + header.blockCount) { block throws(SpoolError) in
-      // The head's own block may be in the file as an append that failed left it. It may also have begun anew behind the
-      // head: then nothing before the head was to be kept.
+      // The head's own block may be in the file as an append that failed left it. It may also have begun anew behind
+      // the head: then nothing before the head was to be kept.
       guard let shape = block.shape, block.index > first || shape.contains(state.tail.shape) || isFresh(shape) else {
         missing.add(block)
         gap += 1
@@ -184,8 +186,8 @@ struct SpoolRecovery {
       return true
     }
     if let last, last >= header.blockCount { raiseOldest(toBlock: last - header.blockCount + 1) }
-    // A block that was being written when the process or the power ended: nothing behind it was found. Further on are the
-    // places of blocks that are kept.
+    // A block that was being written when the process or the power ended: nothing behind it was found. Further on are
+    // the places of blocks that are kept.
     let kept = SpoolFormat.blockIndex(state.checkpoint.oldest) + header.blockCount
     for run in missing.runs where run.kind != .unwritten && run.kind != .overwritten && run.blocks.lowerBound < kept {
       let run = MissingBlocks.Run(kind: run.kind, blocks: run.blocks.clamped(to: 0..<kept))
@@ -195,8 +197,8 @@ struct SpoolRecovery {
 
   private func isFresh(_ shape: BlockShape) -> Bool { shape.first > 0 && Int(shape.first) >= state.tail.shape.end }
 
-  /// A power cut can leave a checkpoint or a block that relies on an earlier block in the ring, and not that block. What a
-  /// checkpoint has of it was synchronized with the checkpoint.
+  /// A power cut can leave a checkpoint or a block that relies on an earlier block in the ring, and not that block.
+  /// What a checkpoint has of it was synchronized with the checkpoint.
   private mutating func substitute(_ copy: SpoolTail) throws(SpoolError) {
     guard !copy.isEmpty, copy.index < state.tail.index, copy.head > state.checkpoint.oldest,
       state.substitutes[copy.index] == nil

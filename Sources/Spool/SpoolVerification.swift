@@ -1,22 +1,22 @@
 // Every byte of a stretch, read and accounted for.
 
-/// What ``SpoolFile/verify()`` found: each position of the stretch that the server has not acknowledged is intact, evicted,
-/// in a hole, or named by ``damage``.
-public struct SpoolVerification: Equatable, Sendable {
+/// What ``SpoolFile/verify()`` found: each position of the stretch that the server has not acknowledged is intact,
+/// evicted, in a hole, or named by ``damage``.
+package struct SpoolVerification: Equatable, Sendable {
   /// Bytes that are as they were appended.
-  public var intactByteCount: UInt64 = 0
+  package var intactByteCount: UInt64 = 0
   /// Bytes that made room for newer ones before the server had them.
-  public var evicted: Range<UInt64> = 0..<0
+  package var evicted: Range<UInt64> = 0..<0
   /// Positions that were lost before they reached the spool.
-  public var holes: [Range<UInt64>] = []
+  package var holes: [Range<UInt64>] = []
   /// What is not as it was written, the findings of the recovery among it.
-  public var damage: [SpoolDamage] = []
+  package var damage: [SpoolDamage] = []
 
   /// The server has acknowledged everything before it, and need not be sent it.
-  public var released: UInt64 = 0
+  package var released: UInt64 = 0
 
   /// Bytes that were captured, are not acknowledged, and are not there, as far as the file can tell.
-  public var lostByteCount: UInt64 {
+  package var lostByteCount: UInt64 {
     var (count, end) = (UInt64(0), released)
     for range in ([evicted] + holes + damage.map(\.lostPositions)).sorted(by: { $0.lowerBound < $1.lowerBound })
     where range.upperBound > end {
@@ -27,20 +27,20 @@ public struct SpoolVerification: Equatable, Sendable {
   }
 
   /// Forgets findings before `position`, which are of no interest any more.
-  public mutating func forget(before position: UInt64) {
+  package mutating func forget(before position: UInt64) {
     holes.removeAll { $0.upperBound <= position }
     damage.removeAll { !$0.lostPositions.isEmpty && $0.lostPositions.upperBound <= position }
   }
 
   /// Whether bytes are missing, or may be.
-  public var hasLoss: Bool {
+  package var hasLoss: Bool {
     lostByteCount > 0 || damage.contains { $0.kind == .allCheckpoints || $0.kind == .newestCheckpoint }
   }
 }
 
 extension SpoolFile {
   /// Reads all blocks from ``oldest`` to ``head``. Nothing is changed.
-  public func verify() throws(SpoolError) -> SpoolVerification {
+  package func verify() throws(SpoolError) -> SpoolVerification {
     var found = SpoolVerification()
     found.released = released
     found.evicted = released..<oldest

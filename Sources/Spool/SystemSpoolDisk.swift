@@ -1,18 +1,18 @@
 // The real disk: each method is one system call.
 
 internal import CLinux
-public import EventLoops
+package import EventLoops
 internal import Glibc
 
 /// The file systems of this machine. Any thread may use it.
-public struct SystemSpoolDisk: SpoolDisk {
-  public init() {}
+package struct SystemSpoolDisk: SpoolDisk {
+  package init() {}
 
-  public func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32 {
+  package func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32 {
     try result("open", Glibc.open(path, flags | O_CLOEXEC, mode))
   }
 
-  public func close(_ descriptor: Int32) {
+  package func close(_ descriptor: Int32) {
     // A child of another thread has a copy until it executes its program, and the lock would stay as long.
     var lock = Self.wholeFile
     lock.l_type = Int16(F_UNLCK)
@@ -20,41 +20,41 @@ public struct SystemSpoolDisk: SpoolDisk {
     _ = Glibc.close(descriptor)
   }
 
-  public func write(
+  package func write(
     _ pieces: [UnsafeRawBufferPointer], to descriptor: Int32, at offset: UInt64
   ) throws(SystemError) -> Int {
     let vectors = pieces.map { iovec(iov_base: UnsafeMutableRawPointer(mutating: $0.baseAddress), iov_len: $0.count) }
     return try result("pwritev", pwritev(descriptor, vectors, Int32(clamping: vectors.count), off_t(clamping: offset)))
   }
 
-  public func read(
+  package func read(
     _ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64
   ) throws(SystemError) -> Int {
     try result("pread", pread(descriptor, buffer.baseAddress, buffer.count, off_t(clamping: offset)))
   }
 
-  public func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+  package func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
     let found = lseek(descriptor, off_t(clamping: offset), SLUICE_SEEK_DATA)
     if found >= 0 { return UInt64(found) }
     guard errno == ENXIO else { throw SystemError(operation: "lseek", code: errno) }
     return nil
   }
 
-  public func synchronizeData(_ descriptor: Int32) throws(SystemError) {
+  package func synchronizeData(_ descriptor: Int32) throws(SystemError) {
     try check("fdatasync", fdatasync(descriptor))
   }
 
-  public func synchronizeFolder(_ path: String) throws(SystemError) {
+  package func synchronizeFolder(_ path: String) throws(SystemError) {
     let folder = try open(path, flags: O_RDONLY | O_DIRECTORY, mode: 0)
     defer { close(folder) }
     try check("fsync", fsync(folder))
   }
 
-  public func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) {
+  package func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) {
     try check("ftruncate", ftruncate(descriptor, off_t(clamping: byteCount)))
   }
 
-  public func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
+  package func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
     try check(
       "fallocate",
       fallocate(
@@ -62,17 +62,17 @@ public struct SystemSpoolDisk: SpoolDisk {
         off_t(clamping: byteCount)))
   }
 
-  public func rename(_ old: String, to new: String) throws(SystemError) {
+  package func rename(_ old: String, to new: String) throws(SystemError) {
     try check("rename", Glibc.rename(old, new))
   }
 
-  public func unlink(_ path: String) throws(SystemError) { try check("unlink", Glibc.unlink(path)) }
+  package func unlink(_ path: String) throws(SystemError) { try check("unlink", Glibc.unlink(path)) }
 
-  public func makeFolder(_ path: String, mode: UInt32) throws(SystemError) {
+  package func makeFolder(_ path: String, mode: UInt32) throws(SystemError) {
     try check("mkdir", mkdir(path, mode))
   }
 
-  public func lock(_ descriptor: Int32) throws(SystemError) -> Bool {
+  package func lock(_ descriptor: Int32) throws(SystemError) -> Bool {
     var lock = Self.wholeFile
     do throws(SystemError) {
       try check("fcntl", fcntl(descriptor, SLUICE_F_OFD_SETLK, &lock))
@@ -83,7 +83,7 @@ public struct SystemSpoolDisk: SpoolDisk {
     }
   }
 
-  public func isLocked(_ descriptor: Int32) throws(SystemError) -> Bool {
+  package func isLocked(_ descriptor: Int32) throws(SystemError) -> Bool {
     var lock = Self.wholeFile
     try check("fcntl", fcntl(descriptor, SLUICE_F_OFD_GETLK, &lock))
     return lock.l_type != Int16(F_UNLCK)
@@ -94,7 +94,7 @@ public struct SystemSpoolDisk: SpoolDisk {
     flock(l_type: Int16(F_WRLCK), l_whence: Int16(SEEK_SET), l_start: 0, l_len: 0, l_pid: 0)
   }
 
-  public func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
+  package func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
     var status = stat()
     try check("fstat", fstat(descriptor, &status))
     return SpoolFileStatus(
@@ -102,7 +102,7 @@ public struct SystemSpoolDisk: SpoolDisk {
       diskByteCount: UInt64(clamping: status.st_blocks).multipliedReportingOverflow(by: 512).partialValue)
   }
 
-  public func names(in folder: String) throws(SystemError) -> [String] {
+  package func names(in folder: String) throws(SystemError) -> [String] {
     guard let stream = opendir(folder) else { throw .last("opendir") }
     defer { closedir(stream) }
     var names: [String] = []
@@ -118,7 +118,7 @@ public struct SystemSpoolDisk: SpoolDisk {
     }
   }
 
-  public func freeByteCount(at path: String) throws(SystemError) -> UInt64 {
+  package func freeByteCount(at path: String) throws(SystemError) -> UInt64 {
     var status = statvfs()
     try check("statvfs", statvfs(path, &status))
     let (bytes, overflow) = UInt64(status.f_bavail).multipliedReportingOverflow(by: UInt64(status.f_frsize))

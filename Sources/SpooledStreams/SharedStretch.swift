@@ -1,4 +1,5 @@
-// What of a stretch survives the end of its process without having been written to a disk: files in a file system in memory.
+// What of a stretch survives the end of its process without having been written to a disk: files in a file system in
+// memory.
 
 internal import EventLoops
 internal import Glibc

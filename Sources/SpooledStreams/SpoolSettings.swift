@@ -9,11 +9,13 @@ public struct SpoolSettings: Sendable {
   public var limit: UInt64
   /// How much a power cut may take, in time.
   public var syncInterval = Duration.seconds(1)
-  /// Whether the oldest bytes make room when ``limit`` is reached. Otherwise nothing more is copied until there is room.
+  /// Whether the oldest bytes make room when ``limit`` is reached. Otherwise nothing more is copied until there is
+  /// room.
   public var evicts = true
   /// Bytes that were captured longer ago are evicted; nil for never.
   public var retention: Duration?
 
+  /// A spool of at most `limit` bytes, with the defaults for everything else.
   public init(limit: UInt64) { self.limit = limit }
 }
 
@@ -23,7 +25,8 @@ public enum SpoolEvent: Equatable, Sendable {
   case failing(SpoolError)
   /// It can be written again.
   case recovered
-  /// The file system in memory has no room for what must survive the end of the process: bytes are written to the disk more often.
+  /// The file system in memory has no room for what must survive the end of the process: bytes are written to the disk
+  /// more often.
   case withoutSharedMemory(SystemError)
   /// A stretch of an earlier process has lost bytes.
   case damaged(stretch: String, SpoolDamage)

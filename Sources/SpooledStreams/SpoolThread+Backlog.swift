@@ -4,8 +4,8 @@ internal import EventLoops
 internal import Spool
 
 extension SpoolThread {
-  /// Begins to look at the stretches that are left, the newest first: what the last process has left in memory only goes
-  /// to the disk. Between two of them, the live stretch has its turn.
+  /// Begins to look at the stretches that are left, the newest first: what the last process has left in memory only
+  /// goes to the disk. Between two of them, the live stretch has its turn.
   func begin(with stretches: [LeftStretch]) {
     left = stretches
     lookedFrom = left.count

@@ -103,7 +103,8 @@ final class SpoolThread: @unchecked Sendable {
   }
 
   private func awaitBytes(_ live: StretchWriter, after copied: StretchWriter.Copied) {
-    // Where there is no room, more bytes bring none: the timer tries again, and so does the consumer when it releases some.
+    // Where there is no room, more bytes bring none: the timer tries again, and so does the consumer when it releases
+    // some.
     if case .blocked = copied { return }
     // While the timer runs, only a buffer that fills quickly cannot wait for it.
     let step = isEager || timer == nil ? 1 : UInt64(live.copier.capacity / 4)
@@ -122,8 +123,8 @@ final class SpoolThread: @unchecked Sendable {
 
   // MARK: Any stretch
 
-  /// Has the file keep everything that there is. False if the disk refuses that: it stays in memory, where the next process
-  /// finds it.
+  /// Has the file keep everything that there is. False if the disk refuses that: it stays in memory, where the next
+  /// process finds it.
   func keep(_ writer: StretchWriter) -> Bool {
     if case .blocked = copy(writer) { return false }
     return commit(writer, sync: true)

@@ -3,8 +3,8 @@
 internal import EventLoops
 package import StreamBuffers
 
-/// What lies behind a circular buffer: the bytes of one stretch. The consumer's thread reads; the spool's thread writes and
-/// loads. No call waits for the disk.
+/// What lies behind a circular buffer: the bytes of one stretch. The consumer's thread reads; the spool's thread writes
+/// and loads. No call waits for the disk.
 package final class SpooledStretch: CircularBacking, Sendable {
   private struct State {
     var readAhead = SpoolReadAhead()
@@ -27,8 +27,8 @@ package final class SpooledStretch: CircularBacking, Sendable {
     /// Whether the consumer waits for bytes that are on their way.
     var isAwaited = false
 
-    /// Where the bytes continue if there is none at `offset`: behind a hole, or in memory, because the disk did not take
-    /// what came before.
+    /// Where the bytes continue if there is none at `offset`: behind a hole, or in memory, because the disk did not
+    /// take what came before.
     func missing(at offset: UInt64, oldestInMemory: UInt64) -> UInt64? {
       if let hole = readAhead.hole, hole.contains(offset) { return hole.upperBound }
       return offset >= taken ? max(oldestInMemory, offset + 1) : nil
@@ -151,7 +151,8 @@ package final class SpooledStretch: CircularBacking, Sendable {
 
   func took(upTo position: UInt64) { state.withLock { $0.taken = position } }
 
-  /// What was taken can be loaded up to here, and no more of it is on its way. Returns whether the consumer waits for that.
+  /// What was taken can be loaded up to here, and no more of it is on its way. Returns whether the consumer waits for
+  /// that.
   func wrote(upTo position: UInt64) -> Bool {
     state.withLock { state in
       (state.taken, state.end) = (position, position)

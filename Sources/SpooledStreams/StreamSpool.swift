@@ -19,13 +19,15 @@ public final class StreamSpool: Sendable {
   /// The descriptions of those that have no file.
   private let withoutFile: [String: String]
 
-  /// Opens the spool of a stream. What earlier processes have left in it is recovered afterwards, on a thread of the spool.
+  /// Opens the spool of a stream. What earlier processes have left in it is recovered afterwards, on a thread of the
+  /// spool.
   ///
   /// - Parameters:
   ///   - directory: is created if it does not exist.
   ///   - stream: 1–64 of `A–Z a–z 0–9 . _ -`.
+  ///   - settings: how much is kept, and how long.
   ///   - report: called on any thread.
-  /// - Throws: ``SpoolError``, e.g. while another process uses the spool of this stream.
+  /// - Throws: ``Spool/SpoolError``, e.g. while another process uses the spool of this stream.
   public init(
     directory: String, stream: String, settings: SpoolSettings, report: @escaping @Sendable (SpoolEvent) -> Void
   ) throws(SpoolError) {
@@ -68,7 +70,8 @@ public final class StreamSpool: Sendable {
     thread.take(name, then: done)
   }
 
-  /// Begins a stretch. Where the disk has no room for its file, it begins in memory, and the spool makes the file later.
+  /// Begins a stretch. Where the disk has no room for its file, it begins in memory, and the spool makes the file
+  /// later.
   ///
   /// - Parameters:
   ///   - description: for the process that may have to go on with it, at most 15 KiB.

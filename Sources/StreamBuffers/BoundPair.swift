@@ -39,38 +39,50 @@ public enum BoundPair {
 
   /// Why one end broke the stream off, in words for the owner of the other.
   public struct StreamError: Error, Equatable, Sendable, CustomStringConvertible {
+    /// The reason, in words.
     public let description: String
+    /// An error with a reason in words.
     public init(_ description: String) { self.description = description }
   }
 
   /// Why a call was refused. Nothing was written or read.
   public enum Refusal: Error, Equatable, Sendable {
+    /// The end was not opened yet.
     case notOpen
+    /// The end is closed.
     case closed
     /// Written again before the next ``OutputEvent/spaceAvailable``.
     case noSpaceSignalled
   }
 
+  /// What became of a write.
   public enum WriteResult: Equatable, Sendable {
     /// This number of bytes was taken, which may be fewer than were offered: offer the rest after the next signal.
     case accepted(Int)
+    /// Nothing was written; why.
     case refused(Refusal)
   }
 
+  /// What became of a read.
   public enum ReadResult: Equatable, Sendable {
+    /// This number of bytes was read, at least one.
     case bytes(Int)
     /// Nothing at the moment; ``InputEvent/bytesAvailable`` follows.
     case empty
     /// The output end was closed and everything was read.
     case end
+    /// The output end broke the stream off.
     case failed(StreamError)
+    /// Nothing was read; why.
     case refused(Refusal)
   }
 
   /// The two ends. Both have to be opened before anything flows.
   @frozen
   public struct Ends: ~Copyable, Sendable {
+    /// The end to write into.
     public var output: Output
+    /// The end to read from.
     public var input: Input
   }
 

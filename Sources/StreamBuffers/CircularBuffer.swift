@@ -17,10 +17,12 @@ internal import Synchronization
 /// count what was written, and the consumer adds the lengths of the pauses that it has passed.
 ///
 /// The memory is mapped twice in a row, so every span is contiguous. Neither end allocates, locks or waits after
-/// ``make(capacity:overflow:memory:)``; the other thread is woken through an eventfd only if it asked to be.
+/// ``make(capacity:overflow:memory:allowsPauses:)``; the other thread is woken through an eventfd only if it asked to
+/// be.
 public enum CircularBuffer {
   /// How much a buffer holds.
   public enum Capacity: Equatable, Sendable {
+    /// This number of bytes.
     case bytes(Int)
     /// As many bytes as a stream of `bytesPerSecond` produces in `time`.
     case time(Duration, bytesPerSecond: Int)
@@ -66,16 +68,21 @@ public enum CircularBuffer {
   /// The two ends. Move each to the thread that will own it.
   @frozen
   public struct Ends: ~Copyable, Sendable {
+    /// The end to write into.
     public var producer: Producer
+    /// The end to read from.
     public var consumer: Consumer
   }
 
   /// Makes a buffer and returns its two ends.
   ///
-  /// - Parameter capacity: rounded up to whole pages (usually 4096 bytes); with ``Memory/returned`` to whole steps of
-  ///   64 KiB, and one step more, because room is given up in whole steps there.
-  /// - Parameter allowsPauses: whether the consumer obeys ``Consumer/nextPause``.
-  /// - Throws: ``SystemError`` when memory or descriptors are refused.
+  /// - Parameters:
+  ///   - capacity: rounded up to whole pages (usually 4096 bytes); with ``Memory/returned`` to whole steps of
+  ///     64 KiB, and one step more, because room is given up in whole steps there.
+  ///   - overflow: what happens when the buffer is full.
+  ///   - memory: whether unused memory goes back to the system.
+  ///   - allowsPauses: whether the consumer obeys ``Consumer/nextPause``.
+  /// - Throws: ``EventLoops/SystemError`` when memory or descriptors are refused.
   public static func make(
     capacity: Capacity, overflow: Overflow = .refuse, memory: Memory = .kept, allowsPauses: Bool = false
   ) throws(SystemError) -> Ends {
@@ -122,6 +129,7 @@ extension CircularBuffer {
     ///
     /// - Parameters:
     ///   - minimum: at least 1, at most ``largestMinimum``. With ``Overflow/dropOldest`` this many bytes are made free.
+    ///   - maximum: the most bytes that `body` can use.
     ///   - body: writes from the start of the span, returns how many bytes it wrote, 0 to publish nothing.
     @inlinable  // so that the body is not called through a pointer for every message
     public mutating func write(
@@ -217,7 +225,10 @@ extension CircularBuffer {
 
     /// Hands `body` up to `maximum` contiguous bytes from `offset` on. The producer cannot overwrite them meanwhile.
     ///
-    /// - Parameter offset: a stream offset not beyond ``head``.
+    /// - Parameters:
+    ///   - offset: a stream offset not beyond ``head``.
+    ///   - maximum: the most bytes that `body` can use.
+    ///   - body: reads the bytes; its value is part of the result.
     @inlinable  // so that it is made for each type of value, instead of looking that type up for every message
     public borrowing func read<Value>(
       at offset: UInt64, maximum: Int = .max, _ body: (RawSpan) -> Value

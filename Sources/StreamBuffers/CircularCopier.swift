@@ -48,8 +48,11 @@ extension CircularBuffer {
   /// The three ends of a buffer that is copied.
   @frozen
   public struct CopiedEnds: ~Copyable, Sendable {
+    /// The end to write into.
     public var producer: Producer
+    /// The end to read from.
     public var consumer: Consumer
+    /// The end that copies what the producer has written.
     public var copier: Copier
   }
 
@@ -99,7 +102,9 @@ extension CircularBuffer {
   /// What is left of a buffer whose producer is gone.
   @frozen
   public struct FinishedEnds: ~Copyable, Sendable {
+    /// The end to read from.
     public var consumer: Consumer
+    /// The end that copies what the producer has written.
     public var copier: Copier
   }
 

@@ -2,9 +2,9 @@
 
 internal import Synchronization
 
-/// Two places for the text, behind the words of the buffer. A new text goes to the place that does not have the last one;
-/// then one store makes it the last. A process that is killed at any moment leaves one of the two, whole. It takes no
-/// system call, and no room that the buffer does not have already.
+/// Two places for the text, behind the words of the buffer. A new text goes to the place that does not have the last
+/// one; then one store makes it the last. A process that is killed at any moment leaves one of the two, whole. It takes
+/// no system call, and no room that the buffer does not have already.
 struct CircularNote: @unchecked Sendable {
   // Unchecked: one thread writes, and another process reads afterwards.
   let words: UnsafeMutablePointer<CircularWords>

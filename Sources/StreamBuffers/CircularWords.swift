@@ -1,5 +1,5 @@
-// What the threads at a circular buffer share beside its bytes: the first page of the buffer's file. So whoever finds the
-// file of a process that was killed knows what is in it.
+// What the threads at a circular buffer share beside its bytes: the first page of the buffer's file. So whoever finds
+// the file of a process that was killed knows what is in it.
 
 internal import Synchronization
 

@@ -2,9 +2,9 @@
 
 internal import Synchronization
 
-/// A few pauses: one thread appends, one takes, nothing is allocated in between. Those that were taken last stay, with the
-/// sum of all lengths up to each. So whoever knows one position of the stream, another process among them, knows how many
-/// bytes were left out before it, and nobody has to keep that anywhere else.
+/// A few pauses: one thread appends, one takes, nothing is allocated in between. Those that were taken last stay, with
+/// the sum of all lengths up to each. So whoever knows one position of the stream, another process among them, knows
+/// how many bytes were left out before it, and nobody has to keep that anywhere else.
 struct PauseRing {
   /// A pause, and all before it.
   struct Slot {

@@ -5,6 +5,7 @@ internal import JSONLines
 
 /// Something that happened to a stream, or a request that was refused.
 public struct ServerEvent: Sendable, Equatable {
+  /// What happened.
   public enum Kind: String, Sendable, CaseIterable {
     /// A stream that was not known before has a file now.
     case begun
@@ -37,6 +38,7 @@ public struct ServerEvent: Sendable, Equatable {
     package static func refusal(status: Int) -> Kind { status == 500 ? .warning : .refused }
   }
 
+  /// What happened.
   public var kind: Kind
   /// When: RFC 3339 in UTC with milliseconds, e.g. `2026-11-20T17:22:19.123Z`.
   public var time: String

@@ -60,5 +60,6 @@ public struct UploadLimitsConfiguration: Sendable {
   /// for one that meets the end of its request ends Caddy. HTTP/1.0 is sent none in any case.
   public var maximumForwardedInterimCount: Int? = 4
 
+  /// The defaults of each limit.
   public init() {}
 }

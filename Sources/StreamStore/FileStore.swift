@@ -1,12 +1,12 @@
 // The directory that streams are stored in: every name is resolved relative to its descriptor, never by a path.
 
-package import CLinux
+internal import CLinux
 package import DiskFiles
 package import EventLoops
-package import Glibc
-package import HTTPMessages
+internal import Glibc
+internal import HTTPMessages
 package import StreamServing
-package import Synchronization
+internal import Synchronization
 
 /// A stream in a file of the store's directory.
 final class StreamFile: StoredStream {
@@ -31,8 +31,8 @@ final class StreamFile: StoredStream {
   private(set) var description: StreamDescription?
   /// The head of a WAV file, once all of it is there.
   private var head: WAVHead?
-  /// How many bytes of samples the recording holds until a time of day; nil inside if none divides it, nil if nobody has
-  /// looked yet.
+  /// How many bytes of samples the recording holds until a time of day; nil inside if none divides it, nil if nobody
+  /// has looked yet.
   private var untilTime: UInt64??
   /// How much is written at once until the head is there.
   private static let headStep: UInt64 = 128

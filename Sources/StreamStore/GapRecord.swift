@@ -1,9 +1,9 @@
 // The holes of a stream, in a file beside it: one JSON line per hole, so that what is missing is known as long as the
 // recording is.
 
-package import DiskFiles
-package import HTTPMessages
-package import StreamServing
+internal import DiskFiles
+internal import HTTPMessages
+internal import StreamServing
 
 /// Bytes of a stream that never came; the file holds zeros there. Or, with length 0, where a recording begins or ends
 /// that is not the whole stream.
@@ -118,8 +118,8 @@ package struct GapRecord: Equatable, Sendable {
     }
   }
 
-  /// A line of a record as ``jsonLine`` writes it. A peer can have a recording with any number of them, and all are read
-  /// with each request for it.
+  /// A line of a record as ``jsonLine`` writes it. A peer can have a recording with any number of them, and all are
+  /// read with each request for it.
   private struct Line {
     let offset: UInt64
     /// The offset behind it.

@@ -18,13 +18,16 @@ public struct RecordingNames: Equatable, Sendable {
   /// Longer names are cut, in bytes.
   private static let longestComponent = 200
 
+  /// The path of a link, with placeholders; see ``init(pattern:includesWhole:)``.
   public let pattern: String
   /// Whether all live recordings get such a link, and not only those of streams that are split.
   public var includesWhole = false
 
-  /// - Parameter pattern: a path of at least one directory and a name without extension. `{name}` is the last component
-  ///   of the URL, `{stream}` the `Stream-ID`, `{part}` the number of the recording in its stream; `%Y`, `%m`, `%d`,
-  ///   `%H`, `%M`, `%S`, `%j` and `%y` are of its start in UTC.
+  /// - Parameters:
+  ///   - pattern: a path of at least one directory and a name without extension. `{name}` is the last component of the
+  ///     URL, `{stream}` the `Stream-ID`, `{part}` the number of the recording in its stream; `%Y`, `%m`, `%d`, `%H`,
+  ///     `%M`, `%S`, `%j` and `%y` are of its start in UTC.
+  ///   - includesWhole: whether all live recordings get such a link, and not only those of streams that are split.
   /// - Returns: nil if it is not such a path.
   public init?(pattern: String, includesWhole: Bool = false) {
     let components = pattern.split(separator: "/", omittingEmptySubsequences: false)

@@ -4,12 +4,13 @@ internal import StreamServing
 
 /// When a server removes complete recordings, the oldest first.
 ///
-/// Only recordings that this software has completed and described in a sidecar are removed, and none while the machine's
-/// clock is not synchronized (adjtimex(2)). Sizes count per credential, so that no client can have another's
+/// Only recordings that this software has completed and described in a sidecar are removed, and none while the
+/// machine's clock is not synchronized (adjtimex(2)). Sizes count per credential, so that no client can have another's
 /// recordings removed. Where the server asks for no credentials, all recordings count together.
 public struct RecordingRetention: Equatable, Sendable {
   /// How much of the disk has to be free.
   public enum FreeSpace: Equatable, Sendable {
+    /// This number of bytes.
     case bytes(UInt64)
     /// Of the disk's size, 0 to 100.
     case percent(Double)
@@ -33,6 +34,7 @@ public struct RecordingRetention: Equatable, Sendable {
   /// How many bytes of recordings each credential keeps, whatever the other rules say.
   public var leastSize: UInt64 = 0
 
+  /// Rules; nil and 0 ask for nothing.
   public init(
     longestAge: Duration? = nil, largestSize: UInt64? = nil, freeSpace: FreeSpace? = nil, leastSize: UInt64 = 0
   ) {

@@ -26,6 +26,7 @@ public struct RecordingSplit: Equatable, Sendable {
   /// few bytes.
   var leastLength: UInt64 = 1 << 16
 
+  /// When a recording continues in another file; nil is never.
   public init(duration: Duration? = nil, size: UInt64? = nil, timeOfDay: Duration? = nil) {
     (self.duration, self.size, self.timeOfDay) = (duration, size, timeOfDay)
   }

@@ -38,7 +38,7 @@ public struct FileBody: Sendable {
   ///     ``UploadError/Kind/bodyFailed``, and an error that names the file and the offset.
   ///   - name: what errors call the file.
   ///   - version: if given, a file that is in another state after one of its bytes was read fails the request.
-  /// - Throws: ``SystemError`` when the descriptor is none, or the process has no more.
+  /// - Throws: ``EventLoops/SystemError`` when the descriptor is none, or the process has no more.
   public init(
     descriptor: Int32, range: Range<UInt64>, name: String, version: FileVersion? = nil
   ) throws(SystemError) {

@@ -18,6 +18,7 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
 
     init(_ time: timespec) { (seconds, nanoseconds) = (time.tv_sec, time.tv_nsec) }
 
+    /// Seconds since 1970 with nine decimals.
     public var description: String { "\(seconds).\(String(1_000_000_000 + nanoseconds).dropFirst())" }
   }
 
@@ -27,11 +28,12 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
   public let modified: Time
   /// When its content, name or permissions last changed. Nobody can set it.
   public let changed: Time
+  /// Where the file is.
   public let identity: Identity
   /// Whether the file has no name any more. It exists for as long as somebody has it open.
   public let isUnlinked: Bool
 
-  /// - Throws: ``SystemError`` when the descriptor is not open.
+  /// - Throws: ``EventLoops/SystemError`` when the descriptor is not open.
   public init(descriptor: Int32) throws(SystemError) {
     var status = stat()
     try retryingInterrupts("fstat") { fstat(descriptor, &status) }

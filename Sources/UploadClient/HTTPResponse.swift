@@ -9,14 +9,19 @@ public struct HTTPResponse: Equatable, Sendable {
   public var status: Int
   /// Field lines in the order received, names as sent.
   public var fields: [Field]
-  /// The first bytes of the body, at most ``UploadRequest/responseBodyLimit``; empty for interim responses. Servers put their reasons there.
+  /// The first bytes of the body, at most ``UploadRequest/responseBodyLimit``; empty for interim responses. Servers put
+  /// their reasons there.
   public var body: [UInt8] = []
   /// Whether the response says that it is one of HTTP/1.0.
   var isHTTP10 = false
 
+  /// A field line.
   public struct Field: Equatable, Sendable {
+    /// The name as it is sent; names are compared without regard to case.
     public var name: String
+    /// The value, without the white space around it.
     public var value: String
+    /// A field line.
     public init(name: String, value: String) {
       self.name = name
       self.value = value
@@ -30,6 +35,7 @@ public struct HTTPResponse: Equatable, Sendable {
   /// How much of a response's body is kept by default, in bytes.
   public static let bodyLimit = 16 * 1024
 
+  /// A response without a body.
   public init(status: Int, fields: [Field] = []) {
     self.status = status
     self.fields = fields

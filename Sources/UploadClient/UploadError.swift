@@ -36,7 +36,7 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case http2NotSupported
     /// ``UploadTask/cancel()`` was called.
     case cancelled
-    /// ``UploadTask/cut()`` was called.
+    /// The connection was cut on purpose, by a load test.
     case cut
     /// The body's writer broke the stream off, or the file could not be read to its end.
     case bodyFailed
@@ -44,7 +44,9 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     case other
   }
 
+  /// What failed.
   public let kind: Kind
+  /// What failed and why, in words.
   public let description: String
 
   package init(_ kind: Kind, _ description: String) {

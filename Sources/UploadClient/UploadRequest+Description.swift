@@ -4,6 +4,7 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
   /// Method and URL without user and password.
   public var description: String { "\(method) \(Self.withoutCredentials(url))" }
 
+  /// The request without its secrets.
   public var debugDescription: String { "UploadRequest(\(description))" }
 
   /// For `dump` and debuggers: tokens, field values and whatever else may be secret are left out.

@@ -22,13 +22,18 @@ public struct UploadRequest: Equatable, Sendable {
   public var certificateAuthorities: String?
   /// A PEM file with the client's certificate, and its key in another file where it is not in the same.
   public var clientCertificate: String?
+  /// A PEM file with the key of ``clientCertificate``; nil if that file has both.
   public var clientKey: String?
+  /// Which addresses of the host are tried.
   public var addressFamily = AddressFamily.any
   /// Connect from this address of this machine, or from this interface; nil leaves it to the kernel. Each address has
   /// some 28,000 ports to connect from (`net.ipv4.ip_local_port_range`).
   public var localAddress: String?
+  /// The version of HTTP.
   public var httpVersion = HTTPVersion.negotiated
+  /// How long to wait for what.
   public var limits = Limits()
+  /// What the kernel is told about the connection.
   public var socket = SocketOptions()
   /// libcurl's buffer between the body and the socket, in bytes: the largest chunk. 16 KiB to 2 MiB.
   public var uploadBufferSize = 16 * 1024
@@ -38,23 +43,33 @@ public struct UploadRequest: Equatable, Sendable {
   public var maximumSendRate: Int?
   /// Whether ``UploadTask/Event/accepted(_:)`` is told, which costs a little with every message.
   public var tellsAccepted = false
-  /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are told. Then the response's body
-  /// is not kept, and ``Limits/response`` counts from the last of its bytes.
+  /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are told. Then the response's
+  /// body is not kept, and ``Limits/response`` counts from the last of its bytes.
   public var tellsResponse = false
   /// Whether ``UploadTask/measure()`` has something to tell, which costs a few calls of libcurl per request.
   package var isMeasured = false
   /// How much of a response's body is kept, in bytes.
   public var responseBodyLimit = HTTPResponse.bodyLimit
   /// Whether account is kept of each chunk under way, up to 16 KiB of memory, so that
-  /// ``UploadTask/updateAcknowledged()`` counts to the byte. Otherwise that errs downwards by their framing: good
+  /// ``UploadTask/acknowledgedByteCount`` counts to the byte. Otherwise that errs downwards by their framing: good
   /// enough where the server itself says what it has.
   public var countsChunks = true
 
-  public enum AddressFamily: Sendable { case any, ipv4, ipv6 }
+  /// Which addresses of a host are tried.
+  public enum AddressFamily: Sendable {
+    /// All of them.
+    case any
+    /// Only IPv4.
+    case ipv4
+    /// Only IPv6.
+    case ipv6
+  }
 
+  /// A version of HTTP.
   public enum HTTPVersion: Sendable {
     /// HTTP/2 where TLS negotiates it, HTTP/1.1 otherwise.
     case negotiated
+    /// HTTP/1.1.
     case http1
     /// HTTP/2 from the first byte on, without asking, over plain HTTP as well (RFC 9113, section 3.3).
     case http2
@@ -69,6 +84,7 @@ public struct UploadRequest: Equatable, Sendable {
     public var unacknowledged = Duration.seconds(30)
     /// From the end of the body, or from an early final response, until the response is complete.
     public var response = Duration.seconds(30)
+    /// The defaults of each limit.
     public init() {}
   }
 
@@ -78,9 +94,11 @@ public struct UploadRequest: Equatable, Sendable {
     public var sendBuffer: Int?
     /// `TCP_MAXSEG` in bytes, tcp(7).
     public var maximumSegment: Int?
+    /// The defaults of the kernel.
     public init() {}
   }
 
+  /// A POST request without fields of its own.
   public init(url: String) { self.url = url }
 
   /// Checks all that can be checked before a connection.

@@ -33,10 +33,13 @@ public final class UploadSession: Sendable {
 
   /// Starts the session's thread.
   ///
-  /// - Parameter lanes: at least 1. For each request libcurl looks through all connections that it has to the same
+  /// - Parameters:
+  ///   - connections: whether uploads share connections.
+  ///   - count: the number of lanes, at least 1. For each request libcurl looks through all connections that it has to
+  ///     the same
   ///   host, whether they are in use or not, so that ten thousand streams to one server take a millisecond for each
   ///   request. Requests of different lanes know nothing of each other: some hundred streams in each are few enough.
-  /// - Throws: ``SystemError`` when descriptors, memory or threads are refused.
+  /// - Throws: ``EventLoops/SystemError`` when descriptors, memory or threads are refused.
   public init(connections: Connections = .onePerUpload, lanes count: Int = 1) throws(SystemError) {
     let loop = try EventLoop()
     self.loop = loop
@@ -70,6 +73,7 @@ public final class UploadSession: Sendable {
   /// Redirects (3xx) are not followed but returned, and `Expect: 100-continue` is never sent.
   ///
   /// - Parameters:
+  ///   - request: where to, and how.
   ///   - body: what the request carries.
   ///   - lane: any number; requests that are to use one connection after another have the same.
   ///   - handler: told what happens, on the session's thread.

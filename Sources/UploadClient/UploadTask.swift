@@ -5,7 +5,7 @@ internal import Synchronization
 
 /// An upload in progress: one HTTP request.
 ///
-/// Made by ``UploadSession/upload(_:body:handler:)``. Counters may be read, and orders given, from any thread.
+/// Made by ``UploadSession/upload(_:body:lane:handler:)``. Counters may be read, and orders given, from any thread.
 public final class UploadTask: Sendable {
   /// What happens to an upload, in order; ``finished(_:)`` is the last.
   public enum Event: Sendable {
@@ -27,6 +27,7 @@ public final class UploadTask: Sendable {
 
   /// How a request was answered.
   public struct Outcome: Equatable, Sendable {
+    /// The final response, with any status.
     public var response: HTTPResponse
     /// The response came before the body's end: the rest of the body was not sent.
     public var isEarly: Bool
@@ -60,8 +61,8 @@ public final class UploadTask: Sendable {
     transfer.withLock { $0 = nil }
   }
 
-  /// What is known of the request by now, or at its end; nil unless it is ``UploadRequest/isMeasured`` and was begun. On
-  /// the session's thread only.
+  /// What is known of the request by now, or at its end; nil unless it is ``UploadRequest/isMeasured`` and was begun.
+  /// On the session's thread only.
   package func measure() -> RequestMeasurements? {
     transfer.withLock { $0 }?.measure() ?? measurements.withLock { $0 }
   }
@@ -74,8 +75,8 @@ public final class UploadTask: Sendable {
   /// Body bytes handed to libcurl so far.
   public var sentByteCount: UInt64 { sent.load(ordering: .relaxed) }
 
-  /// Body bytes that the peer's TCP is known to have acknowledged: a lower bound, exact on plain HTTP/1.1. Brought up
-  /// to date by ``updateAcknowledged()`` and when the request ends.
+  /// Body bytes that the peer's TCP is known to have acknowledged: a lower bound, exact on plain HTTP/1.1. Up to date
+  /// when the request ends.
   public var acknowledgedByteCount: UInt64 { acknowledged.load(ordering: .relaxed) }
 
   /// Bytes of all response heads of this request so far, interim ones included. libcurl fails a request when they pass

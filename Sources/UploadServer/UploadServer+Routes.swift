@@ -10,7 +10,8 @@ extension UploadServer {
   ///     try await UploadServer(listen: ":8080", directory: "uploads").run()
   ///
   /// - Parameters:
-  ///   - listen: where to listen, as ``ListenAddress/init(_:)`` reads it: `:8080`, `127.0.0.1:8080`, `unix:/run/s.sock`.
+  ///   - listen: where to listen, as ``HTTPServer/ListenAddress/init(_:)`` reads it: `:8080`, `127.0.0.1:8080`,
+  ///     `unix:/run/s.sock`.
   ///   - directory: where streams and unfinished uploads are stored. It is made if it is missing and its parent exists.
   /// - Throws: ``UploadServerError``, whose description says what to do.
   public convenience init(listen: String, directory: String) throws(UploadServerError) {
@@ -23,9 +24,9 @@ extension UploadServer {
   /// for an upload, and reads all of its content, by however many connections it came.
   ///
   /// After a restart of the server it is called again for an upload that goes on, with the content from its beginning.
-  /// An error that it throws is answered with 500, and is an event (``ServerEvent/Kind/warning``). Any thread, but
-  /// before the server runs: the unfinished uploads of an earlier server look for their handlers then. The last one for a
-  /// method and path counts.
+  /// An error that it throws is answered with 500, and is an event (``StreamServing/ServerEvent/Kind/warning``). Any
+  /// thread, but before the server runs: the unfinished uploads of an earlier server look for their handlers then. The
+  /// last one for a method and path counts.
   @discardableResult
   public func on(_ method: RequestMethod, _ path: String, _ work: @escaping AsynchronousHandler.Work) -> UploadServer {
     routes.add(method, path, work)

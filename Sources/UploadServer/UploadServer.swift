@@ -167,8 +167,8 @@ public final class UploadServer: Sendable {
   /// proven that was asked for. Any thread.
   public var isReady: Bool { shared.brokers?.isReady ?? true }
 
-  /// Has the server's figures put together, for a ``MetricsListener``: it answers as soon as each loop has had its
-  /// turn. Any thread. A server that has ended does not answer.
+  /// Has the server's figures put together, for a ``HTTPServer/MetricsListener``: it answers as soon as each loop has
+  /// had its turn. Any thread. A server that has ended does not answer.
   public func figures(_ answer: @escaping @Sendable (MetricsText) -> Void) {
     let (start, brokers) = (residentBytesAtStart, shared.brokers)
     let sum = FigureSum(of: cores.count)

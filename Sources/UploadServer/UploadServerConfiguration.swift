@@ -1,6 +1,6 @@
 // Everything about a server that can be chosen, with what it is when nobody chooses.
 
-public import DiskFiles
+internal import DiskFiles
 public import HTTPMessages
 public import HTTPServer
 public import JetStream
@@ -9,9 +9,11 @@ public import StreamServing
 public import StreamStore
 
 extension UploadServer {
+  /// Everything about a server that can be chosen.
   public struct Configuration: Sendable {
     /// Where to listen; at least one address.
     public var listen: [ListenAddress]
+    /// Where streams are stored.
     public var storage: Storage
     /// Of what a directory stores. Of a log, ``Durability/always`` requires the proof of ``Brokers/monitors``.
     public var durability = Durability.interval
@@ -54,7 +56,8 @@ extension UploadServer {
     public var software = "Sluice"
     /// Serves a request by a handler of one's own instead of the store; nil leaves it to the store. Called on a
     /// server's thread for each request, for an upload that goes on after a restart also without any, and by OPTIONS to
-    /// find out which methods there are: it must not have effects, which is what ``RequestHandler/begin(_:)`` is for.
+    /// find out which methods there are: it must not have effects, which is what
+    /// ``HTTPServer/RequestHandler/begin(_:)`` is for.
     public var handler: @Sendable (RequestHead) -> (any RequestHandler)? = { _ in nil }
 
     /// The longest body of a request, in bytes; nil for no limit. A larger one is answered with 413.
@@ -90,6 +93,7 @@ extension UploadServer {
     /// perhaps at once.
     public var onEvent: @Sendable (ServerEvent) -> Void
 
+    /// A server at these addresses.
     public init(
       listen: [ListenAddress], storage: Storage, onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }
     ) {
@@ -123,6 +127,7 @@ extension UploadServer {
 
   /// The brokers that keep uploads, and the stream that they keep them in.
   public struct Brokers: Sendable, Equatable {
+    /// How the brokers are reached.
     public var options: BrokerOptions
     /// The name of the stream, and the first part of each upload's subject: letters, digits, `_` and `-`.
     public var stream: String
@@ -131,6 +136,7 @@ extension UploadServer {
     /// The monitoring port of each broker, which says when the broker syncs.
     public var monitors: [BrokerMonitor] = []
 
+    /// Brokers that keep uploads in `stream`.
     public init(_ options: BrokerOptions, stream: String = "sluice", replicas: Int = 1) {
       (self.options, self.stream, self.replicas) = (options, stream, replicas)
     }

@@ -31,6 +31,7 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
   /// The process lacks something that every server needs.
   case resources(String)
 
+  /// What is wrong and what to do, in words.
   public var description: String {
     switch self {
     case .listening(let error): error.description

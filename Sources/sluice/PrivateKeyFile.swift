@@ -1,4 +1,5 @@
-// Private keys in PEM files, which nobody can be asked a pass phrase for: the network thread reads them again and again.
+// Private keys in PEM files, which nobody can be asked a pass phrase for: the network thread reads them again and
+// again.
 
 enum PrivateKeyFile {
   /// - Throws: ``CommandError`` with exit code 66 for a file whose first private key is encrypted.

@@ -3,16 +3,16 @@
 internal import EventLoops
 internal import NetworkTesting
 
-@testable public import JetStream
+@testable package import JetStream
 
 /// Runs a loop with a ``BrokerClient`` and waits for what is asked there. The loop ends when the test forgets it.
-public final class BrokerLoop: Sendable {
-  public let connection: BrokerConnection
+package final class BrokerLoop: Sendable {
+  package let connection: BrokerConnection
   private let loop: EventLoop
   /// Touched on the loop's thread only.
   private nonisolated(unsafe) let client: BrokerClient
 
-  public init(_ options: BrokerOptions) throws {
+  package init(_ options: BrokerOptions) throws {
     connection = try BrokerConnection(options)
     loop = try EventLoop()
     client = try BrokerClient(connection, on: loop)
@@ -23,7 +23,7 @@ public final class BrokerLoop: Sendable {
   deinit { loop.stop() }
 
   /// Runs `ask` on the loop's thread and returns what it completes with.
-  public func wait<Value: Sendable>(
+  package func wait<Value: Sendable>(
     _ what: String, _ ask: @escaping @Sendable (BrokerClient, @escaping (Value) -> Void) -> Void
   ) throws -> Value {
     let answers = try EventLog<Value>()
@@ -32,7 +32,7 @@ public final class BrokerLoop: Sendable {
   }
 
   /// Changes how many bytes a stream may have; -1 for no limit.
-  public func limit(_ name: String, toBytes count: Int) throws {
+  package func limit(_ name: String, toBytes count: Int) throws {
     let settings =
       "{\"name\":\"\(name)\",\"subjects\":[\"\(name).*\"],\"discard\":\"new\",\"storage\":\"file\",\"max_bytes\":\(count)}"
     let answer: String = try wait("the limit") { client, done in client.ask("STREAM.UPDATE.\(name)", settings, done) }
@@ -40,7 +40,7 @@ public final class BrokerLoop: Sendable {
   }
 
   /// Opens a stream.
-  public func open(_ name: String, replicas: Int = 1) throws -> TestStream {
+  package func open(_ name: String, replicas: Int = 1) throws -> TestStream {
     let opened: StreamBox = try wait("the stream \(name)") { client, done in
       MessageStream.open(name, replicas: replicas, with: client) { done(StreamBox(result: $0)) }
     }
@@ -52,14 +52,14 @@ public final class BrokerLoop: Sendable {
 private struct StreamBox: @unchecked Sendable { let result: Result<MessageStream, BrokerError> }
 
 /// A stream whose calls wait.
-public final class TestStream: Sendable {
+package final class TestStream: Sendable {
   private let loop: BrokerLoop
   /// Touched on the loop's thread only.
   private nonisolated(unsafe) let stream: MessageStream
 
   init(loop: BrokerLoop, stream: MessageStream) { (self.loop, self.stream) = (loop, stream) }
 
-  public func publish(_ content: MessageContent, to token: String, after sequence: UInt64) throws -> Result<
+  package func publish(_ content: MessageContent, to token: String, after sequence: UInt64) throws -> Result<
     UInt64, BrokerError
   > {
     try loop.wait("the acknowledgement") { [self] _, done in
@@ -67,23 +67,23 @@ public final class TestStream: Sendable {
     }
   }
 
-  public func lastMessage(of token: String) throws -> StoredMessage? {
+  package func lastMessage(of token: String) throws -> StoredMessage? {
     try loop.wait("the last message") { [self] _, done in stream.lastMessage(of: token, done) }.get()
   }
 
-  public func message(of token: String, from sequence: UInt64) throws -> StoredMessage? {
+  package func message(of token: String, from sequence: UInt64) throws -> StoredMessage? {
     try loop.wait("a message") { [self] _, done in stream.message(of: token, from: sequence, done) }.get()
   }
 
   /// All messages of a subject, in order.
-  public func messages(of token: String) throws -> [StoredMessage] {
+  package func messages(of token: String) throws -> [StoredMessage] {
     var messages: [StoredMessage] = []
     while let next = try message(of: token, from: (messages.last?.sequence ?? 0) + 1) { messages.append(next) }
     return messages
   }
 
   /// When it was made, as the broker writes it.
-  public var created: String {
+  package var created: String {
     get throws {
       let found: Result<MessageStreamState, BrokerError> = try loop.wait("the state") { [self] _, done in
         stream.extent(done)
@@ -92,18 +92,18 @@ public final class TestStream: Sendable {
     }
   }
 
-  public func purge(_ token: String) throws {
+  package func purge(_ token: String) throws {
     try loop.wait("the purge") { [self] _, done in stream.purge(token, done) }.get()
   }
 
-  public var maximumMessageLength: Int {
+  package var maximumMessageLength: Int {
     get throws { try loop.wait("the limit") { [self] _, done in done(stream.maximumMessageLength) } }
   }
 }
 
 extension BrokerClient {
   /// Asks JetStream's API, and answers with the text of its reply, or of the error.
-  public func ask(_ question: String, _ body: String, _ answer: @escaping (String) -> Void) {
+  package func ask(_ question: String, _ body: String, _ answer: @escaping (String) -> Void) {
     let content = MessageContent(payload: Array(body.utf8))
     request(content, to: "$JS.API.\(question)", within: MessageStream.patience) { result in
       switch result {

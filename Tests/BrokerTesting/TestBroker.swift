@@ -6,13 +6,13 @@ internal import NetworkTesting
 
 /// A broker as a process. It keeps its port and its store when it is killed and started again. Killed when the test
 /// forgets it.
-public final class TestBroker: Sendable {
+package final class TestBroker: Sendable {
   private let directory: TemporaryDirectory
   private let settings: String
   private let hasJetStream: Bool
   private let program: String
   private let process: Lock<TestProcess>
-  public let port: UInt16
+  package let port: UInt16
 
   /// `SLUICE_NATS_SERVER` names another one than the system's.
   private static var program: String {
@@ -25,7 +25,7 @@ public final class TestBroker: Sendable {
   ///   - settings: lines for its configuration.
   ///   - sync: its `sync_interval`; nil for none.
   ///   - program: another nats-server than usual.
-  public init(
+  package init(
     _ settings: String = "", jetStream: Bool = true, sync: String? = nil, program: String? = nil
   ) throws {
     directory = try TemporaryDirectory()
@@ -45,10 +45,10 @@ public final class TestBroker: Sendable {
   }
 
   /// The URL of the broker.
-  public var url: String { "nats://127.0.0.1:\(port)" }
+  package var url: String { "nats://127.0.0.1:\(port)" }
 
   /// Ends it without a word, and returns when it has ended.
-  public func kill() throws {
+  package func kill() throws {
     let process = process.withLock { $0 }
     process.signal(SIGKILL)
     try process.wait()
@@ -57,14 +57,14 @@ public final class TestBroker: Sendable {
   /// Starts it again, after ``kill()``, and returns when it is ready.
   ///
   /// - Parameter settings: other lines for its configuration than before.
-  public func start(_ settings: String? = nil, sync: String? = nil) throws {
+  package func start(_ settings: String? = nil, sync: String? = nil) throws {
     let (process, _) = try Self.start(
       program, in: directory, Self.settings(settings ?? self.settings, hasJetStream, sync, directory), port: port)
     self.process.withLock { $0 = process }
   }
 
   /// Stops it, and returns when it has stopped: it answers nothing, and its connections stay.
-  public func pause() throws {
+  package func pause() throws {
     let process = process.withLock { $0 }
     process.signal(SIGSTOP)
     var status: Int32 = 0
@@ -74,7 +74,7 @@ public final class TestBroker: Sendable {
   }
 
   /// Lets it continue, after ``pause()``.
-  public func resume() { process.withLock { $0.signal(SIGCONT) } }
+  package func resume() { process.withLock { $0.signal(SIGCONT) } }
 
   private static func start(
     _ program: String, in directory: TemporaryDirectory, _ settings: String, port: UInt16?

@@ -63,8 +63,8 @@ struct VerifyTests {
     "openat", "pwrite64", "pwritev", "write", "fdatasync", "fsync", "renameat", "renameat2", "unlinkat",
   ]
 
-  /// Runs a command that is killed by that call of its, counted from 1. -D: the process that is killed at the end is the
-  /// command, and not its tracer.
+  /// Runs a command that is killed by that call of its, counted from 1. -D: the process that is killed at the end is
+  /// the command, and not its tracer.
   private static func killing(_ call: String, _ number: Int) -> [String] {
     [
       "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",

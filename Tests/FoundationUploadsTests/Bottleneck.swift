@@ -3,8 +3,8 @@
 import EventLoops
 import NetworkTesting
 
-/// The first connection gets as far as the server's 104 and a part of the body, and is then broken off when the test says
-/// so. Those after it are passed on, or reset while the way is closed.
+/// The first connection gets as far as the server's 104 and a part of the body, and is then broken off when the test
+/// says so. Those after it are passed on, or reset while the way is closed.
 final class Bottleneck: Sendable {
   private let server: ScriptedServer
 

@@ -9,8 +9,8 @@ import Testing
 struct SpoolFaultTests {
   static let pattern = OffsetPattern(seed: 9)
 
-  /// Creates a stretch, fills it for more than a lap, and releases, commits and reads on the way. After an error that the
-  /// disk made, the same call is made again, as often as it takes.
+  /// Creates a stretch, fills it for more than a lap, and releases, commits and reads on the way. After an error that
+  /// the disk made, the same call is made again, as often as it takes.
   struct Run {
     let disk = TestDisk()
     var errors: [SpoolError] = []

@@ -25,7 +25,8 @@ struct SpoolModel {
 
   private(set) var states: [State] = []
   private(set) var promise = Promise()
-  /// The last commit with `sync` that succeeded, the last commit of any kind, and the texts of all since the first of them.
+  /// The last commit with `sync` that succeeded, the last commit of any kind, and the texts of all since the first of
+  /// them.
   private(set) var durable = Promise()
   private(set) var latest = Promise()
   private(set) var texts: Set<String> = [""]

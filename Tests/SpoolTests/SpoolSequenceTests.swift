@@ -83,8 +83,8 @@ struct SpoolSequence {
     }
   }
 
-  /// Whether a read that ends with call `number` may have failed once before: a signal and a short count are part of one
-  /// read, so that EIO, EINTR and EIO are two failures in a row.
+  /// Whether a read that ends with call `number` may have failed once before: a signal and a short count are part of
+  /// one read, so that EIO, EINTR and EIO are two failures in a row.
   func failsBefore(read number: Int) -> Bool {
     let faults = disk.faults[.read] ?? [:]
     var call = number - 1

@@ -1,4 +1,5 @@
-// A disk in memory that forgets at a power cut what was not synced, fails calls on request, and dies in the middle of one.
+// A disk in memory that forgets at a power cut what was not synced, fails calls on request, and dies in the middle of
+// one.
 
 import EventLoops
 import Glibc

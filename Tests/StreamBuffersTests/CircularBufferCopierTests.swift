@@ -188,7 +188,8 @@ struct CircularBufferCopierTests {
       #expect(remains.note == note, "\(seed)")
       let all = pauses[..<passed].reduce(settings.pausedBefore) { $0 + $1.length }
       #expect(ends.consumer.pausedByteCount == all, "\(seed)")
-      // Where the consumer has passed a pause last, it passes that pause once more, and so knows which bytes there are not.
+      // Where the consumer has passed a pause last, it passes that pause once more, and so knows which bytes there are
+      // not.
       let position = passed > 0 ? pauses[passed - 1].position : 0
       #expect(remains.passed == position, "\(seed)")
       let first = max(passed - 16, pauses.count - 31, pauses.firstIndex { $0.position >= position } ?? pauses.count)

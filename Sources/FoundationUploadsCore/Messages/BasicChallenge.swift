@@ -7,7 +7,8 @@ struct BasicChallenge: Equatable {
   /// nil where the server does not say.
   var realm: String?
 
-  /// Nil if the response offers no Basic. One field may list several challenges, and a response may have several fields.
+  /// Nil if the response offers no Basic. One field may list several challenges, and a response may have several
+  /// fields.
   init?(_ response: HTTPResponse) {
     let fields = response.fields.filter { $0.name.lowercased() == "www-authenticate" }
     self.init(fields.map(\.value).joined(separator: ", "))

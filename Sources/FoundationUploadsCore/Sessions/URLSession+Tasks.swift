@@ -100,8 +100,8 @@ extension URLSession {
 
   /// A task that continues a download.
   ///
-  /// - Parameter resumeData: from ``URLSessionDownloadTask/cancel(byProducingResumeData:)``, or from the error of a task
-  ///   that failed. With other data, the task fails.
+  /// - Parameter resumeData: from ``URLSessionDownloadTask/cancel(byProducingResumeData:)``, or from the error of a
+  ///   task that failed. With other data, the task fails.
   public func downloadTask(withResumeData resumeData: Data) -> URLSessionDownloadTask {
     make(URLSessionDownloadTask(self, resuming: resumeData, .delegate))
   }

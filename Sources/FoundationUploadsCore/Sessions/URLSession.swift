@@ -13,15 +13,21 @@ internal import UploadClient
 open class URLSession: NSObject, @unchecked Sendable {
   /// What to do with a response.
   public enum ResponseDisposition: Int, Sendable {
+    /// Cancel the task.
     case cancel = 0
+    /// Receive the body.
     case allow = 1
   }
 
   /// How to answer a challenge.
   public enum AuthChallengeDisposition: Int, Sendable {
+    /// Send the credential.
     case useCredential = 0
+    /// Do as without a delegate.
     case performDefaultHandling = 1
+    /// Cancel the task.
     case cancelAuthenticationChallenge = 2
+    /// Take the response as the answer.
     case rejectProtectionSpace = 3
   }
 

@@ -34,8 +34,8 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
   open var timeoutIntervalForRequest: TimeInterval = 60
   /// How many seconds a task may take as a whole.
   open var timeoutIntervalForResource: TimeInterval = 7 * 24 * 3600
-  /// How many seconds the session tries to resume an upload after an interruption before the task fails with resume data.
-  /// Not a member of Apple's class.
+  /// How many seconds the session tries to resume an upload after an interruption before the task fails with resume
+  /// data. Not a member of Apple's class.
   open var timeoutIntervalForResumption: TimeInterval = 20
   /// Whether a task waits for a server that cannot be reached.
   open var waitsForConnectivity = false

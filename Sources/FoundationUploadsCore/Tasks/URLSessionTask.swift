@@ -19,9 +19,13 @@ protocol TaskEngine: AnyObject, Sendable {
 open class URLSessionTask: NSObject, @unchecked Sendable {
   /// Where a task stands.
   public enum State: Int, Sendable {
+    /// The transfer is under way.
     case running = 0
+    /// The transfer has not begun, or is paused.
     case suspended = 1
+    /// The task was cancelled, and its last call is still to come.
     case canceling = 2
+    /// The task is over.
     case completed = 3
   }
 
@@ -216,10 +220,11 @@ open class URLSessionUploadTask: URLSessionDataTask, @unchecked Sendable {
     self.init(session, record?.urlRequest, record.map { .resumedUpload($0) } ?? .unusable, completion)
   }
 
-  /// Cancels the upload, and passes what a new task continues with to `completionHandler`, on the delegate queue: nil if
-  /// the server cannot resume it.
+  /// Cancels the upload, and passes what a new task continues with to `completionHandler`, on the delegate queue: nil
+  /// if the server cannot resume it.
   ///
-  /// If the server has not said by now whether it can, nothing more is sent, and the task waits for that up to a second.
+  /// If the server has not said by now whether it can, nothing more is sent, and the task waits for that up to a
+  /// second.
   open func cancel(byProducingResumeData completionHandler: @escaping @Sendable (Data?) -> Void) {
     guard let transfer = cancelTransfer() else { return completionHandler(nil) }
     transfer.cancel(completionHandler)

@@ -29,31 +29,46 @@ open class URLSessionTaskTransactionMetrics: NSObject, @unchecked Sendable {
 
   /// The request was begun.
   public let fetchStartDate: Date?
+  /// The host's name was looked up.
   public let domainLookupStartDate: Date?
+  /// The host's address was known.
   public let domainLookupEndDate: Date?
+  /// The TCP connection was begun.
   public let connectStartDate: Date?
   /// The TLS handshake began.
   public let secureConnectionStartDate: Date?
+  /// The TLS handshake was over.
   public let secureConnectionEndDate: Date?
+  /// The connection stood, with TLS if the URL asks for it.
   public let connectEndDate: Date?
+  /// The first byte of the request was sent.
   public let requestStartDate: Date?
   /// The last byte of the body was handed to the connection.
   public let requestEndDate: Date?
   /// The head of the final response was there.
   public let responseStartDate: Date?
+  /// The last byte of the response was there.
   public let responseEndDate: Date?
 
   /// By its name in ALPN: `http/1.1`, `h2`.
   public let networkProtocolName: String?
+  /// Whether an earlier request has made the connection.
   public let isReusedConnection: Bool
+  /// This machine's IP address.
   public let localAddress: String?
+  /// This machine's port.
   public let localPort: Int?
+  /// The server's IP address, or that of a proxy.
   public let remoteAddress: String?
+  /// The server's port, or that of a proxy.
   public let remotePort: Int?
+  /// Bytes of the request line and the fields.
   public let countOfRequestHeaderBytesSent: Int64
+  /// Bytes of the body, without framing.
   public let countOfRequestBodyBytesSent: Int64
   /// Interim responses included.
   public let countOfResponseHeaderBytesReceived: Int64
+  /// Bytes of the body, without framing.
   public let countOfResponseBodyBytesReceived: Int64
 
   init(_ request: URLRequest, _ response: URLResponse?, _ measured: RequestMeasurements) {

@@ -8,8 +8,8 @@ internal import Glibc
 internal import HTTPMessages
 internal import UploadClient
 
-/// The file that a download goes into. Owned by the network thread, and at the end by the delegate's; unchecked for that
-/// reason. It is written on a worker's thread: a slow disk must not hold up the other tasks of the session.
+/// The file that a download goes into. Owned by the network thread, and at the end by the delegate's; unchecked for
+/// that reason. It is written on a worker's thread: a slow disk must not hold up the other tasks of the session.
 final class DownloadFile: @unchecked Sendable {
   private(set) var url: URL
   /// Locked while it is open.
@@ -221,7 +221,8 @@ final class DownloadFile: @unchecked Sendable {
     if let worker, !isWritten { worker.execute { Glibc.close(file) } } else { Glibc.close(file) }
   }
 
-  /// What a later task continues with, once all is written; nil where there is nothing to continue, or the server cannot.
+  /// What a later task continues with, once all is written; nil where there is nothing to continue, or the server
+  /// cannot.
   func record(of request: URLRequest, isAtOtherOrigin: Bool) -> DownloadRecord? {
     // The file is for whoever resumes, and the worker may hold it open for another moment.
     flock(descriptor, LOCK_UN)

@@ -1,5 +1,5 @@
-// An upload of a stream that is resumed: the server says where it stands, and the delegate gives a stream from there, as
-// often as it takes.
+// An upload of a stream that is resumed: the server says where it stands, and the delegate gives a stream from there,
+// as often as it takes.
 
 internal import EventLoops
 internal import Foundation
@@ -153,8 +153,8 @@ extension Transfer {
 
   // MARK: Completion
 
-  /// The server has everything, and its final response was lost. It is asked for that with an append of nothing; where it
-  /// does not repeat it, its answer to the question takes the place of the final response.
+  /// The server has everything, and its final response was lost. It is asked for that with an append of nothing; where
+  /// it does not repeat it, its answer to the question takes the place of the final response.
   private func isComplete(_ answer: HTTPResponse, at offset: UInt64) {
     guard let engine, let resumption else { return }
     guard !resumption.hasAppended || resumption.end == offset else {

@@ -20,6 +20,7 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
   private var task: Task<Void, Never>?
 
   /// - Parameters:
+  ///   - head: the head of the request.
   ///   - failed: told of an error that `work` throws while a response can be sent. The client gets 500.
   ///   - work: called once, when the request begins.
   public init(
@@ -28,6 +29,7 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
     (self.head, self.failed, self.work) = (head, failed, work)
   }
 
+  /// Starts the task with the request.
   public func begin(_ exchange: any Exchange) {
     self.exchange = exchange
     let loop = exchange.loop
@@ -46,14 +48,17 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
     }
   }
 
+  /// Hands the bytes to the task, and pauses the body while the task is behind.
   public func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
     var copy: [UInt8] = []
     for piece in pieces { bytes.extracting(piece).withUnsafeBufferPointer { copy.append(contentsOf: $0) } }
     if channel?.received(copy) == true { exchange?.pauseBody() }
   }
 
+  /// The task reads the end of the body.
   public func end() { channel?.end() }
 
+  /// Cancels the task. Reading the body throws ``RequestAborted``.
   public func aborted(_ reason: AbortReason) {
     channel?.end(RequestAborted(reason: reason), cancelling: task)
     letGo()

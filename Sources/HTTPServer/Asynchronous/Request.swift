@@ -10,6 +10,7 @@ public import HTTPMessages
 ///       return .ok("\(byteCount) bytes\n")
 ///     }
 public struct Request: Sendable {
+  /// The request line and the fields.
   public let head: RequestHead
   /// The other end, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
   public let peer: String
@@ -17,8 +18,10 @@ public struct Request: Sendable {
   /// connections it came.
   public let body: RequestBody
 
+  /// The method.
   public var method: RequestMethod { RequestMethod(head.method) }
   /// As it was sent, percent-encoding and dot segments and all.
   public var path: String { head.target.path }
+  /// All fields, in the order in which they were sent.
   public var fields: HeaderFields { head.fields }
 }

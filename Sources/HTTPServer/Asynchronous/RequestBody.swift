@@ -6,6 +6,7 @@ internal import EventLoops
 ///
 /// Reading throws ``RequestAborted`` when the body will never be complete.
 public struct RequestBody: AsyncSequence, Sendable {
+  /// Some of the bytes, at least one.
   public typealias Element = [UInt8]
 
   /// Reads the body.
@@ -30,6 +31,7 @@ public struct RequestBody: AsyncSequence, Sendable {
 
   let channel: RequestBodyChannel
 
+  /// Begins to read. One task reads, once.
   public func makeAsyncIterator() -> AsyncIterator {
     AsyncIterator(pieces: channel.pieces.makeAsyncIterator(), channel: channel)
   }
@@ -37,7 +39,9 @@ public struct RequestBody: AsyncSequence, Sendable {
 
 /// Why the body of a request, or the request itself, has come to nothing.
 public struct RequestAborted: Error, Equatable, Sendable, CustomStringConvertible {
+  /// Why there is no more of it.
   public let reason: AbortReason
+  /// The reason, in words.
   public var description: String { reason.description }
 }
 

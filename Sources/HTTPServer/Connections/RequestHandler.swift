@@ -20,13 +20,14 @@ public protocol Exchange: AnyObject {
   /// Hands the handler everything that has arrived on the socket by now: TCP has told the client that we have it. Ends
   /// within a bound if the client sends faster than we read.
   func takeArrived()
-  /// Hands on no more of the body until ``resumeBody()``: the handler cannot keep up. What waits lies with TCP, or where
-  /// the bytes of a resumable upload are kept.
+  /// Hands on no more of the body until ``resumeBody()``: the handler cannot keep up. What waits lies with TCP, or
+  /// where the bytes of a resumable upload are kept.
   func pauseBody()
+  /// Hands on the body again after ``pauseBody()``.
   func resumeBody()
   /// Closes the connection without an answer. The handler hears nothing more.
   func disconnect()
-  /// The loop on whose thread all of this happens. Another thread gets there with ``EventLoop/execute(_:)``.
+  /// The loop on whose thread all of this happens. Another thread gets there with ``EventLoops/EventLoop/execute(_:)``.
   var loop: EventLoop { get }
 }
 
@@ -40,10 +41,11 @@ public enum AbortReason: Equatable, Sendable, CustomStringConvertible {
   case idle
   /// The body broke the rules of HTTP; why, in words.
   case malformed(String)
-  /// The upload that the request is was cancelled, or given up, or the server has ended: the next one begins the upload's
-  /// handler anew. Why, in words.
+  /// The upload that the request is was cancelled, or given up, or the server has ended: the next one begins the
+  /// upload's handler anew. Why, in words.
   case uploadEnded(String)
 
+  /// The reason, in words.
   public var description: String {
     switch self {
     case .peerClosed: "the client closed the connection within the body"
@@ -75,6 +77,7 @@ public protocol RequestHandler: AnyObject {
 }
 
 extension RequestHandler {
+  /// False: the server waits for the request before it stops.
   public var canBeContinued: Bool { false }
 }
 
@@ -86,10 +89,16 @@ public final class FixedResponseHandler: RequestHandler {
   private let response: Response
   /// Whether the method is one that the resource knows (RFC 9110, section 15.5.6).
   package var allows: Bool { response.status != 405 && response.status != 501 }
+  /// A handler that always answers this.
   public init(_ response: Response) { self.response = response }
+  /// Answers.
   public func begin(_ exchange: any Exchange) { exchange.respond(response) }
+  /// Does nothing: no body is read.
   public func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+  /// Does nothing: no body is read.
   public func end() {}
+  /// Does nothing.
   public func aborted(_ reason: AbortReason) {}
+  /// Does nothing: the answer was sent.
   public func serverStops() {}
 }

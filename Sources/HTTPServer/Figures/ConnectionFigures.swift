@@ -1,5 +1,5 @@
-// What a server counts of its connections, as values: each loop counts for itself, and the counts are added when somebody
-// asks.
+// What a server counts of its connections, as values: each loop counts for itself, and the counts are added when
+// somebody asks.
 
 /// The figures of the connections of one loop, or of all.
 package struct ConnectionFigures: Sendable {

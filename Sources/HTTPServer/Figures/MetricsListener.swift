@@ -4,8 +4,8 @@ public import EventLoops
 internal import Glibc
 public import Metrics
 
-/// A small HTTP server that answers `GET /metrics` with a page of figures, for Prometheus, `GET /healthz` with 200 while
-/// its thread runs, and `GET /readyz` with 200 or 503. Whatever else is asked is 404.
+/// A small HTTP server that answers `GET /metrics` with a page of figures, for Prometheus, `GET /healthz` with 200
+/// while its thread runs, and `GET /readyz` with 200 or 503. Whatever else is asked is 404.
 ///
 ///     let listener = try MetricsListener(listen: ListenAddress("127.0.0.1:9090")) { answer in
 ///       var page = MetricsText()
@@ -48,7 +48,7 @@ public final class MetricsListener: Sendable {
     localAddresses = core.listeners.map(\.address)
   }
 
-  /// Begins to answer. Any thread, once. Throws ``SystemError`` if there is no thread to be had.
+  /// Begins to answer. Any thread, once. Throws ``EventLoops/SystemError`` if there is no thread to be had.
   public func start() throws(SystemError) {
     loop.execute { self.core.start() }
     if ownsLoop { try NamedThread("sluice-metrics") { self.loop.run() }.detach() }

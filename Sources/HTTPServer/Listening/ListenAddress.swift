@@ -7,6 +7,7 @@ public enum ListenAddress: Sendable, Equatable, CustomStringConvertible {
   /// `host` is an IPv4 or IPv6 address without brackets, a name, or empty for every address of the machine; port 0 lets
   /// the kernel choose.
   case tcp(host: String, port: UInt16)
+  /// A Unix domain socket at this path.
   case unix(path: String)
 
   /// Reads `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080` or `unix:/run/sluice.socket`.
@@ -36,6 +37,7 @@ public enum ListenAddress: Sendable, Equatable, CustomStringConvertible {
     self = .tcp(host: String(host), port: port)
   }
 
+  /// The address as ``init(_:)`` reads it.
   public var description: String {
     switch self {
     case .tcp(let host, let port): host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"

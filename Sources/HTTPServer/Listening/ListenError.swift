@@ -17,6 +17,7 @@ public enum ListenError: Error, Equatable, Sendable, CustomStringConvertible {
   /// The process lacks something that every server requires.
   case resources(String)
 
+  /// What is wrong and what to do, in words.
   public var description: String { description(listenOption: "--listen") }
 
   /// The same for an address that another option gave.

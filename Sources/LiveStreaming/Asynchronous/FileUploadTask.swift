@@ -6,8 +6,8 @@ internal import UploadClient
 
 /// An upload of a file that is running. It resumes after every interruption.
 ///
-/// Made by ``UploadClient/UploadSession/uploadTask(file:to:)``. The upload is cancelled when nobody refers to this object
-/// any more. All members may be used from any thread.
+/// Made by ``UploadClient/UploadSession/uploadTask(file:to:)``. The upload is cancelled when nobody refers to this
+/// object any more. All members may be used from any thread.
 public final class FileUploadTask: Sendable {
   private let file: UploadFile
   /// As it is at the start: this process may change its directory, and a later one may have another.

@@ -2,7 +2,7 @@
 
 /// A live stream that is running.
 ///
-/// Made by ``UploadClient/UploadSession/stream(_:to:contentType:)``. The stream ends when its source ends, with
+/// Made by ``UploadClient/UploadSession/stream(_:configuration:)``. The stream ends when its source ends, with
 /// ``finish(within:)``, with ``cancel()``, and when nobody refers to this object any more. All members may be used from
 /// any thread.
 public final class LiveStreamTask: Sendable {
@@ -13,8 +13,8 @@ public final class LiveStreamTask: Sendable {
   deinit { operation.cancel() }
 
   /// Everything that happens, up to ``LiveStreamEvent/ended(_:)``. The first observer gets all events from the start of
-  /// the stream, each other one those that follow. At most 128 events are kept for an observer. If it misses any, it gets
-  /// ``LiveStreamEvent/missed(_:)`` in their place.
+  /// the stream, each other one those that follow. At most 128 events are kept for an observer. If it misses any, it
+  /// gets ``LiveStreamEvent/missed(_:)`` in their place.
   public var events: Observations<LiveStreamEvent> {
     Observations(broadcast: operation.events, owner: self, observed: {})
   }
@@ -26,7 +26,8 @@ public final class LiveStreamTask: Sendable {
       broadcast: operation.progress, owner: self, observed: { [operation] in operation.progressIsObserved() })
   }
 
-  /// How the stream ended, once the server has confirmed all of it. Cancelling a task that waits for it stops the stream.
+  /// How the stream ended, once the server has confirmed all of it. Cancelling a task that waits for it stops the
+  /// stream.
   ///
   /// - Throws: ``LiveStreamError``, with the reason why the stream ended earlier.
   public var value: StreamSummary {

@@ -23,8 +23,8 @@ public struct LiveStreamWriter: Sendable {
   /// Appends bytes to the stream. Waits while the buffer is full: until the server has acknowledged enough of what it
   /// has. Cancelling the task that waits stops the stream.
   ///
-  /// - Throws: ``LiveStreamError`` with the reason why the stream has ended, of kind ``LiveStreamError/Kind/source`` after
-  ///   its proper end.
+  /// - Throws: ``LiveStreamError`` with the reason why the stream has ended, of kind ``LiveStreamError/Kind/source``
+  ///   after its proper end.
   public func write(_ bytes: [UInt8]) async throws(LiveStreamError) {
     let isWritten = await withTaskCancellationHandler {
       await source.write(bytes)

@@ -6,6 +6,7 @@
 /// and nothing else. The sequence ends after the end of what it observes. Memory stays bounded however slow an observer
 /// is. While a loop runs, it keeps the stream or the upload alive.
 public struct Observations<Element: Sendable>: AsyncSequence, Sendable {
+  /// An observation never fails.
   public typealias Failure = Never
 
   let broadcast: EventBroadcast<Element>

@@ -11,7 +11,7 @@ extension UploadSession {
   ///   - path: a regular file, which must not change meanwhile.
   ///   - url: the absolute `http` or `https` URL of what the file becomes at the server.
   /// - Returns: the server's confirmation that it has the whole file.
-  /// - Throws: ``FileUploadError``, with resume data if the server can resume the upload.
+  /// - Throws: ``LiveStreaming/FileUploadError``, with resume data if the server can resume the upload.
   public func upload(file path: String, to url: String) async throws(FileUploadError) -> UploadReceipt {
     try await uploadTask(file: path, to: url).value
   }
@@ -20,9 +20,9 @@ extension UploadSession {
   ///
   /// - Parameters:
   ///   - path: a regular file, which must not change meanwhile.
-  ///   - configuration: ``LiveStreamConfiguration/file(to:)``, and what is to be different.
+  ///   - configuration: ``LiveStreaming/LiveStreamConfiguration/file(to:)``, and what is to be different.
   /// - Returns: the server's confirmation that it has the whole file.
-  /// - Throws: ``FileUploadError``, with resume data if the server can resume the upload.
+  /// - Throws: ``LiveStreaming/FileUploadError``, with resume data if the server can resume the upload.
   public func upload(
     file path: String, configuration: LiveStreamConfiguration
   ) async throws(FileUploadError) -> UploadReceipt {
@@ -32,11 +32,12 @@ extension UploadSession {
   /// Continues an upload that was cancelled or failed, in this process or an earlier one.
   ///
   /// - Parameters:
-  ///   - data: from ``FileUploadTask/cancelProducingResumeData()`` or ``FileUploadError/resumeData``.
+  ///   - data: from ``LiveStreaming/FileUploadTask/cancelProducingResumeData()`` or
+  ///     ``LiveStreaming/FileUploadError/resumeData``.
   ///   - configuration: with what the request requires besides its URL, such as a bearer token; nil for the defaults.
   ///     Its URL and its stream ID are those of the resume data.
   /// - Returns: the server's confirmation that it has the whole file.
-  /// - Throws: ``FileUploadError``. ``FileUploadError/file(_:)`` if the file has changed.
+  /// - Throws: ``LiveStreaming/FileUploadError``. ``LiveStreaming/FileUploadError/file(_:)`` if the file has changed.
   public func upload(
     resuming data: FileResumeData, configuration: LiveStreamConfiguration? = nil
   ) async throws(FileUploadError) -> UploadReceipt {
@@ -48,7 +49,7 @@ extension UploadSession {
   /// - Parameters:
   ///   - path: a regular file, which must not change meanwhile.
   ///   - url: the absolute `http` or `https` URL of what the file becomes at the server.
-  /// - Throws: ``FileUploadError/file(_:)`` if the file cannot be read.
+  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read.
   public func uploadTask(file path: String, to url: String) throws(FileUploadError) -> FileUploadTask {
     try uploadTask(file: path, configuration: .file(to: url))
   }
@@ -56,9 +57,10 @@ extension UploadSession {
   /// Begins to upload a file, to be observed, cancelled and awaited.
   ///
   /// - Parameters:
-  ///   - path: a regular file, which must not change meanwhile. If a digest is asked for, the calling thread reads it once.
-  ///   - configuration: ``LiveStreamConfiguration/file(to:)``, and what is to be different.
-  /// - Throws: ``FileUploadError/file(_:)`` if the file cannot be read.
+  ///   - path: a regular file, which must not change meanwhile. If a digest is asked for, the calling thread reads it
+  ///     once.
+  ///   - configuration: ``LiveStreaming/LiveStreamConfiguration/file(to:)``, and what is to be different.
+  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read.
   public func uploadTask(
     file path: String, configuration: LiveStreamConfiguration
   ) throws(FileUploadError) -> FileUploadTask {
@@ -72,10 +74,11 @@ extension UploadSession {
   /// Continues an upload that was cancelled or failed, to be observed, cancelled and awaited.
   ///
   /// - Parameters:
-  ///   - data: from ``FileUploadTask/cancelProducingResumeData()`` or ``FileUploadError/resumeData``.
+  ///   - data: from ``LiveStreaming/FileUploadTask/cancelProducingResumeData()`` or
+  ///     ``LiveStreaming/FileUploadError/resumeData``.
   ///   - configuration: with what the request requires besides its URL, such as a bearer token; nil for the defaults.
   ///     Its URL and its stream ID are those of the resume data.
-  /// - Throws: ``FileUploadError/file(_:)`` if the file cannot be read, or has changed.
+  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, or has changed.
   public func uploadTask(
     resuming data: FileResumeData, configuration: LiveStreamConfiguration? = nil
   ) throws(FileUploadError) -> FileUploadTask {

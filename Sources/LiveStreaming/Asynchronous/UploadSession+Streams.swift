@@ -6,13 +6,14 @@ extension UploadSession {
   /// Streams what `source` produces, and resumes after every interruption.
   ///
   /// The source begins at once, whether the server is there or not. The buffer has 16 MiB. While it is full, the oldest
-  /// bytes are discarded and reported; choose otherwise with a ``LiveStreamConfiguration``.
+  /// bytes are discarded and reported; choose otherwise with a ``LiveStreaming/LiveStreamConfiguration``.
   ///
   /// - Parameters:
+  ///   - source: produces the bytes.
   ///   - url: an absolute `http` or `https` URL.
   ///   - contentType: the media type of the stream.
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused, and
-  ///   ``LiveStreamError/Kind/cancelled`` when the session is closed.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` of kind ``LiveStreaming/LiveStreamError/Kind/source`` when memory for
+  ///   the buffer is refused, and ``LiveStreaming/LiveStreamError/Kind/cancelled`` when the session is closed.
   public func stream(
     _ source: some StreamSource, to url: String, contentType: String = "application/octet-stream"
   ) throws(LiveStreamError) -> LiveStreamTask {
@@ -21,8 +22,8 @@ extension UploadSession {
 
   /// Streams what `source` produces, and resumes after every interruption.
   ///
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused, and
-  ///   ``LiveStreamError/Kind/cancelled`` when the session is closed.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` of kind ``LiveStreaming/LiveStreamError/Kind/source`` when memory for
+  ///   the buffer is refused, and ``LiveStreaming/LiveStreamError/Kind/cancelled`` when the session is closed.
   public func stream(
     _ source: some StreamSource, configuration: LiveStreamConfiguration
   ) throws(LiveStreamError) -> LiveStreamTask {
@@ -32,10 +33,11 @@ extension UploadSession {
   /// Streams an asynchronous sequence of bytes. The sequence waits while the buffer of 16 MiB is full.
   ///
   /// - Parameters:
+  ///   - bytes: the sequence, read from its start to its end.
   ///   - url: an absolute `http` or `https` URL.
   ///   - contentType: the media type of the stream.
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused, and
-  ///   ``LiveStreamError/Kind/cancelled`` when the session is closed.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` of kind ``LiveStreaming/LiveStreamError/Kind/source`` when memory for
+  ///   the buffer is refused, and ``LiveStreaming/LiveStreamError/Kind/cancelled`` when the session is closed.
   public func stream<Bytes: AsyncSequence & Sendable>(
     _ bytes: Bytes, to url: String, contentType: String = "application/octet-stream"
   ) throws(LiveStreamError) -> LiveStreamTask where Bytes.Element == UInt8 {
@@ -47,10 +49,11 @@ extension UploadSession {
   /// buffer of 16 MiB is full.
   ///
   /// - Parameters:
+  ///   - pieces: the sequence, read from its start to its end.
   ///   - url: an absolute `http` or `https` URL.
   ///   - contentType: the media type of the stream.
-  /// - Throws: ``LiveStreamError`` of kind ``LiveStreamError/Kind/source`` when memory for the buffer is refused, and
-  ///   ``LiveStreamError/Kind/cancelled`` when the session is closed.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` of kind ``LiveStreaming/LiveStreamError/Kind/source`` when memory for
+  ///   the buffer is refused, and ``LiveStreaming/LiveStreamError/Kind/cancelled`` when the session is closed.
   public func stream<Pieces: AsyncSequence & Sendable>(
     _ pieces: Pieces, to url: String, contentType: String = "application/octet-stream"
   ) throws(LiveStreamError) -> LiveStreamTask where Pieces.Element: Collection<UInt8> {
@@ -60,14 +63,15 @@ extension UploadSession {
 
   /// Streams what `body` writes, and waits for the server's confirmation of it.
   ///
-  /// ``LiveStreamWriter/write(_:)-([UInt8])`` waits while the buffer of 16 MiB is full. When `body` throws, the stream
-  /// stops at once. Cancelling the task stops the stream too.
+  /// ``LiveStreaming/LiveStreamWriter/write(_:)-([UInt8])`` waits while the buffer of 16 MiB is full. When `body`
+  /// throws, the stream stops at once. Cancelling the task stops the stream too.
   ///
   /// - Parameters:
   ///   - url: an absolute `http` or `https` URL.
   ///   - contentType: the media type of the stream.
+  ///   - body: writes the stream. The stream ends when it returns.
   /// - Returns: how the stream ended.
-  /// - Throws: ``LiveStreamError`` with the reason why the stream ended early, or what `body` throws.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or what `body` throws.
   @discardableResult
   nonisolated(nonsending) public func withStream(
     to url: String, contentType: String = "application/octet-stream",
@@ -78,9 +82,12 @@ extension UploadSession {
 
   /// Streams what `body` writes, and waits for the server's confirmation of it.
   ///
-  /// - Parameter configuration: ``LiveStreamConfiguration/overflow`` does not apply: writers wait.
+  /// - Parameters:
+  ///   - configuration: where to, and how. ``LiveStreaming/LiveStreamConfiguration/overflow`` does not apply: writers
+  ///     wait.
+  ///   - body: writes the stream. The stream ends when it returns.
   /// - Returns: how the stream ended.
-  /// - Throws: ``LiveStreamError`` with the reason why the stream ended early, or what `body` throws.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or what `body` throws.
   @discardableResult
   nonisolated(nonsending) public func withStream(
     configuration: LiveStreamConfiguration, _ body: nonisolated(nonsending) (LiveStreamWriter) async throws -> Void

@@ -10,6 +10,7 @@ public struct LoadConfiguration: Sendable {
   public var request: UploadRequest
   /// More URLs. The streams use the request's and these in turn.
   public var otherURLs: [String] = []
+  /// What a stream sends, and when.
   public var profile = LoadProfile.mic
   /// All streams of the run, over all parts.
   public var streams = 1
@@ -51,6 +52,7 @@ public struct LoadConfiguration: Sendable {
   public var seed: UInt64 = 0
   /// Network loops, each with a thread of its own.
   public var threads = 1
+  /// Whether streams are resumable uploads.
   public var resumable = LiveStreamConfiguration.ResumableUse.auto
   /// Each message is a request of its own, over kept connections. It is not repeated when it fails.
   public var sendsRequestPerMessage = false
@@ -74,10 +76,14 @@ public struct LoadConfiguration: Sendable {
   public var streamsPerConnection = 100
   /// Hosts that may be loaded although they are not this machine.
   public var permittedHosts: [String] = []
-  /// The run ends when this number of bytes was sent, or this number of connections opened.
+  /// The run ends when this number of bytes was sent.
   public var maximumByteCount: UInt64 = 1 << 40
+  /// The run ends when this number of connections was opened.
   public var maximumConnectionCount: UInt64 = 1_000_000
 
+  /// One stream of a microphone for ten seconds.
+  ///
+  /// - Parameter request: where to, and how.
   public init(request: UploadRequest) { self.request = request }
 
   /// The request for each URL, in the order in which the streams take them.
@@ -102,7 +108,7 @@ public struct LoadConfiguration: Sendable {
   }
 
   /// How many of the streams are this part's.
-  public var share: Int { LoadPart(self).streamIndices(of: streams).underestimatedCount }
+  package var share: Int { LoadPart(self).streamIndices(of: streams).underestimatedCount }
 
   /// Whether it is known when this machine's TCP has taken a message: over HTTP/2 libcurl and the streams of one
   /// connection keep bytes of their own in between.

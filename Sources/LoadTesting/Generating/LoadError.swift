@@ -4,14 +4,18 @@
 public enum LoadError: Error, Equatable, Sendable, CustomStringConvertible {
   /// Nobody has said that this host may be loaded.
   case notPermitted(host: String)
+  /// The configuration is invalid; why, in words.
   case invalid(String)
+  /// The file of the body, and why it cannot be used.
   case unreadableBody(String, String)
   /// The process may not have as many descriptors as it needs.
   case tooFewDescriptors(needed: Int, limit: Int)
   /// There are not enough ports to connect from.
   case tooFewPorts(streams: Int, addresses: Int, portsOfEach: Int)
+  /// The system refuses threads or descriptors; why, in words.
   case resources(String)
 
+  /// What is wrong and what to do, in words.
   public var description: String {
     switch self {
     case .notPermitted(let host):

@@ -177,7 +177,8 @@ public struct LoadProgress: Sendable {
   public var elapsed: Int64
   /// Whether its time is over, and what is under way is being acknowledged.
   public var isEnding: Bool
+  /// What was counted so far.
   public var totals: LoadTotals
   /// The last second that all loops have reported.
-  public var interval: LoadInterval
+  package var interval: LoadInterval
 }

@@ -7,10 +7,11 @@ public struct DocumentError: Error, Equatable, CustomStringConvertible, Sendable
   /// From 1; nil where no line can be named.
   public var line: Int?
   /// Where in the document; empty where it is no JSON.
-  public var path: JSONPath?
+  package var path: JSONPath?
   /// What was expected, or what is wrong.
   public var problem: String
 
+  /// File, line, place and problem, on one line.
   public var description: String {
     [file + (line.map { ":\($0)" } ?? ""), path?.description ?? "", problem].filter { !$0.isEmpty }
       .joined(separator: ": ")
@@ -18,17 +19,17 @@ public struct DocumentError: Error, Equatable, CustomStringConvertible, Sendable
 }
 
 /// The way from a document's root to a value: `profile.talk.length`, `report.parts[0].host`.
-public struct JSONPath: Equatable, CustomStringConvertible, Sendable {
-  public enum Step: Equatable, Sendable {
+package struct JSONPath: Equatable, CustomStringConvertible, Sendable {
+  package enum Step: Equatable, Sendable {
     case key(String)
     case index(Int)
   }
 
   /// What the document is.
-  public var root: String
-  public var steps: [Step] = []
+  package var root: String
+  package var steps: [Step] = []
 
-  public init(root: String) { self.root = root }
+  package init(root: String) { self.root = root }
 
   func appending(_ step: Step) -> JSONPath {
     var path = self
@@ -36,7 +37,7 @@ public struct JSONPath: Equatable, CustomStringConvertible, Sendable {
     return path
   }
 
-  public var description: String {
+  package var description: String {
     steps.reduce(into: root) { text, step in
       switch step {
       case .key(let key): text += "." + key

@@ -12,7 +12,7 @@
 ///
 /// Empty it takes some 70 bytes; with values 512 bytes more for each power of two among them. ``record(_:)`` is O(1)
 /// and allocates only for the first value in a power of two. A value; share it between threads as any other.
-public struct LatencyHistogram: Equatable, Sendable {
+package struct LatencyHistogram: Equatable, Sendable {
   /// Buckets in a power of two.
   static let chunkSize = 64
   /// The powers of two: 0..<64, 64..<128, 128..<256, …, 2⁴¹..<2⁴².
@@ -22,35 +22,35 @@ public struct LatencyHistogram: Equatable, Sendable {
   static let limit: Int64 = 1 << 42
 
   /// How many values were recorded.
-  public private(set) var count: UInt64 = 0
+  package private(set) var count: UInt64 = 0
   /// Of all values; `Int64.max` if it is more.
-  public private(set) var sum: Int64 = 0
+  package private(set) var sum: Int64 = 0
   /// How many were too large for a bucket.
-  public private(set) var aboveRangeCount: UInt64 = 0
+  package private(set) var aboveRangeCount: UInt64 = 0
   private var smallest: Int64 = .max
   private var largest: Int64 = 0
   /// Which chunks there are, one bit each, and their counters, one chunk after the other.
   private var present: UInt64 = 0
   private var counters: [UInt64] = []
 
-  public init() {}
+  package init() {}
 
-  public var isEmpty: Bool { count == 0 }
+  package var isEmpty: Bool { count == 0 }
 
   /// The smallest value; nil without one.
-  public var min: Int64? { isEmpty ? nil : smallest }
+  package var min: Int64? { isEmpty ? nil : smallest }
 
   /// The largest value; nil without one.
-  public var max: Int64? { isEmpty ? nil : largest }
+  package var max: Int64? { isEmpty ? nil : largest }
 
   /// The mean of all values, rounded down; nil without one.
-  public var mean: Int64? { isEmpty ? nil : Int64(clamping: UInt64(sum) / count) }
+  package var mean: Int64? { isEmpty ? nil : Int64(clamping: UInt64(sum) / count) }
 
   /// Counts a value; one below zero as zero.
-  public mutating func record(_ value: Int64) { record(value, count: 1) }
+  package mutating func record(_ value: Int64) { record(value, count: 1) }
 
   /// Counts `value` as often as `count` says.
-  public mutating func record(_ value: Int64, count times: UInt64) {
+  package mutating func record(_ value: Int64, count times: UInt64) {
     guard times > 0 else { return }
     let value = Swift.max(0, value)
     count += times
@@ -63,7 +63,7 @@ public struct LatencyHistogram: Equatable, Sendable {
   }
 
   /// Adds what `other` has recorded. Exact: the order in which histograms are merged makes no difference.
-  public mutating func merge(_ other: LatencyHistogram) {
+  package mutating func merge(_ other: LatencyHistogram) {
     guard !other.isEmpty else { return }
     guard !isEmpty else {
       self = other
@@ -80,7 +80,7 @@ public struct LatencyHistogram: Equatable, Sendable {
   /// The value that this part of all values does not exceed, to better than 0.8 %; nil without values.
   ///
   /// - Parameter fraction: 0.99 for the 99th percentile; 0 gives the smallest value, 1 the largest, both exact.
-  public func quantile(_ fraction: Double) -> Int64? {
+  package func quantile(_ fraction: Double) -> Int64? {
     guard !isEmpty else { return nil }
     // The first rank whose share of all is at least the fraction; the factor is for 0.07 · 100, which is
     // 7.000000000000001.
@@ -99,7 +99,7 @@ public struct LatencyHistogram: Equatable, Sendable {
   }
 
   /// How many values are at most `value`, as far as the buckets tell: those of its own bucket are counted in.
-  public func count(upTo value: Int64) -> UInt64 {
+  package func count(upTo value: Int64) -> UInt64 {
     guard value >= 0 else { return 0 }
     let last = Self.bucket(of: value)
     return buckets.reduce(0) { $1.bucket <= last ? $0 + $1.count : $0 }
@@ -109,7 +109,7 @@ public struct LatencyHistogram: Equatable, Sendable {
 
   /// The buckets that are not empty, in order: their lower bound, included, their upper bound, not included, and how
   /// many values fell between.
-  public var bars: [(lower: Int64, upper: Int64, count: UInt64)] {
+  package var bars: [(lower: Int64, upper: Int64, count: UInt64)] {
     buckets.map { (Self.lowerBound(of: $0.bucket), Self.lowerBound(of: $0.bucket + 1), $0.count) }
   }
 

@@ -5,28 +5,28 @@
 ///
 /// All times are nanoseconds on the run's clock: 0 is the run's start. Recording is O(1); it allocates only when a
 /// histogram has not had a value of that power of two before. A value: hand copies to other threads.
-public struct LoopFigures: Sendable {
-  public private(set) var totals = LoadTotals()
+package struct LoopFigures: Sendable {
+  package private(set) var totals = LoadTotals()
   /// Of the intervals that have ended, but for what only these count; see ``histograms``.
   private var measured = LoadHistograms()
-  public private(set) var spread = StreamSpread()
+  package private(set) var spread = StreamSpread()
   /// The interval that runs.
   private var interval = LoadInterval()
   /// Messages that failed before the run's end.
   private var unanswered = UnansweredMessages()
 
-  public init() {}
+  package init() {}
 
   /// From the run's start to now. What an interval counts for itself is counted there alone until it ends: a message is
   /// recorded once, not twice.
-  public var histograms: LoadHistograms {
+  package var histograms: LoadHistograms {
     var all = measured
     all.add(interval)
     return all
   }
 
   /// Ends the interval that runs, gives what was measured in it, and begins the next.
-  public mutating func takeInterval() -> LoadInterval {
+  package mutating func takeInterval() -> LoadInterval {
     let taken = interval
     measured.add(taken)
     interval = LoadInterval()
@@ -38,7 +38,7 @@ public struct LoopFigures: Sendable {
   // MARK: Streams
 
   /// A stream begins, and has no connection yet.
-  public mutating func streamStarted(index: Int, isSlow: Bool = false, now: Int64) -> StreamFigures {
+  package mutating func streamStarted(index: Int, isSlow: Bool = false, now: Int64) -> StreamFigures {
     totals.streams.started += 1
     interval.connecting += 1
     return StreamFigures(index: index, isSlow: isSlow, startedAt: now)
@@ -47,7 +47,7 @@ public struct LoopFigures: Sendable {
   /// The stream's connection is there, its first or one after an interruption.
   ///
   /// - Parameter after: how long that took; nil when it goes on over a connection that was there.
-  public mutating func connected(_ stream: inout StreamFigures, after delay: Int64?) {
+  package mutating func connected(_ stream: inout StreamFigures, after delay: Int64?) {
     if let delay {
       totals.connects += 1
       measured[.connect].record(delay)
@@ -56,13 +56,13 @@ public struct LoopFigures: Sendable {
   }
 
   /// The first interim response to a request, so long after its head was sent.
-  public mutating func interim(after delay: Int64) { measured[.interim].record(delay) }
+  package mutating func interim(after delay: Int64) { measured[.interim].record(delay) }
 
   /// An interim response, the first or any other.
-  public mutating func interimResponse() { totals.interimResponses += 1 }
+  package mutating func interimResponse() { totals.interimResponses += 1 }
 
   /// A final response, so long after the end of the request's content; nil when it came before that.
-  public mutating func response(_ status: Int, after delay: Int64?) {
+  package mutating func response(_ status: Int, after delay: Int64?) {
     totals.responses[status, default: 0] += 1
     if let delay { measured[.response].record(delay) }
   }
@@ -70,7 +70,7 @@ public struct LoopFigures: Sendable {
   /// The stream lost its connection, and waits before its next attempt.
   ///
   /// - Parameter cause: the error's class; nil when the generator cut it on purpose.
-  public mutating func interrupted(_ stream: inout StreamFigures, cause: String?, now: Int64) {
+  package mutating func interrupted(_ stream: inout StreamFigures, cause: String?, now: Int64) {
     if cause == nil { totals.interruptions.onPurpose += 1 } else { totals.interruptions.unplanned += 1 }
     interval.interruptions += 1
     stream.interruptions += 1
@@ -81,21 +81,21 @@ public struct LoopFigures: Sendable {
   }
 
   /// Another attempt failed, and the stream waits again.
-  public mutating func attemptFailed(_ stream: inout StreamFigures, now: Int64) {
+  package mutating func attemptFailed(_ stream: inout StreamFigures, now: Int64) {
     totals.interruptions.failedAttempts += 1
     stream.pauseStartedAt = stream.pauseStartedAt ?? now
     enter(.connecting, &stream)
   }
 
   /// The stream makes an attempt.
-  public mutating func attempts(_ stream: inout StreamFigures, now: Int64) {
+  package mutating func attempts(_ stream: inout StreamFigures, now: Int64) {
     guard let since = stream.pauseStartedAt else { return }
     stream.pauseStartedAt = nil
     stream.pausedFor = stream.pausedFor.addingSaturated(now - since)
   }
 
   /// The stream has what it lost again: an acknowledgement, or, where nobody acknowledges, a connection.
-  public mutating func recovered(_ stream: inout StreamFigures, now: Int64) {
+  package mutating func recovered(_ stream: inout StreamFigures, now: Int64) {
     attempts(&stream, now: now)
     guard let since = endOutage(&stream, now: now) else { return }
     measured[.outage].record(now - since)
@@ -113,13 +113,13 @@ public struct LoopFigures: Sendable {
   /// - Parameters:
   ///   - name: its class: see ``LoadTotals/countError(_:example:)``.
   ///   - example: what it says.
-  public mutating func error(_ name: String, example: @autoclosure () -> String) {
+  package mutating func error(_ name: String, example: @autoclosure () -> String) {
     totals.countError(name, example: example())
     interval.errors += 1
   }
 
   /// The stream is over. What of it was offered and not acknowledged is lost, unless the run was stopped.
-  public mutating func streamEnded(_ stream: inout StreamFigures, _ outcome: StreamOutcome, now: Int64) {
+  package mutating func streamEnded(_ stream: inout StreamFigures, _ outcome: StreamOutcome, now: Int64) {
     guard stream.phase != .ended else { return }
     switch outcome {
     case .finished: totals.streams.finished += 1
@@ -151,7 +151,7 @@ public struct LoopFigures: Sendable {
   // MARK: Messages
 
   /// A message's time has come, whether it can be sent or not.
-  public mutating func due(bytes: Int, _ stream: inout StreamFigures) {
+  package mutating func due(bytes: Int, _ stream: inout StreamFigures) {
     totals.messages.due += 1
     totals.bytes.offered += UInt64(bytes)
     stream.offered += UInt64(bytes)
@@ -162,15 +162,15 @@ public struct LoopFigures: Sendable {
   /// The generator came to a message that was due: what it is late by is its own fault, not the server's.
   ///
   /// Tell it once for each message, also where there is no space for it: what it then waits is a ``stalled(for:)``.
-  public mutating func reached(dueAt: Int64, now: Int64) {
+  package mutating func reached(dueAt: Int64, now: Int64) {
     interval.lateness.record(now - dueAt)
   }
 
   /// There was no space for a message for so long.
-  public mutating func stalled(for time: Int64) { measured[.stall].record(time) }
+  package mutating func stalled(for time: Int64) { measured[.stall].record(time) }
 
   /// A message was handed to the engine, as a whole.
-  public mutating func sent(bytes: Int, _ stream: inout StreamFigures) {
+  package mutating func sent(bytes: Int, _ stream: inout StreamFigures) {
     totals.messages.sent += 1
     totals.bytes.sent += UInt64(bytes)
     stream.sent += UInt64(bytes)
@@ -178,14 +178,14 @@ public struct LoopFigures: Sendable {
   }
 
   /// This machine's TCP has all of a message.
-  public mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+  package mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     totals.bytes.accepted += UInt64(bytes)
     stream.accepted += UInt64(bytes)
     if !stream.isSlow { measured[.accepted].record(now - dueAt) }
   }
 
   /// The server said that it has all of a message.
-  public mutating func acknowledged(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+  package mutating func acknowledged(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     let delay = max(0, now - dueAt)
     totals.messages.acknowledged += 1
     totals.bytes.acknowledged += UInt64(bytes)
@@ -196,20 +196,20 @@ public struct LoopFigures: Sendable {
   }
 
   /// The server has acknowledged the end of a message, and will never have its beginning.
-  public mutating func acknowledgedPart(bytes: UInt64, _ stream: inout StreamFigures) {
+  package mutating func acknowledgedPart(bytes: UInt64, _ stream: inout StreamFigures) {
     totals.bytes.acknowledged += bytes
     stream.acknowledged += bytes
     interval.acknowledged += bytes
   }
 
   /// The server has acknowledged something of the stream; tell it once, before the messages.
-  public mutating func acknowledgement(_ stream: inout StreamFigures, now: Int64) {
+  package mutating func acknowledgement(_ stream: inout StreamFigures, now: Int64) {
     if let last = stream.acknowledgedAt, stream.interruptedAt == nil { measured[.rhythm].record(now - last) }
     stream.acknowledgedAt = now
   }
 
   /// A message will never be acknowledged: its delay is at least its age.
-  public mutating func neverAcknowledged(dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+  package mutating func neverAcknowledged(dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     recordDelay(max(0, now - dueAt), &stream)
   }
 
@@ -247,10 +247,10 @@ public struct LoopFigures: Sendable {
   }
 
   /// Bytes went out once more after an interruption.
-  public mutating func sentAgain(bytes: UInt64) { totals.bytes.sentAgain += bytes }
+  package mutating func sentAgain(bytes: UInt64) { totals.bytes.sentAgain += bytes }
 
   /// Bytes that were offered were given up.
-  public mutating func lost(bytes: UInt64) { totals.bytes.lost += bytes }
+  package mutating func lost(bytes: UInt64) { totals.bytes.lost += bytes }
 }
 
 extension LoadHistograms {

@@ -2,33 +2,33 @@
 // them.
 
 /// A time without a break in which at least one stream had lost its connection and nothing of it was acknowledged yet.
-public struct LoadOutage: Equatable, Sendable {
+package struct LoadOutage: Equatable, Sendable {
   /// Nanoseconds on the run's clock.
-  public var start: Int64 = 0
-  public var end: Int64 = 0
+  package var start: Int64 = 0
+  package var end: Int64 = 0
   /// How many interruptions it consists of.
-  public var streams: UInt64 = 0
+  package var streams: UInt64 = 0
   /// The class of its errors; of several, the first by name.
-  public var cause = ""
+  package var cause = ""
 
-  public init() {}
+  package init() {}
 
   init(_ range: Range<Int64>, cause: String) {
     (start, end, streams) = (range.lowerBound, range.upperBound, 1)
     self.cause = cause
   }
 
-  public var length: Int64 { end - start }
+  package var length: Int64 { end - start }
 }
 
 /// The outages of a run, in order; no two of them overlap. A value, of at most ``limit`` outages: where there are more,
 /// those that are nearest to each other become one.
-public struct OutageLedger: Equatable, Sendable {
+package struct OutageLedger: Equatable, Sendable {
   static let limit = 100
 
-  public private(set) var outages: [LoadOutage] = []
+  package private(set) var outages: [LoadOutage] = []
 
-  public init() {}
+  package init() {}
 
   /// In any order.
   init(_ outages: [LoadOutage]) {
@@ -36,7 +36,7 @@ public struct OutageLedger: Equatable, Sendable {
   }
 
   /// The one that lasted longest; the first of several.
-  public var longest: LoadOutage? { outages.max { ($0.length, $1.start) < ($1.length, $0.start) } }
+  package var longest: LoadOutage? { outages.max { ($0.length, $1.start) < ($1.length, $0.start) } }
 
   mutating func add(_ outage: LoadOutage) {
     var joined = outage

@@ -1,19 +1,19 @@
 // What is kept of each stream while it lives: little, because there are thousands.
 
 /// The figures of one stream. Filled by ``LoopFigures``, to which everything that happens is reported.
-public struct StreamFigures: Equatable, Sendable {
+package struct StreamFigures: Equatable, Sendable {
   /// Its number among all streams of the run.
-  public let index: Int
+  package let index: Int
   /// Slow on purpose: its delays are kept apart.
-  public let isSlow: Bool
-  public internal(set) var phase = Phase.connecting
+  package let isSlow: Bool
+  package internal(set) var phase = Phase.connecting
   /// When it was started, on the run's clock.
-  public let startedAt: Int64
-  public internal(set) var offered: UInt64 = 0
-  public internal(set) var sent: UInt64 = 0
-  public internal(set) var accepted: UInt64 = 0
-  public internal(set) var acknowledged: UInt64 = 0
-  public internal(set) var interruptions: UInt32 = 0
+  package let startedAt: Int64
+  package internal(set) var offered: UInt64 = 0
+  package internal(set) var sent: UInt64 = 0
+  package internal(set) var accepted: UInt64 = 0
+  package internal(set) var acknowledged: UInt64 = 0
+  package internal(set) var interruptions: UInt32 = 0
   /// When it was interrupted, as long as no byte was acknowledged since.
   var interruptedAt: Int64?
   /// What interrupted it, unless that was on purpose.
@@ -32,7 +32,7 @@ public struct StreamFigures: Equatable, Sendable {
   var failedDueSum: Int64 = 0
   var failedDueFirst = Int64.max
 
-  public enum Phase: Equatable, Sendable {
+  package enum Phase: Equatable, Sendable {
     /// Has no connection, and tries to get one.
     case connecting
     case live
@@ -59,12 +59,12 @@ public struct StreamFigures: Equatable, Sendable {
   }
 
   /// The mean delay from due to acknowledged; nil when nothing was acknowledged.
-  public var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: UInt64(delaySum) / delayCount) }
-  public var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
+  package var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: UInt64(delaySum) / delayCount) }
+  package var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
 }
 
 /// How a stream ended.
-public enum StreamOutcome: String, CaseIterable, Sendable {
+package enum StreamOutcome: String, CaseIterable, Sendable {
   /// It, or the run, came to its planned end, and everything was acknowledged.
   case finished
   /// It gave up.

@@ -1,8 +1,8 @@
 // What is broken on purpose, and when: decided by the seed as well.
 
 /// The faults of one stream, each with its time since the stream's start, in order.
-public struct FaultSchedule: Sendable {
-  public enum Fault: Equatable, Sendable {
+package struct FaultSchedule: Sendable {
+  package enum Fault: Equatable, Sendable {
     /// Cut the connection.
     case drop
     /// Send nothing for so many nanoseconds.
@@ -15,7 +15,7 @@ public struct FaultSchedule: Sendable {
   private var nextStall: Int64?
 
   /// - Parameters: as for ``StreamSchedule``.
-  public init(_ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0) {
+  package init(_ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0) {
     faults = profile.faults
     random = SeededGenerator(seed: seed, stream: stream, generation: generation, purpose: .faults)
     // The first ones at any time up to the first length: else a fixed length would cut all connections at once.
@@ -28,7 +28,7 @@ public struct FaultSchedule: Sendable {
   }
 
   /// The next fault and when it is; nil when there are none.
-  public mutating func next() -> (at: Int64, fault: Fault)? {
+  package mutating func next() -> (at: Int64, fault: Fault)? {
     if let drop = nextDrop, drop <= nextStall ?? .max, let every = faults.dropEvery {
       nextDrop = drop.addingSaturated(max(Self.leastDistance, every.draw(using: &random)))
       return (drop, .drop)

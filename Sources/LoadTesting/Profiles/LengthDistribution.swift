@@ -4,6 +4,7 @@ internal import Glibc
 
 /// How long something lasts, in nanoseconds.
 public enum LengthDistribution: Equatable, Sendable {
+  /// Always the same.
   case fixed(Int64)
   /// Each length between the two, both included, is as likely as any other.
   case uniform(ClosedRange<Int64>)
@@ -18,7 +19,7 @@ public enum LengthDistribution: Equatable, Sendable {
   public static let longest: Int64 = 30 * 86400 * 1_000_000_000
 
   /// A length, at most ``longest``.
-  public func draw(using random: inout SeededGenerator) -> Int64 {
+  package func draw(using random: inout SeededGenerator) -> Int64 {
     switch self {
     case .fixed(let length): length
     case .uniform(let range): Int64.random(in: range, using: &random)

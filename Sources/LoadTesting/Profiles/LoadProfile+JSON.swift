@@ -4,7 +4,7 @@ extension LoadProfile {
   /// Reads a profile; what it leaves out is as in ``mic``.
   ///
   /// - Parameters:
-  ///   - json: the file's bytes.
+  ///   - text: the file's bytes.
   ///   - file: its name, for errors, and for the profile's name if it has none of its own.
   /// - Throws: ``DocumentError`` for what is not JSON, for keys that there are not, and for values that cannot be.
   public init(json text: [UInt8], file: String) throws(DocumentError) {

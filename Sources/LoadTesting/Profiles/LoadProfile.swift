@@ -2,6 +2,7 @@
 
 /// A live source, as numbers. Read from JSON (docs/load-profiles.md), or one of the ``builtIn`` ones.
 public struct LoadProfile: Equatable, Sendable {
+  /// How reports call it.
   public var name = "profile"
   /// How many bytes a message has.
   public var size = MessageSize.rate(96_000)
@@ -17,11 +18,15 @@ public struct LoadProfile: Equatable, Sendable {
   public var streamLength: LengthDistribution?
   /// How long it takes from a stream's end until another one begins in its place.
   public var thinkTime = LengthDistribution.fixed(0)
+  /// What goes wrong on purpose; nothing by default.
   public var faults = Faults()
+  /// What the bytes are.
   public var body = Body.pattern
 
+  /// A microphone, as ``mic``, with the name `profile`.
   public init() {}
 
+  /// How many bytes a message has.
   public enum MessageSize: Equatable, Sendable {
     /// Bytes a second, as many as a microphone would have for the time of a chunk. At most 10 GB/s.
     case rate(UInt64)
@@ -31,12 +36,16 @@ public struct LoadProfile: Equatable, Sendable {
     case unpaced(Int)
   }
 
+  /// Talk and silence in turns.
   public struct Turns: Equatable, Sendable {
+    /// How long the stream talks.
     public var talk: LengthDistribution
+    /// How long it is silent.
     public var silence: LengthDistribution
     /// Bytes a second in silence; 0 for none.
     public var silenceRate: UInt64
 
+    /// Turns of these lengths, with `silenceRate` bytes per second in silence.
     public init(talk: LengthDistribution, silence: LengthDistribution, silenceRate: UInt64 = 0) {
       self.talk = talk
       self.silence = silence
@@ -44,13 +53,16 @@ public struct LoadProfile: Equatable, Sendable {
     }
   }
 
+  /// Times in which messages are larger.
   public struct Bursts: Equatable, Sendable {
     /// From the end of one burst to the next.
     public var every: LengthDistribution
+    /// How long a burst lasts.
     public var length: LengthDistribution
     /// How many times as large messages are meanwhile.
     public var factor: Int
 
+    /// Bursts of these lengths, with messages `factor` times as large.
     public init(every: LengthDistribution, length: LengthDistribution, factor: Int) {
       self.every = every
       self.length = length
@@ -69,14 +81,18 @@ public struct LoadProfile: Equatable, Sendable {
     /// Times in which a stream sends nothing although it has bytes; nil for none.
     public var stalls: Stalls?
 
+    /// No faults.
     public init() {}
   }
 
+  /// Times in which a stream sends nothing.
   public struct Stalls: Equatable, Sendable {
     /// From the end of one to the next.
     public var every: LengthDistribution
+    /// How long one lasts.
     public var length: LengthDistribution
 
+    /// Stalls of these lengths.
     public init(every: LengthDistribution, length: LengthDistribution) {
       self.every = every
       self.length = length
@@ -85,7 +101,9 @@ public struct LoadProfile: Equatable, Sendable {
 
   /// What the bytes are.
   public enum Body: Equatable, Sendable {
+    /// Zeros.
     case zeros
+    /// Bytes that no compression makes smaller.
     case random
     /// Bytes that tell their offset, so that a server can verify them.
     case pattern

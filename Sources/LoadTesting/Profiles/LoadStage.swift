@@ -7,8 +7,10 @@ public struct LoadStage: Equatable, Sendable {
   /// Live at its end; requests per second at its end where they are those of ``LoadConfiguration/Arrivals``.
   public var streams = 0
 
+  /// A stage without streams and without length.
   public init() {}
 
+  /// A stage that ends after `duration` nanoseconds with `streams` live streams.
   public init(duration: Int64, streams: Int) {
     self.duration = duration
     self.streams = streams
@@ -16,20 +18,20 @@ public struct LoadStage: Equatable, Sendable {
 }
 
 /// The stages of a run, in order. The first one begins with no streams.
-public struct StagePlan: Equatable, Sendable {
+package struct StagePlan: Equatable, Sendable {
   let stages: [LoadStage]
 
-  public init(_ stages: [LoadStage]) { self.stages = stages }
+  package init(_ stages: [LoadStage]) { self.stages = stages }
 
   /// The sum of all stages, in nanoseconds; at most what 63 bits hold.
-  public var duration: Int64 { stages.reduce(0) { $0.addingSaturated($1.duration) } }
+  package var duration: Int64 { stages.reduce(0) { $0.addingSaturated($1.duration) } }
 
   /// The most streams that are live at one time.
-  public var peak: Int { stages.map(\.streams).max() ?? 0 }
+  package var peak: Int { stages.map(\.streams).max() ?? 0 }
 
   /// When the stream with this number lives, in nanoseconds since the run's start: whenever more streams than its
   /// number are to be live.
-  public func lives(of stream: Int) -> [Range<Int64>] {
+  package func lives(of stream: Int) -> [Range<Int64>] {
     var lives: [Range<Int64>] = []
     var (start, level): (Int64, Int) = (0, 0)
     var birth: Int64?

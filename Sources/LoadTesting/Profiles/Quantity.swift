@@ -1,7 +1,7 @@
 // Times, sizes and shares as people write them in profiles and thresholds.
 
 /// Reads a number with its unit, and writes it so that it is read again as the same.
-public enum Quantity {
+package enum Quantity {
   private static let times: [(String, Int64)] = [
     ("ns", 1), ("us", 1000), ("µs", 1000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000),
     ("h", 3_600_000_000_000),
@@ -12,15 +12,15 @@ public enum Quantity {
   ]
 
   /// `250ms`, `1.5 h`: nanoseconds, at most 30 days of them. Nil for anything else.
-  public static func nanoseconds(_ text: some StringProtocol) -> Int64? {
+  package static func nanoseconds(_ text: some StringProtocol) -> Int64? {
     value(text, times).flatMap { $0 <= LengthDistribution.longest ? $0 : nil }
   }
 
   /// `64kB` (1000), `16 MiB` (1024): bytes. Nil for anything else.
-  public static func bytes(_ text: some StringProtocol) -> UInt64? { value(text, sizes).map { UInt64($0) } }
+  package static func bytes(_ text: some StringProtocol) -> UInt64? { value(text, sizes).map { UInt64($0) } }
 
   /// `2.5%`: 0.025. Nil for anything else.
-  public static func share(_ text: some StringProtocol) -> Double? {
+  package static func share(_ text: some StringProtocol) -> Double? {
     parts(text).flatMap { $1 == "%" ? $0 / 100 : nil }
   }
 

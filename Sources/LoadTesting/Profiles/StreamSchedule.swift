@@ -6,19 +6,19 @@
 ///
 /// Message *k* belongs to the time *k* × chunk since the stream's start, however late any before it was. A value of
 /// some hundred bytes; `next()` is O(1) but for a jump over silence.
-public struct StreamSchedule: Sendable {
-  public struct Message: Equatable, Sendable {
+package struct StreamSchedule: Sendable {
+  package struct Message: Equatable, Sendable {
     /// Nanoseconds since the stream's start; 0 for all when the profile is not paced.
-    public var due: Int64
-    public var byteCount: Int
+    package var due: Int64
+    package var byteCount: Int
   }
 
   /// Slow on purpose.
-  public let isSlow: Bool
+  package let isSlow: Bool
   /// When the stream ends, in nanoseconds since its start; nil for when the run does.
-  public let length: Int64?
+  package let length: Int64?
   /// How long after its end the next one begins in its place.
-  public let thinkTime: Int64
+  package let thinkTime: Int64
 
   /// The number of the chunk that is next.
   private var chunk: Int64 = 0
@@ -35,7 +35,7 @@ public struct StreamSchedule: Sendable {
   ///   - stream: its number among all streams of the run.
   ///   - generation: 0 for the first stream in its place, 1 for the one after its ``thinkTime``, and so on.
   ///   - arrivals: when messages are due, of `streams` streams in turn; of the profile remains their size.
-  public init(
+  package init(
     _ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0,
     arrivals: (plan: ArrivalPlan, streams: Int)? = nil
   ) {
@@ -62,7 +62,7 @@ public struct StreamSchedule: Sendable {
 
   /// The next message; nil at the stream's end. Where the profile is not paced there is always one: the stream ends
   /// when its ``length`` is over.
-  public mutating func next() -> Message? {
+  package mutating func next() -> Message? {
     if arrivals != nil { return nextArrival() }
     switch profile.size {
     case .unpaced(let count): return Message(due: 0, byteCount: count)

@@ -1,27 +1,27 @@
 // Numbers as people read them: three digits that count, and a unit.
 
 /// Writes a figure with its unit, the same way in tables, thresholds and sentences.
-public enum Figure {
+package enum Figure {
   /// `612 ms`, `1.25 s`, `90 µs`.
-  public static func text(nanoseconds: Int64) -> String {
+  package static func text(nanoseconds: Int64) -> String {
     scaled(Double(nanoseconds), [("ns", 1), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
   }
 
   /// `1.21 MB`, in decimal units.
-  public static func text(bytes: UInt64) -> String {
+  package static func text(bytes: UInt64) -> String {
     scaled(Double(bytes), [("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)])
   }
 
   /// `1.21 MB/s`.
-  public static func text(bytesPerSecond: Double) -> String {
+  package static func text(bytesPerSecond: Double) -> String {
     text(bytes: UInt64(max(0, Int64(saturating: bytesPerSecond)))) + "/s"
   }
 
   /// `99.5 %` of a share from 0 to 1.
-  public static func text(share: Double) -> String { digits(share * 100) + " %" }
+  package static func text(share: Double) -> String { digits(share * 100) + " %" }
 
   /// A count with a space between thousands: `15 000`; as it is below 10,000.
-  public static func text(count: UInt64) -> String {
+  package static func text(count: UInt64) -> String {
     let plain = String(count)
     guard plain.count > 4 else { return plain }
     var grouped = ""

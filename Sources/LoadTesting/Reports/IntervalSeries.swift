@@ -1,26 +1,26 @@
 // The run second by second.
 
 /// What was measured in one interval of the run.
-public struct LoadInterval: Equatable, Sendable {
+package struct LoadInterval: Equatable, Sendable {
   /// Streams that are connected, and that try to be, at the interval's end.
-  public var live: UInt64 = 0
-  public var connecting: UInt64 = 0
+  package var live: UInt64 = 0
+  package var connecting: UInt64 = 0
   /// Bytes whose time came, were handed to the engine, were acknowledged by the server.
-  public var offered: UInt64 = 0
-  public var sent: UInt64 = 0
-  public var acknowledged: UInt64 = 0
+  package var offered: UInt64 = 0
+  package var sent: UInt64 = 0
+  package var acknowledged: UInt64 = 0
   /// From due to acknowledged by the server, of streams that are not slow on purpose.
-  public var acknowledgedDelay = LatencyHistogram()
-  public var lateness = LatencyHistogram()
-  public var interruptions: UInt64 = 0
-  public var errors: UInt64 = 0
+  package var acknowledgedDelay = LatencyHistogram()
+  package var lateness = LatencyHistogram()
+  package var interruptions: UInt64 = 0
+  package var errors: UInt64 = 0
   /// Processor time of the generator, in nanoseconds.
-  public var processorTime: Int64 = 0
+  package var processorTime: Int64 = 0
 
-  public init() {}
+  package init() {}
 
   /// Adds what others measured in the same time.
-  public mutating func merge(_ other: LoadInterval) {
+  package mutating func merge(_ other: LoadInterval) {
     live += other.live
     connecting += other.connecting
     add(other)
@@ -49,17 +49,17 @@ public struct LoadInterval: Equatable, Sendable {
 ///
 /// There are never more than ``maximumCount``: when one more is appended, each two become one of twice the length. So a
 /// run of half an hour has one for every second, and a run of a week takes no more memory.
-public struct IntervalSeries: Equatable, Sendable {
-  public static let maximumCount = 1800
+package struct IntervalSeries: Equatable, Sendable {
+  package static let maximumCount = 1800
 
   /// How long each one is, in nanoseconds: a second times a power of two.
-  public private(set) var length: Int64 = 1_000_000_000
+  package private(set) var length: Int64 = 1_000_000_000
   /// In order. The last one may not have lasted its whole length.
-  public private(set) var intervals: [LoadInterval] = []
+  package private(set) var intervals: [LoadInterval] = []
   /// How many seconds there were, in all of them.
-  public private(set) var seconds: Int64 = 0
+  package private(set) var seconds: Int64 = 0
 
-  public init() {}
+  package init() {}
 
   /// A series as it was written; nil when it contradicts itself.
   init?(length: Int64, seconds: Int64, intervals: [LoadInterval]) {
@@ -74,10 +74,10 @@ public struct IntervalSeries: Equatable, Sendable {
   }
 
   /// When the interval at `index` began, in nanoseconds since the run's start.
-  public func start(of index: Int) -> Int64 { Int64(index) * length }
+  package func start(of index: Int) -> Int64 { Int64(index) * length }
 
   /// Appends the next second.
-  public mutating func append(second: LoadInterval) {
+  package mutating func append(second: LoadInterval) {
     let hasRoom = seconds * 1_000_000_000 < Int64(intervals.count) * length
     seconds += 1
     guard !hasRoom else { return intervals[intervals.count - 1].append(second) }
@@ -87,7 +87,7 @@ public struct IntervalSeries: Equatable, Sendable {
   }
 
   /// Adds what another part measured in the same intervals of its run.
-  public mutating func merge(_ other: IntervalSeries) {
+  package mutating func merge(_ other: IntervalSeries) {
     var other = other
     while length < other.length { coarsen() }
     while other.length < length { other.coarsen() }

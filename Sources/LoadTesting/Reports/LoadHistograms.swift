@@ -29,7 +29,7 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
   case message
 
   /// What its values count.
-  public var isDelay: Bool { self != .message }
+  package var isDelay: Bool { self != .message }
 
   /// From what to what it is measured, for tables and help.
   var meaning: String {
@@ -68,17 +68,17 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
 }
 
 /// A histogram for each ``LoadMeasure``.
-public struct LoadHistograms: Equatable, Sendable {
+package struct LoadHistograms: Equatable, Sendable {
   private var histograms = [LatencyHistogram](repeating: LatencyHistogram(), count: LoadMeasure.allCases.count)
 
-  public init() {}
+  package init() {}
 
-  public subscript(measure: LoadMeasure) -> LatencyHistogram {
+  package subscript(measure: LoadMeasure) -> LatencyHistogram {
     get { histograms[measure.position] }
     _modify { yield &histograms[measure.position] }
   }
 
-  public mutating func merge(_ other: LoadHistograms) {
+  package mutating func merge(_ other: LoadHistograms) {
     for measure in LoadMeasure.allCases { self[measure].merge(other[measure]) }
   }
 }

@@ -21,11 +21,15 @@ public enum LoadMetric: Equatable, Sendable {
   /// Acknowledged bytes, a second or as a part of those offered: `goodput`.
   case goodput
 
+  /// A figure of a distribution.
   public enum Statistic: Equatable, Sendable {
     /// 0.99 for the 99th percentile, and its name: `p99`.
     case quantile(Double, name: String)
+    /// The arithmetic mean.
     case mean
+    /// The largest value.
     case max
+    /// How many values there are.
     case count
   }
 
@@ -55,7 +59,7 @@ public enum LoadMetric: Equatable, Sendable {
   ]
 
   /// Each metric and what it measures, for a page of help. A delay's name lacks its statistic.
-  public static let descriptions: [(label: String, text: String)] =
+  package static let descriptions: [(label: String, text: String)] =
     delays.map { ($0.name, $0.measure.meaning) } + [
       ("errors, errors.CLASS", "errors of all classes, or of one, such as errors.http-503"),
       ("status.NNN, status.Nxx", "final responses with a status, or with those of a class: status.5xx"),
@@ -68,7 +72,7 @@ public enum LoadMetric: Equatable, Sendable {
     ]
 
   /// All metrics, for messages.
-  public static let names =
+  package static let names =
     delays.flatMap { delay in
       ["p50", "p90", "p95", "p99", "p99.9", "mean", "max", "count"].map { "\(delay.name).\($0)" }
     }
@@ -100,6 +104,7 @@ public enum LoadMetric: Equatable, Sendable {
     }
   }
 
+  /// The name that ``init(_:)`` reads, such as `ack.p99`.
   public var name: String {
     switch self {
     case .delay(let measure, let statistic):

@@ -22,7 +22,7 @@ extension LoadReport {
   /// Reads what ``json`` wrote.
   ///
   /// - Parameters:
-  ///   - json: the file's bytes.
+  ///   - text: the file's bytes.
   ///   - file: its name, for errors.
   /// - Throws: ``DocumentError`` when it is no report, or one of a format that this version does not know.
   public init(json text: [UInt8], file: String) throws(DocumentError) {

@@ -18,21 +18,23 @@ public struct LoadReport: Equatable, Sendable {
   /// as well.
   public var measured: Int64 = 0
   /// What was asked for, of all parts together.
-  public var plan = LoadPlan()
+  package var plan = LoadPlan()
   /// Who ran it: one for a part, or all that were merged, in the order of their numbers.
-  public var parts: [LoadPart] = []
+  package var parts: [LoadPart] = []
+  /// What was counted.
   public var totals = LoadTotals()
-  public var histograms = LoadHistograms()
+  package var histograms = LoadHistograms()
   /// How the streams differed from each other.
-  public var spread = StreamSpread()
-  public var generator = GeneratorFigures()
+  package var spread = StreamSpread()
+  package var generator = GeneratorFigures()
   /// One row a second, or less often in a long run.
-  public var intervals = IntervalSeries()
+  package var intervals = IntervalSeries()
 
+  /// An empty report.
   public init() {}
 
   /// Adds what a loop measured. Its interval goes into ``intervals`` by itself, merged with those of the other loops.
-  public mutating func add(_ loop: LoopFigures) {
+  package mutating func add(_ loop: LoopFigures) {
     totals.merge(loop.totals)
     histograms.merge(loop.histograms)
     spread.merge(loop.spread)
@@ -40,81 +42,81 @@ public struct LoadReport: Equatable, Sendable {
 }
 
 /// What a run was asked to do. Two reports belong to one run only if this is equal.
-public struct LoadPlan: Equatable, Sendable {
+package struct LoadPlan: Equatable, Sendable {
   /// All streams of the run, over all parts.
-  public var streams = 0
+  package var streams = 0
   /// In which time they are started, evenly.
-  public var ramp: Int64 = 0
+  package var ramp: Int64 = 0
   /// How many of them were to be live when; empty for all of them.
-  public var stages: [LoadStage] = []
+  package var stages: [LoadStage] = []
   /// How long the run lasts, the ramp included.
-  public var duration: Int64 = 0
+  package var duration: Int64 = 0
   /// The profile's name.
-  public var profile = ""
+  package var profile = ""
   /// Bytes a second and stream while it talks; 0 for as fast as they are taken.
-  public var rate: UInt64 = 0
+  package var rate: UInt64 = 0
   /// The time from one message of a stream to its next.
-  public var chunk: Int64 = 0
+  package var chunk: Int64 = 0
   /// `zeros`, `random`, `pattern`, or a file's name.
-  public var body = ""
+  package var body = ""
   /// `always`, `never` or `auto`.
-  public var resumable = ""
+  package var resumable = ""
   /// Each message was a request of its own.
-  public var requestPerMessage = false
+  package var requestPerMessage = false
   /// Requests per second of the whole run, or at the start of ``stages``, which then are rates as well; nil where each
   /// stream has a schedule of its own.
-  public var arrivalRate: Double?
+  package var arrivalRate: Double?
   /// How many of them could be under way at one time.
-  public var maximumUnderWay: Int?
+  package var maximumUnderWay: Int?
   /// `1.1` or `2`.
-  public var httpVersion = ""
+  package var httpVersion = ""
   /// How many streams share a connection; nil where each has its own.
-  public var streamsPerConnection: Int?
+  package var streamsPerConnection: Int?
   /// The mean time after which a connection is cut on purpose; nil for never.
-  public var dropEvery: Int64?
+  package var dropEvery: Int64?
   /// The part of all streams that are slow on purpose, 0 to 1.
-  public var slowFraction = 0.0
-  public var seed: UInt64 = 0
+  package var slowFraction = 0.0
+  package var seed: UInt64 = 0
 
-  public init() {}
+  package init() {}
 }
 
 /// One process of a run: its share, and the machine that it ran on.
-public struct LoadPart: Equatable, Sendable {
+package struct LoadPart: Equatable, Sendable {
   /// How many parts a run can have.
-  public static let largestCount = 10_000
+  package static let largestCount = 10_000
 
   /// From 1 to ``count``.
-  public var index = 1
-  public var count = 1
-  public var seed: UInt64 = 0
+  package var index = 1
+  package var count = 1
+  package var seed: UInt64 = 0
   /// The machine's name.
-  public var host = ""
+  package var host = ""
   /// The processors that this process could use.
-  public var cores = 0
+  package var cores = 0
   /// Network loops.
-  public var threads = 1
+  package var threads = 1
 
-  public init() {}
+  package init() {}
 
   /// The numbers of its streams, of all `streams` of the run: every ``count``-th, so that the parts are alike.
-  public func streamIndices(of streams: Int) -> StrideTo<Int> { stride(from: index - 1, to: streams, by: count) }
+  package func streamIndices(of streams: Int) -> StrideTo<Int> { stride(from: index - 1, to: streams, by: count) }
 }
 
 /// The generator's own figures, and whether it was the one that could not keep up.
-public struct GeneratorFigures: Equatable, Sendable {
+package struct GeneratorFigures: Equatable, Sendable {
   /// Processor time of the process, in its own code and in the kernel.
-  public var userTime: Int64 = 0
-  public var systemTime: Int64 = 0
+  package var userTime: Int64 = 0
+  package var systemTime: Int64 = 0
   /// The most memory that it had resident, in bytes; the sum over the parts.
-  public var maximumResident: UInt64 = 0
+  package var maximumResident: UInt64 = 0
   /// The part of the time that the busiest loop was not waiting, 0 to 1.
-  public var busiestLoop = 0.0
+  package var busiestLoop = 0.0
   /// Why the figures tell more about the generator than about the server, in words; empty when it kept up.
-  public var bottlenecks: [String] = []
+  package var bottlenecks: [String] = []
 
   /// The generator did not keep up: delays in the report are its own at least in part.
-  public var isBottleneck: Bool { !bottlenecks.isEmpty }
+  package var isBottleneck: Bool { !bottlenecks.isEmpty }
 
-  public init() {}
+  package init() {}
 }

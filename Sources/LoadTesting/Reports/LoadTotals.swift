@@ -2,9 +2,13 @@
 
 /// The sums of a run.
 public struct LoadTotals: Equatable, Sendable {
+  /// How many streams there were, and how they ended.
   public var streams = Streams()
+  /// How many messages came due, and what became of them.
   public var messages = Messages()
+  /// How many bytes of messages came due, and what became of them.
   public var bytes = Bytes()
+  /// How many connections were lost.
   public var interruptions = Interruptions()
   /// Connections that were opened.
   public var connects: UInt64 = 0
@@ -15,11 +19,14 @@ public struct LoadTotals: Equatable, Sendable {
   /// By class: `refused`, `reset`, `http-503`, …
   public var errors: [String: ErrorClass] = [:]
   /// When streams stood still that nobody cut on purpose.
-  public var outages = OutageLedger()
+  package var outages = OutageLedger()
 
+  /// Sums of nothing.
   public init() {}
 
+  /// Counts of streams.
   public struct Streams: Equatable, Sendable {
+    /// Began, with their first attempt to connect.
     public var started: UInt64 = 0
     /// Came to their planned end, or to that of the run, and everything was acknowledged.
     public var finished: UInt64 = 0
@@ -28,21 +35,26 @@ public struct LoadTotals: Equatable, Sendable {
     /// The most that were live at one time; of several parts, the sum of theirs.
     public var peakLive: UInt64 = 0
 
+    /// Zero of everything.
     public init() {}
   }
 
+  /// Counts of messages.
   public struct Messages: Equatable, Sendable {
     /// Their time came.
     public var due: UInt64 = 0
     /// Handed to the engine.
     public var sent: UInt64 = 0
+    /// Acknowledged by the server: 104 or 2xx.
     public var acknowledged: UInt64 = 0
     /// Never sent, because as many requests as may be were under way: with an arrival rate only.
     public var dropped: UInt64 = 0
 
+    /// Zero of everything.
     public init() {}
   }
 
+  /// Counts of bytes, without framing.
   public struct Bytes: Equatable, Sendable {
     /// Of all messages whose time came.
     public var offered: UInt64 = 0
@@ -57,9 +69,11 @@ public struct LoadTotals: Equatable, Sendable {
     /// Given up: never to be acknowledged.
     public var lost: UInt64 = 0
 
+    /// Zero of everything.
     public init() {}
   }
 
+  /// Counts of lost connections.
   public struct Interruptions: Equatable, Sendable {
     /// Connections that the generator cut, as the profile asks.
     public var onPurpose: UInt64 = 0
@@ -68,17 +82,21 @@ public struct LoadTotals: Equatable, Sendable {
     /// Attempts that failed before the stream was back.
     public var failedAttempts: UInt64 = 0
 
+    /// Zero of everything.
     public init() {}
 
+    /// All of them.
     public var total: UInt64 { onPurpose + unplanned }
   }
 
   /// Errors that are alike.
   public struct ErrorClass: Equatable, Sendable {
+    /// How many there were.
     public var count: UInt64 = 0
     /// What the first one said, on one line.
     public var example = ""
 
+    /// Zero of everything.
     public init() {}
   }
 
@@ -90,13 +108,13 @@ public struct LoadTotals: Equatable, Sendable {
   /// - Parameters:
   ///   - name: its class, a short word that never differs between two errors that are alike.
   ///   - example: what this one says; the first one of a class is kept.
-  public mutating func countError(_ name: String, example: @autoclosure () -> String) {
+  package mutating func countError(_ name: String, example: @autoclosure () -> String) {
     if errors[name] == nil { errors[name, default: ErrorClass()].example = example() }
     errors[name]?.count += 1
   }
 
   /// Adds the sums of others: of another loop, or another part.
-  public mutating func merge(_ other: LoadTotals) {
+  package mutating func merge(_ other: LoadTotals) {
     streams.started += other.streams.started
     streams.finished += other.streams.finished
     streams.failed += other.streams.failed

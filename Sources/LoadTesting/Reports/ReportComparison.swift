@@ -25,16 +25,21 @@ public struct ReportComparison: Sendable {
     public let name: String
     /// As people read them; `–` for what was not measured.
     public let before: String
+    /// The later run, likewise.
     public let after: String
     /// After divided by before; nil where that says nothing.
     public let ratio: Double?
+    /// What became of the figure from the earlier run to the later one.
     public let verdict: Verdict
     /// Whether it is a figure of the server, and not of the generator.
     public let isOfServer: Bool
   }
 
+  /// What became of a figure.
   public enum Verdict: String, Sendable {
+    /// Better by more than chance.
     case better
+    /// Worse by more than chance.
     case worse
     /// Less than two runs of the same thing may differ.
     case same
@@ -42,10 +47,14 @@ public struct ReportComparison: Sendable {
     case unjudged = ""
   }
 
+  /// The earlier run, A.
   public let before: LoadReport
+  /// The later run, B.
   public let after: LoadReport
+  /// Every figure that both runs have, in the order of the table.
   public let rows: [Row]
 
+  /// Compares two runs, the earlier one first.
   public init(before: LoadReport, after: LoadReport) {
     self.before = before
     self.after = after

@@ -9,6 +9,7 @@ public enum ReportMergeError: Error, Equatable, CustomStringConvertible, Sendabl
   /// The same part twice.
   case samePart(first: String, second: String, part: Int)
 
+  /// What does not fit together, in words.
   public var description: String {
     switch self {
     case .nothing: "there is no report to merge"
@@ -25,7 +26,7 @@ extension LoadReport {
   /// ``LoadTotals/Streams/peakLive``, which adds up what the parts had, each at its own time. The intervals are those
   /// of the same time since each part's own start.
   ///
-  /// Not all parts need be there: ``missingParts`` tells.
+  /// Parts may be missing. The report and its page name them.
   ///
   /// - Parameter reports: each with the name that errors call it by, of a run's part or of several merged before.
   /// - Throws: ``ReportMergeError`` when they are of different runs, or have a part in common.
@@ -48,14 +49,14 @@ extension LoadReport {
   }
 
   /// The numbers of the parts that the run had and this report does not.
-  public var missingParts: [Int] {
+  package var missingParts: [Int] {
     guard let count = parts.first?.count else { return [] }
     let present = Set(parts.map(\.index))
     return (1...max(1, count)).filter { !present.contains($0) }
   }
 
   /// What shows that this report and another are not of one run, in words; nil when they may be.
-  public func differenceOfRun(from other: LoadReport) -> String? {
+  package func differenceOfRun(from other: LoadReport) -> String? {
     func differs<Value: Equatable>(_ what: String, _ ours: Value, _ theirs: Value) -> String? {
       ours == theirs ? nil : "\(what) is \(ours) in one and \(theirs) in the other"
     }
@@ -90,14 +91,14 @@ extension LoadReport {
 
 extension LoadPlan {
   /// In what two plans differ: the figure's name, and its value in each, as people read them.
-  public func differences(from other: LoadPlan) -> [(name: String, ours: String, theirs: String)] {
+  package func differences(from other: LoadPlan) -> [(name: String, ours: String, theirs: String)] {
     zip(figures, other.figures).compactMap { ours, theirs in
       ours.value == theirs.value ? nil : (ours.name, ours.value, theirs.value)
     }
   }
 
   /// Everything that was asked for, as people read it; exact.
-  public var figures: [(name: String, value: String)] {
+  package var figures: [(name: String, value: String)] {
     [
       ("number of streams", String(streams)), ("ramp", Quantity.text(nanoseconds: ramp)),
       (

@@ -81,7 +81,8 @@ extension LoadReport {
 }
 
 extension ReportComparison {
-  /// The comparison, with its verdict first, in at most 26 lines of at most 100 columns, each ended by a line feed. A is the earlier run.
+  /// The comparison, with its verdict first, in at most 26 lines of at most 100 columns, each ended by a line feed. A
+  /// is the earlier run.
   public var table: String {
     var table = ReportTable()
     table.add(wrapping: sentence)

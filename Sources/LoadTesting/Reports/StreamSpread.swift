@@ -1,20 +1,20 @@
 // How the streams of a run differed: a mean over ten thousand of them says nothing of the one that was starved.
 
 /// Over all streams that ended: how their own figures are spread, and which ones were the worst.
-public struct StreamSpread: Equatable, Sendable {
-  public static let worstCount = 10
+package struct StreamSpread: Equatable, Sendable {
+  package static let worstCount = 10
 
   /// Of each stream the mean, and the largest, delay from due to acknowledged.
-  public var meanDelay = LatencyHistogram()
-  public var maximumDelay = LatencyHistogram()
+  package var meanDelay = LatencyHistogram()
+  package var maximumDelay = LatencyHistogram()
   /// Of each stream the acknowledged bytes a second.
-  public var goodput = LatencyHistogram()
+  package var goodput = LatencyHistogram()
   /// Of each stream how often it was interrupted.
-  public var interruptions = LatencyHistogram()
+  package var interruptions = LatencyHistogram()
   /// At most ``worstCount``, the worst one first: those that failed, then those with the largest delay.
-  public internal(set) var worst: [StreamRow] = []
+  package internal(set) var worst: [StreamRow] = []
 
-  public init() {}
+  package init() {}
 
   mutating func record(_ stream: StreamFigures, _ outcome: StreamOutcome, now: Int64) {
     let row = StreamRow(stream, outcome, now: now)
@@ -33,7 +33,7 @@ public struct StreamSpread: Equatable, Sendable {
     worst.insert(row, at: worst.firstIndex { row.isWorse(than: $0) } ?? worst.endIndex)
   }
 
-  public mutating func merge(_ other: StreamSpread) {
+  package mutating func merge(_ other: StreamSpread) {
     meanDelay.merge(other.meanDelay)
     maximumDelay.merge(other.maximumDelay)
     goodput.merge(other.goodput)
@@ -43,21 +43,21 @@ public struct StreamSpread: Equatable, Sendable {
 }
 
 /// One stream, as a row of a table.
-public struct StreamRow: Equatable, Sendable {
+package struct StreamRow: Equatable, Sendable {
   /// Its number among all streams of the run.
-  public var index = 0
+  package var index = 0
   /// When it was started, and how long it lasted.
-  public var startedAt: Int64 = 0
-  public var lasted: Int64 = 0
-  public var outcome = StreamOutcome.stopped
+  package var startedAt: Int64 = 0
+  package var lasted: Int64 = 0
+  package var outcome = StreamOutcome.stopped
   /// From due to acknowledged; nil when nothing was acknowledged.
-  public var meanDelay: Int64?
-  public var maximumDelay: Int64?
-  public var offered: UInt64 = 0
-  public var acknowledged: UInt64 = 0
-  public var interruptions: UInt64 = 0
+  package var meanDelay: Int64?
+  package var maximumDelay: Int64?
+  package var offered: UInt64 = 0
+  package var acknowledged: UInt64 = 0
+  package var interruptions: UInt64 = 0
 
-  public init() {}
+  package init() {}
 
   init(_ stream: StreamFigures, _ outcome: StreamOutcome, now: Int64) {
     index = stream.index
@@ -72,7 +72,7 @@ public struct StreamRow: Equatable, Sendable {
   }
 
   /// Acknowledged bytes a second.
-  public var goodput: UInt64 {
+  package var goodput: UInt64 {
     lasted > 0 ? UInt64(max(0, Int64(saturating: Double(acknowledged) * 1e9 / Double(lasted)))) : acknowledged
   }
 

@@ -6,6 +6,7 @@
 /// `ms`, `s`, `min` for delays; `B`, `kB`, `KiB`, `MB`, `MiB` for bytes; a rate (`1MB/s`, or `1MB`) or a part of what
 /// was offered (`95%`) for `goodput`; none for counts. 0 needs no unit.
 public struct Threshold: Equatable, Sendable {
+  /// What is limited.
   public let metric: LoadMetric
   let comparison: Comparison
   private let limit: Double
@@ -23,6 +24,8 @@ public struct Threshold: Equatable, Sendable {
     case below = "<"
   }
 
+  /// Reads a threshold.
+  ///
   /// - Throws: ``ThresholdError`` with what is wrong in words.
   public init(_ text: String) throws(ThresholdError) {
     func fail(_ problem: String) -> ThresholdError { ThresholdError(text: text, problem: problem) }
@@ -152,8 +155,10 @@ public struct Threshold: Equatable, Sendable {
 
 /// A threshold that cannot be understood.
 public struct ThresholdError: Error, Equatable, CustomStringConvertible, Sendable {
+  /// The threshold as it was written.
   public let text: String
   let problem: String
 
+  /// What is wrong, in words.
   public var description: String { "the threshold \"\(text)\": \(problem)" }
 }

@@ -40,8 +40,8 @@ extension UploadClientStateMachine {
   /// Whether the upload resource has said that it is not at that offset.
   func isDenied(_ offset: UInt64) -> Bool { conflict.map { $0.isProved && $0.refused == offset } ?? false }
 
-  /// Asks the upload resource by an append without content whether it is at that offset; nil if it was asked, or accepts
-  /// no such append.
+  /// Asks the upload resource by an append without content whether it is at that offset; nil if it was asked, or
+  /// accepts no such append.
   mutating func probe(at offset: UInt64) -> Action? {
     guard !hasProbed, limits.minimumAppendSize ?? 0 == 0 else { return nil }
     hasProbed = true

@@ -1,6 +1,6 @@
 // What another process needs to carry an upload on.
 
-package import HTTPMessages
+internal import HTTPMessages
 
 /// A small value that names an upload resource, and the stream that it belongs to.
 ///
@@ -15,9 +15,11 @@ public struct ResumeData: Equatable, Sendable {
   public var upload: String
   /// The URL that the upload was begun at.
   public var target: String
+  /// The stream offset of the upload's first byte.
   public var base: UInt64
   /// Of the whole stream, in bytes, where it is known.
   public var length: UInt64?
+  /// The `Stream-ID`; nil for an upload that is not a live stream.
   public var streamID: String?
   /// The interop version; nil for the RFC.
   public var version: Int?
