@@ -41,7 +41,7 @@ BLOCKING := AsynchronousHandlerTests
 NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build truth listings test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
+.PHONY: help run run-cluster build truth listings docs docs-test test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -72,6 +72,14 @@ listings: packages ## the listings of README and docs, built as a package of the
 	for product in sluice testmic-control TestDevice; do $(SWIFT) build --product $$product || exit; done
 	$(SWIFT) build --package-path samples/listings --scratch-path .build/listings
 	$(PYTHON) samples/listings/run.py .build/debug .build/listings/debug
+
+docs: packages ## the documentation as a site, in .build/docs; fails for undocumented symbols, broken links and warnings of DocC
+	$(SWIFT) build --product sluice
+	$(SWIFT) build --target FoundationUploads
+	$(PYTHON) docs/site/build.py .build/debug
+
+docs-test: docs test-packages ## opens the site in Chromium and follows its links
+	$(PYTHON) docs/site/test_site.py
 
 test-articles: packages ## the code of Apple's articles, with one changed import, against sluice serve; SECONDS=20 for a shorter stream
 	$(SWIFT) build --product sluice
@@ -132,8 +140,9 @@ mutation: packages test-packages ## 300 small changes of the code: do the tests 
 fuzz: packages ## the parsers under libFuzzer, for FUZZ_SECONDS (60) in total
 	Fuzz/run.sh $(or $(FUZZ_SECONDS),60)
 
-lint: ## swift-format, strict
+lint: ## swift-format, strict; undocumented public declarations; broken links between pages
 	$(SWIFT) format lint --strict --parallel --recursive Package.swift Sources Tests samples benchmarks Fuzz
+	$(PYTHON) docs/site/links.py
 
 format: ## swift-format, in place
 	$(SWIFT) format --in-place --parallel --recursive Package.swift Sources Tests samples benchmarks Fuzz

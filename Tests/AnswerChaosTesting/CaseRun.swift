@@ -134,8 +134,8 @@ final class CaseRun: @unchecked Sendable {
     timer = loop.schedule(after: Self.tick) { [unowned self] in beat() }
   }
 
-  /// Whether a plain server has announced an upload and acknowledged bytes of it. A client without a time limit looks for
-  /// that upload for ever: what the server says later, a portal would say, too.
+  /// Whether a plain server has announced an upload and acknowledged bytes of it. A client without a time limit looks
+  /// for that upload for ever: what the server says later, a portal would say, too.
   private var isMisled: Bool {
     guard plan.cell.wire == .plain else { return false }
     return server.state.withLock { state in

@@ -1,5 +1,5 @@
-// What the answers of a case let its client believe. The rules of the protocol, applied to each answer that was sent: the
-// client may count no byte as acknowledged that no answer has acknowledged.
+// What the answers of a case let its client believe. The rules of the protocol, applied to each answer that was sent:
+// the client may count no byte as acknowledged that no answer has acknowledged.
 
 import HTTPMessages
 import NetworkTesting

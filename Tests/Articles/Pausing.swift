@@ -1,4 +1,5 @@
-// What the article "Pausing and resuming uploads" leaves out: the class around its listings, and a program that uses it.
+// What the article "Pausing and resuming uploads" leaves out: the class around its listings, and a program that uses
+// it.
 
 import Dispatch
 import FoundationUploads

@@ -6,8 +6,9 @@ internal import Glibc
 internal import NetworkTesting
 internal import PropertyTesting
 
-/// One source writes into a FIFO without a pause. Clients stream it one after another, each from where the one before was
-/// killed. What they have captured must be on the server at the end: one recording per client that captured anything.
+/// One source writes into a FIFO without a pause. Clients stream it one after another, each from where the one before
+/// was killed. What they have captured must be on the server at the end: one recording per client that captured
+/// anything.
 package final class SpoolChaosRun {
   package struct Options: Sendable {
     package var seed: UInt64
@@ -26,7 +27,8 @@ package final class SpoolChaosRun {
     case clientKill, clientTerm, serverKill, networkCut
     case everything
 
-    /// Those after which a plain upload is complete: what TCP has acknowledged and a server has not read is gone with it.
+    /// Those after which a plain upload is complete: what TCP has acknowledged and a server has not read is gone with
+    /// it.
     static let plain: [Fault] = [.clientKill, .clientTerm]
   }
 
@@ -76,7 +78,8 @@ package final class SpoolChaosRun {
 
   /// Runs to the end; the report.
   ///
-  /// - Throws: ``TestFailure`` when a byte is missing, or there twice; everything is kept then, and the error says where.
+  /// - Throws: ``TestFailure`` when a byte is missing, or there twice; everything is kept then, and the error says
+  ///   where.
   package func perform() throws -> String {
     do {
       return try run()

@@ -68,8 +68,8 @@ package struct LossComparison: Sendable {
     }
     let invented = stored.subtracting(OffsetSet([0..<captured]))
     if !invented.ranges.isEmpty { found.append("stored, and never captured: stream offsets \(invented.ranges)") }
-    // A frame of the microphone may be silent: where it is the last one before a loss, nobody can tell. A client does not
-    // know what a recording contains that the server has closed.
+    // A frame of the microphone may be silent: where it is the last one before a loss, nobody can tell. A client does
+    // not know what a recording contains that the server has closed.
     let falseAlarms = reported.subtracting(silent).subtracting(OffsetSet([0..<captured]).subtracting(stored))
       .ranges.filter { $0.count > 4 }
     if !wasClosed, !falseAlarms.isEmpty {

@@ -1,5 +1,6 @@
 // swift-tools-version: 6.3
-// The listings of README and docs, as a program of your own would use the package: `make listings` builds and runs them.
+// The listings of README and docs, as a program of your own would use the package: `make listings` builds and runs
+// them.
 
 import PackageDescription
 
@@ -19,5 +20,6 @@ let package = Package(
     listing("download-file", "Downloads", "UploadClient"),
     listing("serve-checksum", "Digests", "UploadServer"),
     listing("serve-resumable", "Digests", "HTTPMessages", "UploadServer"),
+    listing("load-test", "LoadTesting", "UploadClient"),
   ]
 )

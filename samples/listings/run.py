@@ -92,6 +92,15 @@ class Bed:
             process.communicate()
         print(f"{name}: {len(found)} bytes stored")
 
+    def loads(self, name: str):
+        """A load test: every stream is acknowledged, and stored."""
+        process = self.start(name)
+        output = process.communicate(timeout=TIME_LIMIT)[0]
+        assert process.returncode == 0, f"{name} ended with {process.returncode}"
+        count = len(self.stored(name))
+        assert count == 100 and "100 started" in output, f"{name} stored {count} streams:\n{output}"
+        print(f"{name}: {count} streams stored")
+
     def serves(self, name: str):
         """A server with a handler of its own: what curl sends is answered with its checksum."""
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -122,6 +131,7 @@ def main():
             bed.streams("stream-lines", lambda found: re.fullmatch(b"(" + line + b"){2,}", found))
             bed.serves("serve-checksum")
             bed.serves("serve-resumable")
+            bed.loads("load-test")
             bed.streams("stream-microphone", lambda found: found.startswith(b"RIFF") and len(found) > 48_000)
         finally:
             bed.server.terminate()
