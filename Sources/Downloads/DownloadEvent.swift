@@ -20,6 +20,7 @@ public struct DownloadResumeData: Equatable, Sendable, Codable {
   /// Of the whole, in bytes; nil if the server did not say.
   public var length: UInt64?
 
+  /// What an earlier download has left, from values that a program has stored in a form of its own.
   public init(
     path: String, inode: UInt64, birth: Int64? = nil, byteCount: UInt64, validator: String, length: UInt64?
   ) {
@@ -41,6 +42,7 @@ public enum DownloadRestart: String, Equatable, Sendable, CustomStringConvertibl
   /// More came than was announced.
   case excess
 
+  /// Why, in words that follow "because".
   public var description: String {
     switch self {
     case .changed: "the resource has changed"
@@ -78,7 +80,9 @@ public struct DownloadProgress: Equatable, Sendable {
   public var written: UInt64
   /// Of the whole; nil if the server did not say.
   public var length: UInt64?
+  /// Since the start of this download.
   public var elapsed: Duration
+  /// Whether a response with content is under way.
   public var isConnected: Bool
   /// How often a request has ended before the download.
   public var outages: Int
@@ -88,6 +92,7 @@ public struct DownloadProgress: Equatable, Sendable {
 public struct DownloadSummary: Equatable, Sendable {
   /// nil if everything is there.
   public var error: DownloadError?
+  /// Where it stood at its end.
   public var progress: DownloadProgress
   /// What a later download can continue with; nil if there is nothing, or the server cannot.
   public var resumeData: DownloadResumeData?
@@ -101,8 +106,18 @@ public struct DownloadSummary: Equatable, Sendable {
 
 /// Why a download ended before its last byte.
 public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible {
+  /// What a program can act on.
   public enum Kind: String, Equatable, Sendable {
-    case invalidRequest, notPermitted, notTrusted, refused, protocolBroken
+    /// The request cannot be sent as it is configured.
+    case invalidRequest
+    /// The server rejects the credentials.
+    case notPermitted
+    /// The server's certificate is not trusted.
+    case notTrusted
+    /// The server does not give the resource.
+    case refused
+    /// The server does not follow the protocol.
+    case protocolBroken
     /// A redirect leads from https to http.
     case insecureLocation
     /// No byte came for as long as ``RetryPolicy/giveUpAfter``.
@@ -113,12 +128,15 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
     case file
     /// There is a file of that name.
     case exists
+    /// The program, or the end of its session, cancelled it.
     case cancelled
   }
 
+  /// What a program can act on.
   public var kind: Kind
   /// What failed, why, and what to do, in words for a person.
   public var description: String
+  /// Which call of the system failed, and why; nil where none did.
   public var systemError: SystemError?
   /// The setting that helps, for a program that names its own; nil where there is none.
   public var remedy: LiveStreamError.Remedy?

@@ -18,14 +18,17 @@ public import UploadClient
 ///
 /// All orders may come from any thread. Events come on the session's thread, whose handler must not block.
 public final class FileDownload: @unchecked Sendable {
+  /// What is downloaded, where to, and how long it is tried.
   public struct Configuration: Sendable {
     /// Where from. Its method and body do not matter.
     public var request: UploadRequest
+    /// Where to.
     public var output: Output
     /// What an earlier download has left; nil to begin.
     public var resumeData: DownloadResumeData?
     /// Whether a file that has the name is replaced.
     public var replaces = false
+    /// How long it goes on after failures, and how long the pauses between them are.
     public var retry = RetryPolicy()
     /// How often ``DownloadEvent/progress(_:)`` is told; nil for never.
     public var progressInterval: Duration?
@@ -38,6 +41,7 @@ public final class FileDownload: @unchecked Sendable {
       output = .file(path, part: path + ".part")
     }
 
+    /// A download to a file, a part, or a descriptor.
     public init(request: UploadRequest, output: Output) { (self.request, self.output) = (request, output) }
   }
 
@@ -114,6 +118,7 @@ public final class FileDownload: @unchecked Sendable {
   private let place = Lock(Place.none)
   private let hasBegun = Lock(false)
 
+  /// A download that has not begun. Nothing is opened or sent before ``start(on:_:)``.
   public init(_ configuration: Configuration) {
     self.configuration = configuration
     clock = RetryClock(policy: configuration.retry)

@@ -4,16 +4,16 @@ internal import EventLoops
 internal import Glibc
 
 /// The monitoring port of a broker (`http_port` in its configuration).
-package struct BrokerMonitor: Sendable, Equatable {
+public struct BrokerMonitor: Sendable, Equatable {
   /// As it was given.
-  package let url: String
+  public let url: String
   private let host: String
   private let port: String
   private let path: String
 
   /// - Parameter url: `http://HOST:PORT`, with a path in front of `/varz` if there is one. Without a port it is 8222. nil if
   ///   it is not such a URL.
-  package init?(_ url: String) {
+  public init?(_ url: String) {
     guard url.hasPrefix("http://"), !url.contains("@"), url.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
       return nil
     }

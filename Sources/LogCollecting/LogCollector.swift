@@ -2,41 +2,41 @@
 
 internal import DiskFiles
 internal import EventLoops
-public import JetStream
-public import StreamServing
-public import StreamStore
+package import JetStream
+package import StreamServing
+package import StreamStore
 
 /// Writes the uploads of a JetStream stream, which servers have stored there, into the files that a server with a
 /// directory would have made of them.
 ///
 ///     let collector = try LogCollector(.init(brokers: options, stream: "sluice", directory: "recordings") { print($0.jsonLine) })
 ///     try collector.run()
-public final class LogCollector: Sendable {
-  public struct Configuration: Sendable {
-    public var brokers: BrokerOptions
+package final class LogCollector: Sendable {
+  package struct Configuration: Sendable {
+    package var brokers: BrokerOptions
     /// The name of the JetStream stream.
-    public var stream: String
-    public var directory: String
+    package var stream: String
+    package var directory: String
     /// Which streams are collected.
-    public var partition = StreamPartition.whole
+    package var partition = StreamPartition.whole
     /// Whether the messages of a complete recording are removed from the log when the disk has the recording.
-    public var purges = false
+    package var purges = false
     /// How long a live stream may be silent before its recording is closed.
-    public var finishAfter = Duration.seconds(3600)
+    package var finishAfter = Duration.seconds(3600)
     /// Whether each complete recording gets a sidecar, and a live WAV stream its true sizes.
-    public var writesSidecars = true
+    package var writesSidecars = true
     /// The largest hole that an upload may leave in its stream, in bytes.
-    public var maximumHoleLength: UInt64 = 64 << 30
+    package var maximumHoleLength: UInt64 = 64 << 30
     /// When a live WAV stream continues in another file; nil leaves it to the senders.
-    public var split: RecordingSplit?
+    package var split: RecordingSplit?
     /// Which recordings get a link that carries their time; nil for none.
-    public var names = RecordingNames(pattern: RecordingNames.standardPattern)
+    package var names = RecordingNames(pattern: RecordingNames.standardPattern)
     /// The name and version of the software that sidecars name.
-    public var software = "Sluice"
+    package var software = "Sluice"
     /// Called on the thread of ``LogCollector/run()``.
-    public var onEvent: @Sendable (ServerEvent) -> Void
+    package var onEvent: @Sendable (ServerEvent) -> Void
 
-    public init(
+    package init(
       brokers: BrokerOptions, stream: String, directory: String, onEvent: @escaping @Sendable (ServerEvent) -> Void
     ) {
       (self.brokers, self.stream, self.directory, self.onEvent) = (brokers, stream, directory, onEvent)
@@ -49,13 +49,13 @@ public final class LogCollector: Sendable {
   private nonisolated(unsafe) let collection: Collection
   private let failure = CollectorFailure()
   /// Of the last message that an earlier collector has finished with; 0 for none.
-  public let startSequence: UInt64
+  package let startSequence: UInt64
 
   /// Locks the directory, puts it into the state of its last checkpoint, connects, and finds the stream. Waits for all of
   /// it.
   ///
   /// - Throws: ``LogCollectorError``, whose description says what to do.
-  public init(_ configuration: Configuration) throws(LogCollectorError) {
+  package init(_ configuration: Configuration) throws(LogCollectorError) {
     let path = configuration.directory
     let usage = UploadUsage(UploadLimitsConfiguration())
     do throws(DirectoryError) {
@@ -101,7 +101,7 @@ public final class LogCollector: Sendable {
   /// Collects on the calling thread until ``stop()`` has done its work. May be called once.
   ///
   /// - Throws: ``LogCollectorError`` if it cannot continue.
-  public func run() throws(LogCollectorError) {
+  package func run() throws(LogCollectorError) {
     // Touched on the loop's thread only.
     nonisolated(unsafe) let collection = collection
     loop.execute { collection.start() }
@@ -110,7 +110,7 @@ public final class LogCollector: Sendable {
   }
 
   /// Stops when the disk has everything that was stored, and the checkpoint says so. Any thread; returns at once.
-  public func stop() {
+  package func stop() {
     // Touched on the loop's thread only.
     nonisolated(unsafe) let collection = collection
     loop.execute { collection.stop() }

@@ -1,13 +1,13 @@
 // Why a collector could not be started, or has ended, in words that say what to do.
 
 internal import DiskFiles
-public import EventLoops
-public import JetStream
+package import EventLoops
+package import JetStream
 internal import LogServing
 internal import StreamStore
 
 /// Thrown when a ``LogCollector`` is made, and when it ends by itself.
-public enum LogCollectorError: Error, Equatable, Sendable, CustomStringConvertible {
+package enum LogCollectorError: Error, Equatable, Sendable, CustomStringConvertible {
   /// The directory cannot be made or opened.
   case noDirectory(String, reason: String)
   /// The names of the files in the directory cannot be read.
@@ -29,7 +29,7 @@ public enum LogCollectorError: Error, Equatable, Sendable, CustomStringConvertib
   /// The process lacks something that every collector needs.
   case resources(String)
 
-  public var description: String {
+  package var description: String {
     switch self {
     case .noDirectory(let path, let reason):
       "cannot open the directory \"\(path)\": \(reason). Make it first, or name another with --directory."

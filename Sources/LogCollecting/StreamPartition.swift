@@ -4,18 +4,18 @@ package import StreamServing
 
 /// One of equal parts of all streams. All uploads of a stream are in the same part, because the name of its files
 /// decides.
-public struct StreamPartition: Sendable, Equatable {
+package struct StreamPartition: Sendable, Equatable {
   /// Counted from 1.
-  public let number: Int
-  public let count: Int
+  package let number: Int
+  package let count: Int
 
   /// All streams.
-  public static let whole = StreamPartition(number: 1, count: 1)
+  package static let whole = StreamPartition(number: 1, count: 1)
 
   private init(number: Int, count: Int) { (self.number, self.count) = (number, count) }
 
   /// Reads `1/3`: the first of three. nil if it is not such a text, or there would be more than 256 parts.
-  public init?(_ text: String) {
+  package init?(_ text: String) {
     let numbers = text.split(separator: "/", omittingEmptySubsequences: false).map { part in
       part.utf8.count <= 3 && part.utf8.allSatisfy { (0x30...0x39).contains($0) } ? Int(part) : nil
     }
@@ -25,7 +25,7 @@ public struct StreamPartition: Sendable, Equatable {
     self.init(number: number, count: count)
   }
 
-  public var text: String { "\(number)/\(count)" }
+  package var text: String { "\(number)/\(count)" }
 
   package var assignment: LoopAssignment { LoopAssignment(index: number - 1, count: count) }
 }

@@ -14,6 +14,11 @@ public struct HTTPResumableUploadContext: Sendable {
   /// What uploads may take.
   public var limits = UploadLimitsConfiguration()
 
+  /// A context with the default limits.
+  ///
+  /// - Parameters:
+  ///   - origin: scheme, host and port by which clients reach the server; a slash at its end is dropped.
+  ///   - directory: where unfinished uploads are kept.
   public init(origin: String, directory: String = "uploads") {
     self.origin = origin.last == "/" ? String(origin.dropLast()) : origin
     self.directory = directory
@@ -37,9 +42,12 @@ public struct HTTPResumableUploadHandler: Sendable {
   /// upload that goes on after a restart, too, and by OPTIONS to find out which methods there are.
   public typealias Factory = @Sendable (RequestHead) -> (any RequestHandler)?
 
+  /// What its uploads have in common.
   public let context: HTTPResumableUploadContext
+  /// They are asked in this order for the handler of a request.
   public let handlers: [Factory]
 
+  /// Handlers behind the procedures of resumable uploads.
   public init(context: HTTPResumableUploadContext, handlers: [Factory]) {
     (self.context, self.handlers) = (context, handlers)
   }

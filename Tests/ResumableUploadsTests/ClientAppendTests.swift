@@ -47,7 +47,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("the length of a stream is told as soon as it is known, and once (draft, section Length)")
+  @Test("the client reports the length of a stream once, as soon as it is known (draft, section Length)")
   func length() {
     var client = ClientScript.created(500) { $0.appendSize = 300 }
     #expect(client.fields["Upload-Length"] == nil)
@@ -65,7 +65,7 @@ import Testing
   }
 
   @Test(
-    "the next append begins where the last ended, at once and on what its 2xx acknowledged (draft, section Upload Append)"
+    "the next append begins at once, at the offset that the last 2xx acknowledged (draft, section Upload Append)"
   )
   func rollOver() {
     var client = ClientScript.created(500)
@@ -225,7 +225,7 @@ import Testing
 
   // MARK: Conflicts
 
-  @Test("409 with an offset: the offset is asked for all the same, and never guessed (draft, section Upload Append)")
+  @Test("after a 409 with an offset, the client asks for the offset all the same (draft, section Upload Append)")
   func conflict() {
     var client = ClientScript.created(500)
     client.sendAll()

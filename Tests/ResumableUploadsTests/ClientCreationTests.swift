@@ -22,7 +22,8 @@ import Testing
   }
 
   @Test(
-    "a whole representation goes with its creation, and says so and how long it is (draft, section Upload Creation)")
+    "a creation with the whole representation states its length and that it is complete (draft, section Upload Creation)"
+  )
   func optimistic() {
     var client = ClientScript.file(500)
     client.start()

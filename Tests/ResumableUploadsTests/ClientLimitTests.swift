@@ -278,7 +278,8 @@ import Testing
 
   // MARK: What is no limit
 
-  @Test("unknown members are ignored, a known one of another type spoils the field (draft, section Limits)")
+  @Test(
+    "unknown members are ignored, and a known member of another type makes the field invalid (draft, section Limits)")
   func unknown() {
     #expect(ClientScript.created(500, limits: "max-append-size=50, colour=red, x").maximum == 50)
     #expect(ClientScript.created(500, limits: "max-append-size=50, max-size=\"5\"").maximum == nil)

@@ -26,7 +26,9 @@ import Testing
     #expect(client.fields.without([InteropVersion.fieldName]).all.isEmpty, "some servers refuse any other field")
   }
 
-  @Test("it goes on at the offset that it is told (draft, section Offset Retrieval)", arguments: [200, 204])
+  @Test(
+    "the client continues at the offset that the server reports (draft, section Offset Retrieval)",
+    arguments: [200, 204])
   func goesOn(_ status: Int) {
     for offset in [0, 1, 299, 300] {
       var client = interrupted()
@@ -76,7 +78,7 @@ import Testing
   // MARK: What cannot be
 
   @Test(
-    "more than was ever sent is asked for again, and then the end: it has not come from here (draft, section Offset Retrieval)"
+    "an offset above what was sent is asked for once more, and then ends the stream (draft, section Offset Retrieval)"
   )
   func beyondSent() {
     var client = interrupted()

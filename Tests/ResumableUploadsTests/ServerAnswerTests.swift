@@ -50,7 +50,7 @@ struct ServerAnswerTests {
     }
   }
 
-  @Test("completeness is told in each version's own way (draft, section Completeness)")
+  @Test("each version reports completeness in its own way (draft, section Completeness)")
   func completeness() {
     for version in InteropVersion.drafts {
       let fields = ServerAnswer.completedFields(version, offset: 5)

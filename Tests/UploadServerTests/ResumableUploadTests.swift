@@ -76,7 +76,7 @@ struct ResumableUploadTests {
   }
 
   @Test(
-    "an upload cut off in its creation goes on where it stood, and its response is the target's (draft, sections Upload Creation, Offset Retrieval, Upload Append)"
+    "an upload that is cut off in its creation continues at its offset, and its response is the target's (draft, sections Upload Creation, Offset Retrieval, Upload Append)"
   )
   func interrupted() throws {
     let test = try TestServer()

@@ -34,6 +34,7 @@ public struct LoadConfiguration: Sendable {
     }
   }
 
+  /// When the requests of an open model begin.
   public struct Arrivals: Equatable, Sendable {
     /// Requests per second of the whole run, from the ramp's end on; with stages, at the start of the first.
     public var rate: Double
@@ -42,6 +43,7 @@ public struct LoadConfiguration: Sendable {
     /// How many requests may be under way at one time, over all parts. One that is due beyond that is never sent.
     public var maximumUnderWay = 1000
 
+    /// A constant rate, in requests per second of the whole run.
     public init(rate: Double) { self.rate = rate }
   }
   /// How long the run lasts, the ramp included.

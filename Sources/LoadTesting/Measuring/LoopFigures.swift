@@ -215,7 +215,7 @@ package struct LoopFigures: Sendable {
 
   /// A message failed and is not sent again. A failure may be quick: what counts is its age at the run's end, and that
   /// of its stream for the stream's own figures.
-  public mutating func failed(dueAt: Int64, _ stream: inout StreamFigures) {
+  package mutating func failed(dueAt: Int64, _ stream: inout StreamFigures) {
     unanswered.add(dueAt: dueAt)
     stream.failedCount += 1
     stream.failedDueSum = stream.failedDueSum.addingSaturated(dueAt)
@@ -230,7 +230,7 @@ package struct LoopFigures: Sendable {
   }
 
   /// The run is over; once, after its last stream.
-  public mutating func ended(now: Int64) {
+  package mutating func ended(now: Int64) {
     unanswered.recordAges(at: now, in: &interval.acknowledgedDelay)
     unanswered = UnansweredMessages()
   }

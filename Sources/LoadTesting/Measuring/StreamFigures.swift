@@ -46,7 +46,7 @@ package struct StreamFigures: Equatable, Sendable {
   }
 
   /// Lost its connection, and nothing of it was acknowledged since.
-  public var isInterrupted: Bool { interruptedAt != nil }
+  package var isInterrupted: Bool { interruptedAt != nil }
 
   /// What failed is as old as the stream makes it.
   mutating func addAgesOfFailed(now: Int64) {
