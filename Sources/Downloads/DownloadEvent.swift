@@ -82,7 +82,7 @@ public struct DownloadProgress: Equatable, Sendable {
   public var length: UInt64?
   /// Since the start of this download.
   public var elapsed: Duration
-  /// Whether a response with content is under way.
+  /// Whether the request under way has a connection.
   public var isConnected: Bool
   /// How often a request has ended before the download.
   public var outages: Int

@@ -1,7 +1,7 @@
 // A download from its first request to the file's name: the shell around the state machine.
 
 internal import DiskFiles
-public import EventLoops
+internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
 public import LiveStreaming
