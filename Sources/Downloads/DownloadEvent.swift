@@ -120,7 +120,7 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
     case protocolBroken
     /// A redirect leads from https to http.
     case insecureLocation
-    /// No byte came for as long as ``RetryPolicy/giveUpAfter``.
+    /// No byte came for as long as ``LiveStreaming/RetryPolicy/giveUpAfter``.
     case unreachable
     /// The bytes are not those that the server's digest is of.
     case corrupt

@@ -35,7 +35,7 @@ public final class FileDownload: @unchecked Sendable {
     /// Asked for the token before each request; nil to send that of the request.
     public var bearerToken: (@Sendable () -> String?)?
 
-    /// - Parameter path: of the file. The part is beside it.
+    /// A download to a file, whose part is beside it.
     public init(request: UploadRequest, to path: String) {
       self.request = request
       output = .file(path, part: path + ".part")

@@ -32,7 +32,7 @@ public struct HTTPResumableUploadContext: Sendable {
 ///     try await UploadServer(listen: ":8080", uploads).run()
 ///
 /// For each upload it generates a random URL, announces that with 104, and keeps what arrives. A handler sees one ordinary
-/// request, however many connections that took. Its interim responses (``Exchange/sendInterim(_:_:)``: 102, 103) and its
+/// request, however many connections that took. Its interim responses (``HTTPServer/Exchange/sendInterim(_:_:)``: 102, 103) and its
 /// final response go to the connection of the moment. Requests without the protocol get to the handlers as they are.
 ///
 /// Where SwiftNIO takes channel handlers, of which each connection gets its own, this takes closures that make a handler
@@ -62,8 +62,11 @@ public struct HTTPResumableUploadHandler: Sendable {
 extension UploadServer {
   /// A server that serves these handlers, and nothing else.
   ///
-  /// - Parameter listen: where to listen, as ``ListenAddress/init(_:)`` reads it: `:8080`, `127.0.0.1:8080`,
-  ///   `unix:/run/s.sock`.
+  /// - Parameters:
+  ///   - listen: where to listen, as ``HTTPServer/ListenAddress/init(_:)`` reads it: `:8080`, `127.0.0.1:8080`,
+  ///     `unix:/run/s.sock`.
+  ///   - uploads: the handlers, and what their uploads have in common.
+  ///   - onEvent: called for each event of the server, on the thread where it happens.
   /// - Throws: ``UploadServerError``, whose description says what to do.
   public convenience init(
     listen: String, _ uploads: HTTPResumableUploadHandler,

@@ -3,11 +3,11 @@
 /// A run compared with an earlier one.
 ///
 /// A difference counts as one when it is more than 2 %, more than the generator's own lateness, and more than chance
-/// explains. Of a hundred pairs of runs of the same thing, at most one shows any difference: this ``significance`` is
+/// explains. Of a hundred pairs of runs of the same thing, at most one shows any difference: this significance is
 /// shared out among all figures that are judged (Bonferroni). What chance explains comes from:
 ///
 /// - figures that every interval has (delays, goodput, processor time): their trimmed mean over the intervals in which
-///   all streams were live (``Estimate/trimmedMean(_:)``);
+///   all streams were live (`Estimate.trimmedMean`);
 /// - other quantiles: the ranks between which the true one lies (binomial), further apart where delays clump;
 /// - counts: their root (Poisson), with both runs brought to the same time and number of streams.
 ///
