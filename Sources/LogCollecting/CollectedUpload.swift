@@ -241,8 +241,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   private func makeHandler() -> (any KeepingRequestHandler)? {
     guard let head = origin.head(from: segmentStart) else { return nil }
-    let handler: any RequestHandler = StreamStoreHandler(head: head, registry: registry)
-    return handler as? any KeepingRequestHandler
+    return StreamStoreHandler(head: head, registry: registry)
   }
 
   private func resolve(_ outcome: Outcome) {

@@ -45,7 +45,7 @@ package final class ResumableUploadHandler {
       method: head.method, target: isResource ? .uploadResource : .other, fields: head.fields,
       content: .init(head.framing))
     switch ServerRequest(summary) {
-    case .plain: return resources.router(head)
+    case .plain: return resources.router(head).handler
     case .refuse(let refusal, let version):
       return FixedResponseHandler(
         Response(ServerAnswer.refused(refusal, version, limits: resources.limits)))
@@ -91,12 +91,12 @@ package final class ResumableUploadHandler {
 
   private func creation(_ request: UploadTransferRequest, _ head: RequestHead) -> any RequestHandler {
     let inner = head.forUpload(length: nil)
-    let handler = resources.router(inner)
+    let routed = resources.router(inner)
     // An answer that is known before the body needs no upload.
-    if handler is FixedResponseHandler { return resources.router(head) }
+    if routed.handler is FixedResponseHandler { return resources.router(head).handler }
     var settled = HeaderFields()
     var needed: Set<String>?
-    if let keeper = handler as? any KeepingRequestHandler {
+    if let keeper = routed.keeper {
       switch keeper.settle() {
       case .fields(let fields, let names): (settled, needed) = (fields, names)
       case .response(let response): return FixedResponseHandler(response)
@@ -117,12 +117,12 @@ package final class ResumableUploadHandler {
       if head.target.form == .asterisk { break }
       var probe = head
       probe.method = method
-      let handler = resources.router(probe)
+      let handler = resources.router(probe).handler
       let takesBody = !(handler is FixedResponseHandler)
       if takesBody { supports = true }
       if takesBody || (handler as? FixedResponseHandler)?.allows == true { methods.append(method) }
     }
-    guard supports else { return resources.router(head) }
+    guard supports else { return resources.router(head).handler }
     if head.target.form == .asterisk { methods = ["GET", "HEAD", "POST", "PUT"] }
     methods.append("OPTIONS")
     return FixedResponseHandler(

@@ -102,7 +102,7 @@ extension UploadResource {
     if let body { return body.synchronize(synced) }
     guard record.hasBegun else { return synced(size, nil) }
     // Nobody has the bytes open: an earlier server brought them, or they were left alone for long.
-    if let keeper = makeHandler() as? any KeepingRequestHandler {
+    if let keeper = makeHandler()?.keeper {
       keeper.synchronizeKept { synced(size, $0) }
     } else {
       resources.store.synchronizeBody(of: token) { synced(size, $0) }

@@ -8,11 +8,11 @@ internal import ResumableUploads
 internal import StreamServing
 
 extension UploadResource {
-  var keeper: (any KeepingRequestHandler)? { handler as? any KeepingRequestHandler }
+  var keeper: (any KeepingRequestHandler)? { handler?.keeper }
 
-  func makeHandler() -> (any RequestHandler)? {
+  func makeHandler() -> RoutedHandler? {
     let handler = RequestHead(record).map(resources.router)
-    handlerKeepsBytes = handler is any KeepingRequestHandler
+    handlerKeepsBytes = handler?.keeper != nil
     return handler
   }
 
@@ -43,7 +43,7 @@ extension UploadResource {
       let (file, count) = try resources.store.openBody(token, creating: !record.hasBegun)
       guard let share else { return deactivate(.stateLost, peer: nil) }
       body = SpooledBody(
-        file, keptCount: count, account: spoolAccount(of: count, share), share: share, handler: handler,
+        file, keptCount: count, account: spoolAccount(of: count, share), share: share, handler: handler.handler,
         loop: resources.loop, records: resources.store,
         unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
     } catch {
@@ -52,7 +52,7 @@ extension UploadResource {
       return
     }
     if !record.hasBegun, let transfer { emit(.begun, transfer) }
-    handler.begin(exchange)
+    handler.handler.begin(exchange)
   }
 
   /// The handler within wants its body.
@@ -106,10 +106,10 @@ extension UploadResource {
   /// Looks how many bytes are kept while no handler is there to say so.
   func measureKept() throws(SystemError) -> KeptExtent {
     guard record.hasBegun else {
-      return try (makeHandler() as? any KeepingRequestHandler)?.isOvertaken() == true ? .overtaken : .bytes(0)
+      return try makeHandler()?.keeper?.isOvertaken() == true ? .overtaken : .bytes(0)
     }
     guard let handler = makeHandler() else { return .gone }
-    if let keeper = handler as? any KeepingRequestHandler {
+    if let keeper = handler.keeper {
       let kept = try keeper.measureKept()
       guard let ownOffset = record.ownOffset else { return kept }
       switch kept {
@@ -129,7 +129,7 @@ extension UploadResource {
   /// An upload of an earlier server may be the one that ends its recording.
   func restoreHolding() {
     guard isUnfinished, record.hasBegun else { return }
-    (makeHandler() as? any KeepingRequestHandler)?.restoreHolding(self)
+    makeHandler()?.keeper?.restoreHolding(self)
   }
 
   /// Before an offset is told or compared: what is kept may have grown by another request for the same stream.
@@ -185,7 +185,7 @@ extension UploadResource {
     }
     // What cannot be read now is compared when the upload is completed once more.
     guard digests == nil else { return }
-    _ = (makeHandler() as? any KeepingRequestHandler)?.end(.leave, for: self)
+    _ = makeHandler()?.keeper?.end(.leave, for: self)
     conclude(response, nil)
   }
 
@@ -249,7 +249,7 @@ extension UploadResource {
 
   /// Counts what an earlier server has left of the upload.
   func countRestored() {
-    guard let share, record.hasBegun, !(makeHandler() is any KeepingRequestHandler) else { return }
+    guard let share, record.hasBegun, makeHandler()?.keeper == nil else { return }
     _ = spoolAccount(of: state.offset, share)
   }
 
@@ -322,7 +322,7 @@ extension UploadResource {
     let waiting = takeWaiting()
     let reason = "the representation is not what the Repr-Digest of the upload's creation says; it is not processed"
     if let waiting { emit(.interrupted, waiting, reason: reason, status: 400) }
-    if let keeper { keeper.park() } else { handler?.aborted(.uploadEnded(reason)) }
+    if let keeper { keeper.park() } else { handler?.handler.aborted(.uploadEnded(reason)) }
     conclude(Response(400, body: reason + "\n"), waiting, end: .reject)
   }
 
@@ -392,7 +392,7 @@ extension UploadResource {
     digests?.abandon()
     let handler = keeper == nil ? handler : nil
     release()
-    handler?.aborted(.uploadEnded("the server ends"))
+    handler?.handler.aborted(.uploadEnded("the server ends"))
   }
 
   // MARK: Rest
@@ -475,15 +475,15 @@ extension UploadResource {
     touch()
     let kept = state.offset
     let handler = handler ?? makeHandler()
-    var event = (handler as? any KeepingRequestHandler)?.describe(kind) ?? ServerEvent(kind)
+    var event = handler?.keeper?.describe(kind) ?? ServerEvent(kind)
     let wasBegun = self.handler != nil
     release()
     var outcome = RecordingOutcome.removed
-    if let keeper = handler as? any KeepingRequestHandler {
+    if let keeper = handler?.keeper {
       if wasBegun { keeper.park() }
       if record.hasBegun { outcome = keeper.end(recordingEnd(cause), for: self) }
     } else {
-      if wasBegun { handler?.aborted(.uploadEnded(cause.description)) }
+      if wasBegun { handler?.handler.aborted(.uploadEnded(cause.description)) }
       // What a handler was given of a live stream is all that there is of it.
       if cause == .interrupted {
         event.file = resources.store.bodyName(token)
@@ -519,7 +519,7 @@ extension UploadResource {
   func emit(_ kind: ServerEvent.Kind, _ transfer: UploadTransfer, reason: String? = nil, status: Int? = nil) {
     // Before the first byte was asked for there is no stream to speak of.
     guard handler != nil || record.hasBegun else { return }
-    let described = (handler ?? makeHandler()) as? any KeepingRequestHandler
+    let described = (handler ?? makeHandler())?.keeper
     var event = described?.describe(kind) ?? ServerEvent(kind)
     event.peer = transfer.peer
     event.offset = state.offset

@@ -26,7 +26,7 @@ final class UploadResource {
   var transfer: UploadTransfer?
   /// What the wrapped handler has of us; nil while there is no handler.
   var exchange: UploadResourceExchange?
-  var handler: (any RequestHandler)?
+  var handler: RoutedHandler?
   /// Whether the handler that was made last keeps the bytes itself. They are all of one kind: the router makes them for
   /// the same request.
   var handlerKeepsBytes = false
@@ -332,7 +332,7 @@ final class UploadResource {
       return true
     }
     guard handler == nil else { return false }
-    return (makeHandler() as? any KeepingRequestHandler)?.isEnding(action) == true || compare(action)
+    return makeHandler()?.keeper?.isEnding(action) == true || compare(action)
   }
 
   func refuse(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {

@@ -3,8 +3,8 @@
 
 package import DiskFiles
 internal import EventLoops
-internal import HTTPMessages
-package import HTTPServer
+package import HTTPMessages
+internal import HTTPServer
 internal import ResumableUploads
 package import StreamServing
 
@@ -42,7 +42,7 @@ package final class UploadResources {
   let options: UploadLimitsConfiguration
   let emit: (ServerEvent) -> Void
   /// The resource that each request is for: the router within.
-  let router: RequestRouter
+  let router: (RequestHead) -> RoutedHandler
   let limits: UploadLimits
   /// The records of uploads that are over.
   private var finishedUploads: FinishedUploads
@@ -83,7 +83,8 @@ package final class UploadResources {
   /// - Parameter router: gives the handlers within.
   package init(
     _ context: ServingContext, _ settings: Settings, store: any UploadRecords, worker: BackgroundWorker,
-    usage: UploadUsage, accounts: StreamAccounts?, router: @escaping RequestRouter
+    usage: UploadUsage, accounts: StreamAccounts?,
+    router: @escaping (RequestHead) -> RoutedHandler
   ) {
     (loop, assignment, figures) = (context.loop, context.assignment, context.figures)
     (finishAfter, isValid, emit) = (context.finishAfter, context.isValid, context.emit)

@@ -36,48 +36,39 @@ package final class CountingStore: StreamStore {
     return owner == credential
   }
 
-  package func open(
-    _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
-  ) throws(SystemError) -> any StoredStream {
-    if let entry = entries[name] {
-      entry.credential = entry.credential ?? credential
-      return CountedStream(name, isNew: false, entry, self)
+  package func open(_ name: StreamName, for purpose: StreamPurpose) -> (any StoredStream)? {
+    let entry = entries[name]
+    guard case .request(let credential, _, let creating) = purpose else {
+      return entry.map { CountedStream(name, .growing, $0, self) }
     }
-    guard creating else { throw SystemError(operation: "open a stream", code: ENOENT) }
+    if let entry {
+      entry.credential = entry.credential ?? credential
+      return CountedStream(name, .growing, entry, self)
+    }
+    guard creating else { return nil }
     makeRoom()
-    let entry = Entry()
-    entry.credential = credential
-    entries[name] = entry
-    return CountedStream(name, isNew: true, entry, self)
-  }
-
-  package func openUnfinished(_ name: StreamName) -> (any StoredStream)? {
-    entries[name].map { CountedStream(name, isNew: false, $0, self) }
+    let new = Entry()
+    new.credential = credential
+    entries[name] = new
+    return CountedStream(name, .new, new, self)
   }
 
   package func measure(_ name: StreamName) -> StreamExtent {
     entries[name].map { .stored(start: 0, length: $0.length, $0.gaps) } ?? .absent
   }
 
-  // There are no files.
-  package func finishSplit(
-    _ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void
-  ) {
-    completion(nil, false)
-  }
-
   package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
     completion(nil)
   }
 
-  package func remove(_ name: StreamName) { entries[name] = nil }
+  // Nothing of a stream outlives the server, and there is no quota without a disk.
+  package func note(_ note: RecordingNote, on name: StreamName) {}
 
-  // Nothing of a stream outlives the server.
-  package func noteDistrusted(_ name: StreamName) {}
-  package func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {}
-  package func forgetClosed(_ name: StreamName) {}
+  package func discard(_ remains: StreamRemains, of name: StreamName) {
+    if case .growingRecording = remains { forget(name) }
+  }
 
-  package func attribute(_ name: StreamName, to owner: UploadOwner) {}
+  fileprivate func forget(_ name: StreamName) { entries[name] = nil }
 
   /// Many at a time, so that a full table costs each newcomer little.
   private func makeRoom() {
@@ -94,15 +85,14 @@ package final class CountingStore: StreamStore {
 /// A stream of which only the length is known.
 private final class CountedStream: StoredStream {
   let name: StreamName
-  let isNew: Bool
-  var isNameRefused: Bool { false }
+  let standing: StreamStanding
   private let entry: CountingStore.Entry
   private let store: CountingStore
   private var beforeHole: (length: UInt64, gaps: GapRecord.Summary)?
 
-  init(_ name: StreamName, isNew: Bool, _ entry: CountingStore.Entry, _ store: CountingStore) {
+  init(_ name: StreamName, _ standing: StreamStanding, _ entry: CountingStore.Entry, _ store: CountingStore) {
     self.name = name
-    self.isNew = isNew
+    self.standing = standing
     self.entry = entry
     self.store = store
     entry.users += 1
@@ -113,26 +103,18 @@ private final class CountedStream: StoredStream {
     entry.lastUse = .now
   }
 
-  var isComplete: Bool { false }
-  var length: UInt64 {
-    get { entry.length }
-    set { entry.length = newValue }
-  }
-  var gaps: GapRecord.Summary { entry.gaps }
-  var file: OpenFile? { nil }
+  var extent: RecordingExtent { RecordingExtent(length: entry.length, gaps: entry.gaps) }
   var contentCount: UInt64 { entry.length - min(entry.length, missing) }
-  var start: UInt64 { 0 }
-  var seriesStart: UInt64 { 0 }
-  var maySplit = false
-  var splitFailure: SystemError? { nil }
-  func takeSplits() -> [SplitRecording] { [] }
-  func position(of offset: UInt64) -> UInt64 { offset }
+  func place(of offset: UInt64) -> (file: OpenFile, position: UInt64)? { nil }
   func check() {}
 
   func write(
-    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
-  ) -> (written: Int, error: SystemError?) {
-    (pieces.reduce(0) { $0 + $1.count } - skipped, nil)
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64, maySplit: Bool
+  ) -> StoredBytes {
+    let count = pieces.reduce(0) { $0 + $1.count } - skipped
+    if offset > entry.length { makeHole(length: offset - entry.length) }
+    entry.length = offset + UInt64(count)
+    return StoredBytes(count: count)
   }
 
   /// There is nothing to compare with: whoever sends bytes again is believed.
@@ -140,6 +122,7 @@ private final class CountedStream: StoredStream {
 
   func truncate(to length: UInt64) {
     if let beforeHole, length <= beforeHole.length { entry.gaps = beforeHole.gaps }
+    entry.length = length
   }
 
   func makeHole(length hole: UInt64) {
@@ -153,12 +136,8 @@ private final class CountedStream: StoredStream {
 
   func describe(_ description: StreamDescription) {}
 
-  func finish(isLive: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    store.remove(name)
+  func finish(_ ending: StreamEnding, on loop: EventLoop, _ completion: @escaping (UnfinishedStream?) -> Void) {
+    store.forget(name)
     completion(nil)
   }
-
-  func closeInterrupted(
-    for owner: UploadOwner?, isTrusted: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void
-  ) { finish(isLive: true, on: loop, completion) }
 }

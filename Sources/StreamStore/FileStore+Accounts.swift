@@ -50,7 +50,8 @@ extension FileStore {
     return owner.map { UploadOwner(credential: $0, address: "") } ?? part?.owner
   }
 
-  package func attribute(_ name: StreamName, to owner: UploadOwner) {
+  /// What is stored of a stream's recording, and nobody is known for, counts against the quota of that owner.
+  func attribute(_ name: StreamName, to owner: UploadOwner) {
     guard let accounts, let log = try? parts.lines(of: name.base) else { return }
     var name = name
     name.part = log.last?.number ?? 1

@@ -22,7 +22,8 @@ struct UnfinishedRecording: Hashable, Sendable {
 extension FileStore {
   // MARK: Closing
 
-  package func openUnfinished(_ name: StreamName) throws(SystemError) -> (any StoredStream)? {
+  /// The recording of that stream that still grows; nil if there is none.
+  func openUnfinished(_ name: StreamName) throws(SystemError) -> StreamFile? {
     let log = try parts.lines(of: name.base)
     var name = name
     name.part = log.last?.number ?? 1
@@ -70,7 +71,7 @@ extension FileStore {
   /// log.
   func closeInterrupted(
     _ stream: StreamFile, for owner: UploadOwner?, isTrusted: Bool, loop: EventLoop,
-    completion: @escaping (SystemError?) -> Void
+    completion: @escaping (UnfinishedStream?) -> Void
   ) {
     var part = stream.part ?? RecordingPart(file: stream.name.final)
     part.file = stream.name.final
@@ -89,7 +90,7 @@ extension FileStore {
       }
       try parts.append(part, to: stream.name.base)
     } catch {
-      return completion(error)
+      return completion(UnfinishedStream(error: error))
     }
     if durability != .none {
       // Before the name: what is synced together is renamed afterwards.
@@ -101,7 +102,7 @@ extension FileStore {
   }
 
   /// Remembers for the next server that the disk has refused bytes of an unfinished recording.
-  package func noteDistrusted(_ name: StreamName) throws(SystemError) {
+  func noteDistrusted(_ name: StreamName) throws(SystemError) {
     let log = try parts.lines(of: name.base)
     var name = name
     name.part = log.last?.number ?? 1
@@ -110,7 +111,7 @@ extension FileStore {
   }
 
   /// Remembers for the next server what an unfinished recording is to be called.
-  package func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {
+  func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {
     // A stream that is complete is not unfinished, whatever was asked of it last, and under whatever type.
     guard isThere(name.partial), let log = try? parts.lines(of: name.base), log.isEmpty, !name.finalExtension.isEmpty
     else { return }
@@ -121,7 +122,8 @@ extension FileStore {
     try? parts.append(part, to: name.base)
   }
 
-  package func forgetClosed(_ name: StreamName) {
+  /// Forgets what is known of a stream whose recordings were all removed.
+  func forgetClosed(_ name: StreamName) {
     guard isForgettable(name) else { return }
     parts.forget(name.base)
     owners.forget(name)
@@ -191,7 +193,7 @@ extension FileStore {
     }
     let file = try create(name)
     try writeBeginning(beginning, file, name)
-    return try StreamFile(self, name, file, part: part, isNew: true, size: UInt64(beginning.count))
+    return try StreamFile(self, name, file, part: part, .new, size: UInt64(beginning.count))
   }
 
   /// Bytes of the closed recordings of a stream, zeros where they are not there any more.

@@ -12,12 +12,10 @@ internal import Recordings
 package import StreamServing
 internal import Synchronization
 
-/// A recording whose stream continues in the next file.
-package struct SplitRecording: Sendable {
+/// The file of a recording whose stream continues in the next one.
+private struct SplitFile: Sendable {
   var finishing: FinishingRecording
   var file: OpenFile
-  /// How many of its bytes lie in holes.
-  var missing: UInt64
 }
 
 extension FileStore {
@@ -59,10 +57,13 @@ extension FileStore {
         disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
       }
     }
+    let left = SplitFile(
+      finishing: FinishingRecording(name: name, start: stream.start, length: end, size: size, ending: .split),
+      file: stream.stored)
     let split = SplitRecording(
-      finishing: FinishingRecording(
-        name: name, start: stream.part?.start ?? 0, length: end, size: size, ending: .split),
-      file: stream.stored, missing: stream.gaps.missing - min(stream.gaps.missing, closed.series?.missing ?? 0))
+      name: name, start: stream.start, length: end,
+      missing: stream.gaps.missing - min(stream.gaps.missing, closed.series?.missing ?? 0),
+      finish: { [self] loop, completion in finishSplit(left, loop: loop, completion: completion) })
     stream.continueIn(next, file, part)
     // Without it only the sidecar says less.
     if let description = stream.description { try? describe(stream, description) }
@@ -129,8 +130,8 @@ extension FileStore {
 
   /// Gives a recording its final name whose stream continues in another file. `completion` is called on the loop's
   /// thread.
-  package func finishSplit(
-    _ split: SplitRecording, loop: EventLoop, completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void
+  private func finishSplit(
+    _ split: SplitFile, loop: EventLoop, completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void
   ) {
     // Touched on the loop's thread only; the worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
@@ -139,7 +140,7 @@ extension FileStore {
 
   /// - Parameter completion: called on any thread; at once if somebody else is finishing the recording.
   private func finishSplit(
-    _ split: SplitRecording, _ completion: @escaping @Sendable (SystemError?, _ isDataLost: Bool) -> Void
+    _ split: SplitFile, _ completion: @escaping @Sendable (SystemError?, _ isDataLost: Bool) -> Void
   ) {
     let name = split.finishing.name
     guard splitting.withLock({ $0.insert(name.fileBase).inserted }) else { return completion(nil, false) }
@@ -184,7 +185,7 @@ extension FileStore {
       let length = part.start + (size - min(size, part.headerLength))
       let finishing = FinishingRecording(
         name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)
-      finishSplit(SplitRecording(finishing: finishing, file: file, missing: 0)) { [self] error, _ in
+      finishSplit(SplitFile(finishing: finishing, file: file)) { [self] error, _ in
         if error != nil { finishLater(name, isSplit: true) }
       }
     } catch {

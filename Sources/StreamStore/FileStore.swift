@@ -13,20 +13,16 @@ final class StreamFile: StoredStream {
   private(set) var name: StreamName
   /// `.part`, or the complete file, for reading only.
   private(set) var stored: OpenFile
-  let isComplete: Bool
-  /// Whether this request made the file.
-  let isNew: Bool
-  var length: UInt64
+  let standing: StreamStanding
+  private(set) var length: UInt64
   private(set) var gaps = GapRecord.Summary()
   /// Whether the disk has the file's name.
   fileprivate var isNameSynced = false
-  fileprivate(set) var isNameRefused = false
   /// What the stream's log says of this recording; nil if there is no log.
   private(set) var part: RecordingPart?
   var start: UInt64 { part?.start ?? 0 }
   var seriesStart: UInt64 { part?.seriesStart ?? 0 }
   private let store: FileStore
-  var maySplit = false
   /// What the sender says of the stream.
   private(set) var description: StreamDescription?
   /// The head of a WAV file, once all of it is there.
@@ -38,70 +34,93 @@ final class StreamFile: StoredStream {
   private static let headStep: UInt64 = 128
   /// Whether the file does not begin with one, whatever it is called.
   private var isHeadless = false
-  private var splits: [SplitRecording] = []
-  private(set) var splitFailure: SystemError?
+  private var splitFailure: SystemError?
   /// After what time it is tried again, and when; nil where nothing has failed.
   private var splitRetry: (pause: Duration, at: MonotonicInstant)?
 
   /// - Parameter size: of the file, in bytes.
   init(
-    _ store: FileStore, _ name: StreamName, _ file: OpenFile, part: RecordingPart?, isComplete: Bool = false,
-    isNew: Bool = false, size: UInt64 = 0
+    _ store: FileStore, _ name: StreamName, _ file: OpenFile, part: RecordingPart?,
+    _ standing: StreamStanding = .growing,
+    size: UInt64 = 0
   ) throws(SystemError) {
     self.store = store
     self.name = name
     stored = file
     self.part = part
-    self.isComplete = isComplete
-    self.isNew = isNew
+    self.standing = standing
     let header = part?.headerLength ?? 0
     length = (part?.start ?? 0) + (size - min(size, header))
     gaps = try store.readGaps(name, length: length)
     gaps.add(part?.series)
   }
 
-  var file: OpenFile? { stored }
+  var extent: RecordingExtent { RecordingExtent(start: start, seriesStart: seriesStart, length: length, gaps: gaps) }
 
   var contentCount: UInt64 { store.contentCount(of: self) }
 
   /// Where the byte at a stream offset lies in the file. No request begins before ``start``.
   func position(of offset: UInt64) -> UInt64 { offset - min(offset, start) + (part?.headerLength ?? 0) }
 
+  func place(of offset: UInt64) -> (file: OpenFile, position: UInt64)? { (stored, position(of: offset)) }
+
   func check() throws(SystemError) {
-    guard !isComplete else { return }
+    guard standing != .complete else { return }
     try stored.check(length: position(of: length))
   }
 
   func write(
-    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
-  ) -> (written: Int, error: SystemError?) {
-    let count = pieces.reduce(0) { $0 + $1.count } - skipped
-    var written = 0
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64, maySplit: Bool
+  ) -> StoredBytes {
+    let before = length
     do throws(SystemError) {
-      while written < count {
+      if offset > before { try makeHole(length: offset - before) }
+    } catch {
+      return StoredBytes(count: 0, error: error, splitFailure: splitFailure)
+    }
+    var stored = StoredBytes(count: 0)
+    stored.error = append(bytes, pieces, skipping: skipped, at: offset, maySplit: maySplit, &stored)
+    stored.splitFailure = splitFailure
+    if stored.count == 0, offset > before {
+      // No byte behind the hole was stored. What cannot be taken back now is when the stream is opened next.
+      try? truncate(to: before)
+      length = before
+    }
+    return stored
+  }
+
+  /// Stores the bytes at the end of the recording, and of those that the stream continues in. Returns what kept the rest
+  /// from it.
+  private func append(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64, maySplit: Bool,
+    _ stored: inout StoredBytes
+  ) -> SystemError? {
+    let count = pieces.reduce(0) { $0 + $1.count } - skipped
+    do throws(SystemError) {
+      while stored.count < count {
         try check()
         // As much as the recording takes; the rest belongs to the next one.
-        let room = splitIfFull()
-        let limit = Int(min(UInt64(count - written), room ?? .max))
-        let descriptor = try stored.acquire()
-        defer { stored.release() }
+        let room = maySplit ? splitIfFull(&stored.splits) : nil
+        let limit = Int(min(UInt64(count - stored.count), room ?? .max))
+        let descriptor = try self.stored.acquire()
+        defer { self.stored.release() }
         let result = BodyWriter.write(
-          descriptor, bytes, limit == count ? pieces : pieces.prefix(octets: skipped + written + limit),
-          skipping: skipped + written, at: position(of: offset + UInt64(written)))
-        written += result.written
-        length = offset + UInt64(written)
-        if let error = result.error { return (written, error) }
+          descriptor, bytes, limit == count ? pieces : pieces.prefix(octets: skipped + stored.count + limit),
+          skipping: skipped + stored.count, at: position(of: offset + UInt64(stored.count)))
+        stored.count += result.written
+        length = offset + UInt64(stored.count)
+        if let error = result.error { return error }
       }
-      return (written, nil)
+      return nil
     } catch {
-      return (written, error)
+      return error
     }
   }
 
   /// How many bytes the recording may still take, after the stream was moved to the next one if it is full; nil for any
   /// number.
-  private func splitIfFull() -> UInt64? {
-    guard maySplit, let split = RecordingSplit.shortest(store.split, description.flatMap { RecordingSplit($0) }),
+  private func splitIfFull(_ splits: inout [SplitRecording]) -> UInt64? {
+    guard let split = RecordingSplit.shortest(store.split, description.flatMap { RecordingSplit($0) }),
       splitRetry.map({ $0.at <= .now }) ?? true,
       name.part < RecordingPart.largestNumber, name.finalExtension == ".wav", !isHeadless
     else { return nil }
@@ -142,11 +161,6 @@ final class StreamFile: StoredStream {
     (isNameSynced, untilTime) = (false, nil)
   }
 
-  func takeSplits() -> [SplitRecording] {
-    defer { splits = [] }
-    return splits
-  }
-
   func matches(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool {
@@ -166,11 +180,13 @@ final class StreamFile: StoredStream {
     let descriptor = try stored.acquire()
     defer { stored.release() }
     try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
-    guard length < gaps.holesEnd else { return }
-    let text = try store.gapText(name) ?? []
-    try store.trimGaps(name, to: GapRecord.remainder(of: text, from: firstReceived, length: length))
-    gaps = try store.readGaps(name, length: length)
-    gaps.add(part?.series)
+    if length < gaps.holesEnd {
+      let text = try store.gapText(name) ?? []
+      try store.trimGaps(name, to: GapRecord.remainder(of: text, from: firstReceived, length: length))
+      gaps = try store.readGaps(name, length: length)
+      gaps.add(part?.series)
+    }
+    self.length = length
   }
 
   private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
@@ -193,20 +209,19 @@ final class StreamFile: StoredStream {
     try store.describe(self, description)
   }
 
-  func finish(isLive: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    store.finish(
-      self, isLive ? .live : .file, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
-  }
-
-  func closeInterrupted(
-    for owner: UploadOwner?, isTrusted: Bool, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void
-  ) {
-    store.closeInterrupted(self, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
+  func finish(_ ending: StreamEnding, on loop: EventLoop, _ completion: @escaping (UnfinishedStream?) -> Void) {
+    switch ending {
+    case .complete(let isLive):
+      store.finish(
+        self, isLive ? .live : .file, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
+    case .interrupted(let owner, let isTrusted):
+      store.closeInterrupted(self, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
+    }
   }
 }
 
 /// A directory of streams, locked against other servers for as long as this lives.
-package final class FileStore: StreamStore, Sendable {
+package final class FileStore: Sendable {
   /// Begins with a dot, which no stream's name does.
   private static let lockName = ".sluice.lock"
   /// What a collector keeps in its directory: up to where the recordings are those of its log.
@@ -319,9 +334,9 @@ package final class FileStore: StreamStore, Sendable {
     return try findComplete(name) == nil
   }
 
-  package func open(
+  func open(
     _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
-  ) throws(SystemError) -> any StoredStream {
+  ) throws(SystemError) -> StreamFile? {
     // Before there is a file: one without an owner is everybody's.
     if let credential, let owner = try owners.owner(of: name), owner != credential { parts.forget(name.base) }
     let log = try parts.lines(of: name.base)
@@ -330,13 +345,13 @@ package final class FileStore: StreamStore, Sendable {
     name.part = log.last?.number ?? 1
     if let growing = try openGrowing(name, log) { return growing }
     if log.last?.end == nil, let (name, complete) = try openComplete(name) {
-      return try StreamFile(self, name, complete.file, part: log.last, isComplete: true, size: complete.length)
+      return try StreamFile(self, name, complete.file, part: log.last, .complete, size: complete.length)
     }
-    guard creating else { throw SystemError(operation: "open \(name.partial)", code: ENOENT) }
+    guard creating else { return nil }
     if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
     // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
     unlinkat(directory, name.gaps, 0)
-    return try StreamFile(self, name, create(name), part: log.last, isNew: true)
+    return try StreamFile(self, name, create(name), part: log.last, .new)
   }
 
   /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
@@ -551,21 +566,18 @@ package final class FileStore: StreamStore, Sendable {
   /// - Parameter forgetsLog: whether nothing of the stream need be known once it is complete.
   func finish(
     _ stream: StreamFile, _ ending: RecordingEnding, forgetsLog: Bool, loop: EventLoop,
-    completion: @escaping (SystemError?) -> Void
+    completion: @escaping (UnfinishedStream?) -> Void
   ) {
     let finishing = FinishingRecording(
       name: stream.name, start: stream.start, length: stream.length, size: stream.position(of: stream.length),
       ending: ending)
-    // Both are touched on the loop's thread only; the worker merely carries them back there.
-    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
     let isSynced = durability != .none
     complete(finishing, stream.stored, forgetsLog: forgetsLog) { error, isNameRefused in
-      let ended: @Sendable () -> Void = {
-        carried.stream.isNameRefused = isNameRefused
-        carried.completion(error)
-      }
+      let failure = error.map { UnfinishedStream(error: $0, isNameRefused: isNameRefused) }
       // Where nothing is synced, this is the loop's thread.
-      if isSynced { loop.execute(ended) } else { ended() }
+      if isSynced { loop.execute { completion(failure) } } else { completion(failure) }
     }
   }
 
@@ -672,7 +684,8 @@ package final class FileStore: StreamStore, Sendable {
     }
   }
 
-  package func remove(_ name: StreamName) {
+  /// Forgets a stream's recording that still grows. One that is complete stays.
+  func remove(_ name: StreamName) {
     guard let log = try? parts.lines(of: name.base) else { return }
     var name = name
     name.part = log.last?.number ?? 1

@@ -85,14 +85,14 @@ package final class StreamAllowance {
   /// - Parameter owner: who has stored them; nil if nobody knows.
   package func open(_ stream: any StoredStream, owner: UploadOwner?) {
     guard let accounts = limits.accounts, !stream.isComplete else { return }
-    let length = stream.position(of: stream.length)
+    let length = stream.size
     account = (stream.name, accounts.open(stream.name, length: length, owner: owner))
   }
 
   /// The stream continues in another recording. What is complete does not count.
   package func moved(from name: StreamName, to stream: any StoredStream) {
     guard let accounts = limits.accounts, account != nil else { return }
-    let length = stream.position(of: stream.length)
+    let length = stream.size
     let moved = accounts.open(stream.name, length: 0, owner: nil)
     if let share { moved.charge(length, to: share) }
     accounts.remove(name)
@@ -108,7 +108,7 @@ package final class StreamAllowance {
   }
 
   /// After bytes were stored or taken back: only what is in the file counts.
-  package func settle(_ stream: any StoredStream) { account?.account.shrink(to: stream.position(of: stream.length)) }
+  package func settle(_ stream: any StoredStream) { account?.account.shrink(to: stream.size) }
 
   /// Calls `tooSlow` when the plain request brings fewer bytes than it must.
   package func watchRate(received: @escaping () -> UInt64, tooSlow: @escaping () -> Void) {

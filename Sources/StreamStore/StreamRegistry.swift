@@ -114,18 +114,18 @@ package final class StreamRegistry {
   /// Completes the stream; `completion` first, then those who wait for it.
   ///
   /// - Parameter isLive: whether nobody had said how long it would be.
-  func finish(_ stream: any StoredStream, isLive: Bool, completion: @escaping (SystemError?) -> Void) {
-    if !stream.isComplete, let error = distrusted[stream.name] { return completion(error) }
+  func finish(_ stream: any StoredStream, isLive: Bool, completion: @escaping (UnfinishedStream?) -> Void) {
+    if !stream.isComplete, let error = distrusted[stream.name] { return completion(UnfinishedStream(error: error)) }
     finishing[stream.name] = []
-    stream.finish(isLive: isLive, on: loop) { [self] error in
-      if error == nil {
+    stream.finish(.complete(isLive: isLive), on: loop) { [self] failure in
+      if failure == nil {
         // Complete, it is nobody's concern here any more.
         limits.accounts?.remove(stream.name)
         holders[stream.name] = nil
         sharers[stream.name] = nil
         unattended[stream.name] = nil
       }
-      finished(stream.name) { completion(error) }
+      finished(stream.name) { completion(failure) }
     }
   }
 
@@ -151,9 +151,9 @@ package final class StreamRegistry {
     _ split: SplitRecording, peer: String, complaint: String? = nil, pause: Duration = RecordingSplit.retryPauses.first
   ) {
     splitCount += 1
-    store.finishSplit(split, loop: loop) { [self] error, isDataLost in
+    split.finish(loop) { [self] error, isDataLost in
       splitCount -= 1
-      let name = split.finishing.name
+      let name = split.name
       if let error {
         if complaint != "\(error)" { emit(ServerEvent(.warning, reason: "\(name.partial) is not finished: \(error)")) }
         if isDataLost {
@@ -171,8 +171,8 @@ package final class StreamRegistry {
         var event = ServerEvent(.split, peer: peer)
         event.stream = name.streamID.isEmpty ? nil : name.streamID
         event.file = name.final
-        event.offset = split.finishing.length
-        event.bytes = split.finishing.length - min(split.finishing.length, split.finishing.start)
+        event.offset = split.length
+        event.bytes = split.length - min(split.length, split.start)
         event.missing = split.missing
         emit(event)
       }
@@ -220,7 +220,7 @@ package final class StreamRegistry {
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     switch end {
     case .remove where holder.ownsFile, .reject where holder.ownsFile:
-      store.remove(name)
+      store.discard(.growingRecording, of: name)
       return .removed
     case .remove: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
     case .close: return close(name, for: holder.owner) ? .closing : .left
@@ -263,7 +263,7 @@ package final class StreamRegistry {
   func distrust(_ name: StreamName, _ error: SystemError) {
     distrusted[name] = error
     do throws(SystemError) {
-      try store.noteDistrusted(name)
+      try store.note(.distrusted, on: name)
     } catch {
       emit(
         ServerEvent(
@@ -342,7 +342,7 @@ package final class StreamRegistry {
     guard workers[name] == nil, finishing[name] == nil, holders[name] == nil else { return false }
     let stream: any StoredStream
     do throws(SystemError) {
-      guard let found = try store.openUnfinished(name) else {
+      guard let found = try store.open(name, for: .closing) else {
         distrusted[name] = nil
         return false
       }
@@ -364,21 +364,21 @@ package final class StreamRegistry {
       ?? "interrupted: \(cause ?? "no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s")"
     if stream.isEmpty {
       distrusted[name] = nil
-      store.remove(name)
+      store.discard(.growingRecording, of: name)
       event.kind = .expired
       event.file = stream.name.partial
       emit(event)
       return true
     }
     finishing[name] = []
-    stream.closeInterrupted(for: owner, isTrusted: refusal == nil, on: loop) { [self] error in
-      if error == nil {
+    stream.finish(.interrupted(owner: owner, isTrusted: refusal == nil), on: loop) { [self] failure in
+      if failure == nil {
         // It counts against the quotas until somebody removes it.
         limits.accounts?.closed(stream.name)
         distrusted[name] = nil
         sharers[name] = nil
       }
-      finished(name) { if let error { notClosed(name, owner, error) } else { emit(event) } }
+      finished(name) { if let failure { notClosed(name, owner, failure.error) } else { emit(event) } }
     }
     return true
   }
@@ -387,7 +387,7 @@ package final class StreamRegistry {
   package func forgetClosed(_ base: String) {
     let name = StreamName(base: base)
     guard assignment.owns(name), workers[name] == nil, finishing[name] == nil else { return }
-    store.forgetClosed(name)
+    store.discard(.record, of: name)
   }
 
   private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {
@@ -403,7 +403,7 @@ package final class StreamRegistry {
     holders = [:]
     sharers = [:]
     // It may have been refused before.
-    for name in distrusted.keys { try? store.noteDistrusted(name) }
-    for entry in unattended.values { store.noteUnfinished(entry.name, owner: entry.owner) }
+    for name in distrusted.keys { try? store.note(.distrusted, on: name) }
+    for entry in unattended.values { try? store.note(.unfinished(owner: entry.owner), on: entry.name) }
   }
 }

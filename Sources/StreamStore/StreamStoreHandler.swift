@@ -1,13 +1,13 @@
 // One request that brings bytes of a stream: found its place, compared, stored, acknowledged.
 
-internal import DiskFiles
-internal import EventLoops
+package import DiskFiles
+package import EventLoops
 internal import Glibc
 package import HTTPMessages
 package import HTTPServer
 internal import JSONLines
 internal import ResumableUploads
-internal import StreamServing
+package import StreamServing
 
 /// Stores the body of a POST or PUT at its place in its stream.
 ///
@@ -33,8 +33,8 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
   /// Bytes of this request that were stored.
   private var stored: UInt64 = 0
   /// How many bytes of the body are compared or stored.
-  private(set) var keptCount: UInt64 = 0
-  private(set) var isInside = false
+  package private(set) var keptCount: UInt64 = 0
+  package private(set) var isInside = false
   /// The upload that the request is, which tells itself of what becomes of its connections; nil for a plain request.
   private var holder: (any RecordingHolder)?
   private var isUpload: Bool { holder != nil }
@@ -124,7 +124,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
   }
 
   /// Compares and stores; what the disk does not take is told to the caller.
-  func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError? {
+  package func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError? {
     guard case .streaming(let stream, var placement) = state else { return nil }
     var pieces = pieces
     var count = pieces.reduce(0) { $0 + $1.count }
@@ -160,40 +160,38 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
         allowance.settle(stream)
         return failure
       }
-      if let error = makeHole(in: stream, upTo: placement.cursor) { return .disk(error) }
-      stream.maySplit = isLive && !isHeld
-      let (written, error) = stream.write(bytes, pieces, skipping: repeated, at: placement.cursor)
-      if written == 0, hole > 0 {
-        takeBackHole(of: stream, length: hole)
-        return error.map { .disk($0) } ?? failure
+      let result = stream.write(
+        bytes, pieces, skipping: repeated, at: placement.cursor, maySplit: isLive && !isHeld)
+      if result.count == 0, hole > 0 {
+        allowance.settle(stream)
+        return result.error.map { .disk($0) } ?? failure
       }
+      if hole > 0 { hasMadeHole = true }
       if isUnreported {
         isUnreported = false
         reportBeginning(stream)
       }
-      placement.stored(written)
-      stored += UInt64(written)
-      if stream.file != nil { registry.figures.values.storedBytes += UInt64(written) }
-      stream.length = placement.length
-      finishSplits(stream)
+      placement.stored(result.count)
+      stored += UInt64(result.count)
+      if stream.isKept { registry.figures.values.storedBytes += UInt64(result.count) }
+      finish(result.splits, result.splitFailure, of: stream)
       allowance.settle(stream)
       if !isHeld { tellOvertaken(stream) }
-      if let error { failure = .disk(error) }
+      if let error = result.error { failure = .disk(error) }
     }
     enter(placement, of: stream)
     return failure
   }
 
   /// Finishes the files that the stream has left behind.
-  private func finishSplits(_ stream: any StoredStream) {
-    let splitFailure = stream.splitFailure
-    defer { saysSplitFailure = splitFailure != nil }
-    if let error = splitFailure, !saysSplitFailure {
+  private func finish(_ splits: [SplitRecording], _ failure: SystemError?, of stream: any StoredStream) {
+    defer { saysSplitFailure = failure != nil }
+    if let error = failure, !saysSplitFailure {
       registry.emit(
         ServerEvent(.warning, reason: "\(stream.fileName) cannot be split, and becomes longer: \(error)"))
     }
-    for split in stream.takeSplits() {
-      allowance.moved(from: split.finishing.name, to: stream)
+    for split in splits {
+      allowance.moved(from: split.name, to: stream)
       registry.finishSplit(split, peer: peer)
     }
   }
@@ -218,10 +216,11 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     leave(stream)
     // Asked before it ends: then it is nobody's any more.
     let isNew = stream.isNew || holder?.ownsFile == true
-    registry.finish(stream, isLive: isLive) { [self] error in
-      if let error {
+    registry.finish(stream, isLive: isLive) { [self] failure in
+      if let failure {
+        let error = failure.error
         // A name that is refused says nothing of the bytes: the same request may get it later.
-        if stream.isNameRefused { return fail(stream, .disk(error)) }
+        if failure.isNameRefused { return fail(stream, .disk(error)) }
         (endError, unended) = (error, stream)
         if !isUpload, !stream.isComplete, !error.isForeignChange, !error.isShortage { return refuseEnd(stream, error) }
         return fail(stream, .disk(error))
@@ -248,31 +247,15 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
       turnAway(stream, .quotaExhausted)
       return false
     }
-    guard let error = makeHole(in: stream, upTo: offset) else { return true }
-    fail(stream, .disk(error))
-    return false
-  }
-
-  /// The bytes up to `offset` never came; nothing happens if they are stored.
-  private func makeHole(in stream: any StoredStream, upTo offset: UInt64) -> SystemError? {
-    guard offset > stream.length else { return nil }
     do throws(SystemError) {
-      try stream.makeHole(length: offset - stream.length)
+      try stream.makeHole(length: hole)
       hasMadeHole = true
-      return nil
+      return true
     } catch {
       allowance.settle(stream)
-      return error
+      fail(stream, .disk(error))
+      return false
     }
-  }
-
-  /// No byte behind the hole was stored. What cannot be taken back now is when the stream is opened next.
-  private func takeBackHole(of stream: any StoredStream, length hole: UInt64) {
-    let length = stream.length - hole
-    try? stream.truncate(to: length)
-    stream.length = length
-    hasMadeHole = false
-    allowance.settle(stream)
   }
 
   /// Every upload that stands in front of the hole is over.
@@ -307,11 +290,11 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
 
   // MARK: KeepingRequestHandler
 
-  private(set) var hasLostFile = false
-  private(set) var endError: SystemError?
-  private(set) var diskError: SystemError?
+  package private(set) var hasLostFile = false
+  package private(set) var endError: SystemError?
+  package private(set) var diskError: SystemError?
 
-  func settle() -> Settlement {
+  package func settle() -> Settlement {
     if let reason = readFields() { return .response(Response(400, body: reason + "\n")) }
     do throws(SystemError) {
       if let name, try !registry.store.admits(head.credential, to: name) {
@@ -344,24 +327,24 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     }
   }
 
-  func isOvertaken() throws(SystemError) -> Bool {
+  package func isOvertaken() throws(SystemError) -> Bool {
     guard name != nil || readFields() == nil, let name else { return false }
     guard let gaps = try registry.store.measure(name).gaps else { return false }
     return offset < gaps.holesEnd
   }
 
-  func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
+  package func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
     self.holder = holder
     enter(exchange, isRestored: false)
   }
 
-  func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64) {
+  package func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64) {
     self.holder = holder
     restoredCount = count
     enter(exchange, isRestored: true)
   }
 
-  func measureKept() throws(SystemError) -> KeptExtent {
+  package func measureKept() throws(SystemError) -> KeptExtent {
     guard readFields() == nil, let name else { return .gone }
     // A stream that was removed, and begun anew by somebody else, holds nothing of this upload.
     guard try registry.store.admits(head.credential, to: name) else { return .gone }
@@ -386,16 +369,16 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     }
   }
 
-  func checkFile() throws(SystemError) {
+  package func checkFile() throws(SystemError) {
     if case .streaming(let stream, _) = state { try stream.check() }
   }
 
-  func synchronizeKept(_ completion: @escaping (SystemError?) -> Void) {
+  package func synchronizeKept(_ completion: @escaping (SystemError?) -> Void) {
     guard readFields() == nil, let name else { return completion(nil) }
     registry.store.synchronize(name, on: registry.loop, completion)
   }
 
-  func describe(_ fields: HeaderFields) {
+  package func describe(_ fields: HeaderFields) {
     guard case .streaming(let stream, _) = state, !stream.isComplete,
       let description = fields.single("stream-description").flatMap({ StreamDescription(parsing: $0) })
     else { return }
@@ -403,12 +386,12 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     try? stream.describe(description)
   }
 
-  func isEnding(_ action: @escaping () -> Void) -> Bool {
+  package func isEnding(_ action: @escaping () -> Void) -> Bool {
     guard name != nil || readFields() == nil, let name else { return false }
     return registry.waits(for: name, action)
   }
 
-  func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
+  package func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
     guard case .streaming(let stream, _) = state else {
       // The end is on its way to the disk: with it comes all that there is.
       let waits = isEnding { [self] in completion(keptCount, endError) }
@@ -418,7 +401,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     stream.synchronize(on: registry.loop) { completion(count, $0) }
   }
 
-  func drop(to count: UInt64) throws(SystemError) {
+  package func drop(to count: UInt64) throws(SystemError) {
     let stream: any StoredStream
     if case .streaming(let current, _) = state {
       stream = current
@@ -431,7 +414,6 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     // A hole goes with the bytes behind it.
     let length = count == 0 ? lengthBefore : max(offset + count, lengthBefore)
     if length < stream.length { try stream.truncate(to: length) }
-    stream.length = length
     if length < offset { hasMadeHole = false }
     allowance.settle(stream)
     if case .streaming = state {
@@ -440,36 +422,39 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     keptCount = count
   }
 
-  func hold() { isHeld = true }
+  package func hold() { isHeld = true }
 
-  func release() {
+  package func release() {
     isHeld = false
     if case .streaming(let stream, _) = state { tellOvertaken(stream) }
   }
 
-  var keptFile: (file: OpenFile, start: UInt64)? {
-    guard case .streaming(let stream, _) = state, let file = stream.file, offset >= stream.start else { return nil }
-    return (file, stream.position(of: offset))
+  package var keptFile: (file: OpenFile, start: UInt64)? {
+    guard case .streaming(let stream, _) = state, offset >= stream.start, let place = stream.place(of: offset) else {
+      return nil
+    }
+    return (place.file, place.position)
   }
 
-  func park() {
+  package func park() {
     if case .streaming(let stream, _) = state { leave(stream) }
     state = .done
     exchange = nil
   }
 
-  func restoreHolding(_ holder: any RecordingHolder) {
+  package func restoreHolding(_ holder: any RecordingHolder) {
     guard readFields() == nil, let name else { return }
     registry.restore(holder, of: name)
-    registry.store.attribute(name, to: holder.owner)
+    // What cannot be counted now is when the stream is opened next.
+    try? registry.store.note(.stored(by: holder.owner), on: name)
   }
 
-  func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome {
+  package func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome {
     guard name != nil || readFields() == nil, let name else { return .notHeld }
     return registry.end(end, name, by: holder)
   }
 
-  func describe(_ kind: ServerEvent.Kind) -> ServerEvent {
+  package func describe(_ kind: ServerEvent.Kind) -> ServerEvent {
     if name == nil { _ = readFields() }
     if case .streaming(let stream, _) = state {
       var event = event(kind, stream)
@@ -534,7 +519,11 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     }
     let stream: any StoredStream
     do throws(SystemError) {
-      stream = try registry.store.open(name, for: head.credential, at: offset, creating: !isRestored)
+      let purpose = StreamPurpose.request(credential: head.credential, offset: offset, creating: !isRestored)
+      guard let found = try registry.store.open(name, for: purpose) else {
+        throw SystemError(operation: "open \(name.partial)", code: ENOENT)
+      }
+      stream = found
     } catch {
       (state, diskError) = (.done, error)
       allowance.leave()
@@ -750,7 +739,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
 
   /// Where nothing was stored, no later request has use for the file.
   private func removeIfUnused(_ stream: any StoredStream) {
-    if stream.isNew, stream.isEmpty, stream.missing == 0 { registry.store.remove(stream.name) }
+    if stream.isNew, stream.isEmpty, stream.missing == 0 { registry.store.discard(.growingRecording, of: stream.name) }
   }
 
   private func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String, retries: Bool = true) {
@@ -783,7 +772,7 @@ package final class StreamStoreHandler: KeepingRequestHandler, StreamWorker {
     if !isUpload { registry.figures.values.acknowledgedBytes += keptCount }
     respond(
       Self.response(
-        status, stream.name, length: stream.length, missing: stream.missing, isStored: stream.file != nil))
+        status, stream.name, length: stream.length, missing: stream.missing, isStored: stream.isKept))
   }
 
   /// The response to the request that has completed a stream, and to those that repeat it.

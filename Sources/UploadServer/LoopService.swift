@@ -47,7 +47,9 @@ final class DirectoryService: LoopService {
         bootIdentifier: configuration.bootIdentifier ?? "", finishedLimits: storage.finishedLimits,
         maximumBodyLength: configuration.maximumBodyLength),
       store: storage.records, worker: storage.worker, usage: shared.usage, accounts: storage.accounts,
-      router: { head in configuration.handler(head) ?? Self.route(head, registry, downloads) })
+      router: { head in
+        configuration.handler(head).map { .other($0) } ?? Self.route(head, registry, downloads)
+      })
     uploads.loaded = { registry.restored() }
     resumable = ResumableUploadHandler(uploads)
   }
@@ -72,12 +74,12 @@ final class DirectoryService: LoopService {
 
   private static func route(
     _ head: RequestHead, _ registry: StreamRegistry, _ downloads: RecordingDownloads?
-  ) -> any RequestHandler {
+  ) -> RoutedHandler {
     switch head.method {
     case "GET" where head.target.path != "/", "HEAD" where head.target.path != "/":
-      return downloads?.handler(for: head) ?? OtherRequests.handler(for: head)
-    case "POST", "PUT": return StreamStoreHandler(head: head, registry: registry)
-    default: return OtherRequests.handler(for: head)
+      .other(downloads?.handler(for: head) ?? OtherRequests.handler(for: head))
+    case "POST", "PUT": .keeping(StreamStoreHandler(head: head, registry: registry))
+    default: .other(OtherRequests.handler(for: head))
     }
   }
 }
