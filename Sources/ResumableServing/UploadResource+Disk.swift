@@ -14,7 +14,7 @@ extension UploadResource {
   /// - Parameter answer: is given what has become of the upload meanwhile, if it is no offset.
   func settle(_ answer: @escaping (UploadRefusal?) -> Void) {
     noteOwnOffset()
-    guard record.ownOffset == savedOwnOffset || state.phase != .incomplete else {
+    guard ledger.isOwnOffsetWritten || ledger.state.phase != .incomplete else {
       transfer?.pause()
       return saveFirst { [self] error in
         if let error { answer(UploadRefusal(error)) } else { settle(answer) }
@@ -28,12 +28,12 @@ extension UploadResource {
         return saveFirst(syncing: true) { error in answer(error.map { UploadRefusal($0) }) }
       }
     }
-    guard state.awaitsDisk, state.durable < state.offset else { return answer(nil) }
-    settlingCount += 1
+    guard ledger.state.awaitsDisk, ledger.state.durable < ledger.state.offset else { return answer(nil) }
+    gate.close()
     transfer?.pause()
     synchronizeAll { [self] error in
       var refusal = error.map { UploadRefusal($0) }
-      if case .inactive(let cause) = state.phase { refusal = .deactivated(cause) }
+      if case .inactive(let cause) = ledger.state.phase { refusal = .deactivated(cause) }
       answer(refusal)
       goOn()
     }
@@ -42,7 +42,7 @@ extension UploadResource {
   /// Saves the record before the content of the transfer at work is asked for, and calls `work`. Requests that come
   /// meanwhile wait: they are to find what has arrived of that content.
   func saveFirst(syncing: Bool = false, _ work: @escaping (SystemError?) -> Void) {
-    settlingCount += 1
+    gate.close()
     save(syncing: syncing) { [self] error in
       work(error)
       goOn()
@@ -52,9 +52,9 @@ extension UploadResource {
   /// As ``saveFirst(syncing:_:)``, of a record that says that there is a body. With ``Durability/always`` the disk has
   /// the body before: its file and its name, or after a power failure the upload would count as lost.
   func saveBeginning(_ work: @escaping (SystemError?) -> Void) {
-    guard resources.durability == .always, let body else { return saveFirst(work) }
-    settlingCount += 1
-    body.synchronize { [self] _, error in
+    guard resources.durability == .always, content.isOpen else { return saveFirst(work) }
+    gate.close()
+    content.synchronize(ledger) { [self] _, error in
       if let error { work(error) } else { saveFirst(work) }
       goOn()
     }
@@ -62,66 +62,82 @@ extension UploadResource {
 
   /// Nothing waits for the disk any more, perhaps.
   private func goOn() {
-    settlingCount -= 1
-    guard settlingCount == 0 else { return }
+    guard let requests = gate.open() else { return }
     transfer?.resume()
-    let requests = waiting
-    waiting = []
     for request in requests { whenSettled(request) }
   }
 
   /// Does `work` when nothing waits for the disk.
   func whenSettled(_ work: @escaping () -> Void) {
-    if settlingCount == 0 { work() } else { waiting.append(work) }
+    if gate.admits(work) { work() }
+  }
+
+  // MARK: The record
+
+  /// - Parameter syncing: whether the disk must have the record in any case before `completion` is called.
+  func save(syncing: Bool = false, _ completion: @escaping (SystemError?) -> Void = { _ in }) {
+    noteOwnOffset()
+    let entry = ledger.entry()
+    resources.store.write(entry, token, syncing: syncing) { [self] error in
+      if error == nil { ledger.written(entry) }
+      completion(error)
+    }
+  }
+
+  /// Brings the record in line with where the offset lies.
+  func noteOwnOffset() {
+    guard content.isAccepted, let isInside = content.isInside else { return }
+    ledger.setOwnOffset(isInside: isInside)
+  }
+
+  /// Writes down where the offset lies, if that is not written yet. An offset is announced after that only: the next
+  /// server would not know it.
+  func saveOwnOffset(_ completion: @escaping (SystemError?) -> Void) {
+    noteOwnOffset()
+    if ledger.isOwnOffsetWritten { completion(nil) } else { save(completion) }
   }
 
   // MARK: Syncing
 
   /// Has the disk take what is kept by now, and what has come meanwhile, until it has all.
   func synchronizeAll(_ completion: @escaping (SystemError?) -> Void) {
-    let before = state.durable
+    let before = ledger.state.durable
     synchronize { [self] error in
-      guard error == nil, state.durable < state.offset, state.durable > before else { return completion(error) }
+      guard error == nil, ledger.state.durable < ledger.state.offset, ledger.state.durable > before else {
+        return completion(error)
+      }
       synchronizeAll(completion)
     }
   }
 
   /// Has the disk take what is kept by now.
   func synchronize(_ completion: @escaping (SystemError?) -> Void) {
-    let size = state.offset
-    let synced = { [self] (count: UInt64, error: SystemError?) in
+    let size = ledger.state.offset
+    content.synchronize(ledger) { [self] count, error in
       if let error {
         syncFailed(error)
         return completion(error)
       }
       saveOwnOffset { [self] error in
-        if error == nil { state.synced(to: min(count, size)) }
+        if error == nil { ledger.state.synced(to: min(count ?? size, size)) }
         completion(error)
       }
-    }
-    if let body { return body.synchronize(synced) }
-    guard record.hasBegun else { return synced(size, nil) }
-    // Nobody has the bytes open: an earlier server brought them, or they were left alone for long.
-    if let keeper = makeHandler()?.keeper {
-      keeper.synchronizeKept { synced(size, $0) }
-    } else {
-      resources.store.synchronizeBody(of: token) { synced(size, $0) }
     }
   }
 
   /// With ``Durability/interval``: the next round of syncs has this upload in it.
   func syncSoon() {
-    guard resources.durability == .interval, !isUnsynced else { return }
-    isUnsynced = true
+    guard resources.durability == .interval, !isSyncDue else { return }
+    isSyncDue = true
     resources.intervalSync.add(self)
   }
 
   /// Has the disk take what is kept by now, without anyone waiting for it.
   func synchronizeInBackground(_ completion: @escaping () -> Void) {
-    isUnsynced = false
-    guard state.phase == .incomplete else { return completion() }
+    isSyncDue = false
+    guard ledger.state.phase == .incomplete else { return completion() }
     synchronize { [self] error in
-      if error == nil, state.transfer == nil { becameClean() }
+      if error == nil, ledger.state.transfer == nil { becameClean() }
       completion()
     }
   }
@@ -129,15 +145,15 @@ extension UploadResource {
   /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be
   /// counted on any more.
   func syncFailed(_ error: SystemError) {
-    guard state.phase == .incomplete else { return }
+    guard ledger.state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
     resources.figures.values.storageFailures += 1
-    if state.lostUnsynced() != nil {
-      lostBySync = error
+    if ledger.state.lostUnsynced() != nil {
+      refusals.unsynced = error
       // What comes next would take the place of what is dropped: the client begins again where it was told.
       if dropUncounted(), let transfer { reject(transfer, UploadRefusal(error)) }
     } else {
-      refusedByDisk = error
+      refusals.acknowledged = error
       deactivate(.stateLost, peer: nil, reason: "\(error)")
     }
   }
@@ -146,23 +162,25 @@ extension UploadResource {
 
   /// The disk has everything: the record says so, if it said otherwise.
   func becameClean() {
-    guard record.unsyncedBoot != nil, isUnfinished, state.durable == state.keptCount else { return }
-    record.unsyncedBoot = nil
-    save()
+    if ledger.becomesClean() { save() }
   }
 
   /// Bytes are about to come that clients are told of before the disk has them. Whether the record did not say so
   /// before; it has to be on the disk, then, before the first of them.
-  func marksUnsynced() -> Bool {
-    guard resources.durability != .always, record.unsyncedBoot == nil else { return false }
-    record.unsyncedBoot = resources.bootIdentifier
-    return true
-  }
+  func marksUnsynced() -> Bool { ledger.marksUnsynced(since: resources.unsyncedBoot) }
 
   /// Of a resource of an earlier server: whether what was acknowledged is gone, or may be. Says so, and gives it up.
   func reportsLoss() -> Bool {
-    guard state.isInactive, record.deactivation == nil else { return false }
+    guard ledger.state.isInactive, !ledger.isOver else { return false }
     wentInactive(peer: nil, event: .interrupted)
     return true
   }
+}
+
+/// What the disk did not take of an upload.
+struct DiskRefusals {
+  /// Why acknowledged bytes may be lost.
+  var acknowledged: SystemError?
+  /// Why bytes that were not synced were dropped last.
+  var unsynced: SystemError?
 }

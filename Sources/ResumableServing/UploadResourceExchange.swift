@@ -32,8 +32,8 @@ final class UploadResourceExchange: Exchange {
   }
 
   func takeArrived() { resource?.takeArrived() }
-  func pauseBody() { resource?.handlerPauses() }
-  func resumeBody() { resource?.handlerResumes() }
+  func pauseBody() { resource?.content.pause() }
+  func resumeBody() { resource?.content.resume() }
 
   func disconnect() {
     let resource = resource

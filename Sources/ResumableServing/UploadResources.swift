@@ -36,6 +36,8 @@ package final class UploadResources {
   let durability: Durability
   let figures: LoopFigures
   let bootIdentifier: String
+  /// The same, where bytes are acknowledged that the disk does not have.
+  var unsyncedBoot: String? { durability == .always ? nil : bootIdentifier }
   private let assignment: LoopAssignment
   /// With ``Durability/interval``.
   let intervalSync: IntervalSync
@@ -301,9 +303,9 @@ package final class UploadResources {
   /// without the fields of a request that nobody makes any more.
   func finished(_ resource: UploadResource) {
     settleAccount(of: resource)
-    resource.digests?.abandon()
-    resource.record.fields = HeaderFields()
-    keepFinished(resource, bytes: resource.record.text?.utf8.count ?? 0)
+    resource.content.abandonDigests()
+    resource.ledger.forgetFields()
+    keepFinished(resource, bytes: resource.ledger.recordLength)
     // What is over may live for a shorter time than what is not.
     armExpiry(for: resource)
   }
@@ -317,7 +319,7 @@ package final class UploadResources {
 
   private func settleAccount(of resource: UploadResource) {
     guard let share = resource.share else { return }
-    resource.spooled?.shrink(to: 0)
+    resource.content.uncount()
     usage.leave(share)
     resource.share = nil
     unfinishedCount -= 1

@@ -1,10 +1,8 @@
-// The content of an upload's requests: taken as far as it may be, kept, synced, told of.
+// The content of an upload's requests: taken as far as it may be, and told of.
 
 internal import DiskFiles
 internal import EventLoops
-internal import Glibc
 internal import HTTPMessages
-internal import Metrics
 internal import ResumableUploads
 internal import StreamServing
 
@@ -13,19 +11,12 @@ extension UploadResource {
 
   func received(_ bytes: Span<UInt8>, pieces: [Range<Int>], by transfer: UploadTransfer) {
     let count = UInt64(pieces.reduce(0) { $0 + $1.count })
-    let intake = state.received(count, by: transfer.number)
-    if state.isInactive, let refusal = intake.refusal { return exceeded(transfer, refusal) }
+    let intake = ledger.state.received(count, by: transfer.number)
+    if ledger.state.isInactive, let refusal = intake.refusal { return exceeded(transfer, refusal) }
     var error: KeepingError?
-    if intake.count > 0, let body {
+    if intake.count > 0 {
       let wanted = intake.count == count ? pieces : pieces.prefix(octets: Int(intake.count))
-      let before = body.keptCount
-      error = body.append(bytes, pieces: wanted)
-      if transfer.digest != nil || digests != nil {
-        // Not those that the disk did not take, nor those that the handler turned down.
-        let kept = wanted.prefix(octets: Int(body.keptCount - before))
-        transfer.digest?.update(bytes, kept)
-        digests?.update(bytes, kept, at: before)
-      }
+      error = content.append(bytes, wanted, digest: transfer.digest)
       countKept()
     }
     // The handler may have answered, or left, within that.
@@ -43,8 +34,8 @@ extension UploadResource {
 
   /// Brings the offset in line with what is kept.
   func countKept() {
-    guard let body, isUnfinished, body.keptCount > state.keptCount else { return }
-    state.kept(body.keptCount - state.keptCount)
+    guard isUnfinished, let count = content.keptCount, count > ledger.state.keptCount else { return }
+    ledger.state.kept(count - ledger.state.keptCount)
   }
 
   /// The upload is longer than its length: nobody can tell which of the two is wrong.
@@ -53,17 +44,17 @@ extension UploadResource {
     transfer.resource = nil
     progress.end()
     wentInactive(peer: transfer.peer, event: .interrupted)
-    transfer.respond(ServerAnswer.refused(refusal, transfer.request.version, limits: state.limits))
+    transfer.respond(ServerAnswer.refused(refusal, transfer.request.version, limits: ledger.state.limits))
   }
 
   func contentEnded(_ transfer: UploadTransfer) {
     let isCurrent = self.transfer === transfer
-    if isCurrent, state.phase == .incomplete {
+    if isCurrent, ledger.state.phase == .incomplete {
       guard judgeContent(transfer) else { return }
       if transfer.request.completes, !resources.isStillAuthorized(owner) { return reject(transfer, .notAuthorized) }
-      keeper?.describe(transfer.head.fields)
+      content.describe(transfer.head.fields)
     }
-    switch state.contentEnded(transfer.number) {
+    switch ledger.state.contentEnded(transfer.number) {
     case .ignore: break
     case .refuse(let refusal):
       guard isCurrent else { return }
@@ -78,11 +69,13 @@ extension UploadResource {
       transfer.resource = nil
       progress.end()
       touch()
-      let reached = state.offset
+      let reached = ledger.state.offset
       settle { [self] failure in
         if let failure { return refuse(transfer, failure) }
         // A sync that was under way before has failed: a 2xx would acknowledge what it has lost.
-        if state.offset < reached, let lostBySync { return refuse(transfer, UploadRefusal(lostBySync)) }
+        if ledger.state.offset < reached, let error = refusals.unsynced {
+          return refuse(transfer, UploadRefusal(error))
+        }
         let version = transfer.request.version
         var answer: ServerAnswer
         if transfer.isCreation {
@@ -91,7 +84,9 @@ extension UploadResource {
         } else {
           answer = ServerAnswer.appended(standing(), version)
         }
-        if let field = digests?.field(at: state.offset) { answer.fields.append(DigestField.representation, field) }
+        if let field = content.digestField(at: ledger.state.offset) {
+          answer.fields.append(DigestField.representation, field)
+        }
         transfer.respond(answer)
       }
       rest()
@@ -106,11 +101,11 @@ extension UploadResource {
   private func judgeContent(_ transfer: UploadTransfer) -> Bool {
     guard let digest = transfer.digest else { return true }
     if digest.isRight {
-      state.contentVerified()
-      body?.release()
+      ledger.state.contentVerified()
+      content.keep()
       return true
     }
-    state.contentRefuted()
+    ledger.state.contentRefuted()
     self.transfer = nil
     transfer.resource = nil
     progress.end()
@@ -123,30 +118,23 @@ extension UploadResource {
   /// Takes back what is kept and does not count. False if that failed, and the upload with it.
   @discardableResult
   func dropUncounted() -> Bool {
-    guard let body, body.keptCount > state.keptCount else { return true }
     do throws(SystemError) {
-      try body.drop(to: state.keptCount)
+      try content.drop(to: ledger.state.keptCount)
+      return true
     } catch {
       // Bytes that nobody vouches for cannot be told from the others any more.
       deactivate(.stateLost, peer: nil, reason: "\(error)")
       return false
     }
-    body.release()
-    digests?.rewind(to: state.keptCount)
-    return true
   }
 
   /// All bytes are here. They are compared with the digest that the creation gave, and then the handler has its turn.
   private func process() {
-    if keeper?.isInside == true { return outgrown() }
-    guard let digests, let body else {
-      self.body?.end()
-      return
-    }
-    digests.catchUp(with: body, loop: resources.loop, worker: resources.worker) { [self] verdict in
-      guard state.phase == .processing else { return }
+    if content.isInside == true { return outgrown() }
+    content.compare { [self] verdict in
+      guard ledger.state.phase == .processing else { return }
       switch verdict {
-      case .right: self.body?.end()
+      case .right: content.end()
       case .wrong: fail()
       case .unreadable: postpone(500, "what is kept of the upload cannot be read now")
       }
@@ -159,24 +147,9 @@ extension UploadResource {
   private func bytesKept(_ count: UInt64, _ transfer: UploadTransfer) {
     syncSoon()
     let now = MonotonicInstant.now
-    if unacknowledgedSince == nil { unacknowledgedSince = now }
+    ledger.bytesCame(at: now)
     guard transfer.tellsProgress else { return }
     tellProgress(progress.schedule.kept(count, now: now.nanoseconds))
-  }
-
-  /// Counts what `announce` has the state say to a client.
-  func announcing<Result>(_ announce: () -> Result) -> Result {
-    let before = state.announced
-    let result = announce()
-    guard state.announced > before else { return result }
-    resources.figures.values.acknowledgedBytes += state.announced - before
-    if let since = unacknowledgedSince {
-      resources.figures.values.acknowledgementDelays.record(
-        Double(MonotonicInstant.now.nanoseconds(since: since)) / 1e9)
-    }
-    // What came meanwhile and waits for the disk is as old as this moment at most.
-    unacknowledgedSince = state.announced < state.offset ? .now : nil
-    return result
   }
 
   /// - Parameter evenIfKnown: also an offset that was told before, to a request that has not heard of it.
@@ -187,18 +160,18 @@ extension UploadResource {
       progress.setTimer(at: time) { [self] in tellProgress(progress.schedule.timerFired(now: progress.now)) }
     case .announce:
       guard let transfer, transfer.tellsProgress else { return }
-      if !state.awaitsDisk {
+      if !ledger.state.awaitsDisk {
         // Written within the call, where nothing waits for the disk.
         saveOwnOffset { _ in }
-        guard record.ownOffset == savedOwnOffset else { return }
+        guard ledger.isOwnOffsetWritten else { return }
       }
-      if let offset = announcing({ state.announceProgress() }) ?? (evenIfKnown ? state.announced : nil),
+      if let offset = announcing({ $0.announceProgress() }) ?? (evenIfKnown ? ledger.state.announced : nil),
         let fields = ServerAnswer.progress(offset, transfer.request.version)
       {
         transfer.sendInterim(fields)
       }
       // The disk is asked for as much as has come while it was busy, again and again: a sync for each announcement.
-      guard state.awaitsDisk, state.durable < state.offset, !progress.isSyncing else { return }
+      guard ledger.state.awaitsDisk, ledger.state.durable < ledger.state.offset, !progress.isSyncing else { return }
       progress.isSyncing = true
       synchronize { [self] error in
         progress.isSyncing = false

@@ -1,0 +1,133 @@
+// How an upload ends: given up, expired, found wanting; and what its recording hears of it.
+
+internal import EventLoops
+internal import HTTPServer
+internal import ResumableUploads
+internal import StreamServing
+
+extension UploadResource {
+  // MARK: The end
+
+  /// Gives the upload up. Requests at work on it end without an answer.
+  ///
+  /// - Parameter completion: called when the record says so, as durable as records are.
+  func deactivate(
+    _ cause: Deactivation, peer: String?, reason: String? = nil,
+    _ completion: @escaping (SystemError?) -> Void = { _ in }
+  ) {
+    let wasUnfinished = isUnfinished
+    do throws(UploadRefusal) {
+      _ = try ledger.state.deactivate(cause)
+    } catch {
+      return completion(nil)
+    }
+    dropTransfer()
+    ledger.forgetResponse()
+    guard wasUnfinished else { return save(completion) }
+    let event: ServerEvent.Kind =
+      switch cause {
+      case .cancelled: .cancelled
+      case .expired: .expired
+      case .interrupted: .closed
+      default: .interrupted
+      }
+    wentInactive(peer: peer, event: event, reason: reason, completion)
+  }
+
+  /// Nobody has come for as long as the upload lives. Age removes no byte of a live stream.
+  func expire() { deactivate(ledger.isLive && ledger.state.offset > 0 ? .interrupted : .expired, peer: nil) }
+
+  /// Ends the request at work without an answer, and without a word: what becomes of the upload is said.
+  func dropTransfer() {
+    let cut = transfer
+    transfer = nil
+    progress.end()
+    cut?.cutOff()
+  }
+
+  /// The state is inactive: what the upload holds is removed, closed or left to others.
+  func wentInactive(
+    peer: String?, event kind: ServerEvent.Kind, reason: String? = nil,
+    _ completion: @escaping (SystemError?) -> Void = { _ in }
+  ) {
+    guard case .inactive(let cause) = ledger.state.phase else { return completion(nil) }
+    touch()
+    let kept = ledger.state.offset
+    var event = content.event(kind, ledger.request)
+    noteOwnOffset()
+    let end = ledger.hasBegun ? recordingEnd(cause) : nil
+    var outcome = RecordingOutcome.removed
+    switch content.abandon(ledger.request, end, for: self, cause.description) {
+    case .recording(let ended): outcome = ended ?? .removed
+    // What a handler was given of a live stream is all that there is of it.
+    case .spool where cause == .interrupted: event.file = resources.store.bodyName(token)
+    case .spool: resources.store.removeBody(token)
+    }
+    // The registry tells of a recording that is closed, and one that others continue has not ended.
+    let isSilent = outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
+    resources.finished(self)
+    if !isSilent {
+      event.peer = peer
+      event.offset = kept
+      event.reason = reason ?? cause.description
+      resources.emit(event)
+    }
+    save(completion)
+    endComparison()
+  }
+
+  private func recordingEnd(_ cause: Deactivation) -> RecordingEnd {
+    switch cause {
+    case .cancelled: ledger.ownsFile ? .remove : .leave
+    case .expired: ledger.isLive ? .close : .remove
+    case .interrupted: .close
+    case .stateLost: refusals.acknowledged.map { .distrust($0) } ?? .leave
+    case .lengthExceeded, .outgrown, .unsynced, .overtaken, .abandoned: .leave
+    }
+  }
+
+  // MARK: Events
+
+  func emit(_ kind: ServerEvent.Kind, _ transfer: UploadTransfer, reason: String? = nil, status: Int? = nil) {
+    // Before the first byte was asked for there is no stream to speak of.
+    guard content.isOpen || ledger.hasBegun else { return }
+    var event = content.event(kind, ledger.request)
+    event.peer = transfer.peer
+    event.offset = ledger.state.offset
+    if kind == .interrupted { event.bytes = ledger.state.offset - min(ledger.state.offset, transfer.request.offset) }
+    event.reason = reason
+    event.status = status
+    resources.emit(event)
+  }
+
+  func emitEnded(_ response: Response, _ transfer: UploadTransfer?) {
+    var event = ServerEvent(.ended, peer: transfer?.peer ?? owner.address, status: response.status)
+    event.bytes = ledger.state.offset
+    resources.emit(event)
+  }
+}
+
+extension UploadResource: RecordingHolder {
+  func overtaken() { deactivate(.overtaken, peer: nil) }
+  var ownsFile: Bool { ledger.ownsFile }
+  var isLive: Bool { ledger.isLive }
+  var continuesRecording: Bool {
+    guard ledger.state.announced > 0 else { return false }
+    // What others have brought may have made it longer than it was announced.
+    guard let length = ledger.state.length, case .bytes(let kept)? = try? content.measure(ledger) else { return true }
+    return kept <= length
+  }
+
+  func lostRecording() {
+    guard ledger.ownsFile else { return }
+    ledger.setOwnsFile(false)
+    save()
+  }
+
+  func tookRecording(ownsFile: Bool) {
+    guard ledger.ownsFile != ownsFile else { return }
+    ledger.setOwnsFile(ownsFile)
+    // The record of an upload that begins is written before its first byte comes.
+    if ledger.hasBegun { save() }
+  }
+}
