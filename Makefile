@@ -153,7 +153,7 @@ bench: bench-build ## every benchmark beside its rivals, three quarters of an ho
 bench-quick: bench-build ## a small selection of them, in three minutes
 	$(PYTHON) -m benchmarks.suite --quick
 
-bench-build: build bench-packages test-packages .build/libcurl-load .build/rate-receiver
+bench-build: build bench-packages test-packages .build/libcurl-load .build/rate-receiver .build/least-microphone
 	$(SWIFT) build -c release --product circular-buffer-benchmark --scratch-path .build/bench
 
 bench-tasks: ## streams that tasks write beside streams with callbacks
@@ -194,14 +194,15 @@ bench-throughput: build test-packages ## sluice put and pipe through the resumab
 bench-memory: build ## whether memory is flat over ten gigabytes, at both ends
 	$(PYTHON) -m benchmarks.resumable.memory $(BENCH)
 
-bench-acknowledgements: build bench-packages ## what it costs a microphone's stream that it is acknowledged
+bench-acknowledgements: build bench-packages .build/least-microphone ## what it costs a microphone's stream that it is acknowledged
 	$(PYTHON) -m benchmarks.live.acknowledgements $(BENCH)
 
 # Programs in plain C: libcurl's own cost is seen without any of ours, and the judge of rates costs next to nothing.
-C_BENCHMARK = gcc -O2 -std=gnu11 -Wall -Wextra -Werror -o $@ $(filter %.c,$^) $$(pkg-config --cflags --libs libcurl) -lm
+C_BENCHMARK = gcc -O2 -std=gnu11 -Wall -Wextra -Werror -Wl,--as-needed -o $@ $(filter %.c,$^) $$(pkg-config --cflags --libs libcurl alsa) -lm -pthread
 .build/libcurl-load: $(wildcard benchmarks/LibcurlLoad/*.[ch])
 .build/rate-receiver: $(wildcard benchmarks/RateReceiver/*.[ch])
-.build/libcurl-load .build/rate-receiver: | packages
+.build/least-microphone: $(wildcard benchmarks/LeastMicrophone/*.c)
+.build/libcurl-load .build/rate-receiver .build/least-microphone: | packages
 	$(call install-missing,gcc)
 	@mkdir -p $(@D)
 	$(C_BENCHMARK)

@@ -2,7 +2,8 @@
 """`make bench-acknowledgements`: what it costs a microphone's stream that the server acknowledges what it has kept.
 
 `sluice mic` to `sluice serve`, in turn as a resumable upload and as one plain request, and resumable without the digest
-that only such an upload has. A relay in between stamps and stores what arrives, in all three alike.
+that only such an upload has; beside them the least that a stream can cost (LeastMicrophone, C). A relay in between
+stamps and stores what arrives, in all of them alike.
 """
 
 from __future__ import annotations
@@ -19,12 +20,22 @@ from benchmarks.common.report import Report, add_arguments
 from benchmarks.common.sluice_server import SluiceServer, sluice_server
 from benchmarks.live.beds import TestMicrophoneBed
 from benchmarks.live.comparison import Comparison, Rounds, Target
-from benchmarks.live.contenders import SLUICE_ARECORD, SLUICE_QUICK, Capture, Contender
+from benchmarks.live.contenders import (
+    LEAST_ARECORD,
+    LEAST_MICROPHONE,
+    LEAST_QUICK,
+    SLUICE_ARECORD,
+    SLUICE_QUICK,
+    Capture,
+    Contender,
+)
 from benchmarks.live.live import CHANNELS, RATE
 from benchmarks.live.live_path import measure
 
 #: A few percent: more would have to be explained.
 AIM = 1.05
+#: Of what the least program costs.
+LEAST_AIM = 1.4
 
 COLUMNS = (
     ("CPU s/min", "cpu_s_per_min", 3),
@@ -53,8 +64,8 @@ def _variants(base: Contender) -> tuple[Contender, Contender, Contender]:
     )
 
 
-#: By the microphone's period, in ms.
-BASES = {"10": SLUICE_QUICK, "125": SLUICE_ARECORD}
+#: By the microphone's period, in ms: ours, and the least.
+BASES = {"10": (SLUICE_QUICK, LEAST_QUICK), "125": (SLUICE_ARECORD, LEAST_ARECORD)}
 
 
 def measure_variants(
@@ -82,16 +93,21 @@ def measure_period(period: str, options: argparse.Namespace, found: list[Compari
     """All variants of the microphone with this period, to a server of their own."""
     if period not in BASES:
         raise BenchmarkError(f"no period of {period} ms; there are: {', '.join(BASES)}")
-    chosen = _variants(BASES[period])
+    ours, least = BASES[period]
+    variants = _variants(ours)
     note = (
         f"Test microphone, periods of {period} ms, {RATE // 1000} kHz mono, to `sluice serve` through a relay "
         f"that stamps arrivals; {options.rounds} rounds of {options.seconds:g} s. "
         "`make bench-acknowledgements`."
     )
-    resumable, _, plain = chosen
-    targets = tuple(
-        Target(what, resumable.key, plain.key, AIM)
-        for what in ("cpu_s_per_min", "server_cpu_s_per_min", "pss_mib", "wakeups_per_s", "delay_p99_ms")
+    resumable, _, plain = variants
+    chosen = (*variants, least)
+    targets = (
+        Target("cpu_s_per_min", resumable.key, least.key, LEAST_AIM),
+        *(
+            Target(what, resumable.key, plain.key, AIM)
+            for what in ("server_cpu_s_per_min", "pss_mib", "wakeups_per_s", "delay_p99_ms")
+        ),
     )
     titles = {contender.key: contender.title for contender in chosen}
     found.append(Comparison(f"acknowledgements, {period} ms", note, {}, titles, COLUMNS, targets))
@@ -112,6 +128,7 @@ def main() -> int:
     found: list[Comparison] = []
     with report.measuring():
         need_built(SLUICE, "build")
+        need_built(LEAST_MICROPHONE, ".build/least-microphone")
         for period in options.periods.split(","):
             measure_period(period, options, found)
     report.sections = [each.section() for each in found]

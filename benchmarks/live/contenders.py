@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.common.harness import SLUICE, BenchmarkError
+from benchmarks.common.harness import REPOSITORY, SLUICE, BenchmarkError
+
+LEAST_MICROPHONE = REPOSITORY / ".build" / "least-microphone"
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,19 @@ def _gstreamer(capture: Capture) -> list[Sequence[str]]:
     ]
 
 
+def _least(capture: Capture, period_ms: int) -> list[Sequence[str]]:
+    stream = (capture.url, capture.device, str(period_ms * 1000), str(capture.rate), str(capture.channels))
+    return [[str(LEAST_MICROPHONE), *stream]]
+
+
+def _least_quick(capture: Capture) -> list[Sequence[str]]:
+    return _least(capture, 10)
+
+
+def _least_arecord(capture: Capture) -> list[Sequence[str]]:
+    return _least(capture, 125)
+
+
 def _sluice(capture: Capture, period: str) -> list[Sequence[str]]:
     return [
         [
@@ -117,8 +132,11 @@ ARECORD = Contender("arecord", "arecord | curl, 125 ms", 125, _arecord_default)
 ARECORD_QUICK = Contender("arecord-10", "arecord | curl, 10 ms", 10, _arecord_quick)
 FFMPEG = Contender("ffmpeg", "ffmpeg fifo, 10 ms", 10, _ffmpeg)
 GSTREAMER = Contender("gstreamer", "GStreamer, 10 ms", 10, _gstreamer)
+# A capture thread, a ring and libcurl in C, and nothing else: the least that our design can cost.
+LEAST_QUICK = Contender("least", "least in C, 10 ms", 10, _least_quick)
+LEAST_ARECORD = Contender("least-125", "least in C, 125 ms", 125, _least_arecord)
 
-ALL = (SLUICE_QUICK, SLUICE_ARECORD, ARECORD, ARECORD_QUICK, FFMPEG, GSTREAMER)
+ALL = (SLUICE_QUICK, LEAST_QUICK, SLUICE_ARECORD, LEAST_ARECORD, ARECORD, ARECORD_QUICK, FFMPEG, GSTREAMER)
 KEYS = tuple(contender.key for contender in ALL)
 # For losses the period matters little: those of 10 ms, and arecord as people run it.
 FAULT_TABLE = (SLUICE_QUICK, ARECORD, FFMPEG, GSTREAMER)
