@@ -18,16 +18,21 @@ public struct LiveStreamWriter: Sendable {
   /// Appends the UTF-8 bytes of `text` to the stream.
   ///
   /// - Throws: see ``write(_:)-([UInt8])``.
-  public func write(_ text: String) async throws(LiveStreamError) { try await write(Array(text.utf8)) }
+  nonisolated(nonsending) public func write(_ text: String) async throws(LiveStreamError) {
+    try await write(Array(text.utf8))
+  }
 
   /// Appends bytes to the stream. Waits while the buffer is full: until the server has acknowledged enough of what it
   /// has. Cancelling the task that waits stops the stream.
   ///
   /// - Throws: ``LiveStreamError`` with the reason why the stream has ended, of kind ``LiveStreamError/Kind/source``
   ///   after its proper end.
-  public func write(_ bytes: [UInt8]) async throws(LiveStreamError) {
+  nonisolated(nonsending) public func write(_ bytes: [UInt8]) async throws(LiveStreamError) {
+    // As a rule there is room, and nothing to wait for.
+    let written = Task.isCancelled ? nil : source.writeAtOnce(bytes)
+    if written == bytes.count { return }
     let isWritten = await withTaskCancellationHandler {
-      await source.write(bytes)
+      await source.write(bytes, after: written)
     } onCancel: {
       operation.cancel()
     }
@@ -38,7 +43,7 @@ public struct LiveStreamWriter: Sendable {
   }
 
   /// Appends bytes to the stream, as ``write(_:)-([UInt8])`` does.
-  public func write(_ bytes: some Collection<UInt8> & Sendable) async throws(LiveStreamError) {
+  nonisolated(nonsending) public func write(_ bytes: some Collection<UInt8> & Sendable) async throws(LiveStreamError) {
     try await write(Array(bytes))
   }
 }

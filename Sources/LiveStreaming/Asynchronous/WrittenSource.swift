@@ -66,14 +66,37 @@ final class WrittenSource: StreamSource {
     context.loop.execute { [weak self] in self?.stop() }
   }
 
+  /// Writes as much as there is room for, if no other writer has the turn. Never waits.
+  ///
+  /// - Returns: how many bytes; nil if another writer has the turn, or the stream has ended. A caller that gets fewer
+  ///   bytes than it gave has the turn, and goes on with ``write(_:after:)``.
+  func writeAtOnce(_ bytes: [UInt8]) -> Int? {
+    guard bytes.count <= Self.longestCopy else { return nil }
+    return state.withLock { state in
+      guard !state.writers.hasEnded, state.writers.begin() else { return nil }
+      var count = 0
+      if case .written(let more)? = state.producer?.write(copying: bytes.span.bytes) { count = more }
+      if count == bytes.count { _ = state.writers.end() }
+      return count
+    }
+  }
+
   /// Writes all of `bytes`, and waits as long as there is no room.
   ///
   /// - Returns: false when the stream has ended before it could take all of them.
-  func write(_ bytes: [UInt8]) async -> Bool {
-    guard !bytes.isEmpty else { return state.withLock { !$0.writers.hasEnded } }
-    if !state.withLock({ $0.writers.begin() }) { await takeTurn() }
+  nonisolated(nonsending) func write(_ bytes: [UInt8]) async -> Bool {
+    let written = writeAtOnce(bytes)
+    return if written == bytes.count { true } else { await write(bytes, after: written) }
+  }
+
+  /// Writes the rest of `bytes`, and waits as long as there is no room.
+  ///
+  /// - Parameter written: what ``writeAtOnce(_:)`` returned.
+  /// - Returns: false when the stream has ended before it could take all of them.
+  nonisolated(nonsending) func write(_ bytes: [UInt8], after written: Int?) async -> Bool {
+    if written == nil, !state.withLock({ $0.writers.begin() }) { await takeTurn() }
     defer { state.withLock { $0.writers.end() }?.resume() }
-    var count = 0
+    var count = written ?? 0
     while true {
       switch write(bytes, from: count) {
       case .wrote(let more): count += more
@@ -104,14 +127,14 @@ final class WrittenSource: StreamSource {
     }
   }
 
-  private func takeTurn() async {
+  nonisolated(nonsending) private func takeTurn() async {
     await withUnsafeContinuation { continuation in
       if !state.withLock({ $0.writers.wait(continuation) }) { continuation.resume() }
     }
   }
 
   /// Waits for the source's start, for room, or for the end. It may return early.
-  private func waitForRoom() async {
+  nonisolated(nonsending) private func waitForRoom() async {
     await withUnsafeContinuation { continuation in
       let waits = state.withLock { state in
         if state.producer?.requestSpace(state.roomStep) == false { return false }
