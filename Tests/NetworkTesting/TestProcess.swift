@@ -51,11 +51,19 @@ public final class TestProcess: Sendable {
     }
     posix_spawn_file_actions_adddup2(&actions, outputs[0].writing, 1)
     posix_spawn_file_actions_adddup2(&actions, outputs[1].writing, 2)
+    // As a shell starts it. This thread may be one of Dispatch's, which block signals.
+    var attributes = posix_spawnattr_t()
+    posix_spawnattr_init(&attributes)
+    defer { posix_spawnattr_destroy(&attributes) }
+    var noSignals = sigset_t()
+    sigemptyset(&noSignals)
+    posix_spawnattr_setsigmask(&attributes, &noSignals)
+    posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
     var argumentVector: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
     var environmentVector: [UnsafeMutablePointer<CChar>?] = Self.environment(environment).map { strdup($0) } + [nil]
     defer { for pointer in argumentVector + environmentVector { free(pointer) } }
     var pid = pid_t()
-    let code = posix_spawnp(&pid, program, &actions, nil, &argumentVector, &environmentVector)
+    let code = posix_spawnp(&pid, program, &actions, &attributes, &argumentVector, &environmentVector)
     for pipe in outputs { close(pipe.writing) }
     close(inputPipe.reading)
     guard code == 0 else { throw TestFailure("\(program): \(String(cString: strerror(code)))") }
