@@ -1,9 +1,9 @@
 // What an earlier server has left counts against the quotas: recordings that grow, and those that were closed before
 // their end.
 
-package import DiskFiles
-package import EventLoops
-package import StreamServing
+internal import DiskFiles
+internal import EventLoops
+internal import StreamServing
 
 extension FileStore {
   /// Lists the directory and counts what is stored, in slices.

@@ -1,6 +1,6 @@
 // A stream whose client fell silent: its recording is closed, and continues in a next part if the client comes back.
 
-package import DiskFiles
+internal import DiskFiles
 package import EventLoops
 internal import Glibc
 package import StreamServing

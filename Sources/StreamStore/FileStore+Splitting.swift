@@ -5,7 +5,7 @@
 // can be done at any time, by this server or by the next one. So there is no moment at which a byte is in no file or in
 // two.
 
-package import DiskFiles
+internal import DiskFiles
 package import EventLoops
 internal import Glibc
 internal import Recordings

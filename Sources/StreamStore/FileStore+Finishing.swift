@@ -1,0 +1,148 @@
+// What has come, on its way to the disk, and a complete recording on its way to its final name.
+
+internal import CLinux
+internal import DiskFiles
+package import EventLoops
+internal import Glibc
+package import StreamServing
+internal import Synchronization
+
+extension FileStore {
+  /// Gives a complete stream its final name, after making it as durable as it is to be. `completion` is called on the
+  /// loop's thread: at once, or when the disk is done.
+  ///
+  /// - Parameter forgetsLog: whether nothing of the stream need be known once it is complete.
+  func finish(
+    _ stream: StreamFile, _ ending: RecordingEnding, forgetsLog: Bool, loop: EventLoop,
+    completion: @escaping (UnfinishedStream?) -> Void
+  ) {
+    let finishing = FinishingRecording(
+      name: stream.name, start: stream.start, length: stream.length, size: stream.position(of: stream.length),
+      ending: ending)
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    let isSynced = durability != .none
+    complete(finishing, stream.stored, forgetsLog: forgetsLog) { error, isNameRefused in
+      let failure = error.map { UnfinishedStream(error: $0, isNameRefused: isNameRefused) }
+      // Where nothing is synced, this is the loop's thread.
+      if isSynced { loop.execute { completion(failure) } } else { completion(failure) }
+    }
+  }
+
+  /// - Parameters:
+  ///   - dataSynced: called when the disk has the recording's bytes as far as it is to, before anything else is done.
+  ///   - completion: called with the error, and whether it was a step that failed and not a sync: at once if nothing is
+  ///     synced, and else on the worker's thread.
+  func complete(
+    _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool,
+    dataSynced: @escaping @Sendable () -> Void = {},
+    completion: @escaping @Sendable (_ error: SystemError?, _ isNameRefused: Bool) -> Void
+  ) {
+    let (name, size) = (finishing.name, finishing.size)
+    // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
+    let check: DiskSync.Step = { [self] () throws(SystemError) in
+      dataSynced()
+      switch finishing.ending {
+      case .live, .file: if let error = brokenSplit(of: name) { throw error }
+      case .split where isEnded.load(ordering: .acquiring):
+        throw SystemError(operation: "finish \(name.partial) when the server has ended", code: ECANCELED)
+      case .split, .interrupted: break
+      }
+      try file.check(length: size)
+      return DiskSync.Touched()
+    }
+    let naming: DiskSync.Step = { [self] () throws(SystemError) in
+      try rename(name, forgetsLog: forgetsLog)
+      return DiskSync.Touched(directory: directory)
+    }
+    let steps = [check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]
+    // On the worker's thread, unless nothing is synced.
+    let finished: @Sendable (SystemError?) -> Void = { [self] error in
+      // What follows a recording that was closed does not depend on it.
+      if error == nil, finishing.ending == .interrupted { brokenSplits.withLock { $0[name.base] = nil } }
+      guard hasSidecars else { return }
+      if error == nil { completeSidecar(name) } else { try? restoreHead(name) }
+    }
+    if durability == .none {
+      let error = attempt { () throws(SystemError) in
+        for step in steps { _ = try step() }
+      }
+      finished(error)
+      return completion(error, error != nil)
+    }
+    let isNameRefused = Lock(false)
+    let stepFailed: @Sendable () -> Void = { isNameRefused.withLock { $0 = true } }
+    disk.sync(.open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed) { error in
+      finished(error)
+      completion(error, isNameRefused.withLock { $0 })
+    }
+  }
+
+  func synchronize(
+    _ stream: StreamFile, loop: EventLoop, completion: @escaping (SystemError?) -> Void
+  ) {
+    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    // A new file's bytes are not found again without its name (fsync(2)).
+    let unsynced = stream.isNameSynced ? nil : directory
+    let name = stream.name
+    disk.sync(.open(stream.stored), "fdatasync of a stream", in: unsynced) { [self] error in
+      let error = error ?? brokenSplit(of: name)
+      loop.execute {
+        if error == nil { carried.stream.isNameSynced = true }
+        carried.completion(error)
+      }
+    }
+  }
+
+  /// A recording that is complete was synced when it ended, if it was to be.
+  package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    var name = name
+    do throws(SystemError) {
+      name.part = try parts.lines(of: name.base).last?.number ?? 1
+    } catch {
+      return completion(error)
+    }
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let completion = completion
+    let stream = name
+    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)", in: directory) { [self] error in
+      let error = error ?? brokenSplit(of: stream)
+      loop.execute { completion(error) }
+    }
+  }
+
+  func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
+    do throws(SystemError) {
+      try body()
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  private func rename(_ name: StreamName, forgetsLog: Bool) throws(SystemError) {
+    try rename(name)
+    if forgetsLog { parts.forget(name.base) }
+  }
+
+  private func rename(_ name: StreamName) throws(SystemError) {
+    // Somebody put a recording there while this one grew. One stream has one recording, of whatever type.
+    if (try? recordings.find(name)) != nil {
+      throw SystemError(operation: "rename \(name.partial): the stream has a complete recording already", code: EEXIST)
+    }
+    try moveUnlessThere(name.partial, in: directory, to: name.final)
+    recordings.add(name)
+  }
+
+  /// Gives a file its name in the directory of recordings, unless there is one of that name.
+  func moveUnlessThere(_ file: String, in parent: Int32, to name: String) throws(SystemError) {
+    if renameat2(parent, file, directory, name, SLUICE_RENAME_NOREPLACE) == 0 { return }
+    guard errno == EINVAL else { throw .last("rename \(file) to \(name)") }
+    // Some network file systems have no such flag. The directory is locked, so that nobody comes in between.
+    guard faccessat(directory, name, F_OK, 0) != 0 else {
+      throw SystemError(operation: "rename \(file) to \(name)", code: EEXIST)
+    }
+    try retryingInterrupts("rename \(file)") { renameat(parent, file, directory, name) }
+  }
+}

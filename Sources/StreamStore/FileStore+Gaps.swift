@@ -1,0 +1,111 @@
+// What never came of a recording, noted beside it before there is a hole in it.
+
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+internal import StreamServing
+
+extension FileStore {
+  func readGaps(
+    _ name: StreamName, from first: UInt64 = 0, length: UInt64
+  ) throws(SystemError) -> GapRecord.Summary {
+    GapRecord.summary(of: try gapText(name) ?? [], from: first, length: length)
+  }
+
+  /// nil if there is no record of gaps. One that cannot be read is not the same: bytes that never came would count.
+  func gapText(_ name: StreamName) throws(SystemError) -> [UInt8]? {
+    let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try files.open("open \(name.gaps)") { openat(directory, name.gaps, flags) }
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+    defer { close(descriptor) }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
+    while case let count = try retryingInterrupts("read \(name.gaps)", { read(descriptor, &buffer, buffer.count) }),
+      count > 0
+    {
+      text += buffer[..<count]
+    }
+    return text
+  }
+
+  /// What counts of a growing recording.
+  func remainder(of text: [UInt8], _ part: RecordingPart?, length: UInt64) -> GapRecord.Remainder {
+    // Nobody continues it if the disk has refused bytes of it, and its length is not known.
+    if GapRecord.summary(of: text, length: 0).isDistrusted {
+      return GapRecord.Remainder(count: text.count, length: length)
+    }
+    return GapRecord.remainder(of: text, from: part?.firstReceived ?? 0, length: length)
+  }
+
+  /// Takes lines back that are not true any more.
+  func trimGaps(_ stream: StreamName, to remainder: GapRecord.Remainder) throws(SystemError) {
+    let name = stream.gaps
+    let record: Int32
+    do throws(SystemError) {
+      record = try files.open("open \(name)") {
+        openat(directory, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+      }
+    } catch {
+      if error.isMissing { return }
+      throw error
+    }
+    defer { close(record) }
+    try retryingInterrupts("ftruncate \(name)") { ftruncate(record, off_t(remainder.count)) }
+    // After a power failure they must not speak of bytes that came later.
+    if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
+    if remainder.count == 0 { unlinkat(directory, name, 0) }
+  }
+
+  /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
+  func makeHole(_ stream: StreamFile, length: UInt64) throws(SystemError) {
+    try stream.stored.check(length: stream.position(of: stream.length))
+    let descriptor = try stream.stored.acquire()
+    defer { stream.stored.release() }
+    let before = try note(
+      GapRecord(offset: stream.length, length: length, cause: stream.length == 0 ? .beganLate : .notReceived),
+      stream.name)
+    do throws(SystemError) {
+      try retryingInterrupts("ftruncate \(stream.name.partial)") {
+        ftruncate(descriptor, off_t(stream.position(of: stream.length + length)))
+      }
+    } catch {
+      // What is left of the line when this fails as well is taken back when the stream is opened next.
+      try? trimGaps(stream.name, to: GapRecord.Remainder(count: before, length: stream.length))
+      throw error
+    }
+  }
+
+  /// Adds a line to a recording's `.gaps`, and returns how many octets were in front of it. If that fails, the record
+  /// is as it was.
+  @discardableResult
+  func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) -> Int {
+    let name = stream.gaps
+    let record = try files.open("open \(name)") {
+      openat(directory, name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
+    }
+    defer { close(record) }
+    let before = try retryingInterrupts("lseek \(name)") { lseek(record, 0, SEEK_END) }
+    let line = Array(gap.jsonLine.utf8)
+    do throws(SystemError) {
+      let written = try retryingInterrupts("write \(name)") {
+        line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) }
+      }
+      guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
+      // The end of a recording that is closed is synced with it.
+      guard durability != .none, gap.cause != .interrupted, gap.cause != .notSynced else { return before }
+      try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }
+      // It may be new: without its name it says nothing of a hole that the disk has already.
+      try retryingInterrupts("fsync of the directory") { fsync(directory) }
+      return before
+    } catch {
+      // Neither a part of a line stays nor a new file without one.
+      if before > 0 { ftruncate(record, off_t(before)) } else { unlinkat(directory, name, 0) }
+      throw error
+    }
+  }
+}

@@ -1,0 +1,155 @@
+// Streams found by their names, begun, measured and forgotten.
+
+internal import DiskFiles
+package import EventLoops
+internal import Glibc
+package import StreamServing
+
+extension FileStore {
+  /// How a file is opened that grows. All that is written comes at its end, and with O_APPEND it does so also if
+  /// somebody else has cut it: its length then shows that bytes are missing, where a hole of zeros would hide it.
+  private static let growing = O_RDWR | O_APPEND
+
+  package func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
+    guard let credential, let owner = try owners.owner(of: name) else { return true }
+    if owner == credential { return true }
+    let log = try parts.lines(of: name.base)
+    // Its owner continues a closed stream in a next part, wherever an operator has moved the closed one.
+    if log.contains(where: { $0.end != nil }) { return false }
+    // The record of another stream whose files were removed binds nobody.
+    var name = name
+    name.part = log.last?.number ?? 1
+    if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
+    return try findComplete(name) == nil
+  }
+
+  func open(
+    _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
+  ) throws(SystemError) -> StreamFile? {
+    // Before there is a file: one without an owner is everybody's.
+    if let credential, let owner = try owners.owner(of: name), owner != credential { parts.forget(name.base) }
+    let log = try parts.lines(of: name.base)
+    if let credential { try recordOwner(credential, of: name, log) }
+    var name = name
+    name.part = log.last?.number ?? 1
+    if let growing = try openGrowing(name, log) { return growing }
+    if log.last?.end == nil, let (name, complete) = try openComplete(name) {
+      return try StreamFile(self, name, complete.file, part: log.last, .complete, size: complete.length)
+    }
+    guard creating else { return nil }
+    if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
+    // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
+    unlinkat(directory, name.gaps, 0)
+    return try StreamFile(self, name, create(name), part: log.last, .new)
+  }
+
+  /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
+  ///
+  /// Whoever continues a stream without an owner keeps everybody else from it, and still did not begin it: the bytes
+  /// that are there are not theirs to download.
+  private func recordOwner(
+    _ credential: [UInt8], of name: StreamName, _ log: [RecordingPart]
+  ) throws(SystemError) {
+    let record = try owners.record(of: name)
+    if let record, record.owner == credential, record.isBeginner { return }
+    var isNew = log.isEmpty && !isThere(name.partial)
+    if isNew { isNew = try findComplete(name) == nil }
+    if record?.owner == credential, !isNew { return }
+    try owners.record(credential, of: name, isBeginner: isNew)
+    guard durability != .none else { return }
+    // The worker takes one after the other: whoever waits for a sync of the stream waits for these as well.
+    for file in [owners.path(name), StreamOwners.directoryName] {
+      disk.sync(.named(file, in: directory), "fdatasync of the owner's record of a stream") { _ in }
+    }
+  }
+
+  /// The stream's recording that still grows; nil if there is none.
+  func openGrowing(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
+    guard let (growing, size) = try openExisting(name.partial, Self.growing) else { return nil }
+    // A server died while it completed the recording, which goes on now.
+    try restoreHead(name)
+    // A server died before the file had its beginning: nothing was acknowledged of it.
+    if size < log.last?.beginningLength ?? 0 {
+      try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
+      return nil
+    }
+    var part = log.last
+    if part?.end != nil, var reopened = part {
+      // A server died while it closed the recording, which goes on now.
+      (reopened.end, reopened.count) = (nil, 0)
+      try parts.append(reopened, to: name.base)
+      part = reopened
+    }
+    let stream = try StreamFile(self, name, growing, part: part, size: size)
+    guard let text = try gapText(name) else { return stream }
+    let remainder = remainder(of: text, part, length: stream.length)
+    if remainder.length < stream.length {
+      // The server was killed before it stored a byte behind the hole.
+      try stream.truncate(to: remainder.length)
+      return try openGrowing(name, log)
+    }
+    if remainder.count < text.count || text.isEmpty {
+      try trimGaps(name, to: remainder)
+      return try StreamFile(self, name, growing, part: part, size: size)
+    }
+    return stream
+  }
+
+  func create(_ name: StreamName) throws(SystemError) -> OpenFile {
+    // It describes a recording of that name that was moved away.
+    if hasSidecars { unlinkat(directory, name.pendingSidecar, 0) }
+    return try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
+  }
+
+  /// The complete recording of that stream, whatever its extension, and its name; nil if there is none.
+  private func openComplete(_ name: StreamName) throws(SystemError) -> (StreamName, (file: OpenFile, length: UInt64))? {
+    guard let found = try findComplete(name) else { return nil }
+    // One that was removed a moment ago is not there.
+    guard let (file, size) = try openExisting(found.final, O_RDONLY) else { return nil }
+    guard found.finalExtension == ".wav", case let head = receivedHead(of: found, size: size), !head.isEmpty else {
+      return (found, (file, size))
+    }
+    // A client that sends the head again compares it with what came.
+    file.headChanges(from: head)
+    return (found, (file, size))
+  }
+
+  private func findComplete(_ name: StreamName) throws(SystemError) -> StreamName? {
+    try recordings.find(name)
+  }
+
+  package func measure(_ name: StreamName) throws(SystemError) -> StreamExtent {
+    let part = try parts.lines(of: name.base).last
+    var name = name
+    name.part = part?.number ?? 1
+    let growing = try openExisting(name.partial, Self.growing)
+    var found = growing
+    // A closed recording is nobody's to continue.
+    if found == nil, part?.end != nil { return .closed }
+    var complete: StreamName?
+    if found == nil, let (name, file) = try openComplete(name) { (complete, found) = (name, file) }
+    guard let (_, size) = found else { return .absent }
+    let start = part?.seriesStart ?? 0
+    var length = (part?.start ?? 0) + (size - min(size, part?.headerLength ?? 0))
+    if growing != nil { length = remainder(of: try gapText(name) ?? [], part, length: length).length }
+    var gaps = try readGaps(name, length: length)
+    gaps.add(part?.series)
+    if let complete { return .complete(complete, start: start, length: length, gaps) }
+    return .stored(start: start, length: length, gaps)
+  }
+
+  /// Forgets a stream's recording that still grows. One that is complete stays.
+  func remove(_ name: StreamName) {
+    guard let log = try? parts.lines(of: name.base) else { return }
+    var name = name
+    name.part = log.last?.number ?? 1
+    // A complete recording is not removed, and neither is what belongs to it.
+    guard unlinkat(directory, name.partial, 0) == 0 else { return }
+    unlinkat(directory, name.gaps, 0)
+    unlinkat(directory, name.pendingSidecar, 0)
+    accounts?.remove(name)
+    guard !log.contains(where: { $0.end != nil }) else { return }
+    parts.forget(name.base)
+    owners.forget(name)
+  }
+}

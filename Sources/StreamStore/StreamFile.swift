@@ -1,0 +1,219 @@
+// One stream of a directory while a request is at work on it: its file, its length, its gaps, and when it is divided.
+
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+internal import HTTPMessages
+internal import StreamServing
+
+/// A stream in a file of the store's directory.
+final class StreamFile: StoredStream {
+  private(set) var name: StreamName
+  /// `.part`, or the complete file, for reading only.
+  private(set) var stored: OpenFile
+  let standing: StreamStanding
+  private(set) var length: UInt64
+  private(set) var gaps = GapRecord.Summary()
+  /// Whether the disk has the file's name.
+  var isNameSynced = false
+  /// What the stream's log says of this recording; nil if there is no log.
+  private(set) var part: RecordingPart?
+  var start: UInt64 { part?.start ?? 0 }
+  var seriesStart: UInt64 { part?.seriesStart ?? 0 }
+  private let store: FileStore
+  /// What the sender says of the stream.
+  private(set) var description: StreamDescription?
+  /// The head of a WAV file, once all of it is there.
+  private var head: WAVHead?
+  /// How many bytes of samples the recording holds until a time of day; nil inside if none divides it, nil if nobody
+  /// has looked yet.
+  private var untilTime: UInt64??
+  /// How much is written at once until the head is there.
+  private static let headStep: UInt64 = 128
+  /// Whether the file does not begin with one, whatever it is called.
+  private var isHeadless = false
+  private var splitFailure: SystemError?
+  /// After what time it is tried again, and when; nil where nothing has failed.
+  private var splitRetry: (pause: Duration, at: MonotonicInstant)?
+
+  /// - Parameter size: of the file, in bytes.
+  init(
+    _ store: FileStore, _ name: StreamName, _ file: OpenFile, part: RecordingPart?,
+    _ standing: StreamStanding = .growing,
+    size: UInt64 = 0
+  ) throws(SystemError) {
+    self.store = store
+    self.name = name
+    stored = file
+    self.part = part
+    self.standing = standing
+    let header = part?.headerLength ?? 0
+    length = (part?.start ?? 0) + (size - min(size, header))
+    gaps = try store.readGaps(name, length: length)
+    gaps.add(part?.series)
+  }
+
+  var extent: RecordingExtent { RecordingExtent(start: start, seriesStart: seriesStart, length: length, gaps: gaps) }
+
+  var contentCount: UInt64 { store.contentCount(of: self) }
+
+  /// Where the byte at a stream offset lies in the file. No request begins before ``start``.
+  func position(of offset: UInt64) -> UInt64 { offset - min(offset, start) + (part?.headerLength ?? 0) }
+
+  func place(of offset: UInt64) -> (file: OpenFile, position: UInt64)? { (stored, position(of: offset)) }
+
+  func check() throws(SystemError) {
+    guard standing != .complete else { return }
+    try stored.check(length: position(of: length))
+  }
+
+  func write(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64, maySplit: Bool
+  ) -> StoredBytes {
+    let before = length
+    do throws(SystemError) {
+      if offset > before { try makeHole(length: offset - before) }
+    } catch {
+      return StoredBytes(count: 0, error: error, splitFailure: splitFailure)
+    }
+    var stored = StoredBytes(count: 0)
+    stored.error = append(bytes, pieces, skipping: skipped, at: offset, maySplit: maySplit, &stored)
+    stored.splitFailure = splitFailure
+    if stored.count == 0, offset > before {
+      // No byte behind the hole was stored. What cannot be taken back now is when the stream is opened next.
+      try? truncate(to: before)
+      length = before
+    }
+    return stored
+  }
+
+  /// Stores the bytes at the end of the recording, and of those that the stream continues in. Returns what kept the rest
+  /// from it.
+  private func append(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64, maySplit: Bool,
+    _ stored: inout StoredBytes
+  ) -> SystemError? {
+    let count = pieces.reduce(0) { $0 + $1.count } - skipped
+    do throws(SystemError) {
+      while stored.count < count {
+        try check()
+        // As much as the recording takes; the rest belongs to the next one.
+        let room = maySplit ? splitIfFull(&stored.splits) : nil
+        let limit = Int(min(UInt64(count - stored.count), room ?? .max))
+        let descriptor = try self.stored.acquire()
+        defer { self.stored.release() }
+        let result = BodyWriter.write(
+          descriptor, bytes, limit == count ? pieces : pieces.prefix(octets: skipped + stored.count + limit),
+          skipping: skipped + stored.count, at: position(of: offset + UInt64(stored.count)))
+        stored.count += result.written
+        length = offset + UInt64(stored.count)
+        if let error = result.error { return error }
+      }
+      return nil
+    } catch {
+      return error
+    }
+  }
+
+  /// How many bytes the recording may still take, after the stream was moved to the next one if it is full; nil for any
+  /// number.
+  private func splitIfFull(_ splits: inout [SplitRecording]) -> UInt64? {
+    guard let split = RecordingSplit.shortest(store.split, description.flatMap { RecordingSplit($0) }),
+      splitRetry.map({ $0.at <= .now }) ?? true,
+      name.part < RecordingPart.largestNumber, name.finalExtension == ".wav", !isHeadless
+    else { return nil }
+    let size = position(of: length)
+    if head == nil, size > 0 { head = store.wavHead(of: stored) }
+    guard let head else {
+      isHeadless = size >= WAVHead.maximumLength
+      // Not many samples with it: they would be too many if the recording is to be short.
+      return isHeadless ? nil : Self.headStep
+    }
+    let room = split.room(head, fileLength: size, untilTime: untilTime(split, head))
+    if room != 0 { return room }
+    // A hole is taken back if no byte behind it can be stored: the recording that it is in must not be finished yet.
+    if gaps.holesEnd == length { return UInt64(head.frameLength) }
+    do throws(SystemError) {
+      splits.append(try store.split(self, head))
+      (splitFailure, splitRetry) = (nil, nil)
+      return split.room(head, fileLength: position(of: length), untilTime: untilTime(split, head))
+    } catch {
+      // The recording goes on, and is longer than it should be.
+      let pauses = RecordingSplit.retryPauses
+      let pause = splitRetry.map { min($0.pause * 2, pauses.longest) } ?? pauses.first
+      (splitFailure, splitRetry) = (error, (pause, .now + pause))
+      return nil
+    }
+  }
+
+  private func untilTime(_ split: RecordingSplit, _ head: WAVHead) -> UInt64? {
+    if let untilTime { return untilTime }
+    let end = store.endByClock(of: self, split, head)
+    untilTime = end.map { position(of: $0) - min(position(of: $0), UInt64(head.received.count)) }
+    return untilTime ?? nil
+  }
+
+  /// The stream continues in another file.
+  func continueIn(_ name: StreamName, _ file: OpenFile, _ part: RecordingPart) {
+    (self.name, stored, self.part) = (name, file, part)
+    (isNameSynced, untilTime) = (false, nil)
+  }
+
+  func matches(
+    _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
+  ) throws(SystemError) -> Bool {
+    let earlier = Int(min(UInt64(count), start - min(start, offset)))
+    if earlier > 0, try !store.matchesEarlier(name, bytes, pieces, count: earlier, at: offset) { return false }
+    if earlier == count { return true }
+    let descriptor = try stored.acquire()
+    defer { stored.release() }
+    return try BodyWriter.matches(
+      descriptor, bytes, earlier == 0 ? pieces : pieces.dropped(octets: earlier), count: count - earlier,
+      at: position(of: offset + UInt64(earlier)), of: stored)
+  }
+
+  func truncate(to length: UInt64) throws(SystemError) {
+    guard length >= start else { throw SystemError(operation: "take back bytes of \(name.partial)", code: ESTALE) }
+    try stored.check(length: position(of: self.length))
+    let descriptor = try stored.acquire()
+    defer { stored.release() }
+    try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
+    if length < gaps.holesEnd {
+      let text = try store.gapText(name) ?? []
+      try store.trimGaps(name, to: GapRecord.remainder(of: text, from: firstReceived, length: length))
+      gaps = try store.readGaps(name, length: length)
+      gaps.add(part?.series)
+    }
+    self.length = length
+  }
+
+  private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
+
+  func makeHole(length: UInt64) throws(SystemError) {
+    try store.makeHole(self, length: length)
+    self.length += length
+    gaps.missing += length
+    gaps.holesEnd = self.length
+  }
+
+  func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    store.synchronize(self, loop: loop, completion: completion)
+  }
+
+  func describe(_ description: StreamDescription) throws(SystemError) {
+    // Without sidecars nothing would say where a file lies in its stream.
+    self.description = store.hasSidecars ? description : nil
+    untilTime = nil
+    try store.describe(self, description)
+  }
+
+  func finish(_ ending: StreamEnding, on loop: EventLoop, _ completion: @escaping (UnfinishedStream?) -> Void) {
+    switch ending {
+    case .complete(let isLive):
+      store.finish(
+        self, isLive ? .live : .file, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
+    case .interrupted(let owner, let isTrusted):
+      store.closeInterrupted(self, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
+    }
+  }
+}

@@ -1,0 +1,37 @@
+// What the fields of a request say of its stream: which one it is, and where the body begins in it.
+
+internal import HTTPMessages
+internal import StreamServing
+
+/// `Stream-ID` and `Stream-Offset` of a request.
+struct StreamRequestFields {
+  /// One to 64 of `[A-Za-z0-9._-]`, not beginning with a dot; nil if the request has none.
+  private(set) var id: String?
+  /// In bytes; 0 if the request has none.
+  private(set) var offset: UInt64 = 0
+
+  /// Why the fields cannot be understood.
+  struct Flaw: Error {
+    var reason: String
+  }
+
+  init(_ fields: HeaderFields) throws(Flaw) {
+    guard fields.count("stream-id") <= 1, fields.count("stream-offset") <= 1 else {
+      throw Flaw(reason: "Stream-ID and Stream-Offset may be given once")
+    }
+    id = fields.single("stream-id")
+    if let id, !StreamName.isValidID(id) {
+      throw Flaw(
+        reason:
+          "a Stream-ID is one to 64 letters, digits, dots, underscores and hyphens, and does not begin with a dot")
+    }
+    guard let position = fields.single("stream-offset") else { return }
+    guard !position.isEmpty, position.utf8.allSatisfy({ Octet.isDigit($0) }), let number = UInt64(position) else {
+      throw Flaw(reason: "a Stream-Offset is a number of bytes below 2^64")
+    }
+    guard id != nil || number == 0 else {
+      throw Flaw(reason: "a Stream-Offset needs a Stream-ID to say of which stream")
+    }
+    offset = number
+  }
+}

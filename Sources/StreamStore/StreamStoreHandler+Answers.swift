@@ -1,0 +1,173 @@
+// How a request lets go of its stream: answered, interrupted, left to the next one; and what is reported of that.
+
+internal import DiskFiles
+internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
+internal import ResumableUploads
+internal import StreamServing
+
+extension StreamStoreHandler {
+  // MARK: Letting go
+
+  func leave(_ stream: any StoredStream) {
+    // Every upload that stands in front of a hole of this request is over.
+    if state.leaves() { registry.overtake(stream.name, by: holder) }
+    registry.release(stream.name, by: self)
+    allowance.leave()
+  }
+
+  /// As ``leave(_:)``, where the stream goes on with another request or not at all.
+  private func leaveUnfinished(_ stream: any StoredStream) {
+    leave(stream)
+    guard !isUpload, !stream.isComplete else { return }
+    // Nobody has to come back to a stream without a byte.
+    registry.leave(
+      stream.name, for: UploadOwner(credential: head.credential, address: UploadOwner.address(of: peer)),
+      atMost: stream.isEmpty && stream.start == 0 ? .zero : nil)
+  }
+
+  func interrupt(_ stream: any StoredStream, _ reason: String, status: Int? = nil) {
+    leaveUnfinished(stream)
+    // Asking for the answer again interrupts nothing.
+    if stream.isComplete || isUpload { return }
+    var event = event(.interrupted, stream)
+    event.offset = stream.length
+    event.bytes = state.storedCount
+    event.missing = stream.missing
+    event.reason = reason
+    event.status = status
+    registry.emit(event)
+  }
+
+  // MARK: Refusals
+
+  /// The bytes contradict what is stored. The file is not touched.
+  func conflict(_ stream: any StoredStream, _ conflict: StreamRequestState.Conflict) {
+    leaveUnfinished(stream)
+    endState()
+    emitRefusal(409, conflict.reason, stream)
+    answer(409, stream, conflict.reason, retries: false)
+  }
+
+  /// The disk did not take the bytes. What it took is counted, the rest is the client's still.
+  func fail(_ stream: any StoredStream, _ error: KeepingError) {
+    guard case .disk(let error) = error else { return turnAway(stream, error.refusal) }
+    registry.figures.values.storageFailures += 1
+    (trouble.hasLostFile, trouble.disk) = (error.isForeignChange, error)
+    turnAway(
+      stream, StreamAnswer.status(of: error), trouble.hasLostFile ? StreamAnswer.lostFile : error.reason)
+  }
+
+  /// The disk did not take the end of a plain stream. Which bytes it lacks nobody knows: all are to be sent again, into
+  /// a file of their own, and the one that is there is closed as it is.
+  func refuseEnd(_ stream: any StoredStream, _ error: SystemError) {
+    registry.figures.values.storageFailures += 1
+    registry.distrust(stream.name, error)
+    interrupt(stream, "\(error)", status: StreamAnswer.status(of: error))
+    let standing = StreamAnswer.Standing(stream.name, length: stream.start, missing: 0)
+    respond(StreamAnswer.refused(StreamAnswer.status(of: error), standing, error.reason, retries: true))
+  }
+
+  /// Nothing of the request's content is stored, because its digest says something else.
+  func refuseContent(of stream: any StoredStream) {
+    interrupt(stream, StreamAnswer.otherContent, status: 400)
+    endState()
+    removeIfUnused(stream)
+    answer(400, stream, StreamAnswer.otherContent, retries: false)
+  }
+
+  /// The token was withdrawn within the request: what is stored stays, and the stream is not complete.
+  func withdraw() {
+    guard let stream = streaming else { return }
+    interrupt(stream, StreamAnswer.withdrawn, status: 401)
+    endState()
+    respond(StreamAnswer.withdrawn(StreamAnswer.Standing(stream)))
+  }
+
+  func turnAway(_ stream: any StoredStream, _ refusal: UploadRefusal) {
+    turnAway(stream, refusal.status(.none), StreamAnswer.reason(refusal), retries: refusal.allowsRetry)
+    removeIfUnused(stream)
+  }
+
+  func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String, retries: Bool = true) {
+    interrupt(stream, reason, status: status)
+    endState()
+    answer(status, stream, reason, retries: retries)
+  }
+
+  /// Where nothing was stored, no later request has use for the file.
+  private func removeIfUnused(_ stream: any StoredStream) {
+    if stream.isNew, stream.isEmpty, stream.missing == 0 {
+      registry.store.discard(.growingRecording, of: stream.name)
+    }
+  }
+
+  /// What the client asks for cannot be.
+  func refuse(_ status: Int, _ reason: String) {
+    endState()
+    emitRefusal(status, reason)
+    answer(status, nil, reason, retries: false)
+  }
+
+  /// The disk, or the lack of something, keeps the stream from being opened.
+  func refuse(_ error: SystemError, _ remedy: String = "") {
+    endState()
+    trouble.disk = error
+    emitRefusal(StreamAnswer.status(of: error), "\(error)\(remedy)")
+    answer(StreamAnswer.status(of: error), nil, error.reason, retries: true)
+  }
+
+  // MARK: Answers
+
+  func acknowledge(_ stream: any StoredStream, _ status: Int) {
+    leave(stream)
+    // Of an upload, its resource counts what it tells.
+    if !isUpload { registry.figures.values.acknowledgedBytes += state.keptCount }
+    respond(StreamAnswer.complete(status, StreamAnswer.Standing(stream), isStored: stream.isKept))
+  }
+
+  func answer(_ status: Int, _ stream: (any StoredStream)?, _ reason: String, retries: Bool) {
+    respond(StreamAnswer.refused(status, stream.map { StreamAnswer.Standing($0) }, reason, retries: retries))
+  }
+
+  private func respond(_ response: Response) {
+    // Let go of first: the connection lets go of us in turn, and hears nothing more.
+    let exchange = exchange
+    self.exchange = nil
+    exchange?.respond(response)
+  }
+
+  // MARK: Reports
+
+  func reportBeginning(_ stream: any StoredStream) {
+    var event = event(stream.isNew ? .begun : .continued, stream)
+    event.offset = state.offset
+    event.missing = stream.missing
+    if stream.isComplete { event.reason = "the stream is complete already" }
+    registry.emit(event)
+  }
+
+  func reportEnd(_ stream: any StoredStream) {
+    var event = event(.ended, stream)
+    event.file = stream.name.final
+    event.bytes = stream.length
+    event.missing = stream.missing
+    registry.emit(event)
+  }
+
+  func event(_ kind: ServerEvent.Kind, _ stream: any StoredStream) -> ServerEvent {
+    var event = ServerEvent(kind, peer: peer)
+    event.stream = stream.name.streamID
+    event.file = stream.fileName
+    return event
+  }
+
+  func emitRefusal(_ status: Int, _ reason: String, _ stream: (any StoredStream)? = nil) {
+    var event = ServerEvent(.refusal(status: status), peer: peer, status: status, reason: reason)
+    event.stream = name?.streamID
+    event.file = stream?.fileName
+    event.offset = stream?.length
+    registry.emit(event)
+  }
+}

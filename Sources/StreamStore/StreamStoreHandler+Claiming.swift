@@ -1,0 +1,129 @@
+// How a request gets hold of its stream: let in, taken over, opened, its place found.
+
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+internal import HTTPMessages
+internal import HTTPServer
+internal import ResumableUploads
+internal import StreamServing
+
+extension StreamStoreHandler {
+  /// Takes the stream over, finds the place of the body in it, and asks for the body.
+  ///
+  /// - Parameter count: how many bytes of the body have come, of a request that was begun before.
+  func claim(restoredCount count: UInt64?) {
+    guard let name, let exchange, isAdmitted(to: name) else { return }
+    registry.takeOver(name)
+    // Once: a disk that refuses that too is full still.
+    if !trouble.hasClosed, registry.distrust(of: name) != nil {
+      trouble.hasClosed = true
+      registry.closeDistrusted(name, for: quotaOwner(exchange))
+    }
+    let waits = registry.waits(for: name) { [self] in
+      if state.phase == .waiting { claim(restoredCount: count) }
+    }
+    if waits { return state.waits() }
+    if let error = registry.distrust(of: name) { return refuse(error) }
+    do throws(UploadRefusal) {
+      try enterLimits(name, exchange)
+    } catch {
+      endState()
+      let reason = StreamAnswer.reason(error)
+      emitRefusal(error.status(.none), reason)
+      return answer(error.status(.none), nil, reason, retries: error.allowsRetry)
+    }
+    guard let stream = open(name, isRestored: count != nil) else { return }
+    if registry.noticeDistrust(stream) {
+      allowance.leave()
+      return claim(restoredCount: count)
+    }
+    // What is not counted yet is an earlier server's. With a credential the stream is nobody else's.
+    let isOwn = count != nil || stream.isNew || head.credential != nil
+    allowance.open(stream, owner: isOwn ? quotaOwner(exchange) : nil)
+    guard enter(stream, restoredCount: count) else { return }
+    begin(stream, name, isRestored: count != nil)
+    exchange.acceptBody()
+  }
+
+  /// Whether the stream is not somebody else's. If it is, the request is answered.
+  private func isAdmitted(to name: StreamName) -> Bool {
+    do throws(SystemError) {
+      if try registry.store.admits(head.credential, to: name) { return true }
+      refuse(403, StreamAnswer.notYours)
+    } catch {
+      endState()
+      trouble.disk = error
+      emitRefusal(StreamAnswer.unknownStatus, "\(error)")
+      answer(StreamAnswer.unknownStatus, nil, error.reason, retries: true)
+    }
+    return false
+  }
+
+  /// Opens the stream, or begins it. If that fails, the request is answered.
+  private func open(_ name: StreamName, isRestored: Bool) -> (any StoredStream)? {
+    do throws(SystemError) {
+      let purpose = StreamPurpose.request(credential: head.credential, offset: state.offset, creating: !isRestored)
+      if let stream = try registry.store.open(name, for: purpose) { return stream }
+      throw SystemError(operation: "open \(name.partial)", code: ENOENT)
+    } catch {
+      allowance.leave()
+      // The recording was closed while this request waited. The next one is told so.
+      if isRestored, error.isMissing {
+        endState()
+        trouble.disk = error
+        answer(503, nil, "the stream is gone", retries: true)
+      } else {
+        refuse(error, error.code == EMFILE ? DescriptorLimit.remedy(waiting: 1) : "")
+      }
+      return nil
+    }
+  }
+
+  /// The body has its place: from now on this request is at work on the stream.
+  private func begin(_ stream: any StoredStream, _ name: StreamName, isRestored: Bool) {
+    guard !isRestored else {
+      registry.claim(stream.name, for: self, holder: holder, isNew: false)
+      return describe(head.fields)
+    }
+    // A file without a byte, which a server that died had just made, is as good as a new one.
+    let isNew = stream.isNew || !registry.isHeld(name) && stream.isEmpty
+    registry.claim(name, for: self, holder: holder, isNew: isNew)
+    if state.reportsBeginning { reportBeginning(stream) }
+    describe(head.fields)
+    guard !isUpload else { return }
+    allowance.watchRate(
+      received: { [unowned self] in state.keptCount },
+      tooSlow: { [unowned self] in
+        if let stream = streaming { turnAway(stream, .tooSlow) }
+      })
+  }
+
+  /// Lets the request into the server's limits.
+  private func enterLimits(_ name: StreamName, _ exchange: any Exchange) throws(UploadRefusal) {
+    let owner = quotaOwner(exchange)
+    if isUpload { return allowance.enterUpload(of: owner) }
+    if allowance.refuses(head.framing, at: state.offset) { throw .representationTooLarge }
+    guard registry.limits.accounts != nil else { return try allowance.enter(owner, needsRoom: false) }
+    // A stream that is there may be repeated by a client that lost the answer, and that takes no room.
+    var stored: UInt64?
+    var begins: UInt64 = 0
+    switch try? registry.store.measure(name) {
+    case .stored(_, let length, _), .complete(_, _, let length, _): stored = length
+    // The next part begins where the request does.
+    case .closed: begins = state.offset
+    case .absent, nil: break
+    }
+    try allowance.enter(owner, needsRoom: stored == nil)
+    // Refused before there is a file, and before the client sends what finds no room.
+    guard allowance.hasRoom(for: head.framing, at: state.offset, storedLength: stored ?? begins) else {
+      allowance.leave()
+      throw .quotaExhausted
+    }
+  }
+
+  /// Whose quota the bytes of this request count against.
+  private func quotaOwner(_ exchange: any Exchange) -> UploadOwner {
+    holder?.owner ?? UploadOwner(credential: head.credential, address: UploadOwner.address(of: exchange.peer))
+  }
+}

@@ -1,0 +1,181 @@
+// An upload whose bytes the store keeps, from the side of its upload resource.
+
+package import DiskFiles
+package import EventLoops
+package import HTTPMessages
+package import HTTPServer
+internal import ResumableUploads
+package import StreamServing
+
+extension StreamStoreHandler: KeepingRequestHandler {
+  package var keptCount: UInt64 { state.keptCount }
+  package var isInside: Bool { state.isInside }
+  package var hasLostFile: Bool { trouble.hasLostFile }
+  package var endError: SystemError? { trouble.end?.error }
+  package var diskError: SystemError? { trouble.disk }
+
+  // MARK: Before it begins
+
+  package func settle() -> Settlement {
+    if let reason = readFields() { return .response(Response(400, body: reason + "\n")) }
+    do throws(SystemError) {
+      if let name, try !registry.store.admits(head.credential, to: name) {
+        return .response(Response(403, body: StreamAnswer.notYours + "\n"))
+      }
+      if try isOvertaken() {
+        return .response(Response(409, body: StreamAnswer.beginsBeforeHole + "\n"))
+      }
+      if let name, try beginsBeyondSize(name) {
+        return .response(Response(413, body: StreamAnswer.reason(.representationTooLarge) + "\n"))
+      }
+    } catch {
+      trouble.disk = error
+      return .response(Response(StreamAnswer.unknownStatus, ["retry-after": "2"], body: error.reason + "\n"))
+    }
+    // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
+    return .fields(
+      ["stream-id": name?.streamID ?? StreamName.randomID()],
+      needed: ["stream-id", "stream-offset", "content-type", "stream-description"])
+  }
+
+  /// Whether an upload would begin with a hole that is larger than an upload may be.
+  private func beginsBeyondSize(_ name: StreamName) throws(SystemError) -> Bool {
+    let offset = state.offset
+    guard let room = registry.limits.options.maximumSize, offset > room else { return false }
+    switch try registry.store.measure(name) {
+    case .stored(_, let length, _), .complete(_, _, let length, _): return offset - min(offset, length) > room
+    case .absent: return true
+    // The next part begins where the upload does.
+    case .closed: return false
+    }
+  }
+
+  package func isOvertaken() throws(SystemError) -> Bool {
+    guard name != nil || readFields() == nil, let name else { return false }
+    guard let gaps = try registry.store.measure(name).gaps else { return false }
+    return state.offset < gaps.holesEnd
+  }
+
+  package func measureKept() throws(SystemError) -> KeptExtent {
+    guard readFields() == nil, let name else { return .gone }
+    // A stream that was removed, and begun anew by somebody else, holds nothing of this upload.
+    guard try registry.store.admits(head.credential, to: name) else { return .gone }
+    registry.takeOver(name)
+    let offset = state.offset
+    switch try registry.store.measure(name) {
+    case .closed: return .closed
+    // The recording that the upload was in was closed, where it begins before the present one.
+    case .stored(let start, let length, let gaps):
+      if offset < start { return .closed }
+      // Nobody knows which bytes the disk has.
+      if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
+      if offset < gaps.holesEnd { return .overtaken }
+      // Nothing of it was stored yet if the stream ends before it begins.
+      return .bytes(length - min(length, offset))
+    case .complete(let name, let start, let length, let gaps):
+      if offset < start { return .closed }
+      if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
+      if offset < gaps.holesEnd { return .overtaken }
+      guard length >= offset else { return .gone }
+      let standing = StreamAnswer.Standing(name, length: length, missing: gaps.missing)
+      return .complete(length - offset, StreamAnswer.complete(200, standing))
+    case .absent: return .gone
+    }
+  }
+
+  package func synchronizeKept(_ completion: @escaping (SystemError?) -> Void) {
+    guard readFields() == nil, let name else { return completion(nil) }
+    registry.store.synchronize(name, on: registry.loop, completion)
+  }
+
+  package func restoreHolding(_ holder: any RecordingHolder) {
+    guard readFields() == nil, let name else { return }
+    registry.restore(holder, of: name)
+    // What cannot be counted now is when the stream is opened next.
+    try? registry.store.note(.stored(by: holder.owner), on: name)
+  }
+
+  // MARK: At work
+
+  package func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
+    self.holder = holder
+    enter(exchange, restoredCount: nil)
+  }
+
+  package func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64) {
+    self.holder = holder
+    enter(exchange, restoredCount: count)
+  }
+
+  package func checkFile() throws(SystemError) { try streaming?.check() }
+
+  package func describe(_ fields: HeaderFields) {
+    guard let stream = streaming, !stream.isComplete,
+      let description = fields.single("stream-description").flatMap({ StreamDescription(parsing: $0) })
+    else { return }
+    // Without it only the sidecar says less.
+    try? stream.describe(description)
+  }
+
+  package func isEnding(_ action: @escaping () -> Void) -> Bool {
+    guard name != nil || readFields() == nil, let name else { return false }
+    return registry.waits(for: name, action)
+  }
+
+  package func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
+    guard let stream = streaming else {
+      // The end is on its way to the disk: with it comes all that there is.
+      let waits = isEnding { [self] in completion(keptCount, endError) }
+      return waits ? () : completion(keptCount, nil)
+    }
+    let count = keptCount
+    stream.synchronize(on: registry.loop) { completion(count, $0) }
+  }
+
+  package func drop(to count: UInt64) throws(SystemError) {
+    guard let stream = streaming ?? trouble.end?.stream else { return }
+    let length = state.length(droppingTo: count)
+    if length < stream.length { try stream.truncate(to: length) }
+    state.dropped(to: count)
+    allowance.settle(stream)
+  }
+
+  package func hold() { state.holds() }
+
+  package func release() {
+    if state.releases(), let stream = streaming { registry.overtake(stream.name, by: holder) }
+  }
+
+  package var keptFile: (file: OpenFile, start: UInt64)? {
+    guard let stream = streaming, state.offset >= stream.start, let place = stream.place(of: state.offset) else {
+      return nil
+    }
+    return (place.file, place.position)
+  }
+
+  // MARK: Afterwards
+
+  package func park() {
+    if let stream = streaming { leave(stream) }
+    endState()
+    exchange = nil
+  }
+
+  package func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome {
+    guard name != nil || readFields() == nil, let name else { return .notHeld }
+    return registry.end(end, name, by: holder)
+  }
+
+  package func describe(_ kind: ServerEvent.Kind) -> ServerEvent {
+    if name == nil { _ = readFields() }
+    if let stream = streaming {
+      var event = event(kind, stream)
+      event.missing = stream.missing
+      return event
+    }
+    var event = ServerEvent(kind, peer: peer)
+    event.stream = name?.streamID
+    event.file = name?.partial
+    return event
+  }
+}

@@ -1,0 +1,62 @@
+// A plain request, from the connection's side.
+
+internal import HTTPMessages
+package import HTTPServer
+internal import StreamServing
+
+extension StreamStoreHandler: RequestHandler {
+  package func begin(_ exchange: any Exchange) {
+    guard head.framing != .absent else {
+      self.exchange = exchange
+      peer = exchange.peer
+      return refuse(411, "a stream needs Transfer-Encoding: chunked or a Content-Length")
+    }
+    enter(exchange, restoredCount: nil)
+  }
+
+  package func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+    guard isStillAuthorized(within: .seconds(1)) else { return withdraw() }
+    digest?.update(bytes, pieces)
+    guard let error = keep(bytes, pieces: pieces), let stream = streaming else { return }
+    fail(stream, error)
+  }
+
+  package func end() {
+    guard isStillAuthorized(within: .zero) else { return withdraw() }
+    endBody()
+  }
+
+  package func aborted(_ reason: AbortReason) {
+    if let stream = streaming { interrupt(stream, reason.description) }
+    endState()
+    exchange = nil
+  }
+
+  /// The client of a live stream that has named it can continue it (`Stream-Offset`).
+  package var canBeContinued: Bool { head.framing == .chunked && head.fields.count("stream-id") > 0 }
+
+  package func serverStops() {
+    switch state.phase {
+    case .streaming:
+      guard streaming?.isComplete == false else { return }
+      // TCP has told the client that we have these bytes.
+      exchange?.takeArrived()
+      guard let stream = streaming else { return }
+      turnAway(stream, 503, StreamAnswer.stopping)
+    case .new, .waiting:
+      endState()
+      answer(503, nil, StreamAnswer.stopping, retries: true)
+    case .done: break
+    }
+  }
+
+  /// A newer request goes on with the stream: everything that has arrived here is stored, then this connection ends.
+  func yieldStream() {
+    exchange?.takeArrived()
+    guard let stream = streaming else { return }
+    if isUpload { leave(stream) } else { interrupt(stream, "a newer request goes on with the stream") }
+    endState()
+    exchange?.disconnect()
+    exchange = nil
+  }
+}
