@@ -34,12 +34,12 @@ struct SpooledStretchTests {
     let course = Course(
       readsFrom: [0, 64 << 10, 1 << 20, 2 << 20].randomElement(using: &random)!,
       releases: [0, 5, 100].randomElement(using: &random)!)
-    let directory = try Directory()
+    let directory = try SpoolDirectory()
     let spool = try directory.open(limit: course.limit)
     let buffer = try spool.begin(description: "test", capacity: course.capacity, overflow: .refuse)
     let lost = try Self.run(course, buffer, seed)
     #expect(lost == 0, "\(seed)")
-    try Self.end(spool, buffer.stretch, isDelivered: true)
+    try spool.finish(buffer.stretch, isDelivered: true)
     #expect(try directory.stretches() == [], "\(seed)")
     #expect(directory.events.isEmpty, "\(seed): \(directory.events)")
   }
@@ -47,14 +47,14 @@ struct SpooledStretchTests {
   @Test("what does not fit is evicted, oldest first, and the rest is read in order", arguments: Seed.several(4))
   func evicted(seed: Seed) throws {
     let course = Course(overflow: .dropOldest, limit: 512 << 10, readsFrom: 2 << 20, releases: 5)
-    let directory = try Directory()
+    let directory = try SpoolDirectory()
     let spool = try directory.open(limit: course.limit)
     let buffer = try spool.begin(description: "test", capacity: course.capacity, overflow: .dropOldest)
     let lost = try Self.run(course, buffer, seed)
     // The producer does not wait, so the disk may have fallen behind besides.
     #expect(lost >= course.total - course.limit - UInt64(course.capacity) - (64 << 10), "\(seed): \(lost)")
     #expect(lost < course.total, "\(seed)")
-    try Self.end(spool, buffer.stretch, isDelivered: true)
+    try spool.finish(buffer.stretch, isDelivered: true)
   }
 
   @Test(
@@ -62,7 +62,7 @@ struct SpooledStretchTests {
     arguments: Seed.several(8))
   func reopened(seed: Seed) throws {
     var random = seed.generator
-    let directory = try Directory()
+    let directory = try SpoolDirectory()
     let total = UInt64(random.size(upTo: 300_000))
     let acknowledged = UInt64.random(in: 0..<total, using: &random)
     do {
@@ -84,10 +84,11 @@ struct SpooledStretchTests {
       ends.consumer.release(upTo: acknowledged)
       buffer.stretch.note("how", isUrgent: random.chance(50))
       if random.chance(50) { ends.producer.finish() }
-      try Self.end(spool, buffer.stretch, isDelivered: false)
+      let inMemory = try spool.finish(buffer.stretch, isDelivered: false)
+      #expect(inMemory == 0, "\(seed)")
     }
     let spool = try directory.open(limit: 64 << 20)
-    let backlog = try #require(try spool.openFirst(), "\(seed)")
+    let backlog = try #require(try spool.opened(spool.backlog.first), "\(seed)")
     #expect(spool.backlog.count == 1 && backlog.description == "whose" && backlog.resumption == "how", "\(seed)")
     #expect(backlog.kept == acknowledged..<total, "\(seed): \(backlog.kept) of \(total)")
     guard let ends = backlog.takeEnds() else { throw Failure(reason: "taken already") }
@@ -97,13 +98,13 @@ struct SpooledStretchTests {
       try #require(try Self.read(&consumer, &cursor, random.size(upTo: 8192), seed) == 0)
     }
     #expect(consumer.isFinished && consumer.head == total)
-    try Self.end(spool, backlog.stretch, isDelivered: true)
+    try spool.finish(backlog.stretch, isDelivered: true)
     #expect(try directory.stretches() == [], "\(seed)")
   }
 
   @Test("a second process on the same spool is refused, and another stream is not")
   func locked() throws {
-    let directory = try Directory()
+    let directory = try SpoolDirectory()
     let spool = try directory.open(limit: 1 << 20)
     #expect(throws: SpoolError.self) { _ = try directory.open(limit: 1 << 20) }
     _ = try directory.open(limit: 1 << 20, stream: "other")
@@ -158,10 +159,10 @@ struct SpooledStretchTests {
     return lost.load(ordering: .relaxed)
   }
 
-  private struct Failure: Error { var reason: String }
+  struct Failure: Error { var reason: String }
 
   /// Reads and compares once, when there is something; how many bytes were lost before it.
-  private static func read(
+  static func read(
     _ consumer: inout CircularBuffer.Consumer, _ cursor: inout UInt64, _ maximum: Int, _ seed: Seed
   ) throws -> UInt64 {
     while true {
@@ -191,56 +192,4 @@ struct SpooledStretchTests {
   }
 
   private static func fail(_ reason: String) { Issue.record(Comment(rawValue: reason)) }
-
-  private static func end(_ spool: StreamSpool, _ stretch: SpooledStretch, isDelivered: Bool) throws {
-    let done = try EventCounter()
-    let descriptor = done.descriptor
-    spool.end(stretch, isDelivered: isDelivered) { _ in done.signal() }
-    try #require(waitUntilReadable(descriptor))
-  }
-}
-
-extension StreamSpool {
-  /// The oldest stretch that an earlier process has left; nil if it cannot be opened.
-  func openFirst() throws -> SpooledBacklog? {
-    guard let name = backlog.first else { return nil }
-    let found = Lock<SpooledBacklog?>(nil)
-    let done = try EventCounter()
-    let descriptor = done.descriptor
-    open(name) { stretch in
-      if case .backlog(let stretch) = stretch { found.withLock { $0 = stretch } }
-      done.signal()
-    }
-    try #require(waitUntilReadable(descriptor))
-    return found.withLock { $0 }
-  }
-}
-
-/// A spool directory of its own, and what its spools have reported.
-private final class Directory: Sendable {
-  private let directory: TemporaryDirectory
-  private let reported = Lock<[SpoolEvent]>([])
-
-  init() throws { directory = try TemporaryDirectory() }
-
-  var events: [SpoolEvent] { reported.withLock { $0 } }
-
-  func open(limit: UInt64, stream: String = "test") throws -> StreamSpool {
-    var settings = SpoolSettings(limit: limit)
-    settings.syncInterval = .milliseconds(10)
-    let end = MonotonicInstant.now + .seconds(20)
-    while true {
-      do {
-        return try StreamSpool(directory: directory.path, stream: stream, settings: settings) { [self] event in
-          reported.withLock { $0.append(event) }
-        }
-      } catch {
-        // The folder of a spool that was dropped belongs to it until its thread has ended.
-        guard case .inUse(getpid()) = error.cause, .now < end else { throw error }
-        usleep(1000)
-      }
-    }
-  }
-
-  func stretches() throws -> [String] { try SpoolFolder.stretches(in: "\(directory.path)/test") }
 }

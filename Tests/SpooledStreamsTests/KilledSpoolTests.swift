@@ -1,0 +1,137 @@
+// What killed processes leave of their stretches. A spool that is dropped without an end leaves what SIGKILL leaves: its
+// files, as they are.
+
+import EventLoops
+import Glibc
+import PropertyTesting
+import Spool
+import SpooledStreams
+import StreamBuffers
+import Testing
+
+@Suite("A spool whose process was killed")
+struct KilledSpoolTests {
+  private static let pattern = OffsetPattern()
+
+  /// What one process has captured and said before it was killed.
+  private struct Left {
+    var total: UInt64
+    var acknowledged: UInt64
+    var words: String
+    /// Whether the server needs nothing of it any more.
+    var isDone: Bool { acknowledged == total && words.isEmpty }
+  }
+
+  /// Writes into a buffer and has the beginning released.
+  private static func capture(_ left: Left, _ buffer: SpooledBuffer, isUrgent: Bool) throws {
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    while ends.producer.head < left.total {
+      let head = ends.producer.head
+      let size = Int(min(4096, left.total - head))
+      while ends.producer.requestSpace(size) {
+        try #require(waitUntilReadable(ends.producer.spaceDescriptor))
+        ends.producer.drainSpaceSignals()
+      }
+      _ = ends.producer.write(minimum: size, maximum: size) { span in
+        span.withUnsafeMutableBytes { pattern.fill($0, at: head) }
+        return size
+      }
+      ends.consumer.release(upTo: min(ends.producer.head, left.acknowledged))
+    }
+    if !left.words.isEmpty { buffer.stretch.note(left.words, isUrgent: isUrgent) }
+  }
+
+  @Test(
+    "each stretch is there with each byte that the server lacks, and nothing stays once they are delivered",
+    arguments: Seed.several(8))
+  func killed(seed: Seed) throws {
+    var random = seed.generator
+    let directory = try SpoolDirectory()
+    var stretches: [Left] = []
+    for number in 0..<3 {
+      let spool = try directory.open(
+        syncInterval: [.milliseconds(10), .seconds(3600)].randomElement(using: &random)!)
+      // What the process before has left in memory goes to the disk.
+      let before = spool.backlog
+      try SpoolDirectory.wait(for: "what memory had", seed) { try SpoolDirectory.inMemory(before).isEmpty }
+      let total = UInt64(random.size(upTo: 200_000))
+      let left = Left(
+        total: total, acknowledged: random.chance(30) ? total : .random(in: 0..<total, using: &random),
+        words: random.chance(50) ? "how \(number)" : "")
+      let buffer = try spool.begin(description: "\(number)", capacity: 64 << 10, overflow: .refuse)
+      try Self.capture(left, buffer, isUrgent: random.chance(50))
+      stretches.append(left)
+      // A name begins with a time in milliseconds, and two of the same have no order.
+      let now = WallClock.now.sinceEpoch
+      while WallClock.now.sinceEpoch <= now { sched_yield() }
+    }
+    let spool = try directory.open()
+    var found: [Int] = []
+    for backlog in try spool.backlog.compactMap({ try spool.opened($0) }) {
+      let number = try #require(Int(backlog.description))
+      let left = stretches[number]
+      found.append(number)
+      #expect(backlog.resumption == left.words, "\(seed)")
+      // What was acknowledged last may not have been noted: it is sent once more, or asked for.
+      #expect(backlog.released <= left.acknowledged && backlog.kept.lowerBound <= left.acknowledged, "\(seed)")
+      #expect(backlog.kept.upperBound == left.total || left.acknowledged == left.total, "\(seed): \(backlog.kept)")
+      guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+      var consumer = ends.consumer
+      var cursor = left.acknowledged
+      while cursor < left.total {
+        try #require(try SpooledStretchTests.read(&consumer, &cursor, random.size(upTo: 8192), seed) == 0)
+      }
+      #expect(try spool.finish(backlog.stretch, isDelivered: true) == 0, "\(seed)")
+    }
+    #expect(found == found.sorted() && stretches.indices.allSatisfy { stretches[$0].isDone || found.contains($0) })
+    #expect(try directory.stretches() == [], "\(seed)")
+    #expect(try SpoolDirectory.inMemory(spool.backlog) == [], "\(seed)")
+    #expect(directory.events.isEmpty, "\(seed): \(directory.events)")
+  }
+
+  @Test("urgent words are on the disk at once, however long the interval is")
+  func urgent() throws {
+    let directory = try SpoolDirectory()
+    let spool = try directory.open(syncInterval: .seconds(3600))
+    let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+    for words in ["how", "otherwise"] {
+      buffer.stretch.note(words, isUrgent: true)
+      try SpoolDirectory.wait(for: "\"\(words)\"") { try directory.newest()?.checkpoint.state == words }
+    }
+    try spool.finish(buffer.stretch, isDelivered: true)
+  }
+
+  @Test("what is captured is on the disk after each interval")
+  func intervals() throws {
+    let directory = try SpoolDirectory()
+    let spool = try directory.open()
+    let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    for total in [1000, 2000, 3000] as [UInt64] {
+      _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
+      try SpoolDirectory.wait(for: "byte \(total)") { try directory.newest()?.checkpoint.head == total }
+    }
+    ends.consumer.release(upTo: 3000)
+    try spool.finish(buffer.stretch, isDelivered: true)
+  }
+
+  @Test("without room in memory that survives the process, bytes are on the disk before the interval is over")
+  func eager() throws {
+    let directory = try SpoolDirectory()
+    let spool = try directory.open(syncInterval: .seconds(3600))
+    // More than the file system in memory has: only this process can have so much, as long as it does not use it.
+    let buffer = try spool.begin(description: "", capacity: 1 << 40, overflow: .refuse)
+    guard case .withoutSharedMemory(let error) = directory.events.first, directory.events.count == 1 else {
+      Issue.record("\(directory.events)")
+      return
+    }
+    #expect(error.code == ENOSPC)
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    for total in [1000, 2000, 3000] as [UInt64] {
+      _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
+      try SpoolDirectory.wait(for: "byte \(total)") { try directory.newest()?.head == total }
+    }
+    ends.consumer.release(upTo: 3000)
+    try spool.finish(buffer.stretch, isDelivered: true)
+  }
+}
