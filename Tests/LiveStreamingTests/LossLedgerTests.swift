@@ -54,6 +54,11 @@ struct LossLedgerTests {
     #expect(ledger.total == 30_000 && ledger.end == 99_993)
     let (acknowledged, lost) = ledger.account(captured: 100_000, oldest: 99_993, acknowledgedUpTo: 100_000)
     #expect(acknowledged == 70_000 && lost == 30_000)
+    // Those that have no place any more do not count twice either, and one that reaches beyond them counts from there.
+    for index in 0..<10_000 as Range<UInt64> { ledger.add(index * 10..<index * 10 + 3) }
+    #expect(ledger.total == 30_000)
+    ledger.add(0..<100_000)
+    #expect(ledger.total > 30_000 && ledger.total < 100_000 && ledger.end == 100_000)
   }
 
   @Test("offsets as large as there are trap nowhere")

@@ -358,6 +358,17 @@ struct PlainStreamStateMachineTests {
     }
   }
 
+  @Test("how long a server takes bytes counts within one request: what an earlier one brought says nothing of the next")
+  func oddAnswerToNextRequest() {
+    var machine = streaming(1)
+    _ = machine.requestEnded(Self.lost, Self.supply(400), sentUpTo: 1000, now: Self.at(2), draw: 0)
+    _ = machine.retryIsDue(Self.supply(400))
+    machine.connected()
+    machine.acknowledged(bodyCount: 10, now: Self.at(60))
+    let action = machine.requestEnded(Self.odd(), Self.supply(400), sentUpTo: 1000, now: Self.at(60), draw: 0)
+    #expect(action == .end(LiveStreamError(.refused, "nothing here")))
+  }
+
   @Test("what the server answers to the whole stream is its verdict, however odd")
   func oddVerdict() {
     var machine = streaming(60)

@@ -25,4 +25,21 @@ struct ReportedLossTests {
       }
     }
   }
+
+  @Test("a summary has a loss if any of its counts does, and only then")
+  func summaries() {
+    let whole = StreamSummary(
+      progress: StreamProgress(
+        elapsed: .seconds(1), captured: 10, sent: 10, acknowledged: 9, lost: 0, buffered: 1, capacity: 10, dropouts: 1,
+        isConnected: false), gaps: 0, resent: 3, sourceLost: 0, response: nil, missingAtServer: 0, error: nil)
+    #expect(!whole.hasLoss)
+    let losses: [(inout StreamSummary) -> Void] = [
+      { $0.progress.lost = 1 }, { $0.sourceLost = 1 }, { $0.missingAtServer = 1 }, { $0.unconfirmed = 1 },
+    ]
+    for lose in losses {
+      var summary = whole
+      lose(&summary)
+      #expect(summary.hasLoss, "\(summary)")
+    }
+  }
 }

@@ -339,6 +339,19 @@ private struct Rules {
     rules.take(rules.machine.requestEnded(end, rules.supply, now: rules.now, draw: 0))
     #expect(rules.end.flatMap { $0 }?.kind == .insecureLocation)
   }
+
+  @Test(
+    "the reason of an outage after a successful answer is what the server lacks of what it had, or that it could not be",
+    arguments: [
+      (0, "200 bytes less"), (199, "1 bytes less"), (200, "answered 204 where it could not"),
+      (201, "answered 204 where it could not"),
+    ] as [(Int, String)])
+  func unhelpful(_ offset: Int, _ words: String) {
+    let rules = Rules.streaming(acknowledged: 200)
+    let response = HTTPResponse(status: 204, fields: [.init(name: "Upload-Offset", value: "\(offset)")])
+    let reason = rules.machine.unhelpful(ClientAnswer(response, location: nil))
+    #expect(reason.contains(words), "\(reason)")
+  }
 }
 
 @Suite("What a stream asks of its source") struct SourceDemandTests {
