@@ -121,6 +121,57 @@ struct CircularBufferCopierTests {
     #expect(overflow == .dropOldest || copy.byteCountRead > 0, "nothing was read from the copy")
   }
 
+  @Test("the copier is woken when the head is where it waits for it, at the end, and when the producer needs room")
+  func copierWakeUps() throws {
+    var settings = CircularBuffer.Settings(capacity: 16 << 10)
+    settings.hasCopier = true
+    let ends = try CircularBuffer.makeCopied(settings)
+    var producer = ends.producer
+    let copier = ends.copier
+    func write(_ count: Int) { _ = producer.write(minimum: count, maximum: count) { _ in count } }
+    func isWoken() -> Bool { waitUntilReadable(copier.descriptor, limit: .zero) && takeSignals(copier.descriptor) > 0 }
+
+    write(100)
+    #expect(!copier.requestWakeUp(atHead: 99) && !copier.requestWakeUp(atHead: 100))
+    #expect(copier.requestWakeUp(atHead: 102))
+    write(1)
+    #expect(!isWoken())
+    write(1)
+    #expect(isWoken())
+    // Each wake-up comes once.
+    write(1000)
+    #expect(!isWoken())
+
+    write(copier.capacity - 1102)
+    #expect(copier.requestWakeUp(atHead: .max))
+    #expect(producer.requestSpace(1) && isWoken())
+    #expect(!copier.requestWakeUp(atHead: .max), "the producer waits")
+    copier.copied(upTo: 1)
+    #expect(copier.requestWakeUp(atHead: .max))
+    producer.finish()
+    #expect(isWoken() && !copier.requestWakeUp(atHead: .max))
+  }
+
+  @Test("a consumer's capacity is what memory and copy hold together")
+  func capacity() throws {
+    var settings = CircularBuffer.Settings(capacity: 16 << 10)
+    (settings.hasCopier, settings.backing) = (true, CopyInMemory())
+    let ends = try CircularBuffer.makeCopied(settings)
+    #expect(ends.consumer.capacity == ends.copier.capacity + 1 << 30)
+    #expect(ends.copier.capacity == 16 << 10)
+  }
+
+  @Test("whoever continues without the buffer's memory knows the pauses before, and those that are to come")
+  func finished() throws {
+    let pause = CircularBuffer.Pause(position: 70, length: 7)
+    let ends = try CircularBuffer.makeFinished(head: 100, pauses: [pause], pausedBefore: 5, backing: NoBacking())
+    var consumer = ends.consumer
+    #expect(consumer.isFinished && consumer.head == 100 && consumer.pausedByteCount == 5)
+    #expect(consumer.nextPause?.position == 70 && consumer.nextPause?.length == 7)
+    consumer.passPause()
+    #expect(consumer.nextPause == nil && consumer.pausedByteCount == 12)
+  }
+
   @Test("what a killed process had in its buffer is found in the buffer's file", arguments: Seed.several(20))
   func remains(seed: Seed) throws {
     var random = seed.generator
