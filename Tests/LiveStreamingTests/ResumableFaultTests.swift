@@ -283,4 +283,27 @@ struct ResumableFaultTests {
         server.uploads.allSatisfy(\.isComplete) && server.uploads.flatMap(\.bytes) == patternBytes(pattern, 0, 2000))
     }
   }
+
+  @Test("a life that the server tells anew is counted from then on", .timeLimit(.minutes(10)))
+  func longerLife() throws {
+    let told = Lock<MonotonicInstant?>(nil)
+    let server = try ResumableServer(.init(limits: "max-age=2", progress: 1)) { request, _ in
+      if request.method == "HEAD" { told.withLock { $0 = $0 ?? .now } }
+      return request.method == "PATCH" && request.number == 0 ? .cut(after: 10) : .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.rollOver.after = .seconds(3600) }
+      try server.wait(for: "POST")
+      // Some of the first life passes before the second is told.
+      let never = try EventCounter()
+      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(600)))
+      try source.push(patternBytes(pattern, 0, 1000))
+      try stream.events.first("the new part") { if case .upload(.newPart) = $0 { true } else { false } }
+      // A stream uses the first half of a life that is so short.
+      #expect(.now - (try #require(told.withLock { $0 })) >= .seconds(1))
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+  }
 }
