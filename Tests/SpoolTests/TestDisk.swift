@@ -40,6 +40,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
   private(set) var isDead = false
   private(set) var punchedByteCount: UInt64 = 0
   private(set) var writtenByteCount = 0
+  private(set) var readByteCount = 0
 
   private var random: SplitMix64
   private var inodes: [Int: Inode] = [:]
@@ -176,6 +177,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     guard offset < UInt64(bytes.count) else { return 0 }
     var count = min(buffer.count, bytes.count - Int(offset))
     if fault == .short { count = Int.random(in: 1...max(1, count - 1), using: &random) }
+    readByteCount += count
     bytes.withUnsafeBytes {
       buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[Int(offset)..<Int(offset) + count]))
     }

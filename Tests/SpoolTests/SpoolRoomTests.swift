@@ -1,0 +1,72 @@
+// How much a spool file reads, and what it gives back to the file system.
+
+import Glibc
+import PropertyTesting
+import Testing
+
+@testable import Spool
+
+@Suite("A spool file takes no more than it needs")
+struct SpoolRoomTests {
+  private let pattern = OffsetPattern(seed: 5)
+
+  private func make(_ disk: TestDisk, blocks: UInt64) throws -> SpoolFile {
+    try disk.makeFolder("/spool", mode: 0o700)
+    let folder = try SpoolFolder(directory: "/spool", stream: "s", disk: disk)
+    return try SpoolFile.create(in: folder, description: "", capacity: blocks * SpoolFormat.payload)
+  }
+
+  @Test(
+    "what is released is given back, lap after lap, and never a block that is still needed", arguments: Seed.several(2))
+  func givenBack(seed: Seed) throws {
+    var random = seed.generator
+    let disk = TestDisk()
+    let file = try make(disk, blocks: 300)
+    var released: UInt64 = 0
+    while file.head < 3 * file.capacity {
+      let room = file.capacity - (file.head - released)
+      try file.append(pattern, at: file.head, count: min(Int(room), random.size(upTo: 1 << 20)))
+      if random.chance(70) { released = .random(in: released...file.head, using: &random) }
+      file.release(upTo: released)
+      try file.commit(sync: random.chance(50))
+      let found = try file.readAll(from: released)
+      #expect(
+        found.missing.isEmpty && found.bytes.reduce(0) { $0 + $1.1.count } == Int(file.head - released), "\(seed)")
+      for (start, bytes) in found.bytes { try #require(bytes == pattern.bytes(bytes.count, at: start), "\(seed)") }
+    }
+    file.release(upTo: file.head)
+    try file.commit()
+    // Some of each lap went to blocks of the next one instead.
+    #expect(disk.punchedByteCount > file.head / 4, "\(seed): \(disk.punchedByteCount)")
+  }
+
+  @Test("a few bytes are read with a few blocks")
+  func fewBlocks() throws {
+    let disk = TestDisk()
+    let file = try make(disk, blocks: 200)
+    try file.append(pattern, at: 0, count: 180 * SpoolFormat.payloadSize)
+    try file.commit()
+    for position in [0, 1, 4063, 4064, 100 * 4064 - 1] as [UInt64] {
+      let before = disk.readByteCount
+      let found = try withUnsafeTemporaryAllocation(byteCount: 10, alignment: 1) { buffer in
+        guard case .bytes(10) = try file.read(at: position, into: UnsafeMutableRawBufferPointer(buffer)) else {
+          return false
+        }
+        return pattern.matches(UnsafeRawBufferPointer(buffer), at: position)
+      }
+      #expect(found && disk.readByteCount - before <= 3 * SpoolFormat.blockSize, "\(disk.readByteCount - before)")
+    }
+  }
+
+  @Test(
+    "bytes are lost, or may be, where positions are missing or the newest checkpoint is",
+    arguments: SpoolDamage.Kind.allCases)
+  func loss(_ kind: SpoolDamage.Kind) {
+    var found = SpoolVerification()
+    #expect(!found.hasLoss)
+    found.damage = [SpoolDamage(kind, fileOffset: 4096)]
+    #expect(found.hasLoss == [.allCheckpoints, .newestCheckpoint].contains(kind) && found.lostByteCount == 0)
+    found.damage = [SpoolDamage(kind, fileOffset: 4096, lostPositions: 5..<6)]
+    #expect(found.hasLoss && found.lostByteCount == 1)
+  }
+}
