@@ -43,6 +43,20 @@ struct DigestTests {
         + "de0ff244877ea60a4cb0432ce577c31beb009c5c2c49aa2e4eadb217ad8cc09b"),
   ]
 
+  @Test("bytes in an array and in a span are the same bytes", arguments: DigestAlgorithm.allCases)
+  func array(_ algorithm: DigestAlgorithm) throws {
+    var fromArray = try RunningDigest(algorithm)
+    var fromSpan = try RunningDigest(algorithm)
+    for piece in [[1, 2, 3], [], [4]] as [[UInt8]] {
+      fromArray.update(piece)
+      fromSpan.update(piece.span.bytes)
+    }
+    let counts = [fromArray.byteCount, fromSpan.byteCount]
+    #expect(counts == [4, 4])
+    let digests = (try fromArray.value().bytes, try fromSpan.value().bytes)
+    #expect(digests.0 == digests.1)
+  }
+
   @Test("the examples of FIPS 180", arguments: vectors)
   func standard(_ vector: Vector) throws {
     let digest = try digest(vector.algorithm, vector.content)

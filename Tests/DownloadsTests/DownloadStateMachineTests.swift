@@ -153,4 +153,46 @@ struct DownloadStateMachineTests {
     let response = HTTPResponse(status: 200, fields: fields.map { .init(name: $0.0, value: $0.1) })
     #expect(DownloadStateMachine.validator(response) == expected)
   }
+
+  /// A download of which the first `count` bytes are there.
+  private func interrupted(_ count: Int, length: UInt64?) -> DownloadStateMachine {
+    var machine = DownloadStateMachine()
+    _ = machine.begin()
+    let fields = [("ETag", "\"a\"")] + (length.map { [("Content-Length", "\($0)")] } ?? [])
+    let first = machine.answered(HTTPResponse(status: 200, fields: fields.map { .init(name: $0.0, value: $0.1) }))
+    let isTaken = machine.received(count)
+    #expect(first == .content(from: 0, reason: nil) && machine.length == length && isTaken)
+    _ = machine.ended(isWhole: false)
+    let next = machine.begin()
+    #expect(next.first?.value == "bytes=\(count)-")
+    return machine
+  }
+
+  private func part(_ range: String) -> HTTPResponse {
+    HTTPResponse(
+      status: 206, fields: [.init(name: "ETag", value: "\"a\""), .init(name: "Content-Range", value: range)])
+  }
+
+  @Test(
+    "a part continues the bytes that are there if it lies within the length, whichever response has told that",
+    arguments: [
+      (10, "bytes 4-9/10", true), (10, "bytes 4-9/*", true), (10, "bytes 4-8/*", true), (10, "bytes 4-10/*", false),
+      (10, "bytes 4-9/11", false), (10, "bytes 3-9/10", false), (nil, "bytes 4-9/10", true), (nil, "bytes 4-9/*", true),
+    ] as [(UInt64?, String, Bool)])
+  func parts(_ length: UInt64?, _ range: String, _ continues: Bool) {
+    var machine = interrupted(4, length: length)
+    let answer = machine.answered(part(range))
+    #expect(answer == (continues ? .content(from: 4, reason: nil) : .startOver(.range)))
+    guard continues else { return }
+    #expect(machine.length == (range.hasSuffix("*") ? length : 10))
+  }
+
+  @Test("a whole response to a request for the rest says why the bytes that are there do not count", arguments: [1, 4])
+  func restarted(_ count: Int) {
+    for (tag, reason) in [("\"a\"", DownloadRestart.ignored), ("\"b\"", .changed)] {
+      var machine = interrupted(count, length: 10)
+      let answer = machine.answered(HTTPResponse(status: 200, fields: [.init(name: "ETag", value: tag)]))
+      #expect(answer == .content(from: 0, reason: reason) && machine.count == 0)
+    }
+  }
 }

@@ -1,0 +1,119 @@
+// A directory with everything that may lie in one, and what a verification says of it.
+
+import Digests
+import Glibc
+import Recordings
+import Testing
+
+@Suite("The verification of a directory")
+struct VerificationTests {
+  private final class Directory {
+    let path: String
+
+    init() throws {
+      var template = Array("/tmp/sluice-recordings.XXXXXX".utf8CString)
+      try #require(mkdtemp(&template) != nil)
+      path = String(decoding: template.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)
+    }
+
+    deinit {
+      var files: [String] = []
+      for line in Self.names(path) { files.append(line) }
+      for file in files.reversed() where unlink(file) != 0 { rmdir(file) }
+      rmdir(path)
+    }
+
+    /// Each path before those in it.
+    private static func names(_ path: String) -> [String] {
+      guard let stream = opendir(path) else { return [] }
+      defer { closedir(stream) }
+      var found: [String] = []
+      while let item = readdir(stream) {
+        let name = withUnsafeBytes(of: &item.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+        if name == "." || name == ".." { continue }
+        found.append(path + "/" + name)
+        found += names(path + "/" + name)
+      }
+      return found
+    }
+
+    func write(_ name: String, _ bytes: [UInt8] = [1]) throws {
+      let file = open(path + "/" + name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+      try #require(file >= 0 && Glibc.write(file, bytes, bytes.count) == bytes.count)
+      close(file)
+    }
+
+    func make(_ name: String) { #expect(mkdir(path + "/" + name, 0o700) == 0) }
+
+    /// A recording and its sidecar, which describes these bytes.
+    func record(_ name: String, _ bytes: [UInt8], described: [UInt8]? = nil) throws {
+      try write(name, bytes)
+      let described = described ?? bytes
+      var digest = try RunningDigest(.sha256)
+      digest.update(described.span.bytes)
+      var sidecar = RecordingSidecar(file: String(name.split(separator: "/").last ?? ""))
+      sidecar.stored = .init(bytes: UInt64(described.count), sha256: try digest.value().hexadecimal)
+      try write(String(name[..<(name.lastIndex(of: ".") ?? name.endIndex)]) + ".sidecar", Array(sidecar.text.utf8))
+    }
+
+    /// Kinds by path, the summary, and the last progress.
+    func verify() throws -> (
+      found: [String: RecordingVerification.Kind], summary: RecordingVerification.Summary,
+      progress: [RecordingVerification.Progress]
+    ) {
+      var found: [String: RecordingVerification.Kind] = [:]
+      var progress: [RecordingVerification.Progress] = []
+      let summary = try RecordingVerification(directory: path).run(
+        progress: { progress.append($0) }, { found[$0.path] = $0.kind })
+      return (found, summary, progress)
+    }
+  }
+
+  @Test("each file is judged by what lies beside it, in each directory, and all is counted")
+  func everything() throws {
+    let directory = try Directory()
+    try directory.record("a.wav", [UInt8](repeating: 1, count: 1000))
+    directory.make("in")
+    directory.make("in/side")
+    try directory.record("in/side/b.wav", [UInt8](repeating: 2, count: 500))
+    try directory.record("in/digest.wav", [1, 2, 3], described: [1, 2, 4])
+    try directory.record("in/length.wav", [1, 2, 3], described: [1, 2])
+    try directory.write("none.wav")
+    try directory.write("pending.wav")
+    try directory.write(".pending.sidecar")
+    try directory.write("torn.part")
+    try directory.write("stray.gaps")
+    try directory.write("text.sidecar", Array("no sidecar".utf8))
+    try directory.write(".hidden")
+    #expect(symlink("a.wav", directory.path + "/link.wav") == 0)
+    let (found, summary, progress) = try directory.verify()
+    #expect(
+      found == [
+        "in/digest.wav": .wrongDigest, "in/length.wav": .wrongLength, "none.wav": .missingSidecar,
+        "pending.wav": .pending, "torn.part": .torn, "stray.gaps": .strayGaps, "text.sidecar": .invalidSidecar,
+      ])
+    let problems = found.values.count { $0.isProblem }
+    #expect(summary == .init(recordings: 6, verified: 2, bytes: 1500, problems: problems))
+    for part in [
+      "\"recordings\":6", "\"verified\":2", "\"bytes\":1500", "\"problems\":\(problems)", "\"verified\"",
+    ] {
+      #expect(summary.jsonLine.contains(part), "\(summary.jsonLine)")
+    }
+    // Two bytes without a sidecar lie behind the first recording, and three of a wrong length before the last one.
+    #expect(progress.map(\.read) == [1000, 1005, 1508] && progress.allSatisfy { $0.total == 1508 }, "\(progress)")
+  }
+
+  @Test("directories are looked into as deep as a server's go, and no deeper", arguments: [(16, 1), (17, 0)])
+  func deep(_ depth: Int, _ count: Int) throws {
+    let directory = try Directory()
+    var path = ""
+    for _ in 0..<depth {
+      path += "d"
+      directory.make(path)
+      path += "/"
+    }
+    try directory.record(path + "a.wav", [1])
+    let (_, summary, _) = try directory.verify()
+    #expect(summary.recordings == count && summary.verified == count)
+  }
+}
