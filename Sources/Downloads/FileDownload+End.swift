@@ -108,8 +108,8 @@ extension FileDownload {
   private func beginEnding() {
     isEnding = true
     stopRequest()
-    for timer in timers { session?.loop.cancel(timer) }
-    timers = []
+    for timer in [retryTimer, progressTimer] { timer.map { session?.loop.cancel($0) } }
+    (retryTimer, progressTimer) = (nil, nil)
   }
 
   private func end(_ error: DownloadError?, verified: String? = nil, resumeData: DownloadResumeData?) {

@@ -67,6 +67,8 @@ extension FileDownload {
             path: file.path, inode: file.inode, birth: file.birth, byteCount: offset, validator: validator,
             length: machine.length)))
     }
+    // A part that goes on is stored already, with the same validator.
+    if offset == 0 { record() }
     hold()
   }
 
@@ -88,6 +90,7 @@ extension FileDownload {
         return
       }
       file?.write(bytes) { [self] in onLoop { $0.written() } }
+      recordIfDue()
       if machine.count > highest {
         highest = machine.count
         clock.noteProgress()
@@ -204,7 +207,10 @@ extension FileDownload {
       return fail(DownloadError(error))
     }
     handler(.outage(cause, retryDelay: delay))
-    timers.append(loop.schedule(after: delay) { [self] in send() })
+    retryTimer = loop.schedule(after: delay) { [self] in
+      retryTimer = nil
+      send()
+    }
   }
 
   /// The first digest of a field whose algorithm is known here.

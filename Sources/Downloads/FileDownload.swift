@@ -34,6 +34,11 @@ public final class FileDownload: @unchecked Sendable {
     public var progressInterval: Duration?
     /// Asked for the token before each request; nil to send that of the request.
     public var bearerToken: (@Sendable () -> String?)?
+    /// The permissions of a new file, from which those go that the process takes away; nil for those that are usual.
+    package var permissions: UInt32?
+    /// Stores a checkpoint: when the part is there, before the first byte of each representation is written, and now and
+    /// then. Called on a thread of the download, which may block: nothing is written meanwhile, and the server is held up.
+    package var record: (@Sendable (DownloadCheckpoint) -> Void)?
 
     /// A download to a file, whose part is beside it.
     public init(request: UploadRequest, to path: String) {
@@ -102,7 +107,11 @@ public final class FileDownload: @unchecked Sendable {
   var resumedFrom: UInt64 = 0
   var outages = 0
   var isConnected = false
-  var timers: [EventLoop.Timer] = []
+  /// Until the next attempt.
+  var retryTimer: EventLoop.Timer?
+  var progressTimer: EventLoop.Timer?
+  /// How many bytes there were when the last checkpoint was made.
+  var recorded: UInt64 = 0
   var startedAt = MonotonicInstant.now
   /// Whether the end is decided, and only the disk is waited for.
   var isEnding = false
@@ -145,6 +154,19 @@ public final class FileDownload: @unchecked Sendable {
     onLoop { $0.fail(DownloadError(.cancelled, "cancelled")) }
   }
 
+  /// Makes the next attempt now, if the download waits for it.
+  package func retryNow() {
+    onLoop { download in
+      guard !download.isEnding, let timer = download.retryTimer, let loop = download.session?.loop else { return }
+      loop.cancel(timer)
+      download.retryTimer = nil
+      download.send()
+    }
+  }
+
+  /// Calls `body` on a thread of the download with how things stand; not at all before the start, or after the end.
+  package func withProgress(_ body: @escaping @Sendable (DownloadProgress) -> Void) { onLoop { body($0.progress) } }
+
   /// Any thread. Nothing happens before the start, or after the end.
   func onLoop(_ work: @escaping @Sendable (FileDownload) -> Void) {
     place.withLock { place in
@@ -174,12 +196,11 @@ public final class FileDownload: @unchecked Sendable {
   // MARK: Beginning
 
   private func begin() {
-    let (output, data) = (configuration.output, configuration.resumeData)
-    let worker = worker
+    let (configuration, worker) = (configuration, worker)
     worker.execute { [self] in
       let opened: Result<PartialFile, SystemError>
       do throws(SystemError) {
-        opened = .success(try Self.open(output, data, worker))
+        opened = .success(try Self.open(configuration, worker))
       } catch {
         opened = .failure(error)
       }
@@ -188,10 +209,11 @@ public final class FileDownload: @unchecked Sendable {
   }
 
   private static func open(
-    _ output: Output, _ data: DownloadResumeData?, _ worker: BackgroundWorker
+    _ configuration: Configuration, _ worker: BackgroundWorker
   ) throws(SystemError) -> PartialFile {
+    let output = configuration.output
     if case .descriptor(let descriptor) = output { return PartialFile(streaming: descriptor, worker) }
-    if let data {
+    if let data = configuration.resumeData {
       do throws(SystemError) {
         return try PartialFile(resuming: data, worker)
       } catch {
@@ -199,8 +221,8 @@ public final class FileDownload: @unchecked Sendable {
       }
     }
     // Of one that keeps its name, nobody has said who may read it.
-    let mode: mode_t = if case .file = output { 0o666 } else { 0o600 }
-    return try PartialFile(making: output.partPath ?? "", mode: mode, worker)
+    let usual: mode_t = if case .file = output { 0o666 } else { 0o600 }
+    return try PartialFile(making: output.partPath ?? "", mode: configuration.permissions ?? usual, worker)
   }
 
   private func began(_ opened: Result<PartialFile, SystemError>) {
@@ -217,6 +239,8 @@ public final class FileDownload: @unchecked Sendable {
         machine = DownloadStateMachine(resuming: data)
         (resumedFrom, highest) = (data.byteCount, data.byteCount)
       }
+      // From here on, a later process knows that the part is not somebody else's file.
+      record(isSynchronized: file.written > 0)
       if let interval = configuration.progressInterval { tellProgress(every: interval) }
       send()
     }
@@ -286,14 +310,11 @@ public final class FileDownload: @unchecked Sendable {
   // MARK: Progress
 
   private func tellProgress(every interval: Duration) {
-    guard let loop = session?.loop else { return }
-    timers.append(
-      loop.schedule(after: interval) { [self] in
-        guard !isEnding else { return }
-        timers.removeFirst()
-        handler(.progress(progress))
-        tellProgress(every: interval)
-      })
+    progressTimer = session?.loop.schedule(after: interval) { [self] in
+      guard !isEnding else { return }
+      handler(.progress(progress))
+      tellProgress(every: interval)
+    }
   }
 
   var progress: DownloadProgress {

@@ -18,7 +18,6 @@ final class DownloadRecord: Sendable {
 
   private let record: TransferRecord
   private let url: String
-  private let boot = DownloadRecord.bootIdentifier
 
   /// - Parameter url: without user and password.
   init(path: String, url: String) {
@@ -44,13 +43,13 @@ final class DownloadRecord: Sendable {
     }
     var status = stat()
     let size = lstat(part, &status) == 0 ? UInt64(clamping: status.st_size) : 0
-    // After a power failure, a file can be as long as it was and lack bytes that were never synchronized.
-    let count = lines[5] == boot ? size : min(size, synchronized)
-    return Unfinished(
-      url: lines[0],
-      data: DownloadResumeData(
-        path: part, inode: inode, birth: Int64(place[1]), byteCount: count, validator: lines[1],
+    var checkpoint = DownloadCheckpoint(
+      DownloadResumeData(
+        path: part, inode: inode, birth: Int64(place[1]), byteCount: synchronized, validator: lines[1],
         length: UInt64(lines[3])))
+    checkpoint.boot = lines[5]
+    checkpoint.data.byteCount = checkpoint.byteCount(ofFileSize: size)
+    return Unfinished(url: lines[0], data: checkpoint.data)
   }
 
   /// Remembers the download; nil when it does, or why it cannot.
@@ -60,7 +59,7 @@ final class DownloadRecord: Sendable {
     guard !data.validator.contains("\n") else { return SystemError(operation: "write", code: EILSEQ) }
     return record.write([
       url, data.validator, "\(data.inode) \(data.birth.map(String.init) ?? "-")", data.length.map(String.init) ?? "-",
-      "\(isSynchronized ? data.byteCount : 0)", boot,
+      "\(isSynchronized ? data.byteCount : 0)", DownloadCheckpoint.currentBoot,
     ])
   }
 
@@ -69,14 +68,4 @@ final class DownloadRecord: Sendable {
 
   /// Gives the lock up and leaves the record.
   func release() { record.release() }
-
-  /// What tells a boot of the machine from the next one; empty where the kernel does not say, and no boot is like that.
-  private static var bootIdentifier: String {
-    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return "unknown \(getpid())" }
-    defer { close(descriptor) }
-    var text = [UInt8](repeating: 0, count: 64)
-    let count = max(0, read(descriptor, &text, text.count))
-    return String(decoding: text[..<count].prefix { $0 > 0x20 }, as: UTF8.self)
-  }
 }

@@ -52,12 +52,17 @@ public final class TemporaryDirectory: Sendable {
 /// The names in a directory, without those that begin with a dot and without sidecars, which appear when a server has
 /// the time for their digests.
 package func fileNames(in path: String) throws -> [String] {
+  try allNames(in: path).filter { !$0.hasPrefix(".") && !$0.hasSuffix(".sidecar") }
+}
+
+/// All names in a directory, in their order.
+package func allNames(in path: String) throws -> [String] {
   guard let directory = opendir(path) else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }
   defer { closedir(directory) }
   var names: [String] = []
   while let entry = readdir(directory) {
     let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-    if !name.hasPrefix("."), !name.hasSuffix(".sidecar") { names.append(name) }
+    if name != ".", name != ".." { names.append(name) }
   }
   return names.sorted()
 }

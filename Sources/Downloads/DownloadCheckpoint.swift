@@ -1,0 +1,80 @@
+// What a program stores of a download while it runs, so that neither a kill nor a power failure forgets it.
+
+package import EventLoops
+internal import Glibc
+internal import JSONLines
+
+/// The part of an unfinished download as it was at one moment, and how to find out what it is now.
+///
+/// Bytes are written one after another. So after a kill, the part has as many as the file. After a power failure, the
+/// file can be as long as it was and lack bytes that were never synchronized: then only those count that were.
+package struct DownloadCheckpoint: Equatable, Sendable {
+  /// The part. Its byte count is that of the bytes that the disk has in any case.
+  package var data: DownloadResumeData
+  /// The boot of the machine in which this was true.
+  package var boot = Self.currentBoot
+
+  /// - Parameter data: the part, with as many bytes as the disk has.
+  package init(_ data: DownloadResumeData) { self.data = data }
+
+  /// What to continue with.
+  ///
+  /// - Returns: the part with as many bytes as it can be relied on to have; nil if it is gone, if another file has taken
+  ///   its place, or if nothing of it can be continued.
+  package var found: DownloadResumeData? {
+    var status = stat()
+    guard !data.validator.isEmpty, isFile(data.path), lstat(data.path, &status) == 0 else { return nil }
+    var found = data
+    found.byteCount = byteCount(ofFileSize: UInt64(clamping: status.st_size))
+    return found.byteCount > 0 ? found : nil
+  }
+
+  /// How many bytes of a part can be relied on.
+  package func byteCount(ofFileSize size: UInt64) -> UInt64 {
+    boot == Self.currentBoot ? size : min(size, data.byteCount)
+  }
+
+  /// Whether the file at a path is the part, perhaps under another name.
+  package func isFile(_ path: String) -> Bool {
+    var status = stat()
+    return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFREG && UInt64(status.st_ino) == data.inode
+      && (data.birth == nil || data.birth == WallClock(birthOf: path, in: AT_FDCWD)?.sinceEpoch)
+  }
+
+  /// What tells a boot of the machine from the next one. Where the kernel does not say, no boot is like another process's.
+  package static let currentBoot: String = {
+    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return "unknown \(getpid())" }
+    defer { close(descriptor) }
+    var text = [UInt8](repeating: 0, count: 64)
+    let count = max(0, read(descriptor, &text, text.count))
+    return String(decoding: text[..<count].prefix { $0 > 0x20 }, as: UTF8.self)
+  }()
+
+  // MARK: As text
+
+  /// One line, as secret as the data.
+  package var text: String {
+    var line = JSONLine(event: "part")
+    line.add("path", data.path)
+    line.add("inode", data.inode)
+    line.add("birth", data.birth)
+    line.add("bytes", data.byteCount)
+    line.add("validator", data.validator)
+    line.add("length", data.length)
+    line.add("boot", boot)
+    return line.line
+  }
+
+  /// Nil for anything else than such a text.
+  package init?(_ text: String) {
+    guard let line = FlatJSON(text.utf8), line.string("event") == "part", let path = line.string("path"),
+      let inode = line.integer("inode", as: UInt64.self), let count = line.integer("bytes", as: UInt64.self),
+      let validator = line.string("validator"), let boot = line.string("boot")
+    else { return nil }
+    data = DownloadResumeData(
+      path: path, inode: inode, birth: line.integer("birth"), byteCount: count, validator: validator,
+      length: line.integer("length"))
+    self.boot = boot
+  }
+}

@@ -1,0 +1,40 @@
+// What a download has stored of itself while it runs.
+
+internal import DiskFiles
+internal import EventLoops
+
+extension FileDownload {
+  /// How many bytes are written between two checkpoints: more than a disk takes in a moment, and no more than a link
+  /// brings in minutes.
+  private static let checkpointInterval: UInt64 = 64 << 20
+
+  /// Has the program store what there is. Nothing that was handed to the file later is written before.
+  ///
+  /// - Parameter isSynchronized: whether the disk is to have the bytes first.
+  func record(isSynchronized: Bool = false) {
+    guard let record = configuration.record, let file, !file.isStream else { return }
+    recorded = machine.count
+    let (validator, length) = (machine.validator ?? "", machine.length)
+    worker.execute {
+      var count: UInt64 = 0
+      if isSynchronized {
+        // What the disk refuses, the end of the download reports.
+        guard file.error == nil, (try? file.synchronize()) != nil else { return }
+        count = file.written
+      }
+      record(
+        DownloadCheckpoint(
+          DownloadResumeData(
+            path: file.path, inode: file.inode, birth: file.birth, byteCount: count, validator: validator,
+            length: length)))
+    }
+  }
+
+  /// Bytes have been handed to the file.
+  func recordIfDue() {
+    guard configuration.record != nil, machine.count >= recorded.addingSaturated(Self.checkpointInterval) else {
+      return
+    }
+    record(isSynchronized: true)
+  }
+}
