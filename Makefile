@@ -113,9 +113,9 @@ chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts
 	.build/chaos/release/chaos-server $(or $(CHAOS),--sequences 100000)
 	$(if $(CHAOS),,.build/chaos/release/chaos --faults 50 --runs 100)
 
-chaos-agent: packages test-packages ## 200 kills of the agent, its clients and the server, and one at each write of its database. SLUICE_SEED=1 for another choice
+chaos-agent: packages test-packages ## 200 kills of the agent, its clients and the server, and one at each of its writes. SLUICE_SEED=1 for another choice
 	$(SWIFT) build --build-tests
-	SLUICE_AGENT_KILLS=$(or $(KILLS),200) $(SWIFT) test --skip-build --filter 'EndToEndTests.Agent(Chaos|Database)'
+	SLUICE_AGENT_KILLS=$(or $(KILLS),200) $(SWIFT) test --skip-build --filter 'EndToEndTests.Agent(Chaos|Database|Download)'
 
 chaos-answers: packages ## 100,000 streams whose servers answer oddly: does each recover, or end with a reason? CHAOS="--seed 1"
 	for product in chaos-answers TestDevice; do \

@@ -72,12 +72,14 @@ let rooms: [Target] =
   + room(
     "TransferAgent",
     imports: [
-      "CLinux", "CSQLite", "Digests", "DiskFiles", "EventLoops", "JSONLines", "LiveStreaming", "ResumableUploads",
-      "TransferClient", "UploadClient",
+      "CLinux", "CSQLite", "Digests", "DiskFiles", "Downloads", "EventLoops", "JSONLines", "LiveStreaming",
+      "ResumableUploads", "TransferClient", "UploadClient",
     ], testsImport: ["NetworkTesting"])
   + room(
     "Downloads",
-    imports: ["CLinux", "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "LiveStreaming", "UploadClient"],
+    imports: [
+      "CLinux", "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "JSONLines", "LiveStreaming", "UploadClient",
+    ],
     testsImport: ["NetworkTesting", "Recordings", "UploadServer"])
   + room(
     "MicrophoneStreaming",
@@ -131,8 +133,8 @@ let rooms: [Target] =
     .target(
       name: "FoundationUploadsCore",
       dependencies: [
-        "CLinux", "DiskFiles", "EventLoops", "HTTPMessages", "LiveStreaming", "ResumableUploads", "StreamBuffers",
-        "TransferClient", "UploadClient",
+        "CLinux", "DiskFiles", "Downloads", "EventLoops", "HTTPMessages", "LiveStreaming", "ResumableUploads",
+        "StreamBuffers", "TransferClient", "UploadClient",
       ],
       swiftSettings: settings)
   ]

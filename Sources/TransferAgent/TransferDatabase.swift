@@ -14,7 +14,7 @@ package final class TransferDatabase {
   private let lock: Int32
 
   /// The layout of the tables (`PRAGMA user_version`).
-  private static let version: Int64 = 2
+  private static let version: Int64 = 3
 
   /// Locks and opens the database in `directory`, and makes what is not there.
   ///
@@ -72,13 +72,15 @@ package final class TransferDatabase {
     try database.run("PRAGMA locking_mode=EXCLUSIVE")
     try database.run("PRAGMA journal_mode=WAL")
     try database.run("PRAGMA synchronous=FULL")
+    // What is removed may be secret.
+    try database.run("PRAGMA secure_delete=ON")
     let found = try database.run("PRAGMA user_version").first?.first
     if found == .integer(version) {
       let check = try database.run("PRAGMA quick_check(1)").first?.first
       guard check == .text("ok") else { throw SQLite.Failure(code: 11, message: "\(check.map { "\($0)" } ?? "")") }
       return
     }
-    guard found == .integer(0) || found == .integer(1) else {
+    guard [0, 1, 2].contains(where: { found == .integer($0) }) else {
       throw SQLite.Failure(code: 1, message: "a later version of sluice has written it")
     }
     try database.transaction { () throws(SQLite.Failure) in
@@ -90,8 +92,16 @@ package final class TransferDatabase {
           request TEXT NOT NULL, version TEXT NOT NULL, size INTEGER NOT NULL, created INTEGER NOT NULL,
           resume_data TEXT, result TEXT)
         """)
+      // Since version 3, which also has downloads.
+      try database.run(
+        """
+        CREATE TABLE abandoned(
+          id INTEGER PRIMARY KEY, request TEXT NOT NULL, version TEXT NOT NULL, created INTEGER NOT NULL,
+          resume_data TEXT, time INTEGER NOT NULL)
+        """)
       // Since version 2.
-      try database.run("CREATE TABLE acknowledged(key TEXT PRIMARY KEY, id INTEGER NOT NULL, time INTEGER NOT NULL)")
+      try database.run(
+        "CREATE TABLE IF NOT EXISTS acknowledged(key TEXT PRIMARY KEY, id INTEGER NOT NULL, time INTEGER NOT NULL)")
       try database.run("PRAGMA user_version=\(version)")
     }
   }
@@ -123,10 +133,24 @@ package final class TransferDatabase {
         }
         acknowledged.append(AcknowledgedTransfer(key: key, id: id, time: time))
       }
-      return TransferQueue(transfers, lastID: last, acknowledged: acknowledged)
+      return TransferQueue(transfers, lastID: last, acknowledged: acknowledged, abandoned: try abandoned())
     } catch {
       throw .database("transfers.db", error.message)
     }
+  }
+
+  private func abandoned() throws(SQLite.Failure) -> [AbandonedTransfer] {
+    var abandoned: [AbandonedTransfer] = []
+    for row in try database.run("SELECT id, request, version, created, resume_data, time FROM abandoned") {
+      guard case .integer(let id) = row[0], case .text(let text) = row[1], case .text(let version) = row[2],
+        case .integer(let created) = row[3], case .integer(let time) = row[5],
+        let request = FlatJSON(text.utf8).flatMap({ TransferRequest($0) })
+      else { throw SQLite.Failure(code: 11, message: "an abandoned transfer cannot be understood") }
+      var transfer = Transfer(id: id, request: request, version: version, size: nil, created: created)
+      if case .text(let data) = row[4] { transfer.resumeData = data }
+      abandoned.append(AbandonedTransfer(transfer, time: time))
+    }
+    return abandoned
   }
 
   private static func transfer(_ row: [SQLite.Value]) -> Transfer? {
@@ -135,7 +159,7 @@ package final class TransferDatabase {
       case .integer(let size) = row[4], case .integer(let created) = row[5]
     else { return nil }
     var transfer = Transfer(
-      id: id, request: request, version: version, size: UInt64(clamping: size), created: created)
+      id: id, request: request, version: version, size: UInt64(exactly: size), created: created)
     if case .text(let data) = row[6] { transfer.resumeData = data }
     switch (state, row[7]) {
     case ("active", .null): transfer.state = .active
@@ -154,7 +178,7 @@ package final class TransferDatabase {
   package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) {
     let changes = actions.filter {
       switch $0 {
-      case .store, .remove, .forget: true
+      case .store, .remove, .forget, .storeAbandoned, .removeAbandoned: true
       default: false
       }
     }
@@ -168,16 +192,47 @@ package final class TransferDatabase {
             "INSERT OR REPLACE INTO acknowledged(key, id, time) VALUES(?, ?, ?)",
             [.text(past.key), .integer(past.id), .integer(past.time)])
         }
+        // One may be stored and removed at once.
+        for change in changes {
+          if case .storeAbandoned(let one) = change { try store(one) }
+          if case .removeAbandoned(let id) = change {
+            try database.run("DELETE FROM abandoned WHERE id=?", [.integer(id)])
+          }
+        }
         for case .forget(let key) in changes { try database.run("DELETE FROM acknowledged WHERE key=?", [.text(key)]) }
       }
+      // What was replaced or removed may be secret, and is in the log until it is empty. It will be at the next change, if
+      // that does not work now.
+      if changes.contains(where: Self.removesSecrets) { _ = try? database.run("PRAGMA wal_checkpoint(TRUNCATE)") }
     } catch {
       throw .database("transfers.db", error.message)
     }
   }
 
+  private static func removesSecrets(_ change: TransferQueue.Action) -> Bool {
+    switch change {
+    case .store(let transfer): transfer.hasEnded
+    case .removeAbandoned: true
+    default: false
+    }
+  }
+
+  private func store(_ one: AbandonedTransfer) throws(SQLite.Failure) {
+    try database.run(
+      "INSERT OR REPLACE INTO abandoned(id, request, version, created, resume_data, time) VALUES(?, ?, ?, ?, ?, ?)",
+      [
+        .integer(one.transfer.id), .text(Self.text(one.transfer.request)), .text(one.transfer.version),
+        .integer(one.transfer.created), one.transfer.resumeData.map { .text($0) } ?? .null, .integer(one.time),
+      ])
+  }
+
+  private static func text(_ request: TransferRequest) -> String {
+    var line = JSONLine(event: "submit")
+    request.add(to: &line)
+    return line.line
+  }
+
   private func store(_ transfer: Transfer) throws(SQLite.Failure) {
-    var request = JSONLine(event: "submit")
-    transfer.request.add(to: &request)
     var (state, result) = ("active", SQLite.Value.null)
     switch transfer.state {
     case .active: break
@@ -196,8 +251,10 @@ package final class TransferDatabase {
       """,
       [
         .integer(transfer.id), .text(transfer.request.key), .text(transfer.request.session), .text(state),
-        .text(request.line), .text(transfer.version), .integer(Int64(clamping: transfer.size)),
-        .integer(transfer.created), transfer.resumeData.map { .text($0) } ?? .null, result,
+        .text(Self.text(transfer.request)), .text(transfer.version),
+        // The size of a download is in its part, once it is known.
+        .integer(transfer.size.map { Int64(clamping: $0) } ?? -1), .integer(transfer.created),
+        transfer.resumeData.map { .text($0) } ?? .null, result,
       ])
   }
 }

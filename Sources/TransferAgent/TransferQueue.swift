@@ -1,90 +1,51 @@
 // Which transfers there are, and which of them run: a state machine without clock, disk or network.
 
 internal import EventLoops
-package import TransferClient
+internal import TransferClient
+internal import UploadClient
 
 /// All transfers of a user. An event comes in, and actions come out; the shell performs them in their order.
 ///
 /// The shell keeps the queue from before an event until the database has what the event changed. If the database
 /// refuses, the event has not happened.
 package struct TransferQueue: Equatable, Sendable {
-  package enum Event: Equatable, Sendable {
-    /// The file has been looked at: its version and its size.
-    case submitted(TransferRequest, version: String, size: UInt64)
-    case pause(Int64)
-    case resume(Int64)
-    case cancel(Int64)
-    case acknowledge(Int64)
-    /// The upload has a resource at the server (`ResumeData`).
-    case created(Int64, resumeData: String)
-    /// What ran has ended.
-    case finished(Int64, Ending)
-    /// Time has passed.
-    case timeCame
-    /// The network is of this kind now.
-    case network(NetworkConditions)
-    /// The agent ends: what runs is stopped, and nothing begins.
-    case shutdown
-  }
-
-  /// How what ran has ended.
-  package enum Ending: Equatable, Sendable {
-    case completed(TransferResult)
-    case failed(TransferResult)
-    /// It was stopped. The resume data is nil if there is nothing at the server to continue.
-    case stopped(resumeData: String?)
-    /// This machine cannot run it now, for lack of descriptors or the like; why, in words.
-    case postponed(String)
-  }
-
-  package enum Action: Equatable, Sendable {
-    /// In the database, before anything that follows.
-    case store(Transfer)
-    /// It is not kept any more, and its key is.
-    case remove(Int64, AcknowledgedTransfer)
-    /// The key is not kept any more, either.
-    case forget(key: String)
-    case accept(Int64)
-    case refuse(AgentAnswer.Refusal, String)
-    case done
-    case start(Transfer)
-    /// It says ``Event/finished(_:_:)`` when it has ended.
-    case stop(Int64)
-    /// It runs and waits for its next attempt: that is due now.
-    case retry(Int64)
-    /// The server is asked to forget what it has. Nobody waits for that.
-    case abandon(Transfer)
-    /// Whoever watches the session is told.
-    case tell(Int64)
-    /// At this time, in milliseconds since 1970, comes ``Event/timeCame``.
-    case wake(at: Int64)
-  }
-
   package private(set) var transfers: [Int64: Transfer] = [:]
   /// Whether a transfer runs, or has been asked to stop and has not ended yet.
-  package private(set) var running: [Int64: Run] = [:]
+  package internal(set) var running: [Int64: Run] = [:]
   package private(set) var lastID: Int64
   /// By their keys: those that are not kept any more, for a program that has not heard that one was accepted.
   package private(set) var acknowledged: [String: AcknowledgedTransfer] = [:]
   /// Those that have given their place up, or could not begin, until it is their turn again.
   private var resting: [Int64: Rest] = [:]
-  /// Those that ended while they ran, as they were before: what the server has of them is to be deleted.
-  private var leaving: [Int64: Transfer] = [:]
+  /// What is left of them is to be deleted, once they do not run any more.
+  package internal(set) var abandoned: [Int64: AbandonedTransfer] = [:]
+  /// Those of them that are being deleted.
+  var deleting: Set<Int64> = []
+  /// Those of them whose server did not answer, until it is asked again.
+  var abandonedRests: [Int64: Rest] = [:]
+  /// Downloads that were cancelled while they ran, and whose part their program gets.
+  private var handingOut: Set<Int64> = []
   /// Nil until it is known. What depends on it waits so long.
   private var network: NetworkConditions?
   private var isShutDown = false
 
   package enum Run: Equatable, Sendable { case running, stopping }
 
-  private struct Rest: Equatable {
+  struct Rest: Equatable {
     /// In milliseconds since 1970.
     var end: Int64
     /// In milliseconds.
     var length: Int64
-  }
 
-  /// How long a transfer rests at first, and at most, in milliseconds.
-  private static let restLength: ClosedRange<Int64> = 10_000...900_000
+    /// How long a transfer rests at first, and at most, in milliseconds.
+    private static let lengths: ClosedRange<Int64> = 10_000...900_000
+
+    /// Twice as long as the last one.
+    init(after last: Rest?, _ now: Int64) {
+      length = last.map { min($0.length * 2, Self.lengths.upperBound) } ?? Self.lengths.lowerBound
+      end = now.addingSaturated(length)
+    }
+  }
 
   /// The most transfers that run at once. The others wait for their turn, in the order in which they came.
   package static let limit = 4
@@ -93,7 +54,12 @@ package struct TransferQueue: Equatable, Sendable {
   ///   - transfers: what the database has.
   ///   - lastID: the highest number that was ever given.
   ///   - acknowledged: those whose keys the database has.
-  package init(_ transfers: [Transfer] = [], lastID: Int64 = 0, acknowledged: [AcknowledgedTransfer] = []) {
+  ///   - abandoned: those of which something is left.
+  package init(
+    _ transfers: [Transfer] = [], lastID: Int64 = 0, acknowledged: [AcknowledgedTransfer] = [],
+    abandoned: [AbandonedTransfer] = []
+  ) {
+    for one in abandoned { self.abandoned[one.transfer.id] = one }
     for transfer in acknowledged { self.acknowledged[transfer.key] = transfer }
     for transfer in transfers { self.transfers[transfer.id] = transfer }
     self.lastID = max(lastID, transfers.map(\.id).max() ?? 0)
@@ -123,10 +89,14 @@ package struct TransferQueue: Equatable, Sendable {
   }
 
   /// Another attempt may succeed now: nothing rests any longer.
-  package mutating func endRests() { for id in resting.keys { resting[id]?.end = .min } }
+  package mutating func endRests() {
+    for id in resting.keys { resting[id]?.end = .min }
+    for id in abandonedRests.keys { abandonedRests[id]?.end = .min }
+  }
 
   /// The progress of a transfer that runs. The database does not keep it.
-  package mutating func note(_ id: Int64, acknowledged: UInt64? = nil, trouble: String?? = nil) {
+  package mutating func note(_ id: Int64, acknowledged: UInt64? = nil, size: UInt64? = nil, trouble: String?? = nil) {
+    if let size { transfers[id]?.size = size }
     if let acknowledged { transfers[id]?.acknowledged = acknowledged }
     if let trouble { transfers[id]?.trouble = trouble }
     if case .some(.none) = trouble { resting[id] = nil }
@@ -139,9 +109,11 @@ package struct TransferQueue: Equatable, Sendable {
     case .submitted(let request, let version, let size): submit(request, version, size, now, &actions)
     case .pause(let id): pause(id, &actions)
     case .resume(let id): resume(id, &actions)
-    case .cancel(let id): cancel(id, now, &actions)
+    case .cancel(let id, let keeps): cancel(id, keeps, now, &actions)
     case .acknowledge(let id): acknowledge(id, now, &actions)
+    case .abandoned(let id, let isDone): noteAbandoned(id, isDone, now, &actions)
     case .created(let id, let resumeData):
+      if abandoned[id] != nil, running[id] != nil { abandon(id, resumeData: resumeData, &actions) }
       guard let transfer = transfers[id], !transfer.hasEnded, transfer.resumeData != resumeData else { break }
       transfers[id]?.resumeData = resumeData
       store(id, &actions)
@@ -165,7 +137,7 @@ package struct TransferQueue: Equatable, Sendable {
   // MARK: Orders
 
   private mutating func submit(
-    _ request: TransferRequest, _ version: String, _ size: UInt64, _ now: Int64, _ actions: inout [Action]
+    _ request: TransferRequest, _ version: String, _ size: UInt64?, _ now: Int64, _ actions: inout [Action]
   ) {
     // A program that did not hear the answer asks again.
     if let known = id(ofKey: request.key) {
@@ -205,14 +177,20 @@ package struct TransferQueue: Equatable, Sendable {
     actions.append(.done)
   }
 
-  private mutating func cancel(_ id: Int64, _ now: Int64, _ actions: inout [Action]) {
+  private mutating func cancel(_ id: Int64, _ keeps: Bool, _ now: Int64, _ actions: inout [Action]) {
     guard let transfer = known(id, &actions) else { return }
-    if !transfer.hasEnded {
+    if !transfer.hasEnded, keeps, transfer.request.kind == .download, running[id] != nil {
+      // The part is not the program's before nobody writes into it. If the agent is killed until then, the transfer is
+      // paused, and the program cancels it once more.
+      handingOut.insert(id)
+      transfers[id]?.state = .paused
+      store(id, &actions)
+      stop(id, &actions)
+    } else if !transfer.hasEnded {
       var result = TransferResult(.cancelled)
       result.byteCount = transfer.acknowledged
+      if keeps, transfer.request.kind == .download { result.resumeData = transfer.resumeData }
       end(id, result, now, &actions)
-      // What runs ends first: it would make the server's upload anew.
-      if running[id] == nil, transfer.resumeData != nil { actions.append(.abandon(transfer)) }
       stop(id, &actions)
     }
     actions.append(.done)
@@ -229,6 +207,8 @@ package struct TransferQueue: Equatable, Sendable {
       return
     }
     transfers[id] = nil
+    // The program has what it wanted of it.
+    if transfer.request.isKept, transfer.result?.outcome == .completed { abandon(transfer, now, &actions) }
     let past = AcknowledgedTransfer(key: transfer.request.key, id: id, time: now)
     acknowledged[past.key] = past
     actions.append(.remove(id, past))
@@ -253,22 +233,26 @@ package struct TransferQueue: Equatable, Sendable {
 
   private mutating func finish(_ id: Int64, _ ending: Ending, _ now: Int64, _ actions: inout [Action]) {
     guard running.removeValue(forKey: id) != nil else { return }
-    if var transfer = leaving.removeValue(forKey: id) {
+    if abandoned[id] != nil {
       // It was cancelled, or had no time left, and may be acknowledged by now.
-      if case .stopped(let data?) = ending {
-        transfer.resumeData = data
-        actions.append(.abandon(transfer))
-      }
+      if case .stopped(let data) = ending { abandon(id, resumeData: data, &actions) }
+      if case .completed = ending { abandon(id, resumeData: nil, &actions) }
       return
     }
     guard let transfer = transfers[id] else { return }
+    let isHandedOut = handingOut.remove(id) != nil
     if resting[id] == nil { transfers[id]?.trouble = nil }
     switch ending {
     case .completed(let result), .failed(let result): end(id, result, now, &actions)
+    case .stopped(let data) where isHandedOut:
+      var result = TransferResult(.cancelled)
+      (result.byteCount, result.resumeData) = (transfer.acknowledged, data)
+      end(id, result, now, &actions)
     case .stopped(let data):
       guard data != transfer.resumeData else { break }
       transfers[id]?.resumeData = data
       store(id, &actions)
+    case .postponed where isHandedOut: end(id, TransferResult(.cancelled), now, &actions)
     case .postponed(let words):
       guard transfer.state == .active else { break }
       rest(id, now)
@@ -277,20 +261,22 @@ package struct TransferQueue: Equatable, Sendable {
     }
   }
 
-  /// Twice as long as the last time.
   private mutating func rest(_ id: Int64, _ now: Int64) {
-    let length = resting[id].map { min($0.length * 2, Self.restLength.upperBound) } ?? Self.restLength.lowerBound
-    resting[id] = Rest(end: now.addingSaturated(length), length: length)
+    resting[id] = Rest(after: resting[id], now)
   }
 
   private mutating func end(_ id: Int64, _ result: TransferResult, _ now: Int64, _ actions: inout [Action]) {
     var result = result
     result.ended = now
-    if running[id] != nil { leaving[id] = transfers[id] }
+    // Of what runs, something may be left that nobody knows of yet.
+    if let transfer = transfers[id], result.outcome != .completed, result.resumeData == nil {
+      // A server that refuses an upload decides itself what it keeps of it.
+      let isRefused = transfer.request.kind == .upload && result.outcome == .failed && result.cause != "timedOut"
+      if !isRefused { abandon(transfer, now, &actions) }
+    }
     resting[id] = nil
     transfers[id]?.state = .ended(result)
-    // Its secrets are of no more use. The session and the key are.
-    transfers[id]?.request.token = nil
+    transfers[id]?.removeSecrets()
     transfers[id]?.trouble = nil
     store(id, &actions)
     actions.append(.tell(id))
@@ -310,7 +296,7 @@ package struct TransferQueue: Equatable, Sendable {
   private var order: [Int64] {
     func rank(_ transfer: Transfer) -> (Int, Int64, Int64) {
       guard transfer.request.isDiscretionary else { return (0, 0, transfer.id) }
-      let sent = transfer.request.expectedToSend ?? Int64(clamping: transfer.size)
+      let sent = transfer.request.expectedToSend ?? transfer.size.map { Int64(clamping: $0) } ?? 0
       return (1, sent.addingSaturated(transfer.request.expectedToReceive ?? 0), transfer.id)
     }
     return transfers.values.map { (rank($0), $0.id) }.sorted { $0.0 < $1.0 }.map(\.1)
@@ -322,6 +308,7 @@ package struct TransferQueue: Equatable, Sendable {
     var next: Int64?
     func wake(_ time: Int64) { next = min(next ?? time, time) }
     var waiting = 0
+    delete(now, &actions).map(wake)
     for id in order {
       guard let transfer = transfers[id], !transfer.hasEnded else { continue }
       if let deadline = transfer.request.deadline {
@@ -331,6 +318,7 @@ package struct TransferQueue: Equatable, Sendable {
           result.byteCount = transfer.acknowledged
           end(id, result, now, &actions)
           stop(id, &actions)
+          delete(now, &actions).map(wake)
           continue
         }
         wake(deadline)

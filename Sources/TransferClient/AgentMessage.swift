@@ -10,7 +10,8 @@ package struct AgentOrder: Equatable, Sendable {
     case list(session: String?)
     case pause(id: Int64)
     case resume(id: Int64)
-    case cancel(id: Int64)
+    /// - Parameter keeps: whether the part of a download is not removed, but given to the program with the result.
+    case cancel(id: Int64, keeps: Bool = false)
     /// The program knows the result and does not want to hear of it again.
     case acknowledge(id: Int64)
     /// All transfers of a session now, and from now on each that changes. Another connection that watches the session
@@ -40,7 +41,10 @@ package struct AgentOrder: Equatable, Sendable {
     case .list(let session): return order("list", session: session).line
     case .pause(let id): return order("pause", id).line
     case .resume(let id): return order("resume", id).line
-    case .cancel(let id): return order("cancel", id).line
+    case .cancel(let id, let keeps):
+      var line = order("cancel", id)
+      line.add("keeps", keeps)
+      return line.line
     case .acknowledge(let id): return order("acknowledge", id).line
     case .watch(let session): return order("watch", session: session).line
     }
@@ -57,7 +61,7 @@ package struct AgentOrder: Equatable, Sendable {
       case "list": .list(session: line.string("session"))
       case "pause": order { .pause(id: $0) }
       case "resume": order { .resume(id: $0) }
-      case "cancel": order { .cancel(id: $0) }
+      case "cancel": order { .cancel(id: $0, keeps: line.flag("keeps") ?? false) }
       case "acknowledge": order { .acknowledge(id: $0) }
       case "watch": line.string("session").map { .watch(session: $0) }
       default: nil

@@ -6,6 +6,7 @@ package import JSONLines
 package struct TransferRequest: Equatable, Sendable {
   package enum Kind: String, CaseIterable, Sendable {
     case upload
+    case download
   }
 
   /// Chosen by the program, different for each transfer: a request that is handed in again is not another transfer.
@@ -20,7 +21,8 @@ package struct TransferRequest: Equatable, Sendable {
   package var mayUsePOST = false
   /// `Name: value`
   package var fields: [String] = []
-  /// The file, as an absolute path.
+  /// The file, as an absolute path. Of a download, where it goes; empty for one that the agent keeps until its end is
+  /// acknowledged.
   package var path: String
   /// The file as the program has found it there (``FileStamp``): another one is refused. Nil for any.
   package var file: String?
@@ -59,6 +61,17 @@ package struct TransferRequest: Equatable, Sendable {
   /// The longest pause between two attempts.
   package var longestPause: Int64?
 
+  // MARK: How to download
+
+  /// What is downloaded, while it is not complete: the agent decides.
+  package var part: String?
+  /// The permissions of the file, from which those go that the agent's process takes away.
+  package var permissions: UInt32?
+  /// Whether a file that has the name is replaced.
+  package var replaces = false
+  /// The part that an earlier download has left (`DownloadCheckpoint`).
+  package var resumeData: String?
+
   // MARK: When
 
   /// Not before; in milliseconds since 1970.
@@ -74,6 +87,9 @@ package struct TransferRequest: Equatable, Sendable {
   /// What the program expects, in bytes. Of discretionary transfers, small ones come first.
   package var expectedToSend: Int64?
   package var expectedToReceive: Int64?
+
+  /// Whether the agent keeps what it has downloaded.
+  package var isKept: Bool { kind == .download && path.isEmpty }
 
   /// Whether it depends on the kind of network.
   package var hasConditions: Bool { !allowsExpensive || !allowsConstrained || isDiscretionary }
@@ -116,6 +132,10 @@ package struct TransferRequest: Equatable, Sendable {
     line.add("roll-over-size", rollOverSize)
     line.add("give-up-on-refusal", giveUpOnRefusalAfter)
     line.add("longest-pause", longestPause)
+    line.add("part", part)
+    line.add("permissions", permissions)
+    line.add("replaces", replaces)
+    line.add("resume-data", resumeData)
     line.add("earliest-begin", earliestBegin)
     line.add("deadline", deadline)
     line.add("allows-expensive", allowsExpensive)
@@ -129,7 +149,8 @@ package struct TransferRequest: Equatable, Sendable {
   package init?(_ line: FlatJSON) {
     guard let key = line.string("key"), !key.isEmpty, key.utf8.count <= 128, let session = line.string("session"),
       let url = line.string("url"), let method = line.string("method"), let path = line.string("path"),
-      path.utf8.first == UInt8(ascii: "/"), !path.utf8.contains(0), let kind = line.string("kind").flatMap(Kind.init)
+      let kind = line.string("kind").flatMap(Kind.init), !path.utf8.contains(0),
+      path.utf8.first == UInt8(ascii: "/") || kind == .download && path.isEmpty
     else { return nil }
     self.init(key: key, url: url, path: path)
     (self.session, self.kind, self.method) = (session, kind, method)
@@ -151,6 +172,8 @@ package struct TransferRequest: Equatable, Sendable {
     (rollOverAfter, rollOverSize) = (line.integer("roll-over-after"), line.integer("roll-over-size"))
     giveUpOnRefusalAfter = line.integer("give-up-on-refusal")
     longestPause = line.integer("longest-pause")
+    (part, resumeData) = (line.string("part"), line.string("resume-data"))
+    (permissions, replaces) = (line.integer("permissions"), line.flag("replaces") ?? false)
     (earliestBegin, deadline) = (line.integer("earliest-begin"), line.integer("deadline"))
     allowsExpensive = line.flag("allows-expensive") ?? true
     allowsConstrained = line.flag("allows-constrained") ?? true

@@ -5,7 +5,7 @@ package import JSONLines
 /// The end of a transfer. There is one for each transfer that the agent has accepted.
 package struct TransferResult: Equatable, Sendable {
   package enum Outcome: String, CaseIterable, Sendable {
-    /// The server has confirmed all of it.
+    /// The server has confirmed all of it, or all of it has come.
     case completed
     case failed
     /// A program or a person has cancelled it.
@@ -13,7 +13,8 @@ package struct TransferResult: Equatable, Sendable {
   }
 
   package var outcome: Outcome
-  /// Of a failure, one word for programs: a kind of `LiveStreamError`, `fileUnreadable`, `fileChanged` or `timedOut`.
+  /// Of a failure, one word for programs: a kind of `LiveStreamError`, `fileUnreadable`, `fileChanged` or `timedOut`;
+  /// of a download, a kind of `DownloadError`.
   package var cause: String?
   /// Of a failure, what failed, why, and what to do.
   package var message: String?
@@ -23,10 +24,12 @@ package struct TransferResult: Equatable, Sendable {
   package var fields: [String] = []
   /// The beginning of the response's body.
   package var body: [UInt8] = []
-  /// The size of the file in bytes, or how much of it the server has confirmed.
+  /// The size of the file in bytes, or how much of it the server has confirmed. Of a download, how much has come.
   package var byteCount: UInt64 = 0
   /// Whether the server has confirmed the file's digest.
   package var isVerified = false
+  /// Of a download that did not complete: the part, which is the program's from now on (`DownloadCheckpoint`).
+  package var resumeData: String?
   /// When it ended, in milliseconds since 1970.
   package var ended: Int64 = 0
 
@@ -45,6 +48,7 @@ package struct TransferResult: Equatable, Sendable {
     if !body.isEmpty { line.add("body", String(String.UnicodeScalarView(body.map { Unicode.Scalar($0) }))) }
     line.add("bytes", byteCount)
     line.add("verified", isVerified)
+    line.add("resume-data", resumeData)
     line.add("ended", ended)
   }
 
@@ -57,6 +61,7 @@ package struct TransferResult: Equatable, Sendable {
     body = (line.string("body") ?? "").unicodeScalars.compactMap { UInt8(exactly: $0.value) }
     byteCount = line.integer("bytes") ?? 0
     isVerified = line.flag("verified") ?? false
+    resumeData = line.string("resume-data")
     ended = line.integer("ended") ?? 0
   }
 }

@@ -18,14 +18,16 @@ package struct TransferStatus: Equatable, Sendable {
   package var session: String
   /// The program's own number.
   package var task: Int64
+  package var kind: TransferRequest.Kind
   package var state: State
   /// Without user and password.
   package var url: String
+  /// The file; of a download that the agent keeps, where it is.
   package var path: String
   package var note: String?
-  /// In bytes.
-  package var size: UInt64
-  /// How much the server has, as far as is known.
+  /// In bytes; nil while no server has said it.
+  package var size: UInt64?
+  /// How much the server has, as far as is known. Of a download, how much has come.
   package var acknowledged: UInt64
   /// When it was accepted, in milliseconds since 1970.
   package var created: Int64
@@ -35,10 +37,11 @@ package struct TransferStatus: Equatable, Sendable {
   package var result: TransferResult?
 
   package init(
-    id: Int64, key: String, session: String, task: Int64, state: State, url: String, path: String, note: String? = nil,
-    size: UInt64, acknowledged: UInt64, created: Int64, trouble: String? = nil, result: TransferResult? = nil
+    id: Int64, key: String, session: String, task: Int64, kind: TransferRequest.Kind = .upload, state: State,
+    url: String, path: String, note: String? = nil, size: UInt64?, acknowledged: UInt64, created: Int64,
+    trouble: String? = nil, result: TransferResult? = nil
   ) {
-    (self.id, self.key, self.session, self.task, self.state) = (id, key, session, task, state)
+    (self.id, self.key, self.session, self.task, self.kind, self.state) = (id, key, session, task, kind, state)
     (self.url, self.path, self.note, self.size) = (url, path, note, size)
     (self.acknowledged, self.created, self.trouble, self.result) = (acknowledged, created, trouble, result)
   }
@@ -49,6 +52,7 @@ package struct TransferStatus: Equatable, Sendable {
     line.add("key", key)
     line.add("session", session)
     line.add("task", task)
+    line.add("kind", kind.rawValue)
     line.add("state", state.rawValue)
     line.add("url", url)
     line.add("path", path)
@@ -63,13 +67,14 @@ package struct TransferStatus: Equatable, Sendable {
   /// Nil if something is missing.
   package init?(_ line: FlatJSON) {
     guard let id = line.integer("id", as: Int64.self), let key = line.string("key"),
-      let session = line.string("session"),
+      let session = line.string("session"), let kind = line.string("kind").flatMap(TransferRequest.Kind.init),
       let state = line.string("state").flatMap(State.init), let url = line.string("url"),
-      let path = line.string("path"), let size = line.integer("size", as: UInt64.self)
+      let path = line.string("path")
     else { return nil }
     self.init(
-      id: id, key: key, session: session, task: line.integer("task") ?? 0, state: state, url: url, path: path,
-      note: line.string("note"), size: size, acknowledged: line.integer("acknowledged") ?? 0,
+      id: id, key: key, session: session, task: line.integer("task") ?? 0, kind: kind, state: state, url: url,
+      path: path, note: line.string("note"), size: line.integer("size"),
+      acknowledged: line.integer("acknowledged") ?? 0,
       created: line.integer("created") ?? 0, trouble: line.string("trouble"), result: TransferResult(line))
   }
 }

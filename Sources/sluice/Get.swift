@@ -26,6 +26,7 @@ enum Get {
       Option("resume", "continue an unfinished download"),
       Option("resume-file", value: "PATH", "record of the unfinished download (default: FILE.sluice)"),
       Option("abandon", "delete what there is of an unfinished download"),
+      Option("background", "let the agent download the file, and return (see sluice transfers)"),
       Option("response-timeout", value: "T", "longest silence of the server (default: 30s)"),
     ] + StreamOptions.shown,
     topics: [connection],
@@ -35,6 +36,7 @@ enum Get {
     let request = try request(values)
     let progress = try ProgressKind(values)
     var configuration = try configuration(values, request)
+    if values.has("background") { return try GetBackground.run(values, configuration, progress) }
     guard values["output"] != "-" else {
       if let option = ["resume", "resume-file", "abandon", "force"].first(where: { values.has($0) }) {
         throw .usage("--\(option) requires a file, and --output - is none. Leave one of them out.")

@@ -12,13 +12,19 @@ struct TransferReport {
 
   /// `12  running  42 %  1.20 GB of 2.86 GB  film.mkv  http://host/film.mkv  the connection was lost`
   static func line(_ status: TransferStatus) -> String {
-    let share = status.size == 0 ? 1 : Double(min(status.acknowledged, status.size)) / Double(status.size)
     var parts = ["\(status.id)", state(status)]
-    if status.result?.outcome != .completed {
-      parts.append("\(Units.fixed((share * 100).rounded(.down), decimals: 0)) %")
+    if let size = status.size {
+      let share = size == 0 ? 1 : Double(min(status.acknowledged, size)) / Double(size)
+      if status.result?.outcome != .completed {
+        parts.append("\(Units.fixed((share * 100).rounded(.down), decimals: 0)) %")
+      }
+      parts.append("\(Units.text(bytes: status.acknowledged)) of \(Units.text(bytes: size))")
+    } else {
+      parts.append(Units.text(bytes: status.acknowledged))
     }
-    parts.append("\(Units.text(bytes: status.acknowledged)) of \(Units.text(bytes: status.size))")
-    parts += [status.path.shellQuoted, status.url.escaped]
+    // From where to where.
+    let ends = [status.path.shellQuoted, status.url.escaped]
+    parts += status.kind == .upload ? ends : ends.reversed()
     if !status.session.isEmpty { parts.append("of \(status.session.shown)") }
     if let words = status.result?.message ?? status.trouble { parts.append(words) }
     return parts.joined(separator: "  ")

@@ -14,7 +14,7 @@ enum TransfersCommand {
       case .list: "list all transfers, also those that have ended"
       case .pause: "stop transfers until they are resumed"
       case .resume: "continue paused transfers; of others, try again now"
-      case .cancel: "end transfers, and delete what the server has of them"
+      case .cancel: "end transfers, and delete what there is of them"
       case .wait: "wait until transfers have ended, and exit with their code"
       case .forget: "remove transfers that have ended from the list"
       }
@@ -51,14 +51,15 @@ enum TransfersCommand {
     let report = TransferReport(isJSON: values.has("json"))
     do throws(AgentError) {
       guard let location = AgentLocation.current else { throw AgentError.noLocation }
-      let connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
-      let all = try list(connection)
+      var connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
+      let all = try again(&connection, location) { (connection) throws(AgentError) in try list(connection) }
       if action == .list {
         for status in all where ids.isEmpty || ids.contains(status.id) { report.show(status) }
         return .done
       }
       if values.has("all") { ids = all.filter { $0.session.isEmpty && concerns(action, $0) }.map(\.id) }
-      return action == .wait ? try wait(for: ids, connection, location, report) : try order(action, ids, connection)
+      if action == .wait { return try wait(for: ids, connection, location, report) }
+      return try order(action, ids, &connection, location)
     } catch {
       throw CommandError(error)
     }
@@ -74,6 +75,20 @@ enum TransfersCommand {
     }
   }
 
+  /// Asks once more whenever the agent ends before it answers: the next one has the same transfers, and each order may be
+  /// given twice.
+  private static func again<Answer>(
+    _ connection: inout AgentConnection, _ location: AgentLocation,
+    _ ask: (AgentConnection) throws(AgentError) -> Answer
+  ) throws(AgentError) -> Answer {
+    while true {
+      do throws(AgentError) { return try ask(connection) } catch {
+        guard error == .disconnected else { throw error }
+        connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
+      }
+    }
+  }
+
   private static func list(_ connection: AgentConnection) throws(AgentError) -> [TransferStatus] {
     var all: [TransferStatus] = []
     _ = try connection.order(.list(session: nil)) { answer in
@@ -83,7 +98,7 @@ enum TransfersCommand {
   }
 
   private static func order(
-    _ action: Action, _ ids: [Int64], _ connection: AgentConnection
+    _ action: Action, _ ids: [Int64], _ connection: inout AgentConnection, _ location: AgentLocation
   ) throws(AgentError) -> ExitCode {
     var code = ExitCode.done
     for id in ids {
@@ -91,10 +106,11 @@ enum TransfersCommand {
         switch action {
         case .pause: .pause(id: id)
         case .resume: .resume(id: id)
-        case .cancel: .cancel(id: id)
+        case .cancel: .cancel(id: id, keeps: false)
         case .list, .wait, .forget: .acknowledge(id: id)
         }
-      if case .refused(_, let refusal, let message) = try connection.order(kind) {
+      let answer = try again(&connection, location) { (connection) throws(AgentError) in try connection.order(kind) }
+      if case .refused(_, let refusal, let message) = answer {
         Console.shared.say("sluice: \(message)")
         code = ExitCode(refusal)
       }
@@ -116,7 +132,7 @@ enum TransfersCommand {
       code = .usage
     }
     var known: Set<Int64> = []
-    for status in try list(connection) {
+    for status in try again(&connection, location, { (connection) throws(AgentError) in try list(connection) }) {
       known.insert(status.id)
       // Only one program hears of the transfers of a session.
       guard rest.contains(status.id), !status.session.isEmpty else { continue }
@@ -182,7 +198,7 @@ extension ExitCode {
     case (.cancelled, _): self = .interrupted
     case (.failed, "notPermitted"): self = .notPermitted
     case (.failed, "fileUnreadable"): self = .noInput
-    case (.failed, "fileChanged"): self = .inputOutput
+    case (.failed, "fileChanged"), (.failed, "file"), (.failed, "exists"): self = .inputOutput
     case (.failed, "timedOut"), (.failed, "unreachable"): self = .unavailable
     case (.failed, "invalidRequest"): self = .usage
     case (.failed, _): self = .protocolBroken

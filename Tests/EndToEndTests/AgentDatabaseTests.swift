@@ -30,7 +30,7 @@ struct AgentDatabaseTests {
         done.append("accepted \(id)")
       }
       for (order, name) in [
-        (AgentOrder.Kind.pause(id: ids[0]), "paused 1"), (.cancel(id: ids[1]), "cancelled 2"),
+        (AgentOrder.Kind.pause(id: ids[0]), "paused 1"), (.cancel(id: ids[1], keeps: false), "cancelled 2"),
         (.acknowledge(id: ids[1]), "gone 2"),
       ] {
         guard case .done = try connection.order(order) else { return done }
@@ -147,7 +147,7 @@ extension EventLog<TestProcess.Line> {
 
 extension TestProcess {
   /// Whether it is a zombie: nobody has waited for it.
-  fileprivate var hasEnded: Bool {
+  var hasEnded: Bool {
     guard let status = try? fileContents("/proc/\(pid)/stat") else { return true }
     return String(decoding: status, as: UTF8.self).split(separator: ")").last?.hasPrefix(" Z") == true
   }

@@ -110,6 +110,48 @@ struct AgentTests {
     try server.requests.first("the deletion") { $0.method == "DELETE" }
   }
 
+  @Test("what a server has of a cancelled transfer is deleted, also if the server is away and the agent is killed")
+  func cancelWithoutServer() throws {
+    let bench = try AgentBench()
+    let isAway = Lock(true)
+    let server = try ResumableServer { request, _ in
+      if request.method == "DELETE", isAway.withLock({ $0 }) { return .close }
+      return request.method == "PATCH" && request.offset ?? 0 < 5_900_000 ? .cut(after: 100_000) : .proper
+    }
+    let id = try bench.submit(request(try bench.directory.write("file", bytes(6_000_000)), server.url + "/take"))
+    try server.requests.first("a part of it") { $0.method == "PATCH" && $0.offset ?? 0 >= 300_000 }
+    try bench.run(["transfers", "cancel", "\(id)"])
+    try server.wait(for: "DELETE")
+    try bench.run(["transfers", "wait", "\(id)"], code: 130)
+    try bench.killAgent()
+    let asked = server.of("DELETE").count
+    isAway.withLock { $0 = false }
+    #expect(try bench.transfers().isEmpty, "it is not listed any more")
+    try server.wait(for: "DELETE", asked + 1)
+    try waitUntil("it is gone") { server.upload(0).isGone }
+  }
+
+  @Test("sluice transfers asks the next agent when one ends before it answers")
+  func endedAgent() throws {
+    let bench = try AgentBench()
+    let file = try bench.directory.write("file", bytes(1000))
+    var later = request(file, "http://127.0.0.1:9/x")
+    later.earliestBegin = .max
+    let id = try bench.submit(later)
+    for arguments in [["list"], ["pause", "\(id)"], ["cancel", "--all"], ["forget", "\(id)"]] {
+      try bench.killAgent()
+      // Accepts one program, and ends as an agent whose last program has gone.
+      let (listener, socket) = try AgentSocket.listen(bench.location.socket, in: bench.location.socketDirectory)
+      let command = try bench.command(["transfers"] + arguments)
+      #expect(waitUntilReadable(listener, limit: .seconds(20)))
+      socket.remove()
+      if let program = try AgentSocket.accept(listener) { close(program) }
+      close(listener)
+      #expect(try command.wait() == 0, "\(arguments): \(command.errors)")
+    }
+    #expect(try bench.transfers().isEmpty)
+  }
+
   @Test("a server that forgets the upload gets the file from its start")
   func forgetful() throws {
     let bench = try AgentBench()

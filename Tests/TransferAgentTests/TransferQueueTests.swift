@@ -27,10 +27,12 @@ struct TransferQueueTests {
     for number in 1...60 {
       var request = TransferRequest(key: "\(number / 2)", url: "http://h/\(number)", path: "/\(number)")
       request.token = "secret"
+      if random.chance(50) { (request.kind, request.path, request.part) = (.download, "", "/part\(number)") }
       let id = Int64.random(in: 1...20, using: &random)
       let events: [TransferQueue.Event] = [
-        .submitted(request, version: "v\(number)", size: UInt64(number)), .pause(id), .resume(id), .cancel(id),
-        .acknowledge(id), .created(id, resumeData: "r\(number)"),
+        .submitted(request, version: "v\(number)", size: request.kind == .upload ? UInt64(number) : nil), .pause(id),
+        .resume(id), .cancel(id), .cancel(id, keeps: true), .acknowledge(id), .abandoned(id, isDone: random.chance(50)),
+        .created(id, resumeData: "r\(number)"),
         .finished(id, .failed(TransferResult(.failed, cause: "refused", message: "no\u{1F}"))),
         .finished(id, .stopped(resumeData: nil)),
       ]
@@ -43,19 +45,46 @@ struct TransferQueueTests {
       #expect(loaded.transfers == queue.transfers.mapValues(\.stored))
       #expect(loaded.lastID == queue.lastID, "a number is not given twice")
       #expect(loaded.acknowledged == queue.acknowledged)
+      #expect(loaded.abandoned == queue.abandoned)
       queue = loaded
     }
   }
 
-  @Test("the token is not kept longer than the transfer runs")
-  func secrets() throws {
-    var request = TransferRequest(key: "k", url: "http://h/", path: "/x")
-    request.token = "secret"
-    var queue = TransferQueue()
-    _ = queue.handle(.submitted(request, version: "v", size: 1), now: 0)
-    #expect(queue.transfers[1]?.request.token == "secret")
-    _ = queue.handle(.finished(1, .completed(TransferResult(.completed))), now: 1)
-    #expect(queue.transfers[1]?.request.token == nil)
+  /// Secrets wherever a request can have one.
+  private static func secretRequest() -> TransferRequest {
+    var request = TransferRequest(key: "k", url: "http://user:s3cret-url@h/", path: "/x")
+    (request.token, request.fields) = ("s3cret-token", ["Authorization: s3cret-field"])
+    request.proxy = "http://user:s3cret-proxy@h:1"
+    return request
+  }
+
+  @Test("no secret of a transfer is in the agent's files longer than it runs, however it ends", arguments: 0..<3)
+  func secrets(_ end: Int) throws {
+    let directory = try TemporaryDirectory()
+    let database = try TransferDatabase(directory: "\(directory.path)/state")
+    var queue = try database.load()
+    func happen(_ event: TransferQueue.Event) throws { try database.apply(queue.handle(event, now: 1)) }
+    func secretsInFiles() throws -> Int {
+      try ["transfers.db", "transfers.db-wal"].reduce(0) { count, name in
+        count
+          + String(decoding: try fileContents("\(directory.path)/state/\(name)"), as: UTF8.self)
+          .ranges(of: "s3cret").count
+      }
+    }
+    try happen(.submitted(Self.secretRequest(), version: "v", size: 1))
+    try happen(.created(1, resumeData: "s3cret-location"))
+    #expect(try secretsInFiles() >= 5, "there is something to be forgotten")
+    switch end {
+    case 0: try happen(.finished(1, .completed(TransferResult(.completed))))
+    case 1: try happen(.finished(1, .failed(TransferResult(.failed, cause: "refused"))))
+    default:
+      try happen(.cancel(1))
+      try happen(.finished(1, .stopped(resumeData: "s3cret-location")))
+      #expect(try secretsInFiles() > 0, "the deletion at the server needs them")
+      try happen(.abandoned(1, isDone: true))
+    }
+    #expect(queue.transfers[1]?.hasEnded == true && queue.abandoned.isEmpty)
+    #expect(try secretsInFiles() == 0)
   }
 
   @Test("a request that is handed in again after its end was acknowledged is not another transfer, for a day")
@@ -142,8 +171,21 @@ struct TransferQueueTests {
       #expect(queue.transfers[1]?.request.token == nil)
       if isAcknowledged { _ = queue.handle(.acknowledge(1), now: 2) }
       let actions = queue.handle(.finished(1, .stopped(resumeData: "r")), now: 3)
-      guard case .abandon(let transfer)? = actions.first else { throw TestFailure("\(actions)") }
+      func abandoned(_ actions: [TransferQueue.Action]) -> [Transfer] {
+        actions.compactMap { if case .abandon(let transfer) = $0 { transfer } else { nil } }
+      }
+      let transfer = try #require(abandoned(actions).first)
       #expect(transfer.request.token == "secret" && transfer.resumeData == "r")
+      // A server that does not answer is asked again, ever more seldom, and after a kill at once; for a day.
+      #expect(abandoned(queue.handle(.abandoned(1, isDone: false), now: 4)).isEmpty)
+      #expect(abandoned(queue.handle(.timeCame, now: 10_003)).isEmpty)
+      #expect(abandoned(queue.handle(.timeCame, now: 10_004)).count == 1)
+      var next = TransferQueue([], lastID: 1, abandoned: Array(queue.abandoned.values))
+      #expect(abandoned(next.handle(.timeCame, now: 10_005)) == [transfer])
+      _ = next.handle(.abandoned(1, isDone: true), now: 10_006)
+      #expect(next.abandoned.isEmpty)
+      _ = queue.handle(.abandoned(1, isDone: false), now: AbandonedTransfer.age + 3)
+      #expect(queue.abandoned.isEmpty)
     }
   }
 
@@ -167,6 +209,9 @@ private struct QueueWorld {
   var lastID: Int64 = 0
   /// The keys that the database has of those that were acknowledged.
   var past: [String: AcknowledgedTransfer] = [:]
+  /// What the database has of those of which something is left, and which are being deleted.
+  var left: [Int64: AbandonedTransfer] = [:]
+  var deleting: Set<Int64> = []
   /// What the engine runs, and whether it has been asked to stop.
   var engine: [Int64: Bool] = [:]
   /// Results that were on disk: they never change.
@@ -182,7 +227,11 @@ private struct QueueWorld {
 
   mutating func step() throws {
     let id = Int64.random(in: 1...max(1, lastID + 1), using: &random)
-    switch Int.random(in: 0..<13, using: &random) {
+    switch Int.random(in: 0..<14, using: &random) {
+    case 13:
+      if let id = deleting.sorted().randomElement(using: &random) {
+        try happen(.abandoned(id, isDone: random.chance(60)))
+      }
     case 12:
       // An attempt has failed, or succeeds.
       if let id = engine.keys.sorted().randomElement(using: &random) {
@@ -193,7 +242,7 @@ private struct QueueWorld {
     case 3: try happen(.pause(id))
     case 4: try happen(.resume(id))
     case 5 where random.chance(40): try setNetwork()
-    case 5: if random.chance(30) { try happen(.cancel(id)) }
+    case 5: if random.chance(30) { try happen(.cancel(id, keeps: random.chance(50))) }
     case 6: try happen(.acknowledge(id))
     case 7:
       if let id = engine.keys.sorted().randomElement(using: &random) { try happen(.created(id, resumeData: "r\(now)")) }
@@ -226,7 +275,11 @@ private struct QueueWorld {
     request.allowsConstrained = random.chance(80)
     request.isDiscretionary = random.chance(30)
     if random.chance(20) { request.deadline = now + Int64.random(in: 0...200, using: &random) }
-    try happen(.submitted(request, version: "v", size: 1), key: key)
+    if random.chance(40) {
+      request.kind = .download
+      if random.chance(50) { request.path = "" }
+    }
+    try happen(.submitted(request, version: "v", size: request.kind == .upload ? 1 : nil), key: key)
   }
 
   private mutating func finishOne() throws {
@@ -245,9 +298,10 @@ private struct QueueWorld {
 
   /// The process is killed: what is left is on disk.
   private mutating func kill() {
-    engine = [:]
+    (engine, deleting) = ([:], [])
     (wake, network) = (nil, nil)
-    queue = TransferQueue(disk.values.map { $0 }, lastID: lastID, acknowledged: past.values.map { $0 })
+    queue = TransferQueue(
+      disk.values.map { $0 }, lastID: lastID, acknowledged: past.values.map { $0 }, abandoned: left.values.map { $0 })
   }
 
   private mutating func happen(_ event: TransferQueue.Event, key: String? = nil) throws {
@@ -256,7 +310,7 @@ private struct QueueWorld {
     let actions = next.handle(event, now: now)
     func isOnDisk(_ action: TransferQueue.Action) -> Bool {
       switch action {
-      case .store, .remove, .forget: true
+      case .store, .remove, .forget, .storeAbandoned, .removeAbandoned: true
       default: false
       }
     }
@@ -266,6 +320,7 @@ private struct QueueWorld {
       if case .finished(let id, _) = event { engine[id] = before.running[id] == .stopping }
       return
     }
+    if case .abandoned(let id, _) = event { deleting.remove(id) }
     queue = next
     // As the shell does it: what is stored comes first.
     for action in actions.filter(isOnDisk) + actions.filter({ !isOnDisk($0) }) {
@@ -283,6 +338,10 @@ private struct QueueWorld {
         disk[id] = nil
         acknowledged.insert(id)
       case .forget(let key): past[key] = nil
+      case .storeAbandoned(let one): left[one.transfer.id] = one
+      case .removeAbandoned(let id):
+        #expect(!deleting.contains(id), "what is being deleted is forgotten")
+        left[id] = nil
       case .accept(let id):
         #expect(disk[id] != nil || acknowledged.contains(id), "accepted before it is on disk")
         if let key {
@@ -304,14 +363,19 @@ private struct QueueWorld {
         engine[id] = true
       case .retry(let id): #expect(engine[id] == false)
       case .abandon(let transfer):
-        #expect(engine[transfer.id] == nil && results[transfer.id]?.outcome != .completed)
-        #expect(transfer.resumeData != nil)
+        #expect(engine[transfer.id] == nil && left[transfer.id]?.transfer == transfer)
+        #expect(deleting.insert(transfer.id).inserted, "deleted twice at once")
+        #expect(transfer.resumeData != nil || transfer.request.kind == .download)
+        #expect(results[transfer.id]?.resumeData == nil, "the part that a program has got is removed")
+        #expect(
+          results[transfer.id]?.outcome != .completed || acknowledged.contains(transfer.id),
+          "what a program has not seen is removed")
       case .tell(let id): #expect(disk[id] == queue.transfers[id]?.stored, "told before it is on disk")
       case .wake(let time): wake = time
       case .done, .refuse: break
       }
     }
-    #expect(disk == queue.transfers.mapValues(\.stored) && past == queue.acknowledged)
+    #expect(disk == queue.transfers.mapValues(\.stored) && past == queue.acknowledged && left == queue.abandoned)
     #expect(Set(engine.keys) == Set(queue.running.keys) && engine.count <= TransferQueue.limit)
     for (id, isStopping) in engine { #expect(isStopping || queue.transfers[id]?.state == .active) }
     for id in accepted.values { #expect(disk[id] != nil || acknowledged.contains(id), "transfer \(id) is forgotten") }
@@ -326,10 +390,17 @@ private struct QueueWorld {
       now += 10_000
       try happen(.timeCame)
       try finishOne()
+      for id in deleting.sorted() { try happen(.abandoned(id, isDone: true)) }
       for transfer in queue.transfers.values where transfer.state == .paused { try happen(.resume(transfer.id)) }
     }
     let open = queue.transfers.values.filter { !$0.hasEnded }
     #expect(open.isEmpty)
+    for _ in 0..<100 where !left.isEmpty {
+      now += 10_000
+      try happen(.timeCame)
+      for id in deleting.sorted() { try happen(.abandoned(id, isDone: true)) }
+    }
+    #expect(left.isEmpty, "something is left for ever")
     for id in accepted.values where !acknowledged.contains(id) { #expect(results[id] != nil) }
   }
 }

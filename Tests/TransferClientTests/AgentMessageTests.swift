@@ -18,7 +18,7 @@ struct AgentMessageTests {
       let (number, id) = (Int64.random(in: 0...Int64.max, using: &random), Int64.random(in: 1...999, using: &random))
       for kind in [
         .submit(Self.request(&random)), .list(session: nil), .list(session: "x\n"), .pause(id: id), .resume(id: id),
-        .cancel(id: id), .acknowledge(id: id), .watch(session: ""),
+        .cancel(id: id, keeps: random.chance(50)), .acknowledge(id: id), .watch(session: ""),
       ] as [AgentOrder.Kind] {
         let order = AgentOrder(number: number, kind)
         #expect(!order.line.contains("\n"))
@@ -36,10 +36,12 @@ struct AgentMessageTests {
       result.fields = (0..<3).map { _ in random.word }
       result.status = Int.random(in: 200...599, using: &random)
       (result.byteCount, result.ended, result.isVerified) = (77, 12, random.chance(50))
+      result.resumeData = random.chance(50) ? random.word : nil
       let status = TransferStatus(
-        id: 7, key: random.word, session: random.word, task: 3, state: .ended, url: random.word,
-        path: "/" + random.word,
-        note: random.chance(50) ? random.word : nil, size: 99, acknowledged: 5, created: 12, trouble: random.word,
+        id: 7, key: random.word, session: random.word, task: 3, kind: random.chance(50) ? .upload : .download,
+        state: .ended, url: random.word, path: "/" + random.word,
+        note: random.chance(50) ? random.word : nil, size: random.chance(50) ? 99 : nil, acknowledged: 5, created: 12,
+        trouble: random.word,
         result: random.chance(50) ? result : nil)
       for answer in [
         .accepted(number: 1, id: 9), .done(number: 2), .refused(number: 3, .database, random.word),
@@ -53,7 +55,9 @@ struct AgentMessageTests {
   @Test("a request without what it needs, or with a relative path, is no order")
   func incomplete() throws {
     var random = Seed(1).generator
-    let line = AgentOrder(number: 1, .submit(Self.request(&random))).line
+    var request = Self.request(&random)
+    (request.kind, request.path) = (.upload, "/x")
+    let line = AgentOrder(number: 1, .submit(request)).line
     for (from, to) in [
       (#""path":"/"#, #""path":"x"#), (#""key":"#, #""no-key":"#), (#""kind":"upload""#, #""kind":"other""#),
       (#""number":1"#, #""no-number":1"#), (#""event":"submit""#, #""event":"other""#),
@@ -85,6 +89,9 @@ struct AgentMessageTests {
 
   private static func request(_ random: inout SplitMix64) -> TransferRequest {
     var request = TransferRequest(key: random.word + "k", url: random.word, path: "/" + random.word)
+    if random.chance(50) { (request.kind, request.path) = (.download, random.chance(50) ? "" : request.path) }
+    (request.part, request.resumeData) = (random.word, random.word)
+    (request.permissions, request.replaces) = (0o640, random.chance(50))
     (request.session, request.task, request.method) = (random.word, 5, random.word)
     request.fields = (0..<2).map { _ in random.word }
     (request.mayUsePOST, request.usesHTTP1, request.keepsOrigin) = (random.chance(50), true, random.chance(50))

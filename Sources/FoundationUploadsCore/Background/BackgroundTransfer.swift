@@ -1,5 +1,6 @@
 // A task of a background session: the agent performs it.
 
+internal import Downloads
 internal import EventLoops
 internal import Foundation
 internal import FoundationNetworking
@@ -9,11 +10,11 @@ internal import UploadClient
 
 /// What a task tells the agent, and what it hears. Orders may come from any thread.
 final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
-  private let session: URLSession
-  private let task: URLSessionTask
-  private let content: Transfer.Content
-  private let completion: Transfer.Completion
-  private let background: BackgroundSession
+  let session: URLSession
+  let task: URLSessionTask
+  let content: Transfer.Content
+  let completion: Transfer.Completion
+  let background: BackgroundSession
 
   /// What the agent and the session know it by.
   let key: String
@@ -27,6 +28,8 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   private var isOver = false
   private var isRefused = false
   private var hasToldWaiting = false
+  /// Who waits for resume data.
+  private var resumeHandler: (@Sendable (Data?) -> Void)?
 
   /// - Parameter status: of a transfer that an earlier process has handed to the agent.
   init(
@@ -61,18 +64,28 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     if let known { background.order(.pause(id: known)) }
   }
 
-  /// - Parameter handler: given nil: the agent keeps what it needs to continue, and forgets it with the transfer.
+  /// Whether the session takes no tasks.
+  var isUnwanted: Bool { monitor.withLock { isRefused } }
+
+  /// - Parameter handler: given the resume data of a download. Of an upload, nil: the agent keeps what it needs to
+  ///   continue, and forgets it with the transfer.
   func cancel(_ handler: (@Sendable (Data?) -> Void)?) {
     let (isHere, known) = monitor.withLock { () -> (Bool, Int64?) in
       isCancelled = true
-      return (!isSubmitted, id)
+      if !isOver { resumeHandler = handler }
+      return (!isSubmitted, isOver ? nil : id)
     }
     if isHere {
-      end(URLError(.cancelled, task.originalRequest?.url))
+      // What it was to continue with is as good as before.
+      let data: Data? = if case .resumedDownload(let record) = content { record.data } else { nil }
+      end(URLError(.cancelled, task.originalRequest?.url).with(data, URLError.ResumeKey.download), resumeData: data)
     } else if let known {
-      background.order(.cancel(id: known))
+      background.order(cancelOrder(known))
     }
-    if let handler { session.call { handler(nil) } }
+  }
+
+  private func cancelOrder(_ id: Int64) -> AgentOrder.Kind {
+    .cancel(id: id, keeps: task is URLSessionDownloadTask && monitor.withLock { resumeHandler != nil })
   }
 
   private func submit() {
@@ -93,75 +106,68 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// What the agent is asked for.
-  func transferRequest() throws -> TransferRequest {
-    let url = task.originalRequest?.url
-    if let error = background.error { throw error }
-    guard !monitor.withLock({ isRefused }) else { throw URLError(.cancelled, url, "the session is invalid") }
-    guard case .file(let file) = content, file.isFileURL, completion.isDelegate else {
-      throw URLError(
-        .unsupportedURL, url,
-        "a background session uploads files, and calls its delegate: use uploadTask(with:fromFile:)")
-    }
-    guard let original = task.originalRequest, let request = UploadRequest(original, session.configuration) else {
-      throw URLError(.unsupportedURL, url)
-    }
-    let settings = session.configuration
-    var transfer = TransferRequest(key: key, url: request.url, path: file.standardizedFileURL.path)
-    transfer.file = FileStamp.of(transfer.path)
-    transfer.session = background.identifier
-    transfer.task = Int64(task.taskIdentifier)
-    transfer.method = request.method
-    transfer.fields = request.fields.map { "\($0.name): \($0.value)" }
-    transfer.note = task.taskDescription
-    func absolute(_ path: String?) -> String? { path.map { URL(fileURLWithPath: $0).path } }
-    transfer.certificateAuthorities = absolute(request.certificateAuthorities)
-    (transfer.clientCertificate, transfer.clientKey) = (
-      absolute(request.clientCertificate), absolute(request.clientKey)
-    )
-    func milliseconds(_ limit: Duration) -> Int64 { limit.nanoseconds / 1_000_000 }
-    transfer.connectLimit = milliseconds(request.limits.connect)
-    transfer.stallLimit = milliseconds(request.limits.unacknowledged)
-    transfer.responseLimit = milliseconds(request.limits.response)
-    func time(_ date: Date) -> Int64 { Int64(max(0, min(date.timeIntervalSince1970, 1e12)) * 1000) }
-    transfer.earliestBegin = task.earliestBeginDate.map(time)
-    transfer.isDiscretionary = settings.isDiscretionary
-    transfer.allowsExpensive = settings.allowsExpensiveNetworkAccess
-    transfer.allowsConstrained = settings.allowsConstrainedNetworkAccess
-    func expected(_ count: Int64) -> Int64? { count == NSURLSessionTransferSizeUnknown ? nil : max(0, count) }
-    transfer.expectedToSend = expected(task.countOfBytesClientExpectsToSend)
-    transfer.expectedToReceive = expected(task.countOfBytesClientExpectsToReceive)
-    transfer.deadline = time(Date(timeIntervalSinceNow: settings.timeoutIntervalForResource))
-    return transfer
-  }
-
   // MARK: What the agent says
 
   /// - Parameter number: the agent's.
   private func accept(_ number: Int64) {
-    let order = monitor.withLock { () -> AgentOrder.Kind? in
+    let (isCancelled, isSuspended) = monitor.withLock {
       id = number
-      // What the program has ordered meanwhile.
-      return isCancelled ? .cancel(id: number) : isSuspended ? .pause(id: number) : nil
+      return (self.isCancelled, self.isSuspended)
     }
-    if let order { background.order(order) }
+    // What the program has ordered meanwhile.
+    if isCancelled {
+      background.order(cancelOrder(number))
+    } else if isSuspended {
+      background.order(.pause(id: number))
+    }
   }
 
   /// Another process has the session. The transfer goes on.
   func isReplaced() { end(background.error) }
 
   func hear(_ status: TransferStatus) {
-    let waits = monitor.withLock {
+    let (waits, isCancelled) = monitor.withLock {
       id = status.id
-      guard status.trouble != nil, !hasToldWaiting else { return false }
-      hasToldWaiting = true
-      return true
+      let waits = status.trouble != nil && !hasToldWaiting
+      if waits { hasToldWaiting = true }
+      return (waits, self.isCancelled)
     }
-    task.change { $0.bytesExpectedToSend = Int64(clamping: status.size) }
+    note(status)
     if let result = status.result { return end(result, status) }
-    session.noteSent(status.acknowledged, of: task)
+    // An agent was killed before it could give the part away, and the next one waits for an order.
+    if isCancelled, status.state == .paused { background.order(cancelOrder(status.id)) }
     if waits, let delegate = session.taskDelegate(of: task) {
       session.call { [session, task] in delegate.urlSession(session, taskIsWaitingForConnectivity: task) }
+    }
+  }
+
+  /// How much is done.
+  private func note(_ status: TransferStatus) {
+    let size = status.size.map { Int64(clamping: $0) } ?? NSURLSessionTransferSizeUnknown
+    guard status.kind == .download else {
+      task.change { $0.bytesExpectedToSend = size }
+      if status.result == nil { session.noteSent(status.acknowledged, of: task) }
+      return
+    }
+    task.change { facts in
+      facts.bytesExpectedToReceive = size
+      facts.bytesReceived = Int64(clamping: status.acknowledged)
+    }
+    task.updateProgress()
+    guard status.acknowledged > 0, status.result?.outcome ?? .completed == .completed,
+      let task = task as? URLSessionDownloadTask,
+      let delegate = session.taskDelegate(of: task) as? any URLSessionDownloadDelegate
+    else { return }
+    let total = Int64(clamping: status.acknowledged)
+    session.call { [session] in
+      // Fewer than before after a download has started over.
+      let new = task.change { facts in
+        defer { facts.bytesToldWritten = total }
+        return total - facts.bytesToldWritten
+      }
+      guard new > 0 else { return }
+      delegate.urlSession(
+        session, downloadTask: task, didWriteData: new, totalBytesWritten: total, totalBytesExpectedToWrite: size)
     }
   }
 
@@ -170,7 +176,9 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     let url = task.originalRequest?.url
     var error: URLError?
     if result.outcome != .completed, !result.isAnswer { error = URLError(result, url) }
-    session.noteSent(result.byteCount, of: task)
+    let data = resumeData(of: result)
+    error = error?.with(data, URLError.ResumeKey.download)
+    if status.kind == .upload { session.noteSent(result.byteCount, of: task) }
     if let url, error == nil, let code = result.status {
       var response = HTTPResponse(status: code)
       response.fields = result.fields.map { line in
@@ -179,25 +187,48 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       }
       task.change { [response] in $0.response = HTTPURLResponse.make(response, url) }
     }
-    end(error, data: error == nil ? result.body : []) { [background] in background.order(.acknowledge(id: status.id)) }
+    let file: ReceivedFile? =
+      status.kind == .upload || error != nil
+      ? nil : result.outcome == .completed ? .agent(URL(fileURLWithPath: status.path)) : .answer(result.body)
+    let body = status.kind == .upload && error == nil ? result.body : []
+    task.change { $0.bytesReceived = status.kind == .upload ? Int64(body.count) : Int64(clamping: result.byteCount) }
+    end(error, data: body, file: file, resumeData: data) { [background] in
+      background.order(.acknowledge(id: status.id))
+    }
+  }
+
+  /// What a new task continues a download with: the agent has left the part to this program.
+  private func resumeData(of result: TransferResult) -> Data? {
+    guard let data = result.resumeData.flatMap({ DownloadCheckpoint($0)?.found }), let request = task.originalRequest
+    else { return nil }
+    return DownloadRecord(request, isAtOtherOrigin: false, data).data
   }
 
   /// - Parameter told: called when the program has heard of the end.
-  private func end(_ error: URLError?, data: [UInt8] = [], told: @escaping @Sendable () -> Void = {}) {
-    let isFirst = monitor.withLock {
+  private func end(
+    _ error: URLError?, data: [UInt8] = [], file: ReceivedFile? = nil, resumeData: Data? = nil,
+    told: @escaping @Sendable () -> Void = {}
+  ) {
+    let (isFirst, handler) = monitor.withLock {
       defer { isOver = true }
-      return !isOver
+      return (!isOver, resumeHandler.take())
     }
     guard isFirst else { return }
-    task.change { $0.bytesReceived = Int64(data.count) }
     task.updateProgress()
     task.isOver(error)
     let delegate = session.taskDelegate(of: task)
     session.call { [session, task, completion] in
+      handler?(resumeData)
       switch completion {
       case .delegate:
         if !data.isEmpty, let task = task as? URLSessionDataTask {
           (delegate as? any URLSessionDataDelegate)?.urlSession(session, dataTask: task, didReceive: Data(data))
+        }
+        if let file, let task = task as? URLSessionDownloadTask {
+          file.withURL { url in
+            (delegate as? any URLSessionDownloadDelegate)?
+              .urlSession(session, downloadTask: task, didFinishDownloadingTo: url)
+          }
         }
         delegate?.urlSession(session, task: task, didCompleteWithError: error)
       case .data(let handler): handler(nil, nil, error)
@@ -207,29 +238,5 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       // Behind the order above: a session that is over waits for its orders' answers.
       session.end(task)
     }
-  }
-}
-
-extension TransferResult {
-  /// Whether a server has refused the transfer: to a program that is a response, not an error.
-  fileprivate var isAnswer: Bool {
-    ["refused", "notPermitted"].contains(cause ?? "") && (status ?? 0) >= 300
-  }
-}
-
-extension URLError {
-  fileprivate init(_ result: TransferResult, _ url: URL?) {
-    let code: Code =
-      switch result.cause {
-      case _ where result.outcome == .cancelled: .cancelled
-      case "fileUnreadable", "fileChanged": .cannotOpenFile
-      case "timedOut": .timedOut
-      case "notTrusted": .serverCertificateUntrusted
-      case "notPermitted": .userAuthenticationRequired
-      case "invalidRequest": .badURL
-      case "refused", "protocolBroken", "http2NotSupported", "insecureLocation": .badServerResponse
-      default: .unknown
-      }
-    self.init(code, url, result.message)
   }
 }

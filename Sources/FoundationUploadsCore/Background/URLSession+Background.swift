@@ -25,8 +25,12 @@ extension URLSession {
 
   private func restore(_ status: TransferStatus, _ background: BackgroundSession) {
     let request = URL(string: status.url).map { URLRequest(url: $0) }
-    let task = URLSessionUploadTask(
-      self, request, .file(URL(fileURLWithPath: status.path)), .delegate, restoring: status)
+    let task: URLSessionTask =
+      switch status.kind {
+      case .upload:
+        URLSessionUploadTask(self, request, .file(URL(fileURLWithPath: status.path)), .delegate, restoring: status)
+      case .download: URLSessionDownloadTask(self, request, .none, .delegate, restoring: status)
+      }
     task.change { facts in
       facts.state = status.state == .paused ? .suspended : .running
       facts.text = status.note

@@ -1,5 +1,6 @@
 // Resume data: what a later process needs to continue a transfer.
 
+internal import Downloads
 internal import Foundation
 internal import FoundationNetworking
 internal import LiveStreaming
@@ -77,12 +78,28 @@ struct DownloadRecord: Codable {
   var byteCount: Int64
   /// The `ETag`, or else the `Last-Modified`, of the response that they are from.
   var validator: String
+  /// When the file was made, in milliseconds since 1970; nil where the file system does not say.
+  var birth: Int64?
+  /// Of the whole, in bytes; nil where the server did not say.
+  var length: UInt64?
 
   init(
     _ request: URLRequest, isAtOtherOrigin: Bool, path: String, inode: UInt64, byteCount: Int64, validator: String
   ) {
     self.request = RequestRecord(request, isAtOtherOrigin: isAtOtherOrigin)
     (self.path, self.inode, self.byteCount, self.validator) = (path, inode, byteCount, validator)
+  }
+
+  init(_ request: URLRequest, isAtOtherOrigin: Bool, _ data: DownloadResumeData) {
+    self.request = RequestRecord(request, isAtOtherOrigin: isAtOtherOrigin)
+    (path, inode, birth, length) = (data.path, data.inode, data.birth, data.length)
+    (byteCount, validator) = (Int64(clamping: data.byteCount), data.validator)
+  }
+
+  var resumeData: DownloadResumeData {
+    DownloadResumeData(
+      path: path, inode: inode, birth: birth, byteCount: UInt64(clamping: byteCount), validator: validator,
+      length: length)
   }
 
   init?(_ data: Data) {

@@ -1,0 +1,53 @@
+// What a download of a background session ends with.
+
+internal import Foundation
+internal import FoundationNetworking
+internal import TransferClient
+
+/// The file that a delegate gets.
+enum ReceivedFile: Sendable {
+  /// What the agent has downloaded. It removes the file when the end is acknowledged.
+  case agent(URL)
+  /// The beginning of a response that is not the resource, such as the page of a 404.
+  case answer([UInt8])
+
+  /// Calls `body` with the file, which is there until it returns.
+  func withURL(_ body: (URL) -> Void) {
+    switch self {
+    case .agent(let url): body(url)
+    case .answer(let bytes):
+      let url = FileManager.default.temporaryDirectory.appendingPathComponent("sluice-\(UUID().uuidString)")
+      guard
+        FileManager.default.createFile(
+          atPath: url.path, contents: Data(bytes), attributes: [.posixPermissions: 0o600])
+      else { return }
+      body(url)
+      try? FileManager.default.removeItem(at: url)
+    }
+  }
+}
+
+extension TransferResult {
+  /// Whether a server has refused the transfer: to a program that is a response, not an error.
+  var isAnswer: Bool {
+    ["refused", "notPermitted"].contains(cause ?? "") && (status ?? 0) >= 300
+  }
+}
+
+extension URLError {
+  init(_ result: TransferResult, _ url: URL?) {
+    let code: Code =
+      switch result.cause {
+      case _ where result.outcome == .cancelled: .cancelled
+      case "fileUnreadable", "fileChanged": .cannotOpenFile
+      case "file", "exists": .cannotWriteToFile
+      case "timedOut": .timedOut
+      case "notTrusted": .serverCertificateUntrusted
+      case "notPermitted": .userAuthenticationRequired
+      case "invalidRequest": .badURL
+      case "refused", "protocolBroken", "http2NotSupported", "insecureLocation", "corrupt": .badServerResponse
+      default: .unknown
+      }
+    self.init(code, url, result.message)
+  }
+}

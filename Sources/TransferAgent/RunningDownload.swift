@@ -1,0 +1,163 @@
+// One download of the agent: its part, where it stands after a kill, and what the queue hears of it.
+
+internal import Downloads
+internal import EventLoops
+internal import Glibc
+internal import LiveStreaming
+internal import TransferClient
+internal import UploadClient
+
+enum RunningDownload {
+  /// What a download begins with.
+  enum Beginning: Sendable {
+    /// From the first byte, or from where the part ends.
+    case download(DownloadResumeData?)
+    /// An agent was killed after the file had got its name: it is complete.
+    case complete(byteCount: UInt64)
+  }
+
+  /// How long parts that no transfer needs are kept, in seconds.
+  private static let keptTime: Int64 = 7 * 86_400
+
+  // MARK: Files
+
+  /// Where a download goes while it is not complete: beside its file, or to the agent's own files.
+  ///
+  /// - Parameter directory: that of the agent's own files.
+  /// - Returns: a path that nobody else knows, or why the download cannot begin.
+  static func part(_ request: TransferRequest, directory: String) -> Result<String, TransferFailure> {
+    if let text = request.resumeData {
+      guard let checkpoint = DownloadCheckpoint(text), checkpoint.found != nil else {
+        return .failure(
+          TransferFailure(
+            cause: "fileChanged", message: "the part of the download is gone, or has changed. Download it again."))
+      }
+      return .success(checkpoint.data.path)
+    }
+    let name = "/.sluice-\(LiveStreamConfiguration.randomStreamID()).part"
+    if request.path.isEmpty {
+      do throws(AgentError) {
+        try AgentLocation.makePrivateDirectory(directory)
+      } catch {
+        return .failure(TransferFailure(cause: "file", message: "cannot make \(directory): \(error)"))
+      }
+      return .success(directory + name)
+    }
+    if let failure = obstacle(request) { return .failure(failure) }
+    return .success(request.path[..<(request.path.lastIndex(of: "/") ?? request.path.startIndex)] + name)
+  }
+
+  /// Why the file cannot get its name; nil if it can, as far as is known.
+  private static func obstacle(_ request: TransferRequest) -> TransferFailure? {
+    var status = stat()
+    guard !request.isKept, lstat(request.path, &status) == 0 else { return nil }
+    if !request.replaces {
+      return TransferFailure(cause: "exists", message: "\(request.path) exists. Choose another name.")
+    }
+    guard status.st_mode & S_IFMT != S_IFREG else { return nil }
+    return TransferFailure(
+      cause: "exists", message: "\(request.path) is not a regular file, and is not replaced. Choose another name.")
+  }
+
+  /// Looks at what earlier runs have left, which may take a while.
+  static func beginning(_ transfer: Transfer) -> Result<Beginning, TransferFailure> {
+    let (request, checkpoint) = (transfer.request, transfer.resumeData.flatMap { DownloadCheckpoint($0) })
+    if let checkpoint, !request.isKept, checkpoint.isFile(request.path) {
+      // A part gets the name when it is complete, and keeps what it is known by. It may have both names.
+      if checkpoint.isFile(checkpoint.data.path) { unlink(checkpoint.data.path) }
+      var status = stat()
+      lstat(request.path, &status)
+      return .success(.complete(byteCount: UInt64(clamping: status.st_size)))
+    }
+    if let failure = obstacle(request) { return .failure(failure) }
+    // A program may hand in the part of an earlier download.
+    if let data = (checkpoint ?? request.resumeData.flatMap { DownloadCheckpoint($0) })?.found {
+      return .success(.download(data))
+    }
+    remove(transfer)
+    return .success(.download(nil))
+  }
+
+  /// Removes the part. A path that the program has named may be another file by now, which stays.
+  static func remove(_ transfer: Transfer) {
+    guard let part = transfer.request.part else { return }
+    let known = (transfer.resumeData ?? transfer.request.resumeData).flatMap { DownloadCheckpoint($0) }
+    if transfer.request.resumeData == nil || known?.isFile(part) == true { unlink(part) }
+  }
+
+  /// Removes files that no transfer needs, such as parts that programs have got and never continued.
+  ///
+  /// - Parameter parts: the paths of those that transfers need.
+  static func sweep(_ directory: String, keeping parts: Set<String>) {
+    guard let entries = opendir(directory) else { return }
+    defer { closedir(entries) }
+    let now = WallClock.now.seconds
+    while let entry = readdir(entries) {
+      let name = withUnsafeBytes(of: entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      let path = "\(directory)/\(name)"
+      var status = stat()
+      guard name.hasPrefix(".sluice-"), !parts.contains(path), lstat(path, &status) == 0,
+        status.st_mode & S_IFMT == S_IFREG, Int64(status.st_mtim.tv_sec).addingSaturated(keptTime) < now
+      else { continue }
+      unlink(path)
+    }
+  }
+
+  // MARK: Running
+
+  /// - Parameter record: stores a checkpoint before it returns.
+  static func configuration(
+    _ transfer: Transfer, _ data: DownloadResumeData?, record: @escaping @Sendable (DownloadCheckpoint) -> Void
+  ) -> FileDownload.Configuration {
+    let asked = transfer.request
+    var request = asked.httpRequest
+    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    request.receiveBufferSize = 512 << 10
+    let part = asked.part ?? ""
+    var configuration = FileDownload.Configuration(
+      request: request, output: asked.isKept ? .part(part) : .file(asked.path, part: part))
+    (configuration.resumeData, configuration.replaces, configuration.permissions) = (
+      data, asked.replaces, asked.permissions
+    )
+    asked.adapt(&configuration.retry)
+    if let path = asked.tokenFile {
+      configuration.bearerToken = { TransferRequest.token(inFile: path) }
+      configuration.request.bearerToken = request.bearerToken ?? TransferRequest.token(inFile: path)
+    }
+    configuration.record = record
+    return configuration
+  }
+
+  /// What an event of the download means to the queue.
+  static func news(_ event: DownloadEvent, of transfer: Transfer) -> [TransferNews] {
+    switch event {
+    case .receiving(_, let length): (length.map { [.size($0)] } ?? []) + [.trouble(nil)]
+    case .outage(let cause, _): [.trouble("\(cause)")]
+    case .ended(let summary): [.ended(ending(summary, transfer))]
+    default: []
+    }
+  }
+
+  private static func ending(_ summary: DownloadSummary, _ transfer: Transfer) -> TransferQueue.Ending {
+    let data = summary.resumeData.map { DownloadCheckpoint($0).text }
+    if summary.error?.kind == .cancelled { return .stopped(resumeData: data) }
+    if let error = summary.error, let reason = error.systemError, mayPass(reason) {
+      return .postponed(error.description)
+    }
+    var result = TransferResult(summary.error == nil ? .completed : .failed)
+    if let error = summary.error {
+      (result.cause, result.message) = (error.kind.rawValue, error.description)
+      // Of the command's downloads, nothing is left.
+      if transfer.request.isKept { result.resumeData = data }
+    }
+    result.byteCount = summary.progress.written
+    result.isVerified = summary.error == nil && summary.verified != nil
+    summary.response.map { result.add($0) }
+    return summary.error == nil ? .completed(result) : .failed(result)
+  }
+
+  /// Whether the disk may take the file later: there may be room, or whoever has the part may be done with it.
+  private static func mayPass(_ error: SystemError) -> Bool {
+    TransferFailure.isTemporary(error) || [ENOSPC, EDQUOT, EBUSY].contains(error.code)
+  }
+}

@@ -1,0 +1,158 @@
+// What runs: how a transfer begins, what is heard of it, and what is left of it.
+
+internal import DiskFiles
+internal import Downloads
+internal import EventLoops
+internal import LiveStreaming
+internal import ResumableUploads
+internal import TransferClient
+
+extension TransferAgent {
+  // MARK: The beginning
+
+  func start(_ transfer: Transfer) {
+    running[transfer.id] = .opening
+    files.execute { [self] in
+      switch transfer.request.kind {
+      case .upload:
+        let file = RunningUpload.file(transfer)
+        loop.execute { [self] in begin(transfer, file) { begin(transfer, uploading: $0) } }
+      case .download:
+        let beginning = RunningDownload.beginning(transfer)
+        loop.execute { [self] in begin(transfer, beginning) { begin(transfer, downloading: $0) } }
+      }
+    }
+    watchProgress()
+  }
+
+  /// The files of a transfer have been looked at.
+  private func begin<Found>(
+    _ transfer: Transfer, _ found: Result<Found, TransferFailure>, _ run: (Found) -> Void
+  ) {
+    let id = transfer.id
+    guard queue.running[id] == .running else { return finish(id, .stopped(resumeData: transfer.resumeData)) }
+    switch found {
+    case .failure(let failure) where failure.isTemporary: finish(id, .postponed(failure.message))
+    case .failure(let failure):
+      finish(id, .failed(TransferResult(.failed, cause: failure.cause, message: failure.message)))
+    case .success(let found): run(found)
+    }
+  }
+
+  private func begin(_ transfer: Transfer, uploading file: UploadFile) {
+    let streamer = RunningUpload.streamer(transfer, file, session)
+    running[transfer.id] = .upload(streamer)
+    streamer.start { [self] event in
+      guard let news = RunningUpload.news(event, of: transfer) else { return }
+      loop.execute { [self] in hear(news, of: transfer.id) }
+    }
+  }
+
+  private func begin(_ transfer: Transfer, downloading beginning: RunningDownload.Beginning) {
+    let id = transfer.id
+    switch beginning {
+    case .complete(let count):
+      var result = TransferResult(.completed)
+      result.byteCount = count
+      finish(id, .completed(result))
+    case .download(let data):
+      let download = FileDownload(
+        RunningDownload.configuration(transfer, data) { [self] checkpoint in record(checkpoint, of: id) })
+      running[id] = .download(download)
+      download.start(on: session) { [self] event in
+        let news = RunningDownload.news(event, of: transfer)
+        if !news.isEmpty { loop.execute { [self] in for one in news { hear(one, of: id) } } }
+      }
+    }
+  }
+
+  /// Stores where the part of a download is and what it is of. On a thread of the download: nothing is written into the
+  /// part before the database says so.
+  private func record(_ checkpoint: DownloadCheckpoint, of id: Int64) {
+    let stored = StoredSignal()
+    loop.execute { [self] in happen(.created(id, resumeData: checkpoint.text)) { stored.signal() } }
+    stored.wait()
+  }
+
+  // MARK: What is heard
+
+  private func hear(_ news: TransferNews, of id: Int64) {
+    switch news {
+    case .created(let data): if let text = data.text { happen(.created(id, resumeData: text)) }
+    case .acknowledged(let count): queue.note(id, acknowledged: count)
+    case .size(let size):
+      queue.note(id, size: size)
+      tell(id)
+    case .trouble(let words):
+      guard queue.transfers[id]?.trouble != words else { break }
+      queue.note(id, trouble: .some(words))
+      tell(id)
+      // Others may have its place while it waits.
+      if words != nil { happen(.timeCame) }
+    case .ended(let ending): finish(id, ending)
+    }
+  }
+
+  private func finish(_ id: Int64, _ ending: TransferQueue.Ending) {
+    running[id] = nil
+    happen(.finished(id, ending))
+  }
+
+  // MARK: What is left
+
+  /// Has the server forget an upload, or removes the part of a download.
+  func abandon(_ transfer: Transfer) {
+    abandons += 1
+    files.execute { [self] in
+      if transfer.request.kind == .download {
+        RunningDownload.remove(transfer)
+        return loop.execute { [self] in endAbandon(transfer.id, isDone: true) }
+      }
+      // What is abandoned is not read: any file can stand in for one that is gone.
+      guard
+        let file = (try? UploadFile(path: transfer.request.path)) ?? (try? UploadFile(path: "/proc/self/exe"))
+      else { return loop.execute { [self] in endAbandon(transfer.id, isDone: false) } }
+      let streamer = RunningUpload.streamer(transfer, file, session)
+      streamer.abandon()
+      streamer.start { [self] event in
+        guard case .ended(let summary) = event else { return }
+        // A server that refuses has answered.
+        let isDone = ![.cancelled, .unreachable, .unfinished].contains(summary.error?.kind)
+        loop.execute { [self] in endAbandon(transfer.id, isDone: isDone) }
+      }
+      loop.execute { [self] in loop.schedule(after: Self.abandonLimit) { streamer.cancel() } }
+    }
+  }
+
+  private func endAbandon(_ id: Int64, isDone: Bool) {
+    abandons -= 1
+    happen(.abandoned(id, isDone: isDone))
+  }
+
+  // MARK: Progress
+
+  /// Asks what runs how it stands, while somebody wants to know.
+  func watchProgress() {
+    guard progressTimer == nil, !running.isEmpty, !watchers.isEmpty else { return }
+    progressTimer = loop.schedule(after: Self.progressInterval) { [self] in
+      progressTimer = nil
+      updateProgress { [self] in watchProgress() }
+    }
+  }
+
+  /// Asks what runs how it stands, tells those who watch, and then calls `done`.
+  func updateProgress(_ done: @escaping @Sendable () -> Void) {
+    guard !running.isEmpty else { return done() }
+    for (id, transfer) in running {
+      transfer.withProgress { [self] count in
+        loop.execute { [self] in
+          guard let transfer = queue.transfers[id], transfer.acknowledged != count, !transfer.hasEnded else { return }
+          queue.note(id, acknowledged: count)
+          tell(id)
+        }
+      }
+    }
+    // The network thread answers in the order of the questions, as far as there is somebody to answer.
+    session.loop.execute { [self] in loop.execute(done) }
+  }
+}

@@ -1,0 +1,59 @@
+// A transfer's request as the engine takes it.
+
+internal import EventLoops
+internal import LiveStreaming
+internal import TransferClient
+internal import UploadClient
+
+extension TransferRequest {
+  /// How much of a response's body a program gets, in bytes.
+  private static let responseBodyLimit = 256 << 10
+  /// The longest pause between two attempts, where the program says nothing.
+  private static let usualPause = Duration.seconds(15 * 60)
+
+  /// What uploads and downloads have in common.
+  var httpRequest: UploadRequest {
+    var request = UploadRequest(url: url)
+    request.method = method
+    request.fields = fields.map { line in
+      let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+      return HTTPResponse.Field(
+        name: String(parts[0]), value: parts.count > 1 ? String(parts[1].drop { $0 == " " }) : "")
+    }
+    request.bearerToken = token
+    (request.netrcFile, request.proxy, request.unixSocket) = (netrcFile, proxy, unixSocket)
+    request.certificateAuthorities = certificateAuthorities
+    (request.clientCertificate, request.clientKey) = (clientCertificate, clientKey)
+    request.addressFamily = addressFamily == 4 ? .ipv4 : addressFamily == 6 ? .ipv6 : .any
+    if usesHTTP1 { request.httpVersion = .http1 }
+    request.limits.connect = Self.duration(connectLimit) ?? request.limits.connect
+    request.limits.response = Self.duration(responseLimit) ?? request.limits.response
+    request.responseBodyLimit = Self.responseBodyLimit
+    return request
+  }
+
+  /// How often it is tried again.
+  func adapt(_ policy: inout RetryPolicy) {
+    policy.maximumCeiling = Self.duration(longestPause) ?? Self.usualPause
+    policy.giveUpOnRefusalAfter = giveUpOnRefusalAfter.map { .milliseconds(max(0, $0)) }
+  }
+
+  static func duration(_ milliseconds: Int64?) -> Duration? { milliseconds.map { .milliseconds(max(1, $0)) } }
+
+  /// Nil while the file has none that could be sent: it may just be being written.
+  static func token(inFile path: String) -> String? {
+    guard var bytes = try? PrivateFile.contents(of: path, limit: 16 * 1024)[...] else { return nil }
+    while let last = bytes.last, [0x0A, 0x0D, 0x20].contains(last) { bytes.removeLast() }
+    let token = String(decoding: bytes, as: UTF8.self)
+    return UploadRequest.canSend(token: token) ? token : nil
+  }
+}
+
+extension TransferResult {
+  /// What a server has said at the end.
+  mutating func add(_ response: HTTPResponse) {
+    status = response.status
+    fields = response.fields.map { "\($0.name): \($0.value)" }
+    body = response.body
+  }
+}

@@ -1,0 +1,79 @@
+// What put --background and get --background have in common.
+
+internal import EventLoops
+internal import JSONLines
+internal import LiveStreaming
+internal import TransferClient
+internal import UploadClient
+
+enum BackgroundOrder {
+  /// - Throws: ``CommandError`` for an option that has no meaning to a transfer that this process does not perform.
+  static func refuse(_ options: [String], _ values: CommandLineSyntax.Values) throws(CommandError) {
+    for option in options where values.has(option) {
+      throw .usage("--\(option) is not for --background. Leave one of them out.")
+    }
+  }
+
+  /// Hands a transfer to the agent, and reports its number.
+  static func submit(
+    _ request: TransferRequest, _ progress: ProgressKind, _ words: (Int64) -> String
+  ) throws(CommandError) -> ExitCode {
+    do throws(AgentError) {
+      guard let location = AgentLocation.current else { throw AgentError.noLocation }
+      let id = try submit(request, location)
+      if progress == .json {
+        var line = JSONLine(event: "accepted")
+        line.add("id", id)
+        Console.shared.put(line.line)
+      } else {
+        Console.shared.say(words(id))
+      }
+      return .done
+    } catch {
+      throw CommandError(error)
+    }
+  }
+
+  /// An agent that ends before it answers may have accepted the transfer or not. It is asked again: with the same key,
+  /// it accepts it once.
+  private static func submit(
+    _ request: TransferRequest, _ location: AgentLocation
+  ) throws(AgentError) -> Int64 {
+    while true {
+      do throws(AgentError) {
+        let connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
+        switch try connection.order(.submit(request)) {
+        case .accepted(_, let id): return id
+        case .refused(_, let refusal, let message): throw AgentError.refused(refusal, message)
+        default: throw AgentError.noAnswer
+        }
+      } catch {
+        guard error == .disconnected else { throw error }
+      }
+    }
+  }
+
+  /// Nil where the agent's default counts.
+  static func milliseconds(_ duration: Duration, _ option: String, _ values: CommandLineSyntax.Values) -> Int64? {
+    values.has(option) ? max(1, duration.nanoseconds / 1_000_000) : nil
+  }
+}
+
+extension TransferRequest {
+  /// Takes over how the server is reached, and how often it is tried. The agent reads files by absolute paths.
+  mutating func adopt(_ request: UploadRequest, _ values: CommandLineSyntax.Values, _ retry: RetryPolicy) {
+    func file(_ path: String?) -> String? { path.map(AgentCommand.absolute) }
+    fields = request.fields.map { "\($0.name): \($0.value)" }
+    tokenFile = file(values["bearer-token-file"])
+    if tokenFile == nil { token = request.bearerToken }
+    (netrcFile, proxy, unixSocket) = (file(request.netrcFile), request.proxy, file(request.unixSocket))
+    certificateAuthorities = file(request.certificateAuthorities)
+    (clientCertificate, clientKey) = (file(request.clientCertificate), file(request.clientKey))
+    addressFamily = values.has("ipv4") ? 4 : values.has("ipv6") ? 6 : nil
+    usesHTTP1 = values.has("http1")
+    connectLimit = BackgroundOrder.milliseconds(request.limits.connect, "connect-timeout", values)
+    responseLimit = BackgroundOrder.milliseconds(request.limits.response, "response-timeout", values)
+    longestPause = BackgroundOrder.milliseconds(retry.maximumCeiling, "retry-ceiling", values)
+    giveUpOnRefusalAfter = retry.giveUpOnRefusalAfter.map { $0.nanoseconds / 1_000_000 }
+  }
+}

@@ -1,0 +1,38 @@
+// sluice get --background
+
+internal import Downloads
+internal import EventLoops
+internal import Glibc
+internal import LiveStreaming
+internal import TransferClient
+internal import UploadClient
+
+enum GetBackground {
+  /// What has no meaning to a download that this process does not perform.
+  private static let foreign = ["resume", "resume-file", "abandon", "give-up"]
+
+  /// Hands the download to the agent.
+  static func run(
+    _ values: CommandLineSyntax.Values, _ configuration: FileDownload.Configuration, _ progress: ProgressKind
+  ) throws(CommandError) -> ExitCode {
+    try BackgroundOrder.refuse(foreign, values)
+    guard values["output"] != "-" else {
+      throw .usage("--background requires a file, and --output - is none. Leave one of them out.")
+    }
+    let target = try DownloadTarget(output: values["output"], url: configuration.request.url)
+    try target.check(replaces: values.has("force"))
+    var transfer = TransferRequest(
+      key: LiveStreamConfiguration.randomStreamID(), url: configuration.request.url,
+      path: AgentCommand.absolute(target.path))
+    (transfer.kind, transfer.method) = (.download, "GET")
+    transfer.adopt(configuration.request, values, configuration.retry)
+    transfer.replaces = values.has("force")
+    // As if this process made the file: the agent's may be another mask.
+    let mask = umask(0)
+    umask(mask)
+    transfer.permissions = UInt32(0o666 & ~mask)
+    return try BackgroundOrder.submit(transfer, progress) { id in
+      "transfer \(id): the agent downloads to \(target.path.shellQuoted). See: sluice transfers list"
+    }
+  }
+}
