@@ -90,6 +90,13 @@ private final class SystemBus {
     while true {
       var metered: UInt32 = 0
       let result = property(bus, Self.name, Self.path, Self.name, "Metered", nil, CChar(UInt8(ascii: "u")), &metered)
+      if result == -ETIMEDOUT {
+        // It is there, and silent: nobody knows whether bytes cost money. The question itself took a while.
+        var handled = process(bus, nil)
+        while handled > 0 { handled = process(bus, nil) }
+        guard handled >= 0 else { return }
+        continue
+      }
       // Without NetworkManager, nothing is known to be metered. If it starts, its signal wakes this thread.
       let conditions = NetworkConditions(metered: result < 0 ? 0 : metered)
       if conditions != last { report(conditions) }

@@ -82,7 +82,7 @@ extension TransferAgent {
   /// Looks at the file of a transfer, and accepts it.
   func examine(_ request: TransferRequest, _ order: (peer: AgentPeer, number: Int64)) {
     if request.kind == .download { return examineDownload(request, order) }
-    files.execute { [self] in
+    examinations.execute { [self] in
       let result: Result<FileVersion, TransferFailure>
       do throws(UploadFileError) {
         let version = try UploadFile(path: request.path).version
@@ -113,7 +113,7 @@ extension TransferAgent {
 
   /// Chooses where the part of a download is, and accepts it.
   private func examineDownload(_ request: TransferRequest, _ order: (peer: AgentPeer, number: Int64)) {
-    files.execute { [self] in
+    examinations.execute { [self] in
       let part = RunningDownload.part(request, directory: downloads)
       loop.execute { [self] in
         switch part {

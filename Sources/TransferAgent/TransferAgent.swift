@@ -28,6 +28,8 @@ package final class TransferAgent: @unchecked Sendable {
   let socketFile: AgentSocket.File?
   let session: UploadSession
   let files = BackgroundWorker()
+  /// Looks at what programs hand in. They wait for that, and the digest of a large file takes a while.
+  let examinations = BackgroundWorker()
   let networkChanges: NetworkChanges?
   /// Where downloads are that programs have not moved away yet.
   let downloads: String

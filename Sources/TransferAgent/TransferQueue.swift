@@ -47,6 +47,11 @@ package struct TransferQueue: Equatable, Sendable {
     }
   }
 
+  /// How many results are kept that nobody has acknowledged.
+  package var resultLimit = 10_000
+  /// How long they are kept, in milliseconds.
+  package static let resultAge: Int64 = 90 * 24 * 3_600_000
+
   /// The most transfers that run at once. The others wait for their turn, in the order in which they came.
   package static let limit = 4
 
@@ -144,6 +149,7 @@ package struct TransferQueue: Equatable, Sendable {
       actions.append(.accept(known))
       return
     }
+    forgetResults(now, &actions)
     lastID += 1
     transfers[lastID] = Transfer(id: lastID, request: request, version: version, size: size, created: now)
     store(lastID, &actions)
@@ -206,6 +212,24 @@ package struct TransferQueue: Equatable, Sendable {
       actions.append(.refuse(.invalid, "transfer \(id) has not ended: cancel it first"))
       return
     }
+    remove(transfer, now, &actions)
+    actions.append(.done)
+  }
+
+  /// Nobody awaits the oldest results any more, or there are too many.
+  private mutating func forgetResults(_ now: Int64, _ actions: inout [Action]) {
+    let ended = transfers.values.filter(\.hasEnded).sorted {
+      ($0.result?.ended ?? 0, $0.id) < ($1.result?.ended ?? 0, $1.id)
+    }
+    let excess = ended.count - resultLimit
+    for (index, transfer) in ended.enumerated() {
+      let isOld = (transfer.result?.ended ?? 0).addingSaturated(Self.resultAge) <= now
+      if index < excess || isOld { remove(transfer, now, &actions) }
+    }
+  }
+
+  private mutating func remove(_ transfer: Transfer, _ now: Int64, _ actions: inout [Action]) {
+    let id = transfer.id
     transfers[id] = nil
     // The program has what it wanted of it.
     if transfer.request.isKept, transfer.result?.outcome == .completed { abandon(transfer, now, &actions) }
@@ -220,7 +244,6 @@ package struct TransferQueue: Equatable, Sendable {
       acknowledged[one.key] = nil
       actions.append(.forget(key: one.key))
     }
-    actions.append(.done)
   }
 
   private func known(_ id: Int64, _ actions: inout [Action]) -> Transfer? {

@@ -63,9 +63,17 @@ package final class AgentBench {
 
   /// All transfers, as the agent lists them.
   package func transfers() throws -> [TransferStatus] {
-    var all: [TransferStatus] = []
-    _ = try connection().order(.list(session: nil)) { if case .transfer(_, let status) = $0 { all.append(status) } }
-    return all
+    while true {
+      do throws(AgentError) {
+        var all: [TransferStatus] = []
+        let connection = try AgentLaunch.connection(location, program: program)
+        _ = try connection.order(.list(session: nil)) { if case .transfer(_, let status) = $0 { all.append(status) } }
+        return all
+      } catch {
+        // That one had nothing to do any more, and was about to end.
+        guard error == .disconnected else { throw error }
+      }
+    }
   }
 
   /// Waits until a transfer is as `isWanted` says.

@@ -64,7 +64,12 @@ struct AgentDownloadTests {
     server.breaksAfter = 150_000
     let path = "\(bench.directory.path)/file"
     let id = try bench.submit(request(server, isKept ? "" : path))
-    try server.requests.first("half of it") { $0.start ?? 0 >= 900_000 }
+    let parts = isKept ? "\(bench.location.directory)/downloads" : bench.directory.path
+    try waitUntil("half of it is on disk") {
+      var status = stat()
+      let part = names(parts).first { $0.hasSuffix(".part") }
+      return part.map { stat("\(parts)/\($0)", &status) == 0 && status.st_size >= 900_000 } ?? false
+    }
     switch interruption {
     case .kill: try bench.killAgent()
     case .pause: try bench.order(.pause(id: id))

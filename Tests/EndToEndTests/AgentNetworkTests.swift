@@ -51,16 +51,21 @@ struct AgentNetworkTests {
     let manager: TestProcess
     let agent: TestProcess
 
-    /// - Parameter metered: the manager's word for the connection at the beginning.
-    init(_ bench: AgentBench, metered: String) throws {
+    /// - Parameters:
+    ///   - metered: the manager's word for the connection at the beginning.
+    ///   - isSilent: whether the manager answers only when it is continued (SIGCONT).
+    init(_ bench: AgentBench, metered: String, isSilent: Bool = false) throws {
       let address = "unix:path=\(bench.directory.path)/bus"
       daemon = try TestProcess("dbus-daemon", ["--session", "--nofork", "--address=\(address)", "--print-address"])
       try daemon.lines.first("the bus") { $0.text.hasPrefix("unix:") }
-      let environment = bench.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": address]) { $1 }
+      let environment = bench.environment.merging([
+        "DBUS_SYSTEM_BUS_ADDRESS": address, "SYSTEMD_BUS_TIMEOUT": isSilent ? "1" : nil,
+      ]) { $1 }
       manager = try TestProcess(
         "/usr/bin/python3", ["-c", AgentNetworkTests.manager], input: .pipe, environment: environment)
       manager.send(Array("\(metered)\n".utf8))
       try manager.lines.first("the manager") { $0.text == "ready" }
+      if isSilent { manager.signal(SIGSTOP) }
       agent = try TestProcess(bench.program, ["agent"], environment: environment)
       try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
     }
@@ -140,6 +145,27 @@ struct AgentNetworkTests {
     #expect(server.state.withLock { $0.uploads.map(\.bytes) } == [content])
     agent.signal(SIGTERM)
     #expect(try agent.wait() == 0)
+  }
+
+  @Test("while NetworkManager does not answer, nobody knows whether the connection is metered, and transfers wait")
+  func silent() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let network = try Network(bench, metered: "1", isSilent: true)
+    defer { withExtendedLifetime(network) {} }
+    var request = TransferRequest(
+      key: "k", url: "\(server.url)/x/data", path: try bench.directory.write("data", "content"))
+    request.allowsExpensive = false
+    let id = try bench.submit(request)
+    // Two questions without an answer: the duration is the point.
+    elapse(.milliseconds(2500))
+    let status = try bench.transfer(id, "waited or ran") { _ in true }
+    #expect(status.state == .waiting && status.trouble?.contains("is known") == true, "\(status)")
+    network.manager.signal(SIGCONT)
+    try bench.transfer(id, "heard the answer") { $0.trouble?.contains("not metered") == true }
+    network.manager.send(Array("2\n".utf8))
+    #expect(try bench.ended(id).outcome == .completed)
+    network.agent.signal(SIGTERM)
+    #expect(try network.agent.wait() == 0)
   }
 
   @Test("without a bus, nothing counts as metered")

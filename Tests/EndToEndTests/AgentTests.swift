@@ -210,6 +210,22 @@ struct AgentTests {
     #expect(words.contains("not the file that the program has named"))
   }
 
+  @Test("a transfer is accepted while the digest of a large file is computed")
+  func slowDigest() throws {
+    let bench = try AgentBench()
+    let large = try bench.directory.write("large", "")
+    // Nothing is stored of it, and all of it is read.
+    #expect(truncate(large, 100 << 30) == 0)
+    var first = request(large, "http://127.0.0.1:\(try freePort())/x")
+    first.digest = "sha-512"
+    let id = try bench.submit(first)
+    try bench.transfer(id, "ran") { $0.state == .running }
+    var second = request(try bench.directory.write("small", "x"), "http://127.0.0.1:9/x")
+    second.earliestBegin = .max
+    let answer = try bench.connection().order(.submit(second), within: .seconds(10))
+    guard case .accepted = answer else { throw TestFailure("\(answer)") }
+  }
+
   @Test("an unreachable server does not keep transfers to others from running")
   func unreachable() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())

@@ -115,6 +115,32 @@ struct TransferQueueTests {
     #expect(queue.acknowledged.count == AcknowledgedTransfer.limit && queue.id(ofKey: "b") == nil)
   }
 
+  @Test("results that nobody awaits are forgotten after 90 days, or when there are too many, the oldest first")
+  func unawaited() {
+    var queue = TransferQueue()
+    queue.resultLimit = 20
+    func submit(_ number: Int, at now: Int64) -> [Int64] {
+      var request = TransferRequest(key: "\(number)", url: "http://h/", path: "/x")
+      if number % 2 == 0 { (request.kind, request.path, request.part) = (.download, "", "/part\(number)") }
+      let actions = queue.handle(.submitted(request, version: "v", size: 1), now: now)
+      return actions.compactMap { if case .remove(let id, _) = $0 { id } else { nil } }.sorted()
+    }
+    for number in 1...20 {
+      #expect(submit(number, at: Int64(number)).isEmpty)
+      _ = queue.handle(.finished(Int64(number), .completed(TransferResult(.completed))), now: Int64(number))
+    }
+    var open = TransferRequest(key: "open", url: "http://h/", path: "/x")
+    open.earliestBegin = .max
+    _ = queue.handle(.submitted(open, version: "v", size: 1), now: 21)
+    #expect(submit(22, at: 22).isEmpty)
+    _ = queue.handle(.finished(22, .completed(TransferResult(.completed))), now: 22)
+    #expect(submit(23, at: 23) == [1])
+    #expect(submit(24, at: TransferQueue.resultAge + 4) == [2, 3, 4])
+    #expect(queue.abandoned.keys.sorted() == [2, 4], "what the agent kept of them is removed")
+    #expect(submit(25, at: TransferQueue.resultAge * 2) == Array(5...20) + [22])
+    #expect(queue.transfers.keys.sorted() == [21, 23, 24, 25], "what has not ended stays")
+  }
+
   @Test("transfers that wait for their next attempt make room for others, and come back later")
   func room() {
     var queue = TransferQueue()
