@@ -90,6 +90,18 @@ struct ChunkLedgerTests {
     #expect(most < 64 * 7)
   }
 
+  @Test("as many chunks as have a place of their own are counted to the byte")
+  func unmerged() {
+    var (ledger, model) = (ChunkLedger(), Model())
+    for _ in 0..<ChunkLedger.maximumEntries {
+      ledger.append(300)
+      model.append(300)
+    }
+    for wire in stride(from: 0, to: model.bodyCountAfterWire.count, by: 7) {
+      #expect(ledger.acknowledge(wireCount: UInt64(wire)) == model.bodyCountAfterWire[wire])
+    }
+  }
+
   @Test("a wire count that falls back changes nothing")
   func neverBack() {
     var ledger = ChunkLedger()

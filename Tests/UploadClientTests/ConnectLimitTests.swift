@@ -243,4 +243,17 @@ struct ConnectLimitTests {
       #expect(failure?.description == "the server does not speak HTTP/2: TLS agreed on HTTP/1.1")
     }
   }
+
+  @Test(
+    "a certificate that is not valid yet is told from one that is not trusted, by its number or by words",
+    arguments: [
+      (9, "", true), (11, "", true), (0, "certificate is not yet valid", true),
+      (0, "Certificate is NOT YET valid", true),
+      (9, "certificate is not yet valid", true), (10, "certificate has expired", false), (0, "", false),
+      (18, "self-signed certificate", false),
+    ] as [(Int, String, Bool)])
+  func notYetValid(_ fault: Int, _ words: String, _ mayPass: Bool) {
+    let error = UploadError(code: CURLE_PEER_FAILED_VERIFICATION, detail: words, certificateFault: fault)
+    #expect(error.kind == (mayPass ? .certificateNotYetValid : .certificateNotTrusted))
+  }
 }

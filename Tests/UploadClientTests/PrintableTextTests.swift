@@ -32,6 +32,20 @@ struct PrintableTextTests {
     }
   }
 
+  @Test("each character that ends a line or turns text around becomes visible, and its neighbours stay as they are")
+  func boundaries() {
+    for (range, isVisible) in [
+      (0x2027...0x2027, true), (0x2028...0x202E, false), (0x202F...0x202F, true), (0x2065...0x2065, true),
+      (0x2066...0x2069, false), (0x206A...0x206A, true), (0x200D...0x200D, true), (0x200E...0x200F, false),
+      (0x2010...0x2010, true), (0x61B...0x61B, true), (0x61C...0x61C, false), (0x61D...0x61D, true),
+      (0x00...0x1F, false), (0x20...0x20, true), (0x7E...0x7E, true), (0x7F...0x9F, false), (0xA0...0xA0, true),
+    ] as [(ClosedRange<UInt32>, Bool)] {
+      for scalar in range.compactMap(Unicode.Scalar.init) {
+        #expect((printable("a\(scalar)b") == "a\(scalar)b") == isVisible, "\(String(scalar.value, radix: 16))")
+      }
+    }
+  }
+
   @Test("an escape sequence becomes visible")
   func escape() {
     #expect(printable("a\u{1B}]0;owned\u{7}b\r\n") == "a\\u{1b}]0;owned\\u{7}b\\u{d}\\u{a}")

@@ -40,6 +40,17 @@ struct UploadRequestTests {
     #expect(message?.contains { $0.isNewline } == false)
   }
 
+  @Test("the fields of the protocol and of the connection are reserved, however they are written, and no others")
+  func reserved() {
+    for name in [
+      "Upload-Offset", "upload-complete", "UPLOAD-LIMIT", "Stream-ID", "stream-offset", "Content-Length", "TE",
+      "Transfer-Encoding", "Expect", "Connection", "Incremental",
+    ] { #expect(UploadRequest.isReserved(fieldName: name), "\(name)") }
+    for name in ["X-Upload-Offset", "Uploads", "Streams", "Content-Type", "X-TE", "Authorization"] {
+      #expect(!UploadRequest.isReserved(fieldName: name), "\(name)")
+    }
+  }
+
   @Test("a method that is no token is refused", arguments: ["", "PO ST", "GET / HTTP/1.1\r\nX:"])
   func method(_ method: String) {
     #expect(refusal { $0.method = method }?.contains("the method") == true)
@@ -92,5 +103,12 @@ struct UploadRequestTests {
     #expect(message?.contains("http://host:port/") == true && message?.contains("secret") == false)
     let noScheme = refusal("me:pass-secret@host/") { _ in }
     #expect(noScheme?.contains("http://host/") == true && noScheme?.contains("secret") == false)
+  }
+
+  @Test("a Location with a host that is no ASCII text once it is decoded leads nowhere")
+  func decodedHost() {
+    let request = UploadRequest(url: "http://host/x")
+    #expect(request.resolving(location: "http://h%C3%BC/y") == nil)
+    #expect(request.resolving(location: "http://other/y") == "http://other/y")
   }
 }
