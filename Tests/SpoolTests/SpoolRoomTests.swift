@@ -38,6 +38,8 @@ struct SpoolRoomTests {
     try file.commit()
     // Some of each lap went to blocks of the next one instead.
     #expect(disk.punchedByteCount > file.head / 4, "\(seed): \(disk.punchedByteCount)")
+    // A run of blocks that reaches beyond the ring's end goes on at its beginning.
+    #expect(!disk.hasPunchedBeyondEnd, "\(seed)")
   }
 
   @Test("a few bytes are read with a few blocks")

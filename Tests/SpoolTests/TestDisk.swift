@@ -39,6 +39,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
   private(set) var callCount = 0
   private(set) var isDead = false
   private(set) var punchedByteCount: UInt64 = 0
+  private(set) var hasPunchedBeyondEnd = false
   private(set) var writtenByteCount = 0
   private(set) var readByteCount = 0
 
@@ -213,6 +214,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
 
   func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
     try enter(.punchHole)
+    if Int(offset + byteCount) > inodes[try inode(descriptor)]?.bytes.count ?? 0 { hasPunchedBeyondEnd = true }
     store([UInt8](repeating: 0, count: Int(byteCount))[...], in: try inode(descriptor), at: Int(offset))
     punchedByteCount += byteCount
   }
