@@ -175,6 +175,23 @@ struct WrappedHandlerTests {
     #expect(!exists())
   }
 
+  @Test("what is spooled counts against the quota until the upload is over")
+  func spoolCounted() throws {
+    let log = Log()
+    let test = try TestServer {
+      $0.handler = { head in Echo(head, log) { _ in nil } }
+      $0.uploads.quota = 5
+    }
+    for _ in 0..<3 {
+      let location = try test.create("/echo")
+      let client = try test.connect()
+      try client.patch(location, at: 0, body: "abcd")
+      #expect((200..<300).contains(try client.final().answer.status))
+      try client.patch(location, at: 4, completes: true, body: "")
+      #expect(try client.final().answer.body == "abcd")
+    }
+  }
+
   @Test("an upload that is over keeps no handler and no open file", arguments: ["end", "early", "DELETE", "digest"])
   func released(how: String) throws {
     let log = Log()

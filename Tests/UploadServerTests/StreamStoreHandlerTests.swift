@@ -1,0 +1,202 @@
+// What the handler of a stream does with what its state machine says, in front of real files.
+
+import EventLoops
+import Glibc
+import HTTPMessages
+import NetworkTesting
+import PropertyTesting
+import ResumableUploads
+import Testing
+
+@testable import DiskFiles
+@testable import HTTPServer
+@testable import StreamServing
+@testable import StreamStore
+
+@Suite("The handler of a stream")
+struct StreamStoreHandlerTests {
+  /// A connection that keeps what it is told.
+  private final class Connection: Exchange {
+    let loop: EventLoop
+    var peer: String { "192.0.2.1:9" }
+    var isAccepted = false
+    var response: Response?
+    /// What has arrived and was not handed on yet.
+    var arrived: () -> Void = {}
+
+    init(_ loop: EventLoop) { self.loop = loop }
+
+    func acceptBody() { isAccepted = true }
+    func sendInterim(_ status: Int, _ fields: HeaderFields) {}
+    func respond(_ response: Response) { self.response = response }
+    func takeArrived() { arrived() }
+    func pauseBody() {}
+    func resumeBody() {}
+    func disconnect() {}
+  }
+
+  /// An upload that has bytes in a recording.
+  private final class Upload: RecordingHolder {
+    var ownsFile = false
+    var isLive: Bool { true }
+    var continuesRecording: Bool { true }
+    var owner: UploadOwner { UploadOwner(credential: nil, address: "192.0.2.2") }
+    var overtakings = 0
+
+    func lostRecording() { ownsFile = false }
+    func tookRecording(ownsFile: Bool) { self.ownsFile = ownsFile }
+    func overtaken() { overtakings += 1 }
+  }
+
+  private let directory = TemporaryDirectory()
+  private let loop: EventLoop
+  private let registry: StreamRegistry
+
+  init() throws {
+    loop = try EventLoop()
+    var limits = UploadLimitsConfiguration()
+    limits.quota = 20
+    let usage = UploadUsage(limits)
+    let store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), usage)
+    let context = ServingContext(
+      loop: loop, assignment: .only, figures: LoopFigures(), finishAfter: .seconds(60), isValid: { _ in true },
+      emit: { _ in })
+    registry = StreamRegistry(
+      context, store: store,
+      limits: StreamLimits(options: limits, usage: usage, accounts: store.accounts, worker: store.worker, loop: loop),
+      maximumHole: 1_000)
+  }
+
+  private func handler(at offset: Int, _ fields: HeaderFields = [:]) throws -> StreamStoreHandler {
+    let octets = Array("/t".utf8)
+    var all: HeaderFields = ["stream-id": "a", "stream-offset": "\(offset)"]
+    all.append(contentsOf: fields)
+    let head = RequestHead(
+      method: "PUT", target: try RequestTarget(octets.span, method: "PUT"), minorVersion: 1, fields: all,
+      framing: .chunked, expectsContinue: false, keepsAlive: true)
+    return StreamStoreHandler(head: head, registry: registry)
+  }
+
+  private func send(_ text: String, to handler: StreamStoreHandler) {
+    let bytes = Array(text.utf8)
+    handler.receive(bytes.span, pieces: [0..<bytes.count])
+  }
+
+  /// An upload that has brought three bytes of the stream.
+  private func begun() throws -> (Upload, StreamStoreHandler) {
+    let upload = Upload()
+    let keeper = try handler(at: 0)
+    keeper.beginKeeping(Connection(loop), for: upload)
+    let bytes = Array("abc".utf8)
+    #expect(keeper.keep(bytes.span, pieces: [0..<3]) == nil)
+    #expect(keeper.keptCount == 3)
+    return (upload, keeper)
+  }
+
+  @Test("a hole ends the uploads in front of it once the digest of the bytes behind it is right, and not before")
+  func heldHole() throws {
+    let (upload, _) = try begun()
+    let connection = Connection(loop)
+    // SHA-256 of "def".
+    let plain = try handler(at: 6, ["content-digest": "sha-256=:y4N5rCCYqhZQKeOTilHaC87PwAj9Z5X0AReGR/lsWzQ=:"])
+    plain.begin(connection)
+    #expect(connection.isAccepted)
+    send("def", to: plain)
+    #expect(upload.overtakings == 0, "they may be dropped again, and the hole with them")
+    plain.end()
+    #expect(connection.response?.status == 200)
+    #expect(upload.overtakings == 1)
+    #expect(try directory.text("t-a.bin") == "abc\0\0\0def")
+  }
+
+  @Test("an upload's hole ends the uploads in front of it as soon as its bytes are not taken back any more")
+  func releasedHole() throws {
+    let (first, _) = try begun()
+    let (second, keeper) = (Upload(), try handler(at: 6))
+    keeper.beginKeeping(Connection(loop), for: second)
+    keeper.hold()
+    let bytes = Array("ghi".utf8)
+    #expect(keeper.keep(bytes.span, pieces: [0..<3]) == nil)
+    #expect(first.overtakings == 0)
+    keeper.release()
+    #expect(first.overtakings == 1 && second.overtakings == 0)
+  }
+
+  @Test("what the digest refutes is dropped, with the hole in front of it, and the stream is as it was")
+  func refuted() throws {
+    let (upload, _) = try begun()
+    let connection = Connection(loop)
+    let plain = try handler(at: 6, ["content-digest": "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:"])
+    plain.begin(connection)
+    send("def", to: plain)
+    plain.end()
+    #expect(connection.response?.status == 400)
+    #expect(connection.response?.fields.single("stream-offset") == "3")
+    #expect(upload.overtakings == 0)
+    #expect(try directory.text("t-a.part") == "abc")
+  }
+
+  @Test("a hole that finds no room is refused before the body is asked for")
+  func noRoom() throws {
+    let connection = Connection(loop)
+    try handler(at: 21).begin(connection)
+    #expect(!connection.isAccepted)
+    #expect(connection.response?.status == 507, "\(connection.response?.status ?? 0)")
+    let fitting = Connection(loop)
+    let plain = try handler(at: 19)
+    plain.begin(fitting)
+    #expect(fitting.isAccepted && fitting.response == nil)
+    send("xy", to: plain)
+    #expect(fitting.response?.fields.single("stream-offset") == "20", "one byte finds room")
+  }
+
+  @Test("a server that stops stores what has arrived before it answers")
+  func stops() throws {
+    let connection = Connection(loop)
+    let plain = try handler(at: 0)
+    plain.begin(connection)
+    connection.arrived = { send("late", to: plain) }
+    plain.serverStops()
+    #expect(connection.response?.status == 503)
+    #expect(connection.response?.fields.single("stream-offset") == "4")
+    #expect(try directory.text("t-a.part") == "late")
+  }
+
+  @Test("a hole is not there if the disk takes none of the bytes behind it")
+  func refusedBytes() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let store = try FileStore(
+        path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+      let name = StreamName(path: "/t", streamID: "a", mediaType: nil)
+      let stream = try store.open(name, for: .request(credential: nil, offset: 200, creating: true))
+      signal(SIGXFSZ, SIG_IGN)
+      var limit = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
+      limit.rlim_cur = 200
+      setrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
+      let bytes = Array("abc".utf8)
+      let stored = stream?.write(bytes.span, [0..<3], skipping: 0, at: 200, maySplit: false)
+      try require(stored?.count == 0 && stored?.error?.code == EFBIG, "\(String(describing: stored))")
+      try require(stream?.length == 0 && stream?.missing == 0, "it counts no hole")
+      try require(try directory.text("t-a.part").isEmpty, "the file is empty")
+      try require(access(directory.path + "/t-a.gaps", F_OK) != 0, "nothing is noted")
+    }
+  }
+
+  @Test("the digest of an upload forgets bytes whose own digest was wrong")
+  func forgottenBytes() throws {
+    let test = try TestServer()
+    // SHA-256 of "abc".
+    let location = try test.create(
+      "/t.txt", ["Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"])
+    let wrong = try test.connect()
+    try wrong.patch(
+      location, at: 0, ["Content-Digest: sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:"], body: "x")
+    #expect(try wrong.final().answer.status == 400)
+    let right = try test.connect()
+    try right.patch(location, at: 0, completes: true, body: "abc")
+    #expect(try right.final().answer.status == 201)
+  }
+}
