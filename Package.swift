@@ -141,7 +141,7 @@ let rooms: [Target] =
   + room(
     "FoundationUploads", imports: ["FoundationUploadsCore"],
     testsImport: [
-      "CommandTesting", "DiskFiles", "EventLoops", "NetworkTesting", "StreamServing", "TransferClient",
+      "CommandTesting", "DiskFiles", "Downloads", "EventLoops", "NetworkTesting", "StreamServing", "TransferClient",
       "sample-background-upload", "sluice",
     ])
   + room(

@@ -3,33 +3,38 @@
 
 internal import EventLoops
 internal import HTTPMessages
-internal import UploadClient
+package import UploadClient
 
 /// The state of one download, whatever its requests and connections.
-struct DownloadStateMachine: Equatable {
+package struct DownloadStateMachine: Equatable {
   /// How many bytes are there: all of one representation, from its beginning.
-  private(set) var count: UInt64 = 0
+  package private(set) var count: UInt64 = 0
   /// By which the rest is asked for: a strong entity tag, or a date; nil if the server gives nothing of the kind.
-  private(set) var validator: String?
+  package private(set) var validator: String?
   /// Of the representation; nil while nobody knows.
-  private(set) var length: UInt64?
+  package private(set) var length: UInt64?
   /// Where the range of the request under way begins; 0 for a request without one.
   private var asked: UInt64 = 0
   /// Where the content of the response under way ends; nil where it does not say, or there is none.
   private var end: UInt64?
 
-  init() {}
+  package init() {}
 
-  init(resuming data: DownloadResumeData) { (count, validator, length) = (data.byteCount, data.validator, data.length) }
+  package init(resuming data: DownloadResumeData) {
+    (count, validator, length) = (data.byteCount, data.validator, data.length)
+  }
 
   /// Whether the bytes that are there can be kept for another request.
-  var isResumable: Bool { count > 0 && validator != nil }
+  package var isResumable: Bool { count > 0 && validator != nil }
+
+  /// Whether the response under way has all that follows, as far as it says.
+  package var reachesEnd: Bool { end != nil && end == length }
 
   // MARK: Requests
 
   /// The fields by which the next request asks for what is missing; none for all. Nothing of what is there counts
   /// unless the server can say that it is still the beginning of the same.
-  mutating func begin() -> [HTTPResponse.Field] {
+  package mutating func begin() -> [HTTPResponse.Field] {
     end = nil
     guard let validator, count > 0 else {
       (count, asked, length) = (0, 0, nil)
@@ -41,7 +46,7 @@ struct DownloadStateMachine: Equatable {
 
   // MARK: Responses
 
-  enum Answer: Equatable {
+  package enum Answer: Equatable {
     /// The content is the representation's from that byte on. What is there from earlier responses is no part of it if
     /// it begins at 0, and then the reason says why, if anything was there.
     case content(from: UInt64, reason: DownloadRestart?)
@@ -54,7 +59,7 @@ struct DownloadStateMachine: Equatable {
   }
 
   /// The head of a response with status 200, 206, 412 or 416.
-  mutating func answered(_ response: HTTPResponse) -> Answer {
+  package mutating func answered(_ response: HTTPResponse) -> Answer {
     if let coding = response["Content-Encoding"], !coding.isSameWord(as: "identity") {
       // The bytes would not be those of the resource, and a range of them means something else.
       return .broken("its response has Content-Encoding: \(coding), although the request accepts none")
@@ -133,7 +138,7 @@ struct DownloadStateMachine: Equatable {
   /// The next bytes have come.
   ///
   /// - Returns: false if they are more than the response has announced: none of it can be trusted.
-  mutating func received(_ byteCount: Int) -> Bool {
+  package mutating func received(_ byteCount: Int) -> Bool {
     count = count.addingSaturated(UInt64(byteCount))
     if let end, count > end {
       forget()
@@ -142,7 +147,7 @@ struct DownloadStateMachine: Equatable {
     return true
   }
 
-  enum End: Equatable {
+  package enum End: Equatable {
     /// All is there.
     case complete
     /// The server has sent a part of what was asked for, and the next is asked for at once.
@@ -154,12 +159,12 @@ struct DownloadStateMachine: Equatable {
   /// The response is over.
   ///
   /// - Parameter isWhole: whether its content came to the end that HTTP gives it.
-  func ended(isWhole: Bool) -> End {
+  package func ended(isWhole: Bool) -> End {
     guard isWhole, end == nil || count == end else { return .broken }
     guard let length, count < length else { return .complete }
     return count > asked ? .goOn : .broken
   }
 
   /// The bytes from there on are not there any more: they could not be written.
-  mutating func lost(from offset: UInt64) { count = min(count, offset) }
+  package mutating func lost(from offset: UInt64) { count = min(count, offset) }
 }

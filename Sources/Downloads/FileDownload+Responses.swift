@@ -89,7 +89,7 @@ extension FileDownload {
         if discard(.excess, before) { again(.other("\(DownloadRestart.excess)"), nil) }
         return
       }
-      file?.write(bytes) { [self] in onLoop { $0.written() } }
+      file?.write(bytes) { [self] isNews in if isNews { onLoop { $0.written() } } }
       recordIfDue()
       if machine.count > highest {
         highest = machine.count

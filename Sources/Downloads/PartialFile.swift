@@ -3,17 +3,17 @@
 
 internal import CLinux
 internal import Digests
-internal import DiskFiles
-internal import EventLoops
-internal import Glibc
+package import DiskFiles
+package import EventLoops
+package import Glibc
 
 /// A file that one download has open and locked. Bytes are written on a worker's thread, in the order in which they were
 /// handed in. Owned by one loop, but for what says otherwise.
-final class PartialFile: @unchecked Sendable {
-  let path: String
-  let inode: UInt64
+package final class PartialFile: @unchecked Sendable {
+  package let path: String
+  package let inode: UInt64
   /// In milliseconds since 1970; nil where the file system does not say.
-  let birth: Int64?
+  package let birth: Int64?
   /// Whether it is a pipe, a terminal or the like, where bytes can neither be read again nor taken back.
   let isStream: Bool
   private let descriptor: Int32
@@ -37,9 +37,11 @@ final class PartialFile: @unchecked Sendable {
   private static let limit = 1 << 20
 
   /// How many bytes are in the file. Any thread.
-  var written: UInt64 { state.withLock { $0.written } }
+  package var written: UInt64 { state.withLock { $0.written } }
   /// Why no more can be written. Any thread.
-  var error: SystemError? { state.withLock { $0.error } }
+  package var error: SystemError? { state.withLock { $0.error } }
+  /// Whether all that was handed in is written, or cannot be. Any thread.
+  package var isIdle: Bool { state.withLock { $0.waiting == 0 } }
   /// Whether nothing more should be handed in. Any thread.
   var isFull: Bool { state.withLock { $0.isFull } }
 
@@ -52,7 +54,7 @@ final class PartialFile: @unchecked Sendable {
   /// Makes the file, which must not be there.
   ///
   /// - Parameter mode: its permissions, from which those go that the process takes away.
-  init(making path: String, mode: mode_t, _ worker: BackgroundWorker) throws(SystemError) {
+  package init(making path: String, mode: UInt32, _ worker: BackgroundWorker) throws(SystemError) {
     let made = try retryingInterrupts("create \(path)") {
       open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
     }
@@ -73,7 +75,7 @@ final class PartialFile: @unchecked Sendable {
   /// nobody else has open, and hold as much as the data says.
   ///
   /// - Throws: ``SystemError``: `ENOENT` if it is gone, `EBUSY` if another process has it, `ESTALE` if it is another file.
-  init(resuming data: DownloadResumeData, _ worker: BackgroundWorker) throws(SystemError) {
+  package init(resuming data: DownloadResumeData, _ worker: BackgroundWorker) throws(SystemError) {
     let found = try retryingInterrupts("open \(data.path)") {
       open(data.path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     }
@@ -105,9 +107,9 @@ final class PartialFile: @unchecked Sendable {
 
   /// Writes the next bytes, soon. Any thread.
   ///
-  /// - Parameter room: called on the worker's thread when the file was full and is not any more, and when it cannot be
-  ///   written.
-  func write(_ bytes: [UInt8], room: @escaping @Sendable () -> Void) {
+  /// - Parameter done: called on the worker's thread when they are written, or cannot be, with whether that is news: the
+  ///   file was full and is not any more, or it cannot be written from now on.
+  package func write(_ bytes: [UInt8], done: @escaping @Sendable (_ isNews: Bool) -> Void) {
     state.withLock { state in
       state.waiting += bytes.count
       if state.waiting > Self.limit { state.isFull = true }
@@ -128,7 +130,7 @@ final class PartialFile: @unchecked Sendable {
         if hasRoom { state.isFull = false }
         return (isNew || hasRoom, Self.takeFlushed(&state))
       }
-      if isNews { room() }
+      done(isNews)
       for work in flushed { work() }
     }
   }
@@ -165,7 +167,7 @@ final class PartialFile: @unchecked Sendable {
   }
 
   /// Calls `work` when all that was handed in is written, or cannot be: at once, or on the worker's thread.
-  func whenWritten(_ work: @escaping @Sendable () -> Void) {
+  package func whenWritten(_ work: @escaping @Sendable () -> Void) {
     let isNow = state.withLock { state in
       if state.waiting > 0 { state.flushed.append(work) }
       return state.waiting == 0
@@ -174,7 +176,7 @@ final class PartialFile: @unchecked Sendable {
   }
 
   /// Discards what is in the file from there on. Behind all that was handed in before.
-  func truncate(to length: UInt64) {
+  package func truncate(to length: UInt64) {
     worker.execute { [self] in
       var error: SystemError?
       running = nil
@@ -237,7 +239,7 @@ final class PartialFile: @unchecked Sendable {
   }
 
   /// Lets another download have the file. This one does not touch it any more.
-  func unlock() { if !isStream { flock(descriptor, LOCK_UN) } }
+  package func unlock() { if !isStream { flock(descriptor, LOCK_UN) } }
 
   /// Removes the file, unless another one has taken its place.
   func remove() { if !isStream, isNamed(path) { unlink(path) } }

@@ -42,7 +42,7 @@ struct PartialFileTests {
       file.whenWritten { calls.add(1, ordering: .relaxed) }
       #expect(calls.load(ordering: .relaxed) == 1, "nothing waits")
       let goOn = hold()
-      file.write([7]) {}
+      file.write([7]) { _ in }
       file.whenWritten { calls.add(10, ordering: .relaxed) }
       #expect(calls.load(ordering: .relaxed) == 1 && file.written == 0)
       goOn()
@@ -62,7 +62,7 @@ struct PartialFileTests {
         let piece = [UInt8](repeating: 1, count: 256 << 10)
         for number in 1...5 {
           #expect(!file.isFull)
-          file.write(piece) { calls.add(1, ordering: .relaxed) }
+          file.write(piece) { isNews in if isNews { calls.add(1, ordering: .relaxed) } }
           #expect(file.isFull == (number == 5))
         }
         goOn()
@@ -77,7 +77,7 @@ struct PartialFileTests {
   func digest(_ algorithm: DigestAlgorithm) throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
     file.beginDigest(algorithm)
-    for number in 0..<10 { file.write([UInt8](repeating: UInt8(number), count: 100 * number + 1)) {} }
+    for number in 0..<10 { file.write([UInt8](repeating: UInt8(number), count: 100 * number + 1)) { _ in } }
     waitForWorker()
     let count = file.written
     // Nobody could read it now: what is known of it is what went through.

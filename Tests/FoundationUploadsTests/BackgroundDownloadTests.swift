@@ -1,6 +1,7 @@
 // Downloads that outlive the program: a real agent, a real server, and sessions that end at the wrong time.
 
 import CommandTesting
+import Downloads
 import EventLoops
 import FoundationUploads
 import Glibc
@@ -144,8 +145,8 @@ struct BackgroundDownloadTests {
     let (bench, recorder) = (try AgentBench(), try DownloadRecorder.make())
     let session = session(bench, recorder)
     let record = DownloadRecord(
-      URLRequest(url: try #require(URL(string: "http://127.0.0.1:9/x"))), isAtOtherOrigin: false, path: "/nowhere/part",
-      inode: 7, byteCount: 100, validator: "\"a\"")
+      URLRequest(url: try #require(URL(string: "http://127.0.0.1:9/x"))), isAtOtherOrigin: false,
+      DownloadResumeData(path: "/nowhere/part", inode: 7, byteCount: 100, validator: "\"a\"", length: nil))
     let data = try #require(record.data)
     let got = try EventLog<Data?>()
     let task = session.downloadTask(withResumeData: data)

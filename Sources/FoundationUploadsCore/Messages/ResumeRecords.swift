@@ -83,13 +83,6 @@ struct DownloadRecord: Codable {
   /// Of the whole, in bytes; nil where the server did not say.
   var length: UInt64?
 
-  init(
-    _ request: URLRequest, isAtOtherOrigin: Bool, path: String, inode: UInt64, byteCount: Int64, validator: String
-  ) {
-    self.request = RequestRecord(request, isAtOtherOrigin: isAtOtherOrigin)
-    (self.path, self.inode, self.byteCount, self.validator) = (path, inode, byteCount, validator)
-  }
-
   init(_ request: URLRequest, isAtOtherOrigin: Bool, _ data: DownloadResumeData) {
     self.request = RequestRecord(request, isAtOtherOrigin: isAtOtherOrigin)
     (path, inode, birth, length) = (data.path, data.inode, data.birth, data.length)

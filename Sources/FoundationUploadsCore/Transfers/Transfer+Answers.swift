@@ -59,7 +59,7 @@ extension Transfer {
       $0.bytesExpectedToReceive = expected
     }
     if let download {
-      guard download.begin(response, url) else { return startOver() }
+      guard download.begin(response) else { return startOver() }
       if download.isResumed { tellResumed(download, expected) }
       return
     }

@@ -9,7 +9,7 @@ extension Transfer {
   func write(_ bytes: [UInt8], to file: DownloadFile) {
     if intake.add(bytes.count) { updateReception() }
     let count = bytes.count
-    file.write(bytes, on: session.disk) { [self] in
+    file.write(bytes) { [self] in
       onLoop { self.wrote(file) }
     } taken: { [self] in
       took(count)
@@ -90,7 +90,7 @@ extension Transfer {
     task.change { $0.response = nil }
     content = .none
     if let old = download, old.isOwned { try? FileManager.default.removeItem(at: old.url) }
-    download = DownloadFile()
+    download = DownloadFile(session.disk)
     send()
   }
 }

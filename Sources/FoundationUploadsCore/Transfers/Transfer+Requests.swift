@@ -21,10 +21,10 @@ extension Transfer {
         session.acceptsTasks
           ? URLError(.cannotDecodeRawData, nil, "this is not resume data of such a task")
           : URLError(.cancelled, request.url, "the session is invalid"))
-    case .resumedDownload(let record): download = download ?? DownloadFile(resuming: record)
+    case .resumedDownload(let record): download = download ?? DownloadFile(resuming: record, session.disk)
     case .none, .bytes, .file: break
     }
-    if task is URLSessionDownloadTask, download == nil { download = DownloadFile() }
+    if task is URLSessionDownloadTask, download == nil { download = DownloadFile(session.disk) }
     if let problem = download?.problem { return end(problem) }
     do {
       try sendOnce()

@@ -268,7 +268,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     let remove: @Sendable () -> Void = {
       guard let file, file.isOwned else { return }
       try? FileManager.default.removeItem(at: file.url)
-      file.close(session.disk)
+      file.close()
     }
     switch completion {
     case .data(let handler):
