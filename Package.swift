@@ -50,7 +50,9 @@ let rooms: [Target] =
   + room("ResumableUploads", imports: ["HTTPMessages"])
   + room(
     "Recordings", imports: ["CJansson", "Digests", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
-  + room("JetStream", imports: ["CJansson", "CNats", "EventLoops"], testsImport: ["BrokerTesting", "NetworkTesting"])
+  + room(
+    "JetStream", imports: ["CCurl", "CJansson", "CNats", "EventLoops"],
+    testsImport: ["BrokerTesting", "NetworkTesting"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
   + room("Spool", imports: ["CLinux", "CZlib", "EventLoops"])
   + room(
@@ -249,7 +251,8 @@ let testSupport: [Target] = [
     path: "Tests/NetworkTesting", swiftSettings: settings),
   // A real nats-server as a process, with a store of its own.
   .target(
-    name: "BrokerTesting", dependencies: ["EventLoops", "JetStream", "NetworkTesting"], path: "Tests/BrokerTesting",
+    name: "BrokerTesting", dependencies: ["CCrypto", "EventLoops", "JetStream", "NetworkTesting"],
+    path: "Tests/BrokerTesting",
     swiftSettings: settings),
   .target(
     name: "CommandTesting",

@@ -26,10 +26,7 @@ package final class BrokerClient {
   package init(_ connection: BrokerConnection, on loop: EventLoop) throws(BrokerError) {
     self.connection = connection
     self.loop = loop
-    // The system generator is getrandom(2): nobody else has this inbox.
-    inbox =
-      "_INBOX." + String(UInt64.random(in: .min ... .max), radix: 36)
-      + String(UInt64.random(in: .min ... .max), radix: 36)
+    inbox = Self.newInbox()
     // Touched on the loop's thread only.
     nonisolated(unsafe) weak let client = self
     subscription = try connection.subscribe("\(inbox).*") { subject, reply in
@@ -38,6 +35,11 @@ package final class BrokerClient {
     observation = connection.observe { isConnected in
       if !isConnected { loop.execute { client?.lostConnection() } }
     }
+  }
+
+  /// A subject that nobody else has: the system generator is getrandom(2).
+  static func newInbox() -> String {
+    "_INBOX." + String(UInt64.random(in: .min ... .max), radix: 36) + String(UInt64.random(in: .min ... .max), radix: 36)
   }
 
   deinit {

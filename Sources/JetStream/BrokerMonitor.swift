@@ -1,142 +1,87 @@
-// What a broker says of itself at its monitoring port: who it is, and when its disk has what it acknowledges.
+// The monitoring port of a broker, asked by libcurl.
 
-internal import EventLoops
+internal import CCurl
 internal import Glibc
 
-/// The monitoring port of a broker (`http_port` in its configuration).
+/// The monitoring port of a broker (`http_port` or `https_port` in its configuration).
 public struct BrokerMonitor: Sendable, Equatable {
   /// As it was given.
   public let url: String
-  private let host: String
-  private let port: String
-  private let path: String
+  private let varz: String
 
-  /// - Parameter url: `http://HOST:PORT`, with a path in front of `/varz` if there is one. Without a port it is 8222. nil if
-  ///   it is not such a URL.
+  /// - Parameter url: `http://HOST:PORT` or `https://HOST:PORT`, with a path in front of `/varz` if there is one. Without a
+  ///   port it is 8222. nil if it is not such a URL.
   public init?(_ url: String) {
-    guard url.hasPrefix("http://"), !url.contains("@"), url.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else {
-      return nil
+    guard ["http://", "https://"].contains(where: url.hasPrefix), url.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }),
+      let parts = curl_url()
+    else { return nil }
+    defer { curl_url_cleanup(parts) }
+    func has(_ part: CURLUPart) -> Bool {
+      var text: UnsafeMutablePointer<CChar>?
+      defer { curl_free(text) }
+      return curl_url_get(parts, part, &text, 0) == CURLUE_OK
     }
-    let rest = url.dropFirst("http://".count)
-    let authority = rest.prefix { $0 != "/" }
-    let path = rest[authority.endIndex...]
-    self.path = String(path.hasSuffix("/") ? path.dropLast() : path) + "/varz"
-    let colon = authority.lastIndex(of: ":").flatMap { authority[$0...].contains("]") ? nil : $0 }
-    var host = colon.map { authority[..<$0] } ?? authority
-    port = colon.map { String(authority[authority.index(after: $0)...]) } ?? "8222"
-    if host.hasPrefix("["), host.hasSuffix("]") { host = host.dropFirst().dropLast() }
-    guard !host.isEmpty, UInt16(port) ?? 0 > 0 else { return nil }
-    (self.url, self.host) = (url, String(host))
+    guard curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK,
+      ![CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY, CURLUPART_FRAGMENT].contains(where: has)
+    else { return nil }
+    if !has(CURLUPART_PORT) { curl_url_set(parts, CURLUPART_PORT, "8222", 0) }
+    var whole: UnsafeMutablePointer<CChar>?
+    guard curl_url_get(parts, CURLUPART_URL, &whole, 0) == CURLUE_OK, let whole else { return nil }
+    defer { curl_free(whole) }
+    let base = String(cString: whole)
+    (self.url, varz) = (url, base + (base.hasSuffix("/") ? "varz" : "/varz"))
   }
 
-  /// How long each step may take.
-  private static let patience: Int32 = 3000
+  /// How long connecting and the whole question may take, in milliseconds.
+  private static let (patience, longestTime) = (3000, 10_000)
   private static let longestAnswer = 1 << 20
 
   /// Asks the broker, and waits for its answer. Not for the thread of a loop.
   ///
+  /// - Parameter authorityFile: the path of a PEM file with the authorities that may sign its certificate; nil for the
+  ///   system's.
   /// - Throws: ``BrokerError/unreachable(_:)`` or ``BrokerError/invalidReply(_:)``.
-  package func ask() throws(BrokerError) -> BrokerFacts {
-    let answer = try get()
-    guard let end = answer.firstRange(of: Array("\r\n\r\n".utf8)),
-      let line = String(decoding: answer.prefix(64), as: UTF8.self).split(separator: "\r\n").first
-    else { throw .invalidReply("\(url) does not speak HTTP") }
-    guard line.hasPrefix("HTTP/1."), line.dropFirst(8).hasPrefix(" 200") else {
-      throw .invalidReply("\(url) answers with \(line)")
-    }
-    return try BrokerFacts(Array(answer[end.upperBound...]))
-  }
-
-  private func get() throws(BrokerError) -> [UInt8] {
-    let descriptor = try connect()
-    defer { close(descriptor) }
-    let request = Array("GET \(path) HTTP/1.0\r\nHost: \(host):\(port)\r\n\r\n".utf8)
-    guard send(descriptor, request, request.count, Int32(MSG_NOSIGNAL)) == request.count else {
-      throw unreachable(errno)
-    }
-    var (answer, buffer) = ([UInt8](), [UInt8](repeating: 0, count: 64 * 1024))
-    while answer.count < Self.longestAnswer {
-      guard waitUntilReady(descriptor, for: POLLIN, timeout: Self.patience) else { throw unreachable(ETIMEDOUT) }
-      let count = recv(descriptor, &buffer, buffer.count, 0)
-      if count == 0 { return answer }
-      guard count > 0 else { throw unreachable(errno) }
-      answer += buffer[..<count]
-    }
-    throw .invalidReply("\(url) answers with too much")
-  }
-
-  private func connect() throws(BrokerError) -> Int32 {
-    var hints = addrinfo()
-    hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
-    var list: UnsafeMutablePointer<addrinfo>?
-    let status = getaddrinfo(host, port, &hints, &list)
-    guard status == 0 else { throw .unreachable("\(url): \(String(cString: gai_strerror(status)))") }
-    defer { freeaddrinfo(list) }
-    var failure = ECONNREFUSED
-    var next = list
-    while let address = next?.pointee {
-      next = address.ai_next
-      let kind = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_NONBLOCK.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
-      let descriptor = socket(address.ai_family, kind, 0)
-      guard descriptor >= 0 else { throw .resources(String(cString: strerror(errno))) }
-      if Glibc.connect(descriptor, address.ai_addr, address.ai_addrlen) == 0 { return descriptor }
-      failure = errno
-      if failure == EINPROGRESS {
-        failure = ETIMEDOUT
-        if waitUntilReady(descriptor, for: POLLOUT, timeout: Self.patience) {
-          var length = socklen_t(MemoryLayout<Int32>.size)
-          getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &failure, &length)
-          if failure == 0 { return descriptor }
-        }
+  package func ask(authorityFile: String? = nil) throws(BrokerError) -> BrokerFacts {
+    guard let easy = curl_easy_init() else { throw .resources("libcurl cannot be initialized") }
+    defer { curl_easy_cleanup(easy) }
+    var answer: [UInt8] = []
+    let result = withUnsafeMutablePointer(to: &answer) { answer in
+      _ = sluice_setopt_string(easy, CURLOPT_URL, varz)
+      _ = sluice_setopt_string(easy, CURLOPT_PROTOCOLS_STR, "http,https")
+      // Brokers are not asked through a proxy, whatever the environment says.
+      _ = sluice_setopt_string(easy, CURLOPT_NOPROXY, "*")
+      _ = sluice_setopt_long(easy, CURLOPT_NOSIGNAL, 1)
+      _ = sluice_setopt_long(easy, CURLOPT_CONNECTTIMEOUT_MS, Self.patience)
+      _ = sluice_setopt_long(easy, CURLOPT_TIMEOUT_MS, Self.longestTime)
+      if let authorityFile { _ = sluice_setopt_string(easy, CURLOPT_CAINFO, authorityFile) }
+      _ = sluice_setopt_pointer(easy, CURLOPT_WRITEDATA, answer)
+      _ = sluice_setopt_transfer(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, context in
+        guard let bytes, let context else { return 0 }
+        let answer = context.assumingMemoryBound(to: [UInt8].self)
+        guard answer.pointee.count + size * count <= BrokerMonitor.longestAnswer else { return 0 }
+        answer.pointee += UnsafeRawBufferPointer(start: bytes, count: size * count)
+        return size * count
       }
-      close(descriptor)
+      return curl_easy_perform(easy)
     }
-    throw unreachable(failure)
+    guard result == CURLE_OK else { throw failure(result, of: easy) }
+    var status = 0
+    _ = sluice_getinfo_long(easy, CURLINFO_RESPONSE_CODE, &status)
+    guard status == 200 else { throw .invalidReply("\(url) answers with \(status)") }
+    return try BrokerFacts(try APIReply(answer))
   }
 
-  private func unreachable(_ code: Int32) -> BrokerError { .unreachable("\(url): \(String(cString: strerror(code)))") }
-}
-
-/// What a broker says of itself.
-package struct BrokerFacts: Sendable, Equatable {
-  /// Its `server_name`.
-  package var name: String
-  /// Its `server_id`, which is another one each time it starts.
-  package var identifier: String
-  package var version: String
-  /// Whether it says that it syncs each message before it acknowledges it. Versions that do not say it may do it.
-  package var syncsAlways: Bool
-  /// How often it syncs otherwise; nil if it does not say.
-  package var syncInterval: Duration?
-
-  /// Versions before this one can lose acknowledged messages when their process is killed (nats-server #7564, Jepsen's
-  /// analysis of NATS 2.12.1).
-  package static let leastVersion = "2.10.23"
-
-  package init(name: String, identifier: String, version: String, syncsAlways: Bool, syncInterval: Duration?) {
-    self.identifier = identifier
-    (self.name, self.version, self.syncsAlways, self.syncInterval) = (name, version, syncsAlways, syncInterval)
-  }
-
-  /// - Parameter varz: the text at `/varz`.
-  init(_ varz: [UInt8]) throws(BrokerError) {
-    let reply = try APIReply(varz)
-    guard let name = reply.text("server_name"), let identifier = reply.text("server_id"),
-      let version = reply.text("version")
-    else {
-      throw .invalidReply("it does not say who the broker is")
+  private func failure(_ result: CURLcode, of easy: UnsafeMutableRawPointer) -> BrokerError {
+    switch result {
+    case CURLE_WRITE_ERROR: return .invalidReply("\(url) answers with too much")
+    // What is no head of HTTP/1 would be HTTP/0.9, which libcurl does not take.
+    case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY, CURLE_GOT_NOTHING, CURLE_HTTP2:
+      return .invalidReply("\(url) does not speak HTTP")
+    default:
+      var number = 0
+      _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &number)
+      let reason = number == 0 ? String(cString: curl_easy_strerror(result)) : String(cString: strerror(Int32(number)))
+      return .unreachable("\(url): \(reason)")
     }
-    let settings = reply["jetstream"]?["config"]
-    self.init(
-      name: name, identifier: identifier, version: version, syncsAlways: settings?.flag("sync_always") ?? false,
-      syncInterval: settings?.integer("sync_interval").flatMap { $0 > 0 ? .nanoseconds($0) : nil })
-  }
-
-  /// Whether the version is older than ``leastVersion``.
-  package var isOutdated: Bool {
-    func numbers(_ text: String) -> [Int] {
-      text.prefix { $0 != "-" }.split(separator: ".").map { Int($0) ?? 0 }
-    }
-    return numbers(version).lexicographicallyPrecedes(numbers(Self.leastVersion))
   }
 }

@@ -29,13 +29,13 @@ final class BrokerStorage: @unchecked Sendable {
     do throws(BrokerError) {
       connection = try BrokerConnection(brokers.options)
       stream = try Self.open(brokers, connection)
-      notes = durability == .always ? [] : StorageProof.notes(try StorageGuard.facts(brokers.monitors))
+      notes = durability == .always ? [] : StorageProof.notes(try brokers.witnesses.facts())
     } catch {
       throw .brokers(error)
     }
     // The guard lives as long as the connection calls it, and must not keep it.
     weak let connection = connection
-    let guardian = StorageGuard(brokers.monitors) {
+    let guardian = StorageGuard(brokers.witnesses) {
       connection?.isConnected ?? false
     } brokers: { () throws(BrokerError) in
       guard let connection else { throw .disconnected }

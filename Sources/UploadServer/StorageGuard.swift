@@ -4,13 +4,13 @@ internal import EventLoops
 internal import Glibc
 internal import JetStream
 
-/// Asks the monitors of the brokers whether they sync before they acknowledge, at the start and after each reconnect.
+/// Asks the witnesses of the brokers whether they sync before they acknowledge, at the start and after each reconnect.
 /// Until that is proven, servers store nothing. Any thread.
 final class StorageGuard: Sendable {
   /// After what time it is tried again, in milliseconds.
   private static let pause: Int32 = 2000
 
-  private let monitors: [BrokerMonitor]
+  private let witnesses: BrokerWitnesses
   private let brokers: @Sendable () throws(BrokerError) -> [String]
   private let isConnected: @Sendable () -> Bool
   private struct State {
@@ -23,10 +23,10 @@ final class StorageGuard: Sendable {
 
   /// - Parameter brokers: asks which brokers have the stream; waits for it.
   init(
-    _ monitors: [BrokerMonitor], isConnected: @escaping @Sendable () -> Bool,
+    _ witnesses: BrokerWitnesses, isConnected: @escaping @Sendable () -> Bool,
     brokers: @escaping @Sendable () throws(BrokerError) -> [String]
   ) {
-    (self.monitors, self.isConnected, self.brokers) = (monitors, isConnected, brokers)
+    (self.witnesses, self.isConnected, self.brokers) = (witnesses, isConnected, brokers)
     warn = Lock({ _ in })
   }
 
@@ -36,19 +36,12 @@ final class StorageGuard: Sendable {
   /// Who is told why nothing can be stored.
   func report(to warn: @escaping @Sendable (String) -> Void) { self.warn.withLock { $0 = warn } }
 
-  /// What all monitors say; waits for them.
-  static func facts(_ monitors: [BrokerMonitor]) throws(BrokerError) -> [BrokerFacts] {
-    var facts: [BrokerFacts] = []
-    for monitor in monitors { facts.append(try monitor.ask()) }
-    return facts
-  }
-
   /// Asks for the proof at the start, and waits for it.
   func prove() throws(UploadServerError) {
     let change = state.withLock { $0.change }
     let flaw: String?
     do throws(BrokerError) {
-      flaw = StorageProof.flaw(try brokers(), try Self.facts(monitors))
+      flaw = StorageProof.flaw(try brokers(), try witnesses.facts())
     } catch {
       throw .brokers(error)
     }
@@ -77,7 +70,7 @@ final class StorageGuard: Sendable {
     while state.withLock({ $0.change }) == change, isConnected() {
       var reason: String?
       do throws(BrokerError) {
-        reason = StorageProof.flaw(try brokers(), try Self.facts(monitors))
+        reason = StorageProof.flaw(try brokers(), try witnesses.facts())
       } catch {
         reason = "\(error)"
       }

@@ -9,18 +9,18 @@ enum StorageProof {
   ///
   /// - Parameters:
   ///   - brokers: the names or identifiers of those that have the stream.
-  ///   - facts: what all monitors say.
+  ///   - facts: what all witnesses say.
   static func flaw(_ brokers: [String], _ facts: [BrokerFacts]) -> String? {
     if let lazy = facts.first(where: { !$0.syncsAlways }) {
       return lazy.syncInterval == nil
-        ? "broker \(lazy.name) (NATS \(lazy.version)) does not say whether it syncs before it acknowledges; use a version that shows sync_always at its monitoring port, such as 2.14"
+        ? "broker \(lazy.name) (NATS \(lazy.version)) does not say whether it syncs before it acknowledges; use a version that says it, such as 2.14"
         : "broker \(lazy.name) acknowledges before it syncs; set sync_interval: always in the jetstream section of its configuration"
     }
     guard !brokers.isEmpty else { return "the brokers do not say which of them have the stream" }
     let known = Set(facts.flatMap { [$0.name, $0.identifier] })
     if let unknown = brokers.first(where: { !known.contains($0) }) {
       return
-        "broker \(unknown) has the stream, and no --store-monitor is its own; name the monitoring port of each broker"
+        "broker \(unknown) has the stream, and nobody says when it syncs; name the monitoring port of each broker"
     }
     return nil
   }

@@ -133,8 +133,8 @@ extension UploadServer {
     public var stream: String
     /// How many brokers have each message, where the stream is created. A stream that exists must have as many.
     public var replicas: Int
-    /// The monitoring port of each broker, which says when the broker syncs.
-    public var monitors: [BrokerMonitor] = []
+    /// Who says when the brokers sync.
+    public var witnesses = BrokerWitnesses()
 
     /// Brokers that keep uploads in `stream`.
     public init(_ options: BrokerOptions, stream: String = "sluice", replicas: Int = 1) {

@@ -21,6 +21,9 @@ enum StoreOptions {
       Option(
         "store-monitor", value: "URL[,URL…]",
         "monitoring port of each broker, such as http://a:8222, which says when the broker syncs (default: none)"),
+      Option(
+        "store-system-credentials", value: "FILE",
+        "NATS credentials file of the system account, whose users may ask each broker (default: none)"),
     ] + access,
     notes: [
       "Several servers with the same --store share their uploads: any of them answers any request.",
@@ -48,10 +51,12 @@ enum StoreOptions {
       ?? 1
     try checkFiles(values)
     let monitors = try monitors(values)
+    let systemCredentials = values["store-system-credentials"]
+    if let systemCredentials { try InputFile.check(systemCredentials, option: "store-system-credentials") }
     guard let list = values["store"] else {
-      if let option = (["store-stream", "replicas", "store-monitor"] + access.map(\.name)).first(where: {
-        values[$0] != nil
-      }) {
+      if let option = (["store-stream", "replicas", "store-monitor", "store-system-credentials"]
+        + access.map(\.name)).first(where: { values[$0] != nil })
+      {
         throw .usage("--\(option) \((values[option] ?? "").shown) requires --store. Add --store nats://HOST:4222.")
       }
       return nil
@@ -65,13 +70,18 @@ enum StoreOptions {
     if values["durability"] == "none" {
       throw .usage("--durability none does not apply with --store. Write interval or always, or leave it out.")
     }
-    if values["durability"] == "always", monitors.isEmpty {
-      throw .usage(
-        "--durability always with --store requires --store-monitor: only brokers know when they sync. "
-          + "Add --store-monitor http://HOST:8222 for each broker.")
-    }
     var brokers = UploadServer.Brokers(try authorized(options, values), stream: stream, replicas: replicas)
-    brokers.monitors = monitors
+    brokers.witnesses = BrokerWitnesses(monitors: monitors, authorityFile: values["store-ca"])
+    if let systemCredentials {
+      var system = options
+      (system.credentialsFile, system.authorityFile) = (systemCredentials, values["store-ca"])
+      brokers.witnesses.systemAccount = system
+    }
+    if values["durability"] == "always", brokers.witnesses.isEmpty {
+      throw .usage(
+        "--durability always with --store requires --store-monitor or --store-system-credentials: only brokers know when "
+          + "they sync. Add --store-monitor http://HOST:8222 for each broker.")
+    }
     return brokers
   }
 
@@ -80,7 +90,7 @@ enum StoreOptions {
     var monitors: [BrokerMonitor] = []
     for url in list.split(separator: ",", omittingEmptySubsequences: false) {
       guard let monitor = BrokerMonitor(String(url)) else {
-        throw .usage("--store-monitor \(list.shown): invalid URL. Write http://HOST:8222, with commas between.")
+        throw .usage("--store-monitor \(list.shown): invalid URL. Write http://HOST:8222 or https://HOST:8222, with commas between.")
       }
       monitors.append(monitor)
     }

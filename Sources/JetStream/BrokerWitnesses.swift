@@ -1,0 +1,27 @@
+// Who can say how brokers are configured.
+
+/// Monitoring ports, and the system account. Either is enough if it speaks for all brokers.
+public struct BrokerWitnesses: Sendable, Equatable {
+  /// The monitoring port of each broker.
+  public var monitors: [BrokerMonitor]
+  /// The brokers, with the credentials of a user of the system account; nil for none.
+  public var systemAccount: BrokerOptions?
+  /// The path of a PEM file with the authorities that may sign a monitoring port's certificate; nil for the system's.
+  public var authorityFile: String?
+
+  /// Nobody, or these.
+  public init(monitors: [BrokerMonitor] = [], systemAccount: BrokerOptions? = nil, authorityFile: String? = nil) {
+    (self.monitors, self.systemAccount, self.authorityFile) = (monitors, systemAccount, authorityFile)
+  }
+
+  /// Whether there is nobody.
+  public var isEmpty: Bool { monitors.isEmpty && systemAccount == nil }
+
+  /// What all of them say; waits for them. Not for the thread of a loop.
+  package func facts() throws(BrokerError) -> [BrokerFacts] {
+    var facts: [BrokerFacts] = []
+    for monitor in monitors { facts.append(try monitor.ask(authorityFile: authorityFile)) }
+    if let systemAccount { facts += try SystemAccount.ask(systemAccount) }
+    return facts
+  }
+}
