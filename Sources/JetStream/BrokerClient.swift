@@ -39,7 +39,8 @@ package final class BrokerClient {
 
   /// A subject that nobody else has: the system generator is getrandom(2).
   static func newInbox() -> String {
-    "_INBOX." + String(UInt64.random(in: .min ... .max), radix: 36) + String(UInt64.random(in: .min ... .max), radix: 36)
+    "_INBOX." + String(UInt64.random(in: .min ... .max), radix: 36)
+      + String(UInt64.random(in: .min ... .max), radix: 36)
   }
 
   deinit {

@@ -30,7 +30,8 @@ package enum SystemAccount {
       if let data = try APIReply(answer)["data"] { facts.append(try BrokerFacts(data)) }
     }
     guard !facts.isEmpty else {
-      throw .invalidReply("no broker answers at \(subject): the credentials must be those of a user of the system account")
+      throw .invalidReply(
+        "no broker answers at \(subject): the credentials must be those of a user of the system account")
     }
     return facts
   }

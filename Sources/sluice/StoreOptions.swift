@@ -54,7 +54,8 @@ enum StoreOptions {
     let systemCredentials = values["store-system-credentials"]
     if let systemCredentials { try InputFile.check(systemCredentials, option: "store-system-credentials") }
     guard let list = values["store"] else {
-      if let option = (["store-stream", "replicas", "store-monitor", "store-system-credentials"]
+      if let option =
+        (["store-stream", "replicas", "store-monitor", "store-system-credentials"]
         + access.map(\.name)).first(where: { values[$0] != nil })
       {
         throw .usage("--\(option) \((values[option] ?? "").shown) requires --store. Add --store nats://HOST:4222.")
@@ -90,7 +91,9 @@ enum StoreOptions {
     var monitors: [BrokerMonitor] = []
     for url in list.split(separator: ",", omittingEmptySubsequences: false) {
       guard let monitor = BrokerMonitor(String(url)) else {
-        throw .usage("--store-monitor \(list.shown): invalid URL. Write http://HOST:8222 or https://HOST:8222, with commas between.")
+        throw .usage(
+          "--store-monitor \(list.shown): invalid URL. Write http://HOST:8222 or https://HOST:8222, with commas between."
+        )
       }
       monitors.append(monitor)
     }

@@ -70,7 +70,8 @@ private final class Key {
   func token(for subject: Key, _ name: String, _ claims: String) throws -> String {
     let body =
       #"{"jti":"T","iat":1700000000,"iss":"\#(self.name)","name":"\#(name)","sub":"\#(subject.name)","nats":\#(claims)}"#
-    let signed = [#"{"typ":"JWT","alg":"ed25519-nkey"}"#, body].map { Self.base64(Array($0.utf8)) }.joined(separator: ".")
+    let signed = [#"{"typ":"JWT","alg":"ed25519-nkey"}"#, body].map { Self.base64(Array($0.utf8)) }.joined(
+      separator: ".")
     return "\(signed).\(Self.base64(try sign(Array(signed.utf8))))"
   }
 

@@ -110,7 +110,9 @@ struct OptionTableTests {
     "store": .other(["http://h", "nats://", "nats://h,", "nats://:4222", "tls://h/x"]),
     "store-stream": .other(["a b", "a.b", "a*", "ü", ">", String(repeating: "a", count: 65)]),
     "replicas": .other(["many", "-1", "0", "6", "1.5", Value.huge]),
-    "store-monitor": .other(["nats://h", "ftp://h", "http://", "http://h,", "http://h:x", "http://h:65536", "http://u@h"]
+    "store-monitor": .other([
+      "nats://h", "ftp://h", "http://", "http://h,", "http://h:x", "http://h:65536", "http://u@h",
+    ]
     ),
     "partition": .other(["1", "0/1", "2/1", "1/0", "1/257", "-1/2", "a/b", "1/2/3", "1/\(Value.huge)"]),
     "after-collect": .choice,
