@@ -34,6 +34,9 @@ package struct BrokerFacts: Sendable, Equatable {
       syncInterval: settings?.integer("sync_interval").flatMap { $0 > 0 ? .nanoseconds($0) : nil })
   }
 
+  /// Whether that is its name or its identifier.
+  package func isCalled(_ broker: String) -> Bool { broker == name || broker == identifier }
+
   /// Whether the version is older than ``leastVersion``.
   package var isOutdated: Bool {
     func numbers(_ text: String) -> [Int] {

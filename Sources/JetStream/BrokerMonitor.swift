@@ -79,7 +79,8 @@ public struct BrokerMonitor: Sendable, Equatable {
       return .invalidReply("\(url) does not speak HTTP")
     default:
       var number = 0
-      _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &number)
+      // Of other failures it would be that of an address that was tried before.
+      if result == CURLE_COULDNT_CONNECT { _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &number) }
       let reason = number == 0 ? String(cString: curl_easy_strerror(result)) : String(cString: strerror(Int32(number)))
       return .unreachable("\(url): \(reason)")
     }

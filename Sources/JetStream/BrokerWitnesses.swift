@@ -1,6 +1,6 @@
 // Who can say how brokers are configured.
 
-/// Monitoring ports, and the system account. Either is enough if it speaks for all brokers.
+/// Monitoring ports, and the system account. Either is enough if it speaks for all brokers; who is named has to answer.
 public struct BrokerWitnesses: Sendable, Equatable {
   /// The monitoring port of each broker.
   public var monitors: [BrokerMonitor]
@@ -18,10 +18,12 @@ public struct BrokerWitnesses: Sendable, Equatable {
   public var isEmpty: Bool { monitors.isEmpty && systemAccount == nil }
 
   /// What all of them say; waits for them. Not for the thread of a loop.
-  package func facts() throws(BrokerError) -> [BrokerFacts] {
+  ///
+  /// - Parameter brokers: the names or identifiers of those that the system account is asked about.
+  package func facts(about brokers: [String]) throws(BrokerError) -> [BrokerFacts] {
     var facts: [BrokerFacts] = []
     for monitor in monitors { facts.append(try monitor.ask(authorityFile: authorityFile)) }
-    if let systemAccount { facts += try SystemAccount.ask(systemAccount) }
+    if let systemAccount { facts += try SystemAccount.ask(systemAccount, about: brokers) }
     return facts
   }
 }

@@ -6,14 +6,17 @@ internal import Glibc
 /// Asks all brokers at once, at the subject `$SYS.REQ.SERVER.PING.VARZ`. Only users of the system account get answers.
 package enum SystemAccount {
   private static let subject = "$SYS.REQ.SERVER.PING.VARZ"
-  /// How long the first answer may take, and how long a further one after the last, in milliseconds.
-  private static let (patience, silence): (Int32, Int32) = (3000, 500)
+  /// How long all answers together may take.
+  private static let patience = Duration.seconds(3)
 
-  /// What each broker says that answers in time. Connects for that, and waits. Not for the thread of a loop.
+  /// What these brokers say of themselves, those that answer in time. Connects for that, and waits. Not for the thread of
+  /// a loop.
   ///
-  /// - Parameter options: with the credentials of the system account.
-  /// - Throws: ``BrokerError``: ``BrokerError/invalidReply(_:)`` if nobody answers.
-  package static func ask(_ options: BrokerOptions) throws(BrokerError) -> [BrokerFacts] {
+  /// - Parameters:
+  ///   - options: with the credentials of the system account.
+  ///   - brokers: names or identifiers. All brokers of the system answer, and others do not count.
+  /// - Throws: ``BrokerError``: ``BrokerError/invalidReply(_:)`` if nobody answers at all.
+  package static func ask(_ options: BrokerOptions, about brokers: [String]) throws(BrokerError) -> [BrokerFacts] {
     let connection = try BrokerConnection(options)
     let answers: Answers
     do throws(SystemError) {
@@ -24,12 +27,17 @@ package enum SystemAccount {
     let inbox = BrokerClient.newInbox()
     let subscription = try connection.subscribe(inbox) { _, reply in answers.add(reply.payload) }
     defer { connection.unsubscribe(subscription) }
-    connection.send(MessageContent(), to: subject, reply: inbox) { _ in answers.add([]) }
-    var facts: [BrokerFacts] = []
-    for answer in answers.wait(patience, then: silence) where !answer.isEmpty {
-      if let data = try APIReply(answer)["data"] { facts.append(try BrokerFacts(data)) }
+    connection.send(MessageContent(), to: subject, reply: inbox) { _ in }
+    let deadline = ContinuousClock.now + patience
+    var (facts, hasAnswers): ([BrokerFacts], Bool) = ([], false)
+    while !brokers.allSatisfy({ broker in facts.contains { $0.isCalled(broker) } }), let answer = answers.next(deadline)
+    {
+      guard let data = try APIReply(answer)["data"] else { continue }
+      hasAnswers = true
+      let broker = try BrokerFacts(data)
+      if brokers.contains(where: broker.isCalled) { facts.append(broker) }
     }
-    guard !facts.isEmpty else {
+    guard hasAnswers else {
       throw .invalidReply(
         "no broker answers at \(subject): the credentials must be those of a user of the system account")
     }
@@ -49,13 +57,20 @@ private final class Answers: Sendable {
     counter.signal()
   }
 
-  /// All that came, once nothing more comes: within `first` milliseconds, and then each within `next`.
-  func wait(_ first: Int32, then next: Int32) -> [[UInt8]] {
-    var limit = first
-    while waitUntilReady(counter.descriptor, for: POLLIN, timeout: limit) {
+  /// The next one that is not empty; nil if there is none by then.
+  func next(_ deadline: ContinuousClock.Instant) -> [UInt8]? {
+    while true {
+      let answer: [UInt8]? = all.withLock { $0.isEmpty ? nil : $0.removeFirst() }
+      if let answer {
+        // An empty one says that nobody listens.
+        if !answer.isEmpty { return answer }
+        continue
+      }
+      let left = (deadline - ContinuousClock.now).nanoseconds / 1_000_000
+      guard left > 0, waitUntilReady(counter.descriptor, for: POLLIN, timeout: Int32(clamping: left)) else {
+        return nil
+      }
       counter.drain()
-      limit = next
     }
-    return all.withLock { $0 }
   }
 }

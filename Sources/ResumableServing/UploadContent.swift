@@ -220,9 +220,10 @@ final class UploadContent {
 
   /// The upload is inactive: the handler is let go, and what it keeps is ended.
   ///
-  /// - Parameter end: nil if no byte was to be kept.
+  /// - Parameter end: what becomes of the recording, asked once the handler is off it, because others may have it then;
+  ///   nil if no byte was to be kept.
   func abandon(
-    _ request: RequestHead?, _ end: RecordingEnd?, for upload: UploadResource, _ reason: String
+    _ request: RequestHead?, for upload: UploadResource, _ reason: String, end: () -> RecordingEnd?
   ) -> Remains {
     let isAtWork = handler != nil
     guard let last = handler ?? make(request) else {
@@ -235,7 +236,7 @@ final class UploadContent {
       return .spool
     }
     if isAtWork { keeper.park() }
-    return .recording(end.map { keeper.end($0, for: upload) })
+    return .recording(end().map { keeper.end($0, for: upload) })
   }
 
   // MARK: Bytes

@@ -55,9 +55,11 @@ extension UploadResource {
     let kept = ledger.state.offset
     var event = content.event(kind, ledger.request)
     noteOwnOffset()
-    let end = ledger.hasBegun ? recordingEnd(cause) : nil
     var outcome = RecordingOutcome.removed
-    switch content.abandon(ledger.request, end, for: self, cause.description) {
+    let remains = content.abandon(ledger.request, for: self, cause.description) {
+      ledger.hasBegun ? recordingEnd(cause) : nil
+    }
+    switch remains {
     case .recording(let ended): outcome = ended ?? .removed
     // What a handler was given of a live stream is all that there is of it.
     case .spool where cause == .interrupted: event.file = resources.store.bodyName(token)

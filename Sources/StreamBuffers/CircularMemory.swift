@@ -66,7 +66,7 @@ final class CircularMemory: @unchecked Sendable {
     var status = stat()
     try retryingInterrupts("reading \(path)") { fstat(file, &status) }
     let size = Int(status.st_size)
-    guard status.st_mode & S_IFMT == S_IFREG, size > headLength, (size - headLength) % page == 0,
+    guard status.st_mode & S_IFMT == S_IFREG, size > headLength, size % page == 0,
       size <= Int.max / 4
     else { return nil }
     capacity = size - headLength

@@ -2,6 +2,7 @@
 
 internal import DiskFiles
 internal import EventLoops
+internal import Glibc
 package import HTTPMessages
 internal import HTTPServer
 internal import ResumableUploads
@@ -198,7 +199,13 @@ package final class StreamStoreHandler: StreamWorker {
       guard makeHole(length, in: stream) else { return }
       end = judge()
     }
-    if case .conflict(let conflict) = end { return self.conflict(stream, conflict) }
+    switch end {
+    case .conflict(let conflict): return self.conflict(stream, conflict)
+    // Only a stream that is there as a whole is acknowledged.
+    case .makeHole: return fail(stream, .disk(SystemError(operation: "making a hole", code: EIO)))
+    case .ignore: return
+    case .finish, .acknowledge: break
+    }
     self.stream = nil
     // An upload ends with another connection than it began with.
     if let exchange { peer = exchange.peer }

@@ -29,7 +29,10 @@ final class BrokerStorage: @unchecked Sendable {
     do throws(BrokerError) {
       connection = try BrokerConnection(brokers.options)
       stream = try Self.open(brokers, connection)
-      notes = durability == .always ? [] : StorageProof.notes(try brokers.witnesses.facts())
+      notes =
+        durability == .always || brokers.witnesses.isEmpty
+        ? []
+        : StorageProof.notes(try brokers.witnesses.facts(about: Self.brokers(of: brokers, connection)))
     } catch {
       throw .brokers(error)
     }

@@ -36,12 +36,17 @@ final class StorageGuard: Sendable {
   /// Who is told why nothing can be stored.
   func report(to warn: @escaping @Sendable (String) -> Void) { self.warn.withLock { $0 = warn } }
 
+  private func findFlaw() throws(BrokerError) -> String? {
+    let brokers = try brokers()
+    return StorageProof.flaw(brokers, try witnesses.facts(about: brokers))
+  }
+
   /// Asks for the proof at the start, and waits for it.
   func prove() throws(UploadServerError) {
     let change = state.withLock { $0.change }
     let flaw: String?
     do throws(BrokerError) {
-      flaw = StorageProof.flaw(try brokers(), try witnesses.facts())
+      flaw = try findFlaw()
     } catch {
       throw .brokers(error)
     }
@@ -70,7 +75,7 @@ final class StorageGuard: Sendable {
     while state.withLock({ $0.change }) == change, isConnected() {
       var reason: String?
       do throws(BrokerError) {
-        reason = StorageProof.flaw(try brokers(), try witnesses.facts())
+        reason = try findFlaw()
       } catch {
         reason = "\(error)"
       }

@@ -17,10 +17,9 @@ enum StorageProof {
         : "broker \(lazy.name) acknowledges before it syncs; set sync_interval: always in the jetstream section of its configuration"
     }
     guard !brokers.isEmpty else { return "the brokers do not say which of them have the stream" }
-    let known = Set(facts.flatMap { [$0.name, $0.identifier] })
-    if let unknown = brokers.first(where: { !known.contains($0) }) {
+    if let unknown = brokers.first(where: { broker in !facts.contains { $0.isCalled(broker) } }) {
       return
-        "broker \(unknown) has the stream, and nobody says when it syncs; name the monitoring port of each broker"
+        "broker \(unknown) has the stream, and nobody says when it syncs; it is away, or its monitoring port is not named"
     }
     return nil
   }

@@ -39,6 +39,30 @@ struct HoleTests {
     #expect(try test.directory.text("t-a.part") == "01234\0\0\0\0\0abcde")
   }
 
+  @Test("an upload that is cancelled in a request whose bytes may be dropped leaves a recording that others have")
+  func overtakenWhileHeld() throws {
+    let test = try TestServer()
+    let one = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(one, at: 0, "01234")
+    let two = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 10"])
+    // The digest is compared at the end: until then the hole in front of the bytes may go again.
+    let writer = try test.connect()
+    try writer.request(
+      "PATCH", two,
+      [
+        "Upload-Offset: 0", "Upload-Complete: ?0", "Content-Length: 9",
+        "Content-Digest: sha-256=:\(String(repeating: "A", count: 43))=:",
+      ])
+    try writer.send("abcde")
+    try waitUntil("the bytes are stored") { try test.directory.text("t-a.part").hasSuffix("abcde") }
+    let client = try test.connect()
+    try client.request("DELETE", two)
+    #expect(try client.final().answer.status == 204)
+    try test.events.wait(.cancelled)
+    // Cancelling lets the first one go on: the recording keeps its name.
+    #expect(try test.directory.text("t-a.part").hasPrefix("01234"))
+  }
+
   @Test("a creation in front of a hole is refused with 409", arguments: [false, true])
   func refused(_ discards: Bool) throws {
     let test = try TestServer { if discards { $0.storage = .discarding } }

@@ -59,7 +59,7 @@ def read_head(bytes: bytes) -> Wave | None:
         name, size = struct.unpack_from("<4sI", bytes, place)
         place += 8
         if name == b"data":
-            return Wave(*found, place) if found else None
+            return Wave(*found, place) if found and found[0] > 0 and found[1] > 0 else None
         if name == b"fmt " and place + 16 <= len(bytes):
             format, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", bytes, place)
             if format == 0xFFFE and size >= 40:  # extensible: the format is the beginning of a GUID

@@ -73,7 +73,9 @@ final class WrittenSource: StreamSource {
   func writeAtOnce(_ bytes: [UInt8]) -> Int? {
     guard bytes.count <= Self.longestCopy else { return nil }
     return state.withLock { state in
-      guard !state.writers.hasEnded, state.writers.begin() else { return nil }
+      guard !state.writers.hasEnded else { return nil }
+      if bytes.isEmpty { return 0 }
+      guard state.writers.begin() else { return nil }
       var count = 0
       if case .written(let more)? = state.producer?.write(copying: bytes.span.bytes) { count = more }
       if count == bytes.count { _ = state.writers.end() }
