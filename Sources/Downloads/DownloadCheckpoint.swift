@@ -20,10 +20,12 @@ package struct DownloadCheckpoint: Equatable, Sendable {
   /// What to continue with.
   ///
   /// - Returns: the part with as many bytes as it can be relied on to have; nil if it is gone, if another file has taken
-  ///   its place, or if nothing of it can be continued.
+  ///   its place, if it has another name beside, or if nothing of it can be continued.
   package var found: DownloadResumeData? {
     var status = stat()
-    guard !data.validator.isEmpty, isFile(data.path), lstat(data.path, &status) == 0 else { return nil }
+    guard !data.validator.isEmpty, isFile(data.path), lstat(data.path, &status) == 0,
+      status.st_uid == geteuid(), status.st_nlink == 1
+    else { return nil }
     var found = data
     found.byteCount = byteCount(ofFileSize: UInt64(clamping: status.st_size))
     return found.byteCount > 0 ? found : nil
@@ -44,7 +46,7 @@ package struct DownloadCheckpoint: Equatable, Sendable {
   /// What tells a boot of the machine from the next one. Where the kernel does not say, no boot is like another process's.
   package static let currentBoot: String = {
     let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return "unknown \(getpid())" }
+    guard descriptor >= 0 else { return "unknown \(UInt64.random(in: .min ... .max))" }
     defer { close(descriptor) }
     var text = [UInt8](repeating: 0, count: 64)
     let count = max(0, read(descriptor, &text, text.count))

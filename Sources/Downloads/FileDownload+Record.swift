@@ -15,11 +15,10 @@ extension FileDownload {
     guard let record = configuration.record, let file, !file.isStream else { return }
     recorded = machine.count
     let (validator, length) = (machine.validator ?? "", machine.length)
-    worker.execute {
+    worker.execute { [self] in
       var count: UInt64 = 0
       if isSynchronized {
-        // What the disk refuses, the end of the download reports.
-        guard file.error == nil, (try? file.synchronize()) != nil else { return }
+        guard file.error == nil, (try? file.synchronize()) != nil else { return onLoop { $0.written() } }
         count = file.written
       }
       record(

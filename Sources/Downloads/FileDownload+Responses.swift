@@ -103,7 +103,7 @@ extension FileDownload {
   private func hold() { if file?.isFull == true { running?.pauseReception() } }
 
   /// The disk has taken bytes, or has refused them.
-  private func written() {
+  func written() {
     guard !isEnding, let file else { return }
     if let error = file.error { return fail(Self.fileError(error)) }
     if !file.isFull { running?.resumeReception() }

@@ -34,7 +34,7 @@ public final class FileDownload: @unchecked Sendable {
     public var progressInterval: Duration?
     /// Asked for the token before each request; nil to send that of the request.
     public var bearerToken: (@Sendable () -> String?)?
-    /// The permissions of a new file, from which those go that the process takes away; nil for those that are usual.
+    /// The permissions of a new file, whatever the process takes away from those of others; nil for those that are usual.
     package var permissions: UInt32?
     /// Stores a checkpoint: when the part is there, before the first byte of each representation is written, and now and
     /// then. Called on a thread of the download, which may block: nothing is written meanwhile, and the server is held up.
@@ -222,12 +222,17 @@ public final class FileDownload: @unchecked Sendable {
     }
     // Of one that keeps its name, nobody has said who may read it.
     let usual: mode_t = if case .file = output { 0o666 } else { 0o600 }
-    return try PartialFile(making: output.partPath ?? "", mode: configuration.permissions ?? usual, worker)
+    return try PartialFile(
+      making: output.partPath ?? "", mode: configuration.permissions ?? usual,
+      isExact: configuration.permissions != nil, worker)
   }
 
   private func began(_ opened: Result<PartialFile, SystemError>) {
     guard !isEnding else {
-      if case .success(let file) = opened, file.written == 0 { file.remove() }
+      guard case .success(let file) = opened else { return }
+      if file.written == 0 { file.remove() }
+      // Closing alone would not do: a child that another thread starts has the descriptor until its exec.
+      file.unlock()
       return
     }
     switch opened {

@@ -21,12 +21,17 @@ package final class PartialFile: @unchecked Sendable {
   private let state = Lock(State())
   /// Of all that is in the file, from its beginning on. On the worker's thread only.
   private var running: RunningDigest?
+  /// How many bytes the disk has in any case. On the worker's thread only.
+  private var synchronized: UInt64 = 0
 
   private struct State {
     /// How many bytes are in the file.
     var written: UInt64 = 0
     /// How many wait in memory.
     var waiting = 0
+    /// How many orders to discard bytes wait.
+    var truncations = 0
+    var isIdle: Bool { waiting == 0 && truncations == 0 }
     var isFull = false
     var error: SystemError?
     /// Work to be done when nothing waits any more.
@@ -40,8 +45,8 @@ package final class PartialFile: @unchecked Sendable {
   package var written: UInt64 { state.withLock { $0.written } }
   /// Why no more can be written. Any thread.
   package var error: SystemError? { state.withLock { $0.error } }
-  /// Whether all that was handed in is written, or cannot be. Any thread.
-  package var isIdle: Bool { state.withLock { $0.waiting == 0 } }
+  /// Whether all that was ordered is done, or cannot be. Any thread.
+  package var isIdle: Bool { state.withLock { $0.isIdle } }
   /// Whether nothing more should be handed in. Any thread.
   var isFull: Bool { state.withLock { $0.isFull } }
 
@@ -53,13 +58,18 @@ package final class PartialFile: @unchecked Sendable {
 
   /// Makes the file, which must not be there.
   ///
-  /// - Parameter mode: its permissions, from which those go that the process takes away.
-  package init(making path: String, mode: UInt32, _ worker: BackgroundWorker) throws(SystemError) {
+  /// - Parameters:
+  ///   - mode: its permissions, from which those go that the process takes away.
+  ///   - isExact: whether the process takes none away.
+  package init(making path: String, mode: UInt32, isExact: Bool = false, _ worker: BackgroundWorker) throws(SystemError)
+  {
     let made = try retryingInterrupts("create \(path)") {
       open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
     }
     // Nobody else knows it yet. What has no locks has to do without.
     flock(made, LOCK_EX | LOCK_NB)
+    // Some file systems have no permissions.
+    if isExact { fchmod(made, mode) }
     var status = stat()
     guard fstat(made, &status) == 0 else {
       close(made)
@@ -72,7 +82,8 @@ package final class PartialFile: @unchecked Sendable {
   /// Opens the file of an earlier download.
   ///
   /// What is at the path is not believed: it must be a regular file of this user, with one name and the same inode, that
-  /// nobody else has open, and hold as much as the data says.
+  /// nobody else has open, and hold as much as the data says. What it has beyond that is discarded: later checkpoints
+  /// would count it.
   ///
   /// - Throws: ``SystemError``: `ENOENT` if it is gone, `EBUSY` if another process has it, `ESTALE` if it is another file.
   package init(resuming data: DownloadResumeData, _ worker: BackgroundWorker) throws(SystemError) {
@@ -89,6 +100,9 @@ package final class PartialFile: @unchecked Sendable {
       else { throw SystemError(operation: "continue \(data.path), which is another file now", code: ESTALE) }
       if flock(found, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK {
         throw SystemError(operation: "continue \(data.path), which another process downloads", code: EBUSY)
+      }
+      if UInt64(clamping: status.st_size) > data.byteCount {
+        try retryingInterrupts("ftruncate \(data.path)") { ftruncate(found, off_t(clamping: data.byteCount)) }
       }
     } catch {
       close(found)
@@ -161,39 +175,62 @@ package final class PartialFile: @unchecked Sendable {
   }
 
   private static func takeFlushed(_ state: inout State) -> [@Sendable () -> Void] {
-    guard state.waiting == 0 else { return [] }
+    guard state.isIdle else { return [] }
     defer { state.flushed = [] }
     return state.flushed
   }
 
-  /// Calls `work` when all that was handed in is written, or cannot be: at once, or on the worker's thread.
+  /// Calls `work` when all that was ordered is done, or cannot be: at once, or on the worker's thread.
   package func whenWritten(_ work: @escaping @Sendable () -> Void) {
     let isNow = state.withLock { state in
-      if state.waiting > 0 { state.flushed.append(work) }
-      return state.waiting == 0
+      if !state.isIdle { state.flushed.append(work) }
+      return state.isIdle
     }
     if isNow { work() }
   }
 
   /// Discards what is in the file from there on. Behind all that was handed in before.
   package func truncate(to length: UInt64) {
+    state.withLock { $0.truncations += 1 }
     worker.execute { [self] in
-      var error: SystemError?
-      running = nil
-      if ftruncate(descriptor, off_t(clamping: length)) != 0 { error = .last("ftruncate \(path)") }
-      state.withLock { state in
-        state.written = length
-        state.error = state.error ?? error
+      cut(to: length)
+      let flushed = state.withLock { state in
+        state.truncations -= 1
+        return Self.takeFlushed(&state)
       }
+      for work in flushed { work() }
+    }
+  }
+
+  /// On the worker's thread.
+  private func cut(to length: UInt64) {
+    running = nil
+    synchronized = min(synchronized, length)
+    let error: SystemError? =
+      ftruncate(descriptor, off_t(clamping: length)) == 0 ? nil : .last("ftruncate \(path)")
+    state.withLock { state in
+      state.written = length
+      state.error = state.error ?? error
     }
   }
 
   // MARK: The end
 
   /// Has the disk take the bytes. On the worker's thread.
+  ///
+  /// Linux reports bytes that it could not write once, and then takes them for written. So after a failure, the file has
+  /// no bytes but those of the last success, and takes no more.
   func synchronize() throws(SystemError) {
     if isStream { return }
-    try retryingInterrupts("fsync \(path)") { fsync(descriptor) }
+    let count = written
+    do throws(SystemError) {
+      try retryingInterrupts("fsync \(path)") { fsync(descriptor) }
+      synchronized = count
+    } catch {
+      state.withLock { $0.error = $0.error ?? error }
+      cut(to: synchronized)
+      throw error
+    }
   }
 
   /// The digest of a part of the file, nil if nobody has it any more. On the worker's thread.

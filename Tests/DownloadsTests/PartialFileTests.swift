@@ -34,6 +34,73 @@ struct PartialFileTests {
     done.wait()
   }
 
+  /// What this process has a file open by.
+  private func descriptor(of path: String) throws -> Int32? {
+    for name in try fileNames(in: "/proc/self/fd") {
+      var target = [CChar](repeating: 0, count: 4096)
+      let count = readlink("/proc/self/fd/\(name)", &target, target.count)
+      if count > 0, String(decoding: target[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self) == path {
+        return Int32(name)
+      }
+    }
+    return nil
+  }
+
+  @Test("what a part has beyond its resume data is gone when it is continued, and no later checkpoint counts it")
+  func beyond() throws {
+    _ = try directory.write("part", [UInt8](repeating: 9, count: 400))
+    var status = stat()
+    #expect(stat(path, &status) == 0)
+    let data = DownloadResumeData(
+      path: path, inode: UInt64(status.st_ino), byteCount: 100, validator: "\"a\"", length: nil)
+    let file = try PartialFile(resuming: data, worker)
+    file.write([UInt8](repeating: 8, count: 50)) { _ in }
+    waitForWorker()
+    #expect(DownloadCheckpoint(data).found?.byteCount == 150)
+    #expect(
+      try directory.contents("part") == [UInt8](repeating: 9, count: 100) + [UInt8](repeating: 8, count: 50))
+    withExtendedLifetime(file) {}
+  }
+
+  @Test("an order to discard bytes is work that is waited for, also where no byte follows")
+  func truncation() throws {
+    let file = try PartialFile(making: path, mode: 0o600, worker)
+    file.write([1, 2, 3]) { _ in }
+    waitForWorker()
+    let goOn = hold()
+    file.truncate(to: 0)
+    #expect(!file.isIdle)
+    let lengths = try EventLog<UInt64>()
+    file.whenWritten { lengths.append(file.written) }
+    #expect(lengths.all.isEmpty)
+    goOn()
+    #expect(try lengths.first("the call") { _ in true } == 0)
+    #expect(try file.isIdle && directory.contents("part").isEmpty)
+  }
+
+  @Test("bytes that the disk has refused do not count, and none follow, also if its next sync succeeds")
+  func refusedBytes() throws {
+    let file = try PartialFile(making: path, mode: 0o600, worker)
+    file.write([UInt8](repeating: 1, count: 100)) { _ in }
+    waitForWorker()
+    try file.synchronize()
+    file.write([UInt8](repeating: 2, count: 50)) { _ in }
+    waitForWorker()
+    let number = try #require(try descriptor(of: path))
+    // A pipe in the file's place: no pipe can be synchronized.
+    var ends: [Int32] = [-1, -1]
+    #expect(pipe(&ends) == 0)
+    let kept = fcntl(number, F_DUPFD_CLOEXEC, 0)
+    #expect(dup2(ends[1], number) == number)
+    #expect(throws: SystemError.self) { try file.synchronize() }
+    #expect(dup2(kept, number) == number)
+    for end in ends + [kept] { close(end) }
+    try file.synchronize()
+    file.write([3]) { _ in }
+    waitForWorker()
+    #expect(file.error?.code == EINVAL && file.written == 100)
+  }
+
   @Test("what is called when all is written waits for the last byte, and for nothing else")
   func whenWritten() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
@@ -92,22 +159,12 @@ struct PartialFileTests {
 
   @Test("a download that is over has its file open no longer, and standard output is not its to close")
   func closed() throws {
-    func isOpen(_ path: String) throws -> Bool {
-      for name in try fileNames(in: "/proc/self/fd") {
-        var target = [CChar](repeating: 0, count: 4096)
-        let count = readlink("/proc/self/fd/\(name)", &target, target.count)
-        if count > 0, String(decoding: target[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self) == path {
-          return true
-        }
-      }
-      return false
-    }
     var file: PartialFile? = try PartialFile(making: path, mode: 0o600, worker)
-    #expect(try isOpen(path))
+    #expect(try descriptor(of: path) != nil)
     withExtendedLifetime(file) {}
     file = nil
     waitForWorker()
-    #expect(try !isOpen(path))
+    #expect(try descriptor(of: path) == nil)
     let other = open("\(directory.path)/other", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
     file = PartialFile(streaming: other, worker)
     withExtendedLifetime(file) {}
