@@ -159,6 +159,24 @@ struct BackgroundDownloadTests {
     }
   }
 
+  @Test("resume data from behind a redirect to another origin takes no secret of the first one there")
+  func otherOrigin() throws {
+    let (bench, recorder) = (try AgentBench(), try DownloadRecorder.make())
+    let session = session(bench, recorder) { $0.httpAdditionalHeaders = ["Authorization": "s3cret", "X-Plain": "1"] }
+    for isAtOtherOrigin in [false, true] {
+      let record = DownloadRecord(
+        URLRequest(url: try #require(URL(string: "http://127.0.0.1:9/x"))), isAtOtherOrigin: isAtOtherOrigin,
+        DownloadResumeData(path: "/nowhere/part", inode: 7, byteCount: 100, validator: "\"a\"", length: nil))
+      let task = session.downloadTask(withResumeData: try #require(record.data))
+      let transfer = try #require(task.engine as? BackgroundTransfer)
+      #expect(
+        try transfer.transferRequest().fields.sorted()
+          == (isAtOtherOrigin ? ["X-Plain: 1"] : ["Authorization: s3cret", "X-Plain: 1"]))
+      #expect(transfer.isAtOtherOrigin == isAtOtherOrigin)
+      task.cancel()
+    }
+  }
+
   @Test("a refusal is a response with its page, and what the agent does not do is an error")
   func refusals() throws {
     let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
@@ -169,7 +187,9 @@ struct BackgroundDownloadTests {
     #expect(recorder.log.all.first == .file(missing.taskIdentifier, Data("there is no /nothing\n".utf8)))
     var post = URLRequest(url: try url(server, "x"))
     post.httpMethod = "POST"
-    var tasks = [session.downloadTask(with: post)]
+    var range = URLRequest(url: try url(server, "x"))
+    range.setValue("bytes=5-", forHTTPHeaderField: "Range")
+    var tasks = [session.downloadTask(with: post), session.downloadTask(with: range)]
     tasks.append(session.downloadTask(with: try url(server, "x")) { _, _, _ in })
     for task in tasks {
       task.resume()

@@ -19,8 +19,13 @@ extension BackgroundTransfer {
         "a background session uploads files and downloads with GET, and calls its delegate: use "
           + "uploadTask(with:fromFile:) or downloadTask(with:)")
     }
-    guard let original = task.originalRequest, let request = UploadRequest(original, session.configuration) else {
-      throw URLError(.unsupportedURL, url)
+    guard let original = task.originalRequest,
+      let request = UploadRequest(original, session.configuration, isAtOtherOrigin: isAtOtherOrigin)
+    else { throw URLError(.unsupportedURL, url) }
+    if task is URLSessionDownloadTask, request.fields.contains(where: { $0.name.lowercased() == "range" }) {
+      throw URLError(
+        .unsupportedURL, url,
+        "a background session asks for parts of a resource itself: use another session for a request with Range")
     }
     let settings = session.configuration
     var transfer = TransferRequest(key: key, url: request.url, path: path)
@@ -59,6 +64,11 @@ extension BackgroundTransfer {
     transfer.expectedToReceive = expected(task.countOfBytesClientExpectsToReceive)
     transfer.deadline = time(Date(timeIntervalSinceNow: settings.timeoutIntervalForResource))
     return transfer
+  }
+
+  /// Whether a redirect has led there from another origin, whose secrets are not sent.
+  var isAtOtherOrigin: Bool {
+    if case .resumedDownload(let record) = content { record.request.isAtOtherOrigin ?? false } else { false }
   }
 
   /// The file of an upload; empty for a download, which the agent keeps; nil for what the agent does not do.

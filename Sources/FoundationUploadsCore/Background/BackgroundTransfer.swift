@@ -201,7 +201,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   private func resumeData(of result: TransferResult) -> Data? {
     guard let data = result.resumeData.flatMap({ DownloadCheckpoint($0)?.found }), let request = task.originalRequest
     else { return nil }
-    return DownloadRecord(request, isAtOtherOrigin: false, data).data
+    return DownloadRecord(request, isAtOtherOrigin: isAtOtherOrigin, data).data
   }
 
   /// - Parameter told: called when the program has heard of the end.

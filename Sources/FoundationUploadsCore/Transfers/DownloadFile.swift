@@ -34,8 +34,8 @@ final class DownloadFile: @unchecked Sendable {
   var problem: URLError? {
     openingProblem ?? file?.error.map { URLError(.cannotWriteToFile, url, "\(url.path): \($0.reason)") }
   }
-  /// How many bytes of the file are part of the download.
-  var byteCount: Int64 { Int64(clamping: file?.written ?? 0) }
+  /// Says how many bytes of the file are part of the download, on any thread, also when the task has given it up.
+  var byteCount: @Sendable () -> Int64 { { [file] in Int64(clamping: file?.written ?? 0) } }
   /// Whether all that has come is written, or cannot be.
   var isWritten: Bool { file?.isIdle ?? true }
   /// Whether the response continues what was there.
@@ -77,10 +77,11 @@ final class DownloadFile: @unchecked Sendable {
 
   /// The response begins.
   ///
+  /// - Parameter hasContent: false in answer to `HEAD`.
   /// - Returns: false if it is not what was asked for: then everything is to be asked for.
-  func begin(_ response: HTTPResponse) -> Bool {
+  func begin(_ response: HTTPResponse, hasContent: Bool) -> Bool {
     let isResumption = wanted != nil
-    guard response.status == 200 || isResumption && [206, 412, 416].contains(response.status) else {
+    guard hasContent, response.status == 200 || isResumption && [206, 412, 416].contains(response.status) else {
       return beginOther()
     }
     switch machine.answered(response) {
@@ -134,6 +135,11 @@ final class DownloadFile: @unchecked Sendable {
       if tells { news() }
       taken()
     }
+  }
+
+  /// Calls `work` when all that has come is written, or cannot be: at once, or on the worker's thread.
+  func whenWritten(_ work: @escaping @Sendable () -> Void) {
+    if let file { file.whenWritten(work) } else { work() }
   }
 
   /// The news has arrived: the next is told again.

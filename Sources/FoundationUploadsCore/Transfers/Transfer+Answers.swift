@@ -59,7 +59,8 @@ extension Transfer {
       $0.bytesExpectedToReceive = expected
     }
     if let download {
-      guard download.begin(response) else { return startOver() }
+      guard download.begin(response, hasContent: request.httpMethod != "HEAD") else { return startOver() }
+      if let problem = download.problem { return end(problem) }
       if download.isResumed { tellResumed(download, expected) }
       return
     }

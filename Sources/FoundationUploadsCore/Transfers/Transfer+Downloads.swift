@@ -37,13 +37,14 @@ extension Transfer {
         return !facts.isTellingWritten
       })
     else { return }
+    let (start, count) = (file.start, file.byteCount)
     session.call { [session] in
       task.change { $0.isTellingWritten = false }
       // Everything since the last call, however many pieces that were.
-      let total = file.byteCount
+      let total = count()
       let new = task.change { facts in
-        defer { facts.bytesToldWritten = total - file.start }
-        return total - file.start - facts.bytesToldWritten
+        defer { facts.bytesToldWritten = total - start }
+        return total - start - facts.bytesToldWritten
       }
       guard new > 0 else { return }
       delegate.urlSession(
@@ -56,7 +57,8 @@ extension Transfer {
     guard let download else { return work() }
     guard download.isWritten else {
       afterWriting = work
-      return
+      // Where nothing but an order to discard bytes waits, nothing else would say so.
+      return download.whenWritten { [self] in onLoop { self.wrote(download) } }
     }
     // The news of that may still be on its way.
     tellWritten(download)

@@ -1,0 +1,60 @@
+// The file that a download task gives its program, where little or nothing of it comes from the server.
+
+import DiskFiles
+import EventLoops
+import FoundationUploads
+import NetworkTesting
+import Testing
+
+@testable import FoundationUploadsCore
+
+@Suite("The ends of downloads")
+struct DownloadEndTests {
+  @Test("a part of a resource that is empty now is empty before the program gets it")
+  func emptied() throws {
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      guard number == 0 else {
+        return try connection.send("HTTP/1.1 200 OK\r\nETag: \"two\"\r\nContent-Length: 0\r\n\r\n")
+      }
+      try connection.send(
+        "HTTP/1.1 200 OK\r\nETag: \"one\"\r\nAccept-Ranges: bytes\r\nContent-Length: 9\r\n\r\nsome")
+      connection.shutdownWriting()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.session.downloadTask(with: try request(server.url)).resume()
+    #expect(try test.recorder.end() == .networkConnectionLost)
+    let data = try #require(test.recorder.error?.downloadTaskResumeData)
+    let next = TestSession()
+    defer { next.end() }
+    let gate = EndSignal()
+    next.session.disk.execute { gate.wait() }
+    let task = next.session.downloadTask(withResumeData: data)
+    let transfer = try #require(task.engine as? Transfer)
+    task.resume()
+    try waitUntil("the response") { task.response != nil }
+    // Whatever the network thread does with it, it does now.
+    for _ in 0..<10 {
+      let passed = EndSignal()
+      transfer.onLoop { passed.signal() }
+      passed.wait()
+    }
+    gate.signal()
+    #expect(try next.recorder.end() == nil)
+    #expect(next.recorder.log.all.filter { if case .downloaded = $0 { true } else { false } } == [.downloaded(Data())])
+  }
+
+  @Test("the answer to HEAD is a success with an empty file")
+  func head() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 200 OK\r\nETag: \"one\"\r\nContent-Length: 9\r\n\r\n")
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.session.downloadTask(with: try request(server.url, "HEAD")).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.downloaded(Data())))
+  }
+}
