@@ -62,7 +62,7 @@ enum RunningDownload {
   /// Looks at what earlier runs have left, which may take a while.
   static func beginning(_ transfer: Transfer) -> Result<Beginning, TransferFailure> {
     let (request, checkpoint) = (transfer.request, transfer.resumeData.flatMap { DownloadCheckpoint($0) })
-    if let checkpoint, !request.isKept, checkpoint.isFile(request.path) {
+    if let checkpoint, !request.isKept, isComplete(checkpoint, request.path) {
       // A part gets the name when it is complete, and keeps what it is known by. It may have both names.
       if checkpoint.isFile(checkpoint.data.path) { unlink(checkpoint.data.path) }
       var status = stat()
@@ -71,17 +71,34 @@ enum RunningDownload {
     }
     if let failure = obstacle(request) { return .failure(failure) }
     // A program may hand in the part of an earlier download.
-    if let data = (checkpoint ?? request.resumeData.flatMap { DownloadCheckpoint($0) })?.found {
-      return .success(.download(data))
+    let known = transfer.knownPart.flatMap { DownloadCheckpoint($0) }
+    if let data = known?.found { return .success(.download(data)) }
+    var status = stat()
+    if let known, request.resumeData != nil, known.isFile(known.data.path), lstat(known.data.path, &status) == 0,
+      status.st_nlink > 1
+    {
+      return .failure(
+        TransferFailure(
+          cause: "fileChanged", message: "the part of the download has another name beside. Download it again."))
     }
     remove(transfer)
     return .success(.download(nil))
   }
 
+  /// Whether the part of a download has become the file at a path.
+  private static func isComplete(_ checkpoint: DownloadCheckpoint, _ path: String) -> Bool {
+    var status = stat()
+    guard checkpoint.isFile(path), lstat(path, &status) == 0 else { return false }
+    // Inodes are used again, and without a time of birth, only the size tells one file from the next.
+    return checkpoint.data.birth != nil
+      || checkpoint.data.length ?? UInt64(clamping: status.st_size)
+        == UInt64(clamping: status.st_size)
+  }
+
   /// Removes the part. A path that the program has named may be another file by now, which stays.
   static func remove(_ transfer: Transfer) {
     guard let part = transfer.request.part else { return }
-    let known = (transfer.resumeData ?? transfer.request.resumeData).flatMap { DownloadCheckpoint($0) }
+    let known = transfer.knownPart.flatMap { DownloadCheckpoint($0) }
     if transfer.request.resumeData == nil || known?.isFile(part) == true { unlink(part) }
   }
 
@@ -152,7 +169,15 @@ enum RunningDownload {
     }
     result.byteCount = summary.progress.written
     result.isVerified = summary.error == nil && summary.verified != nil
-    summary.response.map { result.add($0) }
+    if var response = summary.response {
+      if summary.error == nil, response.status == 416 {
+        // The answer to a request for what follows the last byte, and its page. Its program has asked for the resource.
+        response.status = 206
+        response.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
+        response.body = []
+      }
+      result.add(response)
+    }
     return summary.error == nil ? .completed(result) : .failed(result)
   }
 

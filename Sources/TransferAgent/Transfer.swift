@@ -71,6 +71,9 @@ package struct Transfer: Equatable, Sendable {
     (self.id, self.request, self.version, self.size, self.created) = (id, request, version, size, created)
   }
 
+  /// What there is already: as the agent knows it, or else as the program has handed it in.
+  package var knownPart: String? { resumeData ?? request.resumeData }
+
   package var result: TransferResult? { if case .ended(let result) = state { result } else { nil } }
   package var hasEnded: Bool { result != nil }
 

@@ -55,6 +55,9 @@ extension TransferAgent {
         then()
       }
       pendingDelay = .seconds(1)
+      // As long as an event waited, there was something to do.
+      endIfStopped()
+      watchIdleness()
     }
   }
 

@@ -30,7 +30,7 @@ extension TransferAgent {
     _ transfer: Transfer, _ found: Result<Found, TransferFailure>, _ run: (Found) -> Void
   ) {
     let id = transfer.id
-    guard queue.running[id] == .running else { return finish(id, .stopped(resumeData: transfer.resumeData)) }
+    guard queue.running[id] == .running else { return finish(id, .stopped(resumeData: transfer.knownPart)) }
     switch found {
     case .failure(let failure) where failure.isTemporary: finish(id, .postponed(failure.message))
     case .failure(let failure):

@@ -96,14 +96,20 @@ package final class TransferAgent: @unchecked Sendable {
         if networkChanges.hasChanged() { networkHasChanged() }
       }
     }
-    let parts = Set((queue.transfers.values + queue.abandoned.values.map(\.transfer)).compactMap(\.request.part))
-    files.execute { [downloads] in RunningDownload.sweep(downloads, keeping: parts) }
+    sweep()
     happen(.timeCame)
     loop.run()
     // In this order: whoever finds no socket starts an agent, which waits for no lock.
     socketFile?.remove()
     close(listener)
     session.close()
+  }
+
+  /// Removes files that no transfer needs any more, now and each day.
+  private func sweep() {
+    let parts = Set((queue.transfers.values + queue.abandoned.values.map(\.transfer)).compactMap(\.request.part))
+    files.execute { [downloads] in RunningDownload.sweep(downloads, keeping: parts) }
+    loop.schedule(after: .seconds(86_400)) { [self] in sweep() }
   }
 
   /// Ends soon: what runs is stopped, and continues with the next agent. Any thread.

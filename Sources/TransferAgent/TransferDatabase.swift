@@ -95,16 +95,32 @@ package final class TransferDatabase {
       // Since version 3, which also has downloads.
       try database.run(
         """
-        CREATE TABLE abandoned(
+        CREATE TABLE IF NOT EXISTS abandoned(
           id INTEGER PRIMARY KEY, request TEXT NOT NULL, version TEXT NOT NULL, created INTEGER NOT NULL,
           resume_data TEXT, time INTEGER NOT NULL)
         """)
       // Since version 2.
       try database.run(
         "CREATE TABLE IF NOT EXISTS acknowledged(key TEXT PRIMARY KEY, id INTEGER NOT NULL, time INTEGER NOT NULL)")
-      try database.run("PRAGMA user_version=\(version)")
+      // Earlier versions kept the secrets of transfers that had ended.
+      for row in try database.run("SELECT \(columns) FROM transfers WHERE state='ended'") {
+        guard var transfer = transfer(row) else { continue }
+        transfer.removeSecrets()
+        try database.run(
+          "UPDATE transfers SET request=?, resume_data=? WHERE id=?",
+          [.text(text(transfer.request)), transfer.resumeData.map { .text($0) } ?? .null, .integer(transfer.id)])
+      }
     }
+    if found != .integer(0) {
+      // They, and those of rows that are gone, may be in free pages and in the log.
+      try database.run("VACUUM")
+      _ = try? database.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    }
+    // Only now: after a kill, all of it is done again.
+    try database.run("PRAGMA user_version=\(version)")
   }
+
+  private static let columns = "id, state, request, version, size, created, resume_data, result"
 
   /// All transfers, and the highest number that was ever given.
   ///
@@ -112,7 +128,7 @@ package final class TransferDatabase {
   package func load() throws(AgentError) -> TransferQueue {
     do throws(SQLite.Failure) {
       let rows = try database.run(
-        "SELECT id, state, request, version, size, created, resume_data, result FROM transfers ORDER BY id")
+        "SELECT \(Self.columns) FROM transfers ORDER BY id")
       var transfers: [Transfer] = []
       for row in rows {
         guard let transfer = Self.transfer(row) else {

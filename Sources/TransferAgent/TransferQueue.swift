@@ -71,7 +71,9 @@ package struct TransferQueue: Equatable, Sendable {
   }
 
   /// Whether there is nothing to do until somebody comes.
-  package var isIdle: Bool { running.isEmpty && !transfers.values.contains { $0.state == .active } }
+  package var isIdle: Bool {
+    running.isEmpty && abandoned.isEmpty && !transfers.values.contains { $0.state == .active }
+  }
 
   /// Whether a transfer depends on the kind of network.
   package var dependsOnNetwork: Bool { transfers.values.contains { !$0.hasEnded && $0.request.hasConditions } }
@@ -195,7 +197,7 @@ package struct TransferQueue: Equatable, Sendable {
     } else if !transfer.hasEnded {
       var result = TransferResult(.cancelled)
       result.byteCount = transfer.acknowledged
-      if keeps, transfer.request.kind == .download { result.resumeData = transfer.resumeData }
+      if keeps, transfer.request.kind == .download { result.resumeData = transfer.knownPart }
       end(id, result, now, &actions)
       stop(id, &actions)
     }
@@ -275,7 +277,10 @@ package struct TransferQueue: Equatable, Sendable {
       guard data != transfer.resumeData else { break }
       transfers[id]?.resumeData = data
       store(id, &actions)
-    case .postponed where isHandedOut: end(id, TransferResult(.cancelled), now, &actions)
+    case .postponed where isHandedOut:
+      var result = TransferResult(.cancelled)
+      (result.byteCount, result.resumeData) = (transfer.acknowledged, transfer.knownPart)
+      end(id, result, now, &actions)
     case .postponed(let words):
       guard transfer.state == .active else { break }
       rest(id, now)

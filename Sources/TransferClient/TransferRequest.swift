@@ -7,6 +7,15 @@ package struct TransferRequest: Equatable, Sendable {
   package enum Kind: String, CaseIterable, Sendable {
     case upload
     case download
+
+    /// Nil for one that is not known. The agents of versions without downloads say nothing of it.
+    init?(_ line: FlatJSON) {
+      guard let text = line.string("kind") else {
+        self = .upload
+        return
+      }
+      self.init(rawValue: text)
+    }
   }
 
   /// Chosen by the program, different for each transfer: a request that is handed in again is not another transfer.
@@ -65,7 +74,7 @@ package struct TransferRequest: Equatable, Sendable {
 
   /// What is downloaded, while it is not complete: the agent decides.
   package var part: String?
-  /// The permissions of the file, from which those go that the agent's process takes away.
+  /// The permissions of the file, whatever the agent's process takes away from those of its own.
   package var permissions: UInt32?
   /// Whether a file that has the name is replaced.
   package var replaces = false
@@ -149,7 +158,7 @@ package struct TransferRequest: Equatable, Sendable {
   package init?(_ line: FlatJSON) {
     guard let key = line.string("key"), !key.isEmpty, key.utf8.count <= 128, let session = line.string("session"),
       let url = line.string("url"), let method = line.string("method"), let path = line.string("path"),
-      let kind = line.string("kind").flatMap(Kind.init), !path.utf8.contains(0),
+      let kind = Kind(line), !path.utf8.contains(0),
       path.utf8.first == UInt8(ascii: "/") || kind == .download && path.isEmpty
     else { return nil }
     self.init(key: key, url: url, path: path)

@@ -67,7 +67,7 @@ package struct TransferStatus: Equatable, Sendable {
   /// Nil if something is missing.
   package init?(_ line: FlatJSON) {
     guard let id = line.integer("id", as: Int64.self), let key = line.string("key"),
-      let session = line.string("session"), let kind = line.string("kind").flatMap(TransferRequest.Kind.init),
+      let session = line.string("session"), let kind = TransferRequest.Kind(line),
       let state = line.string("state").flatMap(State.init), let url = line.string("url"),
       let path = line.string("path")
     else { return nil }
