@@ -422,7 +422,7 @@ struct LiveStreamTaskTests {
       try await waitUntil("the release of the session") { reference.object == nil }
       _ = consume stream
     }
-    // What is made once for a process is no leak: the state of libcurl, the descriptor of the runtime's timers.
+    // What is made once for a process is no leak: the state of libcurl, the epoll descriptor of the runtime's timers.
     try await once()
     try await Task.sleep(for: .milliseconds(1))
     let before = try ProcessResources(without: server.directory.path)
