@@ -15,7 +15,7 @@ extension UploadServer {
     public var listen: [ListenAddress]
     /// Where streams are stored.
     public var storage: Storage
-    /// Of what a directory stores. Of a log, ``StreamServing/Durability/always`` requires the proof of ``Brokers/monitors``.
+    /// Of what a directory stores. Of a log, ``StreamServing/Durability/always`` requires the proof of ``Brokers/witnesses``.
     public var durability = Durability.interval
     /// How many threads serve connections, each with a loop of its own. A stream and an upload belong to one of them; a
     /// connection goes to the thread of what its request is for.
