@@ -58,6 +58,8 @@ package final class AgentBench {
     do throws(AgentError) { while true { _ = try connection.receive(within: .seconds(20)) } } catch {
       guard error == .disconnected else { throw TestFailure("the agent does not end: \(error)") }
     }
+    // And the socket on which it listened, a moment before or after that.
+    try waitUntil("nobody listens there") { (try? AgentConnection(location)) == nil }
     return true
   }
 

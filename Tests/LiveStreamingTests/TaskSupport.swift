@@ -58,6 +58,8 @@ struct ProcessResources: CustomStringConvertible {
       var target = [CChar](repeating: 0, count: 4096)
       let count = readlink("/proc/self/fd/\(descriptor)", &target, target.count)
       let path = String(decoding: target.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+      // "." and "..", and one that was closed in between.
+      if count <= 0 { continue }
       // Dispatch makes one for `Task.sleep`, and closes it when nothing sleeps. Nothing of ours has one.
       if path == "anon_inode:[timerfd]" { continue }
       if !path.hasPrefix(directory) { descriptors[String(path.prefix { $0 != ":" }), default: 0] += 1 }
