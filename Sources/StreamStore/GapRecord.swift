@@ -33,11 +33,15 @@ package struct GapRecord: Equatable, Sendable {
   /// What a record says of the first bytes of its stream.
   package struct Summary: Equatable, Sendable {
     /// How many of them lie in holes.
-    var missing: UInt64 = 0
+    package var missing: UInt64 = 0
     /// The stream offset behind the last hole; 0 where there is none.
-    var holesEnd: UInt64 = 0
+    package var holesEnd: UInt64 = 0
     /// Whether the disk has refused bytes of the recording.
-    var isDistrusted = false
+    package var isDistrusted = false
+
+    package init(missing: UInt64 = 0, holesEnd: UInt64 = 0, isDistrusted: Bool = false) {
+      (self.missing, self.holesEnd, self.isDistrusted) = (missing, holesEnd, isDistrusted)
+    }
 
     /// Adds what is known of the recordings before it in the same series.
     mutating func add(_ series: RecordingPart.Series?) {

@@ -85,6 +85,12 @@ package struct StoredBytes {
   package var splits: [SplitRecording] = []
   /// Why the stream could not be divided; nil if it could.
   package var splitFailure: SystemError?
+
+  package init(
+    count: Int, error: SystemError? = nil, splits: [SplitRecording] = [], splitFailure: SystemError? = nil
+  ) {
+    (self.count, self.error, self.splits, self.splitFailure) = (count, error, splits, splitFailure)
+  }
 }
 
 /// A recording whose stream continues in the next one.
@@ -98,6 +104,14 @@ package struct SplitRecording {
   /// Gives it its final name. `completion` is called on the loop's thread, with the error and whether the disk has
   /// refused bytes of it.
   package var finish: (_ loop: EventLoop, _ completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void) -> Void
+
+  package init(
+    name: StreamName, start: UInt64, length: UInt64, missing: UInt64,
+    finish: @escaping (_ loop: EventLoop, _ completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void) -> Void
+  ) {
+    (self.name, self.start, self.length, self.missing) = (name, start, length, missing)
+    self.finish = finish
+  }
 }
 
 /// How a stream ends.
@@ -115,6 +129,10 @@ package struct UnfinishedStream: Error {
   package var error: SystemError
   /// Whether only its final name was refused: the disk has taken its bytes as far as it is to.
   package var isNameRefused = false
+
+  package init(error: SystemError, isNameRefused: Bool = false) {
+    (self.error, self.isNameRefused) = (error, isNameRefused)
+  }
 }
 
 extension StoredStream {
