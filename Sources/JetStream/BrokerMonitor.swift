@@ -81,8 +81,8 @@ public struct BrokerMonitor: Sendable, Equatable {
       var number = 0
       // Of other failures it would be that of an address that was tried before.
       if result == CURLE_COULDNT_CONNECT { _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &number) }
-      let reason = number == 0 ? String(cString: curl_easy_strerror(result)) : String(cString: strerror(Int32(number)))
-      return .unreachable("\(url): \(reason)")
+      let words = number == 0 ? curl_easy_strerror(result) : UnsafePointer(strerror(Int32(truncatingIfNeeded: number)))
+      return .unreachable("\(url): \(words.map { String(cString: $0) } ?? "error \(number)")")
     }
   }
 }

@@ -101,7 +101,6 @@ struct UploadLedger {
   /// The request that the upload is, as the handler within sees it; nil if the record's is none.
   var request: RequestHead? { RequestHead(record) }
   var method: String { record.method }
-  var fields: HeaderFields { record.fields }
   /// Whether something must be kept, because the request has been begun.
   var hasBegun: Bool { record.hasBegun }
   /// Whether the file that bytes go into goes with the upload.

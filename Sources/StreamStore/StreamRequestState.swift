@@ -130,7 +130,7 @@ struct StreamRequestState: Equatable {
   enum Step: Equatable {
     /// Says whether the next `count` bytes are those that are stored at `offset`: ``compared(_:_:)``.
     case compare(count: Int, offset: UInt64)
-    /// Reserves room for so many bytes: ``reserved(_:_:)``.
+    /// Reserves this much room, in bytes: ``reserved(_:_:)``.
     case reserve(UInt64)
     /// Stores the first `count` bytes without those that are skipped at `offset`, behind a hole if that is not the end:
     /// ``wrote(_:_:)``.
@@ -179,7 +179,7 @@ struct StreamRequestState: Equatable {
     placement.cursor - min(placement.cursor, recording.length)
   }
 
-  /// There is room for so many bytes, those of a hole included.
+  /// This much room was reserved, in bytes, including that of a hole.
   mutating func reserved(_ granted: UInt64, _ recording: Recording) -> Step {
     guard case .streaming(let placement) = phase else { return .done(nil) }
     let hole = Self.hole(placement, recording)

@@ -79,7 +79,7 @@ extension StreamStoreHandler {
 
   /// The token was withdrawn within the request: what is stored stays, and the stream is not complete.
   func withdraw() {
-    guard let stream = streaming else { return }
+    guard let stream else { return }
     interrupt(stream, StreamAnswer.withdrawn, status: 401)
     endState()
     respond(StreamAnswer.withdrawn(StreamAnswer.Standing(stream)))

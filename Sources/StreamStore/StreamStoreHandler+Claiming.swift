@@ -95,7 +95,7 @@ extension StreamStoreHandler {
     allowance.watchRate(
       received: { [unowned self] in state.keptCount },
       tooSlow: { [unowned self] in
-        if let stream = streaming { turnAway(stream, .tooSlow) }
+        if let stream = self.stream { turnAway(stream, .tooSlow) }
       })
   }
 

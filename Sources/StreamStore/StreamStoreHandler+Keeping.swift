@@ -107,10 +107,10 @@ extension StreamStoreHandler: KeepingRequestHandler {
     enter(exchange, restoredCount: count)
   }
 
-  package func checkFile() throws(SystemError) { try streaming?.check() }
+  package func checkFile() throws(SystemError) { try stream?.check() }
 
   package func describe(_ fields: HeaderFields) {
-    guard let stream = streaming, !stream.isComplete,
+    guard let stream, !stream.isComplete,
       let description = fields.single("stream-description").flatMap({ StreamDescription(parsing: $0) })
     else { return }
     // Without it only the sidecar says less.
@@ -123,7 +123,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
   }
 
   package func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
-    guard let stream = streaming else {
+    guard let stream else {
       // The end is on its way to the disk: with it comes all that there is.
       let waits = isEnding { [self] in completion(keptCount, endError) }
       return waits ? () : completion(keptCount, nil)
@@ -133,7 +133,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
   }
 
   package func drop(to count: UInt64) throws(SystemError) {
-    guard let stream = streaming ?? trouble.end?.stream else { return }
+    guard let stream = stream ?? trouble.end?.stream else { return }
     let length = state.length(droppingTo: count)
     if length < stream.length { try stream.truncate(to: length) }
     state.dropped(to: count)
@@ -143,11 +143,11 @@ extension StreamStoreHandler: KeepingRequestHandler {
   package func hold() { state.holds() }
 
   package func release() {
-    if state.releases(), let stream = streaming { registry.overtake(stream.name, by: holder) }
+    if state.releases(), let stream { registry.overtake(stream.name, by: holder) }
   }
 
   package var keptFile: (file: OpenFile, start: UInt64)? {
-    guard let stream = streaming, state.offset >= stream.start, let place = stream.place(of: state.offset) else {
+    guard let stream, state.offset >= stream.start, let place = stream.place(of: state.offset) else {
       return nil
     }
     return (place.file, place.position)
@@ -156,7 +156,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
   // MARK: Afterwards
 
   package func park() {
-    if let stream = streaming { leave(stream) }
+    if let stream { leave(stream) }
     endState()
     exchange = nil
   }
@@ -168,7 +168,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
 
   package func describe(_ kind: ServerEvent.Kind) -> ServerEvent {
     if name == nil { _ = readFields() }
-    if let stream = streaming {
+    if let stream {
       var event = event(kind, stream)
       event.missing = stream.missing
       return event

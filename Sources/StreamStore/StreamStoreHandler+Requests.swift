@@ -17,7 +17,7 @@ extension StreamStoreHandler: RequestHandler {
   package func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
     guard isStillAuthorized(within: .seconds(1)) else { return withdraw() }
     digest?.update(bytes, pieces)
-    guard let error = keep(bytes, pieces: pieces), let stream = streaming else { return }
+    guard let error = keep(bytes, pieces: pieces), let stream else { return }
     fail(stream, error)
   }
 
@@ -27,7 +27,7 @@ extension StreamStoreHandler: RequestHandler {
   }
 
   package func aborted(_ reason: AbortReason) {
-    if let stream = streaming { interrupt(stream, reason.description) }
+    if let stream { interrupt(stream, reason.description) }
     endState()
     exchange = nil
   }
@@ -38,10 +38,10 @@ extension StreamStoreHandler: RequestHandler {
   package func serverStops() {
     switch state.phase {
     case .streaming:
-      guard streaming?.isComplete == false else { return }
+      guard stream?.isComplete == false else { return }
       // TCP has told the client that we have these bytes.
       exchange?.takeArrived()
-      guard let stream = streaming else { return }
+      guard let stream else { return }
       turnAway(stream, 503, StreamAnswer.stopping)
     case .new, .waiting:
       endState()
@@ -53,7 +53,7 @@ extension StreamStoreHandler: RequestHandler {
   /// A newer request goes on with the stream: everything that has arrived here is stored, then this connection ends.
   func yieldStream() {
     exchange?.takeArrived()
-    guard let stream = streaming else { return }
+    guard let stream else { return }
     if isUpload { leave(stream) } else { interrupt(stream, "a newer request goes on with the stream") }
     endState()
     exchange?.disconnect()

@@ -24,7 +24,7 @@ package final class StreamStoreHandler: StreamWorker {
   /// The upload that the request is, which tells itself of what becomes of its connections; nil for a plain request.
   var holder: (any RecordingHolder)?
   /// The stream that the body belongs to, while the state says where.
-  private var stream: (any StoredStream)?
+  private(set) var stream: (any StoredStream)?
   /// What the content of a plain request must be, if it says so.
   private(set) var digest: ContentDigest?
   private var saysSplitFailure = false
@@ -42,8 +42,6 @@ package final class StreamStoreHandler: StreamWorker {
   var isUpload: Bool { holder != nil }
   /// Whether nobody has said how long the stream will be.
   private var isLive: Bool { holder?.isLive ?? (head.framing == .chunked) }
-  /// The stream that bytes are stored in now.
-  var streaming: (any StoredStream)? { stream }
 
   // MARK: Beginning
 
@@ -280,7 +278,7 @@ struct StreamTrouble {
   var disk: SystemError?
   /// Why the disk did not take its end, and the stream that has none.
   var end: (error: SystemError, stream: any StoredStream)?
-  /// Whether a recording of it was closed that cannot be counted on.
+  /// Whether this request has closed a recording of it that cannot be counted on.
   var hasClosed = false
 }
 

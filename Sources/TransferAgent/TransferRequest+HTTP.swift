@@ -15,11 +15,7 @@ extension TransferRequest {
   var httpRequest: UploadRequest {
     var request = UploadRequest(url: url)
     request.method = method
-    request.fields = fields.map { line in
-      let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-      return HTTPResponse.Field(
-        name: String(parts[0]), value: parts.count > 1 ? String(parts[1].drop { $0 == " " }) : "")
-    }
+    request.fields = fields.map { HTTPResponse.Field(line: $0) }
     request.bearerToken = token
     (request.netrcFile, request.proxy, request.unixSocket) = (netrcFile, proxy, unixSocket)
     request.certificateAuthorities = certificateAuthorities

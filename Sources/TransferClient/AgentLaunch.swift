@@ -38,6 +38,30 @@ package enum AgentLaunch {
     }
   }
 
+  /// How many agents are asked in turn. One that had nothing more to do may end at any moment, several in a row do not.
+  private static let mostAgents = 5
+
+  /// Asks an agent, and the next one if it ends before it answers. That one has the same transfers, and may have heard
+  /// the question: it must be one that can be asked twice.
+  ///
+  /// - Parameters:
+  ///   - connection: the agent to ask first, and then the one that has answered.
+  ///   - program: see ``connection(_:program:)``.
+  package static func ask<Answer>(
+    _ connection: inout AgentConnection, _ location: AgentLocation, program: String? = nil,
+    _ question: (AgentConnection) throws(AgentError) -> Answer
+  ) throws(AgentError) -> Answer {
+    for _ in 1..<mostAgents {
+      do throws(AgentError) {
+        return try question(connection)
+      } catch {
+        guard error == .disconnected else { throw error }
+        connection = try Self.connection(location, program: program)
+      }
+    }
+    return try question(connection)
+  }
+
   /// Runs `sluice agent --detach`, which returns when the agent listens.
   ///
   /// - Returns: its exit code, and what it says on standard error.

@@ -27,6 +27,12 @@ public struct HTTPResponse: Equatable, Sendable {
       self.value = value
     }
 
+    /// `Name: value`, as a field is kept as text.
+    package init(line: String) {
+      let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+      self.init(name: String(parts[0]), value: parts.count > 1 ? String(parts[1].drop { $0 == " " }) : "")
+    }
+
     /// Without regard to case, of ASCII letters alone (RFC 9110, section 5.1). Asked of every field of every interim
     /// response.
     func isNamed(_ other: String) -> Bool { name.isSameWord(as: other) }

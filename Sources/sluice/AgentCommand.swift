@@ -6,6 +6,9 @@ internal import TransferAgent
 internal import TransferClient
 
 enum AgentCommand {
+  /// What starts an agent: this command itself.
+  static let program = "/proc/self/exe"
+
   static let syntax = CommandLineSyntax(
     name: "agent", summary: "Transfers files for programs that may end meanwhile.", operands: [],
     options: [
@@ -102,7 +105,7 @@ enum AgentCommand {
     defer { for text in vector { free(text) } }
     setenv(detached, "1", 1)
     var process = pid_t()
-    let code = posix_spawn(&process, "/proc/self/exe", &actions, &attributes, &vector, environ)
+    let code = posix_spawn(&process, program, &actions, &attributes, &vector, environ)
     close(ends[1])
     guard code == 0 else {
       throw CommandError(.inputOutput, "cannot start the agent: \(String(cString: strerror(code))).")

@@ -34,22 +34,19 @@ enum BackgroundOrder {
     }
   }
 
-  /// An agent that ends before it answers may have accepted the transfer or not. It is asked again: with the same key,
-  /// it accepts it once.
+  /// An agent that ends before it answers may have accepted the transfer or not. The next one accepts the same key once.
   private static func submit(
     _ request: TransferRequest, _ location: AgentLocation
   ) throws(AgentError) -> Int64 {
-    while true {
-      do throws(AgentError) {
-        let connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
-        switch try connection.order(.submit(request)) {
-        case .accepted(_, let id): return id
-        case .refused(_, let refusal, let message): throw AgentError.refused(refusal, message)
-        default: throw AgentError.noAnswer
-        }
-      } catch {
-        guard error == .disconnected else { throw error }
-      }
+    var connection = try AgentLaunch.connection(location, program: AgentCommand.program)
+    let answer = try AgentLaunch.ask(&connection, location, program: AgentCommand.program) {
+      (connection) throws(AgentError) in
+      try connection.order(.submit(request))
+    }
+    switch answer {
+    case .accepted(_, let id): return id
+    case .refused(_, let refusal, let message): throw AgentError.refused(refusal, message)
+    default: throw AgentError.noAnswer
     }
   }
 

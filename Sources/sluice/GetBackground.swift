@@ -17,7 +17,7 @@ enum GetBackground {
   ) throws(CommandError) -> ExitCode {
     try BackgroundOrder.refuse(foreign, values)
     guard values["output"] != "-" else {
-      throw .usage("--background requires a file, and --output - is none. Leave one of them out.")
+      throw .usage("--background cannot write to standard output (--output -). Name a file.")
     }
     let target = try DownloadTarget(output: values["output"], url: configuration.request.url)
     try target.check(replaces: values.has("force"))

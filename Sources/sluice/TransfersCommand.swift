@@ -51,8 +51,10 @@ enum TransfersCommand {
     let report = TransferReport(isJSON: values.has("json"))
     do throws(AgentError) {
       guard let location = AgentLocation.current else { throw AgentError.noLocation }
-      var connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
-      let all = try again(&connection, location) { (connection) throws(AgentError) in try list(connection) }
+      var connection = try AgentLaunch.connection(location, program: AgentCommand.program)
+      let all = try AgentLaunch.ask(&connection, location, program: AgentCommand.program) {
+        (connection) throws(AgentError) in try list(connection)
+      }
       if action == .list {
         for status in all where ids.isEmpty || ids.contains(status.id) { report.show(status) }
         return .done
@@ -72,20 +74,6 @@ enum TransfersCommand {
     case .resume, .cancel: status.state != .ended
     case .forget: status.state == .ended
     case .list, .wait: true
-    }
-  }
-
-  /// Asks once more whenever the agent ends before it answers: the next one has the same transfers, and each order may be
-  /// given twice.
-  private static func again<Answer>(
-    _ connection: inout AgentConnection, _ location: AgentLocation,
-    _ ask: (AgentConnection) throws(AgentError) -> Answer
-  ) throws(AgentError) -> Answer {
-    while true {
-      do throws(AgentError) { return try ask(connection) } catch {
-        guard error == .disconnected else { throw error }
-        connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
-      }
     }
   }
 
@@ -109,7 +97,9 @@ enum TransfersCommand {
         case .cancel: .cancel(id: id, keeps: false)
         case .list, .wait, .forget: .acknowledge(id: id)
         }
-      let answer = try again(&connection, location) { (connection) throws(AgentError) in try connection.order(kind) }
+      let answer = try AgentLaunch.ask(&connection, location, program: AgentCommand.program) {
+        (connection) throws(AgentError) in try connection.order(kind)
+      }
       if case .refused(_, let refusal, let message) = answer {
         Console.shared.say("sluice: \(message)")
         code = ExitCode(refusal)
@@ -132,7 +122,9 @@ enum TransfersCommand {
       code = .usage
     }
     var known: Set<Int64> = []
-    for status in try again(&connection, location, { (connection) throws(AgentError) in try list(connection) }) {
+    for status in try AgentLaunch.ask(
+      &connection, location, program: AgentCommand.program, { (connection) throws(AgentError) in try list(connection) })
+    {
       known.insert(status.id)
       // Only one program hears of the transfers of a session.
       guard rest.contains(status.id), !status.session.isEmpty else { continue }
@@ -182,7 +174,7 @@ enum TransfersCommand {
         }
       } catch {
         guard error == .disconnected else { throw error }
-        connection = try AgentLaunch.connection(location, program: "/proc/self/exe")
+        connection = try AgentLaunch.connection(location, program: AgentCommand.program)
         isWatching = false
       }
     }

@@ -181,10 +181,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     if status.kind == .upload { session.noteSent(result.byteCount, of: task) }
     if let url, error == nil, let code = result.status {
       var response = HTTPResponse(status: code)
-      response.fields = result.fields.map { line in
-        let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-        return .init(name: String(parts[0]), value: parts.count > 1 ? String(parts[1].drop { $0 == " " }) : "")
-      }
+      response.fields = result.fields.map { HTTPResponse.Field(line: $0) }
       task.change { [response] in $0.response = HTTPURLResponse.make(response, url) }
     }
     let file: ReceivedFile? =
