@@ -41,6 +41,7 @@ let systemLibraries: [Target] = [
 let rooms: [Target] =
   room("EventLoops", imports: ["CLinux"])
   + room("JSONLines", imports: ["CJansson"])
+  + room("JSONDocuments", imports: ["CJansson", "JSONLines"])
   + room("Metrics")
   + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
   + room("HTTPMessages", testData: ["Vectors"])
@@ -147,18 +148,21 @@ let rooms: [Target] =
       "sample-background-upload", "sluice",
     ])
   + room(
+    "LoadReports", imports: ["JSONDocuments"], testsImport: ["EventLoops", "LoadTesting", "NetworkTesting"],
+    testData: ["Golden"])
+  + room(
     "LoadTesting",
-    imports: ["JSONLines", "CJansson", "EventLoops", "UploadClient", "LiveStreaming", "CLinux"],
-    testsImport: ["UploadServer", "NetworkTesting"], testData: ["Golden"])
+    imports: [
+      "CLinux", "EventLoops", "JSONDocuments", "LiveStreaming", "LoadReports", "StreamBuffers", "UploadClient",
+    ], testsImport: ["UploadServer", "NetworkTesting"])
 
 let command: Target = .executableTarget(
   name: "sluice",
   dependencies: [
     "EventLoops", "JSONLines", "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming",
     "MicrophoneStreaming", "HTTPServer", "UploadServer", "CLinux", "HTTPMessages", "ResumableUploads", "Digests",
-    "Downloads",
-    "LoadTesting", "LogCollecting", "Metrics", "Recordings", "Spool", "SpooledStreams", "TransferAgent",
-    "TransferClient",
+    "Downloads", "JSONDocuments", "LoadReports", "LoadTesting", "LogCollecting", "Metrics", "Recordings", "Spool",
+    "SpooledStreams", "TransferAgent", "TransferClient",
   ],
   swiftSettings: settings, plugins: ["CommitName"])
 
@@ -170,8 +174,8 @@ let commandTests: Target = .testTarget(
   dependencies: [
     "sluice", "BrokerTesting", "CommandTesting", "Digests", "JetStream", "NetworkTesting", "PropertyTesting",
     "TestRigs", "EventLoops", "JSONLines",
-    "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer", "UploadServer", "LoadTesting",
-    "Metrics", "Recordings", "SyncGate",
+    "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer", "UploadServer", "LoadReports",
+    "LoadTesting", "Metrics", "Recordings", "SyncGate",
   ],
   swiftSettings: settings)
 
@@ -180,7 +184,7 @@ let endToEndTests: Target = .testTarget(
   name: "EndToEndTests",
   dependencies: [
     "sluice", "ChaosTesting", "SoakTesting", "CommandTesting", "NetworkTesting", "TestRigs", "TestDeviceControl",
-    "PropertyTesting", "EventLoops", "LoadTesting", "Spool", "TransferClient", "UploadClient",
+    "PropertyTesting", "EventLoops", "LoadReports", "LoadTesting", "Spool", "TransferClient", "UploadClient",
     "CLinux",
   ],
   swiftSettings: settings)
@@ -256,7 +260,7 @@ let testSupport: [Target] = [
     swiftSettings: settings),
   .target(
     name: "CommandTesting",
-    dependencies: ["EventLoops", "LoadTesting", "NetworkTesting", "TestRigs", "TransferClient"],
+    dependencies: ["EventLoops", "LoadReports", "NetworkTesting", "TestRigs", "TransferClient"],
     path: "Tests/CommandTesting", swiftSettings: settings),
   .target(
     name: "ChaosTesting", dependencies: ["CommandTesting", "EventLoops", "NetworkTesting", "PropertyTesting"],
@@ -338,6 +342,7 @@ let package = Package(
     .library(name: "HTTPMessages", targets: ["HTTPMessages"]),
     .library(name: "HTTPServer", targets: ["HTTPServer"]),
     .library(name: "UploadServer", targets: ["UploadServer", "JetStream", "StreamServing", "StreamStore"]),
+    .library(name: "LoadReports", targets: ["LoadReports", "JSONDocuments"]),
     .library(name: "LoadTesting", targets: ["LoadTesting"]),
     .library(name: "FoundationUploads", targets: ["FoundationUploads"]),
     .executable(name: "sluice", targets: ["sluice"]),

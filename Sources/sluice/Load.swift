@@ -3,7 +3,9 @@
 internal import EventLoops
 internal import Glibc
 internal import HTTPServer
+internal import JSONDocuments
 internal import LiveStreaming
+internal import LoadReports
 internal import LoadTesting
 internal import Synchronization
 internal import UploadClient

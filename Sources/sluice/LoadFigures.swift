@@ -1,6 +1,7 @@
 // The figures of a load test under way, for Prometheus.
 
 internal import EventLoops
+internal import LoadReports
 internal import LoadTesting
 internal import Metrics
 

@@ -1,6 +1,7 @@
 // When the streams of sluice load are live, or when its requests begin.
 
 internal import EventLoops
+internal import LoadReports
 internal import LoadTesting
 
 extension Load {

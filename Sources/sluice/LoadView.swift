@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import JSONLines
+internal import LoadReports
 internal import LoadTesting
 internal import Synchronization
 

@@ -2,8 +2,8 @@
 
 internal import EventLoops
 internal import Glibc
+internal import JSONDocuments
 internal import LiveStreaming
-internal import LoadTesting
 internal import ResumableUploads
 internal import StreamBuffers
 internal import UploadClient

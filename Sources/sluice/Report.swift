@@ -2,7 +2,8 @@
 
 internal import EventLoops
 internal import Glibc
-internal import LoadTesting
+internal import JSONDocuments
+internal import LoadReports
 
 enum Report {
   static let syntax = CommandLineSyntax(

@@ -1,7 +1,7 @@
 // `sluice load` as a process: what it tells while it runs, and the report that it writes.
 
 internal import Glibc
-package import LoadTesting
+package import LoadReports
 package import NetworkTesting
 
 /// A load test that waits as long as a loaded machine may take.

@@ -1,6 +1,6 @@
 // samples/kubernetes without a cluster: its scripts, with processes in the place of pods.
 
-import LoadTesting
+import LoadReports
 import NetworkTesting
 import Testing
 

@@ -2,7 +2,7 @@
 
 import CommandTesting
 import Glibc
-import LoadTesting
+import LoadReports
 import NetworkTesting
 import Testing
 

@@ -1,7 +1,7 @@
 // That a report of `sluice load` says whose fault a delay was, and that the parts of a run are the run.
 
 import CommandTesting
-import LoadTesting
+import LoadReports
 import NetworkTesting
 import Testing
 

@@ -1,5 +1,6 @@
 import EventLoops
 import FoundationEssentials
+import LoadReports
 import LoadTesting
 import PropertyTesting
 import Testing

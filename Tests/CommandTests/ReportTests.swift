@@ -1,7 +1,7 @@
 // sluice report: which reports belong together, what is written, and with which exit code.
 
 import Glibc
-import LoadTesting
+import LoadReports
 import NetworkTesting
 import Testing
 

@@ -3,7 +3,7 @@
 
 import CommandTesting
 import EventLoops
-import LoadTesting
+import LoadReports
 import NetworkTesting
 import Testing
 import UploadClient

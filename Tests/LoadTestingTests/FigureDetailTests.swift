@@ -3,6 +3,7 @@
 import EventLoops
 import Glibc
 import LiveStreaming
+import LoadReports
 import PropertyTesting
 import Testing
 import UploadClient
@@ -52,28 +53,6 @@ struct FigureDetailTests {
     #expect(figures.totals.bytes.accepted == stream.accepted + slow.accepted)
   }
 
-  @Test("times on an axis are written as clocks show them")
-  func clock() {
-    let words: [(Double, String)] = [
-      (0, "0:00"), (9.4, "0:09"), (59, "0:59"), (59.5, "1:00"), (60, "1:00"), (3_599, "59:59"), (3_600, "1:00:00"),
-      (3_661, "1:01:01"), (86_399, "23:59:59"), (360_000, "100:00:00"),
-    ]
-    for (seconds, text) in words {
-      #expect(AxisQuantity.seconds.text(seconds) == text)
-      #expect(AxisQuantity.seconds.label(seconds) == text)
-    }
-  }
-
-  @Test("numbers have three digits that count, and a sign only where they are not nothing")
-  func digits() {
-    let words: [(Double, String)] = [
-      (0, "0.00"), (-0.0, "0.00"), (0.004, "0.00"), (-0.004, "0.00"), (0.005, "0.01"), (-0.01, "-0.01"),
-      (9.994, "9.99"), (9.995, "10.0"), (99.94, "99.9"), (99.95, "100"), (-123.4, "-123"), (1e15, "?"),
-      (.nan, "?"), (-.infinity, "?"),
-    ]
-    for (value, text) in words { #expect(Figure.digits(value) == text, "\(value)") }
-  }
-
   @Test("there are as many ports as the kernel says")
   func ports() throws {
     let file = try #require(fopen("/proc/sys/net/ipv4/ip_local_port_range", "r"))
@@ -82,21 +61,6 @@ struct FigureDetailTests {
     let count = fread(&line, 1, 64, file)
     let numbers = String(decoding: line[..<count], as: UTF8.self).split { !$0.isNumber }.compactMap { Int($0) }
     #expect(ProcessLimits.portCount == (numbers[0]...numbers[1]).count)
-  }
-
-  @Test("objects of a JSON document stand on lines of their own down to the second level, and lists of them too")
-  func layout() {
-    func object(_ members: (String, JSONValue)...) -> JSONValue {
-      .object(members.map { .init(key: $0.0, value: $0.1) })
-    }
-    let value = object(
-      ("a", .integer(1)), ("b", object(("c", .array([.integer(1), .integer(2)])), ("d", object(("e", .null))))),
-      ("f", .array([object(("g", .bool(true))), object(("h", .bool(false)))])), ("i", .object([])), ("j", .array([])))
-    #expect(
-      value.text.split(separator: "\n") == [
-        "{", "  \"a\": 1,", "  \"b\": {", "    \"c\": [1, 2],", "    \"d\": {\"e\": null}", "  },", "  \"f\": [",
-        "    {\"g\": true},", "    {\"h\": false}", "  ],", "  \"i\": {},", "  \"j\": []", "}",
-      ])
   }
 
   @Test("at any time of its life a stream goes on when its next turn comes", arguments: Seed.several(3))

@@ -1,3 +1,4 @@
+import LoadReports
 import PropertyTesting
 import Testing
 
@@ -172,4 +173,7 @@ struct LoopFiguresTests {
       ])
     #expect(bottlenecks(late(120_000_000), 1_000_000_000, 0).count == 1)
   }
+
+  @Test("the figures of a stream take less than 200 bytes")
+  func size() { #expect(MemoryLayout<StreamFigures>.stride < 200) }
 }

@@ -1,5 +1,6 @@
 // That the streams which live at any time are those that the stages ask for.
 
+import LoadReports
 import PropertyTesting
 import Testing
 

@@ -1,3 +1,4 @@
+import LoadReports
 import PropertyTesting
 import Testing
 

@@ -2,6 +2,7 @@
 
 internal import EventLoops
 public import LiveStreaming
+public import LoadReports
 public import UploadClient
 
 /// What a ``LoadTest`` does.

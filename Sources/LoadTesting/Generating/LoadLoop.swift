@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import LoadReports
 internal import UploadClient
 
 /// What happened in one second of one loop.

@@ -3,6 +3,7 @@
 internal import EventLoops
 internal import Glibc
 internal import LiveStreaming
+internal import LoadReports
 internal import UploadClient
 
 /// Owned by the coordinator's thread after `init`; unchecked for that reason.

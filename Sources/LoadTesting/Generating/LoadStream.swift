@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import LiveStreaming
+internal import LoadReports
 internal import UploadClient
 
 /// Owned by its loop's thread; unchecked for that reason.

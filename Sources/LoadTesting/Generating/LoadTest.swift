@@ -1,6 +1,7 @@
 // The public type: a run from its checks to its report.
 
 internal import EventLoops
+public import LoadReports
 internal import UploadClient
 
 /// Many live streams from one process to one server, paced like the real thing, and a report of how they fared.
@@ -169,6 +170,9 @@ extension LoadPart {
     cores = ProcessLimits.processorCount
     threads = configuration.threads
   }
+
+  /// The numbers of its streams, of all `streams` of the run: every ``count``-th, so that the parts are alike.
+  func streamIndices(of streams: Int) -> StrideTo<Int> { stride(from: index - 1, to: streams, by: count) }
 }
 
 /// How a run stands.

@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import LiveStreaming
+internal import LoadReports
 internal import UploadClient
 
 /// Sends messages over connections that are kept and that the streams of a lane take in turn. A message that fails is

@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import LiveStreaming
+internal import LoadReports
 
 /// What a source tells its stream. All on the loop's thread.
 protocol PacedSourceObserver: AnyObject {

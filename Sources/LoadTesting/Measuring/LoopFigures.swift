@@ -1,6 +1,8 @@
 // What one network loop measures: it alone fills them, so that nobody waits for anybody, and once a second they are
 // taken and merged.
 
+package import LoadReports
+
 /// The figures of one loop, from the run's start to now, and of the interval that runs.
 ///
 /// All times are nanoseconds on the run's clock: 0 is the run's start. Recording is O(1); it allocates only when a
@@ -50,13 +52,13 @@ package struct LoopFigures: Sendable {
   package mutating func connected(_ stream: inout StreamFigures, after delay: Int64?) {
     if let delay {
       totals.connects += 1
-      measured[.connect].record(delay)
+      measured.record(delay, as: .connect)
     }
     enter(.live, &stream)
   }
 
   /// The first interim response to a request, so long after its head was sent.
-  package mutating func interim(after delay: Int64) { measured[.interim].record(delay) }
+  package mutating func interim(after delay: Int64) { measured.record(delay, as: .interim) }
 
   /// An interim response, the first or any other.
   package mutating func interimResponse() { totals.interimResponses += 1 }
@@ -64,7 +66,7 @@ package struct LoopFigures: Sendable {
   /// A final response, so long after the end of the request's content; nil when it came before that.
   package mutating func response(_ status: Int, after delay: Int64?) {
     totals.responses[status, default: 0] += 1
-    if let delay { measured[.response].record(delay) }
+    if let delay { measured.record(delay, as: .response) }
   }
 
   /// The stream lost its connection, and waits before its next attempt.
@@ -98,8 +100,8 @@ package struct LoopFigures: Sendable {
   package mutating func recovered(_ stream: inout StreamFigures, now: Int64) {
     attempts(&stream, now: now)
     guard let since = endOutage(&stream, now: now) else { return }
-    measured[.outage].record(now - since)
-    measured[.resume].record(max(0, now - since - stream.pausedFor))
+    measured.record(now - since, as: .outage)
+    measured.record(max(0, now - since - stream.pausedFor), as: .resume)
     stream.pausedFor = 0
   }
 
@@ -111,7 +113,7 @@ package struct LoopFigures: Sendable {
   }
 
   /// - Parameters:
-  ///   - name: its class: see ``LoadTotals/countError(_:example:)``.
+  ///   - name: its class: see ``LoadReports/LoadTotals/countError(_:example:)``.
   ///   - example: what it says.
   package mutating func error(_ name: String, example: @autoclosure () -> String) {
     totals.countError(name, example: example())
@@ -129,7 +131,7 @@ package struct LoopFigures: Sendable {
     _ = endOutage(&stream, now: now)
     enter(.ended, &stream)
     stream.addAgesOfFailed(now: now)
-    spread.record(stream, outcome, now: now)
+    spread.record(StreamRow(stream, outcome, now: now))
   }
 
   private mutating func enter(_ phase: StreamFigures.Phase, _ stream: inout StreamFigures) {
@@ -156,7 +158,7 @@ package struct LoopFigures: Sendable {
     totals.bytes.offered += UInt64(bytes)
     stream.offered += UInt64(bytes)
     interval.offered += UInt64(bytes)
-    measured[.message].record(Int64(bytes))
+    measured.record(Int64(bytes), as: .message)
   }
 
   /// The generator came to a message that was due: what it is late by is its own fault, not the server's.
@@ -167,7 +169,7 @@ package struct LoopFigures: Sendable {
   }
 
   /// There was no space for a message for so long.
-  package mutating func stalled(for time: Int64) { measured[.stall].record(time) }
+  package mutating func stalled(for time: Int64) { measured.record(time, as: .stall) }
 
   /// A message was handed to the engine, as a whole.
   package mutating func sent(bytes: Int, _ stream: inout StreamFigures) {
@@ -181,7 +183,7 @@ package struct LoopFigures: Sendable {
   package mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     totals.bytes.accepted += UInt64(bytes)
     stream.accepted += UInt64(bytes)
-    if !stream.isSlow { measured[.accepted].record(now - dueAt) }
+    if !stream.isSlow { measured.record(now - dueAt, as: .accepted) }
   }
 
   /// The server said that it has all of a message.
@@ -204,7 +206,7 @@ package struct LoopFigures: Sendable {
 
   /// The server has acknowledged something of the stream; tell it once, before the messages.
   package mutating func acknowledgement(_ stream: inout StreamFigures, now: Int64) {
-    if let last = stream.acknowledgedAt, stream.interruptedAt == nil { measured[.rhythm].record(now - last) }
+    if let last = stream.acknowledgedAt, stream.interruptedAt == nil { measured.record(now - last, as: .rhythm) }
     stream.acknowledgedAt = now
   }
 
@@ -223,7 +225,7 @@ package struct LoopFigures: Sendable {
   }
 
   /// A request was due that could not begin, because as many as may be were under way.
-  public mutating func dropped(bytes: Int, dueAt: Int64, _ stream: inout StreamFigures) {
+  package mutating func dropped(bytes: Int, dueAt: Int64, _ stream: inout StreamFigures) {
     totals.messages.dropped += 1
     lost(bytes: UInt64(bytes))
     failed(dueAt: dueAt, &stream)
@@ -237,7 +239,7 @@ package struct LoopFigures: Sendable {
 
   private mutating func recordDelay(_ delay: Int64, _ stream: inout StreamFigures) {
     if stream.isSlow {
-      measured[.acknowledgedSlow].record(delay)
+      measured.record(delay, as: .acknowledgedSlow)
     } else {
       interval.acknowledgedDelay.record(delay)
     }
@@ -257,5 +259,14 @@ extension LoadHistograms {
   fileprivate mutating func add(_ interval: LoadInterval) {
     self[.lateness].merge(interval.lateness)
     self[.acknowledged].merge(interval.acknowledgedDelay)
+  }
+}
+
+extension LoadReport {
+  /// Adds what a loop measured. Its intervals go into ``intervals`` by themselves, merged with those of the other loops.
+  package mutating func add(_ loop: LoopFigures) {
+    totals.merge(loop.totals)
+    histograms.merge(loop.histograms)
+    spread.merge(loop.spread)
   }
 }

@@ -1,5 +1,7 @@
 // What is kept of each stream while it lives: little, because there are thousands.
 
+internal import LoadReports
+
 /// The figures of one stream. Filled by ``LoopFigures``, to which everything that happens is reported.
 package struct StreamFigures: Equatable, Sendable {
   /// Its number among all streams of the run.
@@ -63,12 +65,18 @@ package struct StreamFigures: Equatable, Sendable {
   package var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
 }
 
-/// How a stream ended.
-package enum StreamOutcome: String, CaseIterable, Sendable {
-  /// It, or the run, came to its planned end, and everything was acknowledged.
-  case finished
-  /// It gave up.
-  case failed
-  /// The run was stopped before its end.
-  case stopped
+extension StreamRow {
+  /// A stream that ended at `now`.
+  init(_ stream: StreamFigures, _ outcome: StreamOutcome, now: Int64) {
+    self.init()
+    index = stream.index
+    startedAt = stream.startedAt
+    lasted = max(0, now - stream.startedAt)
+    self.outcome = outcome
+    meanDelay = stream.meanDelay
+    maximumDelay = stream.maximumDelay
+    offered = stream.offered
+    acknowledged = stream.acknowledged
+    interruptions = UInt64(stream.interruptions)
+  }
 }

@@ -1,6 +1,8 @@
 // When messages were due that failed at once: a refused connection takes a millisecond, and the message is still never
 // acknowledged. Their delays are known at the run's end only.
 
+internal import LoadReports
+
 /// The due times of messages that will never be acknowledged. A value of at most ``limit`` entries, whatever their
 /// number.
 struct UnansweredMessages: Equatable, Sendable {

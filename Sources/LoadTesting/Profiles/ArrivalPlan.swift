@@ -1,6 +1,8 @@
 // When requests begin in an open model: decided before the run, so that a server that answers slowly gets as many as
 // one that answers quickly.
 
+public import LoadReports
+
 /// The times of a run's requests, at a rate that rises and falls in straight lines. The same on every machine, and for
 /// any number of streams.
 public struct ArrivalPlan: Equatable, Sendable {
@@ -24,7 +26,7 @@ public struct ArrivalPlan: Equatable, Sendable {
   /// - Parameters:
   ///   - rate: per second, from the end of the ramp on, or at the start of the first stage.
   ///   - ramp: in which time the rate rises from 0, in nanoseconds.
-  ///   - stages: in place of ramp and duration. Each changes the rate evenly to its ``LoadStage/streams`` per second.
+  ///   - stages: in place of ramp and duration. Each changes the rate evenly to its ``LoadReports/LoadStage/streams`` per second.
   ///   - duration: of the run, in nanoseconds.
   public init(rate: Double, ramp: Int64 = 0, stages: [LoadStage] = [], duration: Int64) {
     guard stages.isEmpty else {

@@ -1,5 +1,7 @@
 // What is broken on purpose, and when: decided by the seed as well.
 
+internal import LoadReports
+
 /// The faults of one stream, each with its time since the stream's start, in order.
 package struct FaultSchedule: Sendable {
   package enum Fault: Equatable, Sendable {

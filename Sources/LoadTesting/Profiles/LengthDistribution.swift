@@ -1,6 +1,7 @@
 // Lengths that differ: of talk, of silence, of whole streams.
 
 internal import Glibc
+internal import LoadReports
 
 /// How long something lasts, in nanoseconds.
 public enum LengthDistribution: Equatable, Sendable {
@@ -16,7 +17,7 @@ public enum LengthDistribution: Equatable, Sendable {
   case list([Int64])
 
   /// The longest that is drawn: 30 days.
-  public static let longest: Int64 = 30 * 86400 * 1_000_000_000
+  public static let longest = Quantity.longestTime
 
   /// A length, at most ``longest``.
   package func draw(using random: inout SeededGenerator) -> Int64 {

@@ -1,12 +1,15 @@
 // A profile as a file: docs/load-profiles.md says what each key means.
 
+public import JSONDocuments
+internal import LoadReports
+
 extension LoadProfile {
   /// Reads a profile; what it leaves out is as in ``mic``.
   ///
   /// - Parameters:
   ///   - text: the file's bytes.
   ///   - file: its name, for errors, and for the profile's name if it has none of its own.
-  /// - Throws: ``DocumentError`` for what is not JSON, for keys that there are not, and for values that cannot be.
+  /// - Throws: ``JSONDocuments/DocumentError`` for what is not JSON, for keys that there are not, and for values that cannot be.
   public init(json text: [UInt8], file: String) throws(DocumentError) {
     let document = try JSONDocument(text, root: "profile", file: file)
     let fileName = file.split(separator: "/").last.map(String.init) ?? file
@@ -24,7 +27,7 @@ extension LoadProfile {
 }
 
 extension LoadProfile: JSONObject {
-  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+  package mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
     try member.mapIfPresent("name", &name)
     try member.duration("chunk", &chunk, in: 1_000_000...3_600_000_000_000)
     try mapSize(&member)
@@ -117,9 +120,9 @@ private struct Silence: JSONObject {
 }
 
 extension LoadProfile.Bursts: JSONObject {
-  init() { self.init(every: .fixed(0), length: .fixed(0), factor: 10) }
+  package init() { self.init(every: .fixed(0), length: .fixed(0), factor: 10) }
 
-  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+  package mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
     try member("every", &every)
     try member("length", &length)
     try member.mapIfPresent("factor", &factor)
@@ -131,7 +134,7 @@ extension LoadProfile.Bursts: JSONObject {
 }
 
 extension LoadProfile.Faults: JSONObject {
-  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+  package mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
     try member.optional("drop_every", &dropEvery)
     try member.share("slow_fraction", &slowFraction)
     try member.bytes("slow_rate", &slowRate, atLeast: 1)
@@ -141,9 +144,9 @@ extension LoadProfile.Faults: JSONObject {
 }
 
 extension LoadProfile.Stalls: JSONObject {
-  init() { self.init(every: .fixed(0), length: .fixed(0)) }
+  package init() { self.init(every: .fixed(0), length: .fixed(0)) }
 
-  mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
+  package mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
     try member("every", &every)
     try member("length", &length)
     try member.refuseUnknownKeys()
@@ -155,12 +158,12 @@ extension LoadProfile.Body: JSONMapped {
     ("zeros", .zeros), ("random", .random), ("pattern", .pattern),
   ]
 
-  var jsonValue: JSONValue {
+  package var jsonValue: JSONValue {
     if case .file(let path) = self { return .object([.init(key: "file", value: .string(path))]) }
     return .string(Self.names.first { $0.1 == self }?.0 ?? "")
   }
 
-  init(json: JSONNode) throws(DocumentError) {
+  package init(json: JSONNode) throws(DocumentError) {
     if case .string(let text) = json.value, let body = Self.names.first(where: { $0.0 == text })?.1 {
       self = body
     } else if case .object = json.value {

@@ -1,5 +1,8 @@
 // Quantities in profiles: texts with a unit, so that nobody has to know in what a number counts.
 
+package import JSONDocuments
+internal import LoadReports
+
 extension JSONMembers {
   /// A duration that keeps its default when it is left out.
   mutating func duration(
@@ -152,7 +155,7 @@ struct StreamLength: JSONMapped {
 }
 
 extension LengthDistribution: JSONMapped {
-  var jsonValue: JSONValue {
+  package var jsonValue: JSONValue {
     func text(_ nanoseconds: Int64) -> JSONValue { DurationText(nanoseconds: nanoseconds).jsonValue }
     func object(_ key: String, _ value: JSONValue) -> JSONValue { .object([.init(key: key, value: value)]) }
     return switch self {
@@ -168,7 +171,7 @@ extension LengthDistribution: JSONMapped {
   }
 
   /// A text is a fixed length; an object has one member, which says the kind.
-  init(json: JSONNode) throws(DocumentError) {
+  package init(json: JSONNode) throws(DocumentError) {
     if case .string = json.value {
       self = .fixed(try DurationText(json: json).nanoseconds)
       return

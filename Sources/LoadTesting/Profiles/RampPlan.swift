@@ -1,5 +1,7 @@
 // When each stream of a run begins: evenly over the ramp, and so that thousands with one period do not speak in chorus.
 
+internal import LoadReports
+
 /// The starts of all streams of a run.
 package struct RampPlan: Equatable, Sendable {
   /// All streams of the run, over all parts.

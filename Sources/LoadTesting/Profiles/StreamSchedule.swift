@@ -1,6 +1,8 @@
 // When a stream has which bytes: decided before anything is sent, so that whatever is slow afterwards cannot move it.
 // That is what keeps a slow server from hiding its delays (coordinated omission).
 
+internal import LoadReports
+
 /// The messages of one stream, each with its time. The same profile, seed and number give the same messages on every
 /// machine.
 ///

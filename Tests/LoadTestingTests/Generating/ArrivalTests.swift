@@ -7,6 +7,7 @@ import NetworkTesting
 import Synchronization
 import Testing
 
+@testable import LoadReports
 @testable import LoadTesting
 
 @Suite("A load test with an arrival rate")

@@ -5,6 +5,7 @@ import CallCounter
 import EventLoops
 import Glibc
 import LiveStreaming
+import LoadReports
 import NetworkTesting
 import PropertyTesting
 import Testing

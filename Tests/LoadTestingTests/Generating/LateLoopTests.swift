@@ -2,6 +2,7 @@
 
 import EventLoops
 import LiveStreaming
+import LoadReports
 import NetworkTesting
 import PropertyTesting
 import Testing

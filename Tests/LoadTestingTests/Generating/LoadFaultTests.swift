@@ -2,6 +2,7 @@
 // it.
 
 import EventLoops
+import LoadReports
 import NetworkTesting
 import PropertyTesting
 import Testing

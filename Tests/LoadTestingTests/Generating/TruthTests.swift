@@ -2,6 +2,7 @@
 
 import EventLoops
 import Glibc
+import LoadReports
 import NetworkTesting
 import Testing
 

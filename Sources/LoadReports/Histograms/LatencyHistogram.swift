@@ -1,0 +1,181 @@
+// How often which delay was measured: any number of values in little memory, to a precision that does not depend on
+// their size, and two of them put together are as good as one that saw everything.
+//
+// HdrHistogram's buckets (linear within each power of two) and DDSketch's idea of keeping only those that were needed.
+// Neither can be had as a library: Debian has HdrHistogram for Java and Go only, and its arrays are allocated as a
+// whole, 20 to 40 kB for each histogram, of which a report has two for every second of the run.
+
+/// A log-linear histogram of whole numbers that are not negative: nanoseconds, where nothing else is said.
+///
+/// Values below 128 are kept as they are, larger ones to better than 0.8 %, up to 2⁴² − 1 (73 minutes). Larger ones are
+/// counted as that much, and as ``aboveRangeCount``. ``min``, ``max``, ``sum`` and ``count`` are exact.
+///
+/// Empty it takes some 70 bytes; with values 512 bytes more for each power of two among them. ``record(_:)`` is O(1)
+/// and allocates only for the first value in a power of two. A value; share it between threads as any other.
+package struct LatencyHistogram: Equatable, Sendable {
+  /// Buckets in a power of two.
+  static let chunkSize = 64
+  /// The powers of two: 0..<64, 64..<128, 128..<256, …, 2⁴¹..<2⁴².
+  static let chunkCount = 37
+  static let bucketCount = chunkCount * chunkSize
+  /// One more than the largest value that has a bucket.
+  static let limit: Int64 = 1 << 42
+
+  /// How many values were recorded.
+  package private(set) var count: UInt64 = 0
+  /// Of all values; `Int64.max` if it is more.
+  package private(set) var sum: Int64 = 0
+  /// How many were too large for a bucket.
+  package private(set) var aboveRangeCount: UInt64 = 0
+  private var smallest: Int64 = .max
+  private var largest: Int64 = 0
+  /// Which chunks there are, one bit each, and their counters, one chunk after the other.
+  private var present: UInt64 = 0
+  private var counters: [UInt64] = []
+
+  package init() {}
+
+  package var isEmpty: Bool { count == 0 }
+
+  /// The smallest value; nil without one.
+  package var min: Int64? { isEmpty ? nil : smallest }
+
+  /// The largest value; nil without one.
+  package var max: Int64? { isEmpty ? nil : largest }
+
+  /// The mean of all values, rounded down; nil without one.
+  package var mean: Int64? { isEmpty ? nil : Int64(clamping: UInt64(sum) / count) }
+
+  /// Counts a value; one below zero as zero.
+  package mutating func record(_ value: Int64) { record(value, count: 1) }
+
+  /// Counts `value` as often as `count` says.
+  package mutating func record(_ value: Int64, count times: UInt64) {
+    guard times > 0 else { return }
+    let value = Swift.max(0, value)
+    count += times
+    let (product, overflow) = value.multipliedReportingOverflow(by: Int64(clamping: times))
+    sum = sum.addingSaturated(overflow ? .max : product)
+    smallest = Swift.min(smallest, value)
+    largest = Swift.max(largest, value)
+    if value >= Self.limit { aboveRangeCount += times }
+    add(times, toBucket: Self.bucket(of: value))
+  }
+
+  /// Adds what `other` has recorded. Exact: the order in which histograms are merged makes no difference.
+  package mutating func merge(_ other: LatencyHistogram) {
+    guard !other.isEmpty else { return }
+    guard !isEmpty else {
+      self = other
+      return
+    }
+    count += other.count
+    sum = sum.addingSaturated(other.sum)
+    aboveRangeCount += other.aboveRangeCount
+    smallest = Swift.min(smallest, other.smallest)
+    largest = Swift.max(largest, other.largest)
+    for (bucket, count) in other.buckets { add(count, toBucket: bucket) }
+  }
+
+  /// The value that this part of all values does not exceed, to better than 0.8 %; nil without values.
+  ///
+  /// - Parameter fraction: 0.99 for the 99th percentile; 0 gives the smallest value, 1 the largest, both exact.
+  package func quantile(_ fraction: Double) -> Int64? {
+    guard !isEmpty else { return nil }
+    // The first rank whose share of all is at least the fraction; the factor is for 0.07 · 100, which is
+    // 7.000000000000001.
+    let wanted = (fraction * Double(count) * (1 - 1e-12)).rounded(.up)
+    let rank = wanted >= Double(count) ? count : UInt64(Swift.max(1, wanted))
+    if rank == 1 { return smallest }
+    if rank == count { return largest }
+    var passed: UInt64 = 0
+    for (bucket, count) in buckets {
+      passed += count
+      if passed >= rank {
+        return Swift.min(Swift.max(Self.representative(of: bucket), smallest), largest)
+      }
+    }
+    return largest
+  }
+
+  /// How many values are at most `value`, as far as the buckets tell: those of its own bucket are counted in.
+  package func count(upTo value: Int64) -> UInt64 {
+    guard value >= 0 else { return 0 }
+    let last = Self.bucket(of: value)
+    return buckets.reduce(0) { $1.bucket <= last ? $0 + $1.count : $0 }
+  }
+
+  // MARK: Buckets
+
+  /// The buckets that are not empty, in order: their lower bound, included, their upper bound, not included, and how
+  /// many values fell between.
+  package var bars: [(lower: Int64, upper: Int64, count: UInt64)] {
+    buckets.map { (Self.lowerBound(of: $0.bucket), Self.lowerBound(of: $0.bucket + 1), $0.count) }
+  }
+
+  /// The number and the count of each bucket that is not empty, in order.
+  var buckets: [(bucket: Int, count: UInt64)] {
+    var result: [(bucket: Int, count: UInt64)] = []
+    var rest = present
+    var position = 0
+    while rest != 0 {
+      let first = rest.trailingZeroBitCount * Self.chunkSize
+      for offset in 0..<Self.chunkSize where counters[position + offset] > 0 {
+        result.append((first + offset, counters[position + offset]))
+      }
+      position += Self.chunkSize
+      rest &= rest - 1
+    }
+    return result
+  }
+
+  /// A histogram as it was written; nil when it contradicts itself.
+  init?(buckets: [(bucket: Int, count: UInt64)], sum: Int64, min: Int64, max: Int64, aboveRangeCount: UInt64) {
+    for (bucket, count) in buckets {
+      guard (0..<Self.bucketCount).contains(bucket), count > 0 else { return nil }
+      let (total, overflow) = self.count.addingReportingOverflow(count)
+      guard !overflow else { return nil }
+      self.count = total
+      add(count, toBucket: bucket)
+    }
+    guard !isEmpty else { return nil }
+    let used = self.buckets
+    guard sum >= 0, min >= 0, max >= min, aboveRangeCount <= count, used.first?.bucket == Self.bucket(of: min),
+      used.last?.bucket == Self.bucket(of: max)
+    else { return nil }
+    self.sum = sum
+    self.aboveRangeCount = aboveRangeCount
+    smallest = min
+    largest = max
+  }
+
+  static func bucket(of value: Int64) -> Int {
+    let value = Swift.min(value, limit - 1)
+    guard value >= Int64(chunkSize) else { return Int(value) }
+    let octave = 63 - value.leadingZeroBitCount
+    return (octave - 5) * chunkSize + Int(value >> Int64(octave - 6)) - chunkSize
+  }
+
+  static func lowerBound(of bucket: Int) -> Int64 {
+    let chunk = bucket / chunkSize
+    let offset = Int64(bucket % chunkSize)
+    return chunk == 0 ? offset : (Int64(chunkSize) + offset) << Int64(chunk - 1)
+  }
+
+  /// The middle of a bucket: at most half its width, a 128th, from any value in it.
+  static func representative(of bucket: Int) -> Int64 {
+    let lower = lowerBound(of: bucket)
+    return lower + (lowerBound(of: bucket + 1) - lower) / 2
+  }
+
+  private mutating func add(_ times: UInt64, toBucket bucket: Int) {
+    let bit: UInt64 = 1 << UInt64(bucket / Self.chunkSize)
+    // The chunks before this one lie before it.
+    let position = (present & (bit - 1)).nonzeroBitCount * Self.chunkSize
+    if present & bit == 0 {
+      present |= bit
+      counters.insert(contentsOf: repeatElement(0, count: Self.chunkSize), at: position)
+    }
+    counters[position + bucket % Self.chunkSize] += times
+  }
+}

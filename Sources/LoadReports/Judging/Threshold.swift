@@ -1,0 +1,166 @@
+// What a run must not do, so that a machine can judge it: `--fail-if 'ack.p99 > 500ms'`.
+
+internal import JSONDocuments
+
+/// A condition under which a run has failed.
+///
+/// `METRIC OPERATOR VALUE`: a ``LoadMetric``, one of `>` `>=` `<` `<=` `==`, and a number with its unit: `ns`, `us`,
+/// `ms`, `s`, `min` for delays; `B`, `kB`, `KiB`, `MB`, `MiB` for bytes; a rate (`1MB/s`, or `1MB`) or a part of what
+/// was offered (`95%`) for `goodput`; none for counts. 0 needs no unit.
+public struct Threshold: Equatable, Sendable {
+  /// What is limited.
+  public let metric: LoadMetric
+  let comparison: Comparison
+  private let limit: Double
+  /// The limit is a part of the offered bytes, and not bytes a second.
+  private let isShare: Bool
+  /// As it was written.
+  public let text: String
+
+  enum Comparison: String, CaseIterable {
+    // The longer ones first: that is how they are looked for.
+    case atLeast = ">="
+    case atMost = "<="
+    case equal = "=="
+    case above = ">"
+    case below = "<"
+  }
+
+  /// Reads a threshold.
+  ///
+  /// - Throws: ``ThresholdError`` with what is wrong in words.
+  public init(_ text: String) throws(ThresholdError) {
+    func fail(_ problem: String) -> ThresholdError { ThresholdError(text: text, problem: problem) }
+    let form = "write METRIC > VALUE, for instance ack.p99 > 500ms"
+    guard let start = text.firstIndex(where: { "<>=".contains($0) }) else {
+      throw fail("has none of > >= < <= ==: " + form)
+    }
+    guard let comparison = Comparison.allCases.first(where: { text[start...].hasPrefix($0.rawValue) }) else {
+      throw fail("has none of > >= < <= ==: " + form)
+    }
+    let name = Self.trimmed(text[..<start])
+    let value = Self.trimmed(text[start...].dropFirst(comparison.rawValue.count))
+    guard let metric = LoadMetric(name) else {
+      throw fail("\"\(name)\" is no metric; the nearest is \(Spelling.nearest(to: name, of: LoadMetric.names))")
+    }
+    guard let (limit, isShare) = Self.limit(value, of: metric) else {
+      throw fail("\"\(value)\" is no value of \(metric.name): \(Self.example(of: metric))")
+    }
+    (self.metric, self.comparison, self.limit, self.isShare, self.text) = (metric, comparison, limit, isShare, text)
+  }
+
+  private static func trimmed(_ text: Substring) -> String {
+    String(text.drop { $0 == " " }.reversed().drop { $0 == " " }.reversed())
+  }
+
+  private static func limit(_ text: String, of metric: LoadMetric) -> (value: Double, isShare: Bool)? {
+    if Quantity.parts(text).map({ $0.number == 0 && $0.unit.isEmpty }) ?? false { return (0, false) }
+    switch metric.unit {
+    case .nanoseconds: return Quantity.nanoseconds(text).map { (Double($0), false) }
+    case .bytes: return Quantity.bytes(text).map { (Double($0), false) }
+    case .count: return UInt64(text).map { (Double($0), false) }
+    case .rate:
+      if let share = Quantity.share(text) { return (share, true) }
+      return Quantity.bytes(text.hasSuffix("/s") ? text.dropLast(2) : text[...]).map { (Double($0), false) }
+    }
+  }
+
+  private static func example(of metric: LoadMetric) -> String {
+    switch metric.unit {
+    case .nanoseconds: "write a time like 500ms (ns, us, ms, s, min)"
+    case .bytes: "write a size like 64kB (B, kB, KiB, MB, MiB)"
+    case .count: "write a whole number like 0"
+    case .rate: "write bytes a second like 1MB/s, or a part of what was offered like 95%"
+    }
+  }
+
+  // MARK: Judging
+
+  /// What a report has done against the threshold, in a sentence; nil when it has kept to it.
+  ///
+  /// Where nothing was measured the run has failed: a server that acknowledged nothing was not fast. Only without
+  /// stalls or interruptions there is nothing to blame it for. Quantiles are good to 0.8 %, all else is exact.
+  public func failure(in report: LoadReport) -> String? {
+    let value: Double?
+    if isShare {
+      let bytes = report.totals.bytes
+      value = bytes.offered > 0 ? Double(bytes.acknowledged) / Double(bytes.offered) : nil
+    } else {
+      value = metric.value(in: report)
+    }
+    guard let value else {
+      return metric.isGoodWithoutValue ? nil : "\(metric.name) was not measured once, and was to \(wanted)"
+    }
+    return isFailed(by: value) ? "\(metric.name) is \(words(value)), and was to \(wanted)" : nil
+  }
+
+  private func isFailed(by value: Double) -> Bool {
+    // What cannot be compared has not been kept to.
+    if value.isNaN { return true }
+    return switch comparison {
+    case .above: value > limit
+    case .atLeast: value >= limit
+    case .below: value < limit
+    case .atMost: value <= limit
+    case .equal: value == limit
+    }
+  }
+
+  private var wanted: String {
+    let limit = isShare ? "\(Self.exact(self.limit * 100)) % of what was offered" : exactLimit
+    return switch comparison {
+    case .above: "stay at \(limit)" + (self.limit == 0 ? "" : " or below")
+    case .atLeast: "stay below \(limit)"
+    case .below: "stay at \(limit) or above"
+    case .atMost: "stay above \(limit)"
+    case .equal: "be anything but \(limit)"
+    }
+  }
+
+  /// Not rounded: it is what was asked for.
+  private var exactLimit: String {
+    switch metric.unit {
+    case .nanoseconds: Self.spaced(Quantity.text(nanoseconds: Int64(saturating: limit)))
+    case .bytes: Self.spaced(Quantity.text(bytes: UInt64(Int64(saturating: limit))))
+    case .rate: Self.spaced(Quantity.text(bytes: UInt64(Int64(saturating: limit)))) + "/s"
+    case .count: Figure.text(count: UInt64(Int64(saturating: limit)))
+    }
+  }
+
+  /// Three digits, unless they hide the difference from the limit.
+  private func words(_ value: Double) -> String {
+    if isShare { return "\(Self.exact(value * 100)) % of what was offered" }
+    let text = metric.text(value)
+    guard text == metric.text(limit), value != limit else { return text }
+    return switch metric.unit {
+    case .nanoseconds: Self.spaced(Quantity.text(nanoseconds: Int64(saturating: value)))
+    case .bytes: Self.spaced(Quantity.text(bytes: UInt64(Int64(saturating: value))))
+    case .rate: Self.spaced(Quantity.text(bytes: UInt64(Int64(saturating: value)))) + "/s"
+    case .count: text
+    }
+  }
+
+  /// Up to three decimals of a percentage.
+  private static func exact(_ percent: Double) -> String {
+    let thousandths = Int64(saturating: percent * 1000)
+    var text = "\(thousandths / 1000)"
+    let fraction = String(1000 + thousandths % 1000).dropFirst()
+    if let end = fraction.lastIndex(where: { $0 != "0" }) { text += "." + fraction[...end] }
+    return text
+  }
+
+  private static func spaced(_ text: String) -> String {
+    let digits = text.prefix { $0.isNumber }
+    return "\(digits) \(text.dropFirst(digits.count))"
+  }
+}
+
+/// A threshold that cannot be understood.
+public struct ThresholdError: Error, Equatable, CustomStringConvertible, Sendable {
+  /// The threshold as it was written.
+  public let text: String
+  let problem: String
+
+  /// What is wrong, in words.
+  public var description: String { "the threshold \"\(text)\": \(problem)" }
+}

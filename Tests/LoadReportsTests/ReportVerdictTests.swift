@@ -1,0 +1,102 @@
+// The sentence above a report says what happened, and how bad it is.
+
+import Testing
+
+@testable import LoadReports
+
+@Suite("The sentence above a report")
+struct ReportVerdictTests {
+  private func report(_ change: (inout LoadReport) -> Void = { _ in }) -> LoadReport {
+    var report = LoadReport()
+    report.plan.streams = 15_000
+    report.plan.ramp = 10_000_000_000
+    report.plan.duration = 70_000_000_000
+    report.measured = 70_000_000_000
+    report.totals.streams.peakLive = 15_000
+    report.totals.messages.acknowledged = 100
+    report.totals.bytes.offered = 1_000_000
+    report.totals.bytes.acknowledged = 1_000_000
+    report.histograms[.acknowledged].record(31_000_000, count: 100)
+    change(&report)
+    return report
+  }
+
+  @Test("a server that did everything is told so in one sentence")
+  func good() {
+    let verdict = ReportVerdict(report())
+    #expect(
+      verdict.sentence
+        == "15 000 live streams held for 60.0 s; p99 from due to acknowledged 31.0 ms; no error; the generator kept up."
+    )
+    #expect(verdict.level == .good)
+  }
+
+  @Test("responses and stalls that a user would notice are named, shorter ones are not")
+  func slow() {
+    let slow = ReportVerdict(
+      report {
+        $0.histograms[.response].record(500_000_000, count: 10)
+        $0.histograms[.stall].record(2_000_000_000, count: 1)
+      })
+    #expect(slow.sentence.contains("; responses take 500 ms (p50); no space for messages for up to 2.00 s; "))
+    let quick = ReportVerdict(
+      report {
+        $0.histograms[.response].record(49_000_000, count: 10)
+        $0.histograms[.stall].record(49_000_000, count: 1)
+      })
+    #expect(!quick.sentence.contains("responses") && !quick.sentence.contains("space"))
+  }
+
+  @Test("what went wrong is named with its number, the most frequent error first")
+  func trouble() {
+    let verdict = ReportVerdict(
+      report {
+        $0.totals.countError("reset", example: "")
+        for _ in 0..<3 { $0.totals.countError("http-503", example: "") }
+        $0.totals.streams.failed = 1
+        $0.totals.interruptions.unplanned = 2
+        $0.totals.interruptions.onPurpose = 7
+        $0.totals.bytes.lost = 1500
+        $0.totals.bytes.acknowledged = 900_000
+      })
+    for part in [
+      "1 stream failed", "4 errors (3 http-503, 1 reset)", "2 interruptions not on purpose", "1.50 kB lost",
+      "only 90.0 % of what was offered",
+    ] {
+      #expect(verdict.sentence.contains(part), "\(verdict.sentence)")
+    }
+    #expect(verdict.level == .bad)
+    for change: (inout LoadReport) -> Void in [{ $0.totals.streams.failed = 1 }, { $0.totals.bytes.lost = 1 }] {
+      #expect(ReportVerdict(report(change)).level == .bad, "one is enough")
+    }
+    let one = ReportVerdict(report { $0.totals.countError("reset", example: "") })
+    #expect(one.sentence.contains("1 error (reset)") && one.level == .warn)
+  }
+
+  @Test("streams that were never all there, and a run that ended early, are not called held")
+  func unfinished() {
+    let fewer = ReportVerdict(report { $0.totals.streams.peakLive = 14_999 })
+    #expect(fewer.sentence.hasPrefix("at most 14 999 of 15 000 planned streams live at one time; "))
+    #expect(fewer.level == .warn)
+    let stopped = ReportVerdict(report { $0.measured = 23_000_000_000 })
+    #expect(stopped.sentence.contains("held for 13.0 s, ended after 23.0 s of 70.0 s; ") && stopped.level == .warn)
+  }
+
+  @Test("cuts on purpose alone are no blame; a generator that was too slow, and silence, are")
+  func generator() {
+    #expect(ReportVerdict(report { $0.totals.interruptions.onPurpose = 9 }).level == .good)
+    let late = ReportVerdict(report { $0.generator.bottlenecks = ["it was late"] })
+    #expect(late.level == .bad && late.sentence.hasSuffix("the generator did not keep up."))
+    // The delays of what was never acknowledged are ages: they are no answer.
+    let silent = ReportVerdict(
+      report {
+        $0.totals.messages.acknowledged = 0
+        $0.totals.bytes.acknowledged = 0
+      })
+    #expect(silent.level == .bad && silent.sentence.contains("; nothing was acknowledged; "))
+    #expect(!silent.sentence.contains("p99"))
+    let part = ReportVerdict(report { $0.totals.messages.acknowledged = 0 })
+    #expect(part.level == .bad && part.sentence.contains("; no whole message was acknowledged; "))
+    #expect(ReportVerdict(LoadReport()).level == .bad, "an empty report is no success")
+  }
+}

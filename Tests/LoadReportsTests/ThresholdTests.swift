@@ -1,0 +1,121 @@
+import FoundationEssentials
+import LoadTesting
+import Testing
+
+@testable import LoadReports
+
+@Suite("A threshold")
+struct ThresholdTests {
+  /// A run of 10 s with 100 messages acknowledged after 1 to 100 ms, of 1 kB each, and some trouble.
+  private static let report: LoadReport = {
+    var loop = LoopFigures()
+    var stream = loop.streamStarted(index: 0, now: 0)
+    for delay in 1...100 {
+      loop.due(bytes: 1000, &stream)
+      loop.acknowledged(bytes: 1000, dueAt: 0, now: Int64(delay) * 1_000_000, &stream)
+    }
+    loop.due(bytes: 25_000, &stream)
+    loop.error("reset", example: "connection reset")
+    loop.error("reset", example: "connection reset")
+    loop.error("http-503", example: "503")
+    loop.interrupted(&stream, cause: nil, now: 5)
+    loop.interrupted(&stream, cause: "reset", now: 6)
+    loop.lost(bytes: 25_000)
+    loop.streamEnded(&stream, .failed, now: 10_000_000_000)
+    var report = LoadReport()
+    report.measured = 10_000_000_000
+    report.add(loop)
+    return report
+  }()
+
+  @Test(
+    "a failed one says what is, and what was to be",
+    arguments: [
+      ("ack.p99 > 50ms", "ack.p99 is 99.1 ms, and was to stay at 50 ms or below"),
+      ("ack.max>=100ms", "ack.max is 100 ms, and was to stay below 100 ms"),
+      ("ack.max > 99999us", "ack.max is 100 ms, and was to stay at 99999 us or below"),
+      ("ack.mean > 0.05s", "ack.mean is 50.5 ms, and was to stay at 50 ms or below"),
+      ("ack.count < 101", "ack.count is 100, and was to stay at 101 or above"),
+      ("errors > 0", "errors is 3, and was to stay at 0"),
+      ("errors.reset>=2", "errors.reset is 2, and was to stay below 2"),
+      ("errors.refused == 0", "errors.refused is 0, and was to be anything but 0"),
+      ("streams.failed > 0", "streams.failed is 1, and was to stay at 0"),
+      ("interruptions > 0", "interruptions is 1, and was to stay at 0"),
+      ("lost > 24kB", "lost is 25.0 kB, and was to stay at 24 kB or below"),
+      ("resent <= 0", "resent is 0 B, and was to stay above 0 B"),
+      ("goodput < 95%", "goodput is 80 % of what was offered, and was to stay at 95 % of what was offered or above"),
+      ("goodput < 1MB/s", "goodput is 10.0 kB/s, and was to stay at 1 MB/s or above"),
+      ("goodput < 1 MB", "goodput is 10.0 kB/s, and was to stay at 1 MB/s or above"),
+      // Nothing was measured: that is no success.
+      ("slow.ack.p50 > 1s", "slow.ack.p50 was not measured once, and was to stay at 1 s or below"),
+      ("connect.p99.9 > 1s", "connect.p99.9 was not measured once, and was to stay at 1 s or below"),
+    ])
+  func failed(_ text: String, _ sentence: String) throws {
+    #expect(try Threshold(text).failure(in: Self.report) == sentence)
+  }
+
+  @Test(
+    "one that was kept to says nothing",
+    arguments: [
+      "ack.p99 > 100ms", "ack.max > 100ms", "ack.max < 100ms", "ack.max == 99ms", "ack.p50 >= 52ms", "errors > 3",
+      "errors.refused > 0", "errors.http-503 > 1", "interruptions >= 2", "lost > 25kB", "resent > 0",
+      "goodput < 80%", "goodput < 10kB", "stall.p99 > 1ms", "resume.max > 1s", "slow.ack.count > 0",
+    ])
+  func kept(_ text: String) throws {
+    #expect(try Threshold(text).failure(in: Self.report) == nil)
+  }
+
+  @Test(
+    "one that cannot be understood says why, and names the nearest metric",
+    arguments: [
+      ("", "has none of > >= < <= ==: write METRIC > VALUE, for instance ack.p99 > 500ms"),
+      ("errors", "has none of > >= < <= ==: write METRIC > VALUE, for instance ack.p99 > 500ms"),
+      ("errors = 0", "has none of > >= < <= ==: write METRIC > VALUE, for instance ack.p99 > 500ms"),
+      ("akc.p99 > 1s", #""akc.p99" is no metric; the nearest is "ack.p99""#),
+      ("ack.99 > 1s", #""ack.99" is no metric; the nearest is "ack.p99""#),
+      ("ack > 1s", #""ack" is no metric; the nearest is "ack.p50""#),
+      ("ack.p49 > 1s", #""ack.p49" is no metric; the nearest is "ack.p99""#),
+      ("ack.p100 > 1s", #""ack.p100" is no metric; the nearest is "ack.p50""#),
+      ("stream.failed > 0", #""stream.failed" is no metric; the nearest is "streams.failed""#),
+      ("errors. > 0", #""errors." is no metric; the nearest is "errors""#),
+      ("ack.p99 > 500", #""500" is no value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
+      ("ack.p99 > ", #""" is no value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
+      ("ack.p99 > -1ms", #""-1ms" is no value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
+      ("errors > 1.5", #""1.5" is no value of errors: write a whole number like 0"#),
+      ("errors > > 1", #""> 1" is no value of errors: write a whole number like 0"#),
+      ("lost > 10%", #""10%" is no value of lost: write a size like 64kB (B, kB, KiB, MB, MiB)"#),
+      (
+        "goodput < 95",
+        #""95" is no value of goodput: write bytes a second like 1MB/s, or a part of what was offered like 95%"#
+      ),
+    ])
+  func mistakes(_ text: String, _ problem: String) {
+    let error = #expect(throws: ThresholdError.self) { try Threshold(text) }
+    #expect(error?.description == "the threshold \"\(text)\": \(problem)")
+  }
+
+  @Test("every example of the documentation is understood, and every metric and operator is among them")
+  func documentation() throws {
+    let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+    let page = try String(contentsOfFile: "/\(root)/docs/load-reports.md", encoding: .utf8)
+    let block = try #require(page.split(separator: "```thresholds\n").last?.prefix { $0 != "`" })
+    let examples = block.split(separator: "\n").map(String.init)
+    let names = try examples.map { try Threshold($0).metric.name }
+    func kind(_ name: String) -> String { LoadMetric.delays.first { name.hasPrefix($0.name + ".") }?.name ?? name }
+    #expect(Set(names.map(kind)) == Set(LoadMetric.names.map(kind) + ["errors.http-503", "status.503"]))
+  }
+
+  @Test(
+    "a run that offered nothing, or measured nothing, keeps to no threshold of its goodput",
+    arguments: [
+      "goodput < 95%", "goodput > 200%", "goodput <= 0%", "goodput < 1MB/s", "ack.p99 > 500ms", "ack.mean > 1s",
+    ])
+  func nothingMeasured(_ text: String) throws {
+    #expect(try Threshold(text).failure(in: LoadReport())?.contains("was not measured once") == true)
+  }
+
+  @Test("every metric that is offered is one, and is called by its name")
+  func names() throws {
+    for name in LoadMetric.names { #expect(try #require(LoadMetric(name)).name == name) }
+  }
+}
