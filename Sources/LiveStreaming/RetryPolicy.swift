@@ -10,7 +10,8 @@ internal import EventLoops
 public struct RetryPolicy: Equatable, Sendable {
   /// The longest pause while the outage has only begun.
   public var initialCeiling = Duration.milliseconds(250)
-  /// The longest pause. A server's `Retry-After` is honored up to here.
+  /// The longest pause. A server's `Retry-After` is honored up to here; where it asks for more, the pause is between
+  /// four fifths of this and this.
   public var maximumCeiling = Duration.seconds(15)
   /// Give up when there was no progress for this long, and not before three attempts have failed; nil to try for as
   /// long as the stream lives.
@@ -34,10 +35,11 @@ public struct RetryPolicy: Equatable, Sendable {
     let ceiling = max(0, min(max(outage.nanoseconds / 4, initialCeiling.nanoseconds), maximumCeiling.nanoseconds))
     var (least, most) = (ceiling / 2, ceiling)
     if let retryAfter {
-      let asked = max(0, min(retryAfter, maximumCeiling).nanoseconds)
-      // The jitter on top: everybody was asked to wait equally long.
-      least = max(least, asked)
-      most = max(most, asked.addingReportingOverflow(asked / 4).overflow ? asked : asked + asked / 4)
+      let (asked, longest) = (max(0, retryAfter.nanoseconds), max(0, maximumCeiling.nanoseconds))
+      // Everybody was asked to wait equally long, so a quarter of jitter comes on top. A pause that the ceiling cuts
+      // short has its jitter below it.
+      least = max(least, min(asked, asked > longest ? longest - longest / 5 : longest))
+      most = max(most, min(asked.addingSaturated(asked / 4), longest))
     }
     // The draw as a fraction of 2^64. The range cannot overflow: both ends are from 0 up.
     let range = UInt64(most - least) &+ 1

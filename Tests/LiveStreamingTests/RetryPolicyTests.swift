@@ -37,7 +37,7 @@ struct RetryPolicyTests {
     #expect(tenths.allSatisfy { abs($0 - count / 10) < 180 }, "\(tenths)")
   }
 
-  @Test("Retry-After is honored up to the longest pause, with a quarter of jitter on top", arguments: Seed.several(3))
+  @Test("Retry-After is honored with a quarter of jitter on top, never beyond the ceiling", arguments: Seed.several(3))
   func retryAfter(_ seed: Seed) {
     var random = seed.generator
     var policy = RetryPolicy()
@@ -51,9 +51,20 @@ struct RetryPolicyTests {
     for asked in [Duration.seconds(3600), .seconds(Int64.max)] {
       for _ in 0..<1000 {
         let delay = policy.delay(outage: .zero, retryAfter: asked, draw: random.next())
-        #expect(delay >= .seconds(1) && delay <= .milliseconds(1250), "an hour was asked for")
+        #expect(delay >= .milliseconds(800) && delay <= .seconds(1), "an hour was asked for")
       }
     }
+    policy.maximumCeiling = .seconds(10)
+    var pauses: [Duration] = []
+    for asked in [Duration.seconds(8), .seconds(9), .seconds(10)] {
+      for _ in 0..<1000 {
+        let delay = policy.delay(outage: .zero, retryAfter: asked, draw: random.next())
+        #expect(delay >= asked && delay <= .seconds(10), "\(asked) was asked for")
+        if asked == .seconds(8) { pauses.append(delay) }
+      }
+    }
+    // The whole range is used: clients that were asked at once do not return at once.
+    #expect(pauses.min()! < .milliseconds(8100) && pauses.max()! > .milliseconds(9900))
   }
 
   @Test("no duration is a trap: none, negative ones, and longer ones than a clock can count")
