@@ -12,6 +12,8 @@ import TestRigs
 final class CommandRun {
   /// No command takes so long: one that does hangs.
   private static let limit = Duration.seconds(120)
+  /// From SIGTERM to the end of the process: the second of `--finish-timeout`, and what a busy machine adds to it.
+  private static let finishLimit = Duration.seconds(21)
   private static let patience = Duration.seconds(3)
 
   private let plan: AnswerCase
@@ -23,7 +25,7 @@ final class CommandRun {
   private let showsJSON: Bool
   /// After so many odd answers comes SIGTERM, or after ``patience`` if they do not come; nil for no signal.
   private let signalAfter: Int?
-  private var hasSignalled = false
+  private var signalledAt: MonotonicInstant?
 
   /// Whether the command can be told to do what the case needs: it has no HTTP/2 without TLS.
   static func canRun(_ plan: AnswerCase) -> Bool { !plan.usesHTTP2 || plan.cell.route.isSecure }
@@ -81,14 +83,15 @@ final class CommandRun {
     terminal.waitUntilRead()
     let text = terminal.text
     let found =
-      code.map { judge($0, try? FlatOutput(directory.contents("output")), text) } ?? "the command does not end"
+      code.map { judge($0, try? FlatOutput(directory.contents("output")), text) }
+      ?? (signalledAt == nil ? "the command does not end" : "the command does not end after SIGTERM")
     guard let found else { return (code, nil) }
     let log = server.state.withLock { $0.log.prefix(40).joined(separator: "\n  server: ") }
     let events = String(decoding: (try? directory.contents("output")) ?? [], as: UTF8.self)
     let violation = AnswerViolation(
       kind: "the command: " + String(found.prefix { !$0.isNumber && $0 != ":" }),
       detail: "\(found)\n  \(plan.description)\n  sluice \(words.joined(separator: " "))\n"
-        + "  SIGTERM \(hasSignalled ? "after \(signalAfter ?? 0) odd answers" : "never"), exit code \(code ?? -1)\n"
+        + "  SIGTERM \(signalledAt == nil ? "never" : "after \(signalAfter ?? 0) odd answers"), exit code \(code ?? -1)\n"
         + "  server: \(log)\n\(events.suffix(3000))\n\(text.suffix(2000).debugDescription)")
     return (code, violation)
   }
@@ -143,14 +146,15 @@ final class CommandRun {
   /// The exit code, or 128 and the signal that ended it; nil if it hangs.
   private func wait(for pid: pid_t) -> Int32? {
     let start = MonotonicInstant.now
-    let deadline = start + Self.limit
+    var deadline = start + Self.limit
     var status: Int32 = 0
     while waitpid(pid, &status, WNOHANG) == 0 {
       // The first handler of signals comes before the first request.
-      if let signalAfter, !hasSignalled, server.state.withLock({ $0.requests > 0 }),
+      if let signalAfter, signalledAt == nil, server.state.withLock({ $0.requests > 0 }),
         server.oddCount >= signalAfter || MonotonicInstant.now > start + Self.patience
       {
-        hasSignalled = true
+        signalledAt = .now
+        deadline = .now + Self.finishLimit
         kill(pid, SIGTERM)
       }
       if MonotonicInstant.now > deadline {
@@ -167,7 +171,7 @@ final class CommandRun {
 
   private func judge(_ code: Int32, _ output: FlatOutput?, _ text: String) -> String? {
     let allowed: Set<Int32> = [0, 4, 69, 76, 77]
-    let isStopped = code == 130 && hasSignalled && plan.cell.source == .put
+    let isStopped = code == 130 && signalledAt != nil && plan.cell.source == .put
     guard allowed.contains(code) || isStopped else { return "an exit code that no answer leads to: \(code)" }
     if plan.cell.source != .mic, let difference = server.state.withLock({ $0.stored.difference }) {
       return "wrong bytes at the server: \(difference)"

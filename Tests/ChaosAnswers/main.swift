@@ -29,7 +29,7 @@ func fail(_ message: String, _ code: Int32) -> Never {
 }
 
 var options = AnswerChaos.Options(seed: UInt64.random(in: 0...999_999_999), count: 100_000)
-options.commandEvery = 500
+options.commandEvery = 250
 var arguments = CommandLine.arguments.dropFirst()
 while let name = arguments.popFirst() {
   if name == "--help" {

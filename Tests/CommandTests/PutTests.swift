@@ -15,8 +15,18 @@ struct PutTests {
   private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { pattern[UInt64($0)] } }
 
   /// Starts an upload of `file` and stops it once the server has begun to take it.
-  private func interrupt(_ server: HalfServer, _ file: String, _ more: [String] = []) throws -> TestProcess {
-    let process = try sluice(["put", file, "\(server.url)/archive/", "--progress", "none"] + more)
+  private func interrupt(
+    _ server: HalfServer, _ file: String, _ more: [String] = [], tracedTo trace: String? = nil
+  ) throws -> TestProcess {
+    let arguments = ["put", file, "\(server.url)/archive/", "--progress", "none"] + more
+    let process =
+      if let trace {
+        try TestProcess(
+          "strace",
+          ["-D", "-f", "-qq", "-y", "-o", trace, "-e", "trace=/^(fsync|fdatasync|rename.*)$", sluicePath()] + arguments)
+      } else {
+        try sluice(arguments)
+      }
     try server.heads.first("the upload") { $0.line.hasPrefix("PUT") }
     // Its third line is there as soon as there is an upload to be remembered.
     let never = try EventCounter()
@@ -200,6 +210,64 @@ struct PutTests {
     #expect(server.heads.all.map { String($0.line.prefix { $0 != " " }) } == ["PUT", "HEAD", "PATCH"])
     #expect(server.appended.withLock { $0 } == Array(bytes(3_000_000)[1000...]))
     #expect(directory.names == ["data"])
+  }
+
+  @Test("the record is on the disk before it has its name, and the name before the upload goes on")
+  func recordOutlastsACrash() throws {
+    let (directory, notes) = (try TemporaryDirectory(), try TemporaryDirectory())
+    let file = try directory.write("data", bytes(3_000_000))
+    let server = try HalfServer(keeps: 1000)
+    let trace = "\(notes.path)/trace"
+    #expect(try interrupt(server, file, tracedTo: trace).wait() == 130)
+    let lines = try notes.contents("trace").split(separator: 0x0A).map { String(decoding: $0, as: UTF8.self) }
+    let renames = lines.indices.filter { lines[$0].contains("rename") && lines[$0].contains("\"\(file).sluice\"") }
+    #expect(!renames.isEmpty, "\(lines)")
+    for index in renames {
+      let temporary = lines[index].split(separator: "\"").dropFirst().first ?? ""
+      #expect(lines[..<index].contains { $0.contains("sync(") && $0.contains("<\(temporary)>") }, "\(lines)")
+      #expect(lines[index...].contains { $0.contains("sync(") && $0.contains("<\(directory.path)>") }, "\(lines)")
+    }
+  }
+
+  @Test("what it says to go on with can be given to a shell as it is", arguments: ["data", "it's $HOME; a \"data\""])
+  func continued(_ name: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write(name, bytes(3_000_000))
+    let server = try HalfServer(keeps: 1000)
+    let first = try interrupt(server, file)
+    #expect(try first.wait() == 130)
+    let prefix = "continue with: "
+    let line = try #require(first.errors.last { $0.hasPrefix(prefix) })
+    let place = try sluicePath().dropLast("/sluice".count)
+    let path = String(cString: getenv("PATH"))
+    let shell = try TestProcess(
+      "sh", ["-c", String(line.dropFirst(prefix.count))], environment: ["PATH": "\(place):\(path)"])
+    #expect(try shell.wait() == 0, "\(shell.errors)")
+    #expect(server.appended.withLock { $0 } == Array(bytes(3_000_000)[1000...]))
+    #expect(directory.names == [name])
+  }
+
+  @Test("a server that only takes POST gets one, unless the method was asked for", arguments: [nil, "PUT"])
+  func takesOnlyPOST(_ method: String?) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", bytes(1000))
+    let methods = try EventLog<String>()
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      let method = String(head.line.prefix { $0 != " " })
+      methods.append(method)
+      switch method {
+      case "POST":
+        var count = 0
+        while count < 1000, let piece = try connection.receive(1000 - count) { count += piece.count }
+        try connection.respond("201 Created", ["Connection: close"])
+      default: try connection.respond("405 Method Not Allowed", ["Allow: POST, OPTIONS", "Connection: close"])
+      }
+      _ = connection.readToEnd()
+    }
+    let process = try sluice(["put", file, "\(server.url)/x"] + (method.map { ["--method", $0] } ?? []))
+    #expect(try process.wait() == (method == nil ? 0 : 76), "\(process.errors)")
+    #expect(methods.all.contains("POST") == (method == nil))
   }
 
   @Test("an upload of a file that has changed is not resumed, nor one to another URL")

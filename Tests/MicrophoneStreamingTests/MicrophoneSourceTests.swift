@@ -22,6 +22,21 @@ struct MicrophoneSourceTests {
     #expect(event.description.contains("(216000000 ms)"))
   }
 
+  @Test("that capture has begun is no trouble, and what is lost is", arguments: [true, false])
+  func trouble(_ isFilled: Bool) throws {
+    for priority in [CaptureEvent.RealTime.granted(priority: 9), .refused(code: 1), .notRequested] {
+      let event = try #require(MicrophoneSource.describe(.started(realTime: priority), format))
+      #expect(!event.isTrouble && event.lost == 0, "\(event.description)")
+    }
+    for event in [
+      CaptureEvent.overrun(streamOffset: 0, framesLost: 1, filled: isFilled),
+      .suspended(streamOffset: 0, framesLost: 1, filled: isFilled),
+      .deviceReturned(streamOffset: 0, framesLost: 1, filled: isFilled, attempts: 1),
+    ] {
+      #expect(MicrophoneSource.describe(event, format)?.isTrouble == true)
+    }
+  }
+
   @Test("no number ends the process", arguments: Seed.several(3))
   func extremes(seed: Seed) {
     var random = seed.generator

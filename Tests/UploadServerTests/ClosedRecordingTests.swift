@@ -64,6 +64,11 @@ struct ClosedRecordingTests {
     #expect(try client.head(location).status == 410)
     try client.patch(location, at: 3, body: "def")
     #expect(try client.final().answer.status == 410)
+    for version in 3...8 {
+      let client = try test.connect()
+      try client.request("HEAD", location, version: version, [])
+      #expect(try client.final(withBody: false).answer.status == (version < 7 ? 404 : 410), "version \(version)")
+    }
     #expect(!test.events.all.contains { $0.kind == .expired })
   }
 

@@ -30,6 +30,34 @@ struct OwnershipTests {
     }
   }
 
+  @Test("a complete recording stays its token's when an older upload of the same stream expires")
+  func outlivesAnOlderUpload() throws {
+    let directory = TemporaryDirectory()
+    let test = try guarded(directory) {
+      $0.uploads.maximumAge = .milliseconds(300)
+      $0.uploads.parkDelay = .milliseconds(1)
+    }
+    let client = try test.connect()
+    try client.request(
+      "POST", "/t.txt", ["Stream-ID: a", "Upload-Complete: ?0", "Upload-Length: 100", Self.alpha], body: "abc")
+    #expect(try client.final().answer.status == 201)
+    try client.send(TestServer.head("/t.txt", id: "a", offset: 3, more: Self.alpha + "\r\n") + "0\r\n\r\n")
+    #expect(try client.answer().status == 200)
+    // Two that expire one after the other: so much time has passed for the first one, too.
+    for count in 1...2 {
+      let client = try test.connect()
+      try client.request("POST", "/u.txt", ["Upload-Complete: ?0", "Upload-Length: 1", Self.alpha], body: "")
+      #expect(try client.final().answer.status == 201)
+      _ = try test.events.wait(.expired, count: count)
+    }
+    #expect(try directory.text("t-a.txt") == "abc")
+    for (token, status) in [(Self.beta, 403), (Self.alpha, 200)] {
+      let client = try test.connect()
+      try client.send(TestServer.head("/t.txt", id: "a", offset: 3, more: token + "\r\n") + "0\r\n\r\n")
+      #expect(try client.answer().status == status)
+    }
+  }
+
   /// What is stored, and what a foreign request asks for.
   private struct Case: CustomStringConvertible {
     /// The stream of alpha.

@@ -102,6 +102,23 @@ struct UploadAccountTests {
     _ = try events.first("the end of the slices") { $0 == "done" }
   }
 
+  @Test("the digest of a recording that is nearly all hole keeps no upload and no end of the server waiting")
+  func digestOfAHole() throws {
+    let test = try TestServer { $0.durability = .always }
+    let client = try test.connect()
+    // Reading 12 GiB takes many seconds, whatever the machine.
+    try client.send(TestServer.head("/t.txt", id: "a", offset: 12 << 30) + "3\r\nabc\r\n0\r\n\r\n")
+    let answer = try client.answer()
+    #expect(answer.status == 201, "\(answer)")
+    for _ in 0..<20 {
+      try client.request("POST", "/u.txt", ["Upload-Complete: ?0"], body: "abc")
+      #expect(try client.final().answer["upload-offset"] == "3")
+    }
+    #expect(test.directory.exists("t-a.txt") && !test.directory.exists("t-a.sidecar"), "the digest is being taken")
+    test.stop()
+    #expect(!test.directory.exists("t-a.sidecar"), "the server does not wait for it")
+  }
+
   @Test("a file with holes is read as it is, in slices of any size", arguments: Seed.several(2))
   func sparseFiles(_ seed: Seed) throws {
     var random = seed.generator
