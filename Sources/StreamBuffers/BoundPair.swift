@@ -130,7 +130,8 @@ public enum BoundPair {
       storage.openInput(handler)
     }
 
-    /// Reads what there is, at most the target's size, to the target's start.
+    /// Reads what there is, at most the target's size, to the target's start. What the output end writes when it is
+    /// told within this call that there is space goes straight to the target's rest.
     public borrowing func read(into target: inout MutableRawSpan) -> ReadResult { storage.read(into: &target) }
 
     /// Says that no more will be read; the output end sees the end.

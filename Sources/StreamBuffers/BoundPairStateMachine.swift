@@ -28,6 +28,10 @@ struct BoundPairStateMachine {
   private(set) var output = OutputState.notOpen
   private(set) var input = InputState.notOpen
   private(set) var failure: Failure?
+  /// How much room a reader has left that is within its read and waits for the writer; nil while there is none.
+  private var readersRoom: Int?
+  /// How many bytes were written into that room.
+  private var handedOverByteCount = 0
 
   init(capacity: Int) { self.capacity = capacity }
 
@@ -54,6 +58,8 @@ struct BoundPairStateMachine {
   enum WriteAction: Equatable {
     /// Copy this number of bytes in, then signal.
     case accept(Int, Signals)
+    /// Copy this number of bytes into the reader's room, then signal.
+    case handOver(Int, Signals)
     case refuse(BoundPair.Refusal)
   }
 
@@ -63,6 +69,13 @@ struct BoundPairStateMachine {
     case .closed: return .refuse(.closed)
     case .mustWait: return .refuse(.noSpaceSignalled)
     case .mayWrite: break
+    }
+    if let room = readersRoom, room > 0, count > 0, bufferedByteCount == 0 {
+      let accepted = min(count, room)
+      readersRoom = room - accepted
+      handedOverByteCount += accepted
+      // The buffer has room, too: the permission is used up and given again at once.
+      return .handOver(accepted, Signals(output: .spaceAvailable))
     }
     let accepted = min(count, capacity - bufferedByteCount)
     guard accepted > 0 else { return .accept(0, .none) }
@@ -84,7 +97,8 @@ struct BoundPairStateMachine {
   mutating func closeOutput() -> Signals {
     guard output != .closed else { return .none }
     output = .closed
-    return Signals(input: bufferedByteCount == 0 && input == .open ? .endEncountered : nil)
+    let isRead = bufferedByteCount == 0 && handedOverByteCount == 0
+    return Signals(input: isRead && input == .open ? .endEncountered : nil)
   }
 
   /// Breaks the stream off: the input end fails, what is buffered is not the whole.
@@ -120,6 +134,8 @@ struct BoundPairStateMachine {
     case .closed: return .refuse(.closed)
     case .open: break
     }
+    // One read within another gets what comes after the first one's.
+    if readersRoom != nil { readersRoom = 0 }
     if case .output(let error) = failure { return .fail(error) }
     // Not for a target without room: "empty" promises a signal, which does not come while something is there.
     if bufferedByteCount == 0 { return output == .closed ? .end : .empty }
@@ -130,11 +146,26 @@ struct BoundPairStateMachine {
     return .take(taken, Signals(output: .spaceAvailable))
   }
 
+  /// A reader that has emptied the buffer has room for more, while the writer is told that it may write: what that
+  /// writes goes there, and need not be copied twice. False if it does not: then there is nothing to withdraw.
+  mutating func offerRoom(_ count: Int) -> Bool {
+    guard count > 0, readersRoom == nil, bufferedByteCount == 0, input == .open, output == .mayWrite else { return false }
+    readersRoom = count
+    return true
+  }
+
+  /// The read is over. Returns how many bytes were written into its room.
+  mutating func withdrawRoom() -> Int {
+    defer { (readersRoom, handedOverByteCount) = (nil, 0) }
+    return handedOverByteCount
+  }
+
   /// The reader wants no more: the output end sees the end, buffered bytes are forgotten.
   mutating func closeInput() -> Signals {
     guard input != .closed else { return .none }
     input = .closed
     bufferedByteCount = 0
+    if readersRoom != nil { readersRoom = 0 }
     return close(outputWith: .endEncountered)
   }
 
@@ -143,6 +174,7 @@ struct BoundPairStateMachine {
     guard input != .closed else { return .none }
     input = .closed
     bufferedByteCount = 0
+    if readersRoom != nil { readersRoom = 0 }
     failure = .input(error)
     return close(outputWith: .errorOccurred(error))
   }

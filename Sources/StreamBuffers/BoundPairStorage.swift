@@ -10,6 +10,8 @@ final class BoundPairStorage: Sendable {
     /// Where the oldest buffered byte stands in the ring.
     var readPosition = 0
     let bytes: UnsafeMutableRawBufferPointer
+    /// Where a reader that is within its read wants the next byte.
+    var readersRoom = UnsafeMutableRawBufferPointer(start: nil, count: 0)
     var outputHandler: (@Sendable (BoundPair.OutputEvent) -> Void)?
     var inputHandler: (@Sendable (BoundPair.InputEvent) -> Void)?
 
@@ -91,6 +93,11 @@ final class BoundPairStorage: Sendable {
           second.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[first.count..<count]))
           delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
           return .accepted(count)
+        case .handOver(let count, let signals):
+          state.readersRoom.copyMemory(from: UnsafeRawBufferPointer(rebasing: source[..<count]))
+          state.readersRoom = UnsafeMutableRawBufferPointer(rebasing: state.readersRoom[count...])
+          delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
+          return .accepted(count)
         }
       }
     }
@@ -99,9 +106,10 @@ final class BoundPairStorage: Sendable {
   }
 
   func read(into target: inout MutableRawSpan) -> BoundPair.ReadResult {
-    var delivery = Delivery()
-    let result = target.withUnsafeMutableBytes { target in
-      state.withLock { state -> BoundPair.ReadResult in
+    target.withUnsafeMutableBytes { target in
+      var delivery = Delivery()
+      var offersRoom = false
+      let result = state.withLock { state -> BoundPair.ReadResult in
         switch state.machine.read(target.count) {
         case .take(let count, let signals):
           let (first, second) = state.pieces(from: state.readPosition, count: count)
@@ -112,6 +120,8 @@ final class BoundPairStorage: Sendable {
           // Nothing to be told, as a rule: then no handler is retained for it.
           if signals == .none { return .bytes(count) }
           delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
+          offersRoom = state.machine.offerRoom(target.count - count)
+          if offersRoom { state.readersRoom = UnsafeMutableRawBufferPointer(rebasing: target[count...]) }
           return .bytes(count)
         case .empty: return .empty
         case .end: return .end
@@ -119,8 +129,13 @@ final class BoundPairStorage: Sendable {
         case .refuse(let reason): return .refused(reason)
         }
       }
+      delivery.perform()
+      guard offersRoom, case .bytes(let count) = result else { return result }
+      let more = state.withLock { state in
+        state.readersRoom = UnsafeMutableRawBufferPointer(start: nil, count: 0)
+        return state.machine.withdrawRoom()
+      }
+      return .bytes(count + more)
     }
-    delivery.perform()
-    return result
   }
 }

@@ -11,15 +11,23 @@ extension FileStore {
   private static let growing = O_RDWR | O_APPEND
 
   package func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
-    guard let credential, let owner = try owners.owner(of: name) else { return true }
-    if owner == credential { return true }
+    guard let credential else { return true }
+    let record = try owners.record(of: name)
+    if let record, record.owner == credential, record.isBeginner { return true }
     let log = try parts.lines(of: name.base)
-    // Its owner continues a closed stream in a next part, wherever an operator has moved the closed one.
-    if log.contains(where: { $0.end != nil }) { return false }
-    // The record of another stream whose files were removed binds nobody.
     var name = name
     name.part = log.last?.number ?? 1
-    if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
+    if let record, record.owner != credential {
+      // Its owner continues a closed stream in a next part, wherever an operator has moved the closed one.
+      if log.contains(where: { $0.end != nil }) { return false }
+      // The record of another stream whose files were removed binds nobody.
+      if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
+    } else if log.last?.end != nil || isThere(name.partial) {
+      // Nobody's stream goes on, in this part or in the next.
+      return true
+    }
+    // What is sent to a complete recording is compared with it, and who compares byte by byte has read it: that is for
+    // the token that began it.
     return try findComplete(name) == nil
   }
 

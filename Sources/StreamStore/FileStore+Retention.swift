@@ -122,9 +122,10 @@ extension FileStore {
       let stream = fileBase.split(separator: "~").first
     else { return nil }
     let owner: [UInt8]?
-    // Where nobody can tell whose it is, it stays.
+    // Where nobody can tell whose it is, it stays. Who only continued what somebody else had begun must not decide by
+    // their own recordings which of these goes.
     do throws(SystemError) {
-      owner = try owners.owner(ofStream: String(stream))
+      owner = try owners.beginner(ofStream: String(stream))
     } catch {
       if error.isShortage { throw error }
       return nil
@@ -175,8 +176,9 @@ extension FileStore {
       guard retention.listing == .done else { return }
       let isSynchronized = retention.clock.isSynchronized()
       if isSynchronized == true, trustClock(retention) { return applyRetention() }
-      let removals = removals(retention)
-      // Without a clock nobody knows how old these are, and they never become due.
+      // Those that no clock has told of would be due some day: without one nothing is removed, and that is said.
+      let untoldSince = isSynchronized == true ? nil : retention.clock.now().sinceEpoch
+      let removals = removals(retention, untoldSince: untoldSince)
       let hasUndated =
         isSynchronized != true && retention.rules.longestAge != nil
         && retention.ledger.recordings.values.contains { $0.since == nil }
@@ -202,9 +204,10 @@ extension FileStore {
     }
   }
 
-  private func removals(_ retention: RetentionState) -> [RetentionLedger.Removal] {
+  private func removals(_ retention: RetentionState, untoldSince: Int64? = nil) -> [RetentionLedger.Removal] {
     retention.ledger.removals(
-      retention.rules, at: retention.clock.now().sinceEpoch, lacking: lackingSpace(retention.rules))
+      retention.rules, at: retention.clock.now().sinceEpoch, lacking: lackingSpace(retention.rules),
+      untoldSince: untoldSince)
   }
 
   /// How many bytes the disk has too few.

@@ -89,21 +89,26 @@ extension FileStore {
     guard let names, sidecar.isLive, names.includesWhole || sidecar.state == .split || sidecar.part > 1,
       let path = names.path(sidecar, name: name), let dot = path.lastIndex(of: ".")
     else { return nil }
-    makeDirectories(of: path)
     let target = Self.target(of: path, sidecar.file)
-    for number in 1...Self.mostNamesakes {
-      let candidate = number == 1 ? path : "\(path[..<dot])~\(number)\(path[dot...])"
-      if symlinkat(target, directory, candidate) == 0 || linkTarget(candidate) == target { return candidate }
-      guard errno == EEXIST || linkTarget(candidate) != nil else { return nil }
+    return withParent(of: path, creating: true) { parent in
+      for number in 1...Self.mostNamesakes {
+        let candidate = number == 1 ? path : "\(path[..<dot])~\(number)\(path[dot...])"
+        let name = Self.lastComponent(candidate)
+        if symlinkat(target, parent, name) == 0 || Self.linkTarget(name, in: parent) == target { return candidate }
+        guard errno == EEXIST || Self.linkTarget(name, in: parent) != nil else { return nil }
+      }
+      return nil
     }
-    return nil
   }
 
   /// Removes the link to a recording that is removed, and the directories that are empty then.
   func unlink(_ sidecar: RecordingSidecar) {
-    guard let path = sidecar.link, linkTarget(path) == Self.target(of: path, sidecar.file),
-      unlinkat(directory, path, 0) == 0
-    else { return }
+    guard let path = sidecar.link else { return }
+    let isGone = withParent(of: path, creating: false) { parent -> Bool? in
+      let name = Self.lastComponent(path)
+      return Self.linkTarget(name, in: parent) == Self.target(of: path, sidecar.file) && unlinkat(parent, name, 0) == 0
+    }
+    guard isGone == true else { return }
     var parent = path[...]
     while let slash = parent.lastIndex(of: "/") {
       parent = parent[..<slash]
@@ -112,18 +117,30 @@ extension FileStore {
     }
   }
 
-  private func makeDirectories(of path: String) {
-    for index in path.indices where path[index] == "/" { mkdirat(directory, String(path[..<index]), 0o755) }
+  /// Calls `body` with the directory that `path` lies in, made if need be. Each component is opened by itself: a link
+  /// that an operator has put there leads elsewhere, where nothing is the store's to write. nil where there is none.
+  private func withParent<Value>(of path: String, creating: Bool, _ body: (Int32) -> Value?) -> Value? {
+    var parent = fcntl(directory, F_DUPFD_CLOEXEC, 0)
+    defer { if parent >= 0 { close(parent) } }
+    for component in path.split(separator: "/").dropLast() where parent >= 0 {
+      if creating { mkdirat(parent, String(component), 0o755) }
+      let next = openat(parent, String(component), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+      close(parent)
+      parent = next
+    }
+    return parent >= 0 ? body(parent) : nil
   }
+
+  private static func lastComponent(_ path: String) -> String { String(path.split(separator: "/").last ?? "") }
 
   /// What a link at that path contains.
   private static func target(of path: String, _ file: String) -> String {
     String(repeating: "../", count: path.count { $0 == "/" }) + file
   }
 
-  private func linkTarget(_ path: String) -> String? {
+  private static func linkTarget(_ name: String, in parent: Int32) -> String? {
     var buffer = [CChar](repeating: 0, count: 4096)
-    let count = readlinkat(directory, path, &buffer, buffer.count)
+    let count = readlinkat(parent, name, &buffer, buffer.count)
     return count < 0 ? nil : String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
 }

@@ -41,8 +41,16 @@ struct RetentionLedger {
   /// - Parameters:
   ///   - now: in milliseconds since 1970.
   ///   - lacking: how many bytes the disk has too few.
-  func removals(_ rules: RecordingRetention, at now: Int64, lacking: UInt64) -> [Removal] {
-    var owners = Dictionary(grouping: recordings.values, by: \.owner).values.map { Queue(Array($0)) }
+  ///   - untoldSince: since when recordings are taken to be kept that no clock has told of; nil if these stay.
+  func removals(
+    _ rules: RecordingRetention, at now: Int64, lacking: UInt64, untoldSince: Int64? = nil
+  ) -> [Removal] {
+    let dated = recordings.values.map { recording in
+      var recording = recording
+      recording.since = recording.since ?? untoldSince
+      return recording
+    }
+    var owners = Dictionary(grouping: dated, by: \.owner).values.map { Queue($0) }
     // The same recordings, the same order.
     owners.sort { ($0.recordings.first?.fileBase ?? "") < ($1.recordings.first?.fileBase ?? "") }
     var removals: [Removal] = []

@@ -32,6 +32,11 @@ struct StreamOwners: Sendable {
   /// - Parameter stream: the name without extension.
   func owner(ofStream stream: String) throws(SystemError) -> [UInt8]? { try record(ofStream: stream)?.owner }
 
+  /// Who began a stream; nil if nobody's is recorded, or only that of one who continued it.
+  func beginner(ofStream stream: String) throws(SystemError) -> [UInt8]? {
+    try record(ofStream: stream).flatMap { $0.isBeginner ? $0.owner : nil }
+  }
+
   /// Who owns a stream, and whether they began it: if not, the stream has bytes that are not theirs. nil if nobody's is
   /// recorded.
   func record(of name: StreamName) throws(SystemError) -> (owner: [UInt8], isBeginner: Bool)? {

@@ -55,7 +55,7 @@ enum Pipe {
     // As much as libcurl takes at once: for throughput, system calls are what counts.
     configuration.request.uploadBufferSize = 256 << 10
     configuration.memory = .kept
-    configuration.pairSize = 64 << 10
+    configuration.pairSize = 16 << 10
     configuration.retention = configuration.buffer.byteCount / 2
   }
 }

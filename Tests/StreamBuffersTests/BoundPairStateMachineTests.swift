@@ -28,6 +28,8 @@ struct BoundPairStateMachineTests {
     case openOutput, openInput, closeOutput, closeInput, failOutput, failInput
     case write(Int)
     case read(Int)
+    case offerRoom(Int)
+    case withdrawRoom
 
     static func random(capacity: Int, using random: inout SplitMix64) -> Event {
       switch Int.random(in: 0..<100, using: &random) {
@@ -37,7 +39,9 @@ struct BoundPairStateMachineTests {
       case 17: .closeInput
       case 18: .failOutput
       case 19: .failInput
-      case 20..<60: .write(Int.random(in: 0...2 * capacity, using: &random))
+      case 20..<26: .offerRoom(Int.random(in: 0...2 * capacity, using: &random))
+      case 26..<30: .withdrawRoom
+      case 30..<65: .write(Int.random(in: 0...2 * capacity, using: &random))
       default: .read(Int.random(in: 0...2 * capacity, using: &random))
       }
     }
@@ -59,6 +63,8 @@ struct BoundPairModel {
   private var mayWrite = false
   private var outputBroke = false
   private var inputFailed = false
+  /// What a reader has room for, and what it was given; nil without such a reader.
+  private var offered: (room: Int, given: Int)?
 
   init(capacity: Int) { self.capacity = capacity }
 
@@ -74,6 +80,10 @@ struct BoundPairModel {
     case .failInput: return compare(machine.failInput(Self.failed), endInput(failed: true))
     case .write(let count): return compare(machine.write(count), write(count)) ?? check(machine)
     case .read(let count): return compare(machine.read(count), read(count)) ?? check(machine)
+    case .offerRoom(let count): return compare(machine.offerRoom(count), offerRoom(count))
+    case .withdrawRoom:
+      defer { offered = nil }
+      return compare(machine.withdrawRoom(), offered?.given ?? 0)
     }
   }
 
@@ -113,7 +123,7 @@ struct BoundPairModel {
     outputBroke = broken
     guard input == .open else { return .none }
     if broken { return .init(input: .errorOccurred(Self.broken)) }
-    return .init(input: underWay == 0 ? .endEncountered : nil)
+    return .init(input: underWay == 0 && (offered?.given ?? 0) == 0 ? .endEncountered : nil)
   }
 
   private mutating func endInput(failed: Bool) -> BoundPairStateMachine.Signals {
@@ -121,6 +131,7 @@ struct BoundPairModel {
     input = .over
     inputFailed = failed
     underWay = 0
+    offered?.room = 0
     guard output == .open else { return .none }
     output = .over
     return .init(output: failed ? .errorOccurred(Self.failed) : .endEncountered)
@@ -130,6 +141,11 @@ struct BoundPairModel {
     if output == .notOpen { return .refuse(.notOpen) }
     if output == .over { return .refuse(.closed) }
     if !mayWrite { return .refuse(.noSpaceSignalled) }
+    if let room = offered?.room, min(count, room) > 0, underWay == 0 {
+      offered?.room -= min(count, room)
+      offered?.given += min(count, room)
+      return .handOver(min(count, room), .init(output: .spaceAvailable))
+    }
     let taken = min(count, capacity - underWay)
     if taken == 0 { return .accept(0, .none) }
     let wasEmpty = underWay == 0
@@ -143,6 +159,7 @@ struct BoundPairModel {
   private mutating func read(_ count: Int) -> BoundPairStateMachine.ReadAction {
     if input == .notOpen { return .refuse(.notOpen) }
     if input == .over { return .refuse(.closed) }
+    offered?.room = 0
     if outputBroke { return .fail(Self.broken) }
     // "Empty" is a promise that bytesAvailable follows, so it is said only when nothing is there.
     if underWay == 0 { return output == .over ? .end : .empty }
@@ -151,5 +168,12 @@ struct BoundPairModel {
     let freed = taken > 0 && output == .open && !mayWrite
     if freed { mayWrite = true }
     return .take(taken, .init(output: freed ? .spaceAvailable : nil))
+  }
+
+  /// Only a reader that left nothing behind, and that waits for nobody else, has room to offer.
+  private mutating func offerRoom(_ count: Int) -> Bool {
+    guard count > 0, offered == nil, underWay == 0, input == .open, output == .open else { return false }
+    offered = (count, 0)
+    return true
   }
 }

@@ -72,6 +72,36 @@ struct BoundPairTests {
     #expect(read(from: pair.input, 1) == .bytes(1))
   }
 
+  @Test(
+    "a read takes all that a writer writes while it is told of space, and the end comes behind it",
+    arguments: [1, 7, 64], [0, 1, 63, 64, 65, 1000])
+  func readersRoom(capacity: Int, total: Int) {
+    let pair = BoundPair.make(bufferSize: capacity)
+    let source = (0..<total).map { UInt8(truncatingIfNeeded: $0 &* 7) }
+    let input = pair.input
+    let writer = RefillingWriter(pair.output, source)
+    let log = EventLog()
+    input.open { log.add($0) }
+    writer.open()
+    for size in [3, 500, 5, 1] {
+      var found: [UInt8] = []
+      while true {
+        var bytes = [UInt8](repeating: 0xFF, count: size)
+        var span = bytes.mutableSpan
+        var target = span.mutableBytes
+        guard case .bytes(let count) = input.read(into: &target) else { break }
+        // Only the end of what there is leaves room: nothing waits for a second call.
+        let isWhole = count == size || found.count + count + writer.doneBefore == total
+        #expect(isWhole, "\(count) of \(size) behind \(found.count)")
+        found += bytes[..<count]
+        if size != 1, found.count > total / 3 { break }
+      }
+      #expect(found.elementsEqual(source[writer.doneBefore..<writer.doneBefore + found.count]))
+      writer.doneBefore += found.count
+    }
+    #expect(writer.doneBefore == total && read(from: input, 1) == .end)
+  }
+
   @Test("an end opened twice keeps its first handler")
   func openedTwice() {
     let pair = BoundPair.make()
@@ -182,5 +212,35 @@ final class EventLog: Sendable {
       case .errorOccurred(let error): "in errorOccurred(\(error))"
       }
     entries.withLock { $0.append(words) }
+  }
+}
+
+/// A writer on the reader's thread: it writes all that it has whenever it is told of space, and closes behind it.
+private final class RefillingWriter: @unchecked Sendable {
+  private let output: BoundPair.Output
+  private let source: [UInt8]
+  private var cursor = 0
+  private var isWriting = false
+  /// How many bytes the reader has taken in earlier rounds.
+  var doneBefore = 0
+
+  init(_ output: consuming BoundPair.Output, _ source: [UInt8]) {
+    self.output = output
+    self.source = source
+  }
+
+  func open() { output.open { [unowned self] event in if event == .spaceAvailable { write() } } }
+
+  private func write() {
+    guard !isWriting else { return }
+    isWriting = true
+    defer { isWriting = false }
+    while cursor < source.count {
+      // In pieces of odd sizes.
+      let piece = source[cursor..<min(source.count, cursor + 13)]
+      guard case .accepted(let count) = output.write(piece.span.bytes) else { return }
+      cursor += count
+    }
+    output.close()
   }
 }

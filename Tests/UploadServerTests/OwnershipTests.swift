@@ -1,10 +1,13 @@
 // Whose stream is whose: no combination of names and types gives one token what another has stored.
 
+import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
 import Testing
-import UploadServer
+
+@testable import StreamStore
+@testable import UploadServer
 
 @Suite("Ownership of streams", .serialized)
 struct OwnershipTests {
@@ -56,6 +59,64 @@ struct OwnershipTests {
       try client.send(TestServer.head("/t.txt", id: "a", offset: 3, more: token + "\r\n") + "0\r\n\r\n")
       #expect(try client.answer().status == status)
     }
+  }
+
+  @Test(
+    "a complete recording that no token has begun is not compared with what a token sends, nor counted as that one's",
+    arguments: ["nobody's", "an operator's", "continued"])
+  func completeOfNobody(_ origin: String) throws {
+    let directory = TemporaryDirectory()
+    let bytes = Array("secret words".utf8)
+    if origin == "an operator's" {
+      try directory.write("k-a.txt", bytes)
+    } else {
+      // Before there were tokens.
+      let test = try TestServer(in: directory)
+      let client = try test.connect()
+      try client.send(
+        TestServer.head("/k.txt", id: "a") + "6\r\nsecret\r\n"
+          + (origin == "continued" ? "" : "6\r\n words\r\n0\r\n\r\n"))
+      if origin == "continued" {
+        try waitUntil("it is stored") { try directory.exists("k-a.part") && directory.text("k-a.part") == "secret" }
+      } else {
+        #expect(try client.answer().status == 201)
+      }
+      client.disconnect()
+      test.stop()
+    }
+    let test = try guarded(directory) {
+      $0.retention = RecordingRetention(largestSize: 20)
+      $0.maintenancePause = .milliseconds(5)
+      $0.retentionClock = RetentionState.Clock(now: { .now }, isSynchronized: { true })
+    }
+    func send(_ offset: Int, _ text: String, completes: Bool = false, _ token: String = Self.alpha) throws -> Int {
+      let client = try test.connect()
+      let chunk = text.isEmpty ? "" : "\(String(text.utf8.count, radix: 16))\r\n\(text)\r\n"
+      try client.send(
+        TestServer.head("/k.txt", id: "a", offset: offset, more: token + "\r\n") + chunk + "0\r\n\r\n")
+      return try client.answer().status
+    }
+    if origin == "continued" {
+      // A stream that nobody owns goes on for whoever comes first, who does not get what was there by that.
+      #expect(try send(6, " words") == 200)
+      #expect(try send(0, "x", Self.beta) == 403)
+    }
+    for text in ["", "s", "x", "secret words", "secret words and more"] { #expect(try send(0, text) == 403, "\(text)") }
+    for offset in 0..<12 {
+      #expect(try send(offset, String(decoding: bytes[offset...offset], as: UTF8.self)) == 403)
+      #expect(try send(offset, "~") == 403)
+    }
+    // What alpha stores makes none of the others due.
+    let own = try test.connect()
+    try own.send(
+      TestServer.head("/u.txt", id: "u", more: Self.alpha + "\r\n") + "12\r\n123456789012345678\r\n0\r\n\r\n")
+    #expect(try own.answer().status == 201)
+    try waitUntil("its digest is there") { directory.exists("u-u.sidecar") }
+    let more = try test.connect()
+    try more.send(TestServer.head("/v.txt", id: "v", more: Self.alpha + "\r\n") + "6\r\n123456\r\n0\r\n\r\n")
+    #expect(try more.answer().status == 201)
+    #expect(try test.events.wait(.removed).file == "u-u.txt", "the oldest of those that alpha began")
+    #expect(try directory.text("k-a.txt") == "secret words")
   }
 
   /// What is stored, and what a foreign request asks for.

@@ -124,4 +124,32 @@ struct RecordingNamesTests {
     }
     #expect(try RecordingSidecar(parsing: directory.contents("k-e.sidecar")).link == nil)
   }
+
+  @Test("no link is made behind a link that an operator has put into the directory, and none is removed there")
+  func operatorsLink() throws {
+    let (directory, outside) = (TemporaryDirectory(), TemporaryDirectory())
+    try Command.run("mkdir", ["-p", "\(outside.path)/deep"])
+    try Command.run("ln", ["-s", outside.path, "\(directory.path)/archive"])
+    try Command.run("ln", ["-s", "\(outside.path)/deep", "\(directory.path)/wide"])
+    try Command.run("mkdir", ["\(directory.path)/own"])
+    let test = try TestServer(in: directory) {
+      $0.names = RecordingNames(pattern: "{name}/{stream}", includesWhole: true)
+    }
+    for name in ["archive", "wide", "own", "new"] {
+      let client = try test.connect()
+      try client.send(TestServer.head("/\(name).wav", id: "a", type: "audio/wav"))
+      try client.sendChunk(StreamedHead.all[0].bytes + [3, 3, 3, 3])
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 201)
+      try waitUntil("the sidecar is written") { directory.exists("\(name)-a.sidecar") }
+    }
+    #expect(link(directory, "own/a.wav") == "../own-a.wav" && link(directory, "new/a.wav") == "../new-a.wav")
+    #expect(outside.names == ["deep"], "\(outside.names)")
+    // It goes only if it is empty.
+    #expect(rmdir("\(outside.path)/deep") == 0)
+    for name in ["archive", "wide"] {
+      let sidecar = try RecordingSidecar(parsing: directory.contents("\(name)-a.sidecar"))
+      #expect(sidecar.link == nil, "nobody is led to a link that is not there")
+    }
+  }
 }
