@@ -55,9 +55,10 @@ let rooms: [Target] =
     "JetStream", imports: ["CCurl", "CJansson", "CNats", "EventLoops"],
     testsImport: ["BrokerTesting", "NetworkTesting"])
   + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
-  + room("Spool", imports: ["CLinux", "CZlib", "EventLoops"])
+  + room("Spool", imports: ["CLinux", "CZlib", "EventLoops"], testsImport: ["SpoolTesting"])
   + room(
-    "SpooledStreams", imports: ["EventLoops", "Spool", "StreamBuffers"], testsImport: ["NetworkTesting"])
+    "SpooledStreams", imports: ["EventLoops", "Spool", "StreamBuffers"],
+    testsImport: ["NetworkTesting", "SpoolTesting"])
   + room(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])
@@ -244,6 +245,9 @@ let testLibraries: [Target] = [
 let testSupport: [Target] = [
   .target(
     name: "PropertyTesting", dependencies: ["EventLoops", "HTTPMessages"], path: "Tests/PropertyTesting",
+    swiftSettings: settings),
+  .target(
+    name: "SpoolTesting", dependencies: ["EventLoops", "PropertyTesting", "Spool"], path: "Tests/SpoolTesting",
     swiftSettings: settings),
   .target(name: "CallCounter", path: "Tests/CallCounter"),
   .target(name: "TestThreads", path: "Tests/TestThreads"),

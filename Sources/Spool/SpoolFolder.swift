@@ -119,7 +119,7 @@ package final class SpoolFolder: Sendable {
   }
 
   /// The path of the folder that the last part of `path` is in.
-  static func folder(of path: String) -> String {
+  package static func folder(of path: String) -> String {
     var path = path[...]
     while path.count > 1, path.hasSuffix("/") { path.removeLast() }
     guard let slash = path.lastIndex(of: "/") else { return "." }

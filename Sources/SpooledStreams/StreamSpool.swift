@@ -28,10 +28,18 @@ public final class StreamSpool: Sendable {
   ///   - settings: how much is kept, and how long.
   ///   - report: called on any thread.
   /// - Throws: ``Spool/SpoolError``, e.g. while another process uses the spool of this stream.
-  public init(
+  public convenience init(
     directory: String, stream: String, settings: SpoolSettings, report: @escaping @Sendable (SpoolEvent) -> Void
   ) throws(SpoolError) {
-    let folder = try SpoolFolder(directory: directory, stream: stream)
+    try self.init(directory: directory, stream: stream, settings: settings, disk: .system, report: report)
+  }
+
+  /// The same on a disk of the caller's.
+  package init(
+    directory: String, stream: String, settings: SpoolSettings, disk: any SpoolDisk,
+    report: @escaping @Sendable (SpoolEvent) -> Void
+  ) throws(SpoolError) {
+    let folder = try SpoolFolder(directory: directory, stream: stream, disk: disk)
     self.folder = folder
     self.settings = settings
     self.report = report
@@ -58,8 +66,8 @@ public final class StreamSpool: Sendable {
 
   /// What the oldest stretches of ``backlog`` were created with, as far as that can be read.
   package var descriptions: some Sequence<String> {
-    backlog.lazy.compactMap { [path, withoutFile] name in
-      withoutFile[name] ?? (try? SpoolFile.open("\(path)/\(name)", access: .readOnly))?.description
+    backlog.lazy.compactMap { [path, folder, withoutFile] name in
+      withoutFile[name] ?? (try? SpoolFile.open("\(path)/\(name)", access: .readOnly, folder: folder))?.description
     }
   }
 

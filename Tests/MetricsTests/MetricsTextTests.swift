@@ -90,4 +90,44 @@ struct MetricsTextTests {
     let values = try ExpositionParser.parse(page.text).samples.map(\.value)
     #expect(values[3] == 1e-7 && values[4] == 1e300)
   }
+
+  private static let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+
+  @Test("a name begins with any letter or underscore, and continues with these and digits")
+  func names() throws {
+    var page = MetricsText()
+    var names: [String] = []
+    for first in Self.letters {
+      for later in Self.letters + "0123456789" { names.append("\(first)\(later)") }
+    }
+    for name in names { page.gauge(name, "", [.init([.init(name, "1")], 1)]) }
+    page.gauge("a:b", "", 2)
+    let samples = try ExpositionParser.parse(page.text).samples
+    #expect(samples.map(\.name) == names + ["a:b"])
+    #expect(samples.dropLast().allSatisfy { $0.labels == [$0.name: "1"] })
+  }
+
+  @Test("a name that Prometheus does not know ends the program")
+  func wrongNames() async {
+    await #expect(processExitsWith: .failure) {
+      var page = MetricsText()
+      page.gauge("0a", "", 1)
+    }
+    await #expect(processExitsWith: .failure) {
+      var page = MetricsText()
+      page.gauge("9a", "", 1)
+    }
+    await #expect(processExitsWith: .failure) {
+      var page = MetricsText()
+      page.gauge("a-b", "", 1)
+    }
+    await #expect(processExitsWith: .failure) {
+      var page = MetricsText()
+      page.gauge("a", "", [.init([.init("b:c", "1")], 1)])
+    }
+    await #expect(processExitsWith: .failure) {
+      var page = MetricsText()
+      page.gauge("", "", 1)
+    }
+  }
 }

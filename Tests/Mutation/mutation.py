@@ -80,8 +80,10 @@ MODULES = {
 }
 # Modules without code of their own to judge: C libraries, a facade, and the command, whose tests are of processes.
 EXEMPT = re.compile(r"C[A-Z]\w+|FoundationUploads|sluice")
-# The tests that judge them: the module's own, and where two modules are one in use, those of both.
+# The tests that judge them, as modules or single suites: the module's own, and where two modules are one in use, those of
+# both.
 TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
+    "Recordings": ["RecordingsTests", "UploadServerTests.VerificationTests"],
     **{part: ["UploadServerTests"] for part in ("ResumableServing", "StreamStore", "StreamServing", "DiskFiles")},
     "UploadClient": ["UploadClientTests", "LiveStreamingTests"],
     "HTTPMessages": ["HTTPMessagesTests", "HTTPServerTests"],
@@ -276,7 +278,7 @@ def mutated(mutants: list[Mutant]) -> dict[str, bytes]:
     # Only these modules' tests stay in the manifest, with the targets that they need.
     modules = {mutant.module for mutant in mutants}
     products = {name for module in modules for name in PRODUCTS.get(module, [])}
-    targets = products | {name for module in modules for name in TESTS[module]}
+    targets = products | {name.partition(".")[0] for module in modules for name in TESTS[module]}
     manifest = (ROOT / "Package.swift").read_text()
     manifest += SUBSET.replace("NAMES", literals(targets)).replace("PRODUCTS", literals(products))
     changed = {"Package.swift": manifest.encode()}
@@ -348,7 +350,7 @@ class Tests:
         # Suites within others on their own: the outer one would take as long as all of them.
         tests = [line.partition("(")[0] for line in listed.splitlines()]
         names = {test.rpartition("/")[0] or test for test in tests}
-        return sorted(name for name in names if name.partition(".")[0] in TESTS[module])
+        return sorted(name for name in names if {name, name.partition(".")[0]} & set(TESTS[module]))
 
     def measure(self, module: str) -> list[Suite]:
         """Runs each suite without a mutant; what fails twice ends the program."""

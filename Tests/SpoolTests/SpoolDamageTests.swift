@@ -1,5 +1,6 @@
 import Glibc
 import PropertyTesting
+import SpoolTesting
 import Testing
 
 @testable import Spool
@@ -207,6 +208,35 @@ struct SpoolDamageTests {
     let before = disk.calls[.read] ?? 0
     #expect(try SpoolFile.open(Self.path, access: .readOnly, disk: disk).head == 3 * 4064)
     #expect((disk.calls[.read] ?? 0) - before < 16)
+  }
+
+  @Test(
+    "without any checkpoint, what the ring still has is found wherever it begins",
+    arguments: [0, 1, 300, 499] as [UInt64], [0, 700] as [UInt64])
+  func noCheckpointAfterRelease(releasedBlocks: UInt64, earlierBlocks: UInt64) throws {
+    let disk = TestDisk()
+    try disk.makeFolder("/tmp", mode: 0)
+    let folder = try SpoolFolder(directory: "/tmp", stream: "s", disk: disk)
+    let file = try SpoolFile.create(in: folder, description: "d", capacity: 512 * 4064)
+    // Where the ring's oldest block is, and whether it has gone around.
+    var head: UInt64 = 0
+    while head < earlierBlocks * 4064 {
+      try file.append(Self.pattern, at: head, count: 100 * 4064)
+      head = file.head
+      file.release(upTo: head)
+      try file.commit()
+    }
+    try file.append(Self.pattern, at: head, count: 500 * 4064)
+    file.release(upTo: head + releasedBlocks * 4064)
+    try file.commit()
+    var bytes = try #require(disk.withFile(file.path) { $0 })
+    for offset in SpoolFormat.checkpointOffsets { bytes[Int(offset) + 30] ^= 4 }
+    disk.place(bytes, at: Self.path)
+    let found = try SpoolFile.open(Self.path, access: .readOnly, disk: disk)
+    #expect(found.head == head + 500 * 4064 && found.oldest <= head + releasedBlocks * 4064)
+    let (pieces, missing) = try found.readAll(from: head + releasedBlocks * 4064)
+    #expect(missing.isEmpty && pieces.reduce(0) { $0 + $1.1.count } == (500 - Int(releasedBlocks)) * 4064)
+    for (position, piece) in pieces { #expect(piece.withUnsafeBytes { Self.pattern.matches($0, at: position) }) }
   }
 
   @Test("a flipped bit of a block is named with its positions, and costs that block alone")

@@ -1,5 +1,6 @@
 import Glibc
 import PropertyTesting
+import SpoolTesting
 import Testing
 
 @testable import Spool
@@ -108,6 +109,20 @@ struct SpoolFaultTests {
       }
     }
     #expect(count > 150)
+  }
+
+  @Test("a write that takes nothing and reports nothing is an error, and can be made again")
+  func nothingWritten() throws {
+    var plain = try Run()
+    let head = try #require(try plain.run()).head
+    for number in 1...(plain.disk.calls[.write] ?? 0) {
+      var run = try Run()
+      run.disk.faults[.write] = [number: .nothing]
+      let file = try #require(try run.run(), "\(number)")
+      // The first one writes who has the lock, which may be missing.
+      #expect(file.head == head && run.errors.map(\.code) == (number == 1 ? [] : [EIO]), "\(number): \(run.errors)")
+      try expectAll(file, but: [], "\(number)")
+    }
   }
 
   @Test("a disk that stays broken ends in an error, and recovery has what was durable", arguments: [ENOSPC, EIO])

@@ -2,6 +2,7 @@
 
 import Glibc
 import PropertyTesting
+import SpoolTesting
 import Testing
 
 @testable import Spool
@@ -40,6 +41,26 @@ struct SpoolRoomTests {
     #expect(disk.punchedByteCount > file.head / 4, "\(seed): \(disk.punchedByteCount)")
     // A run of blocks that reaches beyond the ring's end goes on at its beginning.
     #expect(!disk.hasPunchedBeyondEnd, "\(seed)")
+  }
+
+  @Test("a real file system has its room back for what was released")
+  func realRoom() throws {
+    let temporary = try TemporaryFolder()
+    let folder = try SpoolFolder(directory: temporary.path, stream: "s")
+    let file = try SpoolFile.create(in: folder, description: "", capacity: 16 << 20)
+    try file.append(pattern, at: 0, count: 8 << 20)
+    try file.commit()
+    var before = try file.diskByteCount
+    #expect(before >= 8 << 20)
+    for released in [3 << 20, 8 << 20] as [UInt64] {
+      file.release(upTo: released)
+      try file.commit()
+      let now = try file.diskByteCount
+      // In steps of 1 MiB.
+      #expect(now + (2 << 20) < before, "\(now) after \(before)")
+      before = now
+      #expect(try file.readAll(from: released).missing.isEmpty)
+    }
   }
 
   @Test("a few bytes are read with a few blocks")

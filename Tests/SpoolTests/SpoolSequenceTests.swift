@@ -1,6 +1,7 @@
 import EventLoops
 import Glibc
 import PropertyTesting
+import SpoolTesting
 import Testing
 
 @testable import Spool

@@ -89,6 +89,46 @@ struct KilledSpoolTests {
     #expect(directory.events.isEmpty, "\(seed): \(directory.events)")
   }
 
+  @Test("stretches that are delivered while the spool still looks at them leave nothing behind")
+  func deliveredAtOnce() throws {
+    let directory = try SpoolDirectory()
+    for number in 0..<12 {
+      let spool = try directory.open()
+      let buffer = try spool.begin(description: "\(number)", capacity: 64 << 10, overflow: .refuse)
+      try Self.capture(Left(total: 5000, acknowledged: 0, words: ""), buffer, isUrgent: false)
+      #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)
+    }
+    let spool = try directory.open()
+    let areOrdered = EndSignal()
+    let areDelivered = try EventCounter()
+    let delivered = areDelivered.descriptor
+    let rest = Lock(spool.backlog.count)
+    #expect(spool.backlog.count == 12)
+    for name in spool.backlog {
+      spool.open(name) { stretch in
+        // The spool's thread: all orders are there before it looks at the next stretch.
+        areOrdered.wait()
+        guard case .backlog(let stretch) = stretch else {
+          Issue.record("\(name) was not opened")
+          return
+        }
+        spool.end(stretch.stretch, isDelivered: true) { _ in
+          let isLast = rest.withLock { count in
+            count -= 1
+            return count == 0
+          }
+          if isLast { areDelivered.signal() }
+        }
+      }
+    }
+    areOrdered.signal()
+    try #require(waitUntilReadable(delivered))
+    // After everything that was begun meanwhile.
+    #expect(try spool.opened(spool.backlog.first) == nil)
+    #expect(try directory.stretches() == [])
+    #expect(directory.events.isEmpty, "\(directory.events)")
+  }
+
   @Test("urgent words are on the disk at once, however long the interval is")
   func urgent() throws {
     let directory = try SpoolDirectory()

@@ -1,9 +1,6 @@
 // What programs and the agent say to each other, and where.
 
-import EventLoops
-import Glibc
 import JSONLines
-import NetworkTesting
 import PropertyTesting
 import Testing
 
@@ -78,13 +75,6 @@ struct AgentMessageTests {
       location(["HOME": "/h", "XDG_STATE_HOME": "s", "XDG_RUNTIME_DIR": "r"])
         == AgentLocation(directory: "/h/.local/state/sluice", socket: "/h/.local/state/sluice/agent.sock"))
     #expect(location([:]) == nil)
-  }
-
-  @Test("a path that is too long for a socket is an error that says so")
-  func longPath() throws {
-    let directory = try TemporaryDirectory()
-    let path = "\(directory.path)/\(String(repeating: "x", count: 120))"
-    #expect(throws: AgentError.self) { try AgentSocket.listen(path, in: directory.path) }
   }
 
   private static func request(_ random: inout SplitMix64) -> TransferRequest {

@@ -1,47 +1,48 @@
 // A disk in memory that forgets at a power cut what was not synced, fails calls on request, and dies in the middle of
 // one.
 
-import EventLoops
-import Glibc
-import PropertyTesting
-
-@testable import Spool
+package import EventLoops
+internal import Glibc
+package import PropertyTesting
+package import Spool
 
 /// Files and names as a kernel keeps them: what processes see, and what is on the disk for sure. One thread at a time.
 ///
 /// Between two syncs, each 512-byte sector of a file has versions; a power cut leaves any one of them. Names change in
 /// order, as with a journal, and a power cut leaves some of the changes. A failed fdatasync drops pages: the next one
 /// succeeds without them, as on Linux.
-final class TestDisk: SpoolDisk, @unchecked Sendable {
-  static let sector = 512
+package final class TestDisk: SpoolDisk, @unchecked Sendable {
+  package static let sector = 512
 
-  enum Operation: String, CaseIterable, Sendable {
+  package enum Operation: String, CaseIterable, Sendable {
     case open, write, read, synchronizeData, synchronizeFolder, setSize, punchHole, rename, unlink, makeFolder, lock,
       status, names, nextData
   }
 
-  enum Fault: Sendable, Equatable {
+  package enum Fault: Sendable, Equatable {
     case error(Int32)
     /// Fewer bytes than asked for; for reads and writes.
     case short
+    /// Nothing of what was asked for, and no error either; for writes.
+    case nothing
     /// The process is killed in the middle of the call: part of it is done, by whole pages, and no other call succeeds.
     case death
   }
 
   /// What happens in the n-th call of a kind, counted from 1.
-  var faults: [Operation: [Int: Fault]] = [:]
+  package var faults: [Operation: [Int: Fault]] = [:]
   /// Fails every call of a kind from the n-th on.
-  var lasting: [Operation: (from: Int, code: Int32)] = [:]
+  package var lasting: [Operation: (from: Int, code: Int32)] = [:]
   /// Calls so far.
-  private(set) var calls: [Operation: Int] = [:]
+  package private(set) var calls: [Operation: Int] = [:]
   /// Calls of all kinds after which the process dies.
-  var dies: Int?
-  private(set) var callCount = 0
-  private(set) var isDead = false
-  private(set) var punchedByteCount: UInt64 = 0
-  private(set) var hasPunchedBeyondEnd = false
-  private(set) var writtenByteCount = 0
-  private(set) var readByteCount = 0
+  package var dies: Int?
+  package private(set) var callCount = 0
+  package private(set) var isDead = false
+  package private(set) var punchedByteCount: UInt64 = 0
+  package private(set) var hasPunchedBeyondEnd = false
+  package private(set) var writtenByteCount = 0
+  package private(set) var readByteCount = 0
 
   private var random: SplitMix64
   private var inodes: [Int: Inode] = [:]
@@ -66,7 +67,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     var set: [(String, Int?)]
   }
 
-  init(_ random: SplitMix64 = SplitMix64(state: 1)) {
+  package init(_ random: SplitMix64 = SplitMix64(state: 1)) {
     self.random = random
     names["/"] = Self.folder
     durableNames["/"] = Self.folder
@@ -75,7 +76,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
   // MARK: What tests do to it
 
   /// The process ends, and its descriptors with it. The page cache stays.
-  func killProcess() {
+  package func killProcess() {
     for descriptor in descriptors.keys { release(descriptor) }
     descriptors = [:]
     (isDead, dies) = (false, nil)
@@ -83,7 +84,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
   }
 
   /// The power fails, and comes back.
-  func cutPower() {
+  package func cutPower() {
     killProcess()
     for change in changes.prefix(Int.random(in: 0...changes.count, using: &random)) {
       Self.apply(change, to: &durableNames)
@@ -107,7 +108,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
   }
 
   /// A file's bytes, to look at or to damage.
-  func withFile<Result>(_ path: String, _ body: (inout [UInt8]) -> Result) -> Result? {
+  package func withFile<Result>(_ path: String, _ body: (inout [UInt8]) -> Result) -> Result? {
     guard let number = names[path], number != Self.folder, var inode = inodes.removeValue(forKey: number) else {
       return nil
     }
@@ -118,18 +119,18 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
   }
 
   /// Puts a file there.
-  func place(_ bytes: [UInt8], at path: String) {
+  package func place(_ bytes: [UInt8], at path: String) {
     names[path] = nextInode
     durableNames[path] = nextInode
     inodes[nextInode] = Inode(bytes: bytes, durable: bytes)
     nextInode += 1
   }
 
-  func resetCalls() { calls = [:] }
+  package func resetCalls() { calls = [:] }
 
   // MARK: What a spool asks
 
-  func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32 {
+  package func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32 {
     try enter(.open)
     var number = names[path]
     if number != nil, flags & O_EXCL != 0 { throw SystemError(operation: "open", code: EEXIST) }
@@ -147,16 +148,19 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     return nextDescriptor - 1
   }
 
-  func close(_ descriptor: Int32) {
+  package func close(_ descriptor: Int32) {
     release(descriptor)
     descriptors[descriptor] = nil
   }
 
-  func write(_ pieces: [UnsafeRawBufferPointer], to descriptor: Int32, at offset: UInt64) throws(SystemError) -> Int {
+  package func write(_ pieces: [UnsafeRawBufferPointer], to descriptor: Int32, at offset: UInt64) throws(SystemError)
+    -> Int
+  {
     let fault = try enter(.write)
     let bytes = pieces.flatMap { Array($0) }
     var count = bytes.count
     if fault == .short { count = Int.random(in: 1...max(1, bytes.count - 1), using: &random) }
+    if fault == .nothing { count = 0 }
     if fault == .death {
       // The kernel looks for a fatal signal before each page.
       let pages = (Int(offset) + count - 1) / 4096 - Int(offset) / 4096
@@ -170,7 +174,8 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     return count
   }
 
-  func read(_ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(SystemError)
+  package func read(_ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64)
+    throws(SystemError)
     -> Int
   {
     let fault = try enter(.read)
@@ -185,7 +190,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     return count
   }
 
-  func synchronizeData(_ descriptor: Int32) throws(SystemError) {
+  package func synchronizeData(_ descriptor: Int32) throws(SystemError) {
     let number = try inode(descriptor)
     do throws(SystemError) { try enter(.synchronizeData) } catch {
       if !isDead, error.code != EINTR { dropPages(of: number) }
@@ -198,46 +203,46 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     inodes[number] = inode
   }
 
-  func synchronizeFolder(_ path: String) throws(SystemError) {
+  package func synchronizeFolder(_ path: String) throws(SystemError) {
     try enter(.synchronizeFolder)
     guard names[path] == Self.folder else { throw SystemError(operation: "open", code: ENOENT) }
     for change in changes where change.folder == path { Self.apply(change, to: &durableNames) }
     changes.removeAll { $0.folder == path }
   }
 
-  func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) {
+  package func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) {
     try enter(.setSize)
     let number = try inode(descriptor)
     let bytes = inodes[number]?.bytes ?? []
     inodes[number]?.bytes = Self.resized(bytes, to: Int(byteCount))
   }
 
-  func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
+  package func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
     try enter(.punchHole)
     if Int(offset + byteCount) > inodes[try inode(descriptor)]?.bytes.count ?? 0 { hasPunchedBeyondEnd = true }
     store([UInt8](repeating: 0, count: Int(byteCount))[...], in: try inode(descriptor), at: Int(offset))
     punchedByteCount += byteCount
   }
 
-  func rename(_ old: String, to new: String) throws(SystemError) {
+  package func rename(_ old: String, to new: String) throws(SystemError) {
     try enter(.rename)
     guard let number = names[old] else { throw SystemError(operation: "rename", code: ENOENT) }
     change(Change(folder: SpoolFolder.folder(of: new), set: [(old, nil), (new, number)]))
   }
 
-  func unlink(_ path: String) throws(SystemError) {
+  package func unlink(_ path: String) throws(SystemError) {
     try enter(.unlink)
     guard names[path] != nil else { throw SystemError(operation: "unlink", code: ENOENT) }
     change(Change(folder: SpoolFolder.folder(of: path), set: [(path, nil)]))
   }
 
-  func makeFolder(_ path: String, mode: UInt32) throws(SystemError) {
+  package func makeFolder(_ path: String, mode: UInt32) throws(SystemError) {
     try enter(.makeFolder)
     if names[path] != nil { throw SystemError(operation: "mkdir", code: EEXIST) }
     change(Change(folder: SpoolFolder.folder(of: path), set: [(path, Self.folder)]))
   }
 
-  func lock(_ descriptor: Int32) throws(SystemError) -> Bool {
+  package func lock(_ descriptor: Int32) throws(SystemError) -> Bool {
     try enter(.lock)
     let number = try inode(descriptor)
     if let holder = inodes[number]?.lock, holder != descriptor { return false }
@@ -245,14 +250,14 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     return true
   }
 
-  func isLocked(_ descriptor: Int32) throws(SystemError) -> Bool {
+  package func isLocked(_ descriptor: Int32) throws(SystemError) -> Bool {
     try enter(.lock)
     let holder = inodes[try inode(descriptor)]?.lock
     return holder != nil && holder != descriptor
   }
 
   /// What was never written reads as zeros, and whole pages of zeros are holes.
-  func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+  package func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
     try enter(.nextData)
     let hole = [UInt8](repeating: 0, count: 4096)
     return inodes[try inode(descriptor)]?.bytes.withUnsafeBytes { bytes in
@@ -266,19 +271,19 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
     }
   }
 
-  func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
+  package func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
     try enter(.status)
     let count = UInt64(inodes[try inode(descriptor)]?.bytes.count ?? 0)
     return SpoolFileStatus(byteCount: count, diskByteCount: count)
   }
 
-  func names(in folder: String) throws(SystemError) -> [String] {
+  package func names(in folder: String) throws(SystemError) -> [String] {
     try enter(.names)
     return names.keys.filter { $0 != "/" && SpoolFolder.folder(of: $0) == folder }
       .map { String($0.dropFirst(folder == "/" ? 1 : folder.count + 1)) }.sorted()
   }
 
-  func freeByteCount(at path: String) throws(SystemError) -> UInt64 { 1 << 30 }
+  package func freeByteCount(at path: String) throws(SystemError) -> UInt64 { 1 << 30 }
 
   // MARK: Inside
 
@@ -297,7 +302,7 @@ final class TestDisk: SpoolDisk, @unchecked Sendable {
       isDead = true
       if operation != .write { throw SystemError(operation: "death", code: EIO) }
       return .death
-    case .short, nil: return fault
+    case .short, .nothing, nil: return fault
     }
   }
 

@@ -1,0 +1,242 @@
+// What a download makes of each kind of response, whether it begins or continues what an earlier one has left.
+
+import Digests
+import DiskFiles
+import EventLoops
+import Glibc
+import HTTPMessages
+import NetworkTesting
+import Testing
+import UploadClient
+
+@testable import Downloads
+
+@Suite("A download and its answers")
+struct DownloadAnswersTests {
+  private static let content = (0..<1000).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) }
+  private let directory: TemporaryDirectory
+
+  init() throws { directory = try TemporaryDirectory() }
+
+  /// Answers the first request with `first`, and each later one as a server does that has the content.
+  private func server(_ first: @escaping @Sendable (ServerConnection) throws -> Void) throws -> ScriptedServer {
+    try ScriptedServer { connection, number in
+      if number == 0 {
+        _ = try connection.head()
+        return try first(connection)
+      }
+      _ = try connection.head()
+      try Self.send(connection, "200 OK", content: Self.content[...])
+    }
+  }
+
+  private static func send(
+    _ connection: ServerConnection, _ status: String, _ fields: [String] = [], content: ArraySlice<UInt8>
+  ) throws {
+    let lines = ["HTTP/1.1 \(status)", "Content-Length: \(content.count)", "Connection: close"] + fields
+    try connection.send(lines.joined(separator: "\r\n") + "\r\n\r\n")
+    try connection.send(Array(content))
+  }
+
+  /// What an earlier download has left: the first bytes of the content.
+  private func left(_ count: Int) throws -> DownloadResumeData {
+    let part = try directory.write("file.part", Array(Self.content[..<count]))
+    var status = stat()
+    #expect(stat(part, &status) == 0)
+    return DownloadResumeData(
+      path: part, inode: UInt64(status.st_ino), byteCount: UInt64(count), validator: "\"a\"", length: nil)
+  }
+
+  private func download(
+    _ url: String, from count: Int, _ change: (inout FileDownload.Configuration) -> Void = { _ in }
+  ) async throws -> (summary: DownloadSummary, startedOver: [UInt64]) {
+    var configuration = FileDownload.Configuration(
+      request: UploadRequest(url: url), to: "\(directory.path)/file")
+    if count > 0 { configuration.resumeData = try left(count) }
+    change(&configuration)
+    var summary: DownloadSummary?
+    var startedOver: [UInt64] = []
+    for await event in FileDownload(configuration).events(on: try UploadSession()) {
+      if case .ended(let end) = event { summary = end }
+      if case .startedOver(_, let discarded) = event { startedOver.append(discarded) }
+    }
+    return (try #require(summary), startedOver)
+  }
+
+  /// The field with the SHA-256 of these bytes, or of others.
+  private static func digest(_ field: String, _ bytes: ArraySlice<UInt8>, isRight: Bool) throws -> String {
+    var digest = try RunningDigest(.sha256)
+    digest.update(Array(bytes) + (isRight ? [] : [0]))
+    return "\(field): \(DigestField([("sha-256", try digest.value().bytes)]).value)"
+  }
+
+  @Test(
+    "the file is compared with each digest that the server sends, and wrong bytes are not left behind",
+    arguments: [0, 400, 1000], ["Content-Digest", "Repr-Digest"])
+  func digests(from start: Int, field: String) async throws {
+    for isRight in [true, false] {
+      let server = try server { connection in
+        // Of a 416, the content is a message and no part of the file.
+        let message = Array("There is no more.".utf8)
+        let sent = start == 1000 ? message[...] : Self.content[start...]
+        let range = start == 1000 ? "*/1000" : "\(start)-999/1000"
+        try Self.send(
+          connection, start == 0 ? "200 OK" : start == 1000 ? "416 Range Not Satisfiable" : "206 Partial Content",
+          ["ETag: \"a\"", start > 0 ? "Content-Range: bytes \(range)" : "X-Range: none"]
+            + [try Self.digest(field, field == "Repr-Digest" ? Self.content[...] : sent, isRight: isRight)],
+          content: sent)
+      }
+      let (summary, startedOver) = try await download(server.url, from: start)
+      #expect(startedOver.isEmpty && summary.resumeData == nil, "\(summary)")
+      let isCompared = field == "Repr-Digest" || start < 1000
+      if isRight || !isCompared {
+        #expect(summary.error == nil && summary.verified == (isCompared ? "sha-256" : nil), "\(summary)")
+        #expect(try directory.names == ["file"] && directory.contents("file") == Self.content)
+        unlink("\(directory.path)/file")
+      } else {
+        #expect(summary.error?.kind == .corrupt && directory.names == [], "\(summary), \(directory.names)")
+      }
+    }
+  }
+
+  @Test(
+    "bytes that go into a pipe are compared as they come, because nobody can read them again", arguments: [true, false])
+  func pipeDigest(isRight: Bool) async throws {
+    let server = try server { connection in
+      let field = try Self.digest("Repr-Digest", Self.content[...], isRight: isRight)
+      try Self.send(connection, "200 OK", [field], content: Self.content[...])
+    }
+    var ends: [Int32] = [-1, -1]
+    try #require(pipe(&ends) == 0)
+    defer { for end in ends { close(end) } }
+    let output = ends[1]
+    let (summary, _) = try await download(server.url, from: 0) { $0.output = .descriptor(output) }
+    #expect(summary.error?.kind == (isRight ? nil : .corrupt), "\(summary)")
+    #expect(isRight ? summary.verified == "sha-256" : summary.verified == nil, "\(summary)")
+    var found = [UInt8](repeating: 0, count: 2000)
+    #expect(read(ends[0], &found, found.count) == 1000 && found.prefix(1000).elementsEqual(Self.content))
+  }
+
+  @Test("a server is held up while nobody takes the bytes, and sends the rest afterwards")
+  func heldUp() async throws {
+    let total = 64 << 20
+    let held = try EventLog<Int>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 200 OK\r\nContent-Length: \(total)\r\n\r\n")
+      let piece = [UInt8](repeating: 7, count: 1 << 16)
+      var sent = 0
+      while sent < total {
+        var room = pollfd(fd: connection.descriptor, events: Int16(POLLOUT), revents: 0)
+        // So long a pause is not the network's, which is this machine.
+        if held.all.isEmpty, poll(&room, 1, 1000) == 0 { held.append(sent) }
+        try connection.send(piece)
+        sent += piece.count
+      }
+      if held.all.isEmpty { held.append(total) }
+    }
+    var ends: [Int32] = [-1, -1]
+    try #require(pipe(&ends) == 0)
+    let (input, output) = (ends[0], ends[1])
+    let read = try NamedThread("reader") {
+      // What the kernel has room for in both sockets, and what waits for the disk.
+      let sent = try? held.first("a pause") { _ in true }
+      #expect(sent.map { $0 < total / 2 } == true, "\(sent ?? 0) bytes were sent before the first was taken")
+      var buffer = [UInt8](repeating: 0, count: 1 << 16)
+      var rest = total
+      while rest > 0 {
+        let count = Glibc.read(input, &buffer, min(buffer.count, rest))
+        guard count > 0 else {
+          Issue.record("the pipe ended")
+          return
+        }
+        rest -= count
+      }
+    }
+    let (summary, _) = try await download(server.url, from: 0) { $0.output = .descriptor(output) }
+    #expect(summary.error == nil && summary.progress.written == UInt64(total), "\(summary)")
+    close(output)
+    read.join()
+    close(input)
+  }
+
+  @Test(
+    "a server that cannot continue what is there sends everything, and each byte is there once",
+    arguments: [
+      ("412 Precondition Failed", []), ("416 Range Not Satisfiable", []),
+      ("416 Range Not Satisfiable", ["Content-Range: bytes */300"]),
+      ("206 Partial Content", ["Content-Range: bytes 400-999/1000", "ETag: \"b\""]),
+      ("206 Partial Content", ["Content-Range: bytes 399-999/1000", "ETag: \"a\""]),
+      ("206 Partial Content", ["Content-Range: bytes 401-999/1000", "ETag: \"a\""]),
+      ("200 OK", ["ETag: \"a\""]), ("200 OK", ["ETag: \"b\""]),
+    ])
+  func restart(status: String, fields: [String]) async throws {
+    let server = try server { connection in
+      try Self.send(connection, status, fields, content: status.hasPrefix("200") ? Self.content[...] : [1, 2, 3])
+    }
+    let (summary, startedOver) = try await download(server.url, from: 400)
+    #expect(summary.error == nil && startedOver == [400], "\(summary), \(startedOver)")
+    #expect(try directory.names == ["file"] && directory.contents("file") == Self.content)
+  }
+
+  @Test(
+    "a status that only a download that continues can get ends one that begins",
+    arguments: ["412 Precondition Failed", "416 Range Not Satisfiable"])
+  func refused(status: String) async throws {
+    let server = try server { try Self.send($0, status, content: [1, 2, 3]) }
+    let (summary, _) = try await download(server.url, from: 0)
+    #expect(summary.error?.kind == .refused && directory.names == [], "\(summary), \(directory.names)")
+  }
+
+  @Test("16 redirects in a row are followed, and no more", arguments: [0, 1, 15, 16, 17], [false, true])
+  func redirects(count: Int, isAbsolute: Bool) async throws {
+    let server = try ScriptedServer { connection, number in
+      let head = try connection.head()
+      guard number < count else { return try Self.send(connection, "200 OK", content: Self.content[...]) }
+      let host = isAbsolute ? "http://\(head["Host"] ?? "")" : ""
+      try Self.send(connection, "302 Found", ["Location: \(host)/\(number)"], content: [])
+    }
+    let (summary, _) = try await download("\(server.url)/x", from: 0)
+    #expect(summary.error?.kind == (count > 16 ? .refused : nil), "\(summary)")
+    #expect(directory.names == (count > 16 ? [] : ["file"]))
+  }
+
+  @Test("a file has the permissions that were asked for, and otherwise those that the process leaves to new files")
+  func permissions() async throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try Self.send(connection, "200 OK", content: Self.content[...])
+    }
+    let other = open("\(directory.path)/other", O_WRONLY | O_CREAT | O_CLOEXEC, 0o666)
+    close(other)
+    for permissions in [nil, 0o777, 0o600] as [UInt32?] {
+      let (summary, _) = try await download(server.url, from: 0) {
+        ($0.permissions, $0.replaces) = (permissions, true)
+      }
+      #expect(summary.error == nil, "\(summary)")
+      var (status, usual) = (stat(), stat())
+      #expect(stat("\(directory.path)/file", &status) == 0 && stat("\(directory.path)/other", &usual) == 0)
+      #expect(status.st_mode & 0o777 == permissions ?? usual.st_mode & 0o777, "\(String(status.st_mode, radix: 8))")
+    }
+  }
+
+  @Test("a part that another process downloads is refused, and can be continued as soon as that process lets go")
+  func locked() throws {
+    let data = try left(400)
+    let worker = BackgroundWorker()
+    for _ in 0..<2 {
+      let other = open(data.path, O_RDONLY | O_CLOEXEC)
+      #expect(flock(other, LOCK_EX | LOCK_NB) == 0)
+      do {
+        _ = try PartialFile(resuming: data, worker)
+        Issue.record("two processes write one part")
+      } catch {
+        #expect(error.code == EBUSY)
+      }
+      close(other)
+      let file = try PartialFile(resuming: data, worker)
+      #expect(file.written == 400)
+      file.unlock()
+    }
+  }
+}

@@ -1,0 +1,145 @@
+// A machine whose processes keep a spool on one disk in memory. It kills them, and loses its power.
+
+package import EventLoops
+internal import Glibc
+package import PropertyTesting
+package import Spool
+
+/// One process runs at a time. What is left of an earlier one, such as its threads, finds a disk that refuses every call.
+package final class SpoolMachine: Sendable {
+  private struct State: Sendable {
+    let disk: TestDisk
+    /// Counts the processes.
+    var running = 0
+  }
+
+  private let state: Lock<State>
+
+  /// - Parameter folder: is there already, with those above it.
+  package init(_ random: SplitMix64, folder: String) throws(SystemError) {
+    let disk = TestDisk(random)
+    var path = ""
+    for name in folder.split(separator: "/") {
+      path += "/\(name)"
+      try disk.makeFolder(path, mode: 0o700)
+      try disk.synchronizeFolder(SpoolFolder.folder(of: path))
+    }
+    state = Lock(State(disk: disk))
+  }
+
+  /// The disk, for a process that begins now, or that runs.
+  package func start() -> any SpoolDisk { DiskOfProcess(machine: self, number: state.withLock { $0.running }) }
+
+  /// The process ends. The kernel still has everything that it has written.
+  package func kill() {
+    state.withLock { state in
+      state.running += 1
+      state.disk.killProcess()
+    }
+  }
+
+  /// The power fails, and comes back.
+  package func cutPower() {
+    state.withLock { state in
+      state.running += 1
+      state.disk.cutPower()
+    }
+  }
+
+  /// From now on, each write fails with this error; with nil, none does.
+  package func failWrites(with code: Int32?) {
+    state.withLock { $0.disk.lasting = code.map { [.write: (from: 0, code: $0)] } ?? [:] }
+  }
+
+  /// How many times a process has had its bytes put on the disk.
+  package var syncCount: Int { state.withLock { $0.disk.calls[.synchronizeData] ?? 0 } }
+
+  fileprivate func call<Result: Sendable>(
+    _ process: Int, _ body: (TestDisk) throws(SystemError) -> Result
+  ) throws(SystemError) -> Result {
+    try state.withLock { state throws(SystemError) in
+      guard state.running == process else { throw SystemError(operation: "use of a disk", code: EIO) }
+      return try body(state.disk)
+    }
+  }
+}
+
+private struct DiskOfProcess: SpoolDisk {
+  let machine: SpoolMachine
+  let number: Int
+
+  private func call<Result: Sendable>(
+    _ body: (TestDisk) throws(SystemError) -> Result
+  ) throws(SystemError) -> Result { try machine.call(number, body) }
+
+  func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32 {
+    try call { disk throws(SystemError) in try disk.open(path, flags: flags, mode: mode) }
+  }
+
+  func close(_ descriptor: Int32) {
+    // The kernel has closed those of a process that has ended.
+    try? call { $0.close(descriptor) }
+  }
+
+  func write(_ pieces: [UnsafeRawBufferPointer], to descriptor: Int32, at offset: UInt64) throws(SystemError) -> Int {
+    try call { disk throws(SystemError) in try disk.write(pieces, to: descriptor, at: offset) }
+  }
+
+  func read(_ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(SystemError)
+    -> Int
+  {
+    try call { disk throws(SystemError) in try disk.read(descriptor, into: buffer, at: offset) }
+  }
+
+  func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+    try call { disk throws(SystemError) in try disk.nextData(descriptor, from: offset) }
+  }
+
+  func synchronizeData(_ descriptor: Int32) throws(SystemError) {
+    try call { disk throws(SystemError) in try disk.synchronizeData(descriptor) }
+  }
+
+  func synchronizeFolder(_ path: String) throws(SystemError) {
+    try call { disk throws(SystemError) in try disk.synchronizeFolder(path) }
+  }
+
+  func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) {
+    try call { disk throws(SystemError) in try disk.setSize(descriptor, to: byteCount) }
+  }
+
+  func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
+    try call { disk throws(SystemError) in try disk.punchHole(descriptor, at: offset, byteCount: byteCount) }
+  }
+
+  func rename(_ old: String, to new: String) throws(SystemError) {
+    try call { disk throws(SystemError) in try disk.rename(old, to: new) }
+  }
+
+  func unlink(_ path: String) throws(SystemError) {
+    try call { disk throws(SystemError) in try disk.unlink(path) }
+  }
+
+  func makeFolder(_ path: String, mode: UInt32) throws(SystemError) {
+    try call { disk throws(SystemError) in try disk.makeFolder(path, mode: mode) }
+  }
+
+  func lock(_ descriptor: Int32) throws(SystemError) -> Bool {
+    try call { disk throws(SystemError) in try disk.lock(descriptor) }
+  }
+
+  func isLocked(_ descriptor: Int32) throws(SystemError) -> Bool {
+    try call { disk throws(SystemError) in try disk.isLocked(descriptor) }
+  }
+
+  func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
+    try call { disk throws(SystemError) in try disk.status(descriptor) }
+  }
+
+  func names(in folder: String) throws(SystemError) -> [String] {
+    try call { disk throws(SystemError) in try disk.names(in: folder) }
+  }
+
+  func freeByteCount(at path: String) throws(SystemError) -> UInt64 {
+    try call { disk throws(SystemError) in try disk.freeByteCount(at: path) }
+  }
+}

@@ -1,0 +1,156 @@
+// What a power cut leaves of stretches: neither the memory in which a killed process leaves its last bytes, nor what the
+// disk has only in its cache.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Spool
+import SpoolTesting
+import SpooledStreams
+import StreamBuffers
+import Testing
+
+@Suite("A spool whose machine loses its power")
+struct PowerCutTests {
+  /// When the power fails. Each is a moment at which the spool calls something safe.
+  enum Moment: CaseIterable, Sendable {
+    /// While the source continues. The stretch says that no byte would be lost.
+    case interval
+    /// After the source's end, in an interval that is not over. The stretch says that no byte would be lost.
+    case sourceEnd
+    /// After a stream that ended without the server. Its end says that memory alone has nothing.
+    case streamEnd
+    /// After the process was killed. The next one has removed what memory had.
+    case settled
+    /// The same, and the next one has ended its delivery without the server.
+    case undelivered
+    /// In an interval that is not over. Urgent words were synchronized.
+    case urgentWords
+    /// In a later process's delivery, in an interval that is not over. Words that came without a release were synchronized,
+    /// because no memory has them.
+    case laterWords
+    /// After the process was killed on a disk without room for its file. The next one has removed what memory had.
+    case withoutFile
+    /// In a later process's delivery. The words that came with a release were synchronized after an interval.
+    case delivery
+
+    /// Whether the interval is over before the power fails.
+    var awaitsInterval: Bool { self == .interval || self == .delivery }
+  }
+
+  /// Of this machine, for what looks where a folder is. What is in it is on the disk of the test.
+  private let directory: TemporaryDirectory
+  private let machine: SpoolMachine
+  private let seed: Seed
+
+  private func open(_ interval: Duration) throws -> StreamSpool {
+    var settings = SpoolSettings(limit: 1 << 20)
+    settings.syncInterval = interval
+    return try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) { _ in }
+  }
+
+  private func waitForSync(after count: Int) throws {
+    try SpoolDirectory.wait(for: "a synchronization", seed) { machine.syncCount > count }
+  }
+
+  private init(_ seed: Seed) throws {
+    self.seed = seed
+    let directory = try TemporaryDirectory()
+    try retryingInterrupts("mkdir") { mkdir("\(directory.path)/s", 0o700) }
+    self.directory = directory
+    machine = try SpoolMachine(seed.generator, folder: directory.path)
+  }
+
+  @Test("a power cut takes nothing that the spool has called safe", arguments: Moment.allCases, Seed.several(6))
+  static func cut(moment: Moment, seed: Seed) throws { try PowerCutTests(seed).cut(moment) }
+
+  private func cut(_ moment: Moment) throws {
+    var random = SplitMix64(state: seed.value ^ 1)
+    // Without a file, there is no more than memory has room for.
+    let total = UInt64(random.size(upTo: moment == .withoutFile ? 64_000 : 200_000))
+    let acknowledged = UInt64.random(in: 0..<total, using: &random)
+    var words = "before"
+    var released = acknowledged
+    if moment == .withoutFile { machine.failWrites(with: ENOSPC) }
+    let spool = try open(moment.awaitsInterval ? .milliseconds(10) : .seconds(3600))
+    let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    buffer.stretch.note(words, isUrgent: false)
+    while ends.producer.head < total {
+      let (head, size) = (ends.producer.head, Int(min(4096, total - ends.producer.head)))
+      while ends.producer.requestSpace(size) {
+        try #require(waitUntilReadable(ends.producer.spaceDescriptor))
+        ends.producer.drainSpaceSignals()
+      }
+      _ = ends.producer.write(minimum: size, maximum: size) { span in
+        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
+        return size
+      }
+      ends.consumer.release(upTo: min(ends.producer.head, acknowledged))
+    }
+    switch moment {
+    case .interval, .sourceEnd:
+      if moment == .sourceEnd { ends.producer.finish() }
+      try SpoolDirectory.wait(for: "the end of the stretch on the disk", seed) {
+        buffer.stretch.notSynchronized(upTo: total) == 0
+      }
+    case .streamEnd:
+      if random.chance(50) { ends.producer.finish() }
+      #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0, "\(seed)")
+    case .urgentWords:
+      words = "urgent"
+      let count = machine.syncCount
+      buffer.stretch.note(words, isUrgent: true)
+      try waitForSync(after: count)
+    case .settled, .undelivered, .delivery, .laterWords, .withoutFile:
+      machine.kill()
+      machine.failWrites(with: nil)
+      let next = try open(moment.awaitsInterval ? .milliseconds(10) : .seconds(3600))
+      let backlog = try #require(try next.opened(next.backlog.first), "\(seed)")
+      try SpoolDirectory.wait(for: "what memory had", seed) { try SpoolDirectory.inMemory(next.backlog).isEmpty }
+      if moment == .undelivered {
+        #expect(try next.finish(backlog.stretch, isDelivered: false) == 0, "\(seed)")
+      }
+      if moment == .laterWords {
+        words = "later"
+        let count = machine.syncCount
+        backlog.stretch.note(words, isUrgent: false)
+        try waitForSync(after: count)
+      }
+      if moment == .delivery {
+        words = "delivered further"
+        released = .random(in: acknowledged..<total, using: &random)
+        let count = machine.syncCount
+        backlog.stretch.noteWithRelease(words)
+        backlog.stretch.release(upTo: released)
+        try waitForSync(after: count)
+      }
+      withExtendedLifetime(next) {}
+    }
+    machine.cutPower()
+    try check(words, total: moment == .urgentWords ? nil : total, released: acknowledged...released)
+    withExtendedLifetime((spool, buffer)) {}
+  }
+
+  /// What the next process finds once the power is back.
+  private func check(_ words: String, total: UInt64?, released: ClosedRange<UInt64>) throws {
+    let folder = "\(directory.path)/s"
+    let names = try SpoolFolder.stretches(in: folder, disk: machine.start()).map { $0.dropFirst(folder.count + 1) }
+    for name in try SpoolDirectory.inMemory(names.map { String($0) }) { unlink("/dev/shm/\(name)") }
+    let spool = try open(.seconds(3600))
+    let backlog = try #require(try spool.opened(spool.backlog.first), "\(seed)")
+    #expect(spool.backlog.count == 1 && backlog.resumption == words, "\(seed): \(backlog.resumption)")
+    #expect(total == nil || backlog.kept.upperBound == total, "\(seed): \(backlog.kept) of \(total ?? 0)")
+    // What was acknowledged last may not have been noted: it is sent once more, or asked for.
+    #expect(backlog.kept.lowerBound <= released.upperBound, "\(seed): \(backlog.kept), \(released)")
+    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var consumer = ends.consumer
+    // That is what a server says that it has.
+    var cursor = max(released.lowerBound, backlog.kept.lowerBound)
+    while cursor < backlog.kept.upperBound {
+      try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0, "\(seed): \(cursor)")
+    }
+    #expect(try spool.finish(backlog.stretch, isDelivered: true) == 0, "\(seed)")
+  }
+}
