@@ -49,18 +49,31 @@ struct DownloadAnswersTests {
 
   private func download(
     _ url: String, from count: Int, _ change: (inout FileDownload.Configuration) -> Void = { _ in }
-  ) async throws -> (summary: DownloadSummary, startedOver: [UInt64]) {
+  ) async throws -> (summary: DownloadSummary, startedOver: [UInt64], requests: [String]) {
     var configuration = FileDownload.Configuration(
       request: UploadRequest(url: url), to: "\(directory.path)/file")
     if count > 0 { configuration.resumeData = try left(count) }
     change(&configuration)
     var summary: DownloadSummary?
     var startedOver: [UInt64] = []
-    for await event in FileDownload(configuration).events(on: try UploadSession()) {
+    var requests: [String] = []
+    let download = FileDownload(configuration)
+    for await event in download.events(on: try UploadSession()) {
       if case .ended(let end) = event { summary = end }
+      if case .connecting(let offset, let attempt) = event { requests.append("\(attempt) from \(offset)") }
       if case .startedOver(_, let discarded) = event { startedOver.append(discarded) }
     }
-    return (try #require(summary), startedOver)
+    // Also while somebody still refers to it.
+    try waitUntil("the file is closed") {
+      try !fileNames(in: "/proc/self/fd").contains { name in
+        var target = [CChar](repeating: 0, count: 4096)
+        let count = readlink("/proc/self/fd/\(name)", &target, target.count)
+        return count > 0
+          && String(decoding: target[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self).hasPrefix(directory.path)
+      }
+    }
+    withExtendedLifetime(download) {}
+    return (try #require(summary), startedOver, requests)
   }
 
   /// The field with the SHA-256 of these bytes, or of others.
@@ -72,7 +85,7 @@ struct DownloadAnswersTests {
 
   @Test(
     "the file is compared with each digest that the server sends, and wrong bytes are not left behind",
-    arguments: [0, 400, 1000], ["Content-Digest", "Repr-Digest"])
+    arguments: [0, 400, 999, 1000], ["Content-Digest", "Repr-Digest"])
   func digests(from start: Int, field: String) async throws {
     for isRight in [true, false] {
       let server = try server { connection in
@@ -86,7 +99,7 @@ struct DownloadAnswersTests {
             + [try Self.digest(field, field == "Repr-Digest" ? Self.content[...] : sent, isRight: isRight)],
           content: sent)
       }
-      let (summary, startedOver) = try await download(server.url, from: start)
+      let (summary, startedOver, _) = try await download(server.url, from: start)
       #expect(startedOver.isEmpty && summary.resumeData == nil, "\(summary)")
       let isCompared = field == "Repr-Digest" || start < 1000
       if isRight || !isCompared {
@@ -110,7 +123,7 @@ struct DownloadAnswersTests {
     try #require(pipe(&ends) == 0)
     defer { for end in ends { close(end) } }
     let output = ends[1]
-    let (summary, _) = try await download(server.url, from: 0) { $0.output = .descriptor(output) }
+    let (summary, _, _) = try await download(server.url, from: 0) { $0.output = .descriptor(output) }
     #expect(summary.error?.kind == (isRight ? nil : .corrupt), "\(summary)")
     #expect(isRight ? summary.verified == "sha-256" : summary.verified == nil, "\(summary)")
     var found = [UInt8](repeating: 0, count: 2000)
@@ -153,7 +166,7 @@ struct DownloadAnswersTests {
         rest -= count
       }
     }
-    let (summary, _) = try await download(server.url, from: 0) { $0.output = .descriptor(output) }
+    let (summary, _, _) = try await download(server.url, from: 0) { $0.output = .descriptor(output) }
     #expect(summary.error == nil && summary.progress.written == UInt64(total), "\(summary)")
     close(output)
     read.join()
@@ -174,8 +187,9 @@ struct DownloadAnswersTests {
     let server = try server { connection in
       try Self.send(connection, status, fields, content: status.hasPrefix("200") ? Self.content[...] : [1, 2, 3])
     }
-    let (summary, startedOver) = try await download(server.url, from: 400)
+    let (summary, startedOver, requests) = try await download(server.url, from: 400)
     #expect(summary.error == nil && startedOver == [400], "\(summary), \(startedOver)")
+    #expect(requests == ["1 from 400"] + (status.hasPrefix("200") ? [] : ["2 from 0"]))
     #expect(try directory.names == ["file"] && directory.contents("file") == Self.content)
   }
 
@@ -184,7 +198,7 @@ struct DownloadAnswersTests {
     arguments: ["412 Precondition Failed", "416 Range Not Satisfiable"])
   func refused(status: String) async throws {
     let server = try server { try Self.send($0, status, content: [1, 2, 3]) }
-    let (summary, _) = try await download(server.url, from: 0)
+    let (summary, _, _) = try await download(server.url, from: 0)
     #expect(summary.error?.kind == .refused && directory.names == [], "\(summary), \(directory.names)")
   }
 
@@ -196,7 +210,7 @@ struct DownloadAnswersTests {
       let host = isAbsolute ? "http://\(head["Host"] ?? "")" : ""
       try Self.send(connection, "302 Found", ["Location: \(host)/\(number)"], content: [])
     }
-    let (summary, _) = try await download("\(server.url)/x", from: 0)
+    let (summary, _, _) = try await download("\(server.url)/x", from: 0)
     #expect(summary.error?.kind == (count > 16 ? .refused : nil), "\(summary)")
     #expect(directory.names == (count > 16 ? [] : ["file"]))
   }
@@ -210,7 +224,7 @@ struct DownloadAnswersTests {
     let other = open("\(directory.path)/other", O_WRONLY | O_CREAT | O_CLOEXEC, 0o666)
     close(other)
     for permissions in [nil, 0o777, 0o600] as [UInt32?] {
-      let (summary, _) = try await download(server.url, from: 0) {
+      let (summary, _, _) = try await download(server.url, from: 0) {
         ($0.permissions, $0.replaces) = (permissions, true)
       }
       #expect(summary.error == nil, "\(summary)")

@@ -42,6 +42,12 @@ struct SidecarTests {
     return sidecar
   }
 
+  @Test("a sidecar that names its file alone is of the first part, from the beginning, with nothing known of it")
+  func least() throws {
+    let text = #"{"version": \#(RecordingSidecar.version), "file": "a.wav"}"#
+    #expect(try RecordingSidecar(parsing: Array(text.utf8)) == RecordingSidecar(file: "a.wav"))
+  }
+
   @Test("what is written is read again as it was, whatever it says")
   func roundTrip() throws {
     var generator = SystemRandomNumberGenerator()

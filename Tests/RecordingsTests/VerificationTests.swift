@@ -65,7 +65,18 @@ struct VerificationTests {
       var progress: [RecordingVerification.Progress] = []
       let summary = try RecordingVerification(directory: path).run(
         progress: { progress.append($0) }, { found[$0.path] = $0.kind })
+      #expect(Self.openFiles(path) == [])
       return (found, summary, progress)
+    }
+
+    /// What of a directory this process has open.
+    private static func openFiles(_ path: String) -> [String] {
+      (0..<1024).compactMap { descriptor in
+        var target = [CChar](repeating: 0, count: 4096)
+        let count = readlink("/proc/self/fd/\(descriptor)", &target, target.count)
+        let file = String(decoding: target.prefix(max(0, count)).map(UInt8.init(bitPattern:)), as: UTF8.self)
+        return file.hasPrefix(path + "/") ? file : nil
+      }
     }
   }
 

@@ -72,6 +72,9 @@ struct SpoolPositionTests {
     let offset = Int(SpoolFormat.blockOffset(block, blockCount: 8))
     disk.withFile(file.path) { bytes in for place in [40, 500, 4000] { bytes[offset + place] ^= 0xFF } }
     let lost = SpoolFormat.start(ofBlock: block)..<SpoolFormat.start(ofBlock: block + 1)
+    // Whether it is the first that is read, or comes behind others.
+    #expect(try file.readAll(from: lost.lowerBound).missing == [lost])
+    #expect(file.damage.map(\.lostPositions) == [lost])
     #expect(try file.readAll(from: 0).missing == [lost])
     #expect(file.damage.map(\.lostPositions) == [lost])
     #expect(try file.verify().damage.map(\.lostPositions) == [lost])

@@ -27,8 +27,8 @@ struct PowerCutTests {
     case undelivered
     /// In an interval that is not over. Urgent words were synchronized.
     case urgentWords
-    /// In a later process's delivery, in an interval that is not over. Words that came without a release were synchronized,
-    /// because no memory has them.
+    /// In a later process's delivery, in an interval that is not over, of a stretch that left memory only then. Words that
+    /// came without a release were synchronized, because no memory has them.
     case laterWords
     /// After the process was killed on a disk without room for its file. The next one has removed what memory had.
     case withoutFile
@@ -44,10 +44,15 @@ struct PowerCutTests {
   private let machine: SpoolMachine
   private let seed: Seed
 
+  /// Of all processes.
+  private let events: EventLog<SpoolEvent>
+
   private func open(_ interval: Duration) throws -> StreamSpool {
     var settings = SpoolSettings(limit: 1 << 20)
     settings.syncInterval = interval
-    return try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) { _ in }
+    return try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
+      [events] event in events.append(event)
+    }
   }
 
   private func waitForSync(after count: Int) throws {
@@ -59,6 +64,7 @@ struct PowerCutTests {
     let directory = try TemporaryDirectory()
     try retryingInterrupts("mkdir") { mkdir("\(directory.path)/s", 0o700) }
     self.directory = directory
+    events = try EventLog()
     machine = try SpoolMachine(seed.generator, folder: directory.path)
   }
 
@@ -105,8 +111,14 @@ struct PowerCutTests {
       try waitForSync(after: count)
     case .settled, .undelivered, .delivery, .laterWords, .withoutFile:
       machine.kill()
-      machine.failWrites(with: nil)
+      machine.failWrites(with: moment == .laterWords ? EIO : nil)
+      let before = events.all.count
       let next = try open(moment.awaitsInterval ? .milliseconds(10) : .seconds(3600))
+      if moment == .laterWords {
+        // It is settled when it is taken, because it could not be before.
+        try SpoolDirectory.wait(for: "a failure", seed) { events.all.count > before }
+        machine.failWrites(with: nil)
+      }
       let backlog = try #require(try next.opened(next.backlog.first), "\(seed)")
       try SpoolDirectory.wait(for: "what memory had", seed) { try SpoolDirectory.inMemory(next.backlog).isEmpty }
       if moment == .undelivered {

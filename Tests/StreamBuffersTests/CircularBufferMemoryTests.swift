@@ -14,6 +14,37 @@ struct CircularBufferMemoryTests {
   static let page = sysconf(Int32(_SC_PAGESIZE))
   static let pattern = OffsetPattern()
 
+  @Test(
+    "bytes are copied in as far as there is room, and no further, whether old ones make room or not",
+    arguments: [CircularBuffer.Overflow.refuse, .dropOldest])
+  func copied(overflow: CircularBuffer.Overflow) throws {
+    var ends = try CircularBuffer.make(capacity: .bytes(4096), overflow: overflow)
+    let pattern = OffsetPattern(seed: 4)
+    var (head, count) = (UInt64(0), 0)
+    while head < 20_000 {
+      // 0, 1, 2, and then more.
+      count = count < 3 ? count + 1 : count * 3 / 2
+      let size = count - 1
+      var bytes = [UInt8](repeating: 0, count: size)
+      bytes.withUnsafeMutableBytes { pattern.fill($0, at: head) }
+      let start = head
+      let expected = min(size, 4096)
+      #expect(ends.producer.write(copying: bytes.span.bytes) == .written(expected))
+      head += UInt64(expected)
+      #expect(ends.producer.head == head)
+      guard size > 0, size <= 4096 else {
+        if size > 4096 { break }
+        continue
+      }
+      var isRight = false
+      _ = ends.consumer.read(at: start, maximum: size) { span in
+        isRight = span.withUnsafeBytes { $0.count == size && pattern.matches($0, at: start) }
+      }
+      #expect(isRight, "\(size)")
+      ends.consumer.release(upTo: head)
+    }
+  }
+
   @Test("a span is contiguous wherever it begins, and both mappings are the same bytes")
   func contiguousAtEveryOffset() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(1))

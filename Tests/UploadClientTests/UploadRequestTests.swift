@@ -15,6 +15,17 @@ struct UploadRequestTests {
     }
   }
 
+  @Test("a bearer token has printable characters of ASCII and no space")
+  func token() {
+    #expect(!UploadRequest.canSend(token: ""))
+    for byte in UInt8.min ... .max {
+      let character = String(Unicode.Scalar(byte))
+      for token in [character, "a" + character, character + "a"] {
+        #expect(UploadRequest.canSend(token: token) == (0x21...0x7E).contains(byte), "\(byte)")
+      }
+    }
+  }
+
   @Test("an ordinary request is fine, with any text that a field may hold")
   func fine() {
     #expect(refusal { _ in } == nil)

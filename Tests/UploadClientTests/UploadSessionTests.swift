@@ -21,6 +21,21 @@ struct UploadSessionTests {
     }
   }
 
+  @Test("close returns when the thread has done its last work")
+  func closeWaits() throws {
+    let session = try UploadSession()
+    let begun = EndSignal()
+    let isDone = Lock(false)
+    session.loop.execute {
+      begun.signal()
+      poll(nil, 0, 100)
+      isDone.withLock { $0 = true }
+    }
+    begun.wait()
+    session.close()
+    #expect(isDone.withLock { $0 })
+  }
+
   @Test("a body arrives byte for byte, in whatever pieces it was written", arguments: Seed.several(4))
   func exact(_ seed: Seed) throws {
     var random = seed.generator
