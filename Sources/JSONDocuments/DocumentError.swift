@@ -7,7 +7,7 @@ public struct DocumentError: Error, Equatable, CustomStringConvertible, Sendable
   /// From 1; nil where no line can be named.
   public var line: Int?
   /// Where in the document; empty where it is no JSON.
-  package var path: JSONPath?
+  var path: JSONPath?
   /// What was expected, or what is wrong.
   public var problem: String
 
@@ -26,10 +26,10 @@ package struct JSONPath: Equatable, CustomStringConvertible, Sendable {
   }
 
   /// What the document is.
-  package var root: String
-  package var steps: [Step] = []
+  var root: String
+  var steps: [Step] = []
 
-  package init(root: String) { self.root = root }
+  init(root: String) { self.root = root }
 
   package func appending(_ step: Step) -> JSONPath {
     var path = self

@@ -5,7 +5,7 @@ internal import CJansson
 
 /// One parsed document.
 package struct JSONDocument {
-  package let root: JSONNode
+  let root: JSONNode
   private let text: [UInt8]
   private let file: String
 

@@ -22,13 +22,27 @@ struct ModuleTableTests {
   func circles() throws {
     let code = try Self.code()
     for module in code.keys {
-      var reached: Set<String> = []
-      var next = Array(code[module] ?? [])
-      while let name = next.popLast() {
-        if reached.insert(name).inserted { next += Array(code[name] ?? []) }
-      }
+      let reached = Self.reached(from: module, code)
       #expect(!reached.contains(module), "\(module) imports itself: \(reached.sorted())")
     }
+  }
+
+  @Test("the report of a load test is read without the generator, and without a network")
+  func reports() throws {
+    let code = try Self.code()
+    #expect(Self.reached(from: "LoadReports", code) == ["CJansson", "JSONDocuments", "JSONLines"])
+    let command = try Self.imports(of: "\(Repository.root)/Sources/sluice/Report.swift")
+    #expect(command.contains("LoadReports") && !command.contains("LoadTesting"))
+  }
+
+  /// What a module imports, and what that imports in turn.
+  private static func reached(from module: String, _ code: [String: Set<String>]) -> Set<String> {
+    var reached: Set<String> = []
+    var next = Array(code[module] ?? [])
+    while let name = next.popLast() {
+      if reached.insert(name).inserted { next += Array(code[name] ?? []) }
+    }
+    return reached
   }
 
   // MARK: Reading
@@ -78,17 +92,23 @@ struct ModuleTableTests {
         imports.formUnion(try self.imports(in: path))
         continue
       }
-      for line in String(decoding: try fileContents(path), as: UTF8.self).split(separator: "\n") {
-        let words = line.split(separator: " ")
-        if let word = words.firstIndex(of: "import"), word + 1 < words.count,
-          words[..<word].allSatisfy({ ["@_exported", "internal", "package", "public"].contains($0) })
-        {
-          // `import class Module.Name` imports a module, too.
-          let isScoped = ["class", "struct", "enum", "protocol", "typealias", "func", "let", "var"].contains(
-            words[word + 1])
-          guard let name = isScoped ? words.dropFirst(word + 2).first : words[word + 1] else { continue }
-          imports.insert(String(name.prefix { $0 != "." }))
-        }
+      imports.formUnion(try self.imports(of: path))
+    }
+    return imports
+  }
+
+  private static func imports(of file: String) throws -> Set<String> {
+    var imports: Set<String> = []
+    for line in String(decoding: try fileContents(file), as: UTF8.self).split(separator: "\n") {
+      let words = line.split(separator: " ")
+      if let word = words.firstIndex(of: "import"), word + 1 < words.count,
+        words[..<word].allSatisfy({ ["@_exported", "internal", "package", "public"].contains($0) })
+      {
+        // `import class Module.Name` imports a module, too.
+        let isScoped = ["class", "struct", "enum", "protocol", "typealias", "func", "let", "var"].contains(
+          words[word + 1])
+        guard let name = isScoped ? words.dropFirst(word + 2).first : words[word + 1] else { continue }
+        imports.insert(String(name.prefix { $0 != "." }))
       }
     }
     return imports

@@ -1,9 +1,9 @@
 // Reports of runs that never were, filled through the same calls as real ones.
 
-import LoadTesting
 import PropertyTesting
 
 @testable import LoadReports
+@testable import LoadTesting
 
 /// A run whose loops were told of random events.
 struct RandomRun {

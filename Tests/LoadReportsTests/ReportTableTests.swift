@@ -1,8 +1,8 @@
-import LoadTesting
 import PropertyTesting
 import Testing
 
 @testable import LoadReports
+@testable import LoadTesting
 
 @Suite("A report as a table")
 struct ReportTableTests {

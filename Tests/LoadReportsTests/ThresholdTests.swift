@@ -1,8 +1,8 @@
 import FoundationEssentials
-import LoadTesting
 import Testing
 
 @testable import LoadReports
+@testable import LoadTesting
 
 @Suite("A threshold")
 struct ThresholdTests {

@@ -21,7 +21,7 @@ struct UnansweredMessagesTests {
     var (ages, exact) = (LatencyHistogram(), LatencyHistogram())
     messages.recordAges(at: now, in: &ages)
     for due in dues { exact.record(now - due) }
-    #expect(ages.count == exact.count && messages.count == exact.count)
+    #expect(ages.count == exact.count && messages.entries.count <= UnansweredMessages.limit)
     // A granule of 1 ms at first, and at most a 32,768th of the run then; and the precision of a histogram.
     let granule = max(1_000_000, now / (1 << 15))
     for fraction in [0, 0.01, 0.5, 0.9, 0.99, 1] {

@@ -50,14 +50,14 @@ package struct LoadInterval: Equatable, Sendable {
 /// There are never more than ``maximumCount``: when one more is appended, each two become one of twice the length. So a
 /// run of half an hour has one for every second, and a run of a week takes no more memory.
 package struct IntervalSeries: Equatable, Sendable {
-  package static let maximumCount = 1800
+  static let maximumCount = 1800
 
   /// How long each one is, in nanoseconds: a second times a power of two.
-  package private(set) var length: Int64 = 1_000_000_000
+  private(set) var length: Int64 = 1_000_000_000
   /// In order. The last one may not have lasted its whole length.
   package private(set) var intervals: [LoadInterval] = []
   /// How many seconds there were, in all of them.
-  package private(set) var seconds: Int64 = 0
+  private(set) var seconds: Int64 = 0
 
   package init() {}
 
@@ -74,7 +74,7 @@ package struct IntervalSeries: Equatable, Sendable {
   }
 
   /// When the interval at `index` began, in nanoseconds since the run's start.
-  package func start(of index: Int) -> Int64 { Int64(index) * length }
+  func start(of index: Int) -> Int64 { Int64(index) * length }
 
   /// Appends the next second.
   package mutating func append(second: LoadInterval) {
@@ -87,7 +87,7 @@ package struct IntervalSeries: Equatable, Sendable {
   }
 
   /// Adds what another part measured in the same intervals of its run.
-  package mutating func merge(_ other: IntervalSeries) {
+  mutating func merge(_ other: IntervalSeries) {
     var other = other
     while length < other.length { coarsen() }
     while other.length < length { other.coarsen() }

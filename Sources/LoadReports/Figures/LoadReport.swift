@@ -77,7 +77,7 @@ package struct LoadPlan: Equatable, Sendable {
 /// One process of a run: its share, and the machine that it ran on.
 package struct LoadPart: Equatable, Sendable {
   /// How many parts a run can have.
-  package static let largestCount = 10_000
+  static let largestCount = 10_000
 
   /// From 1 to ``count``.
   package var index = 1

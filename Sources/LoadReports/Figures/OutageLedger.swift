@@ -20,7 +20,7 @@ package struct LoadOutage: Equatable, Sendable {
     self.cause = cause
   }
 
-  package var length: Int64 { end - start }
+  var length: Int64 { end - start }
 }
 
 /// The outages of a run, in order; no two of them overlap. A value, of at most ``limit`` outages: where there are more,
@@ -38,7 +38,7 @@ package struct OutageLedger: Equatable, Sendable {
   }
 
   /// The one that lasted longest; the first of several.
-  package var longest: LoadOutage? { outages.max { ($0.length, $1.start) < ($1.length, $0.start) } }
+  var longest: LoadOutage? { outages.max { ($0.length, $1.start) < ($1.length, $0.start) } }
 
   package mutating func add(_ outage: LoadOutage) {
     var joined = outage

@@ -91,14 +91,14 @@ extension LoadReport {
 
 extension LoadPlan {
   /// In what two plans differ: the figure's name, and its value in each, as people read them.
-  package func differences(from other: LoadPlan) -> [(name: String, ours: String, theirs: String)] {
+  func differences(from other: LoadPlan) -> [(name: String, ours: String, theirs: String)] {
     zip(figures, other.figures).compactMap { ours, theirs in
       ours.value == theirs.value ? nil : (ours.name, ours.value, theirs.value)
     }
   }
 
   /// Everything that was asked for, as people read it; exact.
-  package var figures: [(name: String, value: String)] {
+  var figures: [(name: String, value: String)] {
     [
       ("number of streams", String(streams)), ("ramp", Quantity.text(nanoseconds: ramp)),
       (

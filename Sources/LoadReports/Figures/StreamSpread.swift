@@ -2,7 +2,7 @@
 
 /// Over all streams that ended: how their own figures are spread, and which ones were the worst.
 package struct StreamSpread: Equatable, Sendable {
-  package static let worstCount = 10
+  static let worstCount = 10
 
   /// Of each stream the mean, and the largest, delay from due to acknowledged.
   package var meanDelay = LatencyHistogram()

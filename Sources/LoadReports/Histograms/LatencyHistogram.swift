@@ -26,7 +26,7 @@ package struct LatencyHistogram: Equatable, Sendable {
   /// Of all values; `Int64.max` if it is more.
   package private(set) var sum: Int64 = 0
   /// How many were too large for a bucket.
-  package private(set) var aboveRangeCount: UInt64 = 0
+  private(set) var aboveRangeCount: UInt64 = 0
   private var smallest: Int64 = .max
   private var largest: Int64 = 0
   /// Which chunks there are, one bit each, and their counters, one chunk after the other.
@@ -44,7 +44,7 @@ package struct LatencyHistogram: Equatable, Sendable {
   package var max: Int64? { isEmpty ? nil : largest }
 
   /// The mean of all values, rounded down; nil without one.
-  package var mean: Int64? { isEmpty ? nil : Int64(clamping: UInt64(sum) / count) }
+  var mean: Int64? { isEmpty ? nil : Int64(clamping: UInt64(sum) / count) }
 
   /// Counts a value; one below zero as zero.
   package mutating func record(_ value: Int64) { record(value, count: 1) }

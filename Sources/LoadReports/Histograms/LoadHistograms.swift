@@ -29,7 +29,7 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
   case message
 
   /// What its values count.
-  package var isDelay: Bool { self != .message }
+  var isDelay: Bool { self != .message }
 
   /// From what to what it is measured, for tables and help.
   var meaning: String {

@@ -4,10 +4,10 @@
 package enum GeneratorVerdict {
   /// The 99th percentile of the lateness may be this much, or ``chunkShare`` of the time between messages if that is
   /// more.
-  package static let allowedLateness: Int64 = 10_000_000
-  package static let chunkShare = 0.1
+  static let allowedLateness: Int64 = 10_000_000
+  static let chunkShare = 0.1
   /// A loop that is busy for more of the time than this has no reserve for a burst.
-  package static let allowedBusyShare = 0.9
+  static let allowedBusyShare = 0.9
 
   /// Why the generator's own delays are in the figures, in words, or nothing.
   ///

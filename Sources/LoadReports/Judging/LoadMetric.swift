@@ -72,7 +72,7 @@ public enum LoadMetric: Equatable, Sendable {
     ]
 
   /// All metrics, for messages.
-  package static let names =
+  static let names =
     delays.flatMap { delay in
       ["p50", "p90", "p95", "p99", "p99.9", "mean", "max", "count"].map { "\(delay.name).\($0)" }
     }

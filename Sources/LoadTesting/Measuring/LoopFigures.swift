@@ -1,34 +1,34 @@
 // What one network loop measures: it alone fills them, so that nobody waits for anybody, and once a second they are
 // taken and merged.
 
-package import LoadReports
+internal import LoadReports
 
 /// The figures of one loop, from the run's start to now, and of the interval that runs.
 ///
 /// All times are nanoseconds on the run's clock: 0 is the run's start. Recording is O(1); it allocates only when a
 /// histogram has not had a value of that power of two before. A value: hand copies to other threads.
-package struct LoopFigures: Sendable {
-  package private(set) var totals = LoadTotals()
+struct LoopFigures: Sendable {
+  private(set) var totals = LoadTotals()
   /// Of the intervals that have ended, but for what only these count; see ``histograms``.
   private var measured = LoadHistograms()
-  package private(set) var spread = StreamSpread()
+  private(set) var spread = StreamSpread()
   /// The interval that runs.
   private var interval = LoadInterval()
   /// Messages that failed before the run's end.
   private var unanswered = UnansweredMessages()
 
-  package init() {}
+  init() {}
 
   /// From the run's start to now. What an interval counts for itself is counted there alone until it ends: a message is
   /// recorded once, not twice.
-  package var histograms: LoadHistograms {
+  var histograms: LoadHistograms {
     var all = measured
     all.add(interval)
     return all
   }
 
   /// Ends the interval that runs, gives what was measured in it, and begins the next.
-  package mutating func takeInterval() -> LoadInterval {
+  mutating func takeInterval() -> LoadInterval {
     let taken = interval
     measured.add(taken)
     interval = LoadInterval()
@@ -40,7 +40,7 @@ package struct LoopFigures: Sendable {
   // MARK: Streams
 
   /// A stream begins, and has no connection yet.
-  package mutating func streamStarted(index: Int, isSlow: Bool = false, now: Int64) -> StreamFigures {
+  mutating func streamStarted(index: Int, isSlow: Bool = false, now: Int64) -> StreamFigures {
     totals.streams.started += 1
     interval.connecting += 1
     return StreamFigures(index: index, isSlow: isSlow, startedAt: now)
@@ -49,7 +49,7 @@ package struct LoopFigures: Sendable {
   /// The stream's connection is there, its first or one after an interruption.
   ///
   /// - Parameter after: how long that took; nil when it goes on over a connection that was there.
-  package mutating func connected(_ stream: inout StreamFigures, after delay: Int64?) {
+  mutating func connected(_ stream: inout StreamFigures, after delay: Int64?) {
     if let delay {
       totals.connects += 1
       measured.record(delay, as: .connect)
@@ -58,13 +58,13 @@ package struct LoopFigures: Sendable {
   }
 
   /// The first interim response to a request, so long after its head was sent.
-  package mutating func interim(after delay: Int64) { measured.record(delay, as: .interim) }
+  mutating func interim(after delay: Int64) { measured.record(delay, as: .interim) }
 
   /// An interim response, the first or any other.
-  package mutating func interimResponse() { totals.interimResponses += 1 }
+  mutating func interimResponse() { totals.interimResponses += 1 }
 
   /// A final response, so long after the end of the request's content; nil when it came before that.
-  package mutating func response(_ status: Int, after delay: Int64?) {
+  mutating func response(_ status: Int, after delay: Int64?) {
     totals.responses[status, default: 0] += 1
     if let delay { measured.record(delay, as: .response) }
   }
@@ -72,7 +72,7 @@ package struct LoopFigures: Sendable {
   /// The stream lost its connection, and waits before its next attempt.
   ///
   /// - Parameter cause: the error's class; nil when the generator cut it on purpose.
-  package mutating func interrupted(_ stream: inout StreamFigures, cause: String?, now: Int64) {
+  mutating func interrupted(_ stream: inout StreamFigures, cause: String?, now: Int64) {
     if cause == nil { totals.interruptions.onPurpose += 1 } else { totals.interruptions.unplanned += 1 }
     interval.interruptions += 1
     stream.interruptions += 1
@@ -83,21 +83,21 @@ package struct LoopFigures: Sendable {
   }
 
   /// Another attempt failed, and the stream waits again.
-  package mutating func attemptFailed(_ stream: inout StreamFigures, now: Int64) {
+  mutating func attemptFailed(_ stream: inout StreamFigures, now: Int64) {
     totals.interruptions.failedAttempts += 1
     stream.pauseStartedAt = stream.pauseStartedAt ?? now
     enter(.connecting, &stream)
   }
 
   /// The stream makes an attempt.
-  package mutating func attempts(_ stream: inout StreamFigures, now: Int64) {
+  mutating func attempts(_ stream: inout StreamFigures, now: Int64) {
     guard let since = stream.pauseStartedAt else { return }
     stream.pauseStartedAt = nil
     stream.pausedFor = stream.pausedFor.addingSaturated(now - since)
   }
 
   /// The stream has what it lost again: an acknowledgement, or, where nobody acknowledges, a connection.
-  package mutating func recovered(_ stream: inout StreamFigures, now: Int64) {
+  mutating func recovered(_ stream: inout StreamFigures, now: Int64) {
     attempts(&stream, now: now)
     guard let since = endOutage(&stream, now: now) else { return }
     measured.record(now - since, as: .outage)
@@ -115,13 +115,13 @@ package struct LoopFigures: Sendable {
   /// - Parameters:
   ///   - name: its class: see ``LoadReports/LoadTotals/countError(_:example:)``.
   ///   - example: what it says.
-  package mutating func error(_ name: String, example: @autoclosure () -> String) {
+  mutating func error(_ name: String, example: @autoclosure () -> String) {
     totals.countError(name, example: example())
     interval.errors += 1
   }
 
   /// The stream is over. What of it was offered and not acknowledged is lost, unless the run was stopped.
-  package mutating func streamEnded(_ stream: inout StreamFigures, _ outcome: StreamOutcome, now: Int64) {
+  mutating func streamEnded(_ stream: inout StreamFigures, _ outcome: StreamOutcome, now: Int64) {
     guard stream.phase != .ended else { return }
     switch outcome {
     case .finished: totals.streams.finished += 1
@@ -153,7 +153,7 @@ package struct LoopFigures: Sendable {
   // MARK: Messages
 
   /// A message's time has come, whether it can be sent or not.
-  package mutating func due(bytes: Int, _ stream: inout StreamFigures) {
+  mutating func due(bytes: Int, _ stream: inout StreamFigures) {
     totals.messages.due += 1
     totals.bytes.offered += UInt64(bytes)
     stream.offered += UInt64(bytes)
@@ -164,15 +164,15 @@ package struct LoopFigures: Sendable {
   /// The generator came to a message that was due: what it is late by is its own fault, not the server's.
   ///
   /// Tell it once for each message, also where there is no space for it: what it then waits is a ``stalled(for:)``.
-  package mutating func reached(dueAt: Int64, now: Int64) {
+  mutating func reached(dueAt: Int64, now: Int64) {
     interval.lateness.record(now - dueAt)
   }
 
   /// There was no space for a message for so long.
-  package mutating func stalled(for time: Int64) { measured.record(time, as: .stall) }
+  mutating func stalled(for time: Int64) { measured.record(time, as: .stall) }
 
   /// A message was handed to the engine, as a whole.
-  package mutating func sent(bytes: Int, _ stream: inout StreamFigures) {
+  mutating func sent(bytes: Int, _ stream: inout StreamFigures) {
     totals.messages.sent += 1
     totals.bytes.sent += UInt64(bytes)
     stream.sent += UInt64(bytes)
@@ -180,14 +180,14 @@ package struct LoopFigures: Sendable {
   }
 
   /// This machine's TCP has all of a message.
-  package mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+  mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     totals.bytes.accepted += UInt64(bytes)
     stream.accepted += UInt64(bytes)
     if !stream.isSlow { measured.record(now - dueAt, as: .accepted) }
   }
 
   /// The server said that it has all of a message.
-  package mutating func acknowledged(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+  mutating func acknowledged(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     let delay = max(0, now - dueAt)
     totals.messages.acknowledged += 1
     totals.bytes.acknowledged += UInt64(bytes)
@@ -198,26 +198,26 @@ package struct LoopFigures: Sendable {
   }
 
   /// The server has acknowledged the end of a message, and will never have its beginning.
-  package mutating func acknowledgedPart(bytes: UInt64, _ stream: inout StreamFigures) {
+  mutating func acknowledgedPart(bytes: UInt64, _ stream: inout StreamFigures) {
     totals.bytes.acknowledged += bytes
     stream.acknowledged += bytes
     interval.acknowledged += bytes
   }
 
   /// The server has acknowledged something of the stream; tell it once, before the messages.
-  package mutating func acknowledgement(_ stream: inout StreamFigures, now: Int64) {
+  mutating func acknowledgement(_ stream: inout StreamFigures, now: Int64) {
     if let last = stream.acknowledgedAt, stream.interruptedAt == nil { measured.record(now - last, as: .rhythm) }
     stream.acknowledgedAt = now
   }
 
   /// A message will never be acknowledged: its delay is at least its age.
-  package mutating func neverAcknowledged(dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
+  mutating func neverAcknowledged(dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     recordDelay(max(0, now - dueAt), &stream)
   }
 
   /// A message failed and is not sent again. A failure may be quick: what counts is its age at the run's end, and that
   /// of its stream for the stream's own figures.
-  package mutating func failed(dueAt: Int64, _ stream: inout StreamFigures) {
+  mutating func failed(dueAt: Int64, _ stream: inout StreamFigures) {
     unanswered.add(dueAt: dueAt)
     stream.failedCount += 1
     stream.failedDueSum = stream.failedDueSum.addingSaturated(dueAt)
@@ -225,14 +225,14 @@ package struct LoopFigures: Sendable {
   }
 
   /// A request was due that could not begin, because as many as may be were under way.
-  package mutating func dropped(bytes: Int, dueAt: Int64, _ stream: inout StreamFigures) {
+  mutating func dropped(bytes: Int, dueAt: Int64, _ stream: inout StreamFigures) {
     totals.messages.dropped += 1
     lost(bytes: UInt64(bytes))
     failed(dueAt: dueAt, &stream)
   }
 
   /// The run is over; once, after its last stream.
-  package mutating func ended(now: Int64) {
+  mutating func ended(now: Int64) {
     unanswered.recordAges(at: now, in: &interval.acknowledgedDelay)
     unanswered = UnansweredMessages()
   }
@@ -249,10 +249,10 @@ package struct LoopFigures: Sendable {
   }
 
   /// Bytes went out once more after an interruption.
-  package mutating func sentAgain(bytes: UInt64) { totals.bytes.sentAgain += bytes }
+  mutating func sentAgain(bytes: UInt64) { totals.bytes.sentAgain += bytes }
 
   /// Bytes that were offered were given up.
-  package mutating func lost(bytes: UInt64) { totals.bytes.lost += bytes }
+  mutating func lost(bytes: UInt64) { totals.bytes.lost += bytes }
 }
 
 extension LoadHistograms {
@@ -264,7 +264,7 @@ extension LoadHistograms {
 
 extension LoadReport {
   /// Adds what a loop measured. Its intervals go into ``intervals`` by themselves, merged with those of the other loops.
-  package mutating func add(_ loop: LoopFigures) {
+  mutating func add(_ loop: LoopFigures) {
     totals.merge(loop.totals)
     histograms.merge(loop.histograms)
     spread.merge(loop.spread)

@@ -3,19 +3,19 @@
 internal import LoadReports
 
 /// The figures of one stream. Filled by ``LoopFigures``, to which everything that happens is reported.
-package struct StreamFigures: Equatable, Sendable {
+struct StreamFigures: Equatable, Sendable {
   /// Its number among all streams of the run.
-  package let index: Int
+  let index: Int
   /// Slow on purpose: its delays are kept apart.
-  package let isSlow: Bool
-  package internal(set) var phase = Phase.connecting
+  let isSlow: Bool
+  var phase = Phase.connecting
   /// When it was started, on the run's clock.
-  package let startedAt: Int64
-  package internal(set) var offered: UInt64 = 0
-  package internal(set) var sent: UInt64 = 0
-  package internal(set) var accepted: UInt64 = 0
-  package internal(set) var acknowledged: UInt64 = 0
-  package internal(set) var interruptions: UInt32 = 0
+  let startedAt: Int64
+  var offered: UInt64 = 0
+  var sent: UInt64 = 0
+  var accepted: UInt64 = 0
+  var acknowledged: UInt64 = 0
+  var interruptions: UInt32 = 0
   /// When it was interrupted, as long as no byte was acknowledged since.
   var interruptedAt: Int64?
   /// What interrupted it, unless that was on purpose.
@@ -34,7 +34,7 @@ package struct StreamFigures: Equatable, Sendable {
   var failedDueSum: Int64 = 0
   var failedDueFirst = Int64.max
 
-  package enum Phase: Equatable, Sendable {
+  enum Phase: Equatable, Sendable {
     /// Has no connection, and tries to get one.
     case connecting
     case live
@@ -48,7 +48,7 @@ package struct StreamFigures: Equatable, Sendable {
   }
 
   /// Lost its connection, and nothing of it was acknowledged since.
-  package var isInterrupted: Bool { interruptedAt != nil }
+  var isInterrupted: Bool { interruptedAt != nil }
 
   /// What failed is as old as the stream makes it.
   mutating func addAgesOfFailed(now: Int64) {
@@ -61,8 +61,8 @@ package struct StreamFigures: Equatable, Sendable {
   }
 
   /// The mean delay from due to acknowledged; nil when nothing was acknowledged.
-  package var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: UInt64(delaySum) / delayCount) }
-  package var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
+  var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: UInt64(delaySum) / delayCount) }
+  var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
 }
 
 extension StreamRow {

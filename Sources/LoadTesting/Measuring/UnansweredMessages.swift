@@ -8,17 +8,15 @@ internal import LoadReports
 struct UnansweredMessages: Equatable, Sendable {
   static let limit = 1 << 16
 
-  private struct Entry: Equatable, Sendable {
+  struct Entry: Equatable, Sendable {
     /// The latest due time of all that it counts, so that no age is made larger than it is.
     var due: Int64
     var count: UInt64
   }
 
-  private var entries: [Entry] = []
+  private(set) var entries: [Entry] = []
   /// Messages that are due within the same so many nanoseconds share an entry.
   private var granularity: Int64 = 1_000_000
-
-  var count: UInt64 { entries.reduce(0) { $0 + $1.count } }
 
   /// A message failed, or was never sent. In the order of due times, or nearly.
   mutating func add(dueAt due: Int64) {

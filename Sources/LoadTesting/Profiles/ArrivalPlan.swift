@@ -1,11 +1,11 @@
 // When requests begin in an open model: decided before the run, so that a server that answers slowly gets as many as
 // one that answers quickly.
 
-public import LoadReports
+internal import LoadReports
 
 /// The times of a run's requests, at a rate that rises and falls in straight lines. The same on every machine, and for
 /// any number of streams.
-public struct ArrivalPlan: Equatable, Sendable {
+package struct ArrivalPlan: Equatable, Sendable {
   /// Requests per second at a time, from there to ``end`` on a straight line.
   private struct Piece: Equatable, Sendable {
     /// In seconds.
@@ -21,14 +21,14 @@ public struct ArrivalPlan: Equatable, Sendable {
   private var pieces: [Piece] = []
 
   /// The highest rate allowed, in requests per second.
-  public static let highestRate = 10_000_000.0
+  package static let highestRate = 10_000_000.0
 
   /// - Parameters:
   ///   - rate: per second, from the end of the ramp on, or at the start of the first stage.
   ///   - ramp: in which time the rate rises from 0, in nanoseconds.
   ///   - stages: in place of ramp and duration. Each changes the rate evenly to its ``LoadReports/LoadStage/streams`` per second.
   ///   - duration: of the run, in nanoseconds.
-  public init(rate: Double, ramp: Int64 = 0, stages: [LoadStage] = [], duration: Int64) {
+  init(rate: Double, ramp: Int64 = 0, stages: [LoadStage] = [], duration: Int64) {
     guard stages.isEmpty else {
       var level = rate
       for stage in stages {
@@ -52,15 +52,12 @@ public struct ArrivalPlan: Equatable, Sendable {
   }
 
   /// How many requests arrive in the whole run.
-  public var count: Double { pieces.last.map { $0.before + $0.count } ?? 0 }
-
-  /// The highest rate of the run, per second.
-  public var peak: Double { pieces.map { max($0.rate, $0.rateAtEnd) }.max() ?? 0 }
+  var count: Double { pieces.last.map { $0.before + $0.count } ?? 0 }
 
   /// When the request of this number is due, in nanoseconds since the run's start; nil past the last one.
   ///
   /// In the middle of its share of the time: 20 per second come at 25 ms, 75 ms, 125 ms.
-  public func time(of number: UInt64) -> Int64? {
+  func time(of number: UInt64) -> Int64? {
     let wanted = Double(number) + 0.5
     guard let piece = pieces.first(where: { $0.before + $0.count >= wanted }) else { return nil }
     let missing = max(0, wanted - piece.before)

@@ -3,8 +3,8 @@
 internal import LoadReports
 
 /// The faults of one stream, each with its time since the stream's start, in order.
-package struct FaultSchedule: Sendable {
-  package enum Fault: Equatable, Sendable {
+struct FaultSchedule: Sendable {
+  enum Fault: Equatable, Sendable {
     /// Cut the connection.
     case drop
     /// Send nothing for so many nanoseconds.
@@ -17,7 +17,7 @@ package struct FaultSchedule: Sendable {
   private var nextStall: Int64?
 
   /// - Parameters: as for ``StreamSchedule``.
-  package init(_ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0) {
+  init(_ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0) {
     faults = profile.faults
     random = SeededGenerator(seed: seed, stream: stream, generation: generation, purpose: .faults)
     // The first ones at any time up to the first length: else a fixed length would cut all connections at once.
@@ -30,7 +30,7 @@ package struct FaultSchedule: Sendable {
   }
 
   /// The next fault and when it is; nil when there are none.
-  package mutating func next() -> (at: Int64, fault: Fault)? {
+  mutating func next() -> (at: Int64, fault: Fault)? {
     if let drop = nextDrop, drop <= nextStall ?? .max, let every = faults.dropEvery {
       nextDrop = drop.addingSaturated(max(Self.leastDistance, every.draw(using: &random)))
       return (drop, .drop)

@@ -20,7 +20,7 @@ public enum LengthDistribution: Equatable, Sendable {
   public static let longest = Quantity.longestTime
 
   /// A length, at most ``longest``.
-  package func draw(using random: inout SeededGenerator) -> Int64 {
+  func draw(using random: inout SeededGenerator) -> Int64 {
     switch self {
     case .fixed(let length): length
     case .uniform(let range): Int64.random(in: range, using: &random)

@@ -4,10 +4,10 @@ internal import Glibc
 
 /// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014). Eight bytes of state,
 /// which is what counts with thousands of streams; the tests have the same one, but what ships does not import them.
-package struct SeededGenerator: RandomNumberGenerator, Equatable, Sendable {
+struct SeededGenerator: RandomNumberGenerator, Equatable, Sendable {
   private var state: UInt64
 
-  package init(seed: UInt64) { state = seed }
+  init(seed: UInt64) { state = seed }
 
   /// The generator of one stream: independent of all others of the same seed.
   ///
@@ -28,7 +28,7 @@ package struct SeededGenerator: RandomNumberGenerator, Equatable, Sendable {
     case messages, turns, bursts, jitter, life, faults, slowness
   }
 
-  package mutating func next() -> UInt64 {
+  mutating func next() -> UInt64 {
     state &+= 0x9E37_79B9_7F4A_7C15
     var mixed = state
     mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9

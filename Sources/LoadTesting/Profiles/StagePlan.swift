@@ -12,11 +12,11 @@ package struct StagePlan: Equatable, Sendable {
   package var duration: Int64 { stages.reduce(0) { $0.addingSaturated($1.duration) } }
 
   /// The most streams that are live at one time.
-  package var peak: Int { stages.map(\.streams).max() ?? 0 }
+  var peak: Int { stages.map(\.streams).max() ?? 0 }
 
   /// When the stream with this number lives, in nanoseconds since the run's start: whenever more streams than its
   /// number are to be live.
-  package func lives(of stream: Int) -> [Range<Int64>] {
+  func lives(of stream: Int) -> [Range<Int64>] {
     var lives: [Range<Int64>] = []
     var (start, level): (Int64, Int) = (0, 0)
     var birth: Int64?

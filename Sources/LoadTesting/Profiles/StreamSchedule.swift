@@ -8,19 +8,19 @@ internal import LoadReports
 ///
 /// Message *k* belongs to the time *k* × chunk since the stream's start, however late any before it was. A value of
 /// some hundred bytes; `next()` is O(1) but for a jump over silence.
-package struct StreamSchedule: Sendable {
-  package struct Message: Equatable, Sendable {
+struct StreamSchedule: Sendable {
+  struct Message: Equatable, Sendable {
     /// Nanoseconds since the stream's start; 0 for all when the profile is not paced.
-    package var due: Int64
-    package var byteCount: Int
+    var due: Int64
+    var byteCount: Int
   }
 
   /// Slow on purpose.
-  package let isSlow: Bool
+  let isSlow: Bool
   /// When the stream ends, in nanoseconds since its start; nil for when the run does.
-  package let length: Int64?
+  let length: Int64?
   /// How long after its end the next one begins in its place.
-  package let thinkTime: Int64
+  let thinkTime: Int64
 
   /// The number of the chunk that is next.
   private var chunk: Int64 = 0
@@ -37,7 +37,7 @@ package struct StreamSchedule: Sendable {
   ///   - stream: its number among all streams of the run.
   ///   - generation: 0 for the first stream in its place, 1 for the one after its ``thinkTime``, and so on.
   ///   - arrivals: when messages are due, of `streams` streams in turn; of the profile remains their size.
-  package init(
+  init(
     _ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0,
     arrivals: (plan: ArrivalPlan, streams: Int)? = nil
   ) {
@@ -64,7 +64,7 @@ package struct StreamSchedule: Sendable {
 
   /// The next message; nil at the stream's end. Where the profile is not paced there is always one: the stream ends
   /// when its ``length`` is over.
-  package mutating func next() -> Message? {
+  mutating func next() -> Message? {
     if arrivals != nil { return nextArrival() }
     switch profile.size {
     case .unpaced(let count): return Message(due: 0, byteCount: count)

@@ -1,9 +1,9 @@
 // Reports as a run would leave them, for the tests of what is shown of them: made by the same figures that a run fills.
 
-import LoadTesting
 import PropertyTesting
 
 @testable import LoadReports
+@testable import LoadTesting
 
 /// What happens in a run that never was.
 struct SampleRun {
