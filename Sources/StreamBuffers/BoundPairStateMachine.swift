@@ -149,7 +149,9 @@ struct BoundPairStateMachine {
   /// A reader that has emptied the buffer has room for more, while the writer is told that it may write: what that
   /// writes goes there, and need not be copied twice. False if it does not: then there is nothing to withdraw.
   mutating func offerRoom(_ count: Int) -> Bool {
-    guard count > 0, readersRoom == nil, bufferedByteCount == 0, input == .open, output == .mayWrite else { return false }
+    guard count > 0, readersRoom == nil, bufferedByteCount == 0, input == .open, output == .mayWrite else {
+      return false
+    }
     readersRoom = count
     return true
   }
