@@ -16,6 +16,8 @@ final class ServerCore: @unchecked Sendable {
   /// nil where nothing is stored in files.
   private let directory: DirectoryService?
   private let counter: LoopFigures
+  /// What has not ended yet: the connections, and what is behind them.
+  private var unended = 2
 
   /// How work on this loop is done when each request that has reached the server by now has reached its loop.
   func gather(by gather: @escaping (@escaping @Sendable () -> Void) -> Void) {
@@ -105,7 +107,9 @@ final class ServerCore: @unchecked Sendable {
 
   /// Before the first connection.
   func start() {
-    connections.ended = { [unowned self] in end() }
+    // The disk takes what was uploaded while downloads go on.
+    connections.requestsEnded = { [unowned self] in service.end { [self] in partEnded() } }
+    connections.ended = { [unowned self] in partEnded() }
     connections.start()
   }
 
@@ -130,10 +134,10 @@ final class ServerCore: @unchecked Sendable {
 
   // MARK: End
 
-  private func end() {
-    service.end { [self] in
-      ended()
-      loop.stop()
-    }
+  private func partEnded() {
+    unended -= 1
+    guard unended == 0 else { return }
+    ended()
+    loop.stop()
   }
 }

@@ -139,14 +139,19 @@ public final class UploadServer: Sendable {
   public func shutdown(grace: Duration = .seconds(2)) { stop(grace: grace, linger: nil) }
 
   /// As ``shutdown(grace:)``, but within `limit` in all. Requests have half of it to end, and clients a quarter to read
-  /// their answers. The rest is for the disk, which is waited for in any case. Any thread; returns at once.
-  public func drain(within limit: Duration) { stop(grace: limit / 2, linger: limit / 4) }
+  /// their answers. The rest is for the disk, which is waited for in any case. Downloads whose clients take something in
+  /// each quarter go on meanwhile, for all of it but a sixteenth. Any thread; returns at once.
+  public func drain(within limit: Duration) {
+    stop(grace: limit / 2, linger: limit / 4, downloads: limit - limit / 16)
+  }
 
-  private func stop(grace: Duration, linger: Duration?) {
+  private func stop(grace: Duration, linger: Duration?, downloads: Duration? = nil) {
     // First of all: whoever sees its connection closed finds nobody who accepts another.
     loops[0].execute { [self] in
       acceptor.stop()
-      for (loop, core) in zip(loops, cores) { loop.execute { core.connections.stop(grace: grace, linger: linger) } }
+      for (loop, core) in zip(loops, cores) {
+        loop.execute { core.connections.stop(grace: grace, linger: linger, downloads: downloads) }
+      }
     }
   }
 

@@ -35,6 +35,8 @@ final class HTTPConnection {
   private var unsentStart = 0
   /// What the response carries, while some of it is not with the kernel.
   private var content: OutgoingContent?
+  /// Whether the last response has such content.
+  private var sendsContent = false
   /// Bytes that were read with what came before them and must wait for the handler, from `start` on.
   private var unparsed: (bytes: [UInt8], start: Int) = ([], 0)
   /// Whether what waits does so for the next turn of the loop.
@@ -119,6 +121,17 @@ final class HTTPConnection {
 
   /// Whether a request is at work here that must end before the server does: its client could not continue it.
   var isAwaited: Bool { hasOpenRequest && handler?.canBeContinued != true }
+
+  /// How much the client has still to take of a response with content, in bytes; nil if there is none, or it has all.
+  var undelivered: UInt64? {
+    guard sendsContent else { return nil }
+    // What is with the kernel would be lost with the machine's network, such as a container's.
+    var queued: Int32 = 0
+    let isKnown = ioctl(descriptor, UInt(TIOCOUTQ), &queued) == 0
+    let rest = UInt64(unsent.count - unsentStart) + (isKnown ? UInt64(max(0, queued)) : 0)
+    guard let content else { return rest == 0 ? nil : rest }
+    return content.unread + rest
+  }
 
   /// Another connection needs the room. Only while no request is at work here.
   func makeRoom() { close() }
@@ -216,6 +229,7 @@ final class HTTPConnection {
 
   private func begin(_ head: RequestHead) {
     state.headArrived(head)
+    sendsContent = false
     method = head.method
     hasServed = true
     restartsTimeout = true
@@ -301,6 +315,7 @@ final class HTTPConnection {
     let head = response.serialized(
       keepsAlive: keepsAlive, withBody: !isHead, contentLength: content?.length, date: WallClock.now.imfFixdate)
     if isHead || content?.length == 0 { content?.ended(sent: 0, nil) } else { self.content = content.map { .init($0) } }
+    sendsContent = self.content != nil
     send(head)
     settle(progress: true)
     if context.stops { context.answered(descriptor) }
@@ -386,12 +401,18 @@ final class HTTPConnection {
     if content != nil { return readContent() }
     switch state.flushed() {
     case .nothing: break
-    case .nextRequest: resume()
-    case .linger:
-      unparsed = ([], 0)
-      // The client sees the end of the answer; what it still sends is read, so that no reset overtakes the answer.
-      shutdown(descriptor, Int32(SHUT_WR))
+    case .nextRequest:
+      resume()
+      // The response had promised another one, before the server stopped.
+      if context.stops, unparsed.bytes.isEmpty, state.stopped() { linger() }
+    case .linger: linger()
     }
+  }
+
+  private func linger() {
+    unparsed = ([], 0)
+    // The client sees the end of the answer; what it still sends is read, so that no reset overtakes the answer.
+    shutdown(descriptor, Int32(SHUT_WR))
   }
 
   /// Everything that was read is with the kernel: reads more, or ends the content.

@@ -139,6 +139,13 @@ struct HTTPConnectionState {
     return keepsAlive ? .nextRequest : .linger
   }
 
+  /// The server stops: whether the client of an idle connection is to read the end of its last answer.
+  mutating func stopped() -> Bool {
+    guard state == .idle else { return false }
+    state = .lingering
+    return true
+  }
+
   enum TimeoutAction: Equatable {
     case close
     /// Answer 408 to a head that took too long.

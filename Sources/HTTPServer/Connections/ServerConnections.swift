@@ -44,6 +44,11 @@ package final class ServerConnections: @unchecked Sendable {
   private var stopTimer: EventLoop.Timer?
   /// While the server stops: connections with requests that must end before it does.
   private var awaited: Set<Int32> = []
+  /// While the server stops: until when downloads go on; nil for no longer than others may read their answers.
+  private var downloadsEnd: MonotonicInstant?
+  /// How often the server that waits for downloads looks at them.
+  private static let downloadPause = Duration.milliseconds(100)
+  private var haveRequestsEnded = false
 
   /// A connection is gone, and a descriptor free.
   var descriptorFreed: () -> Void = {}
@@ -59,6 +64,8 @@ package final class ServerConnections: @unchecked Sendable {
   }
   /// The server stops, and no request is left here that it waits for. Told once.
   package var drained: () -> Void = {}
+  /// No request is at work any more that brings something, and none will come. Told once, before ``ended``.
+  package var requestsEnded: () -> Void = {}
   /// The last connection has ended, and no other will come.
   package var ended: () -> Void = {}
 
@@ -139,13 +146,17 @@ package final class ServerConnections: @unchecked Sendable {
   /// Begins no request any more, and lets those at work end for at most `grace`. Those whose clients can continue them
   /// are served until ``turnAway()``. A second call with a grace of zero waits for nobody.
   ///
-  /// - Parameter linger: how long clients have to read their answers then; nil for as long as at other times.
-  package func stop(grace: Duration, linger: Duration? = nil) {
+  /// - Parameters:
+  ///   - linger: how long clients have to read their answers then; nil for as long as at other times.
+  ///   - downloads: how long downloads go on from now whose clients take something at least once in that time; nil if
+  ///     they have no more time than other answers.
+  package func stop(grace: Duration, linger: Duration? = nil, downloads: Duration? = nil) {
     switch phase {
     case .serving:
       phase = .finishing
       context.stops = true
       if let linger { self.linger = min(self.linger, linger) }
+      downloadsEnd = downloads.map { .now + $0 }
       for connection in connections.values where connection.isAwaited { awaited.insert(connection.descriptor) }
       if awaited.isEmpty { drained() }
       for connection in connections.values where !connection.hasOpenRequest { connection.serverStops() }
@@ -174,7 +185,44 @@ package final class ServerConnections: @unchecked Sendable {
     stopTimer = nil
     for connection in connections.values { connection.serverStops() }
     endIfDone()
-    if phase == .lingering { stopTimer = loop.schedule(after: linger) { [unowned self] in end() } }
+    guard phase == .lingering else { return }
+    let now = MonotonicInstant.now
+    var downloads = DrainingDownloads(patience: linger)
+    for connection in connections.values { _ = look(at: connection, &downloads, now) }
+    let deadline = now + linger
+    // Not in this turn, whatever the deadline is: answers are on their way.
+    stopTimer = loop.schedule(after: .zero) { [unowned self, downloads] in watch(downloads, until: deadline) }
+  }
+
+  private func look(
+    at connection: HTTPConnection, _ downloads: inout DrainingDownloads, _ now: MonotonicInstant
+  ) -> Bool {
+    downloads.isAlive(connection.descriptor, undelivered: connection.undelivered, now: now)
+  }
+
+  /// Disconnects everybody at `deadline`, but not downloads whose clients take something.
+  private func watch(_ downloads: DrainingDownloads, until deadline: MonotonicInstant) {
+    var downloads = downloads
+    let now = MonotonicInstant.now
+    let isOver = now >= max(deadline, downloadsEnd ?? deadline)
+    var isWaiting = false
+    for connection in connections.values {
+      let isAlive = look(at: connection, &downloads, now)
+      if isAlive { isWaiting = true }
+      if now >= deadline, !isAlive || isOver { connection.abandon() }
+    }
+    guard phase == .lingering else { return }
+    if now >= deadline { endRequests() }
+    let next = isWaiting ? now + Self.downloadPause : deadline
+    stopTimer = loop.schedule(at: now < deadline ? min(next, deadline) : next) { [unowned self, downloads] in
+      watch(downloads, until: deadline)
+    }
+  }
+
+  private func endRequests() {
+    guard !haveRequestsEnded else { return }
+    haveRequestsEnded = true
+    requestsEnded()
   }
 
   private func endIfDone() {
@@ -187,6 +235,7 @@ package final class ServerConnections: @unchecked Sendable {
     if let stopTimer { loop.cancel(stopTimer) }
     for connection in connections.values { connection.abandon() }
     context.timeouts.cancel()
+    endRequests()
     ended()
   }
 }
