@@ -203,9 +203,16 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// Temporary files of a server that died are removed on the way.
   package func nextTokens() throws(SystemError) -> [String]? {
     guard directory >= 0, !isListed else { return nil }
-    let listing = if let names { names } else { try DirectoryNames(of: directory) }
-    names = listing
-    let found = try listing.next(256)
+    let found: [String]
+    do throws(SystemError) {
+      let listing = if let names { names } else { try DirectoryNames(of: directory) }
+      names = listing
+      found = try listing.next(256)
+    } catch {
+      // Some names may have been read and lost.
+      names = nil
+      throw error
+    }
     guard !found.isEmpty else {
       names = nil
       isListed = true

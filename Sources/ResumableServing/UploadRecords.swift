@@ -20,7 +20,7 @@ package protocol UploadRecords: AnyObject {
   func remove(_ token: String)
   /// Writes down how long uploads have been left alone, for a server that comes after this one.
   func noteAges(_ idle: [(token: String, idle: Duration)])
-  /// The next tokens of records that an earlier server has left; nil when all were named.
+  /// The next tokens of records that an earlier server has left; nil when all were named. After an error it begins anew.
   func nextTokens() throws(SystemError) -> [String]?
   /// What an earlier server has left of an upload; nil if it has left nothing.
   func read(_ token: String) throws(SystemError) -> StoredUpload?

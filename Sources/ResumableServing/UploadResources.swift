@@ -71,12 +71,19 @@ package final class UploadResources {
   private static let slice = Duration.milliseconds(5)
   /// How long one look for what has expired precedes the next.
   private static let expiryPause = Duration.milliseconds(250)
+  /// How long a list that cannot be read waits to be tried again.
+  private static let listingPauses = (first: Duration.milliseconds(250), longest: Duration.seconds(30))
   /// Called when all records that an earlier server has left were read.
   package var loaded: () -> Void = {}
   /// Whether there may be records that were not read yet.
   private var isLoading = true
   /// Tokens that were listed and are to be read.
   private var unread: [String] = []
+  /// Tokens that were listed, and whose uploads are read again because the server lacked something.
+  private var lacking: Set<String> = []
+  private var listingPause = UploadResources.listingPauses.first
+  /// Why the uploads could not be listed, as it was said last.
+  private var complaint: String?
   /// Tokens whose uploads could not be taken up, for want of a descriptor or the like.
   private var postponed: Set<String> = []
   /// What was forgotten while records are read: one may be listed before its file is gone.
@@ -123,53 +130,75 @@ package final class UploadResources {
   /// requests have their turn. What a request names is looked for when it comes.
   package func load(patience: Duration) {
     let end = MonotonicInstant.now + patience
-    while MonotonicInstant.now < end {
-      if loadSlice() { return }
+    var pause = Duration.zero
+    while pause == .zero, MonotonicInstant.now < end {
+      guard let next = loadSlice() else { return }
+      pause = next
     }
-    loadOn()
+    loadOn(after: pause)
   }
 
-  private func loadOn() {
-    guard !stops else { return }
-    loop.schedule(after: .zero) { [unowned self] in
-      if !loadSlice() { loadOn() }
+  private func loadOn(after pause: Duration) {
+    loop.schedule(after: pause) { [unowned self] in
+      guard !stops, let pause = loadSlice() else { return }
+      loadOn(after: pause)
     }
   }
 
-  /// Whether that was the last slice.
-  private func loadSlice() -> Bool {
+  /// After what pause the next slice follows; nil if that was the last one.
+  private func loadSlice() -> Duration? {
     let end = MonotonicInstant.now + Self.slice
     repeat {
       if unread.isEmpty {
-        guard let tokens = nextTokens() else {
-          isLoading = false
-          forgotten = []
-          loaded()
-          return true
+        do throws(SystemError) {
+          guard let tokens = try store.nextTokens() else { return listed() }
+          unread = tokens
+        } catch {
+          return cannotList(error)
         }
-        unread = tokens
       }
       if let token = unread.popLast(), table[token] == nil { takeUpListed(token) }
     } while MonotonicInstant.now < end
-    return false
+    return .zero
   }
 
-  private func nextTokens() -> [String]? {
-    do throws(SystemError) {
-      return try store.nextTokens()
-    } catch {
+  /// Every upload was named. As long as one could not be read that may be read later, nothing depends on all of them.
+  private func listed() -> Duration? {
+    guard lacking.isEmpty else {
+      unread = Array(lacking)
+      lacking = []
+      return nextPause()
+    }
+    isLoading = false
+    forgotten = []
+    loaded()
+    if let deadline = table.values.lazy.map(\.deadline).min() { arm(deadline) }
+    return nil
+  }
+
+  private func cannotList(_ error: SystemError) -> Duration {
+    if complaint != "\(error)" {
+      complaint = "\(error)"
       emit(
         ServerEvent(
-          .warning, reason: "the uploads in .uploads cannot be listed; each waits until a request names it: \(error)"))
-      return nil
+          .warning,
+          reason: "the uploads in .uploads cannot be listed; the server tries again. Until then each waits until a "
+            + "request names it, no upload expires, and no silent recording is closed: \(error)"))
     }
+    return nextPause()
+  }
+
+  private func nextPause() -> Duration {
+    defer { listingPause = min(listingPause * 2, Self.listingPauses.longest) }
+    return listingPause
   }
 
   private func takeUpListed(_ token: String) {
     do throws(SystemError) {
       try takeUp(token, complains: true)
     } catch {
-      postponed.insert(token)
+      if error.isShortage { lacking.insert(token) }
+      guard postponed.insert(token).inserted else { return }
       emit(ServerEvent(.warning, reason: "an upload in .uploads waits until a request names it: \(error)"))
     }
   }
@@ -345,7 +374,8 @@ package final class UploadResources {
   }
 
   private func arm(_ deadline: MonotonicInstant) {
-    guard !stops else { return }
+    // Before all uploads are known, nobody can tell whose bytes an expired one would take with it.
+    guard !stops, !isLoading else { return }
     // All that come within the same moment are one firing: each looks through the table.
     let deadline = max(deadline, .now + Self.expiryPause)
     expiryTimer = (loop.schedule(at: deadline) { [unowned self] in expire() }, deadline)

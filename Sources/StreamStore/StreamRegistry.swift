@@ -202,6 +202,7 @@ package final class StreamRegistry {
   package func restored() {
     isRestoring = false
     taken = []
+    if !unattended.isEmpty { closeSilent() }
   }
 
   /// An upload is over, and its recording unfinished.
@@ -322,7 +323,10 @@ package final class StreamRegistry {
   }
 
   private func closeSilent() {
+    if let timer { loop.cancel(timer.timer) }
     timer = nil
+    // An upload that is not known yet may continue any of them: ``restored()``.
+    guard !isRestoring else { return }
     let now = MonotonicInstant.now
     for (name, entry) in unattended where entry.deadline <= now {
       unattended[name] = nil

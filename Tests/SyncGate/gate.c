@@ -1,7 +1,14 @@
+#define _GNU_SOURCE
 #include "SyncGate.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -92,6 +99,80 @@ int renameat2(int from, const char *old_name, int to, const char *new_name, unsi
     return -1;
   }
   return (int)syscall(SYS_renameat2, from, old_name, to, new_name, flags);
+}
+
+struct path_failure {
+  int error;
+  char ending[64];
+  unsigned long after;
+  unsigned long count;
+};
+static struct path_failure open_failure, list_failure;
+
+static void path_fails(struct path_failure *failure, int error, const char *ending, unsigned long after) {
+  pthread_mutex_lock(&mutex);
+  *failure = (struct path_failure){.error = error, .after = after};
+  snprintf(failure->ending, sizeof failure->ending, "%s", ending);
+  pthread_mutex_unlock(&mutex);
+}
+
+void open_gate_fail(int error, const char *ending) { path_fails(&open_failure, error, ending, 0); }
+
+void list_gate_fail(int error, const char *ending, unsigned long after) {
+  path_fails(&list_failure, error, ending, after);
+}
+
+unsigned long open_gate_failures(void) {
+  pthread_mutex_lock(&mutex);
+  unsigned long count = open_failure.count;
+  pthread_mutex_unlock(&mutex);
+  return count;
+}
+
+// The errno that a call fails with on that name in that directory; 0 if it does not.
+static int path_failure(struct path_failure *failure, int directory, const char *name) {
+  pthread_mutex_lock(&mutex);
+  struct path_failure now = *failure;
+  pthread_mutex_unlock(&mutex);
+  if (now.error == 0) return 0;
+  char link[64], path[4096] = "";
+  snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
+  if (name[0] != '/' && readlink(link, path, 2048) < 0) path[0] = 0;
+  size_t length = strlen(path);
+  snprintf(path + length, sizeof path - length, "%s%s", name[0] ? "/" : "", name);
+  length = strlen(path);
+  size_t ending = strlen(now.ending);
+  if (length < ending || strcmp(path + length - ending, now.ending) != 0) return 0;
+  pthread_mutex_lock(&mutex);
+  int error = failure->count++ >= failure->after ? failure->error : 0;
+  pthread_mutex_unlock(&mutex);
+  return error;
+}
+
+// Likewise.
+int openat(int directory, const char *name, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, unsigned) : 0;
+  va_end(rest);
+  int error = path_failure(&open_failure, directory, name);
+  if (error != 0) {
+    errno = error;
+    return -1;
+  }
+  return (int)syscall(SYS_openat, directory, name, flags, mode);
+}
+
+// Likewise.
+struct dirent *readdir(DIR *stream) {
+  int error = path_failure(&list_failure, dirfd(stream), "");
+  if (error != 0) {
+    errno = error;
+    return NULL;
+  }
+  static struct dirent *(*next)(DIR *);
+  if (next == NULL) next = (struct dirent * (*)(DIR *)) dlsym(RTLD_NEXT, "readdir");
+  return next(stream);
 }
 
 void status_gate_close(void) {

@@ -1,4 +1,4 @@
-// Stands in front of fdatasync(2), renameat2(2) and fstatat(2), so that "told only once the disk has it" can be watched: a disk that takes its time, or fails.
+// Stands in front of fdatasync(2), renameat2(2), openat(2), readdir(3) and fstatat(2), so that "told only once the disk has it" can be watched: a disk that takes its time, or fails.
 #pragma once
 
 #include "own_mounts.h"
@@ -18,6 +18,13 @@ int sync_gate_has_failed(void);
 
 /// Makes every renameat2(2) fail with that errno; 0 ends it.
 void rename_gate_fail(int error);
+
+/// Makes every openat(2) of a path that ends like this fail with that errno; 0 ends it. At most 63 bytes.
+void open_gate_fail(int error, const char *ending);
+/// How often it has failed.
+unsigned long open_gate_failures(void);
+/// Makes readdir(3) in directories whose path ends like this fail with that errno, after so many names; 0 ends it.
+void list_gate_fail(int error, const char *ending, unsigned long after);
 
 /// From here on fstatat(2) waits, whoever calls it.
 void status_gate_close(void);
