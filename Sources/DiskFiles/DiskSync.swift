@@ -16,6 +16,8 @@ package final class DiskSync: Sendable {
     case open(OpenFile)
     /// A name in a directory; one that is gone by then has no need of it.
     case named(String, in: Int32)
+    /// One whose name nobody can tell now: the disk takes everything.
+    case unknown
   }
 
   /// What the disk must have before anything else is done.
@@ -113,7 +115,7 @@ package final class DiskSync: Sendable {
       }
       guard requests[index].error == nil, let directory = touched.directory else { continue }
       if directories[directory] == nil {
-        directories[directory] = .some(fsync(directory) == 0 ? nil : .last("fsync of the directory"))
+        directories[directory] = .some(refusal("fsync of the directory") { fsync(directory) })
       }
       requests[index].error = directories[directory] ?? nil
     }
@@ -125,19 +127,40 @@ package final class DiskSync: Sendable {
       case .open(let file):
         let descriptor = try file.acquire()
         defer { file.release() }
-        return Glibc.fdatasync(descriptor) == 0 ? nil : .last(operation)
+        return refusal(operation) { Glibc.fdatasync(descriptor) }
       case .named(let name, in: let directory):
         let descriptor = try files.open(operation) {
           openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         }
         defer { close(descriptor) }
-        return Glibc.fdatasync(descriptor) == 0 ? nil : .last(operation)
+        return refusal(operation) { Glibc.fdatasync(descriptor) }
+      case .unknown: return syncEverything(operation)
       }
     } catch {
       if case .named = file, error.isMissing { return nil }
-      // Without a descriptor for the file there is still the directory's.
-      guard error.isShortage else { return error }
-      return syncfs(directory) == 0 ? nil : .last(operation)
+      if error.isForeignChange { return error }
+      // What cannot be opened now says nothing of its bytes, and there is still the directory's descriptor.
+      return syncEverything(operation)
+    }
+  }
+
+  /// What the disk itself refuses. A shortage is none: then it is asked for everything.
+  private func refusal(_ operation: String, _ sync: () -> Int32) -> SystemError? {
+    do throws(SystemError) {
+      try retryingInterrupts(operation, sync)
+      return nil
+    } catch {
+      return error.isShortage ? syncEverything(operation) : error
+    }
+  }
+
+  private func syncEverything(_ operation: String) -> SystemError? {
+    do throws(SystemError) {
+      try retryingInterrupts(operation) { syncfs(directory) }
+      return nil
+    } catch {
+      // The kernel opens nothing for it: whatever it lacked, it lacked while it wrote, and has dropped the bytes.
+      return error.isShortage ? SystemError(operation: "\(error)", code: EIO) : error
     }
   }
 }

@@ -149,6 +149,9 @@ struct UploadLedger {
     return true
   }
 
+  /// The record that was to say so could not be written: the next request tries again.
+  mutating func unsyncedNotRecorded() { record.unsyncedBoot = nil }
+
   /// Whether the disk has everything, and the record said otherwise.
   mutating func becomesClean() -> Bool {
     guard record.unsyncedBoot != nil, isUnfinished, state.durable == state.keptCount else { return false }

@@ -25,7 +25,13 @@ extension UploadResource {
       hasOthersBytes = false
       if marksUnsynced() {
         syncSoon()
-        return saveFirst(syncing: true) { error in answer(error.map { UploadRefusal($0) }) }
+        return saveFirst(syncing: true) { [self] error in
+          if error != nil {
+            ledger.unsyncedNotRecorded()
+            hasOthersBytes = true
+          }
+          answer(error.map { UploadRefusal($0) })
+        }
       }
     }
     guard ledger.state.awaitsDisk, ledger.state.durable < ledger.state.offset else { return answer(nil) }
@@ -127,7 +133,7 @@ extension UploadResource {
 
   /// With ``Durability/interval``: the next round of syncs has this upload in it.
   func syncSoon() {
-    guard resources.durability == .interval, !isSyncDue else { return }
+    guard resources.durability == .interval, !isSyncDue, !resources.stops else { return }
     isSyncDue = true
     resources.intervalSync.add(self)
   }
@@ -138,6 +144,10 @@ extension UploadResource {
     guard ledger.state.phase == .incomplete else { return completion() }
     synchronize { [self] error in
       if error == nil, ledger.state.transfer == nil { becameClean() }
+      // Such as for want of a descriptor for the record: the next round tries again. What the disk itself has refused is
+      // not counted any more.
+      let isIncomplete = ledger.state.phase == .incomplete && ledger.state.durable < ledger.state.offset
+      if error != nil, isIncomplete { syncSoon() }
       completion()
     }
   }
@@ -162,7 +172,12 @@ extension UploadResource {
 
   /// The disk has everything: the record says so, if it said otherwise.
   func becameClean() {
-    if ledger.becomesClean() { save() }
+    guard ledger.becomesClean() else { return }
+    save { [self] error in
+      guard error != nil else { return }
+      _ = marksUnsynced()
+      syncSoon()
+    }
   }
 
   /// Bytes are about to come that clients are told of before the disk has them. Whether the record did not say so

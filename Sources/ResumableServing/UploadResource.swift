@@ -198,7 +198,10 @@ final class UploadResource {
       guard ledger.state.length != lengthBefore || isFirstUnsynced else { return start(new) }
       // The length is a promise that holds for all requests to come (section "Upload Append").
       saveFirst(syncing: isFirstUnsynced) { [self] error in
-        if error != nil { ledger.state.lengthNotRecorded(lengthBefore) }
+        if error != nil {
+          ledger.state.lengthNotRecorded(lengthBefore)
+          if isFirstUnsynced { ledger.unsyncedNotRecorded() }
+        }
         guard ledger.state.transfer?.number == new.number else { return }
         if let error { reject(new, UploadRefusal(error)) } else { start(new) }
       }

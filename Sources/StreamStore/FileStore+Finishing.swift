@@ -97,17 +97,17 @@ extension FileStore {
 
   /// A recording that is complete was synced when it ended, if it was to be.
   package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    var name = name
-    do throws(SystemError) {
-      name.part = try parts.lines(of: name.base).last?.number ?? 1
-    } catch {
-      return completion(error)
+    // Where nobody can tell now in which file the stream is: the disk is asked all the same.
+    var file = DiskSync.File.unknown
+    if let log = try? parts.lines(of: name.base) {
+      var growing = name
+      growing.part = log.last?.number ?? 1
+      file = .named(growing.partial, in: directory)
     }
     // Touched on the loop's thread only; the worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    let stream = name
-    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)", in: directory) { [self] error in
-      let error = error ?? brokenSplit(of: stream)
+    disk.sync(file, "fdatasync \(name.partial)", in: directory) { [self] error in
+      let error = error ?? brokenSplit(of: name)
       loop.execute { completion(error) }
     }
   }
