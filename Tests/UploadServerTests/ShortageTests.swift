@@ -23,7 +23,7 @@ struct ShortageTests {
 
     func fail(_ code: Int32) {
       switch self {
-      case .parts: open_gate_fail(code, "-a.parts")
+      case .parts: open_gate_fail(code, "-a")
       case .file: open_gate_fail(code, ".part")
       case .sync: sync_gate_fail(code)
       case .record: open_gate_fail(code, "/record-0.new")
