@@ -35,7 +35,7 @@ public enum LiveStreamEvent: Sendable {
   case missingAtServer(UInt64)
   /// Resumable uploads only: what happened to the upload resource.
   case upload(UploadNotice)
-  /// Resumable uploads only: the server has kept everything before this stream offset.
+  /// Resumable uploads only: the server has kept everything before this stream offset that no ``gap(_:)`` names.
   case acknowledged(UInt64)
   /// Something that the source has to tell, e.g. an overrun of the sound card.
   case source(SourceEvent)

@@ -116,7 +116,9 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     case .attemptFailed:
       disconnected()
       loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
-    case .gap(let gap): loop.figures.lost(bytes: gap.length)
+    case .gap(let gap):
+      ledger.lost(gap.offset..<gap.offset.addingSaturated(gap.length))
+      loop.figures.lost(bytes: gap.length)
     case .missingAtServer(let count): loop.figures.lost(bytes: count)
     case .upload(.notSupported): isPlain = true
     case .upload(.serverWentBack(let before, let now)):
@@ -137,6 +139,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
 
   private func accepted(before offset: UInt64, now: Int64) {
     while let message = ledger.nextAccepted(before: offset) {
+      // What was given up was never handed to TCP, or it did not arrive.
+      guard message.lostByteCount == 0 else { continue }
       loop.figures.accepted(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
     }
   }
@@ -147,7 +151,13 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     if loop.plan.configuration.tellsAccepted { accepted(before: offset, now: now) }
     loop.figures.acknowledgement(&figures, now: now)
     while let message = ledger.nextAcknowledged(before: offset) {
-      loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
+      guard message.lostByteCount > 0 else {
+        loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
+        continue
+      }
+      loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
+      let count = message.byteCount - message.lostByteCount
+      if count > 0 { loop.figures.acknowledgedPart(bytes: UInt64(count), &figures) }
     }
     if source.isQuiet { finishIfAcknowledged() }
   }

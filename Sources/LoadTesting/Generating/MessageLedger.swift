@@ -10,6 +10,8 @@ struct MessageLedger {
     var byteCount: Int
     /// When it was due, on the run's clock.
     var due: Int64
+    /// How many of its bytes the stream gave up, because the buffer was full or the server had lost them.
+    var lostByteCount = 0
   }
 
   /// From `first` on; what stands before is done with.
@@ -26,6 +28,15 @@ struct MessageLedger {
   mutating func due(_ byteCount: Int, at due: Int64) {
     head += UInt64(byteCount)
     messages.append(Message(end: head, byteCount: byteCount, due: due))
+  }
+
+  /// The stream gave these bytes up. It goes on behind them, and what it acknowledges from then on does not mean them.
+  mutating func lost(_ range: Range<UInt64>) {
+    for index in first..<messages.count {
+      let own = messages[index].end - UInt64(messages[index].byteCount)..<messages[index].end
+      let count = min(own.upperBound, range.upperBound)
+      messages[index].lostByteCount += Int(count - min(count, max(own.lowerBound, range.lowerBound)))
+    }
   }
 
   var isEmpty: Bool { first == messages.count }

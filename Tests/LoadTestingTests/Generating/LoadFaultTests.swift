@@ -5,7 +5,9 @@ import EventLoops
 import LoadReports
 import NetworkTesting
 import PropertyTesting
+import StreamServing
 import Testing
+import UploadServer
 
 @testable import LoadTesting
 
@@ -41,6 +43,26 @@ struct LoadFaultTests {
       #expect(stream.bytes.count == 30 * 500 && stream.holes.isEmpty, "\(stream.name)")
       #expect(stream.isFinished && stream.firstDifference() == nil, "\(stream.name)")
     }
+  }
+
+  @Test("what a stream gave up while its server had no place for it is lost, and is not acknowledged by what follows")
+  func givenUp() throws {
+    let server = try StreamServer { $0.uploads.maximumCount = 2 }
+    let report = try loadTest(server.url) {
+      $0.streams = 5
+      $0.duration = .seconds(3)
+      // Six messages.
+      $0.buffer = 4096
+      $0.retryCeiling = .milliseconds(100)
+    }.run()
+    server.stop()
+    let totals = report.totals
+    let stored = try StoredLoad.all(in: server.directory.path)
+    let count = stored.reduce(0) { $0 + $1.bytes.count - $1.missing }
+    #expect(totals.bytes.lost > 0, "the buffer is too small for the wait")
+    #expect(totals.bytes.acknowledged == UInt64(count))
+    #expect(totals.bytes.acknowledged + totals.bytes.lost == totals.bytes.offered)
+    #expect(totals.messages.acknowledged <= totals.messages.sent)
   }
 
   @Test(

@@ -11,6 +11,7 @@ struct MessageLedgerTests {
     var sent = 0
     var accepted = 0
     var acknowledged = 0
+    var lostUpTo: UInt64 = 0
 
     /// How many messages lie wholly before `offset`.
     func count(before offset: UInt64) -> Int { all.prefix { $0.end <= offset }.count }
@@ -25,11 +26,22 @@ struct MessageLedgerTests {
     var model = Model()
     for step in 0..<2000 {
       let offset = UInt64.random(in: 0...(ledger.head + 5), using: &random)
-      switch Int.random(in: 0..<5, using: &random) {
+      switch Int.random(in: 0..<6, using: &random) {
       case 0, 1:
         let count = random.size(upTo: 3000)
         ledger.due(count, at: Int64(step))
         model.all.append(.init(end: ledger.head, byteCount: count, due: Int64(step)))
+      case 5:
+        // Each byte once, as the stream reports it.
+        let end = UInt64.random(in: offset...(offset + 4000), using: &random)
+        let range = max(offset, model.lostUpTo)..<max(offset, model.lostUpTo, end)
+        model.lostUpTo = range.upperBound
+        ledger.lost(range)
+        for index in model.acknowledged..<model.all.count {
+          let message = model.all[index]
+          let bytes = (message.end - UInt64(message.byteCount))..<message.end
+          model.all[index].lostByteCount += bytes.clamped(to: range).count
+        }
       case 2:
         while let message = ledger.nextSent(before: offset) {
           #expect(message == model.all[model.sent])
