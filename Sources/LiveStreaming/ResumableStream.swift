@@ -230,7 +230,8 @@ struct ResumableStream: StreamStateMachine {
   }
 
   private func failure(_ cause: Dropout.Cause) -> RetryClock.Failure {
-    RetryClock.Failure(cause: cause, hasAcknowledged: upload.hasAcknowledged)
+    // Credentials that were refused from the start are not waited for.
+    RetryClock.Failure(cause: cause, hasAcknowledged: upload.hasProgressed)
   }
 
   private mutating func wait(_ failure: RetryClock.Failure, now: MonotonicInstant, draw: UInt64) -> StreamStep {

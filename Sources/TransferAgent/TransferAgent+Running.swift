@@ -116,8 +116,9 @@ extension TransferAgent {
       streamer.abandon()
       streamer.start { [self] event in
         guard case .ended(let summary) = event else { return }
-        // A server that refuses has answered.
-        let isDone = ![.cancelled, .unreachable, .unfinished].contains(summary.error?.kind)
+        // The server has forgotten it when there is nothing left to resume. One that refuses has answered.
+        let isDone =
+          summary.resumeData == nil || ![.cancelled, .unreachable, .unfinished].contains(summary.error?.kind)
         loop.execute { [self] in endAbandon(transfer.id, isDone: isDone) }
       }
       loop.execute { [self] in loop.schedule(after: Self.abandonLimit) { streamer.cancel() } }

@@ -118,7 +118,16 @@ struct AgentTests {
       if request.method == "DELETE", isAway.withLock({ $0 }) { return .close }
       return request.method == "PATCH" && request.offset ?? 0 < 5_900_000 ? .cut(after: 100_000) : .proper
     }
-    let id = try bench.submit(request(try bench.directory.write("file", bytes(6_000_000)), server.url + "/take"))
+    var secret = request(try bench.directory.write("file", bytes(6_000_000)), server.url + "/take")
+    secret.token = "SECRET-cancelled"
+    let id = try bench.submit(secret)
+    let state = bench.location.directory
+    func isKept() -> Bool {
+      ["transfers.db", "transfers.db-wal"].contains {
+        String(decoding: (try? fileContents("\(state)/\($0)")) ?? [], as: UTF8.self).contains("SECRET-cancelled")
+      }
+    }
+    #expect(isKept(), "while it is needed")
     try server.requests.first("a part of it") { $0.method == "PATCH" && $0.offset ?? 0 >= 300_000 }
     try bench.run(["transfers", "cancel", "\(id)"])
     try server.wait(for: "DELETE")
@@ -129,6 +138,9 @@ struct AgentTests {
     #expect(try bench.transfers().isEmpty, "it is not listed any more")
     try server.wait(for: "DELETE", asked + 1)
     try waitUntil("it is gone") { server.upload(0).isGone }
+    // The server has answered: nothing of it is needed any more, and nobody is asked again.
+    try waitUntil("its secrets are overwritten") { !isKept() }
+    #expect(server.of("DELETE").count == asked + 1)
   }
 
   @Test("sluice transfers asks the next agent when one ends before it answers")

@@ -190,6 +190,54 @@ struct ResumableControlTests {
   }
 
   @Test(
+    "what answers in the server's place when an upload is carried on does not end it",
+    arguments: [
+      OddAnswer(status: "302 Found", ["Location: http://portal.example/login"]),
+      OddAnswer(status: "200 OK", ["Content-Type: text/html"], body: "<html>Back soon</html>"),
+      OddAnswer(status: "400 Bad Request"), OddAnswer(status: "404 Not Found"), OddAnswer(status: "405 Not Allowed"),
+      OddAnswer(status: "501 Not Implemented"), OddAnswer(status: "511 Network Authentication Required"),
+    ], [1, 2, 12])
+  func portalAtFirst(_ odd: OddAnswer, times: Int) throws {
+    // Twice no upload is an answer; a third time would be believed.
+    let times = odd.bytes.contains(" 404 ") ? min(times, 2) : times
+    let directory = try TemporaryDirectory()
+    let isAway = Lock(false)
+    let answers = Lock(0)
+    let server = try ResumableServer { request, _ in
+      if isAway.withLock({ $0 }),
+        answers.withLock({ count in
+          count += 1
+          return count <= times
+        })
+      {
+        // HEAD has no body.
+        guard request.method == "HEAD", let end = odd.bytes.ranges(of: "\r\n\r\n").first else { return .odd(odd) }
+        return .odd(OddAnswer(bytes: String(odd.bytes[..<end.upperBound])))
+      }
+      return request.number == 0 && request.method == "PUT" ? .cut(after: 60_000) : .proper
+    }
+    let data = try withSession { session throws -> ResumeData in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
+        $0.retry.initialCeiling = .seconds(60)
+      }
+      try stream.waitForFailure()
+      stream.streamer.cancel()
+      return try #require(try stream.summary().resumeData)
+    }
+    isAway.withLock { $0 = true }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
+        $0.resumeData = data
+        $0.retry.initialCeiling = .milliseconds(10)
+        $0.retry.maximumCeiling = .milliseconds(10)
+      }
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.acknowledged == 200_000, "\(summary)")
+    }
+    #expect(server.uploads.count == 1 && server.upload(0).matches(pattern, count: 200_000))
+  }
+
+  @Test(
     "what answers 404 or 410 to everything takes no upload away from whoever carries it on later",
     arguments: [404, 410])
   func portal(_ status: Int) throws {

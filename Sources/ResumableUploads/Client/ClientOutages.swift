@@ -2,11 +2,15 @@
 // gone.
 //
 // Who answers need not be the server. A proxy that is set up anew answers 404, a portal 302, a maintenance page 200.
-// Once the server has acknowledged bytes, such answers are an outage: the client waits and asks again.
+// Once the server has acknowledged bytes, to this process or to the one whose upload this one continues, such answers
+// are an outage: the client waits and asks again.
 
 extension UploadClientStateMachine {
-  /// Whether the server was seen to have bytes of this stream.
-  package var hasAcknowledged: Bool { furthest > 0 }
+  /// Whether the server was seen to have bytes of this stream, or a process that saw it has left its upload.
+  package var hasAcknowledged: Bool { hasProgressed || isResumed }
+
+  /// Whether the server was seen to have bytes of this stream by this process.
+  package var hasProgressed: Bool { furthest > 0 }
 
   /// Whether to ask again after a pause. A refusal is one, too: how long to wait for other credentials is not decided
   /// here.
@@ -64,11 +68,13 @@ extension UploadClientStateMachine {
     detours += 1
     // Of a live stream that has ended, only the end itself is refused then: no byte is at stake.
     let isOnlyTheEnd = configuration.length == nil && supply.isFinished && acknowledged == supply.head
-    if detours > Self.maximumDetours, !hasAcknowledged || isOnlyTheEnd && restarts >= Self.maximumDetours {
+    if detours > Self.maximumDetours, !hasProgressed || isOnlyTheEnd && restarts >= Self.maximumDetours {
       return fail(.noProgress(status: status))
     }
     if !isProven, !former.isEmpty { return returnToFormer() }
-    if hasAcknowledged { former = [self] }
+    if hasProgressed { former = [self] }
+    // What the other process has left is not there.
+    isResumed = false
     restarts += 1
     furthestSinceRestart = 0
     partEnd = .gone

@@ -91,6 +91,8 @@ package struct UploadClientStateMachine: Sendable {
   var everAcknowledged: UInt64 = 0
   /// The largest offset that the server was ever seen to have, by an acknowledgement or by HEAD.
   var furthest: UInt64 = 0
+  /// Whether another process has begun the upload.
+  var isResumed = false
   /// How often the server was seen to have more than before: progress, whichever answer showed it.
   package internal(set) var advances: UInt64 = 0
   /// One past the highest byte ever handed to the network.
@@ -213,7 +215,7 @@ package struct UploadClientStateMachine: Sendable {
   package mutating func resume(url: String, base: UInt64, version: InteropVersion) -> Action {
     (uploadURL, self.base, offset, acknowledged, sent) = (url, base, base, base, .max)
     self.version = version
-    (isVersionSettled, isProven) = (true, true)
+    (isVersionSettled, isProven, isResumed) = (true, true, true)
     return retrieveOffset()
   }
 
