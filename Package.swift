@@ -174,7 +174,7 @@ let commandTests: Target = .testTarget(
   name: "CommandTests",
   dependencies: [
     "sluice", "BrokerTesting", "CommandTesting", "Digests", "JetStream", "NetworkTesting", "PropertyTesting",
-    "TestRigs", "EventLoops", "JSONLines",
+    "TestRigs", "EventLoops", "HTTPMessages", "JSONLines",
     "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer", "UploadServer", "LoadReports",
     "LoadTesting", "Metrics", "Recordings", "SyncGate",
   ],

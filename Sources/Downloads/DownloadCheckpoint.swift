@@ -64,6 +64,7 @@ package struct DownloadCheckpoint: Equatable, Sendable {
     line.add("bytes", data.byteCount)
     line.add("validator", data.validator)
     line.add("length", data.length)
+    line.add("digest", data.digest)
     line.add("boot", boot)
     return line.line
   }
@@ -76,7 +77,7 @@ package struct DownloadCheckpoint: Equatable, Sendable {
     else { return nil }
     data = DownloadResumeData(
       path: path, inode: inode, birth: line.integer("birth"), byteCount: count, validator: validator,
-      length: line.integer("length"))
+      length: line.integer("length"), digest: line.string("digest"))
     self.boot = boot
   }
 }

@@ -19,13 +19,16 @@ public struct DownloadResumeData: Equatable, Sendable, Codable {
   public var validator: String
   /// Of the whole, in bytes; nil if the server did not say.
   public var length: UInt64?
+  /// The `Repr-Digest` that the server has stated (RFC 9530); nil if none.
+  public var digest: String?
 
   /// What an earlier download has left, from values that a program has stored in a form of its own.
   public init(
-    path: String, inode: UInt64, birth: Int64? = nil, byteCount: UInt64, validator: String, length: UInt64?
+    path: String, inode: UInt64, birth: Int64? = nil, byteCount: UInt64, validator: String, length: UInt64?,
+    digest: String? = nil
   ) {
     (self.path, self.inode, self.birth) = (path, inode, birth)
-    (self.byteCount, self.validator, self.length) = (byteCount, validator, length)
+    (self.byteCount, self.validator, self.length, self.digest) = (byteCount, validator, length, digest)
   }
 }
 

@@ -13,6 +13,8 @@ package struct DownloadStateMachine: Equatable {
   package private(set) var validator: String?
   /// Of the representation; nil while nobody knows.
   package private(set) var length: UInt64?
+  /// The `Repr-Digest` of the representation, as the server has stated it with these bytes or with earlier ones.
+  package private(set) var digest: String?
   /// Where the range of the request under way begins; 0 for a request without one.
   private var asked: UInt64 = 0
   /// Where the content of the response under way ends; nil where it does not say, or there is none.
@@ -21,7 +23,7 @@ package struct DownloadStateMachine: Equatable {
   package init() {}
 
   package init(resuming data: DownloadResumeData) {
-    (count, validator, length) = (data.byteCount, data.validator, data.length)
+    (count, validator, length, digest) = (data.byteCount, data.validator, data.length, data.digest)
   }
 
   /// Whether the bytes that are there can be kept for another request.
@@ -37,7 +39,7 @@ package struct DownloadStateMachine: Equatable {
   package mutating func begin() -> [HTTPResponse.Field] {
     end = nil
     guard let validator, count > 0 else {
-      (count, asked, length) = (0, 0, nil)
+      (count, asked, length, digest) = (0, 0, nil, nil)
       return []
     }
     asked = count
@@ -66,6 +68,8 @@ package struct DownloadStateMachine: Equatable {
     }
     switch response.status {
     case 206: return part(response)
+    case 200 where hasOddLength(response):
+      return .broken("its Content-Length is no number: \(response["Content-Length"] ?? "")")
     case 200: return whole(response)
     default: break
     }
@@ -76,6 +80,7 @@ package struct DownloadStateMachine: Equatable {
       isSame(response), length ?? total == total
     {
       length = total
+      digest = digest ?? response[DigestField.representation]
       return .complete
     }
     forget()
@@ -101,20 +106,41 @@ package struct DownloadStateMachine: Equatable {
     }
     length = total ?? length
     end = range.upperBound
+    // A 206 to If-Range need not repeat what is known of the representation (section 15.3.7).
+    digest = response[DigestField.representation] ?? digest
     return .content(from: asked, reason: nil)
+  }
+
+  /// Whether a response has come from something that is not the resource's server, although it has a usable status: it
+  /// names no validator, where the bytes that are there have a strong entity tag.
+  package func isDoubtful(_ response: HTTPResponse) -> Bool {
+    response.status == 200 && asked > 0 && validator?.hasPrefix("\"") == true && response["ETag"] == nil
+  }
+
+  /// Nobody can tell where such a content ends (RFC 9112, section 6.3).
+  private func hasOddLength(_ response: HTTPResponse) -> Bool {
+    guard response["Transfer-Encoding"] == nil, let text = response["Content-Length"] else { return false }
+    return Self.byteCount(text) == nil
+  }
+
+  /// Digits and nothing else.
+  private static func byteCount(_ text: String) -> UInt64? {
+    text.utf8.allSatisfy { (0x30...0x39).contains($0) } ? UInt64(text) : nil
   }
 
   private mutating func whole(_ response: HTTPResponse) -> Answer {
     let reason: DownloadRestart? =
       asked > 0 ? (Self.validator(response) == validator && validator != nil ? .ignored : .changed) : nil
     (count, asked) = (0, 0)
-    length = response["Content-Length"].flatMap { UInt64($0) }
+    // With chunks, a length means nothing (RFC 9112, section 6.3).
+    length = response["Transfer-Encoding"] == nil ? response["Content-Length"].flatMap(Self.byteCount) : nil
     end = length
+    digest = response[DigestField.representation]
     validator = response["Accept-Ranges"]?.isSameWord(as: "none") == true ? nil : Self.validator(response)
     return .content(from: 0, reason: reason)
   }
 
-  private mutating func forget() { (count, asked, validator, length, end) = (0, 0, nil, nil, nil) }
+  private mutating func forget() { self = DownloadStateMachine() }
 
   /// Whether a response is of the representation that the bytes are of, as far as it says.
   private func isSame(_ response: HTTPResponse) -> Bool {
@@ -161,7 +187,12 @@ package struct DownloadStateMachine: Equatable {
   /// - Parameter isWhole: whether its content came to the end that HTTP gives it.
   package func ended(isWhole: Bool) -> End {
     guard isWhole, end == nil || count == end else { return .broken }
-    guard let length, count < length else { return .complete }
+    if let length {
+      if count >= length { return .complete }
+    } else if end == nil {
+      return .complete
+    }
+    // A part of something whose length nobody knows: what follows, or that nothing does, is the next answer's to say.
     return count > asked ? .goOn : .broken
   }
 

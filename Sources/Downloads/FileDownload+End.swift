@@ -12,11 +12,11 @@ extension FileDownload {
   func complete() {
     guard let file, !isEnding else { return }
     beginEnding()
-    let (response, start, end) = (response, contentStart, machine.count)
+    let (response, digest, start, end) = (response, machine.digest, contentStart, machine.count)
     file.whenWritten { [self] in
       // Behind the work that the file waits for.
       worker.execute { [self] in
-        let result = Self.seal(file, configuration, response, start..<end)
+        let result = Self.seal(file, configuration, response, digest, start..<end)
         onLoop { $0.sealed(result) }
       }
     }
@@ -24,11 +24,12 @@ extension FileDownload {
 
   /// On the worker's thread.
   private static func seal(
-    _ file: PartialFile, _ configuration: Configuration, _ response: HTTPResponse?, _ content: Range<UInt64>
+    _ file: PartialFile, _ configuration: Configuration, _ response: HTTPResponse?, _ digest: String?,
+    _ content: Range<UInt64>
   ) -> Result<String?, DownloadError> {
     do throws(SystemError) {
       if let error = file.error { throw error }
-      let verified = try verify(file, response, content)
+      let verified = try verify(file, response, digest, content)
       if case .failure = verified { return verified }
       try file.synchronize()
       if case .file(let path, _) = configuration.output { try file.rename(to: path, replaces: configuration.replaces) }
@@ -38,20 +39,20 @@ extension FileDownload {
     }
   }
 
-  /// Compares the bytes with the digests that the server has sent: of the whole, and of the last response's content.
+  /// Compares the bytes with the digests that the server has sent: of the whole, with whichever response, and of the
+  /// last response's content.
   ///
   /// - Returns: the name of the algorithm; nil if it has sent none.
   private static func verify(
-    _ file: PartialFile, _ response: HTTPResponse?, _ content: Range<UInt64>
+    _ file: PartialFile, _ response: HTTPResponse?, _ digest: String?, _ content: Range<UInt64>
   ) throws(SystemError) -> Result<String?, DownloadError> {
     var name: String?
-    for (field, range) in [
-      (DigestField.representation, 0..<content.upperBound), (DigestField.content, content),
+    // A 416 has content of its own.
+    let ofContent = response?.status == 416 ? nil : response?[DigestField.content]
+    for (field, text, range) in [
+      (DigestField.representation, digest, 0..<content.upperBound), (DigestField.content, ofContent, content),
     ] {
-      // A 416 has content of its own.
-      guard let digest = digest(response, field), field == DigestField.representation || response?.status != 416 else {
-        continue
-      }
+      guard let digest = text.flatMap(Self.digest) else { continue }
       guard let found = try file.digest(digest.algorithm, of: range) else { continue }
       guard found.isEqual(to: digest) else {
         return .failure(
@@ -83,6 +84,11 @@ extension FileDownload {
       // Behind the opening of the file, which may be under way.
       return worker.execute { [self] in onLoop { $0.end(error, resumeData: $0.configuration.resumeData) } }
     }
+    if file.isStream {
+      // Whoever reads it may never take what waits.
+      machine.lost(from: file.written)
+      return end(error, resumeData: nil)
+    }
     file.whenWritten { [self] in
       worker.execute { [self] in
         // What a later process is to continue with. If the disk does not take it, that process finds less.
@@ -101,8 +107,7 @@ extension FileDownload {
     guard let file, !file.isStream, machine.isResumable, let validator = machine.validator else { return nil }
     return DownloadResumeData(
       path: file.path, inode: file.inode, birth: file.birth, byteCount: min(machine.count, file.written),
-      validator: validator,
-      length: machine.length)
+      validator: validator, length: machine.length, digest: machine.digest)
   }
 
   private func beginEnding() {

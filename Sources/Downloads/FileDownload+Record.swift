@@ -14,7 +14,7 @@ extension FileDownload {
   func record(isSynchronized: Bool = false) {
     guard let record = configuration.record, let file, !file.isStream else { return }
     recorded = machine.count
-    let (validator, length) = (machine.validator ?? "", machine.length)
+    let (validator, length, digest) = (machine.validator ?? "", machine.length, machine.digest)
     worker.execute { [self] in
       var count: UInt64 = 0
       if isSynchronized {
@@ -25,7 +25,7 @@ extension FileDownload {
         DownloadCheckpoint(
           DownloadResumeData(
             path: file.path, inode: file.inode, birth: file.birth, byteCount: count, validator: validator,
-            length: length)))
+            length: length, digest: digest)))
     }
   }
 

@@ -34,10 +34,18 @@ extension FileDownload {
       reception = .other(response)
       return
     }
+    // In the middle of a download, something else may answer in the server's place.
+    guard !machine.isDoubtful(response) else {
+      reception = .other(response)
+      return
+    }
     let before = machine.count
     let answer = machine.answered(response)
     switch answer {
-    case .broken(let words): fail(DownloadError(.protocolBroken, "the server broke the protocol: \(words)"))
+    case .broken(let words):
+      stopRequest()
+      self.response = response
+      refused("the server broke the protocol: \(words)", kind: .protocolBroken)
     case .startOver(let reason):
       stopRequest()
       if discard(reason, before) { send(sent) }
@@ -56,7 +64,7 @@ extension FileDownload {
     guard let file else { return }
     (self.response, contentStart, reception) = (response, offset, .content)
     // Otherwise the digest is that of the file, when it is complete.
-    if offset == 0, let algorithm = Self.digest(response, DigestField.representation)?.algorithm {
+    if offset == 0, let algorithm = machine.digest.flatMap(Self.digest)?.algorithm {
       file.beginDigest(algorithm)
     }
     handler(.receiving(offset: offset, length: machine.length))
@@ -65,7 +73,7 @@ extension FileDownload {
         .resumable(
           DownloadResumeData(
             path: file.path, inode: file.inode, birth: file.birth, byteCount: offset, validator: validator,
-            length: machine.length)))
+            length: machine.length, digest: machine.digest)))
     }
     // A part that goes on is stored already, with the same validator.
     if offset == 0 { record() }
@@ -173,10 +181,18 @@ extension FileDownload {
         LiveStreamError(
           .notPermitted, "the server does not permit this (403)\(words). Check the credentials and the URL's path."))
     case 408, 421, 423, 425, 429, 500, 502...504, 506...599: again(.response(status), retryAfter)
-    case 404, 410:
-      fail(DownloadError(.refused, "there is nothing at this URL (\(status))\(words). Check the path."))
-    default: fail(DownloadError(.refused, "the server refused the download (\(status))\(words)"))
+    case 404, 410: refused("there is nothing at this URL (\(status))\(words). Check the path.", retryAfter)
+    case 200: refused("what answers is not the resource that was begun: its response (200) has no ETag", retryAfter)
+    default: refused("the server refused the download (\(status))\(words)", retryAfter)
     }
+  }
+
+  /// A response that ends a download which has not begun. Once some of it is there, it is an outage for a time: a portal
+  /// or a server that is set up anew may have sent it.
+  private func refused(
+    _ words: String, _ retryAfter: Duration? = nil, kind: LiveStreamError.Kind = .refused
+  ) {
+    again(response.map { .response($0.status) } ?? .other(words), retryAfter, LiveStreamError(kind, words))
   }
 
   private func follow(_ response: HTTPResponse) {
@@ -184,11 +200,11 @@ extension FileDownload {
     guard redirects <= Self.redirectLimit, let location = response["Location"],
       let target = sent.resolving(location: location)
     else {
-      return fail(DownloadError(.refused, "the server redirects to no usable URL, or too often (\(response.status))"))
+      return refused("the server redirects to no usable URL, or too often (\(response.status))")
     }
     guard !sent.isSecure || UploadRequest(url: target).isSecure else {
-      return fail(
-        DownloadError(.insecureLocation, "the server redirects from https to http. Check its configuration."))
+      return refused(
+        "the server redirects from https to http. Check its configuration.", kind: .insecureLocation)
     }
     send(sent.directed(to: target))
   }
@@ -214,8 +230,8 @@ extension FileDownload {
   }
 
   /// The first digest of a field whose algorithm is known here.
-  static func digest(_ response: HTTPResponse?, _ field: String) -> Digest? {
-    guard let text = response?[field], let parsed = DigestField(parsing: text) else { return nil }
+  static func digest(_ text: String) -> Digest? {
+    guard let parsed = DigestField(parsing: text) else { return nil }
     return DigestAlgorithm.allCases.lazy.compactMap { algorithm in
       parsed[algorithm.name].flatMap { Digest(algorithm, bytes: $0) }
     }.first

@@ -157,8 +157,14 @@ package final class PartialFile: @unchecked Sendable {
     var count = 0
     do throws(SystemError) {
       while count < bytes.count {
-        count += try retryingInterrupts("write") {
-          bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress?.advanced(by: count), $0.count - count) }
+        do throws(SystemError) {
+          count += try retryingInterrupts("write") {
+            bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress?.advanced(by: count), $0.count - count) }
+          }
+        } catch  where error.code == EAGAIN {
+          // Somebody else has made it non-blocking.
+          var polled = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+          _ = try retryingInterrupts("poll") { poll(&polled, 1, -1) }
         }
       }
       return (count, nil)

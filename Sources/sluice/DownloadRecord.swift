@@ -37,7 +37,9 @@ final class DownloadRecord: Sendable {
   func claim(part: String) throws(CommandError) -> Unfinished? {
     guard let lines = try record.claim() else { return nil }
     let place = lines.indices.contains(2) ? lines[2].split(separator: " ").map(String.init) : []
-    guard lines.count == 6, place.count == 2, let inode = UInt64(place[0]), let synchronized = UInt64(lines[4]) else {
+    guard lines.count == 6 || lines.count == 7, place.count == 2, let inode = UInt64(place[0]),
+      let synchronized = UInt64(lines[4])
+    else {
       record.release()
       throw record.damaged
     }
@@ -46,7 +48,7 @@ final class DownloadRecord: Sendable {
     var checkpoint = DownloadCheckpoint(
       DownloadResumeData(
         path: part, inode: inode, birth: Int64(place[1]), byteCount: synchronized, validator: lines[1],
-        length: UInt64(lines[3])))
+        length: UInt64(lines[3]), digest: lines.count == 7 ? lines[6] : nil))
     checkpoint.boot = lines[5]
     checkpoint.data.byteCount = checkpoint.byteCount(ofFileSize: size)
     return Unfinished(url: lines[0], data: checkpoint.data)
@@ -56,11 +58,14 @@ final class DownloadRecord: Sendable {
   ///
   /// - Parameter isSynchronized: whether the disk has as many bytes as the data says.
   func write(_ data: DownloadResumeData, isSynchronized: Bool) -> SystemError? {
-    guard !data.validator.contains("\n") else { return SystemError(operation: "write", code: EILSEQ) }
-    return record.write([
-      url, data.validator, "\(data.inode) \(data.birth.map(String.init) ?? "-")", data.length.map(String.init) ?? "-",
-      "\(isSynchronized ? data.byteCount : 0)", DownloadCheckpoint.currentBoot,
-    ])
+    guard !data.validator.contains("\n"), data.digest?.contains("\n") != true else {
+      return SystemError(operation: "write", code: EILSEQ)
+    }
+    return record.write(
+      [
+        url, data.validator, "\(data.inode) \(data.birth.map(String.init) ?? "-")", data.length.map(String.init) ?? "-",
+        "\(isSynchronized ? data.byteCount : 0)", DownloadCheckpoint.currentBoot,
+      ] + (data.digest.map { [$0] } ?? []))
   }
 
   /// Removes the record, unless somebody else has put another file into its place or written into it.

@@ -1,8 +1,10 @@
 // sluice get, as a process: every fault of a server, with and without a kill in between; a real server behind connections
 // that break anywhere; and the files that must not be touched.
 
+import Digests
 import EventLoops
 import Glibc
+import HTTPMessages
 import NetworkTesting
 import PropertyTesting
 import Synchronization
@@ -27,13 +29,14 @@ struct GetTests {
     case cutBeforeHead, cutInHead, cutAfterHead, cutAtFirstByte, cutInBody, cutAtLastByte, reset
     case stall, busy, serverError, redirect, relativeRedirect
     case changed, ignoresRange, ignoresCondition, otherRange, laterRange, noContentRange, otherTotal, multipart
-    case shorterPart, unsatisfied, preconditionFailed, excess, earlyEnd, notFound, encoded, wrongDigest
+    case shorterPart, starPart, unsatisfied, preconditionFailed, excess, earlyEnd, encoded, wrongDigest
+    case notFound, gone, badRequest, notImplemented, noContent, portal, redirectNowhere, oddLength, chunkedCut
 
     /// The word in the event that says why it starts over; nil if it must not.
     var restart: String? {
       switch self {
       case .changed, .ignoresCondition, .preconditionFailed: "changed"
-      case .ignoresRange: "ignored"
+      case .ignoresRange, .chunkedCut: "ignored"
       case .otherRange, .laterRange, .noContentRange, .otherTotal, .multipart, .unsatisfied: "range"
       case .excess: "excess"
       default: nil
@@ -42,7 +45,7 @@ struct GetTests {
     /// The exit code of the process that meets it, where that ends then.
     var code: Int32? {
       switch self {
-      case .notFound, .encoded, .wrongDigest: 76
+      case .wrongDigest: 76
       default: nil
       }
     }
@@ -119,6 +122,21 @@ struct GetTests {
       case .busy: return try connection.respond("503 Service Unavailable", ["Retry-After: 0"])
       case .serverError: return try connection.respond("502 Bad Gateway", body: "no")
       case .notFound: return try connection.respond("404 Not Found", body: "no")
+      case .gone: return try connection.respond("410 Gone", body: "no")
+      case .badRequest: return try connection.respond("400 Bad Request", body: "no")
+      case .notImplemented: return try connection.respond("501 Not Implemented", body: "no")
+      case .noContent: return try connection.respond("204 No Content")
+      case .portal: return try connection.respond("200 OK", ["Content-Type: text/html"], body: "<html>Log in</html>")
+      case .redirectNowhere: return try connection.respond("302 Found")
+      case .oddLength:
+        try connection.send("HTTP/1.1 200 OK\r\nETag: \"v\(version)\"\r\nContent-Length: 1, \(content.count)\r\n\r\n")
+        try connection.send(content)
+        throw TestFailure("cut")
+      case .chunkedCut:
+        try connection.send(
+          "HTTP/1.1 200 OK\r\nETag: \"v\(version)\"\r\nTransfer-Encoding: chunked\r\n\r\n1000\r\n")
+        try connection.send(Array(content[..<4096]))
+        throw TestFailure("cut")
       case .redirect: return try connection.respond("302 Found", ["Location: /moved/file.bin"])
       case .relativeRedirect: return try connection.respond("307 Found", ["Location: moved/../moved/file.bin?x"])
       case .preconditionFailed: if start != nil { return try connection.respond("412 Precondition Failed") }
@@ -158,6 +176,10 @@ struct GetTests {
         let middle = start + (end - start) / 2
         fields.append(part(start, middle - 1))
         try send("206 Partial Content", content[start..<middle])
+      case .starPart:
+        let middle = start + (end - start) / 2
+        fields.append(part(start, middle - 1, total: "*"))
+        try send("206 Partial Content", content[start..<middle])
       case .excess:
         fields.append(part(start, end - 2))
         try send("206 Partial Content", content[start...])
@@ -195,7 +217,7 @@ struct GetTests {
   @Test(
     "whatever a server does in the middle of a download, the file is the resource, also across a kill",
     arguments: Fault.allCases.flatMap { fault in [(fault, nil), (fault, true)] as [(Fault, Bool?)] }
-      + [(.none, false), (.changed, false), (.notFound, false)])
+      + [(.none, false), (.changed, false), (.notFound, false), (.portal, false)])
   func faults(_ fault: Fault, kill: Bool?) throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/file.bin"
@@ -224,6 +246,117 @@ struct GetTests {
     if fault.restart == nil {
       #expect(resource.requests.all.dropFirst().allSatisfy { $0["Range"] != nil }, "\(resource.requests.all)")
     }
+  }
+
+  @Test(
+    "a part of which the length is not told is gone on with to its end, whatever the first response has said",
+    arguments: [true, false])
+  func unknownLength(kills: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try Resource([.chunkedCut, .starPart, .cutInBody, .starPart, .starPart])
+    let server = try resource.serve()
+    var arguments = ["get", "\(server.url)/file.bin", "-o", path] + Self.patience
+    if kills {
+      resource.state.withLock { $0.plan.insert(.stall, at: 1) }
+      let process = try sluice(Array(arguments.prefix(4)) + ["--retry-ceiling", "20ms", "--response-timeout", "1h"])
+      try waitUntil("half of the rest is there") { (try? fileContents(path + ".part"))?.count ?? 0 > Resource.size / 2 }
+      process.signal(SIGKILL)
+      _ = try process.wait()
+      arguments.append("--resume")
+    }
+    let process = try sluice(arguments)
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+  }
+
+  @Test(
+    "the digest that came with the first bytes is that of the whole, also where later responses state none",
+    arguments: [true, false], [nil, SIGTERM, SIGKILL])
+  func digestOfTheFirst(isRight: Bool, signal: Int32?) throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let content = Self.bytes(Resource.size)
+    var digest = try RunningDigest(.sha256)
+    digest.update(content.span.bytes)
+    let field = "Repr-Digest: \(DigestField([("sha-256", try digest.value().bytes)]).value)"
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        let start = head["Range"].flatMap { Int($0.dropFirst(6).dropLast()) } ?? 0
+        if start == 0 {
+          try connection.send(
+            "HTTP/1.1 200 OK\r\nETag: \"v\"\r\n\(field)\r\nContent-Length: \(content.count)\r\n\r\n")
+          try connection.send(Array(content[..<200_000]))
+          if signal != nil { _ = connection.waitForEnd() }
+          throw TestFailure("cut")
+        }
+        var rest = Array(content[start...])
+        if !isRight { rest[7] ^= 1 }
+        try connection.send(
+          "HTTP/1.1 206 Partial Content\r\nETag: \"v\"\r\nContent-Length: \(rest.count)\r\n"
+            + "Content-Range: bytes \(start)-\(content.count - 1)/\(content.count)\r\n\r\n")
+        try connection.send(rest)
+      }
+    }
+    var arguments = ["get", "\(server.url)/file.bin", "-o", path, "--progress", "json", "--retry-ceiling", "20ms"]
+    if let signal {
+      let process = try sluice(arguments)
+      try waitUntil("half of it is there") { (try? fileContents(path + ".part"))?.count == 200_000 }
+      process.signal(signal)
+      _ = try process.wait()
+      arguments.append("--resume")
+    }
+    let process = try sluice(arguments)
+    #expect(try process.wait() == (isRight ? 0 : 76), "\(process.errors)")
+    #expect(directory.names == (isRight ? ["file.bin"] : []))
+    if isRight { #expect(process.output.last?.contains("\"verified\":\"sha-256\"") == true) }
+  }
+
+  @Test("it ends at the first signal, also while nobody takes what it has written", arguments: [SIGINT, SIGTERM])
+  func blockedReader(_ signal: Int32) throws {
+    let directory = try TemporaryDirectory()
+    let resource = try Resource([])
+    let server = try resource.serve()
+    mkfifo("\(directory.path)/pipe", 0o600)
+    let reader = open("\(directory.path)/pipe", O_RDWR | O_CLOEXEC)
+    defer { close(reader) }
+    let process = try TestProcess(
+      "/bin/sh",
+      ["-c", "exec \"$0\" get \"$1/file.bin\" -o - > \"$2/pipe\"", try sluicePath(), server.url, directory.path])
+    try waitUntil("the pipe is full") {
+      var count: Int32 = 0
+      return ioctl(reader, UInt(FIONREAD), &count) == 0 && count >= 65_536
+    }
+    process.signal(signal)
+    #expect(try process.wait() == 130)
+  }
+
+  @Test("standard output that somebody has made non-blocking gets all of it")
+  func nonBlockingOutput() throws {
+    let directory = try TemporaryDirectory()
+    let resource = try Resource([])
+    let server = try resource.serve()
+    mkfifo("\(directory.path)/pipe", 0o600)
+    let reader = open("\(directory.path)/pipe", O_RDWR | O_NONBLOCK | O_CLOEXEC)
+    defer { close(reader) }
+    let script =
+      "import os, sys; os.set_blocking(1, False); os.execv(sys.argv[1], ['sluice', 'get', sys.argv[2], '-o', '-'])"
+    let process = try TestProcess(
+      "/bin/sh",
+      [
+        "-c", "exec python3 -c \"$3\" \"$0\" \"$1/file.bin\" > \"$2/pipe\"", try sluicePath(), server.url,
+        directory.path,
+        script,
+      ])
+    var found: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while found.count < Resource.size, waitUntilReadable(reader) {
+      let count = read(reader, &buffer, buffer.count)
+      if count > 0 { found += buffer[..<count] }
+    }
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(found == resource.content)
   }
 
   @Test(

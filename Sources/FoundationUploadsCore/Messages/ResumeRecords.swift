@@ -82,17 +82,19 @@ struct DownloadRecord: Codable {
   var birth: Int64?
   /// Of the whole, in bytes; nil where the server did not say.
   var length: UInt64?
+  /// The `Repr-Digest`; nil where the server stated none.
+  var digest: String?
 
   init(_ request: URLRequest, isAtOtherOrigin: Bool, _ data: DownloadResumeData) {
     self.request = RequestRecord(request, isAtOtherOrigin: isAtOtherOrigin)
     (path, inode, birth, length) = (data.path, data.inode, data.birth, data.length)
-    (byteCount, validator) = (Int64(clamping: data.byteCount), data.validator)
+    (byteCount, validator, digest) = (Int64(clamping: data.byteCount), data.validator, data.digest)
   }
 
   var resumeData: DownloadResumeData {
     DownloadResumeData(
       path: path, inode: inode, birth: birth, byteCount: UInt64(clamping: byteCount), validator: validator,
-      length: length)
+      length: length, digest: digest)
   }
 
   init?(_ data: Data) {

@@ -164,6 +164,6 @@ final class DownloadFile: @unchecked Sendable {
       request, isAtOtherOrigin: isAtOtherOrigin,
       DownloadResumeData(
         path: file.path, inode: file.inode, birth: file.birth, byteCount: machine.count, validator: validator,
-        length: machine.length))
+        length: machine.length, digest: machine.digest))
   }
 }
