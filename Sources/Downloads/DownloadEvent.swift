@@ -69,8 +69,9 @@ public enum DownloadEvent: Sendable {
   case startedOver(DownloadRestart, discarded: UInt64)
   /// From now on, another process could continue it with this and what is written by then.
   case resumable(DownloadResumeData)
-  /// The request ended before the download, which continues after a delay.
-  case outage(Dropout.Cause, retryDelay: Duration)
+  /// The request ended before the download, which continues after a delay. The reason is what the server says of its
+  /// answer, in one line of at most 200 characters; nil where it says nothing, or did not answer.
+  case outage(Dropout.Cause, reason: String?, retryDelay: Duration)
   /// How things stand, if ``FileDownload/Configuration/progressInterval`` asks for it.
   case progress(DownloadProgress)
   /// The last event.

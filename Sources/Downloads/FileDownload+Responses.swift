@@ -181,11 +181,16 @@ extension FileDownload {
         LiveStreamError(
           .notPermitted, "the server does not permit this (403)\(words). Check the credentials and the URL's path."))
     case 408, 421, 423, 425, 429, 500, 502...504, 506...599: again(.response(status), retryAfter)
-    case 404, 410: refused("there is nothing at this URL (\(status))\(words). Check the path.", retryAfter)
+    case 404, 410:
+      let advice = response.reason == Self.receivesOnly ? "" : ". Check the path."
+      refused("there is nothing at this URL (\(status))\(words)\(advice)", retryAfter)
     case 200: refused("what answers is not the resource that was begun: its response (200) has no ETag", retryAfter)
     default: refused("the server refused the download (\(status))\(words)", retryAfter)
     }
   }
+
+  /// What a server of this package says if it does not allow downloads.
+  package static let receivesOnly = "This server receives streams; it does not hand them out."
 
   /// A response that ends a download which has not begun. Once some of it is there, it is an outage for a time: a portal
   /// or a server that is set up anew may have sent it.
@@ -222,7 +227,9 @@ extension FileDownload {
     } catch {
       return fail(DownloadError(error))
     }
-    handler(.outage(cause, retryDelay: delay))
+    var reason: String?
+    if case .response(let status) = cause, let response, response.status == status { reason = response.reason }
+    handler(.outage(cause, reason: reason, retryDelay: delay))
     retryTimer = loop.schedule(after: delay) { [self] in
       retryTimer = nil
       send()

@@ -51,6 +51,9 @@ extension LiveStream {
       // Nothing is under way as a rule; what is has to end.
       dropRequest()
       unconfirmed += dropout.unconfirmed
+      if case .response(let status) = dropout.cause, let response, response.status == status {
+        dropout.reason = response.reason
+      }
       handler(dropout.isRepeated ? .attemptFailed(dropout) : .dropout(dropout))
       noteDiscarding()
       retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in retry() }

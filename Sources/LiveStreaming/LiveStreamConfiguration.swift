@@ -51,8 +51,7 @@ public struct LiveStreamConfiguration: Sendable {
   /// Likewise, `Stream-Description` as that process sent it last.
   package var sentDescription: String?
   /// Asked before each request for the token to send, so that one that was renewed is used; nil leaves it to
-  /// ``request``. While it returns nothing that can be sent, the token before it is used: the file may just be being
-  /// written.
+  /// ``request``. If it returns nothing usable, the previous token is used, because the file may be half written.
   public var bearerToken: (@Sendable () -> String?)?
   /// How often to tell ``LiveStreamEvent/progress(_:)``; nil for never, which costs nothing.
   public var progressInterval: Duration?
@@ -66,7 +65,7 @@ public struct LiveStreamConfiguration: Sendable {
   public enum ResumableUse: String, CaseIterable, Sendable {
     /// Where the server supports them.
     case auto
-    /// Or not at all: a server that does not support them is an error.
+    /// Fails if the server does not support resumable uploads.
     case always
     /// Never: the stream is one plain request after another.
     case never

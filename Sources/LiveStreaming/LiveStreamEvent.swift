@@ -109,6 +109,9 @@ public struct Dropout: Equatable, Sendable {
 
   /// What ended the request.
   public var cause: Cause
+  /// What the server says of its answer, in one line of at most 200 characters
+  /// (``UploadClient/HTTPResponse/reason``); nil where it says nothing, or did not answer.
+  public var reason: String?
   /// Stream offset up to which the peer's TCP had acknowledged, or the server said that it has.
   public var acknowledged: UInt64
   /// Bytes that the peer's TCP had acknowledged in a request that the server then refused without saying what it has
@@ -148,7 +151,8 @@ public struct SourceEvent: Equatable, Sendable {
   public var offset: UInt64
   /// How much was lost, in the source's ``unit``; 0 when nothing was.
   public var lost: UInt64 = 0
-  /// How much was due and never came to be, as the process did not run: nothing of the stream is lost with it.
+  /// How much the source should have produced, and did not, because the process did not run. Nothing of the stream is
+  /// lost with it.
   public var skipped: UInt64 = 0
   /// What ``lost`` and ``skipped`` count.
   public var unit = Unit.frames
@@ -228,7 +232,7 @@ public struct StreamSummary: Sendable {
   public var resent: UInt64
   /// What the source has lost (overruns, unplugged device), in its own unit.
   public var sourceLost: UInt64
-  /// What was due at the source and never came to be, in the same unit.
+  /// What the source should have produced, and did not, in the same unit.
   public var sourceSkipped: UInt64 = 0
   /// What ``sourceLost`` and ``sourceSkipped`` count.
   public var sourceUnit = SourceEvent.Unit.frames

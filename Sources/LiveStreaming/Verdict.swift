@@ -60,7 +60,8 @@ package enum Verdict: Equatable {
     func permanent(_ words: String) -> Verdict {
       .permanent(LiveStreamError(.refused, words), .response(status), serverOffset: serverOffset)
     }
-    let reason = response.reason.map { ": \($0)" } ?? ""
+    // Another sentence, or a colon, follows it.
+    let reason = response.reason.map { ": \($0.last == "." ? String($0.dropLast()) : $0)" } ?? ""
     switch status {
     case 200..<300 where !outcome.isEarly:
       return .complete(response)
@@ -77,11 +78,11 @@ package enum Verdict: Equatable {
       return unexpected(.refused, "the server redirects\(target) (\(status)): \(advice)")
     case 407:
       return refusal(
-        "the proxy wants credentials that it accepts (407)\(reason): give its user and password",
+        "the proxy requires valid credentials (407)\(reason)",
         remedy: .proxyCredentials)
     case 401:
       return refusal(
-        "the server wants credentials that it accepts (\(status))\(reason): give a token, or a netrc file",
+        "the server requires valid credentials (\(status))\(reason)",
         remedy: .credentials)
     case 403:
       return refusal("the server does not permit this (403)\(reason): check the credentials and the URL's path")

@@ -149,7 +149,7 @@ enum RunningDownload {
   static func news(_ event: DownloadEvent, of transfer: Transfer) -> [TransferNews] {
     switch event {
     case .receiving(_, let length): (length.map { [.size($0)] } ?? []) + [.trouble(nil)]
-    case .outage(let cause, _): [.trouble("\(cause)")]
+    case .outage(let cause, let reason, _): [.trouble("\(cause)" + (reason.map { ": \($0)" } ?? ""))]
     case .ended(let summary): [.ended(ending(summary, transfer))]
     default: []
     }

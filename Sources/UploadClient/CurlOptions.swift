@@ -89,7 +89,8 @@ struct CurlOptions {
     curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0)
     defer { curl_free(scheme) }
     guard let scheme, ["http", "https"].contains(String(cString: scheme)) else {
-      throw UploadError(.invalidRequest, "the URL \(shown(url)) is neither http:// nor https://")
+      throw UploadError(
+        .invalidRequest, "the URL \(shown(url)) is neither http:// nor https://. Write http:// or https://.")
     }
   }
 

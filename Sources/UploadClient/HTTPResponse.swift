@@ -66,6 +66,11 @@ public struct HTTPResponse: Equatable, Sendable {
   }
 }
 
+extension HTTPResponse: CustomStringConvertible {
+  /// The status, and what the body says of it: `404: no such directory`.
+  public var description: String { "\(status)" + (reason.map { ": \($0)" } ?? "") }
+}
+
 extension HTTPResponse {
   /// The fields in the form that servers have, too.
   public var headerFields: HeaderFields { HeaderFields(received: fields.lazy.map { (name: $0.name, value: $0.value) }) }

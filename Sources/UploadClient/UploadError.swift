@@ -86,6 +86,10 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
       self.init(.http2Violation, words)
     case CURLE_SEND_ERROR, CURLE_RECV_ERROR, CURLE_GOT_NOTHING, CURLE_PARTIAL_FILE, CURLE_HTTP2, CURLE_HTTP2_STREAM:
       self.init(.connectionLost, words)
+    // OpenSSL's words for an answer in clear text.
+    case CURLE_SSL_CONNECT_ERROR where words.lowercased().contains("wrong version number"):
+      self.init(
+        .tlsFailed, "the server does not speak TLS on this port: try http://, or the port of the front end (\(words))")
     case CURLE_SSL_CONNECT_ERROR:
       self.init(.tlsFailed, words)
     // X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CRL_NOT_YET_VALID: x509_vfy.h, and the words of TLS libraries without

@@ -44,9 +44,9 @@ extension UploadServer {
     public var retention: RecordingRetention?
     /// How often the server looks for such recordings, and for sidecars that the disk has refused.
     package var maintenancePause = Duration.seconds(60)
-    /// Whether GET and HEAD are answered with complete recordings: each with those that its token has begun, and without
-    /// tokens everybody with those that nobody's token has begun. Needs ``writesSidecars``, by which a recording is told
-    /// from other files.
+    /// Whether GET and HEAD are answered with complete recordings. A token gets the recordings that it began. Without
+    /// tokens, everybody gets those that were begun without one. Requires ``writesSidecars``: the server knows its
+    /// recordings by their sidecars.
     public var allowsDownloads = false
     /// How many recordings may be downloaded at once (503). Each takes up to 512 KiB of memory.
     public var maximumDownloadCount = 100

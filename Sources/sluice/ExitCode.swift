@@ -38,16 +38,17 @@ enum ExitCode: Int32, CaseIterable {
     switch self {
     case .done: "done: everything was delivered"
     case .thresholdFailed: "a threshold of --fail-if was exceeded"
-    case .dataLost: "verify found a problem, or data was lost; an error that ended it has its own code"
+    case .dataLost: "verify found a problem, or data was lost (if an error ended the stream, the code of that error)"
     case .usage: "the command line is invalid"
     case .badData: "a file has the wrong content, or files do not belong together"
     case .noDevice: "there is no such device or file, or it cannot be read"
     case .unavailable: "the server was not reached or stopped answering, or the address to listen on is not available"
     case .inputOutput: "reading, writing or capturing failed on this machine"
-    case .busy: "another process uses the spool; drain: the other streams were sent"
+    case .busy: "another process uses the spool. `spool drain` has sent the other streams"
     case .protocolBroken: "the server broke the protocol, or cannot receive the stream"
     case .notPermitted: "the server or this machine does not permit it"
-    case .interrupted: "a second signal (put, get: the first) stopped it before its end"
+    case .interrupted:
+      "a second signal, at least 0.5 s after the first, stopped it (put, get: the first)"
     }
   }
 

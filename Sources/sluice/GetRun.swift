@@ -13,6 +13,9 @@ final class GetRun: Sendable {
     var summary: DownloadSummary?
     /// Of the length that the server has said last.
     var bar: (length: UInt64, bar: TransferBar)?
+    var outage: OutageLines
+    /// Whether an outage lasts.
+    var isOut = false
   }
 
   private let url: String
@@ -21,13 +24,17 @@ final class GetRun: Sendable {
   /// nil for standard output.
   private let target: DownloadTarget?
   private let record: DownloadRecord?
-  private let state = Mutex(State())
+  /// Where the token comes from; nil without one.
+  private let tokenPlace: String?
+  private let state: Mutex<State>
 
   init(
     _ values: CommandLineSyntax.Values, _ progress: ProgressKind, target: DownloadTarget?, record: DownloadRecord?
   ) {
     url = UploadRequest.withoutCredentials(values.operands[0])
     command = Get.command("--resume", values)
+    tokenPlace = StreamOptions.tokenPlace(values)
+    state = Mutex(State(outage: OutageLines(isLimited: values.has("give-up"))))
     (self.progress, self.target, self.record) = (progress, target, record)
   }
 
@@ -119,12 +126,18 @@ final class GetRun: Sendable {
     switch event {
     case .opened, .connecting, .resumable: break
     case .receiving(let offset, _):
+      state.withLock { $0.isOut = false }
       Console.shared.say(
         offset == 0 ? "downloading \(url)" : "downloading \(url) from \(Units.text(bytes: offset)) on")
     case .startedOver(let reason, let discarded):
       Console.shared.say("starting over, without \(Units.text(bytes: discarded)) that were there: \(reason)")
-    case .outage(let cause, let delay):
-      Console.shared.say("dropout: \(cause); next attempt in \(Units.text(delay))")
+    case .outage(let cause, let reason, let delay):
+      let line = state.withLock { state in
+        defer { state.isOut = true }
+        return state.outage.line(
+          "dropout: \(cause)", reason: reason, retryDelay: delay, isNew: !state.isOut, now: .now)
+      }
+      if let line { Console.shared.say(line) }
     case .progress(let progress): Console.shared.show(status: line(progress))
     case .ended(let summary):
       Console.shared.keepStatus()
@@ -151,7 +164,7 @@ final class GetRun: Sendable {
   private func lines(_ summary: DownloadSummary) -> [String] {
     let progress = summary.progress
     var lines: [String] = []
-    if let error = summary.error { lines.append("sluice: \(error.description)\(Self.advice(error))") }
+    if let error = summary.error { lines.append("sluice: \(error.description)\(advice(error, summary))") }
     var parts = ["\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.written)) downloaded"]
     if summary.resumedFrom > 0 { parts.append("\(Units.text(bytes: summary.resumedFrom)) of them before") }
     parts.append(progress.outages == 1 ? "1 dropout" : "\(progress.outages) dropouts")
@@ -162,13 +175,16 @@ final class GetRun: Sendable {
   }
 
   /// The options that help.
-  private static func advice(_ error: DownloadError) -> String {
+  private func advice(_ error: DownloadError, _ summary: DownloadSummary) -> String {
     switch error.remedy {
+    case .credentials where tokenPlace != nil:
+      ". The server does not accept the token in \(tokenPlace ?? ""). Check the token."
     case .credentials: ". Use --bearer-token-file or --netrc."
     case .proxyCredentials: ". Use --proxy with user and password."
     case .certificateAuthority: ". Use --ca-file."
     case .http1: ". Use --http1."
-    case .method, .plainUpload, .largerBuffer, nil: ""
+    case .method, .plainUpload, .largerBuffer, nil:
+      summary.response?.reason == FileDownload.receivesOnly ? ". Start sluice serve with --allow-download." : ""
     }
   }
 
@@ -204,9 +220,10 @@ final class GetRun: Sendable {
         $0.add("discarded", discarded)
       }
     case .resumable: return line("resumable") { _ in }
-    case .outage(let cause, let delay):
+    case .outage(let cause, let reason, let delay):
       return line("dropout") {
         $0.add("cause", cause.description)
+        $0.add("reason", reason)
         $0.add("retry_seconds", thousandths: delay.seconds)
       }
     case .progress(let progress): return line("progress") { add(progress, to: &$0) }

@@ -37,7 +37,8 @@ enum Heartbeat {
     return try StreamRun(
       url: request.url, progress: try ProgressKind(values), duration: duration,
       finishTimeout: try StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
-      metrics: values["metrics"], spool: try SpoolOptions(values, configuration)
+      metrics: values["metrics"], tokenPlace: StreamOptions.tokenPlace(values),
+      spool: try SpoolOptions(values, configuration)
     ).run(source, configuration)
   }
 }

@@ -58,7 +58,8 @@ enum Mic {
     configuration.description?.splitTimeOfDay = split?.timeOfDay
     return try StreamRun(
       url: request.url, progress: progress, levels: { microphone.levels() }, finishTimeout: finishTimeout,
-      digest: StreamOptions.digest(values), metrics: values["metrics"], signals: signals, spool: spool
+      digest: StreamOptions.digest(values), metrics: values["metrics"], tokenPlace: StreamOptions.tokenPlace(values),
+      signals: signals, spool: spool
     ).run(source, configuration)
   }
 

@@ -23,6 +23,11 @@ enum Put {
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let path = values.operands[0]
+    if isURL(path), !isURL(values.operands[1]) {
+      throw .usage(
+        "FILE and URL are swapped. Write: sluice put \(values.operands[1].shellOperand) \(UploadRequest.withoutCredentials(path).shellQuoted)"
+      )
+    }
     var request = try StreamOptions.request(values, url: target(values))
     let choosesMethod = !values.has("method")
     if choosesMethod { request.method = "PUT" }
@@ -64,6 +69,7 @@ enum Put {
   ) throws(CommandError) -> ExitCode {
     let bar = TransferBar(total: file.size)
     var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
+    run.tokenPlace = StreamOptions.tokenPlace(values)
     run.endsAtOnce = true
     run.digest = configuration.digest
     run.observe = { note($0, record) }
@@ -104,6 +110,7 @@ enum Put {
       throw CommandError(.unreadable(error), path: path, url: values.operands[1])
     }
     var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
+    run.tokenPlace = StreamOptions.tokenPlace(values)
     run.finishTimeout = try StreamOptions.finishTimeout(values)
     run.digest = configuration.digest
     run.report = uploaded
@@ -111,6 +118,11 @@ enum Put {
   }
 
   // MARK: Where to
+
+  private static func isURL(_ operand: String) -> Bool {
+    let start = operand.prefix(8).lowercased()
+    return start.hasPrefix("http://") || start.hasPrefix("https://")
+  }
 
   /// As curl's `-T`: where the URL's path names no file, the file's own name belongs behind it.
   private static func target(_ values: CommandLineSyntax.Values) -> String {
@@ -187,7 +199,23 @@ enum Put {
   private static func uploaded(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
     var lines = StreamReport.lines(summary)
     if summary.error == nil, let name = storedName(summary.response) { lines.append("stored as \(name.shellQuoted)") }
+    if summary.error == nil, let response = summary.response {
+      lines += words(of: response).map { "the server: \($0)" }
+    }
     return (lines, ExitCode(summary))
+  }
+
+  /// What a handler of the user's own answers: the first lines of a short text, without what a terminal would obey.
+  static func words(of response: HTTPResponse) -> [String] {
+    guard response["Content-Type"]?.lowercased().hasPrefix("text/plain") ?? false, let text = response.text else {
+      return []
+    }
+    return text.split(whereSeparator: \.isNewline).prefix(5).map { line in
+      let printable = String(line.prefix(200)).filter { character in
+        character.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7F..<0xA0).contains($0.value) }
+      }
+      return line.count > 200 ? printable + "..." : printable
+    }
   }
 
   /// The name under which the server stored the file, if its response has one: `sluice serve` answers a JSON object,

@@ -59,7 +59,9 @@ enum Serve {
         "unfinished uploads and plain requests under way (default: 10000; with --discard: 50000)"),
       Option("max-uploads-per-client", value: "N", "those of one token or address (default: no limit)"),
       Option("quota", value: "SIZE", "total size of unfinished streams, including holes (default: no limit)"),
-      Option("quota-per-client", value: "SIZE", "that of one token or address (default: no limit)"),
+      Option(
+        "quota-per-client", value: "SIZE",
+        "total size of one token's or address's unfinished streams (default: no limit)"),
       Option("max-downloads", value: "N", "downloads at the same time (default: 100)"),
       Option("max-finished", value: "N", "records of finished uploads to keep, half for one client (default: 10000)"),
       Option("max-finished-size", value: "SIZE", "total size of these records, half for one client (default: 64MiB)"),
@@ -170,6 +172,11 @@ enum Serve {
     do throws(ListenError) {
       for text in given.isEmpty ? ["127.0.0.1:8080"] : given { addresses.append(try ListenAddress(text)) }
     } catch {
+      if case .malformedAddress(let text) = error, let digits = text.split(separator: ":").last,
+        digits.allSatisfy({ $0.isASCII && $0.isNumber }), UInt16(digits) == nil
+      {
+        throw .usage("--listen \(text.shown): the port is above 65535. Choose a port from 0 to 65535.")
+      }
       throw .usage("--listen: \(error.description)")
     }
     if values.has("discard"), values.has("directory") {

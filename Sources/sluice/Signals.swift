@@ -1,9 +1,32 @@
 // SIGINT, SIGTERM and SIGHUP, taken on the main thread: the first asks for an orderly end, the second for an end.
-// SIGQUIT asks for an end at once.
+// SIGQUIT asks for an end at once. What comes within half a second of the first belongs to it.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
+
+/// Which signals count. timeout(1), service managers and terminals send one signal to a process and to its process
+/// group, so that it arrives twice within microseconds: that is one wish, not two.
+struct SignalCount {
+  /// A signal this soon after the first belongs to it.
+  static let sameSignal = Duration.milliseconds(500)
+
+  private var first: MonotonicInstant?
+  private var count = 0
+
+  /// How many signals count by now; nil if this one does not.
+  mutating func note(_ number: Int32, at now: MonotonicInstant) -> Int? {
+    if number == SIGQUIT {
+      count = max(2, count + 1)
+    } else if count == 1, let first, now - first < Self.sameSignal {
+      return nil
+    } else {
+      count += 1
+    }
+    first = first ?? now
+    return count
+  }
+}
 
 /// Blocks the signals in all threads started later and hands them out one by one.
 struct Signals {
@@ -39,7 +62,7 @@ struct Signals {
     return set
   }
 
-  /// Waits for `done`, calling `onSignal` with 1, 2, … for each signal meanwhile.
+  /// Waits for `done`, calling `onSignal` with 1, 2, … for each signal that counts meanwhile (``SignalCount``).
   func wait(for done: borrowing EventCounter, onSignal: (Int) -> Void) {
     _ = waitInTime(for: done) { count in
       onSignal(count)
@@ -52,7 +75,7 @@ struct Signals {
   ///
   /// - Returns: whether `done` was signalled in time.
   func waitInTime(for done: borrowing EventCounter, limit: (Int) -> Duration?) -> Bool {
-    var count = 0
+    var signals = SignalCount()
     var deadline: MonotonicInstant?
     var polled = [
       pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0),
@@ -66,7 +89,7 @@ struct Signals {
       guard ready > 0, polled[0].revents != 0 else { continue }
       var information = signalfd_siginfo()
       while read(descriptor, &information, MemoryLayout<signalfd_siginfo>.size) > 0 {
-        count = information.ssi_signo == UInt32(SIGQUIT) ? max(2, count + 1) : count + 1
+        guard let count = signals.note(Int32(information.ssi_signo), at: .now) else { continue }
         deadline = limit(count).map { .now + $0 }
       }
     }

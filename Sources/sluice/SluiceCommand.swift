@@ -30,7 +30,8 @@ enum SluiceCommand {
   ]
 
   /// What is too much for the subcommands' own help.
-  static let topics = subcommands.flatMap(\.syntax.topics).reduce(into: [HelpTopic]()) { topics, topic in
+  static let topics = (subcommands.flatMap(\.syntax.topics) + [Units.topic]).reduce(into: [HelpTopic]()) {
+    topics, topic in
     if !topics.contains(where: { $0.name == topic.name }) { topics.append(topic) }
   }
 

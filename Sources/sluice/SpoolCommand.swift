@@ -13,7 +13,7 @@ enum SpoolCommand {
       Option("json", "print one JSON object per line (drain: --progress json)"),
       Option("force", "remove: also what the server has not acknowledged"),
     ], topics: [sending, StreamOptions.resuming, StreamOptions.connection],
-    example: "sluice spool list /var/spool/sluice")
+    example: "sluice spool list /var/lib/sluice/spool")
 
   private static let sending = HelpTopic(
     name: "draining", title: "Options of sluice spool drain",

@@ -341,6 +341,12 @@ enum StreamOptions {
     return overflows || bytes == 0 ? .max : bytes
   }
 
+  /// Where the token comes from, in words; nil without one.
+  static func tokenPlace(_ values: CommandLineSyntax.Values) -> String? {
+    values["bearer-token-file"].map { $0.shellQuoted }
+      ?? (getenv("SLUICE_BEARER_TOKEN") != nil ? "$SLUICE_BEARER_TOKEN" : nil)
+  }
+
   /// From a file or the environment, never from the command line, where every user of the machine could read it.
   private static func bearerToken(_ values: CommandLineSyntax.Values) throws(CommandError) -> String? {
     guard let path = values["bearer-token-file"] else {

@@ -23,11 +23,10 @@ enum StreamReport {
   static func line(_ event: LiveStreamEvent, url: String) -> String? {
     switch event {
     case .connecting, .connected, .progress, .interimResponse, .response, .accepted, .acknowledged, .missed: nil
+    case .dropout(let dropout), .attemptFailed(let dropout): line(dropout)
     case .upload(let notice): line(notice)
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
-    case .dropout(let dropout): "dropout at \(line(dropout))"
-    case .attemptFailed(let dropout): "another attempt failed at \(line(dropout))"
     case .discarding(let length):
       "the buffer is full and discards the oldest bytes (\(Units.text(bytes: length)) by now): a longer outage requires a larger --buffer"
     case .gap(let gap):
@@ -72,12 +71,22 @@ enum StreamReport {
     }
   }
 
-  private static func line(_ dropout: Dropout) -> String {
+  /// A line for a failed attempt by itself.
+  private static func line(_ dropout: Dropout) -> String? {
+    var outage = OutageLines(isLimited: true)
+    return line(dropout, in: &outage)
+  }
+
+  /// A line for a failed attempt; nil where the outage has enough of them.
+  static func line(_ dropout: Dropout, in outage: inout OutageLines, now: MonotonicInstant = .now) -> String? {
     let offset = Units.text(bytes: dropout.acknowledged)
     let perhapsLost =
       dropout.unconfirmed > 0
       ? "; it did not say what it has kept: perhaps \(Units.text(bytes: dropout.unconfirmed)) are lost" : ""
-    return "\(offset): \(dropout.cause)\(perhapsLost); next attempt in \(Units.text(dropout.retryDelay))"
+    let beginning = dropout.isRepeated ? "another attempt failed" : "dropout"
+    return outage.line(
+      "\(beginning) at \(offset): \(dropout.cause)\(perhapsLost)", reason: dropout.reason,
+      retryDelay: dropout.retryDelay, isNew: !dropout.isRepeated, now: now)
   }
 
   private static func words(_ cause: Gap.Cause) -> String {
@@ -137,10 +146,14 @@ enum StreamReport {
     default: break
     }
     guard let remedy = error.remedy else { return error.description }
+    switch remedy {
+    case .credentials: return error.description + ". Use --bearer-token-file or --netrc-file."
+    case .proxyCredentials: return error.description + ". Use --proxy with user and password."
+    default: break
+    }
     let options =
       switch remedy {
-      case .credentials: "--bearer-token-file, --netrc-file"
-      case .proxyCredentials: "--proxy"
+      case .credentials, .proxyCredentials: ""
       case .certificateAuthority: "--ca-file FILE"
       case .method: "--method PUT"
       case .http1: "without --http2, or with sluice serve --proxied-interims 0"
@@ -188,6 +201,7 @@ enum StreamReport {
     case .dropout(let dropout), .attemptFailed(let dropout):
       line = JSONLine(event: dropout.isRepeated ? "attempt-failed" : "dropout")
       line.add("cause", dropout.cause.description)
+      line.add("reason", dropout.reason)
       line.add("acknowledged", dropout.acknowledged)
       if dropout.unconfirmed > 0 { line.add("unconfirmed", dropout.unconfirmed) }
       line.add("retry_seconds", thousandths: dropout.retryDelay.seconds)
@@ -234,7 +248,11 @@ enum StreamReport {
       if summary.unconfirmed > 0 { line.add("unconfirmed", summary.unconfirmed) }
       if summary.notSynchronized > 0 { line.add("not_synchronized", summary.notSynchronized) }
       line.add("status", summary.response?.status)
-      if summary.error == nil { line.add("stored_as", Put.storedName(summary.response)) }
+      if summary.error == nil {
+        line.add("stored_as", Put.storedName(summary.response))
+        let words = summary.response.map(Put.words(of:)) ?? []
+        if !words.isEmpty { line.add("response", words.joined(separator: "\n")) }
+      }
       line.add("resumable", summary.isResumable)
       if summary.verified == nil, summary.digest != nil {
         line.add("verified", false)

@@ -66,6 +66,9 @@ struct StreamRun {
   /// Where the stream's figures are served, as `--metrics` says it; nil for nowhere.
   var metrics: String?
 
+  /// Where the token comes from, in words; nil without one.
+  var tokenPlace: String?
+
   /// Where the signals are taken already; nil to begin with that here.
   var signals: Signals?
 
@@ -91,6 +94,7 @@ struct StreamRun {
     _ make: (LiveStreamConfiguration, UploadSession) throws -> LiveStreamer
   ) throws(CommandError) -> ExitCode {
     var configuration = chosen
+    let outage = Mutex(OutageLines(isLimited: chosen.retry.giveUpAfter != nil))
     switch progress {
     case .bar: configuration.progressInterval = .milliseconds(250)
     case .json: configuration.progressInterval = .seconds(1)
@@ -111,12 +115,13 @@ struct StreamRun {
       if let spool { say(spool) }
       backlog?.begin(beside: streamer, configuration, session) { show($0) }
       streamer.start { event in
-        let event = if case .ended(let summary) = event { LiveStreamEvent.ended(conclude(summary)) } else { event }
+        let event =
+          if case .ended(let summary) = event { LiveStreamEvent.ended(namingToken(conclude(summary))) } else { event }
         observe(event)
         // Asking resets the peaks, so only progress asks, once.
         let levels = if case .progress = event { self.levels() } else { [ChannelLevel]() }
         if listener != nil { figures.observe(event, levels) }
-        show(event, levels)
+        show(event, levels, outage)
         if case .streaming = event { StartupPages.giveBack() }
         if case .ended(let summary) = event {
           ending.summary.withLock { $0 = summary }
@@ -158,6 +163,15 @@ struct StreamRun {
     }
   }
 
+  /// A token that the server does not accept is another error than a missing one.
+  private func namingToken(_ summary: StreamSummary) -> StreamSummary {
+    guard let error = summary.error, error.remedy == .credentials, let tokenPlace else { return summary }
+    var named = summary
+    named.error = LiveStreamError(
+      error.kind, "\(error.description). The server does not accept the token in \(tokenPlace). Check the token.")
+    return named
+  }
+
   private var finishing: String {
     let limit = finishTimeout.map { "; it may be silent for at most \(Units.text($0))" } ?? ""
     return "finishing: waiting for the server to acknowledge what is buffered\(limit). A second signal stops at once."
@@ -180,13 +194,15 @@ struct StreamRun {
     }
   }
 
-  private func show(_ event: LiveStreamEvent, _ levels: [ChannelLevel]) {
+  private func show(_ event: LiveStreamEvent, _ levels: [ChannelLevel], _ outage: borrowing Mutex<OutageLines>) {
     let console = Console.shared
     if progress == .json {
       let line = StreamReport.jsonLine(event, levels: levels, time: WallClock.now.iso8601)
       return console.put(line, isRoutine: StreamReport.isRoutine(event))
     }
     switch event {
+    case .dropout(let dropout), .attemptFailed(let dropout):
+      if let line = outage.withLock({ StreamReport.line(dropout, in: &$0) }) { console.say(line) }
     case .progress(let now):
       // For the figures alone.
       guard progress == .bar else { return }

@@ -3,6 +3,18 @@
 internal import EventLoops
 
 enum Units {
+  /// `sluice help units`.
+  static let topic = HelpTopic(
+    name: "units", title: "Times (T) and sizes (SIZE) of options",
+    rows: [
+      ("T", "a number with us, ms, s, min (or m), h or d: 250ms, 1.5h"),
+      ("SIZE", "a number with B, kB, MB, GB, TB (1000) or KiB, MiB, GiB, TiB (1024): 64kB, 16MiB"),
+    ],
+    notes: [
+      "A number without a unit counts seconds, or bytes.",
+      "--buffer of a stream, --split, --keep, --keep-size, --keep-free and --keep-at-least require a unit: a number alone would be ambiguous, or a likely mistake.",
+    ])
+
   /// `250ms`, `10s`, `1.5h`; a plain number counts seconds.
   static func duration(
     _ text: String, of option: String, atLeast shortest: Duration = .zero,

@@ -63,7 +63,9 @@ struct CommandProcessTests {
     arguments: [
       Misuse("heartbeat localhost:8080/x", 64, "localhost:8080/x", "http://"),
       Misuse("heartbeat http://host:port/", 64, "http://host:port/"),
-      Misuse("heartbeat ftp://host/", 64, "neither http:// nor https://"),
+      Misuse("heartbeat ftp://host/", 64, "neither http:// nor https://", "Write http:// or https://"),
+      Misuse("put http://u:p@h/ film.mkv", 64, "swapped", "sluice put film.mkv http://h/"),
+      Misuse("serve --listen localhost:99999", 64, "localhost:99999", "above 65535"),
       Misuse("heartbeat http://h/ --interval 1s --interval 2s", 64, "--interval is given twice"),
       Misuse("heartbeat http://h/ --intervall 1s", 64, "did you mean --interval?"),
       Misuse("heartbeat http://h/ --interval soon", 64, "\"soon\"", "250ms"),
@@ -200,6 +202,18 @@ struct CommandProcessTests {
     #expect(process.errors.contains { $0.hasPrefix("finishing") })
   }
 
+  @Test("two signals at once are one: timeout(1) signals its child, and then its process group")
+  func doubledSignal() throws {
+    let server = try StreamServer()
+    let process = try sluice(["heartbeat", "\(server.url)/pulse", "--stream-id", "a", "--interval", "20ms"])
+    try server.events.first("the stream") { $0.kind == .begun }
+    // Both are there when it continues: a pending signal of the same number would be one.
+    for signal in [SIGSTOP, SIGTERM, SIGINT, SIGCONT] { process.signal(signal) }
+    #expect(try process.wait() == 0)
+    let ended = try server.events.first("the stream's end") { $0.kind == .ended }
+    #expect(ended.file == "pulse-a.txt")
+  }
+
   @Test(
     "the first signal ends a stream within --finish-timeout, with what is unsent: 69 without a connection ever, else 4")
   func finishTimeout() throws {
@@ -302,6 +316,8 @@ struct CommandProcessTests {
     try process.lines.first("the stream") { $0.text.hasPrefix("streaming to ") }
     process.signal(SIGINT)
     try process.lines.first("the first signal's word") { $0.text.hasPrefix("finishing") }
+    // The time between them is what is tested.
+    usleep(1_000_000)
     process.signal(SIGINT)
     #expect(try process.wait() == 130)
     #expect(process.errors.contains { $0.hasPrefix("sluice: stopped before everything was sent") })

@@ -32,7 +32,7 @@ struct DiscardingTests {
       events.count { $0.event == "progress" } >= seen + 2 ? () : nil
     }
     client.signal(SIGTERM)
-    client.signal(SIGINT)
+    client.signal(SIGQUIT)
     if let server { server.signal(SIGCONT) }
     _ = try client.exitCode()
     let all = client.output.events.filter { ["progress", "ended"].contains($0.event) }

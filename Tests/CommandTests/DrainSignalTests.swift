@@ -60,7 +60,11 @@ struct DrainSignalTests {
     try awaitHello(client)
     server.signal(signals[0])
     #expect(idle.isClosedByServer())
-    for signal in signals.dropFirst() { server.signal(signal) }
+    for signal in signals.dropFirst() {
+      // The time between them is what is tested.
+      usleep(600_000)
+      server.signal(signal)
+    }
     #expect(try server.wait() == 130)
     let (next, nextAddress) = try start([])
     #expect(try offset(of: location, at: nextAddress) == "5")
@@ -107,7 +111,7 @@ struct DrainSignalTests {
               + "Content-Length: 5\r\n\r\nhello")
           try waitUntil("the disk is asked") { sync_gate_calls() > 0 }
           // One that is pending is not sent again.
-          for signal in [SIGTERM, SIGINT].prefix(signals) { pthread_kill(server, signal) }
+          for signal in [SIGTERM, SIGQUIT].prefix(signals) { pthread_kill(server, signal) }
           // As long as the process lives.
           while true { pause() }
         } catch {
@@ -120,5 +124,19 @@ struct DrainSignalTests {
         exit(error.message.contains("--drain-timeout 1.00 s") ? error.code.rawValue : 1)
       }
     }
+  }
+}
+
+@Suite("Signals that count")
+struct SignalCountTests {
+  @Test("a signal counts as the second half a second after the first, and SIGQUIT at once")
+  func signalCount() {
+    func counts(_ signals: [(Int32, Int64)]) -> [Int?] {
+      var count = SignalCount()
+      return signals.map { count.note($0, at: MonotonicInstant(nanoseconds: $1 * 1_000_000)) }
+    }
+    #expect(counts([(SIGINT, 7), (SIGTERM, 7), (SIGINT, 506), (SIGINT, 507), (SIGINT, 508)]) == [1, nil, nil, 2, 3])
+    #expect(counts([(SIGTERM, 0), (SIGQUIT, 0), (SIGTERM, 0)]) == [1, 2, 3])
+    #expect(counts([(SIGQUIT, 0), (SIGTERM, 1)]) == [2, 3])
   }
 }

@@ -125,7 +125,7 @@ struct StreamReportTests {
       #expect(ExitCode(summary) == code)
     }
     let page = ExitCode.page.split(whereSeparator: \.isWhitespace).joined(separator: " ")
-    #expect(page.contains("data was lost; an error that ended it has its own code"))
+    #expect(page.contains("data was lost (if an error ended the stream, the code of that error)"))
     #expect(page.contains("was not reached or stopped answering"))
   }
 

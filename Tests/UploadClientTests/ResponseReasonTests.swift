@@ -26,6 +26,11 @@ struct ResponseReasonTests {
     #expect(response(body, type).reason == expected)
   }
 
+  @Test("printed, a response is its status and its reason, and no list of bytes")
+  func description() {
+    #expect("\(response("disk full\n", "text/plain"))" == "502: disk full" && "\(response("", nil))" == "502")
+  }
+
   @Test("however long and broken it is, it is a short line", arguments: Seed.several(20))
   func anything(_ seed: Seed) {
     var random = seed.generator

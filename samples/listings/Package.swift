@@ -16,6 +16,7 @@ let package = Package(
     listing("upload-file", "LiveStreaming"),
     listing("resume-upload", "LiveStreaming"),
     listing("stream-lines", "LiveStreaming"),
+    listing("stream-sequence", "LiveStreaming"),
     listing("stream-microphone", "MicrophoneStreaming"),
     listing("download-file", "Downloads", "UploadClient"),
     listing("serve-checksum", "Digests", "UploadServer"),

@@ -92,6 +92,14 @@ class Bed:
             process.communicate()
         print(f"{name}: {len(found)} bytes stored")
 
+    def ends(self, name: str, content: bytes):
+        """A stream that ends in order."""
+        process = self.start(name)
+        process.communicate(timeout=TIME_LIMIT)
+        assert process.returncode == 0, f"{name} ended with {process.returncode}"
+        assert self.stored(name) == [content], f"{name} stored {self.stored(name)}"
+        print(f"{name}: complete")
+
     def loads(self, name: str):
         """A load test: every stream is acknowledged, and stored."""
         process = self.start(name)
@@ -129,6 +137,7 @@ def main():
             bed.downloads("download-file")
             line = rb"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \+0000\n"
             bed.streams("stream-lines", lambda found: re.fullmatch(b"(" + line + b"){2,}", found))
+            bed.ends("stream-sequence", b"line 1\nline 2\nline 3\n")
             bed.serves("serve-checksum")
             bed.serves("serve-resumable")
             bed.loads("load-test")

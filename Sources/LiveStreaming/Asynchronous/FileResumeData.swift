@@ -19,7 +19,7 @@ public struct FileResumeData: Equatable, Sendable {
     (self.path, self.version, self.upload) = (path, version, upload)
   }
 
-  /// Reads ``text``; nil for anything else.
+  /// Reads ``text``. It fails, and returns nil, for any other text.
   public init?(_ text: String) {
     // The path comes last: it may contain line ends.
     let lines = text.split(separator: "\n", maxSplits: 3, omittingEmptySubsequences: false)
