@@ -78,7 +78,11 @@ extension FileDownload {
 
   /// Ends with an error, and keeps what can be continued.
   func fail(_ error: DownloadError) {
-    guard !isEnding else { return }
+    guard !isEnding else {
+      // All has come, and whoever reads a pipe may never take it.
+      if let file, file.isStream, !file.isIdle { end(error, resumeData: nil) }
+      return
+    }
     beginEnding()
     guard let file else {
       // Behind the opening of the file, which may be under way.
