@@ -134,7 +134,7 @@ soak: packages test-packages ## a simulated week of sluice mic with faults: does
 model: packages ## client and server machine against each other, MODEL_STEPS (1,000,000) random events
 	SLUICE_MODEL_STEPS=$(or $(MODEL_STEPS),1000000) $(SWIFT) test --filter ModelCheckTests
 
-mutation: packages test-packages ## 300 small changes of the code: do the tests notice each? MUTATION="--seed 1 --module NAME=30" for others
+mutation: packages test-packages ## some 500 small changes of the code: do the tests notice each? MUTATION="--seed 1 --module NAME=30" for others
 	$(PYTHON) Tests/Mutation/mutation.py $(MUTATION)
 
 fuzz: packages ## the parsers under libFuzzer, for FUZZ_SECONDS (60) in total

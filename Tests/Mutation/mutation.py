@@ -7,7 +7,7 @@ each mutant. A mutant is killed if tests fail, crash or hang in two runs of at m
 must also pass without the mutant at that moment, because a busy machine kills nothing. All others have survived: a test
 is missing, or the change makes no difference. The latter are listed in `equivalent.tsv`, each with the reason.
 
-    make mutation MUTATION="--seed 7"                              300 mutants, chosen by seed 7
+    make mutation MUTATION="--seed 7"                              some 500 mutants, chosen by seed 7
     make mutation MUTATION="--seed 7 --module LiveStreaming=40"    40 mutants of one module
     make mutation MUTATION=--again                                 those that survived last time, with the tests of now
     make mutation MUTATION="--list --module UploadServer=9999"     the mutants themselves, without running them
