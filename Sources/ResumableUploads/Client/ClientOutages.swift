@@ -73,8 +73,6 @@ extension UploadClientStateMachine {
     }
     if !isProven, !former.isEmpty { return returnToFormer() }
     if hasProgressed { former = [self] }
-    // What the other process has left is not there.
-    isResumed = false
     restarts += 1
     furthestSinceRestart = 0
     partEnd = .gone

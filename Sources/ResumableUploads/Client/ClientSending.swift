@@ -191,6 +191,8 @@ extension UploadClientStateMachine {
     let reason = partEnd ?? .gone
     var notes: [ClientNote] = []
     partEnd = nil
+    // What another process has left is behind it.
+    isResumed = false
     // What is acknowledged is nobody's to send again, unless the upload is gone that had it.
     let kept = max(reportedUpTo, reason == .gone ? acknowledged : max(acknowledged, offset))
     // What only HEAD has told comes once more: a server that joins parts finds it there, and no part begins behind what

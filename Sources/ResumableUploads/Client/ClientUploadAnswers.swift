@@ -128,8 +128,9 @@ extension UploadClientStateMachine {
       if !isComplete, configuration.length != nil, acknowledged > base, let probe = probe(at: acknowledged) {
         return probe
       }
-      // Whatever it is that the server has there: a live stream has bytes to save.
-      if hasAcknowledged, configuration.length == nil {
+      // Whatever it is that the server has there: a live stream has bytes to save. What another process has left may have
+      // been sent without being kept, and is no reason to send the rest again.
+      if hasProgressed, configuration.length == nil {
         (partEnd, disbelieved, offset) = (.impossibleOffset, 0, acknowledged)
         return beginPart(supply)
       }
