@@ -151,8 +151,13 @@ extension FileStore {
     guard let log = try? parts.lines(of: name.base) else { return }
     var name = name
     name.part = log.last?.number ?? 1
-    // A complete recording is not removed, and neither is what belongs to it.
-    guard unlinkat(directory, name.partial, 0) == 0 else { return }
+    // A complete recording is not removed, and neither is what belongs to it. A server that was killed while it removed
+    // one may have left what belonged to that.
+    if unlinkat(directory, name.partial, 0) != 0 {
+      guard errno == ENOENT, log.last?.end == nil else { return }
+      // Nobody knows after an error: then it stays.
+      do { guard try findComplete(name) == nil else { return } } catch { return }
+    }
     unlinkat(directory, name.gaps, 0)
     unlinkat(directory, name.pendingSidecar, 0)
     accounts?.remove(name)
