@@ -12,10 +12,6 @@ extension LiveStream {
     var gapEnd: UInt64?
     for event in machine.takeEvents() {
       if case .upload(.nextURL(_, _, let count)) = event { unconfirmed += count }
-      if case .upload(.impossibleOffset(let offset)) = event, live?.isSpooled == true {
-        passPauses(before: offset)
-        isAhead = offset > content.head
-      }
       guard case .gap(let gap) = event else {
         handler(event)
         continue
@@ -26,6 +22,7 @@ extension LiveStream {
     // Once for the part that begins there: a pause divides one loss into two gaps.
     if let gapEnd { writer?.gaveUp(upTo: gapEnd) }
     settleAcknowledged()
+    if live?.isSpooled == true, let offset = machine.confirmedSurplus { passPauses(before: offset) }
     noteResumption()
     switch step {
     case .none: break

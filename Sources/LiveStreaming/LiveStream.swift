@@ -50,8 +50,6 @@ final class LiveStream: @unchecked Sendable {
   var heldStep: StreamStep?
   var verified: UInt64?
   var sourceError: LiveStreamError?
-  /// Whether the server has all that an earlier process has left, and more: a power cut has taken the rest from here.
-  var isAhead = false
   /// What is done when the spool has kept what it can, or does not answer.
   var afterSpool: (() -> Void)?
   var diskTimer: EventLoop.Timer?
@@ -289,7 +287,7 @@ final class LiveStream: @unchecked Sendable {
     awaitedOffset = nil
     guard let live else { return conclude(error, resumeData) }
     live.stop(on: loop)
-    let (spool, error) = (live.spool, isAhead ? nil : error)
+    let spool = live.spool
     // Behind what the source has reported by now.
     loop.execute { [self] in
       guard let spool else { return conclude(error, resumeData) }

@@ -69,6 +69,9 @@ public enum UploadNotice: Equatable, Sendable {
   case serverWentBack(from: UInt64, to: UInt64)
   /// The server claims bytes that were never sent. It is asked again.
   case impossibleOffset(UInt64)
+  /// The server has the stream up to `offset`, and only the bytes before `kept` are kept here: a power cut took the
+  /// others after an earlier process had sent them. The upload is completed at `offset`.
+  case serverHasMore(offset: UInt64, kept: UInt64)
   /// The server's digest of what it has, up to this stream offset, is not the digest of what was sent.
   case digestMismatch(offset: UInt64)
 }

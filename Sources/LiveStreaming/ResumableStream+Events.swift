@@ -26,6 +26,7 @@ extension ResumableStream {
       return "the server answered \(answer.status) without saying how much it has"
     }
     let end = upload.base.addingReportingOverflow(offset).partialValue
+    if upload.isAskingForSurplus { return "the server said that it has \(end) bytes, more than are kept here" }
     let missing = upload.acknowledged - min(upload.acknowledged, end)
     return missing > 0
       ? "the server has \(missing) bytes less than it had acknowledged"
@@ -47,6 +48,8 @@ extension ResumableStream {
       case .impossibleOffset(let offset):
         lastNote = "the server said that it has \(offset) bytes, more than were ever sent"
         events.append(.upload(.impossibleOffset(offset)))
+      case .serverHasMore(let offset, let kept):
+        events.append(.upload(.serverHasMore(offset: offset, kept: kept)))
       case .steppedDown(let version):
         events.append(.upload(.steppedDown(version: version.number)))
       }

@@ -58,6 +58,7 @@ struct ResumableStream: StreamStateMachine {
   var dropouts: Int { outages.count }
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }
+  var confirmedSurplus: UInt64? { upload.confirmedSurplus }
   /// Where no other upload resource has taken its place, the one that was resumed may still be there: whoever said that
   /// it is gone need not have been the server.
   var resumeData: ResumeData? {

@@ -23,6 +23,8 @@ protocol StreamStateMachine {
   var unconfirmedAtEnd: UInt64 { get }
   /// Stream offset at which the representation begins that is being uploaded.
   var base: UInt64 { get }
+  /// The server's offset, if it is behind the end of what an earlier process has left: the pauses before it are passed.
+  var confirmedSurplus: UInt64? { get }
   /// The upload resource as another process needs it; nil where there is none.
   var resumeData: ResumeData? { get }
 
@@ -65,6 +67,7 @@ protocol StreamStateMachine {
 
 extension StreamStateMachine {
   var unconfirmedAtEnd: UInt64 { 0 }
+  var confirmedSurplus: UInt64? { nil }
   mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep? { nil }
   /// Where the server itself tells what it has, the request's answer does.
   mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }

@@ -52,7 +52,8 @@ enum SpoolReport {
       }
     case .stream(_, let event):
       switch event {
-      case .dropout, .gap, .discarding: StreamReport.line(event, url: "").map { "backlog: \($0)" }
+      case .dropout, .gap, .discarding, .upload(.serverHasMore):
+        StreamReport.line(event, url: "").map { "backlog: \($0)" }
       default: nil
       }
     case .unreadable(let stretch): "the spool's \(stretch) does not say where it belongs. It stays where it is."
@@ -75,6 +76,11 @@ enum SpoolReport {
       line.add("lost", summary.progress.lost)
       line.add("unsent", summary.progress.unsent)
       line.add("error", summary.error?.description)
+    case .stream(let stretch, .upload(.serverHasMore(let offset, let kept))):
+      line = JSONLine(event: "backlog-server-has-more")
+      line.add("stretch", stretch)
+      line.add("offset", offset)
+      line.add("kept", kept)
     case .stream: return nil
     case .unreadable(let stretch):
       line = JSONLine(event: "backlog-unreadable")

@@ -52,6 +52,8 @@ enum StreamReport {
       "the server has lost \(Units.text(bytes: start - end)) that it had acknowledged, from stream offset \(end) on"
     case .impossibleOffset(let offset):
       "the server claims to have \(offset) bytes, more than were ever sent: asking it again"
+    case .serverHasMore(let offset, let kept):
+      "the server has all that is kept here, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent: completing the recording with them"
     case .digestMismatch(let offset):
       "the server's digest of the first \(Units.text(bytes: offset)) is not that of what was sent: something on the way changes bytes"
     }
@@ -295,6 +297,10 @@ enum StreamReport {
     case .impossibleOffset(let offset):
       line = JSONLine(event: "impossible-offset")
       line.add("offset", offset)
+    case .serverHasMore(let offset, let kept):
+      line = JSONLine(event: "server-has-more")
+      line.add("offset", offset)
+      line.add("kept", kept)
     case .digestMismatch(let offset):
       line = JSONLine(event: "digest-mismatch")
       line.add("offset", offset)

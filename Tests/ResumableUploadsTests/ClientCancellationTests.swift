@@ -75,18 +75,6 @@ import Testing
     #expect(client.next == "DELETE")
   }
 
-  @Test("more than what is kept of another process's stream is no reason to begin a new part", arguments: [0, 500])
-  func resumeAhead(_ kept: UInt64) {
-    var client = ClientScript.live(kept, isFinished: true)
-    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
-    var count = 0
-    while client.next == "HEAD", count < 20 {
-      if client.answer(204, ["Upload-Offset": "501"]) == .wait { client.goOn() }
-      count += 1
-    }
-    #expect(client.failure == .offsetBeyondSent(offset: 501, sent: kept), "\(client.next)")
-  }
-
   @Test("one that is gone begins again, and what was sent counts from there")
   func resumeGone() {
     var client = ClientScript.file(500)

@@ -21,7 +21,11 @@ extension UploadClientStateMachine {
 
   /// The upload resource has refused an append at `start` because it is at `actual`.
   mutating func note(conflictAt start: UInt64, _ actual: UInt64, _ supply: Supply) {
-    guard actual != start, actual <= min(sent, supply.head) else { return }
+    guard actual != start, actual <= believable(supply) else {
+      // It was asked elsewhere by now: what it has said before is out of date.
+      if conflict?.refused != start { conflict = nil }
+      return
+    }
     if let conflict, conflict.refused == start, conflict.actual == actual {
       self.conflict?.count = min(conflict.count + 1, 2)
     } else {
@@ -31,7 +35,7 @@ extension UploadClientStateMachine {
 
   /// Where the upload resource is, after HEAD has reported `told`.
   func resolved(_ told: UInt64, _ supply: Supply) -> UInt64 {
-    let limit = min(sent, supply.head)
+    let limit = believable(supply)
     guard let conflict, conflict.isProved, conflict.actual <= limit else { return told }
     let isOutdated = told < acknowledged && conflict.actual >= acknowledged
     return told == conflict.refused || told > limit || isOutdated ? conflict.actual : told

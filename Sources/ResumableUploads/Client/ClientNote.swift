@@ -12,6 +12,8 @@ package enum ClientNote: Equatable, Sendable {
   case serverWentBack(from: UInt64, to: UInt64)
   /// An offset came that cannot be true: more than was ever sent. It is asked for once more.
   case impossibleOffset(UInt64)
+  /// Another process has sent more than is kept here, up to `offset`: the upload is completed there.
+  case serverHasMore(offset: UInt64, kept: UInt64)
   /// The server speaks an older version.
   case steppedDown(to: InteropVersion)
 }

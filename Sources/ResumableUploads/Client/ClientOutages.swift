@@ -62,8 +62,10 @@ extension UploadClientStateMachine {
     }
     // Some servers forget an upload as soon as it is complete. It is if it was asked to be and all of it is
     // acknowledged; one that was never asked to be has lost it.
-    if append == nil, awaitsFinalResponse && acknowledged == supply.head || isFinalResponseUnproved, supply.isFinished {
-      return complete(upTo: supply.head)
+    let end = countingSurplus(supply).head
+    let hasAll = acknowledged == end || isResumed && offset == end
+    if append == nil, awaitsFinalResponse && hasAll || isFinalResponseUnproved, supply.isFinished {
+      return complete(upTo: end)
     }
     detours += 1
     // Of a live stream that has ended, only the end itself is refused then: no byte is at stake.

@@ -34,7 +34,7 @@ extension UploadClientStateMachine {
     state = .creating
     (isForgotten, awaitsFinalResponse, hasToldLength, confirms) = (false, false, false, false)
     (isProven, doubts, isFinalResponseUnproved) = (false, 0, false)
-    (conflict, hasProbed) = (nil, false)
+    (conflict, hasProbed, surplus) = (nil, false, nil)
     // Another process's bytes are in another upload.
     if sent == .max { sent = base }
     announced = nil
@@ -64,6 +64,7 @@ extension UploadClientStateMachine {
 
   /// The next append, as far as there is something to append.
   mutating func append(_ supply: Supply) -> Action {
+    let supply = countingSurplus(supply)
     if let failure = exceededLimit { return abandon(failure) }
     if let limit = limitTooSmall(supply) {
       guard hasAcknowledged else { return abandon(.limitTooSmall(limit)) }

@@ -4,6 +4,7 @@ extension UploadClientStateMachine {
   mutating func appended(
     _ append: Append, _ answer: ClientAnswer, sentUpTo: UInt64, _ supply: Supply
   ) -> Action {
+    let supply = countingSurplus(supply)
     let completeness = completeness(answer.fields)
     let claimed = UploadFields.offset(answer.fields).map { base + $0 }
     noteLimits(answer.fields)
@@ -119,7 +120,9 @@ extension UploadClientStateMachine {
   /// The server has said how far it is (section "Offset Retrieval").
   mutating func resynchronized(_ told: UInt64, isComplete: Bool, _ supply: Supply) -> Action {
     let claimed = isComplete ? told : resolved(told, supply)
-    guard claimed <= min(sent, supply.head) else {
+    if let action = checkSurplus(claimed, supply) { return action }
+    let supply = countingSurplus(supply)
+    guard claimed <= (isComplete ? min(sent, supply.head) : believable(supply)) else {
       notes.append(.impossibleOffset(claimed))
       disbelieved += 1
       // Once more: an answer can be spoiled on its way.
@@ -130,7 +133,7 @@ extension UploadClientStateMachine {
       }
       // Whatever it is that the server has there: a live stream has bytes to save. What another process has left may have
       // been sent without being kept, and is no reason to send the rest again.
-      if hasProgressed, configuration.length == nil {
+      if isResumed ? everAcknowledged > base : hasProgressed, configuration.length == nil {
         (partEnd, disbelieved, offset) = (.impossibleOffset, 0, acknowledged)
         return beginPart(supply)
       }

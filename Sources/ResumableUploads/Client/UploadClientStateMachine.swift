@@ -93,6 +93,8 @@ package struct UploadClientStateMachine: Sendable {
   var furthest: UInt64 = 0
   /// Whether another process has begun the upload.
   var isResumed = false
+  /// What the server has of another process's stream beyond what is kept here; see ``Surplus``.
+  var surplus: Surplus?
   /// How often the server was seen to have more than before: progress, whichever answer showed it.
   package internal(set) var advances: UInt64 = 0
   /// One past the highest byte ever handed to the network.

@@ -1,0 +1,183 @@
+// What another process has left, and a server that has less than that, exactly that, or more.
+
+import HTTPMessages
+import PropertyTesting
+import Testing
+
+@testable import ResumableUploads
+
+@Suite("The client ends what another process has left, wherever the server stands") struct ClientSurplusTests {
+  /// An upload resource that keeps to the protocol, as far as a client can see.
+  private struct Resource {
+    var count: UInt64
+    var isComplete = false
+    /// Its answers to the requests with these numbers are lost.
+    var lost: Set<Int> = []
+    /// Its answers to HEAD with these numbers are spoiled.
+    var spoiled: Set<Int> = []
+    /// Whether it is forgotten with its completion.
+    var forgets = false
+    var requests: [String] = []
+
+    mutating func answer(_ client: inout ClientScript, base: UInt64) {
+      let request = client.next
+      requests.append(request)
+      client.sendAll()
+      let version = client.machine.version
+      var fields: HeaderFields = [:]
+      version.setVersion(&fields)
+      var status = 204
+      if forgets, isComplete {
+        status = 404
+      } else if request == "HEAD" {
+        let isSpoiled = spoiled.contains(requests.count - 1)
+        fields.append("Upload-Offset", "\(isSpoiled ? count + 7777 : count)")
+        version.setCompleteness(isComplete && !isSpoiled, &fields)
+      } else {
+        let start = client.fields["Upload-Offset"].flatMap { UInt64($0) }
+        if start != count || isComplete && client.maximum != 0 {
+          status = 409
+        } else {
+          count += client.sentUpTo - base - count
+          isComplete = isComplete || version.completeness(client.fields) == true
+          status = isComplete ? 200 : Int(version.statuses.appended)
+        }
+        fields.append("Upload-Offset", "\(count)")
+        version.setCompleteness(isComplete, &fields)
+      }
+      if lost.contains(requests.count - 1) {
+        client.lose()
+      } else if client.answer(status, fields) == .wait {
+        client.goOn()
+      }
+    }
+  }
+
+  private static func isOver(_ client: ClientScript) -> Bool { ["completed", "fail", "CREATE"].contains(client.next) }
+
+  private static func resumed(
+    _ supply: Supply, base: UInt64, _ version: InteropVersion
+  ) -> ClientScript {
+    var client = ClientScript(supply)
+    client.perform(client.machine.resume(url: ClientScript.upload, base: base, version: version))
+    return client
+  }
+
+  @Test(
+    "the upload is completed at the server's offset, or at the end of what is kept if that is further",
+    arguments: InteropVersion.drafts)
+  func completes(_ version: InteropVersion) throws {
+    for base: UInt64 in [0, 100] {
+      for kept: Range<UInt64> in [0..<0, 0..<500, 200..<500, 500..<500] {
+        let (oldest, head) = (base + kept.lowerBound, base + kept.upperBound)
+        for count in Set([kept.lowerBound, kept.upperBound, kept.upperBound + 1, kept.upperBound + 200_000]) {
+          for isComplete in [false, true] where !isComplete || count >= kept.upperBound {
+            for (lost, spoiled) in [([], []), ([1], []), ([2], []), ([3], []), ([], [0]), ([], [1]), ([2], [0])]
+              as [(Set<Int>, Set<Int>)]
+            {
+              let supply = Supply(oldest: oldest, head: head, isFinished: true)
+              var client = Self.resumed(supply, base: base, version)
+              var server = Resource(count: count, isComplete: isComplete, lost: lost, spoiled: spoiled)
+              for _ in 0..<40 where !Self.isOver(client) { server.answer(&client, base: base) }
+              let row: Comment =
+                "base \(base), kept \(kept), server \(count) \(isComplete), lost \(lost), spoiled \(spoiled): \(server.requests)"
+              #expect(client.next == "completed" && server.isComplete, row)
+              #expect(server.count == max(count, kept.upperBound), row)
+              #expect(client.machine.acknowledged == base + server.count, row)
+              let told = client.machine.takeNotes().filter { if case .serverHasMore = $0 { true } else { false } }
+              #expect(told == (base + count > head ? [.serverHasMore(offset: base + count, kept: head)] : []), row)
+            }
+          }
+        }
+      }
+    }
+  }
+
+  @Test(
+    "what the earlier process had under way arrives late: the client follows the server", arguments: Seed.several(40))
+  func arrivesLate(_ seed: Seed) throws {
+    var random = seed.generator
+    for _ in 0..<50 {
+      let head = UInt64.random(in: 1...1000, using: &random)
+      var server = Resource(count: UInt64.random(in: 0...head, using: &random))
+      var client = Self.resumed(Supply(oldest: 0, head: head, isFinished: true), base: 0, .newest)
+      var late = (0..<Int.random(in: 0...3, using: &random)).map { _ in UInt64.random(in: 1...600, using: &random) }
+      for _ in 0..<60 where !Self.isOver(client) {
+        if !late.isEmpty, !server.isComplete, random.chance(50) { server.count += late.removeLast() }
+        server.answer(&client, base: 0)
+      }
+      #expect(client.next == "completed" && server.isComplete && server.count >= head, "\(seed) \(server.requests)")
+    }
+  }
+
+  @Test("one HEAD alone moves no end: the next one may take it back")
+  func spoiledOnce() {
+    var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: true), base: 0, .newest)
+    client.answer(204, ["Upload-Offset": "900"])
+    #expect(client.next == "HEAD" && client.machine.confirmedSurplus == nil && client.machine.isAskingForSurplus)
+    client.answer(204, ["Upload-Offset": "300"])
+    #expect(client.next == "PATCH 300" && !client.machine.isAskingForSurplus && client.machine.takeNotes().isEmpty)
+  }
+
+  @Test("the upload resource's own 409 is stronger than what HEAD repeats")
+  func conflict() {
+    var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: true), base: 0, .newest)
+    for _ in 0..<20 where client.next != "PATCH 300" {
+      if client.next == "HEAD" {
+        if client.answer(204, ["Upload-Offset": "900"]) == .wait { client.goOn() }
+      } else {
+        #expect(client.next == "PATCH 900" && client.maximum == 0)
+        if client.answer(409, ["Upload-Offset": "300"]) == .wait { client.goOn() }
+      }
+    }
+    #expect(client.next == "PATCH 300" && client.maximum == 200)
+  }
+
+  @Test("while the stretch may go on behind a pause, the client asks, and completes nothing", arguments: [true, false])
+  func notFinished(hasPause: Bool) {
+    var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: false, pausesAtHead: hasPause), base: 0, .newest)
+    var count = 0
+    while client.next == "HEAD", count < 40 {
+      if count == 2 { #expect(client.machine.confirmedSurplus == 900, "the pauses before it can be passed") }
+      if hasPause, count == 3 { client.supply = Supply(oldest: 800, head: 950, isFinished: true, pause: 500..<800) }
+      if client.answer(204, ["Upload-Offset": "900"]) == .wait { client.goOn() }
+      count += 1
+    }
+    if hasPause {
+      #expect(client.next == "PATCH 900" && client.maximum == 50)
+    } else {
+      #expect(client.failure == .offsetBeyondSent(offset: 900, sent: 500), "\(client.next)")
+    }
+  }
+
+  @Test("a file that is longer at the server is another file")
+  func file() {
+    var client = ClientScript.file(500)
+    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
+    while client.next == "HEAD" { if client.answer(204, ["Upload-Offset": "501"]) == .wait { client.goOn() } }
+    #expect(client.next == "DELETE")
+    client.answer(204)
+    #expect(client.failure == .offsetBeyondSent(offset: 501, sent: 500))
+  }
+
+  @Test("a server that refuses to complete it ends the attempt, and nothing is sent again", arguments: [400, 409])
+  func refused(_ status: Int) {
+    var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: true), base: 0, .newest)
+    for _ in 0..<60 where client.failure == nil && client.next != "CREATE" {
+      let action = client.next == "HEAD" ? client.answer(204, ["Upload-Offset": "900"]) : client.answer(status)
+      if action == .wait { client.goOn() }
+    }
+    #expect(client.failure == .offsetBeyondSent(offset: 900, sent: 500), "\(client.next)")
+  }
+
+  @Test("the upload may be forgotten with its completion: that is its end", arguments: [500, 900])
+  func forgotten(_ count: UInt64) {
+    var client = Self.resumed(Supply(oldest: 500, head: 500, isFinished: true), base: 0, .newest)
+    var server = Resource(count: count, forgets: true)
+    for _ in 0..<40 where !Self.isOver(client) {
+      if case .appending = client.machine.state { server.lost.insert(server.requests.count) }
+      server.answer(&client, base: 0)
+    }
+    #expect(client.next == "completed" && server.isComplete, "\(server.requests)")
+  }
+}
