@@ -61,6 +61,8 @@ final class CurlTransfer: @unchecked Sendable {
   ) {
     self.request = request
     machine.responseBodyLimit = request.tellsResponse ? 0 : request.responseBodyLimit
+    // Whoever wants the body gets it.
+    if request.wantsResponseBody { machine.responseBodyReadLimit = nil }
     toldAccepted = request.tellsAccepted ? 0 : nil
     kind = body.kind
     self.body = body
@@ -195,8 +197,11 @@ final class CurlTransfer: @unchecked Sendable {
     case .none: break
     case .tellInterim(let response): handler(.interimResponse(response))
     case .startResponseLimit: endLater(after: request.limits.response)
+    case .startResponseBodyLimit: endLater(after: min(Self.responseBodyGrace, request.limits.response))
     case .stopSending: endLater(after: min(Self.earlyResponseGrace, request.limits.response))
     case .endEarly:
+      // What still comes of that body would come before the next response.
+      if machine.isReceiving { _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1) }
       // Not at once: libcurl is on the stack.
       loop.atEndOfTurn { [self] in ended(CURLE_OK) }
     case .finish: finish(with: action)
@@ -212,6 +217,8 @@ final class CurlTransfer: @unchecked Sendable {
 
   /// How long the rest of an early response may take whose head does not say how long it is.
   private static let earlyResponseGrace = Duration.seconds(1)
+  /// How long the body of a response may take once its head is there.
+  private static let responseBodyGrace = Duration.seconds(5)
 
   private func endLater(after limit: Duration) {
     if let responseTimer { loop.cancel(responseTimer) }
@@ -223,9 +230,11 @@ final class CurlTransfer: @unchecked Sendable {
       responseTimer = nil
       updateAcknowledged()
       // The kernel was still delivering what it had taken: a slow line may need longer than the limit for that alone.
-      if task.acknowledgedByteCount > acknowledged { return endLater(after: limit) }
+      if !machine.isReceiving, task.acknowledgedByteCount > acknowledged { return endLater(after: limit) }
       if request.tellsResponse, heardByteCount > heard || isReceptionHeld { return endLater(after: limit) }
-      end(timedOut: "no response within \(limit.seconds) s after the end of the body")
+      end(
+        timedOut: machine.isReceiving
+          ? "the response's body did not end" : "no response within \(limit.seconds) s after the end of the body")
     }
   }
 

@@ -48,8 +48,11 @@ public struct UploadRequest: Equatable, Sendable {
   public var tellsResponse = false
   /// Whether ``UploadTask/measure()`` has something to tell, which costs a few calls of libcurl per request.
   package var isMeasured = false
-  /// How much of a response's body is kept, in bytes.
+  /// How much of a response's body is kept, in bytes. At the default, the body is for people to read, and ``Limits``
+  /// bound it.
   public var responseBodyLimit = HTTPResponse.bodyLimit
+  /// Whether the response's body is what the request is for.
+  var wantsResponseBody: Bool { tellsResponse || responseBodyLimit > HTTPResponse.bodyLimit }
   /// Whether account is kept of each chunk under way, up to 16 KiB of memory, so that
   /// ``UploadTask/acknowledgedByteCount`` counts to the byte. Otherwise that errs downwards by their framing: good
   /// enough where the server itself says what it has.
@@ -82,7 +85,10 @@ public struct UploadRequest: Equatable, Sendable {
     /// How long bytes that were handed to TCP may stay unacknowledged before the peer counts as dead. A silent source
     /// is not affected: only unanswered work is judged (`TCP_USER_TIMEOUT`, tcp(7)).
     public var unacknowledged = Duration.seconds(30)
-    /// From the end of the body, or from an early final response, until the response is complete.
+    /// From the end of the body until the head of the final response. What that response has for a body may take 5 s
+    /// more at most, and 1 s where it comes before the end of the request's body, because the head decides; no more than
+    /// 1 MiB of it is read. With ``UploadRequest/tellsResponse``, or a larger ``UploadRequest/responseBodyLimit``, the
+    /// limit is for the whole response.
     public var response = Duration.seconds(30)
     /// The defaults of each limit.
     public init() {}

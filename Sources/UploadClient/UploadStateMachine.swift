@@ -1,5 +1,7 @@
 // One request, from its first byte to its response: what happened so far and what follows from it.
 
+internal import EventLoops
+
 /// The rules of one upload request. Takes events, returns what to do; no I/O, no clock.
 struct UploadStateMachine {
   enum State: Equatable {
@@ -18,9 +20,12 @@ struct UploadStateMachine {
     case tellInterim(HTTPResponse)
     /// The response has to be complete within the limit from here on.
     case startResponseLimit
+    /// The head of the response after the body's end has come: its own body is given a moment, and decides nothing.
+    case startResponseBodyLimit
     /// The server has answered before the body's end: send nothing more, and give the rest of its answer a moment.
     case stopSending
-    /// The answer before the body's end is complete: nothing is to be waited for.
+    /// Nothing more is to be waited for: the answer before the body's end is complete, or has more of a body than is
+    /// read.
     case endEarly
     /// The end, one way or the other.
     case finish(Result<UploadTask.Outcome, UploadError>)
@@ -29,6 +34,10 @@ struct UploadStateMachine {
   private(set) var state = State.sending
   /// How much of a response's body is kept, in bytes.
   var responseBodyLimit = HTTPResponse.bodyLimit
+  /// How much of it is read, in bytes: more of it than is kept, so that the connection can be used again. Nil for all.
+  var responseBodyReadLimit: Int? = 1 << 20
+  /// How much of it was read.
+  private var responseBodyCount = 0
   /// How much of the response's body is due; nil where its head does not say.
   private var responseBodyRemaining: Int?
 
@@ -39,6 +48,9 @@ struct UploadStateMachine {
     case .receivingResponse, .finished: true
     }
   }
+
+  /// Whether the request was sent as a whole, and its response has begun.
+  var isReceiving: Bool { if case .receivingResponse(_, early: false) = state { true } else { false } }
 
   /// Whether the end was told: nothing that comes later matters.
   var isOver: Bool { state == .finished }
@@ -60,7 +72,7 @@ struct UploadStateMachine {
       // RFC 9112, section 6.3: these two have no body, whatever else they say.
       responseBodyRemaining = [204, 304].contains(head.status) ? 0 : head["Content-Length"].flatMap { Int($0) }
       if early { return responseBodyRemaining == 0 ? .endEarly : .stopSending }
-      return .none
+      return responseBodyReadLimit == nil || responseBodyRemaining == 0 ? .none : .startResponseBodyLimit
     case .receivingResponse, .finished:
       // Trailers of a final response; nothing of an upload depends on them.
       return .none
@@ -72,8 +84,11 @@ struct UploadStateMachine {
     guard case .receivingResponse(var response, let early) = state else { return .none }
     response.body.append(contentsOf: bytes.prefix(max(0, responseBodyLimit - response.body.count)))
     state = .receivingResponse(response, early: early)
+    let before = responseBodyCount
+    responseBodyCount = before.addingSaturated(bytes.count)
+    if let limit = responseBodyReadLimit, before <= limit, responseBodyCount > limit { return .endEarly }
     guard let remaining = responseBodyRemaining else { return .none }
-    responseBodyRemaining = remaining - bytes.count
+    responseBodyRemaining = remaining.subtractingReportingOverflow(bytes.count).partialValue
     // libcurl itself would go on: with a paused body it never calls an exchange done.
     return early && remaining > 0 && remaining <= bytes.count ? .endEarly : .none
   }

@@ -56,6 +56,8 @@ package enum AnswerFamily: String, CaseIterable, Sendable {
   case broken
   /// Bytes that are not HTTP.
   case garbage
+  /// The proper answer, with a body that does not end.
+  case endlessBody
   /// 401, 403 or 407, until the token is renewed or for a while, or a certificate that is not trusted for a while.
   case refusal
 }

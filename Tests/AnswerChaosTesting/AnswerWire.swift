@@ -40,6 +40,10 @@ protocol AnswerWire: AnyObject {
   func piece(brokenOff: ([UInt8]) -> Void) throws -> [UInt8]?
   /// A response as this wire has it: its head, and its content apart.
   func bytes(of head: ReplyHead, isInterim: Bool, hasNoContent: Bool) -> (head: [UInt8], body: [UInt8])
+  /// The head of a response whose body's length it does not say.
+  func openHead(of head: ReplyHead) -> [UInt8]
+  /// Some of that body, at most 16 KiB.
+  func bodyPiece(_ bytes: [UInt8]) -> [UInt8]
 }
 
 final class HTTP1Wire: AnswerWire {
@@ -84,6 +88,9 @@ final class HTTP1Wire: AnswerWire {
     let text = lines.map { "\($0)\r\n" }.joined() + "\r\n"
     return (Array(text.utf8), hasNoContent ? [] : Array(head.body.utf8))
   }
+
+  func openHead(of head: ReplyHead) -> [UInt8] { bytes(of: head, isInterim: true, hasNoContent: true).head }
+  func bodyPiece(_ bytes: [UInt8]) -> [UInt8] { bytes }
 }
 
 final class HTTP2Wire: AnswerWire {
@@ -120,6 +127,9 @@ final class HTTP2Wire: AnswerWire {
     let tail = body.isEmpty ? 0 : body.count + 9
     return (Array(all.dropLast(tail)), Array(all.suffix(tail)))
   }
+
+  func openHead(of head: ReplyHead) -> [UInt8] { bytes(of: head, isInterim: true, hasNoContent: true).head }
+  func bodyPiece(_ bytes: [UInt8]) -> [UInt8] { HTTP2Connection.data(bytes, to: request?.stream ?? 1) }
 
   func resetStream(_ code: UInt8) throws { try http2.reset(request?.stream ?? 1, code: code) }
   func goAway(_ code: UInt8) throws { try http2.goAway(request?.stream ?? 1, code: code) }

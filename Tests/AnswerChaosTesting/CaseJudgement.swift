@@ -132,7 +132,7 @@ struct CaseJudgement {
     // What is left of the head may be a head, or be none.
     case .cut: true
     case .broken, .never: plan.usesHTTP2
-    case .late: false
+    case .late, .endlessBody: false
     // Without a time for that, a refusal at the start is final.
     case .refusal: plan.isPermanent || plan.refusalLimit == nil
     }

@@ -250,6 +250,11 @@ final class Exchange {
     }
     server.begin(odd)
     try sendOdd(odd, head, proper, place, isWhole: isWhole)
+    if odd.tail != nil, request.method != "HEAD" {
+      drain(into: place)
+      noteEnd()
+      return false
+    }
     let goesOn = try end(odd, place, isWhole: isWhole, hasAnswered: head != nil && odd.cut == nil)
     if goesOn || odd.end != .reset { noteEnd() }
     return goesOn
@@ -273,8 +278,20 @@ final class Exchange {
       return try wire.connection.send(Array(bytes.head.prefix(count)))
     }
     note(place, isWhole: isWhole) { $0.note(head, to: request, $1) }
+    if let tail = odd.tail, request.method != "HEAD" { return try send(head, before: tail) }
     try wire.connection.send(bytes.head + bytes.body)
     if case .interimAfter(let interim) = odd.change { try send(interim: interim, place) }
+  }
+
+  /// Sends a response's head, and after it a body for as long as the client takes it.
+  private func send(_ head: ReplyHead, before tail: OddReply.Tail) throws {
+    try wire.connection.send(wire.openHead(of: head))
+    server.state.withLock { $0.leftUnread = true }
+    if tail != .silence {
+      let piece = [UInt8](repeating: 46, count: tail == .drips ? 1 : 16_000)
+      wire.connection.sendUntilEnd(slowly: tail == .drips, wire.bodyPiece(piece))
+    }
+    wire.connection.waitForPeerEnd()
   }
 
   private func end(_ odd: OddReply, _ place: Place, isWhole: Bool, hasAnswered: Bool) throws -> Bool {

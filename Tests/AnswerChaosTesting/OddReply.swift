@@ -59,12 +59,19 @@ struct OddReply: Sendable {
     case goAway(UInt8)
   }
 
+  /// What follows the head, and does not end before the client ends the connection.
+  enum Tail: Sendable, CaseIterable {
+    case silence, drips, floods
+  }
+
   var family: AnswerFamily
   var change: Change
   var timing = Timing.afterContent
   var end = End.goesOn
   /// How much of the head is sent, of 1; nil for all.
   var cut: Double?
+  /// A body that does not end.
+  var tail: Tail?
   /// Whether the server keeps what it has read of the content.
   var keeps = true
 
@@ -131,6 +138,9 @@ struct OddReply: Sendable {
       odd.timing = random.chance(40) ? .beforeContent : odd.timing
       odd.end = [.fin, .reset, .silence, .goesOn].randomElement(using: &random) ?? .fin
       odd.keeps = random.chance(50)
+    case .endlessBody:
+      odd.timing = .afterContent
+      odd.tail = Tail.allCases.randomElement(using: &random)
     case .refusal:
       let refusal = Refusal.draw(cell.route, &random)
       odd.change = .refusal(refusal)
@@ -147,6 +157,7 @@ struct OddReply: Sendable {
   /// The final response that it is, if it is one.
   func head(of proper: ReplyHead) -> ReplyHead? {
     var head = proper
+    if tail != nil, head.status == 204 { head.status = 200 }
     switch change {
     case .none, .interims, .interimAfter: return head
     case .status(let status, let fields, let body):
@@ -176,7 +187,7 @@ struct OddReply: Sendable {
     var words = "\(family.rawValue) \(change)"
     if words.count > 300 { words = String(words.prefix(300)) + "…" }
     return
-      "\(words), \(timing), \(end)\(cut.map { ", cut at \(Int($0 * 100)) %" } ?? "")\(keeps ? "" : ", keeps nothing")"
+      "\(words), \(timing), \(end)\(cut.map { ", cut at \(Int($0 * 100)) %" } ?? "")\(tail.map { ", body: \($0)" } ?? "")\(keeps ? "" : ", keeps nothing")"
   }
 }
 

@@ -134,6 +134,11 @@ public final class HTTP2Connection {
     return body.isEmpty ? bytes : bytes + frame(FrameType.data, endStream, stream: stream, body)
   }
 
+  /// Content of a response that does not end with it, at most 16 KiB.
+  package static func data(_ bytes: [UInt8], to stream: UInt32) -> [UInt8] {
+    frame(FrameType.data, 0, stream: stream, bytes)
+  }
+
   /// Ends the connection after the streams up to this one.
   package func goAway(_ lastStream: UInt32, code: UInt8) throws {
     let number = (0..<4).map { UInt8(truncatingIfNeeded: lastStream >> (24 - 8 * $0)) }

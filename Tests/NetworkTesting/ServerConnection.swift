@@ -136,6 +136,11 @@ public final class ServerConnection: @unchecked Sendable {
     return all
   }
 
+  /// Sends pieces, one every 20 ms or as many as the peer takes, until it has ended the connection.
+  public func sendUntilEnd(slowly: Bool, _ piece: [UInt8]) {
+    while (try? send(piece)) != nil { if slowly, poll(nil, 0, 20) != 0 { return } }
+  }
+
   /// Waits until at least a byte is there to be read, and reads none.
   public func waitForBytes() -> Bool { position < received.count || waitUntilReadable(descriptor) }
 

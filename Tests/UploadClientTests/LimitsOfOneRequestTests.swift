@@ -21,7 +21,8 @@ struct LimitsOfOneRequestTests {
         if !early { _ = machine.bodyEnded() }
         let head = HTTPResponse(status: 413, fields: [.init(name: "Content-Length", value: "\(length)")])
         #expect(
-          machine.received(head: head) == (!early ? .none : length == 0 ? .endEarly : .stopSending))
+          machine.received(head: head)
+            == (early ? length == 0 ? .endEarly : .stopSending : length == 0 ? .none : .startResponseBodyLimit))
         var left = length
         // A server that sends more than it said ends nothing twice.
         for _ in 0..<12 {
@@ -32,6 +33,48 @@ struct LimitsOfOneRequestTests {
         }
       }
     }
+  }
+
+  /// What a server sends behind the head of its final response.
+  enum Tail: String, CaseIterable {
+    case nothing, drips, floods
+  }
+
+  @Test(
+    "the head of the final response decides, on either HTTP version, although its body does not end",
+    arguments: Tail.allCases, [UploadRequest.HTTPVersion.http1, .http2])
+  func endlessBody(_ tail: Tail, _ version: UploadRequest.HTTPVersion) throws {
+    let piece = [UInt8](repeating: 120, count: tail == .drips ? 1 : 16_384)
+    let server = try ScriptedServer { connection, _ in
+      if version == .http2 {
+        let http2 = try HTTP2Connection(connection)
+        let stream = try http2.request()
+        try http2.content(of: stream)
+        try connection.send(HTTP2Connection.response(201, [("upload-complete", "?1")], isInterim: true, to: stream))
+        if tail != .nothing { connection.sendUntilEnd(slowly: tail == .drips, HTTP2Connection.data(piece, to: stream)) }
+      } else {
+        _ = try connection.head()
+        _ = try connection.body()
+        try connection.send("HTTP/1.1 201 Created\r\nUpload-Complete: ?1\r\n\r\n")
+        if tail != .nothing { connection.sendUntilEnd(slowly: tail == .drips, piece) }
+      }
+      _ = connection.waitForBytes()
+    }
+    let session = try UploadSession()
+    defer { session.close() }
+    var request = UploadRequest(url: server.url)
+    request.httpVersion = version
+    request.limits.response = .seconds(20)
+    let pair = BoundPair.make(bufferSize: 4096)
+    let running = try RunningRequest(session, request, .stream(pair.input))
+    let feed = try BodyFeed(pair.output)
+    try feed.write("hello")
+    feed.end()
+    let start = MonotonicInstant.now
+    let outcome = try running.result().get()
+    #expect(outcome.response.status == 201 && !outcome.isEarly && outcome.response["Upload-Complete"] == "?1")
+    #expect(outcome.response.body.count <= HTTPResponse.bodyLimit)
+    #expect(MonotonicInstant.now - start < .seconds(10))
   }
 
   @Test("however many chunks are under way, the ledger keeps a bounded number of entries, and errs downwards")

@@ -13,7 +13,7 @@ struct UploadStateMachineTests {
     #expect(machine.received(head: .init(status: 103)) == .tellInterim(.init(status: 103)))
     #expect(machine.bodyEnded() == .startResponseLimit)
     #expect(machine.bodyEnded() == .none)
-    #expect(machine.received(head: .init(status: 201)) == .none)
+    #expect(machine.received(head: .init(status: 201)) == .startResponseBodyLimit)
     #expect(machine.received(body: [UInt8](repeating: 1, count: 10)) == .none)
     #expect(machine.received(body: [UInt8](repeating: 2, count: HTTPResponse.bodyLimit)) == .none)
     var expected = HTTPResponse(status: 201)
@@ -42,6 +42,45 @@ struct UploadStateMachineTests {
     ] {
       machine = UploadStateMachine()
       #expect(machine.received(head: head) == .endEarly)
+    }
+  }
+
+  @Test("once the body has gone, a response's own body has a limit, unless it has none or is what is asked for")
+  func bodyLimits() {
+    let lengths: [String?] = [nil, "0", "5", "9223372036854775807"]
+    for isWanted in [false, true] {
+      for status in [200, 204, 304, 503] {
+        for length in lengths {
+          var machine = UploadStateMachine()
+          if isWanted { machine.responseBodyReadLimit = nil }
+          _ = machine.bodyEnded()
+          let head = HTTPResponse(
+            status: status, fields: length.map { [.init(name: "Content-Length", value: $0)] } ?? [])
+          let isEmpty = length == "0" || [204, 304].contains(status)
+          #expect(machine.received(head: head) == (isWanted || isEmpty ? .none : .startResponseBodyLimit))
+          #expect(machine.isReceiving)
+        }
+      }
+    }
+    #expect(!UploadStateMachine().isReceiving)
+    var early = UploadStateMachine()
+    _ = early.received(head: HTTPResponse(status: 503))
+    #expect(!early.isReceiving)
+  }
+
+  @Test("of a response's body so much is read, and no more, whatever its head says", arguments: [nil, "10", "1000000"])
+  func bodyRead(_ length: String?) {
+    for (limit, piece, ends) in [(100, 10, 11), (100, 101, 1), (100, 100, 2), (99, 100, 1), (0, 1, 1)] {
+      for isWanted in [false, true] {
+        var machine = UploadStateMachine()
+        machine.responseBodyReadLimit = isWanted ? nil : limit
+        _ = machine.bodyEnded()
+        _ = machine.received(
+          head: HTTPResponse(status: 200, fields: length.map { [.init(name: "Content-Length", value: $0)] } ?? []))
+        let bytes = [UInt8](repeating: 1, count: piece)
+        let found = (1...20).filter { _ in machine.received(body: bytes) == .endEarly }
+        #expect(found == (isWanted ? [] : [ends]), "\(limit) in pieces of \(piece)")
+      }
     }
   }
 
