@@ -173,7 +173,9 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     disconnected()
     let cause = dropout.cause == .cut ? nil : dropout.cause.errorClass
     loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
-    if let cause { loop.figures.error(cause, example: dropout.cause.description) }
+    guard let cause else { return }
+    loop.figures.error(
+      cause, example: dropout.reason.map { "\(dropout.cause): \"\($0)\"" } ?? dropout.cause.description)
   }
 
   /// A plain request was answered: what it has carried is acknowledged. What earlier requests carried before they broke

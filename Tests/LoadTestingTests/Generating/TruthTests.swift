@@ -64,6 +64,24 @@ struct TruthTests {
     #expect(errors["went-back"]?.example.contains("less than it had acknowledged") == true, "\(errors)")
   }
 
+  @Test("the reason that a server gives with its refusal is in the report, beside the status")
+  func refusalReason() throws {
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        if head["Transfer-Encoding"] == "chunked" { _ = try connection.body() }
+        try connection.respond(
+          "503 Service Unavailable", ["Content-Type: text/plain", "Retry-After: 0"], body: "the disk is full\n")
+      }
+    }
+    let report = try loadTest(server.url) {
+      $0.streams = 1
+      $0.duration = .seconds(1)
+    }.run()
+    let example = report.totals.errors["http-503"]?.example
+    #expect(example == "the server answered 503: \"the disk is full\"", "\(report.totals.errors)")
+  }
+
   @Test(
     "what a device's buffer could not keep over an outage is lost: to the byte, by the server's own record of its gaps")
   func overflow() throws {
