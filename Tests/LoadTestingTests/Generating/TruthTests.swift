@@ -76,7 +76,7 @@ struct TruthTests {
     }
     let report = try loadTest(server.url) {
       $0.streams = 1
-      $0.duration = .seconds(1)
+      ($0.grace, $0.giveUpAfter) = (.milliseconds(100), .seconds(1))
     }.run()
     let example = report.totals.errors["http-503"]?.example
     #expect(example == "the server answered 503: \"the disk is full\"", "\(report.totals.errors)")
