@@ -167,7 +167,12 @@ package final class OpenFile: Sendable {
     do throws(SystemError) {
       let opened = try files.open("open \(name)") { openat(directory, name, flags) }
       var status = stat()
-      guard fstat(opened, &status) == 0, place.isSame(status) else {
+      guard fstat(opened, &status) == 0 else {
+        let error = SystemError.last("open \(name) again")
+        close(opened)
+        throw error
+      }
+      guard place.isSame(status) else {
         close(opened)
         throw SystemError(operation: "open \(name) again", code: ESTALE)
       }
@@ -204,9 +209,15 @@ package final class OpenFile: Sendable {
   /// - Throws: ``SystemError``, `ESTALE` if something has.
   package func check(length: UInt64) throws(SystemError) {
     var status = stat()
-    guard fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0, place.isSame(status),
-      UInt64(status.st_size) == length
-    else { throw SystemError(operation: "something else has changed or replaced \(name)", code: ESTALE) }
+    do throws(SystemError) {
+      try retryingInterrupts("look at \(name)") { fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) }
+    } catch {
+      if !error.isMissing { throw error }
+    }
+    // Of a file that is gone all of it is zero.
+    guard place.isSame(status), UInt64(status.st_size) == length else {
+      throw SystemError(operation: "something else has changed or replaced \(name)", code: ESTALE)
+    }
   }
 }
 
@@ -236,8 +247,8 @@ package struct FilePlace: Sendable {
 extension SystemError {
   /// Whether there is no room, as opposed to something being wrong.
   package var isFull: Bool { code == ENOSPC || code == EDQUOT || code == EFBIG }
-  /// Whether the server lacks descriptors or memory, which others give back in time.
-  package var isShortage: Bool { code == EMFILE || code == ENFILE || code == ENOMEM || code == EAGAIN }
+  /// Whether the server lacks descriptors or memory, which others give back in time, or was interrupted.
+  package var isShortage: Bool { [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR].contains(code) }
   package var isMissing: Bool { code == ENOENT }
   /// Whether the file that was written is not the one that its name stands for any more, or was changed by somebody
   /// else.

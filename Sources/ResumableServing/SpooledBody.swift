@@ -11,6 +11,8 @@ internal import StreamServing
 final class SpooledBody: UploadBody {
   /// How much is read back for the handler in one turn of the loop, in bytes: other streams have their turn in between.
   private static let turn = 256 * 1024
+  /// How long it waits to read again when the server lacks descriptors or memory.
+  private static let pauses = (first: Duration.milliseconds(100), longest: Duration.seconds(5))
 
   private let loop: EventLoop
   private let records: any UploadRecords
@@ -27,6 +29,8 @@ final class SpooledBody: UploadBody {
   private var ended = false
   private var isOver = false
   private var isPumping = false
+  /// How long the next attempt to read waits.
+  private var retryPause = Duration.zero
   /// How many syncs are under way: the descriptor stays open for them.
   private var syncCount = 0
   /// What was kept cannot be read back.
@@ -131,7 +135,7 @@ final class SpooledBody: UploadBody {
     }
     isPumping = true
     // In a turn of its own: not within the call of the handler that asked for it, nor in front of the other streams.
-    loop.schedule(after: .zero) { [self] in
+    loop.schedule(after: retryPause) { [self] in
       isPumping = false
       readBack(upTo: heldFrom ?? keptCount)
       pump()
@@ -140,19 +144,33 @@ final class SpooledBody: UploadBody {
 
   private func readBack(upTo limit: UInt64) {
     guard !isPaused, !isOver, fed < limit else { return }
-    guard let descriptor = try? stored.acquire() else {
-      isOver = true
-      return unreadable()
-    }
-    defer { stored.release() }
     let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: Int(min(UInt64(Self.turn), limit - fed)))
     defer { buffer.deallocate() }
-    let count = pread(descriptor, buffer.baseAddress, buffer.count, off_t(fed))
-    guard count > 0 else {
-      isOver = true
-      return unreadable()
+    let count: Int
+    do throws(SystemError) {
+      count = try read(into: buffer)
+    } catch {
+      // The bytes are there, and what is lacking comes back.
+      guard error.isShortage else { return cannotBeRead() }
+      retryPause = min(max(retryPause * 2, Self.pauses.first), Self.pauses.longest)
+      return
     }
+    retryPause = .zero
+    guard count > 0 else { return cannotBeRead() }
     fed += UInt64(count)
     handler.receive(UnsafeBufferPointer(rebasing: buffer[..<count]).span, pieces: [0..<count])
+  }
+
+  private func read(into buffer: UnsafeMutableBufferPointer<UInt8>) throws(SystemError) -> Int {
+    let descriptor = try stored.acquire()
+    defer { stored.release() }
+    return try retryingInterrupts("read an upload") {
+      pread(descriptor, buffer.baseAddress, buffer.count, off_t(fed))
+    }
+  }
+
+  private func cannotBeRead() {
+    isOver = true
+    unreadable()
   }
 }

@@ -161,7 +161,8 @@ extension UploadResource {
     if ledger.state.lostUnsynced() != nil {
       refusals.unsynced = error
       // What comes next would take the place of what is dropped: the client begins again where it was told.
-      if dropUncounted(), let transfer { reject(transfer, UploadRefusal(error)) }
+      _ = dropUncounted()
+      if let transfer { reject(transfer, UploadRefusal(error)) }
     } else {
       refusals.acknowledged = error
       deactivate(.stateLost, peer: nil, reason: "\(error)")

@@ -215,6 +215,12 @@ extension UploadResource {
     _ = ledger.state.processingPostponed()
     wasInterrupted = true
     syncFailed(error)
+    if isDropDue {
+      // Without the handler the bytes that the disk has refused would count.
+      isDropDue = false
+      refusals.acknowledged = error
+      deactivate(.stateLost, peer: nil, reason: "\(error)")
+    }
     release()
     guard let waiting else { return }
     if case .inactive(let cause) = ledger.state.phase { return refuse(waiting, .deactivated(cause)) }

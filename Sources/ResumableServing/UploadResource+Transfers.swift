@@ -34,7 +34,7 @@ extension UploadResource {
 
   /// Brings the offset in line with what is kept.
   func countKept() {
-    guard isUnfinished, let count = content.keptCount, count > ledger.state.keptCount else { return }
+    guard isUnfinished, !isDropDue, let count = content.keptCount, count > ledger.state.keptCount else { return }
     ledger.state.kept(count - ledger.state.keptCount)
   }
 
@@ -109,23 +109,31 @@ extension UploadResource {
     self.transfer = nil
     transfer.resource = nil
     progress.end()
-    guard dropUncounted() else { return false }
-    refuse(transfer, .contentDigest)
+    refuse(transfer, dropUncounted() ?? .contentDigest)
     rest()
     return false
   }
 
-  /// Takes back what is kept and does not count. False if that failed, and the upload with it.
-  @discardableResult
-  func dropUncounted() -> Bool {
+  /// Takes back what is kept and does not count. Until it is, no byte comes behind it, and the handler stays.
+  ///
+  /// - Returns: what to answer if it failed: the upload is over, unless the server only lacked something for it.
+  func dropUncounted() -> UploadRefusal? {
     do throws(SystemError) {
       try content.drop(to: ledger.state.keptCount)
-      return true
+      isDropDue = false
+      return nil
     } catch {
+      isDropDue = error.isShortage
+      if isDropDue { return UploadRefusal(error) }
       // Bytes that nobody vouches for cannot be told from the others any more.
       deactivate(.stateLost, peer: nil, reason: "\(error)")
-      return false
+      return .deactivated(.stateLost)
     }
+  }
+
+  /// What came for the transfer that is over stays, whatever comes next.
+  func keepContent() {
+    if !isDropDue { content.keep() }
   }
 
   /// All bytes are here. They are compared with the digest that the creation gave, and then the handler has its turn.

@@ -32,6 +32,8 @@ final class UploadResource {
   var wasInterrupted = false
   /// Whether others have brought bytes of the same stream that the record does not speak of.
   var hasOthersBytes = false
+  /// Whether bytes are kept that do not count, because they could not be dropped yet.
+  var isDropDue = false
   /// What waits for the disk, and what waits for that.
   var gate = SettlingGate()
   /// What the disk has refused.
@@ -163,6 +165,7 @@ final class UploadResource {
     guard new.isOpen else { return }
     if isStreamEnding({ [self] in whenSettled { [self] in append(new, isLate: isLate) } }) { return }
     touch()
+    if isDropDue, let refusal = dropUncounted() { return refuse(new, refusal) }
     // TCP has told the client of the transfer at work that we have these bytes.
     takeArrived()
     do throws(UploadRefusal) {
@@ -191,7 +194,10 @@ final class UploadResource {
     case .begin(let replaced):
       if replaced != nil {
         cutOff()
-        guard dropUncounted() else { return refuse(new, .deactivated(.stateLost)) }
+        if let refusal = dropUncounted() {
+          if let begun = ledger.state.transfer { ledger.state.ended(begun.number) }
+          return refuse(new, refusal)
+        }
       }
       adopt(new)
       let isFirstUnsynced = new.request.content.mayHaveBytes && marksUnsynced()
@@ -304,7 +310,7 @@ final class UploadResource {
     self.transfer = nil
     transfer.cutOff()
     // What came counts, if it is not sent again.
-    if content.keptCount == ledger.state.keptCount { content.keep() }
+    if content.keptCount == ledger.state.keptCount { keepContent() }
     leftBehind(transfer, "a newer request goes on with the upload")
   }
 
@@ -339,7 +345,7 @@ final class UploadResource {
   func interrupted(_ transfer: UploadTransfer, _ reason: String) {
     guard ledger.state.ended(transfer.number) else { return }
     if self.transfer === transfer { self.transfer = nil }
-    content.keep()
+    keepContent()
     leftBehind(transfer, reason)
   }
 
@@ -357,7 +363,7 @@ final class UploadResource {
     ledger.state.ended(transfer.number)
     self.transfer = nil
     transfer.resource = nil
-    content.keep()
+    keepContent()
     let version = transfer.request.version
     leftBehind(transfer, refusal.reason, status: refusal.status(version))
     settle { [self] failure in transfer.respond(self.refusal(failure ?? refusal, version)) }
@@ -381,6 +387,7 @@ final class UploadResource {
       if isUnfinished && ledger.hasUnwrittenPromise { save() }
       completion()
     }
+    if isDropDue { _ = dropUncounted() }
     guard isUnfinished, ledger.isUnsynced else { return saved() }
     synchronizeAll { [self] error in
       if error == nil { becameClean() }
@@ -401,6 +408,8 @@ final class UploadResource {
 
   private func park() {
     guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen else { return }
+    // Without the handler these bytes would count.
+    if isDropDue, dropUncounted() != nil { return rest() }
     guard resources.durability != .none, ledger.state.durable < ledger.state.offset else { return leaveHandler() }
     synchronize { [self] error in
       guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen else { return }

@@ -178,13 +178,14 @@ final class StreamFile: StoredStream {
     let descriptor = try stored.acquire()
     defer { stored.release() }
     try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
+    // At once: if the rest fails, this is called again.
+    self.length = length
     if length < gaps.holesEnd {
       let text = try store.gapText(name) ?? []
       try store.trimGaps(name, to: GapRecord.remainder(of: text, from: firstReceived, length: length))
       gaps = try store.readGaps(name, length: length)
       gaps.add(part?.series)
     }
-    self.length = length
   }
 
   private var firstReceived: UInt64 { part?.firstReceived ?? 0 }

@@ -135,7 +135,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
   package func drop(to count: UInt64) throws(SystemError) {
     guard let stream = stream ?? trouble.end?.stream else { return }
     let length = state.length(droppingTo: count)
-    if length < stream.length { try stream.truncate(to: length) }
+    if length < max(stream.length, stream.gaps.holesEnd) { try stream.truncate(to: length) }
     state.dropped(to: count)
     allowance.settle(stream)
   }

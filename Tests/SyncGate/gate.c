@@ -107,7 +107,7 @@ struct path_failure {
   unsigned long after;
   unsigned long count;
 };
-static struct path_failure open_failure, list_failure;
+static struct path_failure open_failure, list_failure, open_delay, read_failure, truncate_failure, status_failure;
 
 static void path_fails(struct path_failure *failure, int error, const char *ending, unsigned long after) {
   pthread_mutex_lock(&mutex);
@@ -122,12 +122,25 @@ void list_gate_fail(int error, const char *ending, unsigned long after) {
   path_fails(&list_failure, error, ending, after);
 }
 
-unsigned long open_gate_failures(void) {
+void open_gate_delay(unsigned microseconds, const char *ending) {
+  path_fails(&open_delay, (int)microseconds, ending, 0);
+}
+void read_gate_fail(int error, const char *ending) { path_fails(&read_failure, error, ending, 0); }
+void truncate_gate_fail(int error, const char *ending) { path_fails(&truncate_failure, error, ending, 0); }
+void status_gate_fail(int error, const char *ending) { path_fails(&status_failure, error, ending, 0); }
+
+static unsigned long failures(struct path_failure *failure) {
   pthread_mutex_lock(&mutex);
-  unsigned long count = open_failure.count;
+  unsigned long count = failure->count;
   pthread_mutex_unlock(&mutex);
   return count;
 }
+
+unsigned long open_gate_failures(void) { return failures(&open_failure); }
+unsigned long open_gate_delays(void) { return failures(&open_delay); }
+unsigned long read_gate_failures(void) { return failures(&read_failure); }
+unsigned long truncate_gate_failures(void) { return failures(&truncate_failure); }
+unsigned long status_gate_failures(void) { return failures(&status_failure); }
 
 // The errno that a call fails with on that name in that directory; 0 if it does not.
 static int path_failure(struct path_failure *failure, int directory, const char *name) {
@@ -155,6 +168,8 @@ int openat(int directory, const char *name, int flags, ...) {
   va_start(rest, flags);
   unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, unsigned) : 0;
   va_end(rest);
+  int delay = path_failure(&open_delay, directory, name);
+  if (delay > 0) usleep((useconds_t)delay);
   int error = path_failure(&open_failure, directory, name);
   if (error != 0) {
     errno = error;
@@ -173,6 +188,26 @@ struct dirent *readdir(DIR *stream) {
   static struct dirent *(*next)(DIR *);
   if (next == NULL) next = (struct dirent * (*)(DIR *)) dlsym(RTLD_NEXT, "readdir");
   return next(stream);
+}
+
+// Likewise.
+ssize_t pread(int descriptor, void *buffer, size_t length, off_t offset) {
+  int error = path_failure(&read_failure, descriptor, "");
+  if (error != 0) {
+    errno = error;
+    return -1;
+  }
+  return syscall(SYS_pread64, descriptor, buffer, length, offset);
+}
+
+// Likewise.
+int ftruncate(int descriptor, off_t length) {
+  int error = path_failure(&truncate_failure, descriptor, "");
+  if (error != 0) {
+    errno = error;
+    return -1;
+  }
+  return (int)syscall(SYS_ftruncate, descriptor, length);
 }
 
 void status_gate_close(void) {
@@ -202,5 +237,10 @@ int fstatat(int directory, const char *name, struct stat *status, int flags) {
   while (status_closed) pthread_cond_wait(&changed, &mutex);
   status_waiters--;
   pthread_mutex_unlock(&mutex);
+  int error = path_failure(&status_failure, directory, name);
+  if (error != 0) {
+    errno = error;
+    return -1;
+  }
   return (int)syscall(SYS_newfstatat, directory, name, status, flags);
 }

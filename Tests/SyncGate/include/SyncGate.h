@@ -23,6 +23,18 @@ void rename_gate_fail(int error);
 void open_gate_fail(int error, const char *ending);
 /// How often it has failed.
 unsigned long open_gate_failures(void);
+/// Makes every openat(2) of a path that ends like this take so many microseconds longer; 0 ends it.
+void open_gate_delay(unsigned microseconds, const char *ending);
+/// How often it has.
+unsigned long open_gate_delays(void);
+/// Makes pread(2), ftruncate(2) and fstatat(2) of files whose path ends like this fail with that errno; 0 ends it.
+void read_gate_fail(int error, const char *ending);
+void truncate_gate_fail(int error, const char *ending);
+void status_gate_fail(int error, const char *ending);
+/// How often such a call has failed since.
+unsigned long read_gate_failures(void);
+unsigned long truncate_gate_failures(void);
+unsigned long status_gate_failures(void);
 /// Makes readdir(3) in directories whose path ends like this fail with that errno, after so many names; 0 ends it.
 void list_gate_fail(int error, const char *ending, unsigned long after);
 

@@ -1,0 +1,117 @@
+// The bytes of an upload stay, and count as before, when the server lacks something to read or to drop them.
+
+import Glibc
+import NetworkTesting
+import SyncGate
+import Testing
+
+@testable import UploadServer
+
+@Suite("A shortage while bytes of an upload are read or dropped")
+struct KeptByteShortageTests {
+  /// Where the bytes of an upload are kept, and how the server is asked for one.
+  enum Keeper: String, CaseIterable {
+    case spool, store
+
+    var path: String { self == .spool ? "/echo" : "/t.txt" }
+    var file: String { self == .spool ? ".body" : ".part" }
+  }
+
+  private static func server(in directory: TemporaryDirectory) throws -> TestServer {
+    let log = WrappedHandlerTests.Log()
+    return try TestServer(in: directory) {
+      $0.threads = 1
+      $0.uploads.parkDelay = .milliseconds(50)
+      $0.handler = { head in
+        head.target.path == "/echo" ? WrappedHandlerTests.Echo(head, log) { _ in nil } : nil
+      }
+    }
+  }
+
+  @Test(
+    "what a handler is given again is read when the server can", arguments: [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR])
+  func readBack(_ code: Int32) async {
+    await #expect(processExitsWith: .success) { [code = code as Int32] in
+      let directory = TemporaryDirectory()
+      let first = try KeptByteShortageTests.server(in: directory)
+      let upload = try first.create("/echo")
+      try first.append(upload, at: 0, Array("abc".utf8))
+      first.stop()
+      let test = try KeptByteShortageTests.server(in: directory)
+      read_gate_fail(code, ".body")
+      let client = try test.connect()
+      try client.patch(upload, at: 3, completes: true, body: "def")
+      try waitUntil("it is tried again", within: 5) { read_gate_failures() > 2 }
+      read_gate_fail(0, "")
+      let answer = try client.final().answer
+      try require(answer.status == 200 && answer.body == "abcdef", "\(code): \(answer)")
+      test.stop()
+    }
+  }
+
+  @Test(
+    "content that is not its digest is dropped when the server can, and never counts",
+    arguments: Keeper.allCases, [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR])
+  func drop(_ keeper: Keeper, _ code: Int32) async {
+    await #expect(processExitsWith: .success) { [name = keeper.rawValue as String, code = code as Int32] in
+      let keeper = Keeper(rawValue: name) ?? .spool
+      let test = try KeptByteShortageTests.server(in: TemporaryDirectory())
+      let upload = try test.create(keeper.path, ["Stream-ID: a"])
+      try test.append(upload, at: 0, Array("abc".utf8))
+      truncate_gate_fail(code, keeper.file)
+      let wrong = try test.connect()
+      try wrong.patch(
+        upload, at: 3, ["Content-Digest: sha-256=:\(String(repeating: "A", count: 43))=:"], body: "xyz")
+      if code == EINTR {
+        try waitUntil("it is tried again at once", within: 5) { truncate_gate_failures() > 2 }
+        truncate_gate_fail(0, "")
+        let answer = try wrong.final().answer
+        try require(answer.status == 400, "\(answer)")
+      } else {
+        let answer = try wrong.final().answer
+        try require(answer.status == 503 && answer["retry-after"] != nil, "\(code): \(answer)")
+        try require(answer["upload-offset"] == "3", "\(code): \(answer)")
+        for _ in 0..<2 {
+          let found = try test.connect().head(upload)
+          try require(found.status == 204 && found["upload-offset"] == "3", "\(code): \(found)")
+          let early = try test.connect()
+          try early.patch(upload, at: 3, body: "d")
+          let refused = try early.final().answer
+          try require(refused.status == 503 && refused["upload-offset"] == "3", "\(code): \(refused)")
+          // Nobody is at work on it for a while, and the bytes do not become the upload's by that.
+          let count = truncate_gate_failures()
+          try waitUntil("it is tried again without a request") { truncate_gate_failures() > count + 1 }
+        }
+        truncate_gate_fail(0, "")
+      }
+      let found = try test.connect().head(upload)
+      try require(found.status == 204 && found["upload-offset"] == "3", "\(code): \(found)")
+      let last = try test.connect()
+      try last.patch(upload, at: 3, completes: true, body: "def")
+      let end = try last.final().answer
+      try require((200...201).contains(end.status), "\(code): \(end)")
+      let stored = keeper == .spool ? end.body : try test.directory.text("t-a.txt")
+      try require(stored == "abcdef", "\(code): \(stored)")
+      test.stop()
+    }
+  }
+
+  @Test("a file that cannot be looked at has not been changed by anybody", arguments: [ENOMEM, EIO])
+  func look(_ code: Int32) async {
+    await #expect(processExitsWith: .success) { [code = code as Int32] in
+      let test = try KeptByteShortageTests.server(in: TemporaryDirectory())
+      let upload = try test.create("/t.txt", ["Stream-ID: a"])
+      let client = try test.connect()
+      try client.patch(upload, at: 0, chunked: true)
+      try client.sendChunk("abc")
+      try client.awaitProgress(3)
+      status_gate_fail(code, "t-a.part")
+      let asking = try test.connect().head(upload)
+      try require(asking.status != 410 && asking.status != 404, "\(code): \(asking)")
+      status_gate_fail(0, "")
+      let found = try test.connect().head(upload)
+      try require(found.status == 204 && found["upload-offset"] == "3", "\(code): \(found)")
+      test.stop()
+    }
+  }
+}
