@@ -248,6 +248,8 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     return stored
   }
 
+  package func recordName(_ token: String) -> String { "\(Self.directoryName)/\(token)\(Self.recordSuffix)" }
+
   /// What earlier servers have written down of the ages of uploads.
   private static func readAges(in directory: Int32, _ files: OpenFiles) -> UploadAges {
     var ages = UploadAges()

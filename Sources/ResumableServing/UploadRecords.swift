@@ -24,6 +24,8 @@ package protocol UploadRecords: AnyObject {
   func nextTokens() throws(SystemError) -> [String]?
   /// What an earlier server has left of an upload; nil if it has left nothing.
   func read(_ token: String) throws(SystemError) -> StoredUpload?
+  /// Where an operator finds the record of an upload, relative to the directory.
+  func recordName(_ token: String) -> String
   /// Calls `action` when the disk has every record: now, or when it does.
   func whenIdle(_ action: @escaping () -> Void)
 
@@ -63,6 +65,7 @@ package final class UnwrittenUploadRecords: UploadRecords {
   package func noteAges(_ idle: [(token: String, idle: Duration)]) {}
   package func nextTokens() -> [String]? { nil }
   package func read(_ token: String) -> StoredUpload? { nil }
+  package func recordName(_ token: String) -> String { token }
   package func whenIdle(_ action: @escaping () -> Void) { action() }
 
   /// A handler that does not keep its bytes needs somebody who does.

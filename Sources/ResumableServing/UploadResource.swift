@@ -243,6 +243,11 @@ final class UploadResource {
     if case .inactive(let cause) = ledger.state.phase {
       return request.respond(refusal(.deactivated(cause), request.version))
     }
+    do throws(UploadRefusal) {
+      if try resources.waits(toRemove: self, { [self] in cancel(request) }) { return }
+    } catch {
+      return request.respond(refusal(error, request.version))
+    }
     // In-flight requests are terminated before the response is sent (section "Upload Cancellation").
     deactivate(.cancelled, peer: request.peer) { [self] error in
       // A server that comes after this one must know it as well.

@@ -73,19 +73,21 @@ package final class UploadResources {
   private static let expiryPause = Duration.milliseconds(250)
   /// How long a list that cannot be read waits to be tried again.
   private static let listingPauses = (first: Duration.milliseconds(250), longest: Duration.seconds(30))
-  /// Called when all records that an earlier server has left were read.
-  package var loaded: () -> Void = {}
-  /// Whether there may be records that were not read yet.
+  /// Called when all names of uploads were read that an earlier server has left, and when one of these uploads was read
+  /// after that: ``mayHaveUnknownUploads(of:)`` is true of fewer streams.
+  package var becameKnown: () -> Void = {}
+  /// Whether there may be records that were not named yet.
   private var isLoading = true
   /// Tokens that were listed and are to be read.
   private var unread: [String] = []
-  /// Tokens that were listed, and whose uploads are read again because the server lacked something.
-  private var lacking: Set<String> = []
   private var listingPause = UploadResources.listingPauses.first
   /// Why the uploads could not be listed, as it was said last.
   private var complaint: String?
-  /// Tokens whose uploads could not be taken up, for want of a descriptor or the like.
-  private var postponed: Set<String> = []
+  /// Uploads that were listed and could not be taken up. They are read again and again.
+  private var postponed = PostponedUploads()
+  /// What waits until all uploads were listed, or cannot be.
+  private var waiting: [() -> Void] = []
+  private var isNewsDue = false
   /// What was forgotten while records are read: one may be listed before its file is gone.
   private var forgotten: Set<String> = []
 
@@ -150,6 +152,7 @@ package final class UploadResources {
     let end = MonotonicInstant.now + Self.slice
     repeat {
       if unread.isEmpty {
+        guard isLoading else { return readAgain() }
         do throws(SystemError) {
           guard let tokens = try store.nextTokens() else { return listed() }
           unread = tokens
@@ -162,18 +165,32 @@ package final class UploadResources {
     return .zero
   }
 
-  /// Every upload was named. As long as one could not be read that may be read later, nothing depends on all of them.
+  /// Every upload was named.
   private func listed() -> Duration? {
-    guard lacking.isEmpty else {
-      unread = Array(lacking)
-      lacking = []
-      return nextPause()
-    }
     isLoading = false
     forgotten = []
-    loaded()
-    if let deadline = table.values.lazy.map(\.deadline).min() { arm(deadline) }
-    return nil
+    listingPause = Self.listingPauses.first
+    moreIsKnown()
+    return readAgain()
+  }
+
+  /// Those that could not be read have another turn, after a pause.
+  private func readAgain() -> Duration? {
+    guard !postponed.isEmpty else { return nil }
+    unread = Array(postponed.tokens)
+    return nextPause()
+  }
+
+  private func moreIsKnown() {
+    becameKnown()
+    releaseWaiting()
+    armNext()
+  }
+
+  private func releaseWaiting() {
+    let released = waiting
+    waiting = []
+    for work in released { work() }
   }
 
   private func cannotList(_ error: SystemError) -> Duration {
@@ -185,6 +202,7 @@ package final class UploadResources {
           reason: "the uploads in .uploads cannot be listed; the server tries again. Until then each waits until a "
             + "request names it, no upload expires, and no silent recording is closed: \(error)"))
     }
+    releaseWaiting()
     return nextPause()
   }
 
@@ -197,15 +215,32 @@ package final class UploadResources {
     do throws(SystemError) {
       try takeUp(token, complains: true)
     } catch {
-      if error.isShortage { lacking.insert(token) }
-      guard postponed.insert(token).inserted else { return }
-      emit(ServerEvent(.warning, reason: "an upload in .uploads waits until a request names it: \(error)"))
+      guard postponed.insert(token) else { return }
+      emit(
+        ServerEvent(
+          .warning,
+          reason: "the upload of \(store.recordName(token)) cannot be read: \(error). The server tries again. Until "
+            + "then it answers requests for it with 503, and closes or removes no recording that may be its own. Repair "
+            + "the disk, or move the file away to give the upload up."))
     }
   }
 
   /// An upload that an earlier server has left; nil if it has left none of that name, or none that can be understood.
   @discardableResult
   private func takeUp(_ token: String, complains: Bool) throws(SystemError) -> UploadResource? {
+    let resource = try restored(token, complains: complains)
+    if postponed.remove(token), !isLoading, !isNewsDue {
+      // Once for all that are read in this turn.
+      isNewsDue = true
+      loop.schedule(after: .zero) { [unowned self] in
+        isNewsDue = false
+        if !stops { moreIsKnown() }
+      }
+    }
+    return resource
+  }
+
+  private func restored(_ token: String, complains: Bool) throws(SystemError) -> UploadResource? {
     // Its file may be on its way out.
     guard !forgotten.contains(token), let stored = try store.read(token) else { return nil }
     guard let record = stored.record, let resource = try UploadResource(token, record, stored.age, self) else {
@@ -215,7 +250,6 @@ package final class UploadResources {
       }
       return nil
     }
-    postponed.remove(token)
     table[token] = resource
     if resource.isUnfinished {
       resource.restoreHolding()
@@ -228,6 +262,31 @@ package final class UploadResources {
     armExpiry(for: resource)
     armAges()
     return resource
+  }
+
+  // MARK: What is not known yet
+
+  /// Whether uploads of an earlier server may go into that stream that are not known yet.
+  package func mayHaveUnknownUploads(of name: StreamName) -> Bool {
+    isLoading || postponed.mayGoInto(LoopAssignment.key(name))
+  }
+
+  /// Whether other uploads may have bytes in the recording that goes with an upload, and are not known yet.
+  private func mayShare(_ resource: UploadResource) -> Bool {
+    resource.ownsFile && (isLoading || postponed.mayGoInto(LoopAssignment.key(ofToken: resource.token)))
+  }
+
+  /// Whether `work` is called later, because the recording of an upload may not be removed before those are known that
+  /// may have bytes in it.
+  ///
+  /// - Throws: ``UploadRefusal`` if nobody can tell when that will be.
+  func waits(toRemove resource: UploadResource, _ work: @escaping () -> Void) throws(UploadRefusal) -> Bool {
+    guard mayShare(resource) else { return false }
+    guard isLoading, complaint == nil, !postponed.mayGoInto(LoopAssignment.key(ofToken: resource.token)) else {
+      throw .outOfResources("other uploads of the same stream cannot be read now")
+    }
+    waiting.append(work)
+    return true
   }
 
   /// The server stops: what is known is written down. `action` is called when the disk has it.
@@ -400,11 +459,16 @@ package final class UploadResources {
     if !due.isEmpty {
       let rest = due
       loop.schedule(after: .zero) { [unowned self] in expire(rest) }
-    } else if let deadline = table.values.lazy.map(\.deadline).min() {
-      // One that is over may have set the timer for its own end, which is later.
-      if let expiryTimer { loop.cancel(expiryTimer.timer) }
-      arm(deadline)
+    } else {
+      armNext()
     }
+  }
+
+  /// One that is over may have set the timer for its own end, which is later.
+  private func armNext() {
+    guard let deadline = table.values.lazy.filter({ [self] in !mayShare($0) }).map(\.deadline).min() else { return }
+    if let expiryTimer { loop.cancel(expiryTimer.timer) }
+    arm(deadline)
   }
 
   private func expire(_ resource: UploadResource) {
@@ -413,7 +477,7 @@ package final class UploadResources {
     } else if resource.isAtWork {
       // A stream that is silent for longer than a resource lives is at work all the same.
       resource.touch()
-    } else {
+    } else if !mayShare(resource) {
       resource.expire()
     }
   }

@@ -26,9 +26,15 @@ package struct LoopAssignment: Sendable {
 
   /// The loop of an upload; nil if the text is no token of ours.
   package func owner(ofToken token: Substring) -> Int? {
+    Self.key(ofToken: token).map { Int($0) % count }
+  }
+
+  /// What the tokens of all uploads of one stream begin with, as a number: ``key(_:)`` of the stream. nil if the text is
+  /// no token of ours.
+  package static func key(ofToken token: some StringProtocol) -> UInt16? {
     let digits = token.prefix(4)
-    guard digits.utf8.count == 4, let key = UInt16(digits, radix: 16) else { return nil }
-    return Int(key) % count
+    guard digits.utf8.count == 4 else { return nil }
+    return UInt16(digits, radix: 16)
   }
 
   /// Whether the text may be the token of an upload of this loop: what it names is a component of a path.
@@ -62,7 +68,7 @@ package struct LoopAssignment: Sendable {
   }
 
   /// FNV-1a, folded to 16 bits: the same in every process, unlike Swift's hashes.
-  private static func key(_ name: StreamName) -> UInt16 {
+  package static func key(_ name: StreamName) -> UInt16 {
     var hash: UInt32 = 2_166_136_261
     for octet in name.base.utf8 { hash = (hash ^ UInt32(octet)) &* 16_777_619 }
     return UInt16(truncatingIfNeeded: hash ^ hash >> 16)

@@ -46,7 +46,8 @@ package final class StreamRegistry {
   private var distrusted: [StreamName: SystemError] = [:]
   /// Streams that a request of this server was at work on before all uploads of the earlier one were known.
   private var taken: Set<StreamName> = []
-  private var isRestoring = true
+  /// Whether uploads of the earlier server may go into a stream that are not known yet.
+  private var hasUnknownUploads: (StreamName) -> Bool = { _ in true }
   private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private var stops = false
   /// Streams whose end is on its way to the disk, and who waits for it.
@@ -75,7 +76,7 @@ package final class StreamRegistry {
   ///   - isNew: whether it has begun the recording.
   func claim(_ name: StreamName, for worker: any StreamWorker, holder: (any RecordingHolder)?, isNew: Bool) {
     workers[name] = worker
-    if isRestoring { taken.insert(name) }
+    if hasUnknownUploads(name) { taken.insert(name) }
     let isUnattended = unattended.removeValue(forKey: name) != nil
     let former = holders[name]
     holders[name] = holder
@@ -198,10 +199,13 @@ package final class StreamRegistry {
     unattended[name] = nil
   }
 
-  /// All uploads of an earlier server are known.
-  package func restored() {
-    isRestoring = false
-    taken = []
+  /// The uploads of an earlier server are known, or more of them than before.
+  ///
+  /// - Parameter hasUnknownUploads: whether some may go into a stream that are not known yet. Its recordings are neither
+  ///   closed nor removed until this is called again.
+  package func restored(but hasUnknownUploads: @escaping (StreamName) -> Bool = { _ in false }) {
+    self.hasUnknownUploads = hasUnknownUploads
+    taken = taken.filter(hasUnknownUploads)
     if !unattended.isEmpty { closeSilent() }
   }
 
@@ -219,6 +223,12 @@ package final class StreamRegistry {
     guard workers[name] == nil, finishing[name] == nil, unattended[name] == nil else { return .notHeld }
     // A recording that cannot be counted on is nobody's to continue.
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
+    guard !hasUnknownUploads(name) else {
+      // One that is not known yet may have bytes in it.
+      leave(name, for: holder.owner)
+      if case .close = end { return .closing }
+      return .left
+    }
     switch end {
     case .remove where holder.ownsFile, .reject where holder.ownsFile:
       store.discard(.growingRecording, of: name)
@@ -325,17 +335,18 @@ package final class StreamRegistry {
   private func closeSilent() {
     if let timer { loop.cancel(timer.timer) }
     timer = nil
-    // An upload that is not known yet may continue any of them: ``restored()``.
-    guard !isRestoring else { return }
     let now = MonotonicInstant.now
-    for (name, entry) in unattended where entry.deadline <= now {
+    // An upload that is not known yet may continue one of the others: ``restored(but:)``.
+    let known = unattended.filter { !hasUnknownUploads($0.key) }
+    for (name, entry) in known where entry.deadline <= now {
       unattended[name] = nil
       // An upload lives for as long as its client was told, whoever else has brought bytes of the stream.
       if distrusted[name] != nil || !passOn(name, ownsFile: false) { close(entry.name, for: entry.owner) }
     }
     // Not one by one, where many were left at nearly the same time.
     let soonest = now + .nanoseconds(finishAfter.nanoseconds / 64)
-    if let next = unattended.values.lazy.map(\.deadline).min() { arm(max(next, soonest)) }
+    let next = unattended.values.lazy.filter { [self] in !hasUnknownUploads($0.name) }.map(\.deadline).min()
+    if let next { arm(max(next, soonest)) }
   }
 
   /// Gives a recording whose client did not come back its final name. False if there is none.

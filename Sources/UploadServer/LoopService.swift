@@ -50,7 +50,9 @@ final class DirectoryService: LoopService {
       router: { head in
         configuration.handler(head).map { .other($0) } ?? Self.route(head, registry, downloads)
       })
-    uploads.loaded = { registry.restored() }
+    uploads.becameKnown = { [weak uploads] in
+      registry.restored { uploads?.mayHaveUnknownUploads(of: $0) ?? true }
+    }
     resumable = ResumableUploadHandler(uploads)
   }
 
