@@ -133,6 +133,29 @@ struct RecordThreadsTests {
     #expect(try store.owners.files()?.next(10) == [])
   }
 
+  @Test("a recording that grows keeps its stream's owner and log, also as the only one that is left")
+  func growing() throws {
+    let (first, next) = (
+      StreamName(path: "/t", streamID: "1", mediaType: nil), StreamName(path: "/t", streamID: "2", mediaType: nil)
+    )
+    for name in [first, next] { try store.owners.record([1], of: name, isBeginner: true) }
+    var (closed, growing) = (RecordingPart(file: "t-2.bin"), RecordingPart(file: "t-2~2.bin"))
+    (closed.number, closed.end, growing.number) = (1, 3, 2)
+    try store.parts.append(closed, growing, to: next.base)
+    try Command.run("touch", ["\(directory.path)/t-1.part", "\(directory.path)/t-2~2.part"])
+    // The log is older than it has to be.
+    var times = [timespec(tv_sec: 1, tv_nsec: 0), timespec(tv_sec: 1, tv_nsec: 0)]
+    #expect(utimensat(AT_FDCWD, "\(directory.path)/\(StreamParts.path(next.base))", &times, 0) == 0)
+    var gone: Set<String> = []
+    try store.findRemoved { gone.insert($0) }
+    #expect(gone == [])
+    for name in [first, next] {
+      store.forgetClosed(StreamName(base: name.base))
+      #expect(try store.owners.owner(of: name) == [1])
+    }
+    #expect(try store.parts.lines(of: next.base).count == 2)
+  }
+
   @Test("of several recordings of one stream that the disk did not let finish, each gets its sidecar later")
   func sidecarsOfOneStream() throws {
     for part in [1, 2, 11] {

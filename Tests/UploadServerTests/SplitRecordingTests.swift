@@ -90,6 +90,24 @@ struct SplitRecordingTests {
     }
   }
 
+  @Test("a head beyond 4 GiB says in its fact chunk that the sizes are elsewhere")
+  func largeFact() throws {
+    func little(_ number: Int, _ count: Int) -> [UInt8] {
+      (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
+    }
+    var bytes = Array("RIFF".utf8) + little(0, 4) + Array("WAVEJUNK".utf8) + little(28, 4) + little(0, 28)
+    bytes += Array("fmt ".utf8) + little(16, 4) + little(1, 2) + little(1, 2) + little(48_000, 4) + little(96_000, 4)
+    bytes += little(2, 2) + little(16, 2) + Array("fact".utf8) + little(4, 4) + little(0, 4)
+    bytes += Array("data".utf8) + little(0, 4)
+    let head = try #require(WAVHead(bytes))
+    let finished = try #require(head.finished(fileLength: UInt64(bytes.count) + (6 << 30)))
+    let fact = bytes.count - 12
+    #expect(finished[fact..<(fact + 4)].allSatisfy { $0 == 255 })
+    #expect(finished.starts(with: Array("RF64".utf8)) && Array(finished[36..<44]) == little(3 << 30, 8))
+    let small = try #require(head.finished(fileLength: UInt64(bytes.count) + 2000))
+    #expect(Array(small[fact..<(fact + 4)]) == little(1000, 4))
+  }
+
   @Test(
     "a split leaves room for whole frames up to the limit, and for the rest of a frame beyond it",
     arguments: Seed.several(3))

@@ -131,6 +131,27 @@ struct UploadRecordTests {
     #expect(finished.count == 100)
   }
 
+  @Test("the oldest records that are left go first, also after others have expired and some have come back")
+  func leftPlaces() {
+    func owner(_ address: String) -> UploadOwner { UploadOwner(credential: nil, address: address) }
+    func moment(_ number: Int) -> MonotonicInstant { MonotonicInstant(nanoseconds: Int64(number)) }
+    var finished = FinishedUploads(.init(count: 20_000, countPerClient: 400))
+    for number in 0..<200 { _ = finished.add("\(number)", of: owner("a"), bytes: 1, since: moment(number)) }
+    // One belongs to somebody else now, as of the same moment, and one was used again.
+    _ = finished.add("10", of: owner("b"), bytes: 1, since: moment(10))
+    _ = finished.add("11", of: owner("a"), bytes: 1, since: moment(1000))
+    for number in 20..<200 { finished.remove("\(number)") }
+    // More of the places are gone than are left: they are sorted out.
+    _ = finished.add("new", of: owner("a"), bytes: 1, since: moment(1001))
+    #expect(finished.count == 21 && finished.placeCount == 21)
+    var forgotten: [String] = []
+    for number in 0..<400 {
+      forgotten += finished.add("later\(number)", of: owner("a"), bytes: 1, since: moment(2000 + number))
+    }
+    let left = (0..<20).filter { $0 != 10 && $0 != 11 }.map { "\($0)" }
+    #expect(forgotten.starts(with: left + ["11", "new"]), "\(forgotten)")
+  }
+
   private func records(_ directory: TemporaryDirectory) -> [String] {
     guard let stream = opendir(directory.path + "/.uploads") else { return [] }
     defer { closedir(stream) }
