@@ -10,7 +10,7 @@ internal import UploadClient
 extension FileDownload {
   /// All bytes have come.
   func complete() {
-    guard let file, !isEnding else { return }
+    guard let file else { return }
     beginEnding()
     let (response, digest, start, end) = (response, machine.digest, contentStart, machine.count)
     file.whenWritten { [self] in
@@ -40,7 +40,7 @@ extension FileDownload {
   }
 
   /// Compares the bytes with the digests that the server has sent: of the whole, with whichever response, and of the
-  /// last response's content.
+  /// last response's content; each before the content or behind it.
   ///
   /// - Returns: the name of the algorithm; nil if it has sent none.
   private static func verify(
@@ -49,8 +49,11 @@ extension FileDownload {
     var name: String?
     // A 416 has content of its own.
     let ofContent = response?.status == 416 ? nil : response?[DigestField.content]
+    func trailer(_ name: String) -> String? { response?.trailers.first { $0.name.isSameWord(as: name) }?.value }
     for (field, text, range) in [
       (DigestField.representation, digest, 0..<content.upperBound), (DigestField.content, ofContent, content),
+      (DigestField.representation, trailer(DigestField.representation), 0..<content.upperBound),
+      (DigestField.content, trailer(DigestField.content), content),
     ] {
       guard let digest = text.flatMap(Self.digest) else { continue }
       guard let found = try file.digest(digest.algorithm, of: range) else { continue }
@@ -70,8 +73,9 @@ extension FileDownload {
     switch result {
     case .success(let verified): end(nil, verified: verified, resumeData: nil)
     case .failure(let error):
-      // Nothing can follow what is not the beginning of it.
-      if error.kind == .corrupt { file?.remove() }
+      if let file { machine.lost(from: file.written) }
+      // Nothing can follow what is not the beginning of it, and nothing is to be continued where nothing is.
+      if error.kind == .corrupt || machine.count == 0 { file?.remove() }
       end(error, resumeData: error.kind == .corrupt ? nil : resumeData)
     }
   }

@@ -63,9 +63,14 @@ extension FileDownload {
   private func begin(_ response: HTTPResponse, at offset: UInt64) {
     guard let file else { return }
     (self.response, contentStart, reception) = (response, offset, .content)
-    // Otherwise the digest is that of the file, when it is complete.
-    if offset == 0, let algorithm = machine.digest.flatMap(Self.digest)?.algorithm {
-      file.beginDigest(algorithm)
+    // Otherwise the digest is that of the file, when it is complete. Of a pipe, it has to begin before a trailer says of
+    // which kind it is: of the one that was asked for.
+    if offset == 0 {
+      if let algorithm = machine.digest.flatMap(Self.digest)?.algorithm {
+        file.beginDigest(algorithm)
+      } else if file.isStream, response["Trailer"] != nil {
+        file.beginDigest(.sha256)
+      }
     }
     handler(.receiving(offset: offset, length: machine.length))
     if let validator = machine.validator, !file.isStream {
@@ -128,6 +133,7 @@ extension FileDownload {
         case .failure(let error): error
         }
       reception = .nothing
+      if case .success(let outcome) = result { self.response?.trailers = outcome.response.trailers }
       switch machine.ended(isWhole: failure == nil) {
       case .complete: complete()
       case .goOn: send()

@@ -141,6 +141,7 @@ final class CurlTransfer: @unchecked Sendable {
         code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError),
         proxyStatus: proxyStatus, certificateFault: certificateFault)
     }
+    if !head.trailers.isEmpty { machine.received(trailers: head.trailers) }
     finish(with: machine.ended(failure: failure))
   }
 

@@ -12,6 +12,9 @@ public struct HTTPResponse: Equatable, Sendable {
   /// The first bytes of the body, at most ``UploadRequest/responseBodyLimit``; empty for interim responses. Servers put
   /// their reasons there.
   public var body: [UInt8] = []
+  /// Trailer fields, which came behind the content (RFC 9110, section 6.5), in the order received. They are known at the
+  /// end of a request: ``UploadTask/Outcome/response``.
+  public var trailers: [Field] = []
   /// Whether the response says that it is one of HTTP/1.0.
   var isHTTP10 = false
 

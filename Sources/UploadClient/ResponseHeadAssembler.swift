@@ -5,6 +5,11 @@
 /// Puts header lines together to response heads.
 struct ResponseHeadAssembler {
   private var current: HTTPResponse?
+  /// The trailer fields of the last response (RFC 9110, section 6.5).
+  private(set) var trailers: [HTTPResponse.Field] = []
+
+  /// How many trailer fields are kept. A head has as many as libcurl accepts.
+  private static let trailerLimit = 64
 
   /// Takes one line, with its line end or without; returns a head once the empty line behind it has come.
   mutating func take(line bytes: UnsafeRawBufferPointer) -> HTTPResponse? {
@@ -17,10 +22,16 @@ struct ResponseHeadAssembler {
       current = HTTPResponse(status: Self.status(line))
       current?.isHTTP10 = line.starts(with: "HTTP/1.0 ".utf8)
       current?.fields.reserveCapacity(4)
+      if !trailers.isEmpty { trailers = [] }
     } else if let colon = line.firstIndex(of: UInt8(ascii: ":")) {
       let name = UnsafeRawBufferPointer(rebasing: line[..<colon])
       let value = Self.trimmed(UnsafeRawBufferPointer(rebasing: line[(colon + 1)...]))
-      current?.fields.append(.init(name: Self.text(name), value: Self.text(value)))
+      let field = HTTPResponse.Field(name: Self.text(name), value: Self.text(value))
+      if current != nil {
+        current?.fields.append(field)
+      } else if trailers.count < Self.trailerLimit {
+        trailers.append(field)
+      }
     }
     return nil
   }

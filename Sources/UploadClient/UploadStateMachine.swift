@@ -74,7 +74,7 @@ struct UploadStateMachine {
       if early { return responseBodyRemaining == 0 ? .endEarly : .stopSending }
       return responseBodyReadLimit == nil || responseBodyRemaining == 0 ? .none : .startResponseBodyLimit
     case .receivingResponse, .finished:
-      // Trailers of a final response; nothing of an upload depends on them.
+      // Behind a final response, nothing else counts.
       return .none
     }
   }
@@ -91,6 +91,13 @@ struct UploadStateMachine {
     responseBodyRemaining = remaining.subtractingReportingOverflow(bytes.count).partialValue
     // libcurl itself would go on: with a paused body it never calls an exchange done.
     return early && remaining > 0 && remaining <= bytes.count ? .endEarly : .none
+  }
+
+  /// These are all trailer fields of the final response.
+  mutating func received(trailers: [HTTPResponse.Field]) {
+    guard case .receivingResponse(var response, let early) = state else { return }
+    response.trailers = trailers
+    state = .receivingResponse(response, early: early)
   }
 
   /// libcurl is done with the request: `failure` is nil when it is content.

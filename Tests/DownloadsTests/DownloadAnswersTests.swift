@@ -130,6 +130,38 @@ struct DownloadAnswersTests {
     #expect(read(ends[0], &found, found.count) == 1000 && found.prefix(1000).elementsEqual(Self.content))
   }
 
+  @Test(
+    "the bytes are compared with a digest that comes behind them, in a file and in a pipe",
+    arguments: ["Content-Digest", "repr-digest"].flatMap { name in
+      [true, false].flatMap { isRight in
+        [true, false].flatMap { isPipe in [0, 400].compactMap { isPipe && $0 > 0 ? nil : (name, isRight, isPipe, $0) } }
+      }
+    } as [(String, Bool, Bool, Int)])
+  func trailer(_ name: String, isRight: Bool, isPipe: Bool, start: Int) async throws {
+    let server = try server { connection in
+      let sent = Self.content[start...]
+      let field = try Self.digest(name, name == "repr-digest" ? Self.content[...] : sent, isRight: isRight)
+      let lines =
+        [
+          start == 0 ? "HTTP/1.1 200 OK" : "HTTP/1.1 206 Partial Content", "ETag: \"a\"", "Trailer: \(name)",
+          "Transfer-Encoding: chunked",
+        ] + (start == 0 ? [] : ["Content-Range: bytes \(start)-999/1000"])
+      try connection.send(lines.joined(separator: "\r\n") + "\r\n\r\n\(String(sent.count, radix: 16))\r\n")
+      try connection.send(Array(sent))
+      try connection.send("\r\n0\r\n\(field)\r\nX-More: x\r\n\r\n")
+    }
+    var ends: [Int32] = [-1, -1]
+    try #require(pipe(&ends) == 0)
+    defer { for end in ends { close(end) } }
+    let output = ends[1]
+    let (summary, _, _) = try await download(server.url, from: start) {
+      if isPipe { $0.output = .descriptor(output) }
+    }
+    #expect(summary.error?.kind == (isRight ? nil : .corrupt), "\(summary)")
+    #expect(summary.verified == (isRight ? "sha-256" : nil), "\(summary)")
+    #expect(directory.names == (isPipe || !isRight ? [] : ["file"]), "\(directory.names)")
+  }
+
   @Test("a server is held up while nobody takes the bytes, and sends the rest afterwards")
   func heldUp() async throws {
     let total = 64 << 20

@@ -24,8 +24,16 @@ struct ResponseTests {
 
   @Test("HTTP/2's status line without a reason is a head; trailers behind the last head are none")
   func http2AndTrailers() {
-    let found = heads("HTTP/2 200 ", "a: 1", "", "trailer: x", "")
+    var assembler = ResponseHeadAssembler()
+    func take(_ lines: String...) -> [HTTPResponse] {
+      lines.compactMap { (line: String) in Array(line.utf8).withUnsafeBytes { assembler.take(line: $0) } }
+    }
+    let found = take("HTTP/2 200 ", "a: 1", "", "Trailer: x", "")
     #expect(found == [HTTPResponse(status: 200, fields: [.init(name: "a", value: "1")])])
+    #expect(assembler.trailers == [.init(name: "Trailer", value: "x")])
+    for number in 0..<1000 { #expect(take("t\(number): x").isEmpty) }
+    #expect(assembler.trailers.count == 64, "a server cannot make it keep any number")
+    #expect(take("HTTP/2 200 ", "").count == 1 && assembler.trailers.isEmpty)
   }
 
   @Test(
