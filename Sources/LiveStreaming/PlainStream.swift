@@ -134,7 +134,7 @@ struct PlainStream: StreamStateMachine {
     case .open(let offset, let attempt, let gap):
       let url = machine.part > 1 ? UploadRequest.numbered(target, machine.part) : nil
       if let url, let count = machine.takeUnconfirmed() {
-        let shown = UploadRequest.withoutCredentials(url)
+        let shown = UploadRequest.withoutSecrets(url)
         events.append(.upload(.nextURL(shown, offset: offset, unconfirmed: count)))
       }
       if let gap { events.append(.gap(gap)) }

@@ -14,6 +14,8 @@ public final class UploadFile: Sendable {
   /// The digest of the whole file; nil if none was asked for.
   public let digest: Digest?
   private let descriptor: Int32
+  /// nil if the file cannot be watched.
+  private let writes: FileWrites?
 
   /// In bytes, when it was opened.
   public var size: UInt64 { version.size }
@@ -39,6 +41,8 @@ public final class UploadFile: Sendable {
       descriptor = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
     } catch { throw .unreadable(error) }
     do throws(UploadFileError) {
+      // Before its version is known: what is written later is seen.
+      let writes = FileWrites(of: descriptor)
       guard fstat(descriptor, &status) == 0 else { throw .unreadable(.last("fstat \(path)")) }
       if let error = UploadFileError(typeOf: status) { throw error }
       version = FileVersion(status)
@@ -49,9 +53,11 @@ public final class UploadFile: Sendable {
         }
       } catch { throw .unreadable(error) }
       guard fstat(descriptor, &status) == 0 else { throw .unreadable(.last("fstat \(path)")) }
-      if let change = version.change(to: FileVersion(status)) { throw .changed(change) }
+      if let change = version.change(to: FileVersion(status), wasWritten: { writes?.any ?? true }) {
+        throw .changed(change)
+      }
       guard count == version.size else { throw .unknownSize }
-      (self.path, self.descriptor) = (path, descriptor)
+      (self.path, self.descriptor, self.writes) = (path, descriptor, writes)
     } catch {
       close(descriptor)
       throw error
@@ -104,7 +110,7 @@ public final class UploadFile: Sendable {
   deinit { close(descriptor) }
 
   package func body(_ range: Range<UInt64>) throws(SystemError) -> UploadBody {
-    .file(try FileBody(descriptor: descriptor, range: range, name: path, version: version))
+    .file(try FileBody(descriptor: descriptor, range: range, name: path, version: version, writes: writes))
   }
 
   /// How the file has changed since it was opened, in words; nil when it has not.
@@ -113,12 +119,16 @@ public final class UploadFile: Sendable {
     var isUnlinked = false
     if fstat(descriptor, &status) == 0 {
       let now = FileVersion(status)
-      if let change = version.change(to: now) { return change }
+      if let change = change(to: now) { return change }
       isUnlinked = now.isUnlinked
     }
-    if stat(path, &status) == 0 { return version.change(to: FileVersion(status)) }
+    if stat(path, &status) == 0 { return change(to: FileVersion(status)) }
     // Whoever has removed it has not changed it: all of it is still there to be sent.
     return isUnlinked ? nil : "it was moved"
+  }
+
+  private func change(to now: FileVersion) -> String? {
+    version.change(to: now) { writes?.any ?? true }
   }
 }
 

@@ -16,7 +16,7 @@ enum RunningUpload {
     let digest = transfer.request.digest.flatMap { DigestAlgorithm(rawValue: $0) }
     do throws(UploadFileError) {
       let file = try UploadFile(path: transfer.request.path, digest: digest)
-      guard "\(file.version)" == transfer.version else {
+      guard file.version.isSame(asDescribed: transfer.version) else {
         return .failure(
           TransferFailure(
             cause: "fileChanged",

@@ -79,7 +79,7 @@ package struct Transfer: Equatable, Sendable {
 
   /// It has ended: what is secret of it is of no more use. The session and the key are, and where a part is.
   package mutating func removeSecrets() {
-    request.url = UploadRequest.withoutCredentials(request.url)
+    request.url = UploadRequest.withoutSecrets(request.url)
     (request.token, request.fields, request.proxy) = (nil, [], nil)
     if request.kind == .upload { resumeData = nil }
   }

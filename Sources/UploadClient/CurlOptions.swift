@@ -72,7 +72,7 @@ struct CurlOptions {
   /// Checks a URL without connecting, with libcurl's own parser.
   static func validate(url: String) throws(UploadError) {
     // Only for who reads of an error: with each request it would cost ten times the check.
-    func shown(_ url: String) -> String { quoted(UploadRequest.withoutCredentials(url)) }
+    func shown(_ url: String) -> String { quoted(UploadRequest.withoutSecrets(url)) }
     guard let parsed = curl_url() else { throw UploadError(.other, "out of memory") }
     defer { curl_url_cleanup(parsed) }
     guard ParsedURL.hasScheme(url) else {

@@ -26,6 +26,8 @@ public struct FileBody: Sendable {
   public let name: String
   /// The state that the file must keep while it is sent; nil for one that may change.
   public let version: FileVersion?
+  /// Tells a write from a change of permissions; nil if every change counts.
+  private let writes: FileWrites?
 
   /// How many bytes that is.
   public var byteCount: UInt64 { range.upperBound - range.lowerBound }
@@ -42,6 +44,13 @@ public struct FileBody: Sendable {
   public init(
     descriptor: Int32, range: Range<UInt64>, name: String, version: FileVersion? = nil
   ) throws(SystemError) {
+    try self.init(descriptor: descriptor, range: range, name: name, version: version, writes: nil)
+  }
+
+  /// - Parameter writes: if given, a change of the file's permissions, owner or links is none of its content.
+  package init(
+    descriptor: Int32, range: Range<UInt64>, name: String, version: FileVersion?, writes: FileWrites?
+  ) throws(SystemError) {
     let own = try retryingInterrupts("duplicating the descriptor of \(name)") {
       fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
     }
@@ -49,6 +58,7 @@ public struct FileBody: Sendable {
     self.range = range
     self.name = name
     self.version = version
+    self.writes = writes
     // A hint: what refuses it is read as well. Twice the read-ahead, posix_fadvise(2).
     posix_fadvise(own, Int(clamping: range.lowerBound), Int(clamping: byteCount), POSIX_FADV_SEQUENTIAL)
   }
@@ -66,7 +76,8 @@ public struct FileBody: Sendable {
         pread(file.descriptor, buffer.baseAddress, wanted, place)
       }
       // Afterwards: a write sets the file's times before it changes the first byte.
-      if let version, let change = version.change(to: try FileVersion(descriptor: file.descriptor)) {
+      let now = try version.map { (_) throws(SystemError) in try FileVersion(descriptor: file.descriptor) }
+      if let version, let now, let change = version.change(to: now, wasWritten: { writes?.any ?? true }) {
         return .failed("\(name) changed while it was being sent: \(change)")
       }
     } catch {

@@ -47,17 +47,37 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
     identity = Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
   }
 
-  /// What the file is recognized by after this process has ended. Without device and inode, which some file systems
-  /// number anew each time they are mounted: whatever takes the place of a file changes the time as well.
-  public var description: String { "size=\(size), modified=\(modified), changed=\(changed)" }
+  /// What the file is recognized by after this process has ended; see ``isSame(asDescribed:)``. Without the device, which
+  /// some file systems number anew each time they are mounted.
+  public var description: String {
+    "size=\(size), modified=\(modified), changed=\(changed), inode=\(identity.inode)"
+  }
+
+  /// Whether an earlier process has described this file, and nobody has written into it since, as far as it shows.
+  ///
+  /// Size and time of the last write have to be the same. If nothing at all was changed since, the inode may be another,
+  /// as on file systems that number their files anew when they are mounted. If something was, it may have been the
+  /// permissions, the owner or a link, and then only the inode tells the file from another one in its place.
+  public func isSame(asDescribed text: String) -> Bool {
+    let (found, own) = (text.split(separator: ", "), description.split(separator: ", "))
+    guard found.count >= 3, found[..<2] == own[..<2] else { return false }
+    return found[2] == own[2] || found.count == 4 && found[3] == own[3]
+  }
 
   /// How a file that was like this has changed, in words; nil when it has not.
-  public func change(to now: FileVersion) -> String? {
+  public func change(to now: FileVersion) -> String? { change(to: now) { true } }
+
+  /// How a file that was like this has changed, in words; nil when it has not.
+  ///
+  /// - Parameter wasWritten: asked if nothing differs but the time of the last change, which chmod(2), chown(2) and
+  ///   link(2) set as well as a write.
+  package func change(to now: FileVersion, wasWritten: () -> Bool) -> String? {
     if now.identity != identity { return "another file took its place" }
     if now.size < size { return "it was shortened from \(size) to \(now.size) bytes" }
     if now.size > size { return "it grew from \(size) to \(now.size) bytes" }
     if now.modified != modified { return "its content was written" }
     // The loss of its last name changes nothing in the file, and is a change all the same.
-    return now.changed == changed || now.isUnlinked ? nil : "its content, name or permissions changed"
+    if now.changed == changed || now.isUnlinked || !wasWritten() { return nil }
+    return "its content was written, or it cannot be watched and its permissions or links changed"
   }
 }

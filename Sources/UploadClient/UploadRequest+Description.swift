@@ -1,8 +1,8 @@
 // How a request looks in logs and debuggers: what it is for, and none of its secrets.
 
 extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
-  /// Method and URL without user and password.
-  public var description: String { "\(method) \(Self.withoutCredentials(url))" }
+  /// Method and URL, without user and password and the values of its query.
+  public var description: String { "\(method) \(Self.withoutSecrets(url))" }
 
   /// The request without its secrets.
   public var debugDescription: String { "UploadRequest(\(description))" }
@@ -12,9 +12,20 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
     Mirror(
       self,
       children: [
-        "url": Self.withoutCredentials(url), "method": method, "fields": fields.map(\.name),
+        "url": Self.withoutSecrets(url), "method": method, "fields": fields.map(\.name),
         "bearerToken": bearerToken == nil ? "none" : "given", "proxy": proxy.map(Self.withoutCredentials) ?? "none",
       ], displayStyle: .struct)
+  }
+
+  /// `url` as people may see it: without user and password, without the values of its query, one of which may be a
+  /// signature, and without its fragment.
+  package static func withoutSecrets(_ url: String) -> String {
+    let url = withoutCredentials(url)
+    guard let mark = url.firstIndex(where: { $0 == "?" || $0 == "#" }) else { return url }
+    guard url[mark] == "?" else { return String(url[..<mark]) }
+    let query = url[url.index(after: mark)...].prefix { $0 != "#" }
+    let shown = query.split(separator: "&").map { $0.contains("=") ? $0.prefix { $0 != "=" } + "=..." : "..." }
+    return url[...mark] + shown.joined(separator: "&")
   }
 
   /// `url` without the user and password in its authority (RFC 3986, section 3.2.1), to be shown to people.

@@ -21,7 +21,8 @@ enum Get {
     name: "get", summary: "Downloads a file, and resumes after every interruption.", operands: ["URL"],
     options: [
       Option(
-        "output", short: "o", value: "FILE", "file to write, or - for standard output (default: the URL's last part)"),
+        "output", short: "o", value: "FILE",
+        "file to write, or - for standard output (default: the URL's last part, if safe)"),
       Option("force", "replace a file that is there"),
       Option("resume", "continue an unfinished download"),
       Option("resume-file", value: "PATH", "record of the unfinished download (default: FILE.sluice)"),
@@ -121,11 +122,13 @@ enum Get {
     }
     guard values.has("resume") else {
       throw .usage(
-        "a download of \(unfinished.url) to \(target.path.shellQuoted) is unfinished (\(record.path.shellQuoted)). Continue it with: \(command("--resume", values, url: unfinished.url)), or give it up with: \(command("--abandon", values, url: unfinished.url))."
+        "a download of \(UploadRequest.withoutSecrets(unfinished.url)) to \(target.path.shellQuoted) is unfinished (\(record.path.shellQuoted)). Continue it with: \(command("--resume", values, url: unfinished.url)), or give it up with: \(command("--abandon", values, url: unfinished.url))."
       )
     }
     guard unfinished.url == url else {
-      throw .usage("the download in \(record.path.shellQuoted) is of \(unfinished.url): give that URL")
+      throw .usage(
+        "the download in \(record.path.shellQuoted) is of \(UploadRequest.withoutSecrets(unfinished.url)): give that URL"
+      )
     }
     return unfinished.data
   }
@@ -147,8 +150,7 @@ enum Get {
     var words = ["sluice", "get", option]
     if let path = values["resume-file"] { words += ["--resume-file", path.shellQuoted] }
     if let path = values["output"] { words += ["--output", path.shellQuoted] }
-    words.append((url ?? UploadRequest.withoutCredentials(values.operands[0])).shellQuoted)
-    return words.joined(separator: " ")
+    return (words + [UploadRequest.shellWords(url ?? values.operands[0])]).joined(separator: " ")
   }
 }
 
@@ -168,13 +170,14 @@ struct DownloadTarget {
     }
     guard let name = Self.name(in: url) else {
       throw .usage(
-        "the URL \(UploadRequest.withoutCredentials(url).shellQuoted) ends in no name of a file. Choose one with --output FILE."
+        "the URL \(UploadRequest.withoutSecrets(url).shellQuoted) does not end in a name that is safe for a file. Choose one with --output FILE."
       )
     }
     path = output.map { $0.hasSuffix("/") ? $0 + name : "\($0)/\(name)" } ?? name
   }
 
-  /// The last part of the URL's path, decoded; nil if no file can be called so.
+  /// The last part of the URL's path, decoded; nil if no file can be called so, or should be: a name that is hidden, that
+  /// leads elsewhere, that programs take for an option, `~` or a record of this program, or that a terminal would obey.
   static func name(in url: String) -> String? {
     let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
     let path = url[start...].prefix { !"?#".contains($0) }
@@ -192,10 +195,19 @@ struct DownloadTarget {
       rest = rest.dropFirst(2)
     }
     guard let name = String(validating: octets, as: UTF8.self), !name.isEmpty, name.utf8.count <= 240,
-      // Neither hidden, nor elsewhere, nor what a terminal would obey.
-      name.first != ".", !octets.contains(where: { $0 < 0x20 || $0 == 0x7F || $0 == UInt8(ascii: "/") })
+      let first = octets.first, ![UInt8](".-~".utf8).contains(first), !octets.contains(UInt8(ascii: "/")),
+      name.last?.isWhitespace == false, name.first?.isWhitespace == false,
+      !name.unicodeScalars.contains(where: { Self.isInvisible($0) }), !name.lowercased().hasSuffix(".sluice")
     else { return nil }
     return name
+  }
+
+  /// Whether it is a control character, or one that changes how others are shown.
+  private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
+    switch scalar.properties.generalCategory {
+    case .control, .format, .lineSeparator, .paragraphSeparator, .privateUse, .unassigned: true
+    default: false
+    }
   }
 
   /// - Throws: ``CommandError`` if there is a file that must not be replaced, or something that cannot be.

@@ -31,7 +31,7 @@ final class GetRun: Sendable {
   init(
     _ values: CommandLineSyntax.Values, _ progress: ProgressKind, target: DownloadTarget?, record: DownloadRecord?
   ) {
-    url = UploadRequest.withoutCredentials(values.operands[0])
+    url = UploadRequest.withoutSecrets(values.operands[0])
     command = Get.command("--resume", values)
     tokenPlace = StreamOptions.tokenPlace(values)
     state = Mutex(State(outage: OutageLines(isLimited: values.has("give-up"))))

@@ -133,7 +133,7 @@ enum Load {
       arrivals ?? (profile.isPaced ? "\(Units.text(bytes: profile.rate))/s each" : "as fast as they are taken")
     let part = configuration.part
     return
-      "loading \(UploadRequest.withoutCredentials(configuration.request.url))"
+      "loading \(UploadRequest.withoutSecrets(configuration.request.url))"
       + (configuration.otherURLs.isEmpty ? "" : " and \(configuration.otherURLs.count) more in turn")
       + ": \(configuration.streams) live streams"
       + (part.count > 1 ? ", part \(part.index) of \(part.count)" : "")

@@ -25,7 +25,7 @@ enum Put {
     let path = values.operands[0]
     if isURL(path), !isURL(values.operands[1]) {
       throw .usage(
-        "FILE and URL are swapped. Write: sluice put \(values.operands[1].shellOperand) \(UploadRequest.withoutCredentials(path).shellQuoted)"
+        "FILE and URL are swapped. Write: sluice put \(values.operands[1].shellOperand) \(UploadRequest.shellWords(path))"
       )
     }
     var request = try StreamOptions.request(values, url: target(values))
@@ -148,17 +148,18 @@ enum Put {
       )
     }
     let recorded = unfinished.data.target
-    let isSameFile = unfinished.version == "\(file.version)"
+    let shown = UploadRequest.withoutSecrets(recorded)
+    let isSameFile = file.version.isSame(asDescribed: unfinished.version)
     guard isWanted else {
       throw .usage(
-        "an upload of \(values.operands[0].shellQuoted) to \(recorded) is unfinished (\(record.path.shellQuoted))"
+        "an upload of \(values.operands[0].shellQuoted) to \(shown) is unfinished (\(record.path.shellQuoted))"
           + (isSameFile
             ? ". Continue it with: \(command("--resume", values, url: recorded)), or give it up with: "
             : ", and the file has changed since. Give it up with: ") + command("--abandon", values, url: recorded)
           + ". For an upload beside it, choose another record with --resume-file PATH.")
     }
     guard recorded == UploadRequest.withoutCredentials(target) else {
-      throw .usage("the upload in \(record.path.shellQuoted) goes to \(recorded): give that URL")
+      throw .usage("the upload in \(record.path.shellQuoted) goes to \(shown): give that URL")
     }
     guard isSameFile || values.has("abandon") else {
       throw CommandError(
@@ -190,8 +191,7 @@ enum Put {
     var words = ["sluice", "put", option]
     if let path = values["resume-file"] { words += ["--resume-file", path.shellQuoted] }
     words.append(values.operands[0].shellOperand)
-    words.append((url ?? UploadRequest.withoutCredentials(values.operands[1])).shellQuoted)
-    return words.joined(separator: " ")
+    return (words + [UploadRequest.shellWords(url ?? values.operands[1])]).joined(separator: " ")
   }
 
   // MARK: Reports
@@ -254,7 +254,7 @@ enum Put {
 
 extension CommandError {
   fileprivate init(_ error: UploadFileError, path: String, url: String) {
-    let streamed = "sluice pipe \(UploadRequest.withoutCredentials(url).shellQuoted)"
+    let streamed = "sluice pipe \(UploadRequest.shellWords(url))"
     let reason =
       switch error {
       case .unreadable(let error) where error.code == ENOENT && path.contains("\u{FFFD}"):

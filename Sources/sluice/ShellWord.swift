@@ -2,6 +2,14 @@
 
 internal import UploadClient
 
+extension UploadRequest {
+  /// A URL within a command to be repeated. The values of its query are not shown.
+  static func shellWords(_ url: String) -> String {
+    let shown = withoutSecrets(url)
+    return shown.shellQuoted + (shown == withoutCredentials(url) ? "" : " (with the values of the query)")
+  }
+}
+
 extension String {
   /// This text as one word of a POSIX shell: as it is where that is safe, in single quotes otherwise.
   var shellQuoted: String {

@@ -83,7 +83,7 @@ enum StreamOptions {
     let written = url ?? values.operands[0]
     guard let encoded = UploadRequest.ascii(written) else {
       throw .usage(
-        "the URL \(UploadRequest.withoutCredentials(written).shellQuoted) has a host name that cannot be encoded for the DNS. Check its spelling."
+        "the URL \(UploadRequest.withoutSecrets(written).shellQuoted) has a host name that cannot be encoded for the DNS. Check its spelling."
       )
     }
     var request = UploadRequest(url: encoded)
@@ -130,7 +130,7 @@ enum StreamOptions {
   private static func checkContradictions(
     _ request: UploadRequest, _ values: CommandLineSyntax.Values
   ) throws(CommandError) {
-    let shown = UploadRequest.withoutCredentials(request.url).shellQuoted
+    let shown = UploadRequest.withoutSecrets(request.url).shellQuoted
     guard request.hasUsableURL else {
       throw .usage("the URL \(shown) names no host, or an invalid port. Write http://HOST:PORT/PATH.")
     }
@@ -280,7 +280,7 @@ enum StreamOptions {
     func check(_ proxy: String, _ name: String) throws(CommandError) {
       guard !UploadRequest.isProxy(proxy) else { return }
       throw .usage(
-        "\(name) \(UploadRequest.withoutCredentials(proxy).shown): not a proxy's URL. Write http://HOST:PORT, or a URL that begins with https, socks4, socks4a, socks5 or socks5h."
+        "\(name) \(UploadRequest.withoutSecrets(proxy).shown): not a proxy's URL. Write http://HOST:PORT, or a URL that begins with https, socks4, socks4a, socks5 or socks5h."
       )
     }
     if let proxy = request.proxy { return try check(proxy, "--proxy") }

@@ -134,7 +134,7 @@ struct StreamRun {
       }
       let manager = ServiceManager.current
       session.loop.execute { manager.watch(session.loop) }
-      manager.isReady("streaming to \(UploadRequest.withoutCredentials(url))")
+      manager.isReady("streaming to \(UploadRequest.withoutSecrets(url))")
       if let duration {
         session.loop.execute { session.loop.schedule(after: duration) { streamer.finish() } }
       }
@@ -219,7 +219,7 @@ struct StreamRun {
         console.say("not verified: the server sent no \(digest.name) digest")
       }
     default:
-      if let line = StreamReport.line(event, url: UploadRequest.withoutCredentials(url)) { console.say(line) }
+      if let line = StreamReport.line(event, url: UploadRequest.withoutSecrets(url)) { console.say(line) }
     }
   }
 }

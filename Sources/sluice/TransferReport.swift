@@ -2,12 +2,15 @@
 
 internal import EventLoops
 internal import TransferClient
+internal import UploadClient
 
 struct TransferReport {
   let isJSON: Bool
 
   func show(_ status: TransferStatus) {
-    Console.shared.put(isJSON ? AgentAnswer.transfer(number: nil, status).line : Self.line(status))
+    var shown = status
+    shown.url = UploadRequest.withoutSecrets(status.url)
+    Console.shared.put(isJSON ? AgentAnswer.transfer(number: nil, shown).line : Self.line(shown))
   }
 
   /// `12  running  42 %  1.20 GB of 2.86 GB  film.mkv  http://host/film.mkv  the connection was lost`

@@ -1,42 +1,14 @@
 // A file that changes while put sends it: whatever changes, and whenever, what the server stored must not count as an
 // upload.
 
+import CommandTesting
 import Glibc
 import NetworkTesting
+import Synchronization
 import Testing
 
 @Suite("sluice put of a file that changes", .serialized)
 struct PutFileChangeTests {
-  enum Change: CaseIterable {
-    case shortened, grown, written, writtenWithOldTime, replaced
-
-    func perform(on path: String) throws {
-      var status = stat()
-      guard stat(path, &status) == 0 else { throw TestFailure("stat") }
-      switch self {
-      case .shortened: truncate(path, off_t(status.st_size / 2))
-      case .grown: try write("more", at: off_t(status.st_size), path)
-      case .written: try write("other", at: 7, path)
-      case .writtenWithOldTime:
-        try write("other", at: 7, path)
-        let times = [status.st_atim, status.st_mtim]
-        guard utimensat(AT_FDCWD, path, times, 0) == 0 else { throw TestFailure("utimensat") }
-      case .replaced:
-        let other = open(path + ".other", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
-        ftruncate(other, off_t(status.st_size))
-        close(other)
-        rename(path + ".other", path)
-      }
-    }
-
-    private func write(_ text: String, at offset: off_t, _ path: String) throws {
-      let descriptor = open(path, O_WRONLY | O_CLOEXEC)
-      defer { close(descriptor) }
-      let bytes = Array(text.utf8)
-      guard pwrite(descriptor, bytes, bytes.count, offset) == bytes.count else { throw TestFailure("pwrite") }
-    }
-  }
-
   enum Moment: CaseIterable { case whileItIsSent, duringAnOutage, beforeTheResponse }
 
   private static let size = 3_000_000
@@ -70,37 +42,79 @@ struct PutFileChangeTests {
 
   @Test(
     "put fails and names the change, whatever changes and whenever",
-    arguments: Change.allCases.flatMap { change in Moment.allCases.map { (change, $0) } })
-  func change(_ change: Change, _ moment: Moment) throws {
-    let directory = try TemporaryDirectory()
-    let file = try directory.write("data", [UInt8](repeating: 7, count: Self.size))
-    let gate = try Gate()
-    let process: TestProcess
-    let heads: EventLog<ServerConnection.Head>?
-    switch moment {
-    case .duringAnOutage:
-      let server = try HalfServer(keeps: 1000, cuts: true) { gate.pass() }
-      // All of it fits the kernel's buffers, and so the end of the connection is seen.
-      process = try sluice(["put", file, "\(server.url)/x"])
-      heads = server.heads
-      try gate.reached.first("the question") { $0 }
-      try change.perform(on: file)
-      gate.opened.append(true)
-      #expect(try process.wait() == 74)
-    case .whileItIsSent, .beforeTheResponse:
-      let server = try plainServer(stopsAt: moment == .beforeTheResponse ? Self.size : 100_000, gate)
-      process = try sluice(["put", file, "\(server.url)/x", "--resumable", "never", "--send-buffer", "64KiB"])
-      heads = nil
-      try gate.reached.first("the content") { $0 }
-      try change.perform(on: file)
-      gate.opened.append(true)
-      #expect(try process.wait() == 74)
-    }
+    arguments: FileChange.harmful.flatMap { change in Moment.allCases.map { (change, $0) } })
+  func change(_ change: FileChange, _ moment: Moment) throws {
+    let (process, code, heads, directory) = try upload(change, moment)
+    #expect(code == 74)
+    let file = "\(directory.path)/data"
     let text = process.errors.joined(separator: "\n")
     #expect(text.contains("sluice: \(file) changed while it was being sent: "), "\(text)")
     #expect(!text.contains("continue with"), "\(text)")
     if let heads { #expect(heads.all.last?.line.hasPrefix("DELETE") == true) }
     #expect(!directory.names.contains("data.sluice"))
+  }
+
+  @Test(
+    "put goes on when somebody changes a file's permissions, owner or links, and not its content",
+    arguments: FileChange.harmless.flatMap { change in Moment.allCases.map { (change, $0) } })
+  func harmless(_ change: FileChange, _ moment: Moment) throws {
+    let (process, code, _, directory) = try upload(change, moment)
+    #expect(code == 0, "\(process.errors)")
+    #expect(!directory.names.contains("data.sluice"))
+  }
+
+  /// Uploads a file that changes at this moment.
+  private func upload(
+    _ change: FileChange, _ moment: Moment
+  ) throws -> (TestProcess, code: Int32, heads: EventLog<ServerConnection.Head>?, TemporaryDirectory) {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", [UInt8](repeating: 7, count: Self.size))
+    let gate = try Gate()
+    switch moment {
+    case .duringAnOutage:
+      let server = try HalfServer(keeps: 1000, cuts: true) { gate.pass() }
+      // All of it fits the kernel's buffers, and so the end of the connection is seen.
+      let process = try sluice(["put", file, "\(server.url)/x"])
+      try gate.reached.first("the question") { $0 }
+      try change.perform(on: file)
+      gate.opened.append(true)
+      return (process, try process.wait(), server.heads, directory)
+    case .whileItIsSent, .beforeTheResponse:
+      let server = try plainServer(stopsAt: moment == .beforeTheResponse ? Self.size : 100_000, gate)
+      let process = try sluice(["put", file, "\(server.url)/x", "--resumable", "never", "--send-buffer", "64KiB"])
+      try gate.reached.first("the content") { $0 }
+      try change.perform(on: file)
+      gate.opened.append(true)
+      return (process, try process.wait(), nil, directory)
+    }
+  }
+
+  @Test(
+    "put --resume continues with the file that it began with, whatever its permissions and links are by now",
+    arguments: FileChange.allCases.filter { $0 != .writtenWithOldTime })
+  func resumed(_ change: FileChange) throws {
+    let directory = try TemporaryDirectory()
+    let content = (0..<Self.size).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) }
+    let file = try directory.write("data", content)
+    let server = try HalfServer(keeps: 1000)
+    let first = try sluice(["put", file, "\(server.url)/x"])
+    try waitUntil("it is remembered") {
+      (try? directory.contents("data.sluice")).map { String(decoding: $0, as: UTF8.self).contains("SECRET-place") }
+        == true
+    }
+    first.signal(SIGKILL)
+    _ = try first.wait()
+    try change.perform(on: file)
+    let second = try sluice(["put", file, "\(server.url)/x", "--resume"])
+    let code = try second.wait()
+    if FileChange.harmless.contains(change) {
+      #expect(code == 0, "\(second.errors)")
+      #expect(server.appended.withLock { $0.elementsEqual(content[1000...]) })
+      #expect(!directory.names.contains("data.sluice"))
+    } else {
+      #expect(code == (change == .moved ? 66 : 74), "\(second.errors)")
+      #expect(server.appended.withLock { $0.isEmpty } && directory.names.contains("data.sluice"))
+    }
   }
 
   @Test("a file that stays as it is, or is only removed, is uploaded whole, however slowly", arguments: [false, true])

@@ -101,6 +101,70 @@ struct AgentTests {
     #expect(try bench.run(["transfers", "wait", "\(id)"], code: 74).contains("has changed"))
   }
 
+  @Test(
+    "what happens to a file while its transfer is paused ends it only if the content may be another",
+    arguments: FileChange.allCases.filter { $0 != .writtenWithOldTime })
+  func changes(_ change: FileChange) throws {
+    let bench = try AgentBench()
+    let (server, id, content) = try partlySent(bench)
+    try bench.order(.pause(id: id))
+    try change.perform(on: "\(bench.directory.path)/file")
+    try bench.order(.resume(id: id))
+    let result = try bench.ended(id)
+    let uploads = server.state.withLock { $0.uploads }
+    if FileChange.harmless.contains(change) {
+      #expect(result.outcome == .completed, "\(result)")
+      #expect(uploads.count == 1 && uploads[0].isComplete && uploads[0].bytes == content)
+    } else {
+      #expect(result.outcome == .failed, "\(result)")
+      #expect(result.cause == (change == .moved ? "fileUnreadable" : "fileChanged"), "\(result)")
+      #expect(uploads.allSatisfy { !$0.isComplete && content.starts(with: $0.bytes) })
+    }
+  }
+
+  @Test(
+    "when a transfer has ended, its secrets are in none of the agent's files, and no list ever shows those of its URL",
+    arguments: [TransferResult.Outcome.completed, .failed, .cancelled], [TransferRequest.Kind.upload, .download])
+  func secrets(_ outcome: TransferResult.Outcome, _ kind: TransferRequest.Kind) throws {
+    let bench = try AgentBench()
+    let mayAnswer = Lock(false)
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      var rest = head["Content-Length"].flatMap { Int($0) } ?? 0
+      while rest > 0, let piece = try connection.receive(rest) { rest -= piece.count }
+      while !mayAnswer.withLock({ $0 }) { poll(nil, 0, 5) }
+      try connection.respond(outcome == .failed ? "403 Forbidden" : "200 OK", ["Connection: close"], body: "content")
+    }
+    let file = try bench.directory.write("file", bytes(1000))
+    var request = request(kind == .upload ? file : file + ".new", "")
+    request.url =
+      "http://user:SECRET-1@127.0.0.1:\(server.port)/take?X-Amz-Signature=SECRET-2&SECRET-3&a=b=SECRET-4#SECRET-5"
+    (request.kind, request.resumable) = (kind, "never")
+    (request.token, request.fields) = ("SECRET-6", ["X-Key: SECRET-7"])
+    request.giveUpOnRefusalAfter = 0
+    let id = try bench.submit(request)
+    func kept() -> String {
+      ["transfers.db", "transfers.db-wal"].map {
+        String(decoding: (try? fileContents("\(bench.location.directory)/\($0)")) ?? [], as: UTF8.self)
+      }.joined()
+    }
+    #expect((1...7).allSatisfy { kept().contains("SECRET-\($0)") }, "while they are needed")
+    func check() throws {
+      for option in [[], ["--json"]] {
+        let list = try bench.run(["transfers", "list"] + option)
+        #expect(list.contains("take?X-Amz-Signature=...&...&a=...") && !list.contains("SECRET"), "\(list)")
+      }
+    }
+    try check()
+    if outcome == .cancelled { try bench.order(.cancel(id: id)) }
+    mayAnswer.withLock { $0 = true }
+    #expect(try bench.ended(id).outcome == outcome)
+    try waitUntil("its secrets are overwritten") { !kept().contains("SECRET") }
+    try check()
+    try bench.killAgent()
+    try check()
+  }
+
   @Test("a transfer that is cancelled in the middle is deleted at the server")
   func cancel() throws {
     let bench = try AgentBench()

@@ -138,7 +138,7 @@ extension Transfer {
     switch body {
     case .file(let path, let version):
       let file = try UploadFile(path: path)
-      guard "\(file.version)" == version else {
+      guard file.version.isSame(asDescribed: version) else {
         throw UploadFileError.changed("it is not the file that was interrupted")
       }
       return file

@@ -93,7 +93,9 @@ extension UploadSession {
     do throws(UploadFileError) {
       file = try UploadFile(path: data.path, digest: configuration.digest)
     } catch { throw .file(error) }
-    guard "\(file.version)" == data.version else { throw .file(.changed("it is not the file that was interrupted")) }
+    guard file.version.isSame(asDescribed: data.version) else {
+      throw .file(.changed("it is not the file that was interrupted"))
+    }
     return uploadTask(file, configuration)
   }
 
