@@ -20,26 +20,21 @@ enum ReplacedFile {
         return try writeAll(text, descriptor)
       }
       // A symbolic link goes on to lead to the file.
-      close(
-        try replace(isThere ? resolved(path) : path, by: text, mode: isThere ? status.st_mode & 0o777 : 0o666 & ~mask))
+      try replace(isThere ? resolved(path) : path, by: text, mode: isThere ? status.st_mode & 0o777 : 0o666 & ~mask)
     } catch {
       throw CommandError(.inputOutput, "\(path) cannot be written: \(error.reason)")
     }
   }
 
-  /// The same for a regular file or for none. Returns a descriptor of the new file.
-  ///
-  /// - Parameter willRename: called with that descriptor before the file has its name; what it throws leaves `path` as
-  ///   it was.
-  static func replace(
-    _ path: String, by text: String, mode: mode_t, willRename: (Int32) throws(SystemError) -> Void = { _ in }
-  ) throws(SystemError) -> Int32 {
+  /// The same for a regular file or for none.
+  private static func replace(_ path: String, by text: String, mode: mode_t) throws(SystemError) {
     var template = Array("\(path).XXXXXX".utf8CString)
     let descriptor = template.withUnsafeMutableBufferPointer { buffer in
       // The array has a base address: it is not empty.
       mkstemp(buffer.baseAddress!)
     }
     guard descriptor >= 0 else { throw .last("mkstemp") }
+    defer { close(descriptor) }
     _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
     let temporary = String(decoding: template.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)
     do throws(SystemError) {
@@ -47,15 +42,12 @@ enum ReplacedFile {
       try retryingInterrupts("fchmod") { fchmod(descriptor, mode) }
       // Before the name: otherwise a crash could leave the new name with nothing in it.
       try retryingInterrupts("fsync") { fsync(descriptor) }
-      try willRename(descriptor)
       try retryingInterrupts("rename") { rename(temporary, path) }
     } catch {
       unlink(temporary)
-      close(descriptor)
       throw error
     }
     syncDirectory(of: path)
-    return descriptor
   }
 
   /// Makes the names in the directory of `path` outlast a crash. Where that is not to be had, as on some file systems,

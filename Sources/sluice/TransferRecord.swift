@@ -1,7 +1,9 @@
 // The file in which `put` and `get` remember an unfinished transfer, so that not even a killed process forgets it.
 //
 // It is written beside the user's own files, so each step makes sure that it is ours: its first line says what it is, and
-// a lock says whose it is. Anything else is left as it is.
+// a lock says whose it is. Anything else is left as it is. It has one name all its life: what is to be remembered is
+// added behind what was, and the last state that is complete counts. So a kill leaves neither half a state nor another
+// file.
 
 internal import EventLoops
 internal import Glibc
@@ -21,9 +23,14 @@ final class TransferRecord: Sendable {
     case upload, download
 
     fileprivate var magic: String { "sluice \(rawValue) record" }
-    fileprivate var firstLine: String { "\(magic) 1" }
+    fileprivate var firstLine: String { "\(magic) 2" }
     fileprivate var user: String { self == .upload ? "another sluice put uploads" : "another sluice get downloads" }
   }
+
+  /// The line behind each state. No field's value begins with a space.
+  private static let stateEnd = " end"
+  /// More than a record has in bytes, but for one of thousands of states: that one begins anew.
+  private static let limit = 1 << 20
 
   let path: String
   private let kind: Kind
@@ -51,7 +58,7 @@ final class TransferRecord: Sendable {
         do throws(SystemError) {
           guard errno == ENOENT else { throw .last("lstat") }
           try begin(
-            try retryingInterrupts("open") { open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) })
+            try retryingInterrupts("open") { open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) })
         } catch {
           if error.code == EEXIST { continue }
           // The transfer can do without.
@@ -62,7 +69,7 @@ final class TransferRecord: Sendable {
       guard status.st_mode & S_IFMT == S_IFREG else { throw notARecord("it is not a regular file") }
       let found: Int32
       do throws(SystemError) {
-        found = try retryingInterrupts("open") { open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) }
+        found = try retryingInterrupts("open") { open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) }
       } catch {
         if error.code == ENOENT { continue }
         throw notARecord(error.reason)
@@ -113,7 +120,37 @@ final class TransferRecord: Sendable {
   /// Remembers what these lines say; nil when it does, or why it cannot.
   func write(_ lines: [String]) -> SystemError? {
     if let obstacle = obstacle.withLock({ $0 }) { return obstacle }
-    return replace(([kind.firstLine] + lines).map { $0 + "\n" }.joined())
+    let state = (lines + [Self.stateEnd]).map { $0 + "\n" }.joined()
+    return file.withLock { file in
+      guard let open = file else { return SystemError(operation: "write", code: EBADF) }
+      guard isUnchanged(open) else { return SystemError(operation: "write", code: ESTALE) }
+      var kept = kind.firstLine + "\n" + (Self.states(open.text, kind).map { $0 + "\n" }.joined())
+      if kept.hasSuffix("\n" + state), kept == open.text { return nil }
+      if kept.utf8.count + state.utf8.count > Self.limit { kept = kind.firstLine + "\n" }
+      do throws(SystemError) {
+        try Self.truncate(open.descriptor, to: kept)
+        file?.text = kept
+        try ReplacedFile.writeAll(state, open.descriptor)
+        try retryingInterrupts("fsync") { fsync(open.descriptor) }
+        file?.text = kept + state
+        return nil
+      } catch {
+        try? Self.truncate(open.descriptor, to: kept)
+        return error
+      }
+    }
+  }
+
+  private static func truncate(_ descriptor: Int32, to text: String) throws(SystemError) {
+    try retryingInterrupts("ftruncate") { ftruncate(descriptor, off_t(text.utf8.count)) }
+  }
+
+  /// The lines of all complete states behind the first line.
+  private static func states(_ text: String, _ kind: Kind) -> ArraySlice<Substring> {
+    let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
+    // Behind the last line feed is nothing, or a line that was not written completely.
+    guard let end = lines.dropLast().lastIndex(of: stateEnd[...]) else { return [] }
+    return lines[1...end]
   }
 
   /// Locks the file that was just made, and writes the line that tells it from anybody else's.
@@ -134,24 +171,6 @@ final class TransferRecord: Sendable {
     }
   }
 
-  private func replace(_ text: String) -> SystemError? {
-    file.withLock { file -> SystemError? in
-      guard let old = file else { return SystemError(operation: "write", code: EBADF) }
-      do throws(SystemError) {
-        let new = try ReplacedFile.replace(path, by: text, mode: 0o600) { (new) throws(SystemError) in
-          guard isUnchanged(old) else { throw SystemError(operation: "rename", code: ESTALE) }
-          // Before it has the name, so that nobody else gets it. What has no locks has to do without.
-          _ = try? retryingInterrupts("flock") { flock(new, LOCK_EX | LOCK_NB) }
-        }
-        close(old.descriptor)
-        file = OpenFile(descriptor: new, text: text)
-        return nil
-      } catch {
-        return error
-      }
-    }
-  }
-
   // MARK: Whose it is
 
   /// Whether the path still names the open file.
@@ -167,9 +186,9 @@ final class TransferRecord: Sendable {
     return bytes.elementsEqual(file.text.utf8)
   }
 
-  /// At most 1 MiB of a file, which is more than a record has; nil if it cannot be read.
+  /// As much of a file as a record may have; nil if it cannot be read.
   private static func bytes(_ descriptor: Int32) -> ArraySlice<UInt8>? {
-    var bytes = [UInt8](repeating: 0, count: 1 << 20)
+    var bytes = [UInt8](repeating: 0, count: limit + 1)
     let count = try? retryingInterrupts("read") {
       bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, 0) }
     }
@@ -210,9 +229,11 @@ final class TransferRecord: Sendable {
     var status = stat()
     // What another user left there would exchange this user's file with a server of that user's choice.
     guard fstat(descriptor, &status) == 0, status.st_uid == geteuid() else { throw notARecord("another user owns it") }
-    if lines.count == 2, lines[1].isEmpty { return nil }
-    guard lines.last?.isEmpty == true, lines.count > 2 else { throw damaged }
-    return lines.dropFirst().dropLast().map(String.init)
+    guard lines.count > 1 else { throw damaged }
+    let states = Self.states(text, kind)
+    guard !states.isEmpty else { return nil }
+    return states.dropLast().split(separator: Self.stateEnd[...], omittingEmptySubsequences: false).last?.map(
+      String.init)
   }
 
   /// What is in it does not make sense.

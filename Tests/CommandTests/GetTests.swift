@@ -560,7 +560,8 @@ struct GetTests {
       ([], 64, ["URL is missing"]), (["http://h/x", "more"], 64, ["one argument too many"]),
       (["http://h/"], 64, ["--output FILE"]), (["http://h"], 64, ["--output FILE"]),
       (["http://h/%2e%2e"], 64, ["--output FILE"]), (["http://h/a%2fb"], 64, ["--output FILE"]),
-      (["http://h/.profile"], 64, ["--output FILE"]), (["http://h/a%0ab"], 64, ["--output FILE"]),
+      (["http://h/-rf"], 64, ["--output FILE"]), (["http://h/.profile"], 64, ["--output FILE"]),
+      (["http://h/a%0ab"], 64, ["--output FILE"]),
       (["ftp://h/x", "-o", file], 64, ["neither http:// nor https://"]),
       (["http://h/x", "-o", file, "--resume"], 64, ["no unfinished download", "Leave --resume"]),
       (["http://h/x", "-o", file, "--abandon"], 64, ["no unfinished download", "Leave --abandon"]),
@@ -581,6 +582,39 @@ struct GetTests {
       let text = process.errors.joined(separator: "\n")
       for part in says { #expect(text.contains(part), "\(arguments): \(text)") }
       #expect(directory.names.isEmpty, "\(arguments) \(directory.names)")
+    }
+  }
+
+  @Test("a download that is killed before any change of its files leaves the file, its part and its record at most")
+  func killedAnywhere() throws {
+    let calls = "fsync,ftruncate,unlink,rename,renameat2,linkat"
+    var number = 1
+    while true {
+      let directory = try TemporaryDirectory()
+      let path = "\(directory.path)/file.bin"
+      let resource = try Resource([.cutInBody, .changed])
+      let server = try resource.serve()
+      let arguments = ["get", "\(server.url)/file.bin", "-o", path] + Self.patience
+      let process = try TestProcess(
+        "strace",
+        [
+          "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(calls)", "-e",
+          "inject=\(calls):signal=SIGKILL:when=\(number)", try sluicePath(),
+        ] + arguments, environment: ["http_proxy": nil, "all_proxy": nil])
+      let hasEnded = try process.wait() == 0
+      let names = directory.names
+      #expect(Set(names).isSubset(of: ["file.bin", "file.bin.part", "file.bin.sluice"]), "call \(number): \(names)")
+      if hasEnded {
+        #expect(names == ["file.bin"] && number > 2)
+        return
+      }
+      if !names.contains("file.bin") {
+        // What there is does not stand in the way of the next one.
+        let next = try sluice(arguments)
+        let code = try next.wait()
+        #expect(code == 0 || code == 64 && names.contains("file.bin.part"), "call \(number): \(names) \(next.errors)")
+      }
+      number += 1
     }
   }
 

@@ -48,13 +48,16 @@ struct UploadRecordTests {
     let cases: [(String, String?)] = [
       (precious, nil), (link, nil), (fifo, nil), (directory.path, nil), ("/dev/null", nil),
       (try directory.write("binary", [0, 255, 10, 0]), nil),
-      (try directory.write("newer", "sluice upload record 2\nmore\n"), "another version"),
-      (try directory.write("cut", "sluice upload record 1\nformat=1, upload=\"ht"), "damaged"),
-      (try directory.write("long", "sluice upload record 1\n\(data?.text ?? "")\nsize=4\nmore\n"), "damaged"),
-      (try directory.write("mark", "sluice upload record 1"), "damaged"),
+      (try directory.write("newer", "sluice upload record 3\nmore\n"), "another version"),
+      (try directory.write("older", "sluice upload record 1\nmore\nmore\n"), "another version"),
+      (try directory.write("long", "sluice upload record 2\n\(data?.text ?? "")\nsize=4\nmore\n end\n"), "damaged"),
+      (try directory.write("mark", "sluice upload record 2"), "damaged"),
       (try directory.write("empty", ""), "it is empty"),
-      (try directory.write("base", "sluice upload record 1\n\(text(base: 5))\nsize=4\n"), "damaged"),
-      (try directory.write("far", "sluice upload record 1\n\(text(base: 999_999_999_999_999))\nsize=4\n"), "damaged"),
+      (try directory.write("base", "sluice upload record 2\n\(text(base: 5))\nsize=4\n end\n"), "damaged"),
+      (
+        try directory.write("far", "sluice upload record 2\n\(text(base: 999_999_999_999_999))\nsize=4\n end\n"),
+        "damaged"
+      ),
     ]
     for (path, says) in cases {
       var before = stat()
@@ -93,6 +96,57 @@ struct UploadRecordTests {
     #expect(directory.names == ["data"])
   }
 
+  @Test("wherever a kill cuts it off, the record has the last state that was complete, and takes the next one")
+  func cut() throws {
+    let directory = try TemporaryDirectory()
+    let version = try version(try directory.write("data", "text"))
+    let path = "\(directory.path)/data.sluice"
+    let first = UploadRecord(path: path, version: version)
+    #expect(try first.claim() == nil)
+    var states: [ResumeData] = []
+    var ends = [try directory.contents("data.sluice").count]
+    for number in 0..<3 {
+      var data = try #require(data)
+      data.upload = "http://h/\(number)"
+      // What is known already is not written again.
+      for _ in 0..<2 { #expect(first.write(data) == nil) }
+      states.append(data)
+      ends.append(try directory.contents("data.sluice").count)
+      #expect(directory.names == ["data", "data.sluice"])
+    }
+    first.release()
+    let whole = try directory.contents("data.sluice")
+    #expect(whole.count == ends[3])
+    for count in ends[0]...ends[3] {
+      try directory.write("data.sluice", Array(whole[..<count]))
+      let record = UploadRecord(path: path, version: version)
+      let complete = ends.count { $0 <= count } - 1
+      #expect(try record.claim()?.data == (complete > 0 ? states[complete - 1] : nil), "\(count) bytes")
+      #expect(record.write(states[0]) == nil)
+      record.release()
+      let next = UploadRecord(path: path, version: version)
+      #expect(try next.claim()?.data == states[0], "\(count) bytes")
+      next.release()
+    }
+  }
+
+  @Test("a record that thousands of states have made long begins anew, and has the last one")
+  func endless() throws {
+    let directory = try TemporaryDirectory()
+    let version = try version(try directory.write("data", "text"))
+    let path = "\(directory.path)/data.sluice"
+    let record = UploadRecord(path: path, version: version)
+    _ = try record.claim()
+    var data = try #require(data)
+    for number in 0..<30 {
+      data.upload = "http://h/" + String(repeating: "\(number % 10)", count: 90_000)
+      #expect(record.write(data) == nil)
+      #expect(try directory.contents("data.sluice").count <= 1 << 20)
+    }
+    record.release()
+    #expect(try UploadRecord(path: path, version: version).claim()?.data == data)
+  }
+
   @Test("a child that was forked meanwhile does not keep it locked", arguments: [false, true])
   func forked(isRemoved: Bool) throws {
     let directory = try TemporaryDirectory()
@@ -129,7 +183,7 @@ struct UploadRecordTests {
     for _ in 0..<2 {
       let record = UploadRecord(path: path, version: try version(file))
       #expect(try record.claim() == nil)
-      #expect(try directory.contents("data.sluice") == Array("sluice upload record 1\n".utf8))
+      #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
       record.release()
     }
     let record = UploadRecord(path: path, version: try version(file))
@@ -173,7 +227,7 @@ struct UploadRecordTests {
 
   @Test(
     "what somebody writes into the record is neither overwritten nor removed",
-    arguments: ["", "precious", "sluice upload record 1\nprecious\n"], [0, 1, 2])
+    arguments: ["", "precious", "sluice upload record 2\nprecious\n"], [0, 1, 2])
   func rewritten(_ text: String, writesBefore: Int) throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
