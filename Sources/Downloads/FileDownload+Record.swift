@@ -2,6 +2,7 @@
 
 internal import DiskFiles
 internal import EventLoops
+internal import Glibc
 
 extension FileDownload {
   /// How many bytes are written between two checkpoints: more than a disk takes in a moment, and no more than a link
@@ -21,11 +22,15 @@ extension FileDownload {
         guard file.error == nil, (try? file.synchronize()) != nil else { return onLoop { $0.written() } }
         count = file.written
       }
-      record(
+      let isStored = record(
         DownloadCheckpoint(
           DownloadResumeData(
             path: file.path, inode: file.inode, birth: file.birth, byteCount: count, validator: validator,
             length: length, digest: digest)))
+      // An earlier checkpoint of the same bytes does as well: after a power failure, some of them are asked for again.
+      guard !isStored, !isSynchronized else { return }
+      file.refuse(SystemError(operation: "store what \(file.path) is of", code: EAGAIN))
+      onLoop { $0.written() }
     }
   }
 

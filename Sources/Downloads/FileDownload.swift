@@ -38,7 +38,8 @@ public final class FileDownload: @unchecked Sendable {
     package var permissions: UInt32?
     /// Stores a checkpoint: when the part is there, before the first byte of each representation is written, and now and
     /// then. Called on a thread of the download, which may block: nothing is written meanwhile, and the server is held up.
-    package var record: (@Sendable (DownloadCheckpoint) -> Void)?
+    /// False if it cannot be stored: where nothing may be written without it, the download ends with `EAGAIN`.
+    package var record: (@Sendable (DownloadCheckpoint) -> Bool)?
 
     /// A download to a file, whose part is beside it.
     public init(request: UploadRequest, to path: String) {

@@ -173,6 +173,9 @@ package final class PartialFile: @unchecked Sendable {
     }
   }
 
+  /// Writes nothing more. On the worker's thread.
+  func refuse(_ error: SystemError) { state.withLock { $0.error = $0.error ?? error } }
+
   /// Digests what is written from now on, if that is the beginning. Behind all that was handed in before.
   func beginDigest(_ algorithm: DigestAlgorithm) {
     worker.execute { [self] in

@@ -122,9 +122,9 @@ enum RunningDownload {
 
   // MARK: Running
 
-  /// - Parameter record: stores a checkpoint before it returns.
+  /// - Parameter record: stores a checkpoint before it returns; false if it cannot.
   static func configuration(
-    _ transfer: Transfer, _ data: DownloadResumeData?, record: @escaping @Sendable (DownloadCheckpoint) -> Void
+    _ transfer: Transfer, _ data: DownloadResumeData?, record: @escaping @Sendable (DownloadCheckpoint) -> Bool
   ) -> FileDownload.Configuration {
     let asked = transfer.request
     var request = asked.httpRequest

@@ -1,4 +1,4 @@
-// How a thread waits until the agent's loop has stored something.
+// How a thread waits until the agent's loop has stored something, or could not.
 
 internal import Glibc
 
@@ -6,6 +6,8 @@ internal import Glibc
 final class StoredSignal: @unchecked Sendable {
   // Its address is what other threads know.
   private let semaphore = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
+  /// Written before the signal, and read behind it.
+  private var isStored = false
 
   init() { sem_init(semaphore, 0, 0) }
 
@@ -14,7 +16,14 @@ final class StoredSignal: @unchecked Sendable {
     semaphore.deallocate()
   }
 
-  func signal() { sem_post(semaphore) }
+  func signal(_ isStored: Bool) {
+    self.isStored = isStored
+    sem_post(semaphore)
+  }
 
-  func wait() { while sem_wait(semaphore) != 0, errno == EINTR {} }
+  /// - Returns: whether it is stored.
+  func wait() -> Bool {
+    while sem_wait(semaphore) != 0, errno == EINTR {}
+    return isStored
+  }
 }

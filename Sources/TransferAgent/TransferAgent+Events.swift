@@ -6,59 +6,91 @@ internal import TransferClient
 extension TransferAgent {
   /// Lets an event happen: in the database first, then in what runs.
   ///
-  /// - Parameters:
-  ///   - order: what is answered.
-  ///   - then: called when the database has it.
-  func happen(
-    _ event: TransferQueue.Event, answering order: (peer: AgentPeer, number: Int64)? = nil,
-    then: @escaping @Sendable () -> Void = {}
-  ) {
-    guard order != nil || pending.isEmpty else { return pending.append((event, then)) }
-    if let error = tryEvent(event, order) {
-      if let order {
-        return order.peer.say(
-          .refused(
-            number: order.number, .database,
-            "the agent's database cannot be written: \(error). Nothing has changed; try again later."))
-      }
-      pending.append((event, then))
-      retryLater()
+  /// - Parameter order: what is answered.
+  func happen(_ event: TransferQueue.Event, answering order: (peer: AgentPeer, number: Int64)? = nil) {
+    // What a transfer does is stored in its order. Others need not wait for that.
+    if let id = event.transfer, let words = queue.shortage, pending.contains(where: { $0.transfer == id }) {
+      pending.append(event)
+      return noteShortage(words)
+    }
+    guard let words = tryEvent(event, order) else { return }
+    if let order {
+      order.peer.say(.refused(number: order.number, .database, "\(words) Nothing has changed; then try again."))
+    } else if event.transfer != nil {
+      pending.append(event)
+      noteShortage(words)
     } else {
-      then()
+      // What it does without the database. The rest follows when there is room.
+      _ = tryEvent(event, nil)
     }
   }
 
-  /// - Returns: why the database does not take it; nil if it does.
+  /// - Returns: why the database does not take it, and what to do; nil if it does.
   func tryEvent(_ event: TransferQueue.Event, _ order: (peer: AgentPeer, number: Int64)?) -> String? {
     var next = queue
     let actions = next.handle(event, now: WallClock.now.sinceEpoch)
+    let hasStored: Bool
     do throws(AgentError) {
-      try database.apply(actions)
+      hasStored = try database.apply(actions)
     } catch {
-      if case .database(_, let reason) = error { return reason }
-      return "\(error)"
+      let words = Self.words(error, location)
+      noteShortage(words)
+      return words
     }
     queue = next
     for action in actions { perform(action, order) }
+    if hasStored {
+      databaseDelay = Self.databaseDelays.lowerBound
+      if queue.shortage != nil { endShortage() }
+    }
     watchNetwork()
     endIfStopped()
     watchIdleness()
     return nil
   }
 
-  func retryLater() {
-    loop.schedule(after: pendingDelay) { [self] in
-      pendingDelay = min(pendingDelay * 2, .seconds(60))
-      while let (event, then) = pending.first {
-        if tryEvent(event, nil) != nil { return retryLater() }
-        pending.removeFirst()
-        then()
-      }
-      pendingDelay = .seconds(1)
-      // As long as an event waited, there was something to do.
-      endIfStopped()
-      watchIdleness()
+  private static func words(_ error: AgentError, _ location: AgentLocation) -> String {
+    guard case .database(let name, let reason) = error else { return "\(error)." }
+    return "cannot write the agent's database \(location.directory)/\(name): \(reason). Make room on its disk."
+  }
+
+  // MARK: A database that takes nothing
+
+  private func noteShortage(_ words: String) {
+    let unstored = Set(
+      pending.compactMap { event in
+        if case .finished(let id, _) = event { return id }
+        return nil
+      })
+    guard queue.shortage != words || queue.unstored != unstored else { return }
+    let isNew = queue.shortage == nil
+    queue.note(shortage: words, unstored: unstored)
+    for id in queue.transfers.keys where queue.transfers[id]?.hasEnded == false { tell(id) }
+    // The places of those that have ended are free.
+    if !unstored.isEmpty { loop.execute { [self] in happen(.timeCame) } }
+    if isNew { askDatabaseLater() }
+  }
+
+  private func askDatabaseLater() {
+    databaseTimer.map { loop.cancel($0) }
+    databaseTimer = loop.schedule(after: databaseDelay) { [self] in
+      databaseTimer = nil
+      databaseDelay = min(databaseDelay * 2, Self.databaseDelays.upperBound)
+      do throws(AgentError) { try database.check() } catch { return askDatabaseLater() }
+      endShortage()
     }
+  }
+
+  /// There is room again: what has waited for it happens now.
+  private func endShortage() {
+    databaseTimer.map { loop.cancel($0) }
+    databaseTimer = nil
+    let waiting = pending
+    pending = []
+    queue.note(shortage: nil, unstored: [])
+    queue.endRests()
+    for event in waiting { happen(event) }
+    happen(.timeCame)
   }
 
   func perform(_ action: TransferQueue.Action, _ order: (peer: AgentPeer, number: Int64)?) {

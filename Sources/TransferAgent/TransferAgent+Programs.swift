@@ -134,7 +134,7 @@ extension TransferAgent {
   func status(_ transfer: Transfer) -> TransferStatus {
     let state: TransferStatus.State =
       switch transfer.state {
-      case .active: queue.running[transfer.id] == nil ? .waiting : .running
+      case .active: queue.running[transfer.id] == nil || queue.unstored.contains(transfer.id) ? .waiting : .running
       case .paused: .paused
       case .ended: .ended
       }
@@ -145,7 +145,7 @@ extension TransferAgent {
       note: request.note,
       size: transfer.result?.outcome == .completed ? transfer.result?.byteCount : transfer.size ?? part?.length,
       acknowledged: transfer.result?.byteCount ?? max(transfer.acknowledged, part?.byteCount ?? 0),
-      created: transfer.created, trouble: (state == .waiting ? queue.obstacle(transfer) : nil) ?? transfer.trouble,
+      created: transfer.created, trouble: (state == .waiting ? queue.awaited(transfer) : nil) ?? transfer.trouble,
       result: transfer.result)
   }
 }

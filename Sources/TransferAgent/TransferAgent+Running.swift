@@ -68,10 +68,13 @@ extension TransferAgent {
 
   /// Stores where the part of a download is and what it is of. On a thread of the download: nothing is written into the
   /// part before the database says so.
-  private func record(_ checkpoint: DownloadCheckpoint, of id: Int64) {
+  ///
+  /// - Returns: whether the database has it. A download that cannot do without waits for its next attempt, and takes
+  ///   nobody's place meanwhile.
+  private func record(_ checkpoint: DownloadCheckpoint, of id: Int64) -> Bool {
     let stored = StoredSignal()
-    loop.execute { [self] in happen(.created(id, resumeData: checkpoint.text)) { stored.signal() } }
-    stored.wait()
+    loop.execute { [self] in stored.signal(tryEvent(.created(id, resumeData: checkpoint.text), nil) == nil) }
+    return stored.wait()
   }
 
   // MARK: What is heard

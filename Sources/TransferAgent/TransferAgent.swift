@@ -42,9 +42,10 @@ package final class TransferAgent: @unchecked Sendable {
   var running: [Int64: RunningTransfer] = [:]
   /// How many servers are being asked to forget an upload, and parts removed.
   var abandons = 0
-  /// What has happened and the database could not take, and what follows.
-  var pending: [(event: TransferQueue.Event, then: @Sendable () -> Void)] = []
-  var pendingDelay = Duration.seconds(1)
+  /// What transfers have done and the database could not take, in the order in which it happened.
+  var pending: [TransferQueue.Event] = []
+  var databaseTimer: EventLoop.Timer?
+  var databaseDelay = TransferAgent.databaseDelays.lowerBound
   var wakeTimer: EventLoop.Timer?
   var idleTimer: EventLoop.Timer?
   var progressTimer: EventLoop.Timer?
@@ -61,6 +62,8 @@ package final class TransferAgent: @unchecked Sendable {
   static let stopLimit = Duration.seconds(5)
   /// How long programs wait when there is no descriptor for their connections.
   static let acceptPause = Duration.milliseconds(500)
+  /// How long the agent waits before it asks a database again that took nothing.
+  static let databaseDelays = Duration.seconds(1)...Duration.seconds(60)
   /// How long a server may take to forget a cancelled upload.
   static let abandonLimit = Duration.seconds(60)
 

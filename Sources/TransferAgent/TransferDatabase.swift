@@ -14,7 +14,7 @@ package final class TransferDatabase {
   private let lock: Int32
 
   /// The layout of the tables (`PRAGMA user_version`).
-  private static let version: Int64 = 3
+  private static let version: Int64 = 4
 
   /// Locks and opens the database in `directory`, and makes what is not there.
   ///
@@ -80,7 +80,7 @@ package final class TransferDatabase {
       guard check == .text("ok") else { throw SQLite.Failure(code: 11, message: "\(check.map { "\($0)" } ?? "")") }
       return
     }
-    guard [0, 1, 2].contains(where: { found == .integer($0) }) else {
+    guard [0, 1, 2, 3].contains(where: { found == .integer($0) }) else {
       throw SQLite.Failure(code: 1, message: "a later version of sluice has written it")
     }
     try database.transaction { () throws(SQLite.Failure) in
@@ -102,7 +102,7 @@ package final class TransferDatabase {
       // Since version 2.
       try database.run(
         "CREATE TABLE IF NOT EXISTS acknowledged(key TEXT PRIMARY KEY, id INTEGER NOT NULL, time INTEGER NOT NULL)")
-      // Earlier versions kept the secrets of transfers that had ended.
+      // Earlier versions kept secrets of transfers that had ended: up to 3, the values of a URL's query.
       for row in try database.run("SELECT \(columns) FROM transfers WHERE state='ended'") {
         guard var transfer = transfer(row) else { continue }
         transfer.removeSecrets()
@@ -188,17 +188,30 @@ package final class TransferDatabase {
     return transfer
   }
 
+  /// Writes what is there already.
+  ///
+  /// - Throws: ``AgentError/database(_:_:)`` if there is no room even for that.
+  package func check() throws(AgentError) {
+    do throws(SQLite.Failure) {
+      try database.run("PRAGMA user_version=\(Self.version)")
+    } catch {
+      throw .database("transfers.db", error.message)
+    }
+  }
+
   /// Stores what these actions store and remove, all of it or nothing.
   ///
+  /// - Returns: whether there was something to store.
   /// - Throws: ``AgentError/database(_:_:)``. Nothing has changed then.
-  package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) {
+  @discardableResult
+  package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) -> Bool {
     let changes = actions.filter {
       switch $0 {
       case .store, .remove, .forget, .storeAbandoned, .removeAbandoned: true
       default: false
       }
     }
-    guard !changes.isEmpty else { return }
+    guard !changes.isEmpty else { return false }
     do throws(SQLite.Failure) {
       try database.transaction { () throws(SQLite.Failure) in
         for case .store(let transfer) in changes { try store(transfer) }
@@ -220,6 +233,7 @@ package final class TransferDatabase {
       // What was replaced or removed may be secret, and is in the log until it is empty. It will be at the next change, if
       // that does not work now.
       if changes.contains(where: Self.removesSecrets) { _ = try? database.run("PRAGMA wal_checkpoint(TRUNCATE)") }
+      return true
     } catch {
       throw .database("transfers.db", error.message)
     }

@@ -23,6 +23,14 @@ extension TransferQueue {
     case network(NetworkConditions)
     /// The agent ends: what runs is stopped, and nothing begins.
     case shutdown
+
+    /// Of which transfer it is, if it is what one has done; nil for orders, and for what concerns all.
+    var transfer: Int64? {
+      switch self {
+      case .created(let id, _), .finished(let id, _), .abandoned(let id, _): id
+      default: nil
+      }
+    }
   }
 
   /// How what ran has ended.

@@ -44,7 +44,7 @@ extension TransferQueue {
       } else if one.hasRemains {
         deleting.insert(id)
         actions.append(.abandon(one.transfer))
-      } else {
+      } else if shortage == nil {
         forgetAbandoned(id, &actions)
       }
     }

@@ -28,6 +28,11 @@ package struct TransferQueue: Equatable, Sendable {
   /// Nil until it is known. What depends on it waits so long.
   private var network: NetworkConditions?
   private var isShutDown = false
+  /// Why the database takes nothing, and what to do, in words; nil if it does, as far as is known. Nothing that has to be
+  /// stored first begins or ends meanwhile.
+  package private(set) var shortage: String?
+  /// Those that do not run any more, and whose end the database has not taken. Others have their places.
+  package private(set) var unstored: Set<Int64> = []
 
   package enum Run: Equatable, Sendable { case running, stopping }
 
@@ -77,6 +82,17 @@ package struct TransferQueue: Equatable, Sendable {
 
   /// Whether a transfer depends on the kind of network.
   package var dependsOnNetwork: Bool { transfers.values.contains { !$0.hasEnded && $0.request.hasConditions } }
+
+  /// What a transfer waits for that does not run, in words; nil for its turn, or its next attempt.
+  package func awaited(_ transfer: Transfer) -> String? {
+    if let shortage, unstored.contains(transfer.id) || transfer.request.kind == .download { return shortage }
+    return obstacle(transfer)
+  }
+
+  /// The database takes nothing, or again what it gets.
+  package mutating func note(shortage: String?, unstored: Set<Int64>) {
+    (self.shortage, self.unstored) = (shortage, unstored)
+  }
 
   /// Why a transfer has to wait for another network, in words; nil if it does not.
   package func obstacle(_ transfer: Transfer) -> String? {
@@ -339,7 +355,7 @@ package struct TransferQueue: Equatable, Sendable {
     delete(now, &actions).map(wake)
     for id in order {
       guard let transfer = transfers[id], !transfer.hasEnded else { continue }
-      if let deadline = transfer.request.deadline {
+      if let deadline = transfer.request.deadline, shortage == nil {
         guard deadline > now else {
           var result = TransferResult(
             .failed, cause: "timedOut", message: "the transfer was not complete in the time that it had")
@@ -361,7 +377,9 @@ package struct TransferQueue: Equatable, Sendable {
         continue
       }
       guard obstacle(transfer) == nil else { continue }
-      guard running.count < Self.limit else {
+      // The part of a download is stored before its first byte is written.
+      guard shortage == nil || transfer.request.kind == .upload else { continue }
+      guard running.count - unstored.count < Self.limit else {
         waiting += 1
         continue
       }
@@ -375,8 +393,10 @@ package struct TransferQueue: Equatable, Sendable {
 
   /// Those that wait for their next attempt make room for others that could run.
   private mutating func makeRoom(for waiting: Int, _ now: Int64, _ actions: inout [Action]) {
-    let stopping = running.values.count { $0 == .stopping }
-    let idle = running.keys.sorted().filter { running[$0] == .running && transfers[$0]?.trouble != nil }
+    let stopping = running.count { $0.value == .stopping && !unstored.contains($0.key) }
+    let idle = running.keys.sorted().filter {
+      running[$0] == .running && transfers[$0]?.trouble != nil && !unstored.contains($0)
+    }
     for id in idle.prefix(max(0, waiting - stopping)) {
       rest(id, now)
       stop(id, &actions)

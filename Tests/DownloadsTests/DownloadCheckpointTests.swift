@@ -92,6 +92,7 @@ struct DownloadCheckpointTests {
       // The next version comes before the second request.
       if checkpoint.data.validator == "\"1\"" { server.set("x", [UInt8](repeating: 2, count: 300_000)) }
       stored.append((checkpoint.data.validator, size, checkpoint.data.byteCount == 0))
+      return true
     }
     let session = try UploadSession()
     let ended = try EventLog<DownloadSummary>()
@@ -103,6 +104,24 @@ struct DownloadCheckpointTests {
     #expect(try fileContents(path) == server.body("x"))
     var status = stat()
     #expect(stat(path, &status) == 0 && status.st_mode & 0o777 == 0o666)
+  }
+
+  @Test(
+    "a download whose checkpoint cannot be stored ends so that it may begin again, and leaves nothing",
+    arguments: ["", "\"1\""])
+  func refused(validator: String) throws {
+    let (directory, server) = (try TemporaryDirectory(), try ResourceServer())
+    server.set("x", [UInt8](repeating: 1, count: 300_000))
+    let path = "\(directory.path)/file"
+    var configuration = FileDownload.Configuration(
+      request: UploadRequest(url: server.url("x")), output: .file(path, part: path + ".part"))
+    configuration.record = { $0.data.validator != validator }
+    let session = try UploadSession()
+    let ended = try EventLog<DownloadSummary>()
+    FileDownload(configuration).start(on: session) { if case .ended(let summary) = $0 { ended.append(summary) } }
+    let summary = try ended.first("the end") { _ in true }
+    #expect(summary.error?.systemError?.code == EAGAIN && summary.resumeData == nil, "\(summary)")
+    #expect(directory.names.isEmpty)
   }
 
   @Test("while a checkpoint is not stored, nothing is written, and the server is held up")
@@ -117,6 +136,7 @@ struct DownloadCheckpointTests {
     configuration.record = { checkpoint in
       asked.append(checkpoint.data.validator)
       while checkpoint.data.validator != "", !isFree.withLock({ $0 }) { poll(nil, 0, 1) }
+      return true
     }
     let session = try UploadSession()
     let ended = try EventLog<DownloadSummary>()

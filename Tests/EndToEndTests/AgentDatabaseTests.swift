@@ -92,32 +92,100 @@ struct AgentDatabaseTests {
     #expect(found.count <= 3 && Set(found.map(\.id)).count == found.count, "\(what): \(found)")
   }
 
-  @Test("on a full disk, the agent refuses orders and changes nothing, and goes on when there is room")
-  func fullDisk() throws {
+  /// An agent whose database is on a small disk of its own.
+  private func benchOnDisk(size: String = "256k") throws -> (bench: AgentBench, disk: SpoolDisk, agent: TestProcess) {
     let bench = try AgentBench()
     let state = bench.location.directory
     mkdir("\(bench.directory.path)/state", 0o700)
     mkdir(state, 0o700)
-    let disk = try SpoolDisk(state, size: "256k")
+    let disk = try SpoolDisk(state, size: size)
     chmod(disk.outside(""), 0o700)
-    let file = try bench.directory.write("file", "content")
     let agent = try TestProcess(
       disk.prefix[0], Array(disk.prefix.dropFirst()) + [bench.program, "agent"], environment: bench.environment)
     try agent.lines.first("its start") { $0.text.hasPrefix("listening on") }
+    return (bench, disk, agent)
+  }
+
+  /// Takes all room, also that in the blocks that the database has.
+  private func fill(_ disk: SpoolDisk, of bench: AgentBench, _ file: String) throws {
+    try disk.fill()
+    var request = TransferRequest(key: "", url: "http://127.0.0.1:9/x", path: file)
+    request.earliestBegin = .max
+    for number in 0..<1000 {
+      request.key = "filling \(number)"
+      if case .refused(_, .database, _) = try bench.connection().order(.submit(request)) { return }
+    }
+    throw TestFailure("the disk does not become full")
+  }
+
+  @Test(
+    "with a full disk, downloads wait and say why, the rest goes on, and everything ends by itself when there is room")
+  func waiting() throws {
+    let (bench, disk, agent) = try benchOnDisk(size: "2m")
+    let content = [UInt8](repeating: 7, count: 300_000)
+    let file = try bench.directory.write("file", content)
+    let server = try StreamServer()
+    let gate = try EventLog<Bool>()
+    let asked = try EventLog<Bool>()
+    let slow = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      var rest = head["Content-Length"].flatMap { Int($0) } ?? 0
+      while rest > 0, let piece = try connection.receive(rest) { rest -= piece.count }
+      asked.append(true)
+      try gate.first("its turn") { $0 }
+      try connection.respond("200 OK", ["Connection: close", "ETag: \"a\""], body: "content")
+    }
+    let begin = WallClock.now.sinceEpoch + 1500
+    func submit(_ kind: TransferRequest.Kind, _ url: String, begin: Int64?) throws -> Int64 {
+      let path = kind == .upload ? file : "\(bench.directory.path)/new \(url.hashValue)"
+      var request = TransferRequest(key: "\(kind) \(url) \(begin ?? 0)", url: url, path: path)
+      (request.kind, request.mayUsePOST, request.earliestBegin) = (kind, true, begin)
+      if begin == nil { request.resumable = "never" }
+      return try bench.submit(request)
+    }
+    // Two that run when the room goes, and what begins then: more of those that wait than there are places.
+    let running = [
+      try submit(.upload, slow.url + "/up", begin: nil), try submit(.download, slow.url + "/down", begin: nil),
+    ]
+    try waitUntil("both run") { asked.all.count == 2 }
+    let downloads = try (0..<5).map { try submit(.download, "\(slow.url)/later\($0)", begin: begin) }
+    let uploads = try (0..<6).map { try submit(.upload, "\(server.url)/later\($0)", begin: begin) }
+    try fill(disk, of: bench, file)
+    for id in downloads {
+      try bench.transfer(id, "waits for room") {
+        $0.state == .waiting && $0.trouble?.contains("Make room on its disk.") == true
+      }
+    }
+    let list =
+      try bench.run(["transfers", "list"]).split(separator: "\n").first { $0.hasPrefix("\(downloads[0])  ") } ?? ""
+    #expect(list.contains("waiting") && list.contains("transfers.db") && list.contains("full"), "\(list)")
+    #expect(asked.all.count == 2, "no server is asked for what cannot be stored")
+    // They need nothing but a server.
+    try waitUntil("all uploads are at the server") {
+      server.directory.names.count { !$0.hasSuffix(".part") && !$0.hasPrefix(".") } == uploads.count
+    }
+    for id in uploads {
+      try bench.transfer(id, "awaits its place in the database") { $0.state == .waiting && $0.trouble != nil }
+    }
+    let late = try bench.run(["put", "--background", file, "\(server.url)/late"], code: 74)
+    #expect(late.contains("cannot write the agent's database") && late.contains("Nothing has changed"), "\(late)")
+    gate.append(true)
+    try bench.transfer(running[0], "awaits its place in the database") { $0.state == .waiting && $0.trouble != nil }
+    try disk.makeRoom()
+    for id in running + downloads + uploads { #expect(try bench.ended(id).outcome == .completed) }
+    #expect(server.directory.names.count == uploads.count, "none of them twice: \(server.directory.names)")
+    agent.signal(SIGTERM)
+    #expect(try agent.wait() == 0)
+  }
+
+  @Test("on a full disk, the agent refuses orders and changes nothing, and goes on when there is room")
+  func fullDisk() throws {
+    let (bench, disk, agent) = try benchOnDisk()
+    let file = try bench.directory.write("file", "content")
     var request = TransferRequest(key: "first", url: "http://127.0.0.1:9/x", path: file)
     request.earliestBegin = .max
     let id = try bench.submit(request)
-    try disk.fill()
-    // There may be room in the blocks that the database has.
-    var number = 0
-    var refusal: AgentAnswer?
-    while refusal == nil, number < 1000 {
-      number += 1
-      request.key = "\(number)"
-      let answer = try bench.connection().order(.submit(request))
-      if case .refused(_, .database, _) = answer { refusal = answer }
-    }
-    #expect(refusal != nil)
+    try fill(disk, of: bench, file)
     let before = try bench.transfers()
     guard case .refused(_, .database, let words) = try bench.connection().order(.pause(id: id)) else {
       throw TestFailure("the pause was not refused")
