@@ -20,7 +20,7 @@ enum ModelFault: CaseIterable {
   case lie
   /// A request of before arrives once more, whole or in part.
   case replay
-  /// The last final answer comes once more, for another request.
+  /// The upload resource's last final answer comes once more, for another request.
   case duplicate
   case restart
   case powerFailure
@@ -49,7 +49,10 @@ struct ModelRun {
   private(set) var violation: String?
 
   private var former: [(request: ModelRequest, sent: [Upstream])] = []
-  private var lastAnswer: ServerAnswer?
+  /// As it left the server, with the upload resource that it is about.
+  private var lastAnswer: (url: String?, answer: ServerAnswer)?
+  /// The exchange whose answer is a lie.
+  private var spoiled: Int?
   /// Faults since the last progress for which a client is right to lose patience.
   private var provocations = 0
   private var progress: UInt64 = 0
@@ -103,8 +106,10 @@ struct ModelRun {
       if former.last?.request != exchange.request { former.append((exchange.request, [])) }
       former[former.count - 1].sent = exchange.sent
       // A final refusal that is taken for another's answer ends an upload, and rightly so.
-      if case .final(let answer)? = exchange.down.last, answer.status < 400 || answer.status == 409 {
-        lastAnswer = answer
+      if case .final(let answer)? = exchange.down.last, answer.status < 400 || answer.status == 409,
+        exchange.number != spoiled
+      {
+        lastAnswer = (exchange.request.url ?? answer.fields["Location"], answer)
       }
     }
     if var waiting = armed.first, apply(waiting.fault, &waiting.random) {
@@ -173,8 +178,12 @@ struct ModelRun {
       let number = world.replay(Array(sent.prefix(Int.random(in: 1...max(1, sent.count), using: &random))), request)
       world.log("  #\(number) is \(request.method) \(request.url ?? "/") \(ModelWorld.text(request.fields)) again")
     case .duplicate:
-      guard let place, world.exchanges[place].request.url != nil, let lastAnswer, provoke() else { return false }
-      world.exchanges[place].down.insert(.final(lastAnswer), at: 0)
+      // Another upload resource counts from elsewhere: as an acknowledgement, its offset cannot be found out either.
+      guard let place, let url = world.exchanges[place].request.url, let (about, answer) = lastAnswer,
+        about == nil || about == url, provoke()
+      else { return false }
+      checkDuplicate(answer, of: url)
+      world.exchanges[place].down.insert(.final(answer), at: 0)
       // What was true then need not be true now.
       liesWereTold = true
     case .restart: world.restartServer(isPowerFailure: false, tells: random.chance(80), &random)
@@ -210,8 +219,19 @@ struct ModelRun {
     answer.fields.append(UploadFields.offset, String(lie))
     world.exchanges[place].down[world.exchanges[place].down.count - 1] = .final(answer)
     liesWereTold = true
+    // A lie that is told once must not become an acknowledgement, nor be confirmed by itself.
+    spoiled = world.exchanges[place].number
     world.log("  \(offset) becomes \(lie)")
     return true
+  }
+
+  /// What comes once more was true before: what the server has told it has kept, so it still has it.
+  private mutating func checkDuplicate(_ answer: ServerAnswer, of url: String) {
+    guard !world.conditions.losesAcknowledged, plan.sabotage == nil, let told = UploadFields.offset(answer.fields),
+      let resource = world.server.resources.first(where: { $0.url == url })
+    else { return }
+    let kept = UInt64(world.conditions.awaitsDisk ? resource.synced : resource.bytes.count)
+    if told > kept { violation = "the model repeats an answer that tells \(told), and \(url) has kept \(kept)" }
   }
 
   /// Counts what brings a client nearer to giving up; a few in a row are to be endured.

@@ -35,6 +35,10 @@ import Testing
     for fault in ModelFault.allCases { #expect(total.faults[fault, default: 0] > 0, "\(fault) never happened") }
   }
 
+  /// A lie of HEAD came once more as the answer to an append. No client can see that such an acknowledgement is false.
+  @Test("an answer that was changed on its way is not repeated as another's", arguments: [3_509_950_163_444_664_056])
+  func lieOfHEAD(seed: UInt64) { #expect(ModelRun.run(ModelRun.Plan(seed: seed)).violation == nil) }
+
   @Test("a server that breaks the protocol is found out, and by a short trace", arguments: Sabotage.allCases)
   func sabotage(sabotage: Sabotage) throws {
     for seed in UInt64(1)...2000 {
