@@ -29,6 +29,7 @@ func room(
 /// The system's libraries, as Swift sees them.
 let systemLibraries: [Target] = [
   .systemLibrary(name: "CLinux"),
+  .systemLibrary(name: "CRunLoop"),
   .systemLibrary(name: "CALSA", pkgConfig: "alsa", providers: [.apt(["libasound2-dev"])]),
   .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
   .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"])]),
@@ -137,8 +138,8 @@ let rooms: [Target] =
     .target(
       name: "FoundationUploadsCore",
       dependencies: [
-        "CLinux", "DiskFiles", "Downloads", "EventLoops", "HTTPMessages", "LiveStreaming", "ResumableUploads",
-        "StreamBuffers", "TransferClient", "UploadClient",
+        "CLinux", "CRunLoop", "DiskFiles", "Downloads", "EventLoops", "HTTPMessages", "LiveStreaming",
+        "ResumableUploads", "StreamBuffers", "TransferClient", "UploadClient",
       ],
       swiftSettings: settings)
   ]
@@ -326,6 +327,12 @@ let benchmarks: [Target] = [
   .executableTarget(
     name: "with-stream-benchmark", dependencies: ["EventLoops", "HTTPServer", "LiveStreaming", "UploadServer"],
     path: "benchmarks/WithStreamBenchmark", swiftSettings: settings),
+  .executableTarget(
+    name: "foundation-uploads-benchmark", dependencies: ["FoundationUploads"],
+    path: "benchmarks/FoundationUploadsBenchmark", swiftSettings: settings),
+  // Foundation's own networking, for comparison.
+  .executableTarget(
+    name: "foundation-networking-memory", path: "benchmarks/FoundationNetworkingMemory", swiftSettings: settings),
 ]
 
 let package = Package(

@@ -1,10 +1,11 @@
 // The events of one stream on their way to its delegate, by way of run loops.
 
+internal import CRunLoop
 internal import Foundation
 
 /// Keeps what the delegate has not been told, and wakes the run loops that the stream is scheduled in.
 ///
-/// Guarded by the lock of the stream's pair, except for ``deliver()``, which calls the delegate without it.
+/// Guarded by the lock of the stream's pair, except for ``deliver(from:)``, which calls the delegate without it.
 final class StreamEvents: @unchecked Sendable {
   /// Where the stream is scheduled.
   private struct Schedule {
@@ -37,23 +38,31 @@ final class StreamEvents: @unchecked Sendable {
 
   func withdrawAll() { pending = [] }
 
-  /// Lets the run loops call ``deliver()``, also when they sleep.
+  /// Lets the run loops call ``deliver(from:)``, also when they sleep.
   func signal() {
     guard !pending.isEmpty, !isSignalled, !schedules.isEmpty else { return }
     isSignalled = true
     let current = RunLoop.current
     for schedule in schedules {
       schedule.source.signal()
-      // A source does not wake a loop that sleeps, nor does `RunLoop.perform`. A timer does.
-      if schedule.loop !== current {
-        schedule.loop.add(Timer(timeInterval: 0, repeats: false) { _ in }, forMode: schedule.mode)
-      }
+      // A source does not wake a loop that sleeps, nor does `RunLoop.perform`.
+      if schedule.loop !== current { wake(schedule) }
+    }
+  }
+
+  private func wake(_ schedule: Schedule) {
+    if let handle = schedule.source.loopHandle {
+      CFRunLoopWakeUp(handle)
+    } else {
+      // Not known before the loop has called the source. A timer wakes it, too, at ten times the cost.
+      schedule.loop.add(Timer(timeInterval: 0, repeats: false) { _ in }, forMode: schedule.mode)
     }
   }
 
   func add(to loop: RunLoop, mode: RunLoop.Mode) {
     guard !schedules.contains(where: { $0.loop === loop && $0.mode == mode }) else { return }
-    let source = EventSource { [weak self] in self?.deliver() }
+    let source = EventSource { [weak self] in self?.deliver(from: $0) }
+    if loop === RunLoop.current { source.loopHandle = CFRunLoopGetCurrent() }
     loop._add(source, forMode: mode)
     schedules.append(Schedule(loop: loop, mode: mode, source: source))
     // The new run loop does not know what the others do.
@@ -85,9 +94,10 @@ final class StreamEvents: @unchecked Sendable {
   // MARK: On a run loop's thread, without the lock
 
   /// Tells the delegate what is pending, in Foundation's order.
-  private func deliver() {
+  private func deliver(from source: EventSource) {
     let (stream, delegate) = monitor.withLock {
       isSignalled = false
+      source.loopHandle = CFRunLoopGetCurrent()
       return (self.stream, self.delegate)
     }
     // Without a delegate, the events wait for one.
@@ -110,12 +120,14 @@ final class StreamEvents: @unchecked Sendable {
 
 /// A source of a run loop that calls a closure on the loop's thread.
 private final class EventSource: RunLoop._Source {
-  private let work: () -> Void
+  private let work: (EventSource) -> Void
+  /// What wakes the loop: valid as long as the loop is retained. Guarded by the lock of the stream's pair.
+  var loopHandle: UnsafeMutableRawPointer?
 
-  init(_ work: @escaping () -> Void) {
+  init(_ work: @escaping (EventSource) -> Void) {
     self.work = work
     super.init(order: 0)
   }
 
-  override func perform() { work() }
+  override func perform() { work(self) }
 }

@@ -1,0 +1,9 @@
+// What `foundation-uploads-benchmark memory` is compared with: a program that imports Foundation's own networking, makes a
+// session's configuration, says so, and waits until its standard input ends.
+
+import Foundation
+import FoundationNetworking
+
+_ = URLSessionConfiguration.default
+FileHandle.standardOutput.write(Data("ready\n".utf8))
+while readLine() != nil {}
