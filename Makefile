@@ -43,7 +43,7 @@ NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings docs docs-test test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
-        bench bench-quick bench-build bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
+        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
 
@@ -158,6 +158,11 @@ bench-build: build bench-packages test-packages .build/libcurl-load .build/rate-
 
 bench-tasks: ## streams that tasks write beside streams with callbacks
 	$(SWIFT) run -c release --scratch-path .build/bench with-stream-benchmark $(BENCH)
+
+bench-foundation: bench-build ## URLSession's tasks beside curl, bound streams beside a pipe, the memory of a program that imports them
+	for product in foundation-uploads-benchmark foundation-networking-memory; do \
+	  $(SWIFT) build -c release --product $$product --scratch-path .build/bench || exit; done
+	$(PYTHON) -m benchmarks.foundation.foundation $(BENCH)
 
 bench-live: bench-build ## a microphone's stream beside arecord|curl, ffmpeg, GStreamer; a pipe's beside curl
 	.build/bench/release/circular-buffer-benchmark

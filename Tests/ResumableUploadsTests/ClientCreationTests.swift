@@ -120,6 +120,32 @@ import Testing
     #expect(client.failure == .noLocation)
   }
 
+  enum Offer: CaseIterable, Sendable { case limits, version, silence }
+
+  @Test(
+    "2xx without a word of the protocol, from a portal: a stream to which resumable uploads were offered stays resumable",
+    arguments: Offer.allCases, [1, 2, 4, 5])
+  func portal(_ offer: Offer, _ answers: Int) {
+    var client = ClientScript.live(500) { $0.discovers = true }
+    client.start()
+    #expect(client.next == "OPTIONS")
+    switch offer {
+    case .limits: client.answer(204, ["Upload-Limit": "max-age=100"])
+    case .version: client.answer(200, ["Upload-Draft-Interop-Version": "8"])
+    case .silence: client.perform(client.machine.questionIsUnanswered(client.supply))
+    }
+    for number in 1...answers {
+      #expect(client.next == "CREATE")
+      client.answer([200, 201, 204][number % 3], silent: true)
+      let isBelieved = offer == .silence || number == 5
+      #expect(client.next == (isBelieved ? "unsupported" : "wait"))
+      if isBelieved { return }
+      client.goOn()
+    }
+    client.answer(201, location: Self.upload)
+    #expect(client.next == "PATCH 0")
+  }
+
   @Test("2xx to an empty creation that tells an offset: it is asked for, and not taken for granted")
   func offsetOfNothing() {
     var client = ClientScript.live(500)

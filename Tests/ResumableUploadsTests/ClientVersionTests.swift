@@ -262,12 +262,4 @@ import Testing
     client.goOn()
     #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
   }
-
-  @Test("an empty upload that was taken for a whole one is a plain server's answer")
-  func takenForWhole() {
-    var client = asking()
-    client.answer(200, ["Upload-Limit": "min-size=0"])
-    client.answer(200)
-    #expect(client.next == "unsupported")
-  }
 }

@@ -118,7 +118,10 @@ extension UploadClientStateMachine {
       asksForLimits = false
       return uploadURL == nil ? create(supply) : retrieveOffset()
     }
-    if found != nil || (answer.isSuccess && named == .known(version)) { return create(supply) }
+    if found != nil || (answer.isSuccess && named == .known(version)) {
+      isOffered = true
+      return create(supply)
+    }
     if answer.status == 500, !isVersionSettled {
       // An outage, or what a plain server makes of OPTIONS: that it would say each time.
       refusedQuestions += 1
@@ -230,6 +233,12 @@ extension UploadClientStateMachine {
       guard let location = answer.location ?? announced else {
         if hasAcknowledged { return creationFailed() }
         if answer.isLocationInsecure { return fail(.insecureLocation) }
+        // A server that has offered resumable uploads does not take them for plain ones: a portal answers in its place,
+        // or a proxy that is set up anew. A stream that is plain by mistake loses bytes with each connection.
+        if isOffered, plainAnswers < Self.mostPlainAnswers {
+          plainAnswers += 1
+          return creationFailed()
+        }
         return configuration.discovers
           ? unsupported("it took an empty upload for a whole one", or: .noLocation) : fail(.noLocation)
       }

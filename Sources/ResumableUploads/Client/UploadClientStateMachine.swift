@@ -137,6 +137,11 @@ package struct UploadClientStateMachine: Sendable {
   var hasAskedTwice = false
   /// How often OPTIONS was answered with 500.
   var refusedQuestions = 0
+  /// Whether the answer to OPTIONS has offered resumable uploads.
+  var isOffered = false
+  /// How often a creation was nevertheless answered as a plain upload is; after so many the offer counts as a mistake.
+  var plainAnswers = 0
+  static let mostPlainAnswers = 4
   /// Answers to HEAD in a row that could not be believed.
   var disbelieved = 0
   /// What the upload resource has said by 409 about the offset of an append; see ``Conflict``.
