@@ -42,6 +42,8 @@ public enum DownloadRestart: String, Equatable, Sendable, CustomStringConvertibl
   case range
   /// The server gives neither a strong `ETag` nor a usable `Last-Modified`.
   case unknown
+  /// The server sent a part without an `ETag`, `Last-Modified` or `Repr-Digest` that shows which version it belongs to.
+  case unidentified
   /// More came than was announced.
   case excess
 
@@ -52,6 +54,7 @@ public enum DownloadRestart: String, Equatable, Sendable, CustomStringConvertibl
     case .ignored: "the server does not send parts of it"
     case .range: "the server sent another part than the one that was asked for"
     case .unknown: "the server sends no strong ETag and no usable Last-Modified, by which a part could be continued"
+    case .unidentified: "the server sent a part that does not show which version of the resource it belongs to"
     case .excess: "the server sent more than it had announced"
     }
   }

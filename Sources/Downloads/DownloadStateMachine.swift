@@ -1,6 +1,7 @@
 // Which bytes are asked for next, and what a response means for those that are there (RFC 9110, sections 13.1.5, 14 and
 // 15.3.7). No I/O, no clock.
 
+internal import Digests
 internal import EventLoops
 internal import HTTPMessages
 package import UploadClient
@@ -15,6 +16,11 @@ package struct DownloadStateMachine: Equatable {
   package private(set) var length: UInt64?
   /// The `Repr-Digest` of the representation, as the server has stated it with these bytes or with earlier ones.
   package private(set) var digest: String?
+  /// The `ETag` and the `Last-Modified` of the response that these bytes began with, as far as they are known here.
+  private var tag: String?
+  private var modified: String?
+  /// Whether the server has sent a part that did not show its version. Nothing of this server's is continued then.
+  private var isUnidentified = false
   /// Where the range of the request under way begins; 0 for a request without one.
   private var asked: UInt64 = 0
   /// Where the content of the response under way ends; nil where it does not say, or there is none.
@@ -24,6 +30,7 @@ package struct DownloadStateMachine: Equatable {
 
   package init(resuming data: DownloadResumeData) {
     (count, validator, length, digest) = (data.byteCount, data.validator, data.length, data.digest)
+    if data.validator.hasPrefix("\"") { tag = data.validator } else { modified = data.validator }
   }
 
   /// Whether the bytes that are there can be kept for another request.
@@ -66,6 +73,9 @@ package struct DownloadStateMachine: Equatable {
       // The bytes would not be those of the resource, and a range of them means something else.
       return .broken("its response has Content-Encoding: \(coding), although the request accepts none")
     }
+    if response.hasOddTransferCoding {
+      return .broken("its Transfer-Encoding is not chunked: \(response["Transfer-Encoding"] ?? "")")
+    }
     switch response.status {
     case 206: return part(response)
     case 200 where hasOddLength(response):
@@ -77,7 +87,7 @@ package struct DownloadStateMachine: Equatable {
       return .broken("it answered \(response.status) to a request without a range or a condition")
     }
     if response.status == 416, case .unsatisfied(let total)? = contentRange(response), total == count,
-      isSame(response), length ?? total == total
+      length ?? total == total, hasAll(response)
     {
       length = total
       digest = digest ?? response[DigestField.representation]
@@ -93,16 +103,24 @@ package struct DownloadStateMachine: Equatable {
 
   private mutating func part(_ response: HTTPResponse) -> Answer {
     guard asked > 0 else { return .broken("it answered 206 to a request without a range") }
-    guard case .part(let range, let total)? = contentRange(response), range.lowerBound == asked,
+    guard Self.values("Content-Range", response).count == 1,
+      case .part(let range, let total)? = contentRange(response), range.lowerBound == asked,
       length == nil || total == nil || length == total, range.upperBound <= length ?? .max
     else {
       forget()
       return .startOver(.range)
     }
     // A server that ignores If-Range sends a part of whatever is there now.
-    guard isSame(response) else {
+    switch match(response) {
+    case .same: break
+    case .other:
       forget()
       return .startOver(.changed)
+    case .unknown:
+      // Otherwise each outage would bring another such part.
+      isUnidentified = true
+      forget()
+      return .startOver(.unidentified)
     }
     length = total ?? length
     end = range.upperBound
@@ -136,22 +154,65 @@ package struct DownloadStateMachine: Equatable {
     length = response["Transfer-Encoding"] == nil ? response["Content-Length"].flatMap(Self.byteCount) : nil
     end = length
     digest = response[DigestField.representation]
-    validator = response["Accept-Ranges"]?.isSameWord(as: "none") == true ? nil : Self.validator(response)
+    let isContinued = !isUnidentified && response["Accept-Ranges"]?.isSameWord(as: "none") != true
+    validator = isContinued ? Self.validator(response) : nil
+    (tag, modified) = (response["ETag"], response["Last-Modified"])
     return .content(from: 0, reason: reason)
   }
 
-  private mutating func forget() { self = DownloadStateMachine() }
+  private mutating func forget() {
+    let isUnidentified = isUnidentified
+    self = DownloadStateMachine()
+    self.isUnidentified = isUnidentified
+  }
 
-  /// Whether a response is of the representation that the bytes are of, as far as it says.
-  private func isSame(_ response: HTTPResponse) -> Bool {
-    guard let validator else { return false }
-    let found = validator.hasPrefix("\"") ? response["ETag"] : response["Last-Modified"]
-    return found == nil || found == validator
+  // MARK: Versions
+
+  private enum Match { case same, other, unknown }
+
+  /// Whether a response is of the representation that the bytes are of.
+  ///
+  /// What both name has to be equal. A 206 has the `ETag` that a 200 would have (RFC 9110, section 15.3.7), and one that
+  /// names nothing may be of any version: the server may not know `If-Range`.
+  private func match(_ response: HTTPResponse) -> Match {
+    var isNamed = false
+    for (name, known) in [("ETag", tag), ("Last-Modified", modified)] {
+      let found = Self.values(name, response)
+      guard found.count < 2 else { return .unknown }
+      guard let known, let value = found.first else { continue }
+      guard value == known else { return .other }
+      if known == validator { isNamed = true }
+    }
+    if let known = digest.flatMap({ DigestField(parsing: $0) }),
+      let found = response[DigestField.representation].flatMap({ DigestField(parsing: $0) })
+    {
+      for algorithm in DigestAlgorithm.allCases {
+        guard let value = known[algorithm.name], let other = found[algorithm.name] else { continue }
+        guard value == other else { return .other }
+        isNamed = true
+      }
+    }
+    return isNamed ? .same : .unknown
+  }
+
+  /// Whether a 416 says that nothing is missing. Servers send it without an `ETag`; then only a known length shows that
+  /// the bytes are the whole of their version.
+  private func hasAll(_ response: HTTPResponse) -> Bool {
+    switch match(response) {
+    case .same: true
+    case .other: false
+    case .unknown: length != nil
+    }
+  }
+
+  private static func values(_ name: String, _ response: HTTPResponse) -> [String] {
+    response.fields.filter { $0.name.isSameWord(as: name) }.map(\.value)
   }
 
   /// What `If-Range` may say of a representation (section 13.1.5): a strong entity tag, or where there is no tag at all,
   /// a date that is at least a second older than the response.
   static func validator(_ response: HTTPResponse) -> String? {
+    guard ["ETag", "Last-Modified"].allSatisfy({ values($0, response).count < 2 }) else { return nil }
     if let tag = response["ETag"] { return EntityTag(parsing: tag).flatMap { $0.isWeak ? nil : tag } }
     guard let text = response["Last-Modified"], let modified = HTTPDate.seconds(parsing: text),
       let date = response["Date"].flatMap({ HTTPDate.seconds(parsing: $0) }), date > modified

@@ -60,6 +60,13 @@ public struct HTTPResponse: Equatable, Sendable {
     fields.first { $0.isNamed(name) }?.value
   }
 
+  /// Whether the response has a `Transfer-Encoding` other than `chunked`. No request of this package accepts one, and
+  /// libcurl ignores the `Content-Length` beside it, so that nobody can tell a cut body from a complete one.
+  package var hasOddTransferCoding: Bool {
+    let values = fields.filter { $0.isNamed("Transfer-Encoding") }.map(\.value)
+    return values != [] && (values.count > 1 || !values[0].isSameWord(as: "chunked"))
+  }
+
   /// The body as text, without its trailing line ends; nil when there is none or it is not UTF-8.
   public var text: String? {
     guard !body.isEmpty, let text = String(validating: body, as: UTF8.self) else { return nil }

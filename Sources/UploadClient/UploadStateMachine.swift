@@ -108,6 +108,10 @@ struct UploadStateMachine {
       return .none
     case .receivingResponse(let response, let early):
       // A final response counts even if the connection broke behind it: its head says all that matters.
+      var failure = failure
+      if failure == nil, response.hasOddTransferCoding, responseBodyRemaining != 0 {
+        failure = UploadError(.protocolViolation, "the response has a Transfer-Encoding other than chunked")
+      }
       return .finish(
         .success(UploadTask.Outcome(response: response, isEarly: early, bodyFailure: early ? nil : failure)))
     case .sending, .awaitingResponse:

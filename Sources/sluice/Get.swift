@@ -50,11 +50,13 @@ enum Get {
     let target = try DownloadTarget(output: values["output"], url: request.url)
     let shownURL = UploadRequest.withoutCredentials(request.url)
     let record = DownloadRecord(path: values["resume-file"] ?? target.path + ".sluice", url: shownURL)
+    var status = stat()
+    let isRecorded = lstat(record.path, &status) == 0
     let unfinished = try record.claim(part: target.part)
     if values.has("abandon") { return try abandon(unfinished, record, target) }
     do throws(CommandError) {
       configuration.output = .file(target.path, part: target.part)
-      configuration.resumeData = try begin(unfinished, record, target, values, url: shownURL)
+      configuration.resumeData = try begin(unfinished, isRecorded, record, target, values, url: shownURL)
       configuration.replaces = values.has("force")
       return try GetRun(values, progress, target: target, record: record).run(configuration)
     } catch {
@@ -102,15 +104,16 @@ enum Get {
 
   /// Decides what the record means for this download.
   ///
+  /// - Parameter isRecorded: whether there was a record, perhaps one that remembers nothing yet.
   /// - Returns: the download to continue; nil for a new one.
   private static func begin(
-    _ unfinished: DownloadRecord.Unfinished?, _ record: DownloadRecord, _ target: DownloadTarget,
+    _ unfinished: DownloadRecord.Unfinished?, _ isRecorded: Bool, _ record: DownloadRecord, _ target: DownloadTarget,
     _ values: CommandLineSyntax.Values, url: String
   ) throws(CommandError) -> DownloadResumeData? {
     try target.check(replaces: values.has("force"))
     guard let unfinished, unfinished.data.byteCount > 0, !unfinished.data.validator.isEmpty else {
       // A process was killed before it had anything to continue with.
-      target.removePart(unfinished?.data)
+      if isRecorded { target.removePart(unfinished?.data) }
       guard values.has("resume") else { return nil }
       if unfinished != nil {
         Console.shared.say("nothing of the unfinished download can be continued: starting over")
@@ -235,7 +238,7 @@ struct DownloadTarget {
   func removePart(_ data: DownloadResumeData?) {
     var status = stat()
     guard lstat(part, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(),
-      data.map({ isSame(status, $0) }) ?? (status.st_size == 0)
+      status.st_nlink == 1, data.map({ isSame(status, $0) }) ?? (status.st_size == 0)
     else { return }
     unlink(part)
   }

@@ -211,6 +211,12 @@ struct DownloadAnswersTests {
       ("412 Precondition Failed", []), ("416 Range Not Satisfiable", []),
       ("416 Range Not Satisfiable", ["Content-Range: bytes */300"]),
       ("206 Partial Content", ["Content-Range: bytes 400-999/1000", "ETag: \"b\""]),
+      ("206 Partial Content", ["Content-Range: bytes 400-402/1000"]),
+      ("206 Partial Content", ["Content-Range: bytes 400-402/1000", "ETag: \"a\"", "ETag: \"b\""]),
+      (
+        "206 Partial Content",
+        ["Content-Range: bytes 400-402/1000", "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT"]
+      ),
       ("206 Partial Content", ["Content-Range: bytes 399-999/1000", "ETag: \"a\""]),
       ("206 Partial Content", ["Content-Range: bytes 401-999/1000", "ETag: \"a\""]),
       ("200 OK", ["ETag: \"a\""]), ("200 OK", ["ETag: \"b\""]),
@@ -232,6 +238,20 @@ struct DownloadAnswersTests {
     let server = try server { try Self.send($0, status, content: [1, 2, 3]) }
     let (summary, _, _) = try await download(server.url, from: 0)
     #expect(summary.error?.kind == .refused && directory.names == [], "\(summary), \(directory.names)")
+  }
+
+  @Test(
+    "a response with a Transfer-Encoding other than chunked does not count as complete",
+    arguments: ["identity", "", "bogus"], [true, false])
+  func oddCoding(coding: String, isFirst: Bool) async throws {
+    let server = try server { connection in
+      let fields = ["Content-Length: 1000", "Transfer-Encoding: \(coding)"]
+      let lines = ["HTTP/1.1 200 OK", "ETag: \"a\""] + (isFirst ? fields : fields.reversed())
+      try connection.send(lines.joined(separator: "\r\n") + "\r\n\r\n")
+      try connection.send(Array(Self.content[..<10]))
+    }
+    let (summary, _, _) = try await download(server.url, from: 0)
+    #expect(summary.error?.kind == .protocolBroken && directory.names == [], "\(summary), \(directory.names)")
   }
 
   @Test("16 redirects in a row are followed, and no more", arguments: [0, 1, 15, 16, 17], [false, true])

@@ -1,0 +1,107 @@
+// Parts of either version of a resource, with each set of fields that may show the version, against the state machine.
+
+import Testing
+
+@testable import Downloads
+@testable import UploadClient
+
+@Suite("The version of a part")
+struct DownloadVersionTests {
+  /// Which fields a response has.
+  private struct Names: OptionSet {
+    var rawValue: Int
+    static let tag = Names(rawValue: 1)
+    static let date = Names(rawValue: 2)
+    static let digest = Names(rawValue: 4)
+    static let all = (0..<8).map { Names(rawValue: $0) }
+  }
+
+  private func fields(_ names: Names, version: Int) -> [HTTPResponse.Field] {
+    var fields: [HTTPResponse.Field] = []
+    if names.contains(.tag) { fields.append(.init(name: "ETag", value: "\"v\(version)\"")) }
+    if names.contains(.date) {
+      fields.append(.init(name: "Last-Modified", value: "Sun, 06 Nov 1994 08:49:3\(version) GMT"))
+    }
+    if names.contains(.digest) {
+      let value = "\(version)" + String(repeating: "A", count: 42) + "="
+      fields.append(.init(name: "Repr-Digest", value: "sha-256=:\(value):"))
+    }
+    return fields
+  }
+
+  /// The first 4 of 10 bytes of version 1.
+  private func begin(_ machine: inout DownloadStateMachine, _ names: Names) -> HTTPResponse {
+    let more = [("Content-Length", "10"), ("Date", "Mon, 07 Nov 1994 08:49:37 GMT")]
+    let whole = HTTPResponse(
+      status: 200, fields: fields(names, version: 1) + more.map { .init(name: $0.0, value: $0.1) })
+    _ = machine.answered(whole)
+    _ = machine.received(4)
+    _ = machine.ended(isWhole: false)
+    return whole
+  }
+
+  @Test(
+    "a part is joined only if it is of the same version, and always if it names what If-Range named",
+    arguments: [1, 2], [true, false])
+  func parts(version: Int, isLater: Bool) throws {
+    for first in Names.all where !first.isDisjoint(with: [.tag, .date]) {
+      for names in Names.all {
+        for doubled in [[], .tag, .date] as [Names] where names.isSuperset(of: doubled) {
+          var machine = DownloadStateMachine()
+          _ = machine.begin()
+          let whole = begin(&machine, first)
+          if isLater {
+            // What another process has stored.
+            machine = DownloadStateMachine(
+              resuming: DownloadResumeData(
+                path: "part", inode: 1, byteCount: 4, validator: try #require(machine.validator), length: 10,
+                digest: machine.digest))
+          }
+          let range = machine.begin()
+          #expect(range.count == 2)
+          let part = HTTPResponse(
+            status: 206,
+            fields: fields(names, version: version) + fields(doubled, version: 3 - version)
+              + [.init(name: "Content-Range", value: "bytes 4-9/10")])
+          let log = "\(whole.fields), then \(part.fields)"
+          let answer = machine.answered(part)
+          let isJoined = answer == .content(from: 4, reason: nil)
+          if isJoined { #expect(version == 1 && doubled == [], "\(log)") }
+          let named: Names = first.contains(.tag) ? .tag : .date
+          if version == 1, doubled == [], names.contains(named) { #expect(isJoined, "\(log)") }
+          if version == 1, doubled == [], !first.intersection(names).isDisjoint(with: .digest) {
+            #expect(isJoined, "a digest stands for it: \(log)")
+          }
+          guard !isJoined else { continue }
+          // Everything is asked for. Only parts that do not show their version are not asked for again.
+          #expect(answer == .startOver(.changed) || answer == .startOver(.unidentified), "\(log)")
+          #expect(machine.count == 0 && machine.begin().isEmpty, "\(log)")
+          _ = begin(&machine, first)
+          #expect(machine.begin().isEmpty == (answer == .startOver(.unidentified)), "\(log)")
+        }
+      }
+    }
+  }
+
+  @Test("a 416 that does not show its version ends only a download whose length is known", arguments: [nil, 4, 9])
+  func unsatisfied(length: UInt64?) {
+    for tag in [nil, "\"v1\"", "\"v2\""] as [String?] {
+      var machine = DownloadStateMachine(
+        resuming: DownloadResumeData(path: "part", inode: 1, byteCount: 4, validator: "\"v1\"", length: length))
+      _ = machine.begin()
+      var response = HTTPResponse(status: 416, fields: [.init(name: "Content-Range", value: "bytes */4")])
+      if let tag { response.fields.append(.init(name: "ETag", value: tag)) }
+      let isComplete = machine.answered(response) == .complete
+      #expect(isComplete == (tag == "\"v1\"" && length != 9 || tag == nil && length == 4), "\(response)")
+    }
+  }
+
+  @Test("two fields that name the version name none", arguments: ["ETag", "Last-Modified"])
+  func doubledFirst(name: String) {
+    let values =
+      name == "ETag" ? ["\"a\"", "\"b\""] : ["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:38 GMT"]
+    let date = HTTPResponse.Field(name: "Date", value: "Mon, 07 Nov 1994 08:49:37 GMT")
+    let response = HTTPResponse(status: 200, fields: values.map { .init(name: name, value: $0) } + [date])
+    #expect(DownloadStateMachine.validator(response) == nil)
+  }
+}
